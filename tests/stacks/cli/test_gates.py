@@ -171,7 +171,7 @@ def test_a_run_does_no_more_than_its_gates_have_seen(applied_project: PlannedPro
     before = sent(applied_project)
     ran = applied_project.run("up", "--yes")
     assert ran.code == 1
-    assert "declares other inputs: gpu_type than planned; gpuform did not apply it" in ran.out
+    assert "declares different inputs: gpu_type than planned; gpuform did not apply it" in ran.out
     assert sent(applied_project) == before
 
 

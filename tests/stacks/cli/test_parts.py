@@ -99,10 +99,10 @@ def test_what_an_exclusion_keeps_along_is_said_before_the_question(
     ran = applied_project.run(
         "destroy", "--exclude", "data", "--exclude-dependents", answers="no\n"
     )
-    assert "    --exclude data also keeps: train (needs data)" in ran.out
+    assert "    --exclude data also keeps: train (depends on data)" in ran.out
     program.write_text("")
     ran = applied_project.run("preview", "-x", "train")
-    assert "    --exclude train also keeps: data (train needs it)" in ran.out
+    assert "    --exclude train also keeps: data (train depends on it)" in ran.out
     ran = applied_project.run("refresh", "-x", "train", answers="no\n")
     assert "also keeps" not in ran.out
 
@@ -112,12 +112,12 @@ def test_what_a_target_takes_along_or_leaves_is_said_before_the_question(
     applied_project: PlannedProject, terminal: None
 ) -> None:
     ran = applied_project.run("destroy", "--target", "data", "--target-dependents", answers="no\n")
-    assert "    --target data --target-dependents also takes: train (needs data)" in ran.out
+    assert "    --target data --target-dependents also includes: train (depends on data)" in ran.out
     ran = applied_project.run("preview", "--target", "data")
     assert "leaves" not in ran.out
     applied_project.edit_program(("size_tib=5", "size_tib=6"))
     ran = applied_project.run("up", "--target", "data", answers="no\n")
-    told = "    --target data leaves 1 dependent as it is: train"
+    told = "    --target data leaves 1 dependent unchanged: train"
     assert ran.out.index(told) < ran.out.index("Perform this update?")
 
 

@@ -151,5 +151,5 @@ def test_a_planned_refresh_takes_over_no_other_drift(
     monkeypatch.setattr("gpuform.stacks.operations.runs.runner.PlannedRun._is_confirmed", confirm)
     ran = applied_project.run("refresh", "--plan", "plan.json", "--yes")
     assert ran.code == 1
-    assert "would be taken over from its platform, which is not planned" in ran.out
+    assert "would be imported from its platform, which the plan does not contain" in ran.out
     assert gpus_in_state(applied_project) == 16

@@ -265,7 +265,7 @@ def test_a_project_that_always_refreshes(applied_project: PlannedProject) -> Non
         assert len(applied_project.read_paths) - reads > without
     file.write_text(file.read_text().replace("always", "sometimes"))
     ran = applied_project.run("preview")
-    assert (ran.code, "options.refresh can only be `always`" in ran.err) == (1, True)
+    assert (ran.code, "options.refresh must be `always`" in ran.err) == (1, True)
 
 
 @pytest.mark.slow

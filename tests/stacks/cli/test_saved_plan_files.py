@@ -120,7 +120,7 @@ def test_a_passphrase_that_was_changed(
     monkeypatch.setenv("GPUFORM_NEW_PASSPHRASE", "new")
     assert planned_project.run("stack", "change-secrets-provider", "passphrase").code == 0
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "new")
-    assert "the stack's passphrase was changed" in planned_project.apply_refused_plan()
+    assert "the passphrase of the stack changed" in planned_project.apply_refused_plan()
 
 
 def test_options_are_those_of_the_plan(planned_project: PlannedProject) -> None:

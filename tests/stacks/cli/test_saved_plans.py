@@ -165,5 +165,5 @@ def test_overtaken_by_the_configuration(planned_project: PlannedProject) -> None
 def test_overtaken_by_the_program(planned_project: PlannedProject) -> None:
     planned_project.save_plan()
     planned_project.edit_program(("    volume_id=data.id,\n", ""))
-    moved = f"{TRAIN} declares other inputs: volume_id and options: {FOLLOWING}"
+    moved = f"{TRAIN} declares different inputs: volume_id and options: {FOLLOWING}"
     assert f"\n  program: {moved}\n" in planned_project.apply_refused_plan()
