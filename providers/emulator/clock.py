@@ -47,7 +47,8 @@ class Clock:
     def now(self) -> float:
         """Return the time in unix seconds; with a `speed`, first add the time that has passed.
 
-        Added are the real seconds since the last call of this method, times `speed`.
+        Added are the real seconds since the last call of this method, times `speed`; the sum is
+        stored. Scheduled actions are not called.
         """
         if not self._speed:
             return self._read_time()

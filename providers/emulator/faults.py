@@ -110,7 +110,8 @@ class FaultRule(BaseModel):
     def matches(self, method: str, *paths: str, body: JsonValue = None, platform: str = "") -> bool:
         """Return whether the rule matches the request's method, platform, body and one of `paths`.
 
-        `count` and `skip` are not looked at.
+        A part that the rule does not declare matches every request. `count` and `skip` are not
+        looked at.
         """
         if self.platform not in (None, platform):
             return False
@@ -187,8 +188,9 @@ class Faults:
         """Return the fault to apply to a request, or None, and count the request in the rules.
 
         The oldest matching rule with nothing left to skip is applied, and removed when used up.
-        Matching rules before that one count the request as skipped. Rules with a status override
-        are left alone: `take_overrides` applies them to answers.
+        Matching rules before that one count the request as skipped; rules after that one do not
+        count the request. Rules with a status override are left alone: `take_overrides` applies
+        them to answers.
         """
         # Nearly no request meets a rule, and a transaction writes to the file.
         if not self.list_live():
@@ -215,9 +217,10 @@ class Faults:
     ) -> dict[str, FaultRule]:
         """Return the rules with a status override for an answer's objects, by object path.
 
-        A rule is counted once for an answer, however many of the objects match. Rules with requests
-        left to skip are counted, but not returned. Of several rules for one object the newest is
-        returned.
+        A rule applies to the objects whose path it matches, and to all objects if it matches the
+        request's own path. A rule is counted once for an answer, however many of the objects match.
+        Rules with requests left to skip are counted, but not returned. Of several rules for one
+        object the newest is returned.
 
         Args:
             method: that of the request.

@@ -87,8 +87,9 @@ class RequestGate:
     def _check_request(self) -> Response | None:
         """Return the answer for a fault or a missing key; None lets the request pass.
 
-        Requests outside of platforms and trusted ones always pass. Stores the request's fault in
-        `g`, and marks a request whose answer is dropped.
+        A fault's status is answered before the key is checked. Requests outside of platforms and
+        trusted ones always pass. Stores the request's fault in `g`, and marks a request whose
+        answer is dropped: one dropped "before" does not reach its view.
         """
         platform = self._find_platform()
         if platform is None:

@@ -162,7 +162,8 @@ class PlatformApi:
     ) -> list[tuple[dict[str, Any], FaultRule]]:
         """Set injected faults' statuses in `views`; return changed views, each with the fault.
 
-        Counts the use of each fault. Views without a fault stay as they are.
+        A fault for the request's own path changes all views. Counts the use of each fault. Views
+        without a fault stay as they are.
 
         Args:
             views: objects of the answer, changed in place.
@@ -225,7 +226,8 @@ class PlatformControls:
     def _change_settings(self, kind: type[PlatformSettings]) -> Response:
         """Set the settings that the body names, leave the others, and answer all settings.
 
-        A named setting is replaced completely, not merged.
+        A named setting is replaced completely, not merged. Raises pydantic's ValidationError for an
+        unknown or invalid setting, and changes nothing then.
         """
         new_settings = kind.model_validate_json(request.get_data())
         with self._store.transaction():

@@ -100,8 +100,9 @@ def environment(url: str, identity: str = "") -> dict[str, str]:
 def _build_no_proxy_variables() -> dict[str, str]:
     """Return variables to bypass a proxy for requests to this machine; {} without a proxy.
 
-    A proxy on another machine does not reach the loopback address. Clients differ in which spelling
-    of the variable they read, so both are set.
+    Hosts that bypass the proxy already stay in the value. A proxy on another machine does not reach
+    the loopback address. Clients differ in which spelling of the variable they read, so both are
+    set.
     """
     proxies = getproxies()
     if not proxies:
@@ -362,6 +363,7 @@ class _RequestHandler(WSGIRequestHandler):
             self.wfile.flush()
 
     def _send_head(self, status: str, headers: Sequence[tuple[str, str]]) -> None:
+        """Send the status line and the headers; a missing `Date` is the real time."""
         code, _, reason = status.partition(" ")
         self.send_response_only(int(code), reason)
         if "Date" not in dict(headers):  # a platform's clock may be off

@@ -111,9 +111,10 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Run the block alone, and undo the outermost transaction's changes on an exception.
+        """Run the block alone: other threads and processes wait for its end to change the store.
 
-        Transactions may be nested.
+        Transactions may be nested. An exception that leaves the outermost block undoes all changes;
+        one caught within that block undoes nothing.
         """
         with self._lock:
             if self._depth == 0:

@@ -106,7 +106,9 @@ def _meets_condition(values: list[Json], condition: Json) -> bool:
 def _apply_operator(values: list[Json], operator: str, operand: Json) -> bool:
     """Return whether the values found at a path meet one operator of MongoDB, such as `$gt: 3`.
 
-    Raises `ApiError` 500 for an operator that is not emulated, and for a malformed operand.
+    `$eq`, `$in` and comparisons are met by one value, or one element of an array; `$ne` and `$nin`
+    need all of them to differ. Raises `ApiError` 500 for an operator that is not emulated, and for
+    a malformed operand.
     """
     # By negation: `$ne` and `$nin` hold for a field only if no element of its array is equal.
     negated = {"$ne": "$eq", "$nin": "$in"}.get(operator)
@@ -169,7 +171,9 @@ def _get_kind(value: Json) -> str:
 def _resolve_path(document: Json, path: list[str]) -> Iterator[Json]:
     """Yield the values at the end of a dotted path, through all elements of arrays.
 
-    Yields NOTHING where an object on the way lacks the member.
+    A number in the path is also an index of an array. Yields NOTHING where an object on the way
+    lacks the member or a plain value is in the way; yields no value at all for an array without
+    such an element or any objects.
     """
     if not path:
         yield document
@@ -272,7 +276,8 @@ def _get_child(parent: Json, name: str) -> Json:
 def _set_child(parent: Json, name: str, value: Json, path: str) -> None:
     """Set a member of an object or an element of an array, in place; `path` is for the error.
 
-    Raises `ApiError` 500 for any other parent, and for an element without a number.
+    An index beyond the end fills the gap with null. Raises `ApiError` 500 for any other parent, and
+    for an element without a number.
     """
     if isinstance(parent, dict):
         parent[name] = value
@@ -326,7 +331,7 @@ def _set_value(_old: Json, operand: Json, _path: str) -> Json:
 def _increment(old: Json, operand: Json, path: str) -> Json:
     """Return the sum of a field's number and the operand, for `$inc`.
 
-    A missing field counts as 0. Raises `ApiError` 500 for a value other than a number.
+    A missing field counts as 0. Raises `ApiError` 500 if the field or the operand is no number.
     """
     old = 0 if old is MISSING else old
     for value in (old, operand):

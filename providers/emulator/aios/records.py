@@ -101,9 +101,9 @@ _NUMBER = re.compile(r"\d+")
 def build_record(values: Document, new_id: Callable[[], str]) -> Document:
     """Return a new record of a cluster: `values` cast, completed and checked as by Mongoose.
 
-    Added are defaults, addresses derived from `publicHostname`, ids made by `new_id`, and the
-    version `__v`. Raises `ApiError` 500 for a value that cannot be cast, and for required fields
-    without a value.
+    Added are defaults, addresses derived from `publicHostname` (addresses in `values` win), missing
+    ids made by `new_id`, and the version `__v`. Fields outside of the schema are dropped. Raises
+    `ApiError` 500 for a value that cannot be cast, and for required fields without a value.
     """
     record: Document = _cast_value(CLUSTER_SCHEMA, values, "")
     config = record.get("config")
@@ -122,9 +122,9 @@ def build_record(values: Document, new_id: Callable[[], str]) -> Document:
 def cast_update(update: Document) -> dict[str, Document]:
     """Return a Mongo update with operands cast to the schema; plain fields become `$set`.
 
-    Fields that the schema does not have are dropped, and operands of `$unset` and `$pull` stay as
-    they are. Raises `ApiError` 500 for plain fields beside operators, and for a value that cannot
-    be cast.
+    Fields that the schema does not have are dropped, and operators whose operand is no object;
+    operands of `$unset` and `$pull` stay as they are. Raises `ApiError` 500 for plain fields beside
+    operators, and for a value that cannot be cast.
     """
     plain = [name for name in update if not name.startswith("$")]
     if plain and len(plain) < len(update):
@@ -154,7 +154,7 @@ def add_ids(record: Document, new_id: Callable[[], str]) -> Document:
 
 
 def _add_ids(kind: Kind, value: Json, new_id: Callable[[], str]) -> Json:
-    """Return a copy of `value` with an `_id` in each object whose kind has the member `_id`."""
+    """Return a copy of `value` with an `_id` in each object that lacks the `_id` of its kind."""
     if isinstance(kind, list) and isinstance(value, list):
         return [_add_ids(kind[0], item, new_id) for item in value]
     if not (isinstance(kind, dict) and isinstance(value, dict)):
@@ -194,7 +194,9 @@ def _find_kind(path: str) -> Kind:
 def _cast_value(kind: Kind, value: Json, path: str) -> Json:
     """Return `value` as Mongoose casts values to a kind; null and `mixed` values stay as they are.
 
-    Raises `ApiError` 500 where the cast is impossible. `path` is for the error.
+    A single value becomes a list of one where the kind is a list. Objects lose members outside of
+    the kind and get missing defaults and lists. Raises `ApiError` 500 where the cast is impossible.
+    `path` is for the error.
     """
     if kind == "mixed" or value is None:
         return value
@@ -306,10 +308,10 @@ class RegistryRecords:
         return record
 
     def update(self, cluster_id: str, update: Document) -> Document:
-        """Apply a Mongo update to a cluster's record, and return the changed record.
+        """Apply a Mongo update to a cluster's record, store the record and return the changed one.
 
         Raises `ApiError` 404 without a record, and 500 for a refused update, which changes nothing.
-        An update may change the cluster's id to one without a record.
+        An update may change the cluster's id, but raises 500 if the new id has a record already.
         """
         before = self.get(cluster_id)
         after = add_ids(apply_update(before, cast_update(update)), self._create_id)

@@ -115,8 +115,9 @@ class AiosApi(PlatformApi):
     def _query_clusters(self, records: RegistryRecords) -> Response:
         """Answer the records matching the body's Mongo filter.
 
-        The setting `query_envelope` decides whether the filter stands in `query`. Where it has to,
-        a bare filter counts as empty and matches all records.
+        The setting `query_envelope` decides whether the filter stands in `query`: `raw` never,
+        `wrapped` always, otherwise both forms are understood. With `wrapped`, a bare filter counts
+        as empty and matches all records.
         """
         body, envelope = _parse_body(), AiosSettings.load(self._store).query_envelope
         is_wrapped = set(body) == {"query"} and isinstance(body["query"], dict)
@@ -133,7 +134,8 @@ class AiosApi(PlatformApi):
     def _run_parser_action(self, records: RegistryRecords, action: str) -> Response:
         """Run the Parser's action `createCluster`: add a record of the values in the body.
 
-        A record that is refused, or the setting `parser_failure`, is answered with 200 and `[false,
+        The record has the status live. Answers 200 with `success` true and the record as `result`.
+        A refused record, or the setting `parser_failure`, is answered likewise, but with `[false,
         message]` as the result. Other actions answer 400; a body without values raises `ApiError`
         500.
         """

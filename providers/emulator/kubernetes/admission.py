@@ -189,7 +189,7 @@ def _complete_pod(new: Object) -> Object:
 def _complete_claim(objects: ClusterObjects, new: Object) -> Object:
     """Return a new claim with defaults, the protection finalizer and phase Pending.
 
-    Raises `StatusError` 422 without an access mode or a positive size.
+    Raises `StatusError` 422 for missing or unknown access modes, and without a positive size.
     """
     name, spec = new["metadata"]["name"], {**new.get("spec", {})}
     modes = spec.get("accessModes") or []

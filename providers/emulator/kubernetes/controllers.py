@@ -45,8 +45,9 @@ from gpuform.providers.emulator.together.operations import TogetherOperations
 def run_controllers(store: Store, objects: ClusterObjects) -> None:
     """Create the missing pods of all controllers once, update their statuses, remove orphans.
 
-    Controllers are daemon sets, replica sets, stateful sets and jobs. Surplus pods are not removed,
-    and a status counts the pods from before.
+    Controllers are daemon sets, replica sets, stateful sets and jobs; those being deleted are
+    skipped. Orphans are objects of any kind all of whose owners are gone. Surplus pods are not
+    removed, and a status counts the pods from before.
     """
     _remove_orphans(objects)
     pods: dict[str, list[Object]] = {}

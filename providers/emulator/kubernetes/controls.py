@@ -61,7 +61,8 @@ class KubernetesControls(PlatformControls):
         """Create the pod in the body for a test, without the cluster's token, and answer the pod.
 
         The pod's namespace is created if missing, and the pod has been scheduled if a node takes
-        it. Raises `StatusError`.
+        it. Raises `StatusError`: 404 without a running control plane, 409 for a name in use, 422
+        for an invalid pod.
         """
         body = _PodBody.model_validate_json(request.get_data())
         objects = self._load_objects(cluster_id)
@@ -86,6 +87,7 @@ class KubernetesControls(PlatformControls):
     def _list_ended_pods(self, cluster_id: str) -> Response:
         """Answer how each ended pod of a cluster ended, oldest first.
 
+        The entries are those of `list_ended_pods`. First brings the cluster to the present time.
         The answers stay after the end of the cluster, which kills the pods that still ran.
         """
         now = self._clock.now()

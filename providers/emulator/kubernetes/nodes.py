@@ -22,8 +22,8 @@ from gpuform.providers.emulator.together.nodes import GPUS_PER_WORKER, Node
 def sync_nodes(objects: ClusterObjects, cluster: Cluster) -> dict[str, float]:
     """Add a node object for each running worker, and remove the nodes of other workers.
 
-    Nodes are not Ready while their machines restart. Returns when each removed worker left, in unix
-    seconds by host name.
+    Nodes are not Ready while their machines restart. Returns when the worker of each node removed
+    by this call left, in unix seconds by host name.
     """
     workers = [*cluster.workers, *cluster.preemptible]
     running = {worker.host_name: worker for worker in workers if worker.is_running(objects.now)}

@@ -250,7 +250,8 @@ def _meets_requirement(requirement: dict[str, Any], labels: dict[str, str]) -> b
 def matches_fields(selector: str, content: dict[str, Any]) -> bool:
     """Return whether an object meets a `fieldSelector`, on any field with a plain value.
 
-    A missing field equals "". Raises `StatusError` 400 for a malformed selector.
+    A missing field equals "", but a missing `spec.unschedulable` equals "false". Raises
+    `StatusError` 400 for a malformed selector.
     """
     for term in filter(None, selector.split(",")):
         match = _EQUAL_TERM.match(term)

@@ -98,8 +98,9 @@ def _get_reboot_time(pod: Object, rebooted: Mapping[str, float]) -> float:
 def place_pods(objects: ClusterObjects) -> None:
     """Start pending pods on ready, uncordoned nodes with enough free GPUs and usable claims.
 
-    A pod that names its node starts there in any state of the node, but fails for lack of GPUs. Any
-    other pod waits.
+    A pod that names its node starts there even if the node is cordoned or not ready; it fails if a
+    ready, uncordoned node lacks GPUs for it. Pods without a fitting node, or with an unusable
+    claim, stay Pending.
     """
     waiting = [pod for pod in objects.list_objects(POD) if pod["status"].get("phase") == "Pending"]
     if not waiting:

@@ -249,7 +249,8 @@ class _CertificationRun:
     ) -> Object:
         """Store and return the workflow as ended at `end`, with results of jobs and nodes.
 
-        Measurements and config maps with the nodes that passed and failed are added.
+        Measurements and config maps with the nodes that passed and failed are added. A workflow
+        fails if a node failed or no node matched the target.
         """
         orchestration = workflow["status"]["orchestration"]
         reference = workflow["status"]["groupNodesRef"]["name"]
@@ -443,7 +444,10 @@ def _find_violation(thresholds: Mapping[str, str], figures: Mapping[str, float])
 def _build_category_status(
     category: Object, workflow: Object | None, final_condition: Object | None
 ) -> Object:
-    """Return the status of one category: Pending, InProgress or the workflow's final condition."""
+    """Return the status of one category: Pending, InProgress or the workflow's final condition.
+
+    Without a `workflow` the status is Pending, without a `final_condition` InProgress.
+    """
     status: Object = {"domain": category["domain"], "variant": category["variant"]}
     if workflow is None:
         return {**status, "status": "Pending"}

@@ -82,8 +82,8 @@ class KubernetesApi(PlatformApi):
     def refuse_unauthorized(self, client_request: Request) -> Response | None:
         """Return a 401 if the request lacks the cluster's token, else None.
 
-        Where no API server runs, the request is marked to be dropped: the connection closes without
-        an answer.
+        Where no API server runs, also for an unknown cluster, the request is marked to be dropped
+        and an empty response returned: the connection closes without an answer.
         """
         cluster_id = (client_request.view_args or {}).get("cluster_id", "")
         with self._store.transaction():
@@ -121,7 +121,8 @@ class KubernetesApi(PlatformApi):
     def _answer_request(self, cluster_id: str, path: str) -> Response:
         """Answer an admitted request to a cluster's API: discovery, objects, lists, watch or exec.
 
-        Raises `StatusError`.
+        After a write the controllers run once, so that the answer shows what followed. Raises
+        `StatusError`.
         """
         path, engine = path.strip("/"), EngineSettings.load(self._store).group
         if (group_part := path.split("/")[1:2]) and group_part[0] in ENGINE_GROUPS:
@@ -182,8 +183,9 @@ class KubernetesApi(PlatformApi):
     def _watch(self, cluster_id: str, address: ObjectAddress) -> Response:
         """Answer a watch with a stream of changes after the requested version.
 
-        Without a version all present objects come first, as ADDED. The stream ends after the
-        query's `timeoutSeconds`, by default half an hour.
+        Without a numeric version the stream begins with all present objects, as ADDED, and all
+        objects ever removed, as DELETED. The stream ends after the query's `timeoutSeconds`, by
+        default half an hour; a cluster that has ended sends no more changes.
         """
 
         def list_events(since: int) -> tuple[list[WatchEvent], int]:
@@ -236,7 +238,8 @@ def _find_description(cluster_id: str, path: str, engine: str) -> Object | None:
 def _write_object(objects: ClusterObjects, address: ObjectAddress) -> tuple[Object, int]:
     """Run the create, replace, patch, delete or eviction of the present request at an address.
 
-    Returns content and status of the answer. Raises `StatusError`, 405 for another method.
+    A DELETE without a name deletes every object that the query selects. Returns content and status
+    of the answer. Raises `StatusError`, 405 for another method.
     """
     method = request.method
     if method == "DELETE":
@@ -274,7 +277,11 @@ def _reload_object(objects: ClusterObjects, address: ObjectAddress, written: Obj
 
 
 def _build_list(objects: ClusterObjects, address: ObjectAddress) -> Object:
-    """Return the list at an address; with the query's `limit` a page and a token for the next."""
+    """Return the list of the objects at an address that the query's selectors choose.
+
+    With the query's `limit`, the list is one page, with a token for the next page. Raises
+    `StatusError` 400 for a malformed selector or token.
+    """
     matches = _select_objects(objects, address)
     metadata: dict[str, Any] = {"resourceVersion": str(objects.version)}
     start = _parse_continue_token(request.args.get("continue", ""))

@@ -24,10 +24,10 @@ _WAIT_FOR_CONSUMER = "WaitForFirstConsumer"
 
 
 def sync_volumes(store: Store, objects: ClusterObjects, cluster: Cluster) -> None:
-    """Store the two storage classes, and a PersistentVolume for the cluster's shared volume.
+    """Store the two storage classes where missing, and the cluster's shared volume as a volume.
 
-    Name and present size are those of the shared volume; a cluster without one gets the classes
-    alone.
+    Name and present size of the PersistentVolume are those of the shared volume; a cluster without
+    one gets the classes alone.
     """
     for storage_class in (
         _build_class(LOCAL_CLASS, _WAIT_FOR_CONSUMER),
@@ -48,7 +48,11 @@ def sync_volumes(store: Store, objects: ClusterObjects, cluster: Cluster) -> Non
 
 
 def sync_claims(objects: ClusterObjects) -> None:
-    """Bind waiting claims, resize bound ones, remove deleted unused ones, and release volumes."""
+    """Bind waiting claims, resize bound ones, remove deleted unused ones, and release volumes.
+
+    A bound claim whose volume is gone becomes Lost. A deleted claim with finalizers of others only
+    loses the protection.
+    """
     pods = [pod for pod in objects.list_objects(POD) if not is_done(pod)]
     # A pod that is done uses no claim any more.
     used_keys = {(pod["metadata"]["namespace"], name) for pod in pods for name in list_claims(pod)}
@@ -95,7 +99,8 @@ def find_default_class(objects: ClusterObjects) -> str | None:
 def _bind_claim(objects: ClusterObjects, claim: Object, *, is_used: bool) -> None:
     """Bind a claim to its named volume or to a new one, and store claim and volume.
 
-    The claim stays as it is while the volume is missing or unsuitable, or a pod is awaited.
+    The claim stays as it is while the named volume is missing or unsuitable, or, without a named
+    volume, while a pod is awaited or the storage class is unknown.
     """
     volume_name = claim["spec"].get("volumeName")
     if volume_name:
@@ -158,7 +163,7 @@ def _is_suitable(volume: Object, claim: Object) -> bool:
 def _resize_claim(objects: ClusterObjects, claim: Object) -> Object:
     """Return a bound claim with its volume's size, or in phase Lost if the volume is gone.
 
-    A provisioned volume grows with the claim, and is stored.
+    A provisioned volume grows with the claim, and is stored; the claim is not.
     """
     volume = objects.get(VOLUME, claim["spec"]["volumeName"])
     # The platform has deleted the volume under its claim.

@@ -257,10 +257,11 @@ def patch_object(
 def _store_change(
     objects: ClusterObjects, address: ObjectAddress, old: Object, new: Object
 ) -> Object:
-    """Store a change: `status` alone at that subresource, everything else at any other address.
+    """Store a change: `status` alone at that subresource, everything but `status` elsewhere.
 
-    Removes an object being deleted whose last finalizer is gone. Raises `StatusError`: 409 for an
-    old version, 422 or 403 for a forbidden change.
+    Returns the stored object. Removes an object being deleted, other than a pod, whose last
+    finalizer is gone. Raises `StatusError`: 409 for an old version or another uid, 422 or 403 for a
+    forbidden change.
     """
     new_metadata = new.get("metadata", {})
     # A client that sends the version it has read wants to know of a change in between.
@@ -298,8 +299,9 @@ def _store_change(
 def delete_object(objects: ClusterObjects, address: ObjectAddress, options: Object) -> Object:
     """Delete an object and return its last state: pods after their grace period, others at once.
 
-    An object with finalizers is only marked, and removed with the last one. Objects of a deleted
-    namespace are removed. Raises `StatusError`: 404, 409 if a precondition in `options` fails.
+    An object with finalizers is only marked, and removed with the last one; a second delete changes
+    nothing. Objects of a deleted namespace are removed at once, even with finalizers. Raises
+    `StatusError`: 404, 409 if a precondition in `options` fails.
     """
     old = get_object(objects, address)
     _check_preconditions(address, old, options)
@@ -320,8 +322,8 @@ def delete_object(objects: ClusterObjects, address: ObjectAddress, options: Obje
 def evict_pod(objects: ClusterObjects, address: ObjectAddress, body: Object) -> None:
     """Delete a pod after its grace period if the disruption budget allows an eviction.
 
-    A pod that does not run costs no budget. Raises `StatusError`: 429 if the budget forbids it,
-    404, 409 if a precondition fails, 500 for a pod with two budgets.
+    A pod that is pending, done or being deleted costs no budget. Raises `StatusError`: 429 if the
+    budget forbids it, 404, 409 if a precondition fails, 500 for a pod with two budgets.
     """
     pod = get_object(objects, address)
     options = body.get("deleteOptions") or {}
@@ -376,8 +378,8 @@ def _use_budget(objects: ClusterObjects, pod: Object) -> None:
 def _end_pod(objects: ClusterObjects, pod: Object, grace: int | None) -> Object:
     """Begin the grace period of a pod, or remove a pod at once; return the pod.
 
-    Without `grace` the pod's own seconds count. Pending and static pods, and those with 0 seconds,
-    are removed.
+    Without `grace` the pod's own seconds count; a grace period that has begun is not changed.
+    Pending and static pods, and those with 0 seconds, are removed.
     """
     seconds = pod["spec"].get("terminationGracePeriodSeconds", 30) if grace is None else grace
     is_waiting = pod["status"].get("phase") == "Pending"

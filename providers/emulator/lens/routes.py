@@ -91,7 +91,8 @@ class LensApi(PlatformApi):
     def _answer_consumers(self, _: list[Node]) -> Response:
         """Answer a page of the workloads in the settings: `data` inside `data`, as documented.
 
-        Answers 400 for a page number or page size that is no positive integer.
+        `total` is the number of all workloads, or the setting `total`. Answers 400 for a page
+        number or page size that is no positive integer.
         """
         try:
             number = int(request.args.get("pageNum", "1"))

@@ -53,10 +53,10 @@ class Version:
         }
 
     def build_headers(self) -> dict[str, str]:
-        """Return the headers for the version of an answer.
+        """Return the headers for the version of an answer; a deprecated version has more of them.
 
         The document names no mark of a deprecated version; here the mark is that of RFC 9745 and
-        RFC 8594.
+        RFC 8594: the headers Deprecation and Sunset.
         """
         headers = {VERSION_HEADER: f"{_SERVICE} {self.number}"}
         if self.not_before is not None:
@@ -282,7 +282,8 @@ class SignedRequest:
 def get_requested_url(environ: WSGIEnvironment) -> str:
     """Return the absolute URL as sent: scheme, the client's Host, raw path and query.
 
-    A caller in process sends no raw path; then the path is percent-encoded again.
+    A caller in process sends no raw path; then the path is percent-encoded again. An absolute URL
+    in the request line, which clients send to a proxy, is returned as it is.
     """
     # The signature covers the URL with the client's own percent-encoding, which PATH_INFO has lost.
     raw = environ.get("RAW_URI") or environ.get("REQUEST_URI")

@@ -153,7 +153,10 @@ def _check_names_and_addresses(inventory: ScpInventory, body: CreateGpuNodes) ->
 
 
 def _check_capacity(context: RequestContext, pool: Pool, count: int) -> None:
-    """Raise `ApiError` 400 (the code is ours) for more servers than the pool has free."""
+    """Raise `ApiError` 400 (the code is ours) for more servers than the pool has free.
+
+    With an injected fault of capacity the pool has none free.
+    """
     limit = context.settings.capacity.get(pool.pool_id, pool.capacity)
     live_nodes = context.inventory.list_live_nodes()
     used = sum(node.identity.node_pool_id == pool.pool_id for node in live_nodes)

@@ -255,7 +255,7 @@ def delete_nodes(context: RequestContext, ids: Sequence[str]) -> None:
     """Begin to terminate unlocked nodes, in any state.
 
     A second delete of a TERMINATING node changes nothing (ours). Raises `ApiError`: 404 for a
-    missing node, 400 for a locked or repeated one.
+    missing node, 400 for a locked or repeated one; then no node changes.
     """
     nodes = require_nodes(context.inventory, ids)
     check_unlocked(nodes)
@@ -303,7 +303,8 @@ def lock_node(context: RequestContext, node_id: str, *, enabled: bool) -> None:
 def assign_nat(context: RequestContext, node_id: str, public_ip_address_id: str) -> None:
     """Begin to assign a public IP to a RUNNING or STOPPED node without one.
 
-    Raises `ApiError`: 404 without the node, 400 for another node, a malformed id or an IP in use.
+    Raises `ApiError`: 404 without the node, 400 for another state, a node with a public IP, a
+    malformed id or an IP in use.
     """
     (node,) = require_nodes(context.inventory, [node_id])
     check_states([node], context.now, *_STABLE_STATES)
@@ -344,8 +345,9 @@ def release_nat(context: RequestContext, node_id: str) -> None:
 def modify_members(context: RequestContext, body: ModifyMembers) -> None:
     """Begin to move nodes from one fabric to another of the pool (user guide, 'Cluster fabric').
 
-    Raises `ApiError`: 404 for a missing node or fabric, 400 if a node is not in the first fabric or
-    in another state than RUNNING and STOPPED, or the second fabric takes no nodes.
+    Raises `ApiError`: 404 for a missing node or fabric, 400 if the fabrics are the same or in
+    different pools, the second one takes no nodes now, or a node is repeated, not in the first
+    fabric or neither RUNNING nor STOPPED; then no node moves.
     """
     inventory, now = context.inventory, context.now
     before = inventory.get_fabric(body.before_cluster_fabric_id)

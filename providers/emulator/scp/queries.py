@@ -136,7 +136,7 @@ Args = MultiDict[str, str]
 def list_images(args: Args) -> dict[str, Any]:
     """Return the answer with the images of the query's region, by priority.
 
-    Raises `ApiError` 400 without a known region.
+    Raises `ApiError` 400 for an unknown parameter, and without a known region.
     """
     region = read_parameters(args, "region_id").get("region_id")
     if region not in REGIONS:

@@ -83,10 +83,10 @@ def run_command(slurm: SlurmCluster, command: Sequence[str]) -> CommandResult:
 
 
 def _run_squeue(slurm: SlurmCluster, arguments: list[str]) -> str:
-    """Run `squeue` and return the rows of the selected jobs.
+    """Run `squeue` and return the rows of the selected jobs, after a header unless `--noheader`.
 
-    Raises `CommandRefused` for an unknown state, node or column, and `GetoptError` for an option
-    that is not emulated.
+    Raises `CommandRefused` for an unknown state, node or column and for `--Format` with a header,
+    and `GetoptError` for an option that is not emulated.
     """
     parsed_options, _ = gnu_getopt(
         arguments,
@@ -218,10 +218,11 @@ _LAST_WORDS = re.compile(r'^echo "([^"$]*\$code[^"$]*(?:\$SLURM_JOB_NODELIST)?)"
 def run_sbatch(slurm: SlurmCluster, arguments: list[str]) -> str:
     """Run `sbatch`: submit the script of --wrap as a job, and return the line with its number.
 
-    `sleep SECONDS` and `sleep infinity` last by the emulator's clock. Any other script is a
-    measurement of its nodes: length, exit code and output are those that tests have set
-    (`Measurement`), followed by the lines that the script echoes with its `$code`. Raises
-    `CommandRefused` without --wrap, for an unknown node and for a malformed number.
+    With --parsable the line has only the number. `sleep SECONDS` and `sleep infinity` last by the
+    emulator's clock. Any other script is a measurement of its nodes: length, exit code and output
+    are those that tests have set (`Measurement`), followed by the lines that the script echoes with
+    its `$code`. Raises `CommandRefused` without --wrap, for an unknown node and for a malformed
+    number, and `GetoptError` for an option that is not emulated.
     """
     parsed_options, scripts = gnu_getopt(arguments, _SBATCH_SHORT_OPTIONS, _SBATCH_LONG_OPTIONS)
     options = {

@@ -141,7 +141,7 @@ def _format_location(job: Job, slurm: SlurmCluster) -> str:
 def _format_elapsed(job: Job, slurm: SlurmCluster) -> str:
     """Return the running time of a job in the form of `squeue`: `1-02:03:04`, `2:03:04`, `3:04`.
 
-    A job without nodes shows `0:00`.
+    A job that holds no nodes now, such as an ended one, shows `0:00`.
     """
     # squeue counts the time of running jobs alone; the others show 0:00.
     is_running = job.started_at is not None and job.holds_nodes
@@ -247,7 +247,8 @@ def _update_nodes(slurm: SlurmCluster, settings: list[str]) -> str:
     """Run `scontrol update`: drain, undrain, resume or take down nodes, or set their reason.
 
     Raises `CommandRefused` for bad settings, before any change, and for unknown nodes, after the
-    change of the others.
+    change of the others. The resume of a node in service raises at this node; nodes named before
+    have changed.
     """
     values = {
         key.lower(): value for key, _, value in (setting.partition("=") for setting in settings)

@@ -279,7 +279,7 @@ class SlurmCluster:
     def _schedule_jobs(self, at: float) -> None:
         """Start waiting jobs that are eligible at `at` and find enough nodes, the oldest first.
 
-        A job that does not fit holds nobody up.
+        A job that names its nodes waits for all of them. A job that does not fit holds nobody up.
         """
         for index, job in enumerate(self._state.jobs):
             if job.state != "PENDING" or job.eligible_at > at:

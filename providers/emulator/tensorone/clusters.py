@@ -197,7 +197,10 @@ class Cluster(BaseModel, frozen=True, ser_json_inf_nan="constants"):
         return min(limits.list_end_times(since, self.idle_since, self.spec.hourly), default=None)
 
     def apply_auto_stop(self, now: float) -> Self:
-        """Return the cluster as of `now`: stopping since a limit was reached, or unchanged."""
+        """Return the cluster as of `now`: stopping since a limit was reached, or unchanged.
+
+        The stop begins no earlier than the last update of the cluster. Nothing is stored.
+        """
         auto_stop = self.find_auto_stop()
         # Nothing is due: the record is as it was stored.
         if auto_stop is None or auto_stop[0] > now:

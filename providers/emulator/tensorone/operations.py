@@ -109,8 +109,9 @@ def create_cluster(context: RequestContext, body: CreateCluster) -> Cluster:
 def update_cluster(context: RequestContext, cluster_id: str, body: UpdateCluster) -> Cluster:
     """Replace the details in the body at once and return the cluster (ours: undocumented).
 
-    Members that are missing or null stay. Raises `ApiError`: 404, 409 for a cluster being deleted,
-    400 for a port given twice.
+    Members that are missing or null stay; of `auto_terminate`, each limit by itself. Ports keep
+    their external port. Raises `ApiError`: 404, 409 for a cluster being deleted, 400 for a port
+    given twice.
     """
     cluster = context.inventory.get_cluster(cluster_id)
     _refuse_deleting(cluster, context.now)
@@ -134,8 +135,9 @@ def update_cluster(context: RequestContext, cluster_id: str, body: UpdateCluster
 def start_cluster(context: RequestContext, cluster_id: str, body: StartCluster) -> Cluster:
     """Begin to start a stopped cluster, with the changes of the body, and return the cluster.
 
-    A snapshot to restore only has to exist. Raises `ApiError`: 404, 409 in another status, 400 for
-    invalid changes, 422 without enough free GPUs.
+    Environment variables and limits of the body are merged into the old ones. A snapshot to restore
+    only has to exist. Raises `ApiError`: 404 for a missing cluster or snapshot, 409 in another
+    status, 400 for invalid changes, 422 without enough free GPUs.
     """
     cluster = context.inventory.get_cluster(cluster_id)
     status = cluster.get_status(context.now)
@@ -191,9 +193,9 @@ def stop_cluster(context: RequestContext, cluster_id: str, body: StopCluster) ->
 def delete_cluster(context: RequestContext, cluster_id: str, body: DeleteCluster) -> Cluster:
     """Begin to delete a cluster, and store or delete snapshots as the body says.
 
-    Returns the cluster; a second delete changes nothing. Raises `ApiError`: 404, 400 without the
-    confirmation, 409 for a running cluster if the setting `delete_needs_stopped` is on and `force`
-    is not.
+    A final snapshot also keeps the earlier ones. Returns the cluster; a second delete changes
+    nothing. Raises `ApiError`: 404, 400 without the confirmation, 409 unless stopped or in error if
+    the setting `delete_needs_stopped` is on and `force` is not.
     """
     cluster = context.inventory.get_cluster(cluster_id)
     status = cluster.get_status(context.now)
@@ -231,7 +233,8 @@ def _build_details(body: CreateCluster) -> Details:
 def _assign_ports(mappings: Sequence[NewPortMapping], old: Sequence[Port]) -> list[Port]:
     """Return the mappings with external ports: requested, old, or the next free ones.
 
-    Raises `ApiError` 400 for an external port given twice.
+    The old port is that of the same internal port and protocol in `old`. Raises `ApiError` 400 for
+    an external port given twice.
     """
     old_numbers = {(port.internal_port, port.protocol): port.external_port for port in old}
     ports: list[Port] = []
@@ -268,7 +271,11 @@ def _apply_configuration(spec: Spec, configuration: Configuration) -> Spec:
 
 
 def _check_stock(context: RequestContext, spec: Spec) -> None:
-    """Raise `ApiError` for more GPUs than a cluster may have (400) or than are free (422)."""
+    """Raise `ApiError` for more GPUs than a cluster may have (400) or than are free (422).
+
+    GPU types without a setting `capacity` are always free; with an injected fault of capacity none
+    is.
+    """
     max_gpus = catalogue.GPU_TYPES[spec.gpu_type].max_per_cluster
     if spec.gpu_count > max_gpus:
         raise make_invalid_field("gpu_count", f"at most {max_gpus} {spec.gpu_type} in a cluster")

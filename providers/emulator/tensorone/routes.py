@@ -124,7 +124,8 @@ class TensorOneApi(PlatformApi):
     def refuse_unauthorized(self, client_request: Request) -> Response | None:
         """Return the 401, 429 or 403, in this order, for a client without the right, else None.
 
-        Counts the request, unless its key is unknown, and stores the key's budget in `g`.
+        Counts the request, unless its key is unknown or its budget used up, and stores the budget
+        in `g`.
         """
         now = self._clock.now()
         path = client_request.path.removeprefix(self.prefix)
@@ -313,9 +314,9 @@ class TensorOneControls(PlatformControls):
         return (("POST", "/clusters/<cluster_id>", self._change_cluster),)
 
     def _change_cluster(self, cluster_id: str) -> Response:
-        """Take or give back a cluster's work, or replace and hide members of answers.
+        """Make a cluster idle or busy from now on, or replace and hide members of its answers.
 
-        Answers the changes. Raises `ApiError` 404.
+        Answers the id and the changes. Raises `ApiError` 404.
         """
         body = _ChangeBody.model_validate_json(request.get_data())
         inventory = TensorOneInventory(self._store, self._clock.now())

@@ -89,7 +89,8 @@ def _check_location(body: CreateCluster) -> None:
 def _check_sizes(num_gpus: int, body: CreateCluster | UpdateCluster) -> None:
     """Raise `ApiError` 400 for numbers of GPUs that are no multiples of 8, or too large parts.
 
-    `num_gpus` has to be positive; reserved and pooled GPUs are parts of it.
+    `num_gpus` has to be positive; reserved and pooled GPUs are parts of it. Preemptible ones come
+    on top, without a limit.
     """
     # A worker is a whole host of eight GPUs; the document has no smaller step.
     if num_gpus <= 0 or num_gpus % GPUS_PER_WORKER:
@@ -135,7 +136,10 @@ def _check_reservation(body: CreateCluster, now: float) -> None:
 
 
 def _check_storage(body: CreateCluster) -> None:
-    """Raise `ApiError` 400 for both an existing and a new volume, or a new one elsewhere."""
+    """Raise `ApiError` 400 for both an existing and a new volume, or a new one elsewhere.
+
+    Elsewhere is a region other than the cluster's.
+    """
     if body.shared_volume is None:
         return
     if body.volume_id is not None:

@@ -38,7 +38,8 @@ def plan_preemptible_nodes(
 ) -> list[Node]:
     """Return `nodes` planned for `gpus` GPUs from `since` on: nodes join, or the newest leave.
 
-    What was planned for later is dropped.
+    New nodes join one after the other, every `PREEMPTIBLE_NODE_INTERVAL_S`. Joins planned for later
+    are dropped.
 
     Args:
         nodes: the preemptible nodes of the cluster, also the removed ones.
@@ -195,8 +196,9 @@ class Cluster(BaseModel, frozen=True):
     ) -> Self:
         """Return the cluster with a planned creation: `Scheduled` until `start`, for ever if stuck.
 
-        Workers, control plane and preemptible nodes are planned with it, with ids from `new_id`.
-        Times are unix seconds.
+        Workers, control plane and preemptible nodes are planned with it, with ids from `new_id`;
+        none for a stuck creation. A creation that begins again keeps the past statuses. Times are
+        unix seconds.
         """
         # A creation that begins again keeps its history.
         past_statuses = (
@@ -289,9 +291,9 @@ class Cluster(BaseModel, frozen=True):
     def apply_credit(self, now: float, *, is_exhausted: bool) -> Self:
         """Return the cluster paused without credit, Ready when credit is there again, or unchanged.
 
-        Only a Ready cluster with compute on demand is paused. A cluster that is completely on
-        demand is deleted after a while (platform document, 'Credit Exhaustion': "paused then
-        decommissioned"; the time is ours).
+        Only a Ready cluster with compute on demand is paused. A paused cluster that is completely
+        on demand is deleted after a while, unless credit comes back before (platform document,
+        'Credit Exhaustion': "paused then decommissioned"; the time is ours).
         """
         status, past_statuses = self.get_status(now), select_past_steps(self.statuses, now)
         # Only a Ready cluster is paused: the document is silent on one whose status is changing.
@@ -330,7 +332,8 @@ class Cluster(BaseModel, frozen=True):
     ) -> Self:
         """Return the cluster with as many workers as `num_gpus` needs from `change_at` on.
 
-        Removals planned earlier are dropped. `removed_first` are host names.
+        Removals and joins planned earlier are dropped. The workers named in `removed_first` (host
+        names) leave before the others.
         """
         departed_nodes, running = self._split_workers(now)
         running.sort(key=lambda node: node.host_name in removed_first)  # stable: by age within each

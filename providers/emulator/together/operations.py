@@ -118,8 +118,9 @@ class TogetherOperations:
     ) -> Cluster:
         """Set the fields of `body`, plan the resulting changes, and return the cluster.
 
-        A change of size during another one starts again (ours). Raises `ApiError`: 404, 409 for a
-        cluster being deleted or out of stock, 400 for a broken rule.
+        A change of size during another one starts again (ours), and so does any update of a cluster
+        not on its way to Ready, such as a stuck or paused one. Raises `ApiError`: 404, 409 for a
+        cluster being deleted or, if it grows, out of stock, 400 for a broken rule.
         """
         old = self.get_cluster(cluster_id)
         # Ours: the document does not say what an update does to a cluster that is leaving.
@@ -191,7 +192,9 @@ class TogetherOperations:
     def _plan_update(self, old: Cluster, new: Cluster, effects: FaultEffects) -> Cluster:
         """Return `new` with the scaling, creation or reinstallation that a change from `old` needs.
 
-        Without such a change `new` is returned as it is.
+        A cluster that is not on its way to Ready is scaled again without a change of size, too;
+        without a control plane its creation begins again instead. Another type is only installed on
+        a Ready cluster. Without such a change `new` is returned as it is.
         """
         now = self.now
         if new.settings.num_gpus != old.settings.num_gpus or not old.is_progressing():
@@ -223,7 +226,8 @@ class TogetherOperations:
         """Begin to delete a cluster; its volume is free again when the cluster is gone.
 
         A volume that was created with the cluster is deleted, too, unless it is lifecycle
-        independent. A second delete changes nothing (ours). Raises `ApiError` 404.
+        independent. Does nothing where the end of the cluster is planned: by a first delete (ours),
+        or for lack of credit. Raises `ApiError` 404.
         """
         cluster = self.get_cluster(cluster_id)
         # A second delete is accepted and changes nothing (ours).
@@ -394,7 +398,11 @@ def _parse_volume(body: str) -> Volume:
 
 
 def _compute_reservation(body: CreateCluster, now: float) -> dict[str, float | None]:
-    """Return start and end of a reservation in unix seconds; {} for ON_DEMAND billing."""
+    """Return start and end of a reservation in unix seconds; {} for ON_DEMAND billing.
+
+    Without a start time the reservation begins `now`. `duration_days`, if any, decide the end; an
+    end of None is not known.
+    """
     if body.billing_type == "ON_DEMAND":
         return {}
     start = body.reservation_start_time.timestamp() if body.reservation_start_time else now

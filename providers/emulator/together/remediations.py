@@ -376,8 +376,9 @@ def _list_workers(cluster: Cluster) -> list[Node]:
 def _plan_repair(cluster: Cluster, remediation: Remediation, store: Store) -> Cluster:
     """Return the cluster with the effects of the repair's run planned: a restart or a removal.
 
-    A restart is for modes in place and for a repair that fails. Some modes add a new worker.
-    Preemptible workers stay as they are.
+    A restart is for modes in place and for a repair that fails. Else the worker leaves when the run
+    begins; with VM_ONLY and HOST_AWARE a new worker joins when the run ends. Preemptible workers
+    stay as they are.
     """
     start, end = remediation.get_run_span()
     replacements: list[Node] = []
