@@ -152,6 +152,7 @@ def format_error_message(response: "httpx.Response", token: str) -> str:
         for name in ("message", "error", "errors")
         for error_text in iterate_error_texts(fields.get(name))
     ]
+    # An error text may quote the request with its token.
     redacted_message = Redactor([token]).redact(": ".join(dict.fromkeys(messages)))
     line = escape_invisible(" ".join(redacted_message.split()))
     return line if len(line) <= MAX_MESSAGE_LENGTH else f"{line[:MAX_MESSAGE_LENGTH]}..."

@@ -77,6 +77,7 @@ class Stamp:
     def parse(cls, body: str) -> Self | None:
         """Return the stamp of a comment, or None if the comment has none."""
         match = STAMP_PATTERN.match(body)
+        # A newer gpuform may write other verdicts.
         if match is None or match[4] not in set(Verdict):
             return None
         return cls(match[1], match[2], match[3], Verdict(match[4]))

@@ -129,6 +129,7 @@ def add_unreachable_platforms(plan: Plan, steps: Iterable[Step], settings: Setti
     Each platform is probed once. Resources of explicit providers are skipped: their settings
     differ.
     """
+    # A refresh asks the platforms itself.
     if plan.operation == "refresh":
         return plan
     regions = _list_changed_platforms(plan, steps)

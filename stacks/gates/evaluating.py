@@ -146,6 +146,7 @@ def _call_python_rule(plan: Plan, function: str, program: Path) -> list[str]:
 def _require_texts(findings: object) -> list[str]:
     if findings is None:
         return []
+    # A single text would count as one finding for each letter.
     if isinstance(findings, str) or not isinstance(findings, Iterable):
         raise TypeError("a rule yields texts, or returns a list of them")
     return [str(finding) for finding in findings]

@@ -107,6 +107,7 @@ def _sum_amounts(usage: ResourceUsage, *, running: bool = False) -> _Amounts:
                 expense.region,
                 str(is_known),
             )
+            # No known amount is as large as an unknown one may be.
             sums[key] += expense.amount if expense.amount is not None else float("inf")
     return sums
 

@@ -177,6 +177,7 @@ def add_usage(plan: Plan, monitoring: UsageMonitor) -> Plan:
 
 def _describe_users(names: str, consumers: Sequence[Consumer], limit: float) -> Iterator[str]:
     using = [consumer for consumer in consumers if _is_using(consumer, limit)]
+    # Most GPUs first, since the list is cut.
     using.sort(
         key=lambda consumer: (-(consumer.stat.gpu_request or 0), consumer.namespace, consumer.name)
     )

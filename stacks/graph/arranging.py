@@ -81,6 +81,7 @@ class Drawing:
 
     def _list_all(self) -> list[Shape]:
         shapes: list[Shape] = []
+        # Without recursion: a state may nest deeper than Python's stack.
         waiting = [*reversed(self.boxes)]
         while waiting:
             shapes.append(waiting.pop())
@@ -123,6 +124,7 @@ def build_multi_stack_drawing(
     arrows: list[Arrow] = []
     for part, nodes, groups in zip(parts, ordered, _group_stacks(ordered, max_shapes), strict=True):
         inner, stack_arrows = numbers.build_shapes(nodes, groups)
+        # The letters of nodes (n), platforms (p) and stacks (s) keep keys apart.
         key = f"s{len(boxes) + 1}"
         boxes[part.name] = Shape(key, box=part.name, is_stack=True, note=part.note, children=inner)
         arrows += stack_arrows
@@ -196,6 +198,7 @@ def assign_group_numbers(
     group_numbers: dict[str, int] = {}
     for node in nodes:
         for member in _iterate_outermost_first(node, by_key, group_numbers):
+            # Nodes of different platforms or parents never merge.
             group_key = (
                 member.platform,
                 group_numbers.get(member.parent),

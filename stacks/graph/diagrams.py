@@ -70,6 +70,7 @@ def _iterate_label_lines(item: Shape) -> Iterator[str]:
         return
     yield f"{symbol}{len(item.nodes):,} \N{MULTIPLICATION SIGN} {first.type}"
     yield f"{_truncate_name(first.name)} ... {_truncate_name(last.name)}"
+    # Merged nodes differ in their facts, but their GPUs can be summed.
     gpus = sum(node.gpus for node in item.nodes)
     if gpus:
         sign = "+" if first.action and gpus > 0 else ""
@@ -117,6 +118,7 @@ def _render_dot_lines(drawing: Drawing) -> Iterator[str]:
     for arrow in drawing.arrows:
         count = format_count(arrow)
         attributes = [f"label={_quote_dot(count)}"] if count else []
+        # With `compound=true`, Graphviz cuts the arrow at the border of the cluster.
         attributes += [f"ltail=cluster_{arrow.source.key}"] if arrow.source.children else []
         attributes += [f"lhead=cluster_{arrow.target.key}"] if arrow.target.children else []
         more = f" [{', '.join(attributes)}]" if attributes else ""

@@ -73,6 +73,7 @@ def build_plan_nodes(plan: Plan, entries: Iterable[ResourceState] = ()) -> list[
     for change in plan.changes:
         for property_change in change.changes:
             if property_change.path == _FABRIC and isinstance(property_change.after, str):
+                # A planned fabric comes before the current one.
                 fabrics[change.urn] = property_change.after
     return _connect_nodes(list(nodes.values()), fabrics)
 
@@ -104,6 +105,7 @@ def _build_entry_node(entry: ResourceState) -> GraphNode:
         facts=tuple(fact for fact in facts if fact),
         gpus=summary.gpus,
         parent=entry.parent,
+        # The parent is drawn around the node, without an arrow.
         dependencies=frozenset(find_dependency_urns(entry, provider=False) - {entry.parent}),
     )
 
@@ -215,4 +217,5 @@ def _find_cluster(node: GraphNode, by_key: Mapping[str, GraphNode]) -> str:
         for key in node.dependencies
         if key in by_key and by_key[key].type == f"{node.platform}:Cluster"
     ]
+    # A part of several clusters is drawn inside none.
     return clusters[0] if len(clusters) == 1 else ""

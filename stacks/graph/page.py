@@ -78,6 +78,7 @@ def find_sibling_dependencies(drawing: Drawing) -> SiblingDependencies:
         waiting += [(child, paths[item.key]) for child in item.children]
     dependencies: dict[str, dict[str, None]] = {}
     for arrow in drawing.arrows:
+        # Where both paths differ first, their shapes are siblings.
         pairs = zip(paths[arrow.source.key], paths[arrow.target.key], strict=False)
         siblings = next(((source, target) for source, target in pairs if source != target), None)
         if siblings:

@@ -199,6 +199,7 @@ def check_workspace(
     """
     workspace, exports = order.workspace, order.list_exports()
     planned: dict[str, PlannedTopology] = {}
+    # Without a stacks.yaml there are no gates over all stacks.
     if workspace.file is not None:
         check_stacks_gates(workspace.file, problems)
     for name in names:
@@ -368,6 +369,7 @@ def _is_settings_of_another(path: Path, settings: Path) -> bool:
 
 def _is_mentioned(member: WorkspaceStack, path: Path) -> bool:
     """Return True if a file of the stack's folder mentions `path`, as `main` or an import does."""
+    # An import names a module without its ending.
     mention = path.stem if path.suffix == ".py" and path.stem != "__init__" else path.name
     mention = path.parent.name if path.name == "__init__.py" else mention
     for file in member.project.directory.glob("*"):
@@ -397,4 +399,5 @@ def _run_git(folder: Path, *arguments: str) -> str:
             f"git cannot tell what was changed: {errors[-1] if errors else 'it failed'}",
             hint="in a CI job the base has to be fetched: `git fetch origin main`",
         )
+    # Names of files need not be UTF-8.
     return result.stdout.decode(errors="surrogateescape")

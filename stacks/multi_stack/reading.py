@@ -105,6 +105,7 @@ class _WorkspaceReader:
     def read_tree(self) -> dict[str, WorkspaceStack]:
         stacks: dict[str, WorkspaceStack] = {}
         for path in find_project_files(self.root):
+            # Nobody has named the projects of a tree: some may be in other languages.
             project = self._load_project(path, skips_others=True)
             if project is None:
                 continue
@@ -148,6 +149,7 @@ class _WorkspaceReader:
             self.problems.add(name_position, "unknown-stack", message, hint)
             return
         for project in self._load_projects(entry["folder"], position):
+            # Without a name, the entry means every stack with a settings file.
             stacks = [stack_name] if stack_name else list_stacks_with_settings(project)
             if not stacks:
                 folder = format_path(project.directory)

@@ -141,6 +141,7 @@ class _PythonFile:
             package = (module or "").partition(".")[0]
             is_known = package in _PACKAGES_WITHOUT_EXPORTS or package.startswith("pulumi_")
             is_known = is_known and not (module or "").startswith(_TOPOLOGIES)
+            # Any other package may call `pulumi.export` or read stacks itself.
             if not (is_own or is_known or package in self.own):
                 self.references.is_complete = False
 
@@ -159,6 +160,7 @@ class _PythonFile:
 
     def _read_call(self, node: ast.Call) -> None:
         name = self._get_name(node.func)
+        # `ast` counts UTF-8 bytes, editors count characters.
         before = self.lines[node.lineno - 1][: node.col_offset].decode(errors="replace")
         position = SourcePosition(self.file, node.lineno, len(before) + 1)
         if name == _REFERENCE:
@@ -330,6 +332,7 @@ def read_stack_contents(member: WorkspaceStack, problems: Diagnostics) -> StackC
     topology_problems = Diagnostics()
     loaded = load(topology, topology_problems)
     files = frozenset(_list_topology_files(loaded, topology))
+    # A broken file may have more outputs than were read.
     exports = None if topology_problems else frozenset(loaded.outputs)
     try:
         settings = member.stack if project.get_settings_path(member.stack).exists() else None

@@ -122,6 +122,7 @@ class PriceBook:
     def _find_price(self, expense: Expense) -> Price | None:
         """Return the price of the expense's region, or else of all regions."""
         prices_by_region = {price.region: price for price in self._list_prices(expense)}
+        # A price of the region is more exact than one of all regions.
         own = prices_by_region.get(expense.region) if expense.region else None
         return own or prices_by_region.get("")
 

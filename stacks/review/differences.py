@@ -58,6 +58,7 @@ def index_items_by_key(value: Any, rules: FieldRules) -> Any:
     key = rules.keyed_by
     if key and all(isinstance(item, Mapping) for item in value):
         names = [item.get(key.name) for item in value]
+        # Items without unique keys can be matched only by index.
         if all(isinstance(name, str) for name in names) and len(set(names)) == len(names):
             items = zip(names, value, strict=True)
             return {f'["{name}"]': _index_nested_items(item, rules) for name, item in items}
@@ -207,6 +208,7 @@ def build_change_rows(changes: Iterable[PropertyChange], type_: str) -> Iterator
     changes = tuple(changes)
     width = max((len(change.path) for change in changes), default=0) + 1
     for change in changes:
+        # The note stands once, beside the first row.
         first, *rest = _build_property_rows(change, f"{change.path}:".ljust(width), type_)
         yield Row(first.mark, escape_invisible(first.text + _format_note(change)), first.depth)
         yield from (replace(row, text=escape_invisible(row.text)) for row in rest)

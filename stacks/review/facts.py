@@ -151,6 +151,7 @@ class StackFacts:
         operation = self.plan.operation
         words = ["gpuform", "up" if operation == "update" else operation]
         words += ["--all"] if self.is_part else []
+        # A plan from the standard input has no file to apply.
         words += ["--plan", self.source] if self.is_bound else []
         words += ["--emulate"] if self.emulate else []
         return shlex.join([*words, *([] if self.is_part else ["--stack", self.plan.stack])])

@@ -47,6 +47,7 @@ def _is_alike(old: ResourceState, new: ResourceState) -> bool:
     if old.inputs.keys() != new.inputs.keys():
         return False
     return all(
+        # The provider's code is no input that a person declares.
         name == PROVIDER_KEY or _can_be_equal(value, new.inputs[name])
         for name, value in old.inputs.items()
     )

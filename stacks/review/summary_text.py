@@ -153,6 +153,7 @@ def list_cost_details(cost: PlanCost) -> Iterator[str]:
             old, new = before.get((billing, currency), 0.0), after.get((billing, currency), 0.0)
             change = "" if old == new else f" => {format_money(new, currency)}/h"
             yield f"{billing}: {format_money(old, currency)}/h{change}"
+    # Most unknown costs are unknown before and after the plan.
     for unknown_cost in dict.fromkeys([*cost.before.unknown, *cost.after.unknown]):
         when = "" if unknown_cost in cost.after.unknown else "now, "
         yield f"unknown: {when}{unknown_cost}"
@@ -174,6 +175,7 @@ def format_cost_delta(change: ResourceChange) -> str:
         return ""
     parts = []
     for currency in sorted({*before, *after}):
+        # Differences of floats leave a remainder.
         more = round(after.get(currency, 0.0) - before.get(currency, 0.0), 6)
         if more:
             parts.append(f"{'+' if more > 0 else '-'}{format_money(abs(more), currency)}/h")

@@ -67,6 +67,7 @@ def short_type(type_: str) -> str:
     if type_ == MODULE_TYPE:
         return "Module"
     dynamic = f"{DYNAMIC_PACKAGE}:dynamic"
+    # Resources of the plugin have tokens that begin with `gpuform:`.
     if not type_.startswith(dynamic):
         return type_.removeprefix("gpuform:")
     rest = type_.removeprefix(dynamic)[1:]
@@ -149,6 +150,7 @@ def to_display_value(value: Any, *, show_secrets: bool = False) -> Any:
         }
     if isinstance(value, list):
         return [to_display_value(item, show_secrets=show_secrets) for item in value]
+    # Pulumi sends 8 as 8.0; from 1e16 on a double is not exact.
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e16:
         return int(value)
     if isinstance(value, ResourceReference):

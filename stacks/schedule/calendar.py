@@ -75,6 +75,7 @@ class TimeTable:
             return None
         if due is None or self.approved is None:
             return due
+        # A confirmed stop must not become a deletion meanwhile.
         return due if self.approved.get(entry.urn) is (due.inputs is None) else None
 
     def _find_due_by_idleness(self, entry: ResourceState) -> DueChange | None:

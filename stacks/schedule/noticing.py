@@ -327,6 +327,7 @@ class ProvenCalendar:
         due, lifecycle = self.table(entry), lifecycle_of(entry.type)
         if due is None or lifecycle is None:
             return due
+        # `IdleWatch` has its own evidence.
         if self.table.find_due_by_time(entry, self.table.now) is None:
             return due  # by idleness, which has looked at its use already
         try:
@@ -348,6 +349,7 @@ class ProvenCalendar:
             return  # it is so already
         decision = DESTROY_EXPIRED if due.inputs is None else _STOP_OR_START[stops]
         name = name_of(entry.urn)
+        # A stop can be undone, a deletion cannot.
         needs_date = decision is DESTROY_EXPIRED
         agreement = self.observer.observe_clock(lifecycle.platform, needs_date=needs_date)
         require_evidence(decision, name, agreement, hint=_CLOCK_HINT)

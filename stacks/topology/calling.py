@@ -27,6 +27,7 @@ def evaluate_expression(text: str, variables: Mapping[str, Any]) -> Any:
     template = parse(text)
     selected = _select_variables(template, variables)
     outputs = list(_find_outputs(selected))
+    # A known value at once, so that a program can branch on it.
     if not outputs:
         return template.evaluate(selected)
 

@@ -95,6 +95,7 @@ def resolve_config(
                 variable.position, "config", f"config.{name}: {formatted_value} {error}", hint
             )
         else:
+            # The value of `emulator_default` must not reach a real platform.
             if stored_text is not None or emulated or default == "default":
                 values[name] = ConfigValue(value, secret)
     return values

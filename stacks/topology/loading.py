@@ -194,6 +194,7 @@ class _Loader:
         self, model: type[InputModel], properties: Mapping[str, Entry], address: str
     ) -> None:
         for problem in validate_inputs(model, dict.fromkeys(properties, UNKNOWN))[1]:
+            # Defaults need not be complete or valid alone: only their keys count.
             if problem.path in properties and problem.reason.startswith(KEY_PROBLEM_PREFIXES):
                 position, reason = properties[problem.path].position, problem.reason
                 message = f"{address}.{problem.path}: {reason}"
@@ -248,6 +249,7 @@ class _Loader:
             if "file" in fields
             else None
         )
+        # The model's problems have been reported already.
         if not isinstance(name, ScalarNode) or not isinstance(name.value, str) or problems:
             return None
         if path is None or not self.names.accept_name(MODULES, name.text, name.position):

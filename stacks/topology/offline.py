@@ -57,6 +57,7 @@ def read_plan_context(file: Path, stack: str | None, project: Project | None = N
     try:
         project = project or find_project(file.parent)
     except ProjectError:
+        # Only a project has stacks.
         if stack is not None:
             raise
         return PlanContext(_Settings(None, None), {})

@@ -68,6 +68,7 @@ def check_options(
             require_known(node, f"{address}.{key}", scope, problems, planning=planning)
         option_values[key] = scope.evaluate_node(entry.node, problems)
         for node in _list_alias_parents(key, entry):
+            # The parent of an alias can also be a URN, as text.
             if scope.find_named_resources(node) is not None:
                 _check_named("parent", node, scope, problems)
     return option_values

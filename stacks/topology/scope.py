@@ -216,6 +216,7 @@ class Scope:
         step: Any = reference.steps[at]
         if isinstance(step, nodes.Expr):
             step = self.evaluate(compile_step(step), SourcePosition(""))
+            # A key that is known only later can name any instance.
             if self.names.source.is_pending(step):
                 return None
         return str(step)

@@ -94,6 +94,7 @@ def plan_changes(target: Target, manifests: Sequence[Manifest]) -> list[Change]:
         if name in nodes:
             changes += _plan_node_changes(target.record, nodes[name], desired_nodes.get(name))
         elif name in desired_nodes:
+            # A node of the platform may not have joined the cluster.
             changes.append(Change(Action.ABSENT, f"{_NODE_PREFIX}{name}"))
     paths = {_build_object_path(manifest) for manifest in objects}
     for path in reversed(target.record.objects):
@@ -304,6 +305,7 @@ def _write_object(target: Target, manifest: OwnedObject) -> Change:
     elif change.action is Action.CHANGE:
         retry_on_conflict(partial(_patch_object, target, manifest))
     recorded_paths = target.record.objects
+    # Somebody else's object must never be removed by a later run.
     if change.action is Action.CONFLICT:
         target.record.objects = [
             object_path for object_path in recorded_paths if object_path != path

@@ -43,6 +43,7 @@ def _describe_split(nodes: Iterable[tuple[str, NodePlacement]]) -> str:
     fabrics: dict[str, list[str]] = {}
     names: dict[str, str] = {}
     for name, node in nodes:
+        # Two fabrics can have one name.
         key = node.fabric_id or node.fabric
         if key:
             fabrics.setdefault(key, []).append(name)

@@ -78,6 +78,7 @@ def build_document(manifest: Manifest, owner_label: str) -> dict[str, Any]:
             "name": manifest.name,
             **{key: values for key, values in metadata_fields.items() if values},
         }
+        # A node belongs to its cluster, so it gets no owner annotation.
         return {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
     namespace = {"namespace": manifest.namespace} if manifest.namespace else {}
     return {
@@ -161,6 +162,7 @@ def _append_digest(
     """Replace invalid characters, and append a digest of `digest_source` (by default `name`)."""
     # Names that differ only in replaced characters must stay different.
     digest = hashlib.sha256((digest_source or name).encode()).hexdigest()[:16]
+    # With the digest at most 63 characters, as many as a label can have.
     head = re.sub(invalid_characters, "-", name)[:_MAX_NAME_HEAD].strip("-_.")
     digested_name = f"{head}-{digest}" if head else f"stack-{digest}"
     assert valid_pattern.fullmatch(digested_name)  # noqa: S101 - what is left fits
@@ -221,6 +223,7 @@ class WriteRecords:
 
     def read(self, kubernetes: str, form: str) -> WriteRecord:
         """Return the record for a cluster and a format, empty if there is none."""
+        # Somebody may have edited the file: values of another shape count as missing.
         fields = self._records.read(_compute_record_name(kubernetes, form)) or {}
         return WriteRecord(
             kubernetes,

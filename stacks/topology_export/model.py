@@ -110,6 +110,7 @@ def add_labels(node: Node, labels: Mapping[str, str]) -> Node:
         labels=labels,
         region=node.region or labels.get(REGION_LABEL, ""),
         zone=node.zone or labels.get(ZONE_LABEL, ""),
+        # No platform reports switches.
         tiers=tuple(labels[key] for key in list_tier_keys(labels)),
         domain=node.domain or next((labels[key] for key in DOMAIN_LABELS if labels.get(key)), ""),
     )

@@ -65,6 +65,7 @@ def list_resources_with_nodes(
     candidates = [
         (entry, placement)
         for entry in stack.snapshot.resources
+        # An object that waits for its deletion is not part of the topology.
         if entry.custom and not (entry.delete or entry.pending_replacement)
         if (placement := _get_placement(entry, entry.outputs)) is not None
     ]
@@ -306,6 +307,7 @@ def _build_fabric_names(resources: Sequence[ResourceWithNodes]) -> dict[tuple[st
     fabrics = {
         (key, name) for resource in resources for key, name in resource.placement.fabrics.items()
     }
+    # Counted without ids: two fabrics can have one name.
     names = [name for _, name in fabrics]
     return {
         (key, name): name if names.count(name) == 1 else f"{name}-{key[:8]}"

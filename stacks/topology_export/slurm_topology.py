@@ -124,6 +124,7 @@ def compress_names(names: Iterable[str]) -> str:
         if found is None:
             other_names.append(name)
         else:
+            # With the width: node7 and node07 are different names.
             numbers = numbered.setdefault(found[1], set())
             numbers.add((len(found[2]), int(found[2])))
     parts = [

@@ -80,6 +80,7 @@ def render_html(review: Review) -> str:
         "output_cells": list_output_rows,
     }
     page = render_document(review, Form("html", LIMIT, filters, {}))
+    # Templates leave empty lines where a part is missing.
     return re.sub(r"\n{2,}", "\n", page).strip() + "\n"
 
 

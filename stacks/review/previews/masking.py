@@ -59,6 +59,7 @@ def list_secret_properties(properties: PropertyMap) -> set[str]:
 
 
 def _mask_secrets(value: Any) -> Any:
+    # A document that is masked already has lost the marks of its secrets.
     if value == MASK:
         return _MASKED_SECRET
     if isinstance(value, dict):

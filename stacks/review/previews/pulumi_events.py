@@ -141,6 +141,7 @@ def _list_diagnostics(run: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
             "message": _COLOR.sub(
                 "", f"{_format_policy_prefix(content)}{content.get('message', '')}"
             ),
+            # A mandatory policy stops the run, whatever the severity of its event.
             "severity": "error" if _is_mandatory(content) else str(content.get("severity")),
         }
         for content in _select_contents(run, *_MESSAGE_EVENTS)

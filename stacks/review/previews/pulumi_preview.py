@@ -113,6 +113,7 @@ class _GpuCounter:
 
 def is_preview(document: Mapping[str, Any]) -> bool:
     """Return True if a JSON object has the form of a preview."""
+    # gpuform's own plans have a format_version.
     return "format_version" not in document and any(key in document for key in _PREVIEW_KEYS)
 
 
@@ -241,6 +242,7 @@ def _build_drift_change(step: _Step) -> ResourceChange:
     if old is None:
         raise AssertionError("a step has an old or a new state")
     fields = (
+        # Drift is a difference between outputs: the new ones stand in place of inputs.
         None if new is None else _list_field_changes(step, replace(new, inputs=new.outputs), old)
     )
     diff = Diff(step.op is Op.UPDATE, (), delete_before_replace=False, fields=fields)
@@ -285,6 +287,7 @@ def _merge_step(steps: dict[str, _Step], urn: str, step: _Step) -> None:
     merged = steps.setdefault(urn, step)
     if merged is not step:
         merged.op = Op.REPLACE if Op.REPLACE in (merged.op, step.op) else step.op
+        # The step that creates has the new state, the one that deletes the old state.
         merged.old, merged.new = merged.old or step.old, step.new or merged.new
         merged.replaces = list(dict.fromkeys([*merged.replaces, *step.replaces]))
         merged.changed = list(dict.fromkeys([*merged.changed, *step.changed]))
@@ -298,6 +301,7 @@ def _build_change(step: _Step) -> ResourceChange:
     change = describe_change(_GpuCounter(), step.op, step.old, step.new, diff)
     old, new = step.old, None if step.op is Op.DELETE else step.new
     observed = old if step.op in (Op.SAME, Op.UPDATE) else None
+    # A resource that the program only reads is not the stack's cost.
     is_owned = step.op is not Op.READ
     return change.model_copy(
         update={

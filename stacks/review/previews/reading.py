@@ -88,6 +88,7 @@ def read_saved_plans(name: str, content: bytes) -> Plan | StacksPlan:
         raise PlanFileError(f"{name} is what a preview prints, not a saved plan", _APPLY_HINT)
     saved_plan = _read_any_plan(name, document, _APPLY_HINT)
     plans = saved_plan.plans if isinstance(saved_plan, StacksPlan) else (saved_plan,)
+    # Without its basis, a plan cannot be compared with the state before it is applied.
     if any(plan.basis is None for plan in plans):
         raise PlanFileError(
             f"{name} is no plan: it does not say what it was made from", _APPLY_HINT
@@ -167,6 +168,7 @@ def _read_any_plan(name: str, document: dict[str, Any], hint: str) -> Plan | Sta
 
 
 def _read_single_plan(name: str, document: dict[str, Any], hint: str) -> Plan:
+    # The model's message about missing fields would not say what the file is.
     for key, description in _OTHER_FORMATS.items():
         if key in document and "changes" not in document:
             applies = f"`pulumi up --plan {name}` applies it\n"
@@ -178,6 +180,7 @@ def _read_single_plan(name: str, document: dict[str, Any], hint: str) -> Plan:
 
 def _validate_plan(model: type[_Model], name: str, document: dict[str, Any], hint: str) -> _Model:
     version = document.get("format_version")
+    # A plan of another version could validate and mean something else.
     if isinstance(version, str) and version != FORMAT_VERSION:
         raise PlanFileError(
             f"{name} has format_version {version!r}: this gpuform reads {FORMAT_VERSION!r}",

@@ -259,6 +259,7 @@ def _measure_value(text: str, line: int, column: int, end: str = "") -> int:
 def _find_python_span(text: str, line: int, path: str) -> _SourceSpan | None:
     """Return the span of the argument's value, or of the call for the resource."""
     calls = [node for node in _parse_calls(text) if node.lineno == line]
+    # Only the argument itself is found, not a value inside of it.
     root = str(next(parse_path(path), ""))
     for call in calls:
         for keyword in call.keywords:

@@ -239,6 +239,7 @@ def render_label_changes(changes: Sequence[Change], paint: Paint = PLAIN) -> Ite
         symbol = _SYMBOLS.get(change.action)
         if symbol is None:
             continue
+        # One heading for all changes of a node.
         if change.where != where:
             where = change.where
             yield escape_invisible(where)

@@ -185,6 +185,7 @@ def _render_resource(change: ResourceChange, details: bool, paint: Paint) -> Ite
     yield paint(STYLES.get(symbol, ""), escape_invisible(f"{head}  ({notes})" if notes else head))
     if details:
         yield paint("dim", f"     urn: {escape_invisible(change.urn)}")
+    # Rows without a symbol are aligned with rows that have one.
     indent = "     " if change.action is PlanAction.CREATE else "   "
     properties = select_visible_changes(change)
     lines = render_property_changes(properties, change.action, change.type, paint)

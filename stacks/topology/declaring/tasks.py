@@ -215,6 +215,7 @@ class EngineSource:
             try:
                 deferred.resolve()
             except Exception as error:  # noqa: BLE001 - whatever it is, it ends the run
+                # The first failure is the one to report.
                 self.failure = self.failure or error
         return deferred
 

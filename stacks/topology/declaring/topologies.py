@@ -99,6 +99,7 @@ class _TopologyPreparation:
         failure: Exception | None = None
         try:
             self._prepare_tasks(exported)
+        # What was prepared before is declared all the same, as by a program that fails midway.
         except EngineError as error:
             failure, exported = error, {}
         if self.source.failure is not None:
@@ -222,6 +223,7 @@ class _TopologyPreparation:
         )
 
     def _find_form(self, position: SourcePosition) -> Form:
+        # Read for the first resource: without resources the form does not matter.
         if self.form is None:
             try:
                 config, stack = self.run.program.config, self.run.program.stack
