@@ -116,8 +116,8 @@ def test_no_variable_that_is_read_is_missing() -> None:
         "providers/operations.py: variable",  # of the platforms' descriptors
         "providers/context/transport.py: name",  # SSL_CERT_FILE, SSL_CERT_DIR
         "providers/environment.py: known[platform_name].address",
-        "providers/importing.py: build_secret_variable(n)",  # GPUFORM_OS_USER_PASSWORD
-        "stacks/cli/commands/server_commands.py: each",  # of a stopped emulator
+        "providers/importing.py: build_secret_variable(secret_name)",  # GPUFORM_OS_USER_PASSWORD
+        "stacks/cli/commands/server_commands.py: name",  # of a stopped emulator
         "stacks/code_hosts/review_target.py: variable",  # the tokens
         "stacks/engine/project/module_imports.py: name",  # put back as it was
         "stacks/engine/store/backend.py: name",  # PULUMI_DIY_BACKEND_...

@@ -107,7 +107,7 @@ def test_a_missing_node_is_not_certified(
     ids = [*(node.id for node in nodes), "no-such-node"]
     proof = environment.create("Certification", declared(nodes, kubeconfig, node_ids=ids), "fabric")
     assert proof.outs["ready"] is False
-    assert "2 of 3 declared nodes have returned" in proof.reason
+    assert "2 of 3 declared nodes exist" in proof.reason
 
 
 @pytest.mark.parametrize(

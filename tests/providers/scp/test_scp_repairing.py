@@ -230,7 +230,7 @@ def test_repairs_stop_at_the_first_node_that_does_not_come_back(
     environment.inject_fault("POST", "/v1/gpu-nodes$", status=400, count=None)
     stopped = environment.update(pool)
     assert "the repair has stopped: train-001 was refused" in stopped.reason
-    assert "train-002 is as before" in stopped.reason
+    assert "train-002 is unchanged" in stopped.reason
     assert environment.count_writes()["DELETE /v1/gpu-nodes"] == 1
     environment.remove_faults()
     mended = environment.update(environment.refresh(stopped))

@@ -152,7 +152,7 @@ def test_a_rollout_stops_when_a_new_node_is_refused(
     environment.inject_fault("POST", "/v1/gpu-nodes$", status=400, count=None)
     stopped = environment.update(pool, declared(pool))
     assert "the rollout has stopped: train-001 was refused (" in stopped.reason
-    assert "; train-002, train-003, train-004 is as before" in stopped.reason
+    assert "; train-002, train-003, train-004 is unchanged" in stopped.reason
     assert environment.list_node_states().keys() == {"train-002", "train-003", "train-004"}
     environment.remove_faults()
     rolled = environment.update(stopped, declared(pool))
@@ -272,8 +272,8 @@ def test_failed_nodes_count_against_max_unavailable(
     ("rollout", "path", "said"),
     [
         ({"max_unavailable": 0}, "rollout.max_unavailable", "write 1 or more"),
-        ({"max_unavailable": "0%"}, "rollout.max_unavailable", "such as 2, or a share, as 25%"),
-        ({"max_unavailable": "120%"}, "rollout.max_unavailable", "such as 2, or a share, as 25%"),
+        ({"max_unavailable": "0%"}, "rollout.max_unavailable", "such as 2, or a share, such as 25%"),
+        ({"max_unavailable": "120%"}, "rollout.max_unavailable", "such as 2, or a share, such as 25%"),
         ({"pause": "soon"}, "rollout.pause", "soon is not a duration"),
         ({"on_failure": "rollback"}, "rollout.on_failure", "stop"),
     ],

@@ -150,6 +150,7 @@ def test_overtaken_by_another_run(applied_project: PlannedProject) -> None:
         "error: the plan plan.json is overtaken, and nothing was changed:",
         f"  state of {TRAIN} changed since the plan",
         f"  {NEW_PLAN_HINT}",
+        "  more: gpuform help concepts/saved-plans",
     ]
 
 
