@@ -272,8 +272,16 @@ def test_failed_nodes_count_against_max_unavailable(
     ("rollout", "path", "said"),
     [
         ({"max_unavailable": 0}, "rollout.max_unavailable", "write 1 or more"),
-        ({"max_unavailable": "0%"}, "rollout.max_unavailable", "such as 2, or a share, such as 25%"),
-        ({"max_unavailable": "120%"}, "rollout.max_unavailable", "such as 2, or a share, such as 25%"),
+        (
+            {"max_unavailable": "0%"},
+            "rollout.max_unavailable",
+            "such as 2, or a share, such as 25%",
+        ),
+        (
+            {"max_unavailable": "120%"},
+            "rollout.max_unavailable",
+            "such as 2, or a share, such as 25%",
+        ),
         ({"pause": "soon"}, "rollout.pause", "soon is not a duration"),
         ({"on_failure": "rollback"}, "rollout.on_failure", "stop"),
     ],
