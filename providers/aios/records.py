@@ -296,7 +296,7 @@ def find_foreign_nodes(
     )
     if record is None:
         return []
-    missing = () if record.has_node_list else ("it lists no nodes of the record",)
+    missing = () if record.has_node_list else ("the answer lists no nodes of the record",)
     require_evidence(REMOVE_RECORD, f"cluster {cluster_id}", Observation("the registry", missing))
     return list_foreign_nodes(context, record, declared_ids)
 
@@ -570,9 +570,9 @@ class _RecordChange:
         own_nodes = ", ".join(sorted({change.node_id for _, change in stray_writes}))
         other_nodes = ", ".join(sorted({entry.id or "no node" for entry, _ in stray_writes}))
         unrestored = self._restore_values(request, before, record) if is_certain else [other_nodes]
-        outcome, advice = "they were put back", ""
+        outcome, advice = "gpuform restored the values", ""
         if unrestored:
-            outcome = f"those of {', '.join(unrestored)} could not be put back"
+            outcome = f"gpuform could not restore the values of {', '.join(unrestored)}"
             advice = "; correct the values of the others in the registry"
         raise EntryOverwritten(
             f"node {own_nodes} of cluster {self.cluster_id} was not changed: another node was "
@@ -647,7 +647,7 @@ def _explain_possible_lag(context: ProviderContext, started_at: float, now: floa
     lag_start = min(started_at, created_at) if created_at is not None else started_at
     if now - lag_start >= PROPAGATION_TIME_S:
         return []
-    return [f"it was made less than {PROPAGATION_TIME_S:.0f} s ago"]
+    return [f"the object was created less than {PROPAGATION_TIME_S:.0f} s ago"]
 
 
 def _to_declared_nodes(record: wire.Cluster) -> list[dict[str, Any]]:

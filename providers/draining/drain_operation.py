@@ -723,7 +723,7 @@ def _describe_gap(worker: Worker) -> str:
         return f"the jobs on {worker.name} are unknown: {doubt}" if doubt else ""
     if worker.match_ambiguity:
         return f"the node of {worker.name} is unknown: {worker.match_ambiguity}"
-    return f"it knows no node with the name, an id or an address of {worker.name}"
+    return f"no node has the name, an id or an address of {worker.name}"
 
 
 def _is_uncordoned(worker: Worker) -> bool:

@@ -241,7 +241,9 @@ def _to_scheduled_node(node: KubernetesObject, pods: Sequence[KubernetesObject])
             for address in get_mapping(node, "status").get("addresses") or ()
             if isinstance(address, Mapping) and address.get("address")
         ),
-        incomplete_jobs_reason="" if pods else "it shows no pod there, not even one of the system",
+        incomplete_jobs_reason=""
+        if pods
+        else "Kubernetes shows no pod on the node, not even one of the system",
     )
 
 

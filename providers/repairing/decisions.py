@@ -349,11 +349,11 @@ def is_unusable_for(
     """
     missing = []
     if unusable_since is None:
-        missing.append("it does not report since when the node is unusable")
+        missing.append("the report does not say since when the node is unusable")
     # A time before the machine existed, or in the future, is a stale or wrong clock: it proves no
     # duration.
     elif unusable_since > now or (created_at is not None and unusable_since < created_at):
-        missing.append("it reports the node as unusable since a time when the node did not exist")
+        missing.append("the reported time is before the node's creation or in the future")
     elif now - unusable_since < grace_s:
         missing.append(f"the node is unusable for {now - unusable_since:.0f} of {grace_s:.0f} s")
     return not find_gaps(REPAIR_NODE, Observation("the node's scheduler", missing))

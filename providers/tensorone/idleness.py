@@ -105,7 +105,7 @@ class _IdlenessCheck:
         """Yield every reason against idleness: the cluster is busy, or a measurement is missing."""
         cluster = self._cluster
         if cluster.status != ClusterStatus.RUNNING:
-            yield f"it is {cluster.status or 'of unknown status'}"
+            yield f"the cluster is {cluster.status or 'of unknown status'}"
         yield from self._find_current_doubts()
         yield from self._find_past_doubts()
         yield from self._find_activity_doubts()
@@ -116,14 +116,14 @@ class _IdlenessCheck:
         gpu_use, watts = current.gpu_utilization, current.power_usage_watts
         measured_at = to_unix_time(current.timestamp)
         if gpu_use is None or not 0 <= gpu_use <= 100:
-            yield "its use is unknown"
+            yield "the use of the GPUs is unknown"
         elif measured_at is None:
-            yield "its use has no date"
+            yield "the use of the GPUs has no date"
         elif not -MAX_CLOCK_SKEW_S <= self._now - measured_at <= MAX_METRIC_AGE_S:
-            yield f"its use is of {format_moment(measured_at)}, which is not now"
+            yield f"the use of the GPUs was measured at {format_moment(measured_at)}, not now"
         # the GPUs of a running cluster take power: 0 W shows that the measurement is wrong
         elif watts is not None and watts <= 0:
-            yield "its GPUs take no power although it runs"
+            yield "the GPUs take no power although the cluster runs"
         elif self._compute_max_gpu_use(gpu_use) >= self._idleness.below:
             yield self._format_use(gpu_use, "now")
         health = self._cluster.status_details.health_checks.gpu_health
@@ -138,9 +138,9 @@ class _IdlenessCheck:
         minimum, mean, maximum = gpu_use.min, gpu_use.avg, gpu_use.max
         # the platform may answer with another window than the requested one
         if historical.window != self._window or minimum is None or mean is None or maximum is None:
-            yield f"its use of the last {self._window} is unknown"
+            yield f"the use of the last {self._window} is unknown"
         elif not 0 <= minimum <= mean <= maximum <= 100:
-            yield f"its use of the last {self._window} has impossible numbers"
+            yield f"the use of the last {self._window} has impossible numbers"
         elif self._compute_max_gpu_use(maximum) >= self._idleness.below:
             yield self._format_use(maximum, f"within the last {self._window}")
 
@@ -153,9 +153,9 @@ class _IdlenessCheck:
         changed, uptime = cluster.status_details.last_status_change, cluster.uptime_seconds
         # without either, the cluster may have been started a minute ago
         if changed is None and uptime is None:
-            yield "the time since when it runs is unknown"
+            yield "the start of the cluster is unknown"
         if uptime is not None and not required_s <= uptime < float("inf"):
-            yield f"it runs for {format_remaining_time(max(uptime, 0))} only"
+            yield f"the cluster has run for only {format_remaining_time(max(uptime, 0))}"
         limits = cluster.auto_terminate
         # TensorOne counts idle minutes for its own auto-termination
         idle_minutes = None if limits is None else limits.current_idle_minutes
@@ -169,9 +169,9 @@ class _IdlenessCheck:
         for event, timestamp in timestamp_by_event.items():
             happened_at = to_unix_time(timestamp)
             if timestamp is not None and happened_at is None:
-                yield f"it {event} at an unknown time"
+                yield f"the cluster {event} at an unknown time"
             elif happened_at is not None and self._now - happened_at < required_s:
-                yield f"it {event} at {format_moment(happened_at)}"
+                yield f"the cluster {event} at {format_moment(happened_at)}"
 
     def _format_idle_count(self, idle_s: float) -> str:
         """Return TensorOne's idle time in words, and when the required time would be reached."""

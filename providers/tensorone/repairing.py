@@ -132,7 +132,7 @@ def observe_use(cluster: wire.Cluster, now: float) -> Observation | None:
         gpu_use = cluster.metrics.current.gpu_utilization
     if possible_use is None or gpu_use is None or not 0 <= gpu_use <= 100:
         return Observation("TensorOne", [] if possible_use is None else [possible_use])
-    return Observation("TensorOne", [f"it uses {gpu_use:g} % of its GPUs: {possible_use}"])
+    return Observation("TensorOne", [f"the cluster uses {gpu_use:g} % of its GPUs: {possible_use}"])
 
 
 def describe_possible_use(cluster: wire.Cluster, now: float) -> str | None:
@@ -161,7 +161,7 @@ def describe_possible_use(cluster: wire.Cluster, now: float) -> str | None:
 def _describe_trouble(cluster: wire.Cluster, *, is_interrupted: bool) -> str:
     """Return why a cluster needs a repair, by status and GPU health; "" for a healthy one."""
     if is_interrupted:
-        return "its restart was interrupted"
+        return "the restart was interrupted"
     if cluster.status == ClusterStatus.ERROR:
         return find_failure(cluster) or ""
     health = cluster.status_details.health_checks.gpu_health
@@ -178,7 +178,7 @@ def _explain_hold(outputs: Mapping[str, Any]) -> str:
     """
     # a second restart would not help either: people have to decide
     if outputs.get("restarted_at"):
-        return f"it was restarted at {outputs['restarted_at']}, without success"
+        return f"the cluster was restarted at {outputs['restarted_at']}, without success"
     possible_use = outputs.get("maybe_busy")
     if possible_use and Permission.EVICT_JOBS not in permissions.get_permissions():
         return f"{possible_use}; --allow {Permission.EVICT_JOBS} restarts it all the same"

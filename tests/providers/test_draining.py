@@ -469,7 +469,7 @@ class TestUnknownNodes:
             build_drain_of_four(call, scheduler, wait_minutes=5).drain_nodes(
                 NodeEviction({"w1": "deleted", "w2": "deleted"})
             )
-        gaps = [f"it knows no node with the name, an id or an address of {w}" for w in ("w1", "w2")]
+        gaps = [f"no node has the name, an id or an address of {w}" for w in ("w1", "w2")]
         assert raised.value.message == (
             "pool train: no node was removed: waiting for jobs on w1, w2: not done after 5m00s; "
             f"last seen: Kubernetes: {'; '.join(gaps)}"
@@ -686,7 +686,7 @@ class TestWords:
         error = get_refusal(call, scheduler, NodeEviction({"w1": "deleted"}))
         assert error.message == (
             "cluster train: no node was removed: cluster train: cannot remove a node: "
-            "Kubernetes: it knows no node with the name, an id or an address of w1"
+            "Kubernetes: no node has the name, an id or an address of w1"
         )
         assert error.hint == HINT
 
@@ -821,10 +821,10 @@ class TestForcedEviction:
         build_drain_of_four(call, scheduler).drain_nodes(
             NodeEviction({"w1": "deleted", "w2": "deleted"})
         )
-        assert "of w1; it knows no node" in reported.warnings.pop()
+        assert "of w1; no node has" in reported.warnings.pop()
         assert reported.warnings == [
             (
-                "pool train: it knows no node with the name, an id or an address of w1: "
+                "pool train: no node has the name, an id or an address of w1: "
                 f"removed all the same, by {EVICT}"
             )
         ]

@@ -240,7 +240,7 @@ class Course:
 
     def _learn_of_lost_values(self, error: str) -> None:
         """Of a node that came between two requests nobody knows the values: the error names it."""
-        lost = re.search("; those of (.*) could not be put back", error)
+        lost = re.search("; gpuform could not restore the values of (.*?)(?:\n|;|$)", error)
         for id_ in (lost[1] if lost else "").split(", "):
             if id_ in self.colleague.own:
                 now = next(each for each in self.entries(WEST) if each["id"] == id_)

@@ -196,7 +196,7 @@ def test_the_values_of_a_moved_entry_are_restored(
     assert second.state["ready"] is False
     reason = second.state["not_ready_reason"]
     assert f"node-2 of cluster {ID} was not changed" in reason
-    assert "the values of node-3 were overwritten; they were put back" in reason
+    assert "the values of node-3 were overwritten; gpuform restored the values" in reason
     record = registry.get_record(ID)
     memories = {each["id"]: each["memory"] for each in record["nodes"]["nodeData"]}
     assert memories == {"node-2": SECOND["memory"], "node-3": 333}

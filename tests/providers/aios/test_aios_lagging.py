@@ -146,7 +146,7 @@ def test_a_value_that_somebody_gives_a_moved_node_while_a_change_is_lost_is_not_
     registry.others, registry.faults.others = move_and_change_the_last_node, 1.0
     registry.next_write = "lost_before"
     thing.apply(node(memory=7))
-    assert "those of last could not be put back" in str(thing.state["not_ready_reason"])
+    assert "gpuform could not restore the values of last" in str(thing.state["not_ready_reason"])
     memories = {each["id"]: each["memory"] for each in entries(registry)}
     assert memories == {"node-1": NODE["memory"], "last": 7}
 
@@ -167,7 +167,7 @@ def test_values_that_hit_a_moved_node_are_put_back_though_the_removed_one_is_the
 
     registry.others, registry.faults.others = add_the_first_node_again, 1.0
     thing.apply(node(memory=7))
-    assert "the values of last were overwritten; they were put back" in str(
+    assert "the values of last were overwritten; gpuform restored the values" in str(
         thing.state["not_ready_reason"]
     )
     memories = {each["id"]: each["memory"] for each in entries(registry)}
@@ -324,7 +324,7 @@ def test_a_record_whose_nodes_are_not_listed_is_not_deleted(
     with pytest.raises(GpuformError, match="this Cluster contains theirs, created by others"):
         west.delete()
     registry.update(WEST, {"$unset": {"nodes": ""}})
-    with pytest.raises(GpuformError, match="it lists no nodes of the record"):
+    with pytest.raises(GpuformError, match="the answer lists no nodes of the record"):
         west.delete()
     assert registry.get_record(WEST) is not None
 

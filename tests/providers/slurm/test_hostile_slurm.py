@@ -196,7 +196,7 @@ def test_a_node_that_slurm_hides_is_not_removed(
 ) -> None:
     slurm.start("w1", "train", 600)
     slurm.manners.hides_nodes = hidden
-    with pytest.raises(NotEnoughEvidence, match=r"Slurm: it knows no node .* of w1"):
+    with pytest.raises(NotEnoughEvidence, match=r"Slurm: no node has .* of w1"):
         drain(call, slurm, "w1")
 
 

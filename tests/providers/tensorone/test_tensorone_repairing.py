@@ -216,7 +216,7 @@ def test_a_restart_that_did_not_help_is_not_repeated(platform: Any, cluster: Any
     for observed_cluster in (updated, platform.refresh(updated)):
         assert [fault["because"] for fault in observed_cluster.outs["faults"]]
         assert platform.plan(observed_cluster) == {}
-        assert "it was restarted at 20" in list_repair_notices(observed_cluster)[0]
+        assert "the cluster was restarted at 20" in list_repair_notices(observed_cluster)[0]
         assert "without success" in list_repair_notices(observed_cluster)[0]
     platform.update(platform.refresh(updated))
     assert list_writes(platform) == []
@@ -277,7 +277,7 @@ def test_a_cluster_with_an_interrupted_restart_is_broken(
     set_health(platform, cluster, None)
     refreshed = platform.refresh(refreshed)
     assert [fault["because"] for fault in refreshed.outs["faults"]] == [
-        "its restart was interrupted"
+        "the restart was interrupted"
     ]
     assert ROW in platform.plan(refreshed)
     assert platform.update(refreshed).outs["status"] == "running"

@@ -351,7 +351,7 @@ class TestMachine:
         old, missing = problems(found)
         assert old.endswith("is installed, and gpuform needs pulumi<100,>=99")
         assert missing == "nowhere-to-be-found>=1 is missing"
-        assert remedy(found, "is missing") == "python -m pip install 'nowhere-to-be-found>=1'"
+        assert remedy(found, missing) == "python -m pip install 'nowhere-to-be-found>=1'"
 
     def test_a_ci_job(self, dev: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("PULUMI_DISABLE_CI_DETECTION")

@@ -445,7 +445,7 @@ class TestIdle:
         change(planned_project, hidden=["metrics"])
         silent = planned_project.run("expire", "--yes")
         assert silent.code == 0
-        assert "not stopped as idle: its use is unknown" in silent.out + silent.err
+        assert "not stopped as idle: the use of the GPUs is unknown" in silent.out + silent.err
         assert there(planned_project, "tensorone") == ["running"]
 
     @pytest.mark.slow

@@ -271,7 +271,7 @@ def test_a_busy_cluster_does_not_end_with_its_time(
     platform.use = 95.0
     ran = run("expire", "--yes")
     assert (ran.code, platform.writes) == (1, [])
-    assert "TensorOne: it uses 95 % of its GPUs" in ran.err
+    assert "TensorOne: the cluster uses 95 % of its GPUs" in ran.err
     assert "--allow evict-jobs" in ran.err
     assert run("expire", "--yes", "--allow", "evict-jobs").code == 0
     assert platform.cluster is None
@@ -284,7 +284,10 @@ def test_a_busy_cluster_is_not_stopped_by_its_schedule(declare: Any, platform: S
     platform.use = 90.0
     ran = run("expire", "--yes")
     assert (ran.code, platform.writes) == (1, [])
-    assert "workbench: cannot stop by a schedule: TensorOne: it uses 90 % of its GPUs" in ran.err
+    assert (
+        "workbench: cannot stop by a schedule: TensorOne: the cluster uses 90 % of its GPUs"
+        in ran.err
+    )
     platform.use = 0.0
     assert run("expire", "--yes").code == 0
     assert platform.writes == ["POST v1/clusters/cluster_abc123/stop"]
