@@ -243,7 +243,7 @@ def _to_scheduled_node(node: KubernetesObject, pods: Sequence[KubernetesObject])
         ),
         incomplete_jobs_reason=""
         if pods
-        else "Kubernetes shows no pod on the node, not even one of the system",
+        else "no pod is visible on the node, not even one of the system",
     )
 
 

@@ -347,7 +347,7 @@ class TestUnknownNodes:
     ) -> None:
         scheduler.nodes_ = {}
         for taking in (NodeEviction({"w1": "deleted"}), NodeEviction(count=1)):
-            with pytest.raises(NotEnoughEvidence, match=r"knows no node .* of w") as raised:
+            with pytest.raises(NotEnoughEvidence, match=r"no node has .* of w") as raised:
                 build_drain_of_four(call, scheduler).drain_nodes(taking)
             assert "a kubeconfig that may list all nodes and pods" in str(raised.value.hint)
         assert read_record(call) is None
@@ -423,7 +423,7 @@ class TestUnknownNodes:
         scheduler.before = lambda _: (
             scheduler.nodes_.pop("w3", None) and None if len(scheduler.asked) > 3 else None
         )
-        with pytest.raises(GpuformError, match=r"knows no node .* of w3"):
+        with pytest.raises(GpuformError, match=r"no node has .* of w3"):
             build_drain_of_four(call, scheduler, failed="w3", wait_minutes=5).drain_nodes(
                 NodeEviction({"w3": "deleted"})
             )
@@ -451,7 +451,7 @@ class TestUnknownNodes:
         scheduler.before = lambda operation: (
             scheduler.nodes_.pop("w1", None) and None if "cordon" in scheduler.asked else None
         )
-        with pytest.raises(GpuformError, match=r"knows no node .* of w1"):
+        with pytest.raises(GpuformError, match=r"no node has .* of w1"):
             build_drain_of_four(call, scheduler, wait_minutes=5).drain_nodes(
                 NodeEviction({"w1": "deleted"})
             )
@@ -521,7 +521,7 @@ class TestUnknownNodes:
             )
             is None
         )
-        assert "knows no node with the name, an id or an address of w1" in reported.unchecked[0]
+        assert "no node has the name, an id or an address of w1" in reported.unchecked[0]
 
     def test_a_permission_allows_removing_an_unknown_node(
         self,

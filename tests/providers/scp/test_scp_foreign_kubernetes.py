@@ -108,7 +108,7 @@ def test_pods_hidden_by_a_gateway_remove_no_node(
     joined(fake, pool)
     fake.run("train-002", "job")
     fake.manners.hidden_namespaces = {"kube-system", "ml"}
-    with pytest.raises(GpuformError, match="jobs on train-001 are unknown: it shows no pod"):
+    with pytest.raises(GpuformError, match="jobs on train-001 are unknown: no pod is visible"):
         environment.delete(pool)
     assert environment.count_writes() == {}
 

@@ -139,7 +139,7 @@ def test_a_second_type_that_is_out_of_stock_is_ignored(
 @pytest.mark.parametrize(
     ("gpu", "said"),
     [
-        ("H10O", "did you mean H100? There are A100, B200, H100"),
+        ("H10O", "did you mean H100? The platform has A100, B200, H100"),
         ("Voodoo2", "use one of A100, B200, H100"),
         ("B200", "is UNAVAILABLE"),
     ],

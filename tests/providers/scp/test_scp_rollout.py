@@ -185,7 +185,7 @@ def test_the_next_node_stays_until_the_new_one_joins_its_scheduler(
     known = scheduler.nodes_.pop("train-001")
     for name in NAMES:
         scheduler.run(name, 50)
-    with pytest.raises(GpuformError, match="knows no node with the name, an id or an address of"):
+    with pytest.raises(GpuformError, match="no node has the name, an id or an address of"):
         environment.update(pool, declared(pool))
     assert (environment.count_writes(), scheduler.cordoned) == ({}, [])
     scheduler.nodes_["train-001"] = known

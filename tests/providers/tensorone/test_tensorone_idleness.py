@@ -187,9 +187,7 @@ def test_contradictory_metrics_are_not_idle(
 def test_an_unknown_start_time_is_not_idle(platform: Any, idle_cluster: Any) -> None:
     removed = ["uptime_seconds", "status_details.last_status_change"]
     platform.control("POST", f"tensorone/clusters/{idle_cluster.id}", {"hidden": removed})
-    assert (
-        judge_idleness(platform, idle_cluster).because == "the time since when it runs is unknown"
-    )
+    assert judge_idleness(platform, idle_cluster).because == "the start of the cluster is unknown"
     platform.control("POST", f"tensorone/clusters/{idle_cluster.id}", {"hidden": removed[:1]})
     assert judge_idleness(platform, idle_cluster).is_idle
 

@@ -147,9 +147,9 @@ def test_modules_in_modules(topologies: Topologies) -> None:
         (
             ONE.replace("name: train, ", ""),
             (
-                "topology.yaml:1:10: include.name: is required: Prefix of the names of its "
-                "resources: NAME-ENTRY, or NAME-KEY-ENTRY with `for_each`. Another name means "
-                "other resources."
+                "topology.yaml:1:10: include.name: is required: Prefix of the names of the "
+                "module's resources: NAME-ENTRY, or NAME-KEY-ENTRY with `for_each`. Another prefix "
+                "means other resources."
             ),
         ),
         (
