@@ -302,7 +302,7 @@ def sync_slurm_pods(objects: ClusterObjects, cluster: Cluster) -> None:
             }
             image = f"ghcr.io/slinkyproject/{application}:25.05"
             # On a control plane node, which is no node of the API: the pods take no worker's place.
-            node_name = f"{cluster.settings.cluster_name}-control-0"
+            node_name = f"{cluster.settings.host_prefix}-control-0"
             spec = {"nodeName": node_name, "containers": [{"name": application, "image": image}]}
             status = {
                 "phase": "Running",

@@ -5,6 +5,7 @@ compares those times with the clock. The order of statuses follows the SDK's enu
 durations are ours: 20 minutes for a new cluster. `operations` calls this module.
 """
 
+import re
 from collections.abc import Callable, Collection
 from typing import Any, Self
 
@@ -162,6 +163,14 @@ class ClusterSettings(BaseModel, frozen=True):
     install_traefik: bool = False
     slurm_shm_size_gib: int | None = None
 
+    @property
+    def host_prefix(self) -> str:
+        """Return the cluster's name as the start of host names: `train-ing` for `Train ing`.
+
+        Kubernetes takes a node's name as a label as well, with these characters only.
+        """
+        return re.sub(r"[^a-z0-9]+", "-", self.cluster_name.lower()).strip("-") or "cluster"
+
 
 class Cluster(BaseModel, frozen=True):
     """A cluster as it is stored. Timelines hold the past and what is planned."""
@@ -215,7 +224,7 @@ class Cluster(BaseModel, frozen=True):
         control_plane = [
             Node.create(
                 (new_id(), new_id()),
-                f"{self.settings.cluster_name}-control-{index}",
+                f"{self.settings.host_prefix}-control-{index}",
                 index,
                 (start, control_plane_at),
             )
@@ -268,14 +277,14 @@ class Cluster(BaseModel, frozen=True):
         starts = [node.running_at for node in self.workers if node.running_at is not None]
         if not starts:
             return self
-        num_gpus, name = self.settings.desired_preemptible_gpus, self.settings.cluster_name
+        num_gpus, name = self.settings.desired_preemptible_gpus, self.settings.host_prefix
         since = max(now, min(starts))
         nodes = plan_preemptible_nodes(self.preemptible, num_gpus, name, since, new_id)
         return self.model_copy(update={"preemptible": nodes})
 
     def plan_preemption(self, now: float, new_id: Callable[[], str]) -> Self:
         """Return the cluster without its preemptible nodes, and new ones planned in an hour."""
-        num_gpus, name = self.settings.desired_preemptible_gpus, self.settings.cluster_name
+        num_gpus, name = self.settings.desired_preemptible_gpus, self.settings.host_prefix
         nodes = plan_node_preemption(self.preemptible, num_gpus, name, now, new_id)
         return self.model_copy(update={"preemptible": nodes})
 
@@ -342,7 +351,7 @@ class Cluster(BaseModel, frozen=True):
             node.model_copy(update={"removed_at": change_at}) for node in running[target_count:]
         ]
         first = 1 + max((node.index for node in (*departed_nodes, *running)), default=-1)
-        name = self.settings.cluster_name
+        name = self.settings.host_prefix
         new_nodes = [
             Node.create((new_id(), new_id()), f"{name}-worker-{index}", index, (now, change_at))
             for index in range(first, first + target_count - len(running))

@@ -393,7 +393,7 @@ def _plan_repair(cluster: Cluster, remediation: Remediation, store: Store) -> Cl
             down = [*node.down, (start, end)]
             return node.model_copy(update={"down": down, "revived_at": revived_at})
         if remediation.mode in _REPLACEMENT_MODES:
-            name = f"{cluster.settings.cluster_name}-worker-{index}"
+            name = f"{cluster.settings.host_prefix}-worker-{index}"
             replacements.append(
                 Node.create((store.create_id(), store.create_id()), name, index, (start, end))
             )
