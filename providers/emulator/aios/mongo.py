@@ -18,7 +18,10 @@ class ApiError(Refusal):
 
 
 def make_server_error(message: str) -> ApiError:
-    """Return a 500: the registry has no other status for what MongoDB or Mongoose refuses."""
+    """Return the 500 `ApiError` for a request that MongoDB or Mongoose refuses.
+
+    The registry has no other status for refusals.
+    """
     return ApiError(500, message)
 
 
@@ -363,8 +366,8 @@ def _add_to_set(old: Json, operand: Json, path: str) -> Json:
 def _should_pull(item: Json, operand: Json) -> bool:
     """Return whether `$pull` removes an item.
 
-    An operand without operators is a filter of object items; any other one is a condition on the
-    item itself. Plain values have to be equal.
+    An object without operators is a filter, which only object items can match. An object of
+    operators is a condition on the item itself, and any other operand has to be equal to the item.
     """
     if isinstance(operand, dict) and not has_operators(operand):
         return isinstance(item, dict) and matches_filter(item, operand)

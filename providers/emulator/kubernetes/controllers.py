@@ -78,7 +78,7 @@ def _list_missing_daemons(
 ) -> _MissingPods:
     """Return name and node of a new pod for each node without a pod of the daemon set.
 
-    Cordoned nodes get a pod, too.
+    Pods that have succeeded or failed do not count. Cordoned nodes get a pod, too.
     """
     used_nodes = {pod["spec"].get("nodeName") for pod in own_pods if not is_done(pod)}
     nodes = [node["metadata"]["name"] for node in objects.list_objects(NODE)]

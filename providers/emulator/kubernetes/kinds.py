@@ -222,7 +222,11 @@ def build_openapi_index(base: str) -> dict[str, Any]:
 
 
 def find_openapi_document(folder: str) -> dict[str, Any] | None:
-    """Return the OpenAPI document of a group and version, or None if nothing is served there."""
+    """Return the OpenAPI document of a group and version, or None if nothing is served there.
+
+    The document has only the PATCH operation of each kind. `folder` is a path such as
+    `apis/apps/v1`.
+    """
     kinds = [kind for kind in KINDS if kind.folder == folder]
     if not kinds:
         return None

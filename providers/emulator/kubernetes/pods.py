@@ -171,9 +171,10 @@ def mark_evicted(pod: Object, now: float) -> Object:
 
 
 def list_ended_pods(store: Store, cluster_id: str) -> list[dict[str, Any]]:
-    """Return how a cluster's pods ended, in order.
+    """Return how a cluster's pods ended, oldest first: `pod`, `node`, `how` and `noticed_at`.
 
-    The member `how` is succeeded, evicted, deleted or killed.
+    The member `how` is succeeded, evicted, deleted or killed; `noticed_at` is in unix seconds, not
+    before the end.
     """
     return [json.loads(body) for body in store.list_all(_get_ends_kind(cluster_id))]
 

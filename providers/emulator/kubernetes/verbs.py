@@ -236,7 +236,8 @@ def create_object(objects: ClusterObjects, address: ObjectAddress, body: Object)
 def replace_object(objects: ClusterObjects, address: ObjectAddress, body: Object) -> Object:
     """Replace an object by the body, at `status` only its status, and return the new object.
 
-    Raises `StatusError`: 404, 409 for an old version, 422 or 403 for a forbidden change.
+    An object being deleted is removed with its last finalizer. Raises `StatusError`: 404, 409 for
+    an old version or another uid, 422 or 403 for a forbidden change.
     """
     old = get_object(objects, address)
     return _store_change(objects, address, old, body)
@@ -247,8 +248,9 @@ def patch_object(
 ) -> Object:
     """Patch an object, at `status` only its status, and return the new object.
 
-    Raises `StatusError`: 404, 409 for an old version, 400, 415 or 422 for a bad patch, 422 or 403
-    for a forbidden change.
+    An object being deleted is removed with its last finalizer. Raises `StatusError`: 404, 409 for
+    an old version or another uid, 400, 415 or 422 for a bad patch, 422 or 403 for a forbidden
+    change.
     """
     old = get_object(objects, address)
     return _store_change(objects, address, old, apply_patch(old, body, content_type))

@@ -271,7 +271,8 @@ def delete_nodes(context: RequestContext, ids: Sequence[str]) -> None:
 def stop_nodes(context: RequestContext, ids: Sequence[str]) -> None:
     """Begin to stop RUNNING and unlocked nodes.
 
-    Raises `ApiError`: 404 for a missing node, 400 for any other one; then nothing changes.
+    Raises `ApiError`: 404 for a missing node, 400 for a locked one, one in another state or one
+    given twice; then nothing changes.
     """
     nodes = require_nodes(context.inventory, ids)
     check_unlocked(nodes)
@@ -283,7 +284,8 @@ def stop_nodes(context: RequestContext, ids: Sequence[str]) -> None:
 def start_nodes(context: RequestContext, ids: Sequence[str]) -> None:
     """Begin to start STOPPED nodes, locked or not.
 
-    Raises `ApiError`: 404 for a missing node, 400 for one in another state; then nothing changes.
+    Raises `ApiError`: 404 for a missing node, 400 for one in another state or given twice; then
+    nothing changes.
     """
     nodes = require_nodes(context.inventory, ids)
     check_states(nodes, context.now, "STOPPED")

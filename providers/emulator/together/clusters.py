@@ -74,6 +74,8 @@ def plan_node_preemption(
 ) -> list[Node]:
     """Return `nodes` with all running ones removed now, and new ones planned in an hour.
 
+    Nodes that have not joined yet are dropped.
+
     Args:
         nodes: the preemptible nodes of the cluster, also the removed ones.
         gpus: how many GPUs the new nodes have.
@@ -318,7 +320,11 @@ class Cluster(BaseModel, frozen=True):
 
     @property
     def has_on_demand(self) -> bool:
-        """Return whether some GPUs of the cluster are paid by the hour."""
+        """Return whether some GPUs of the cluster are paid by the hour.
+
+        These are all GPUs of an ON_DEMAND cluster, and those beyond `num_reserved_gpus` of any
+        other.
+        """
         settings = self.settings
         is_reserved = settings.billing_type != "ON_DEMAND"
         return not is_reserved or settings.num_reserved_gpus < settings.num_gpus

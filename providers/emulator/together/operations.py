@@ -147,8 +147,9 @@ class TogetherOperations:
     ) -> Remediation:
         """Begin the repair of a machine on a user's request, and return the repair.
 
-        A second request of the same id gets the first repair. Raises `ApiError`: 404 for a missing
-        cluster or machine, 409 if another repair has the id or is open on the machine.
+        A second request of the same id, machine and mode gets the first repair. Raises `ApiError`:
+        404 for a missing cluster or machine, 409 if another repair has the id or is open on the
+        machine.
         """
         cluster = self.get_cluster(cluster_id)
         remediation, planned = self.remediations.create(cluster, instance_id, remediation_id, body)
@@ -181,7 +182,7 @@ class TogetherOperations:
         return cancelled
 
     def preempt(self, cluster: Cluster) -> Cluster:
-        """Remove the running preemptible nodes of the cluster, and return the cluster.
+        """Remove the running preemptible nodes of the cluster; store and return the cluster.
 
         New ones are planned in an hour.
         """

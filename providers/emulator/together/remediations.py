@@ -332,11 +332,14 @@ class Remediations:
         return resolved
 
     def _get_planned_failure(self, name: str) -> str:
-        """Return the message with which a test lets new repairs of a worker fail, or ""."""
+        """Return the message with which a test lets requested repairs of a worker fail, or ""."""
         return self._store.get(f"{_REMEDIATION_KIND}.fails", name) or ""
 
     def set_failure(self, name: str, message: str) -> None:
-        """Let all repairs of the worker `name` that begin later fail with `message`; "": none."""
+        """Let all repairs of the worker `name` requested from now on fail with `message`; "": none.
+
+        Proposed repairs have a message of their own.
+        """
         self._store.put(f"{_REMEDIATION_KIND}.fails", name, message)
 
     def _begin(self, remediation: Remediation, cluster: Cluster) -> tuple[Remediation, Cluster]:

@@ -367,7 +367,10 @@ class TogetherControls(PlatformControls):
         return answer_json(operations.remediations.resolve(remediation_id).to_json(operations.now))
 
     def _set_worker(self, name: str) -> Response:
-        """Let every new repair of this worker fail with a message; "" lets none fail."""
+        """Let every repair of this worker that a user requests from now on fail; "" lets none fail.
+
+        The body has the message as `repair_fails`. Proposed repairs have a message of their own.
+        """
         body = parse_body(_WorkerBody, request.get_data())
         self._create_operations().remediations.set_failure(name, body.repair_fails)
         return answer_json(body.model_dump())
