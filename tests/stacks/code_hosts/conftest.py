@@ -54,13 +54,13 @@ def server(served: forge_server.Forge) -> forge_server.Forge:
 
 
 def github(server: forge_server.Forge, number: int | None = 12) -> GitHub:
-    place = ReviewTarget("github", server.url, "o/r", number)
-    return GitHub(place, SecretStr(forge_server.TOKEN))
+    target = ReviewTarget("github", server.url, "o/r", number)
+    return GitHub(target, SecretStr(forge_server.TOKEN))
 
 
 def gitlab(server: forge_server.Forge, number: int | None = 12) -> GitLab:
-    place = ReviewTarget("gitlab", f"{server.url}/api/v4", "7", number)
-    return GitLab(place, SecretStr(forge_server.TOKEN))
+    target = ReviewTarget("gitlab", f"{server.url}/api/v4", "7", number)
+    return GitLab(target, SecretStr(forge_server.TOKEN))
 
 
 CLIENTS: dict[str, Callable[..., GitHub | GitLab]] = {"github": github, "gitlab": gitlab}

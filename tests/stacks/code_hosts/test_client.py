@@ -36,7 +36,7 @@ def client(server: Server) -> Any:
         yield made
 
 
-def limited(status: int, message: str, **headers: str) -> Any:
+def create_rate_limit(status: int, message: str, **headers: str) -> Any:
     return {"message": message}, status, {k.replace("_", "-"): v for k, v in headers.items()}
 
 
@@ -47,12 +47,12 @@ SECONDARY = "You have exceeded a secondary rate limit. Please wait a few minutes
 @pytest.mark.parametrize(
     ("answer", "slept"),
     [
-        (limited(403, SECONDARY, Retry_After="30"), [30, 30]),
-        (limited(429, SECONDARY, Retry_After="7"), [7, 7]),
-        (limited(429, "", Retry_After=formatdate(1_800_000_050, usegmt=True)), [50, 0]),
-        (limited(403, SECONDARY), [60, 120]),
+        (create_rate_limit(403, SECONDARY, Retry_After="30"), [30, 30]),
+        (create_rate_limit(429, SECONDARY, Retry_After="7"), [7, 7]),
+        (create_rate_limit(429, "", Retry_After=formatdate(1_800_000_050, usegmt=True)), [50, 0]),
+        (create_rate_limit(403, SECONDARY), [60, 120]),
         (
-            limited(
+            create_rate_limit(
                 403,
                 "API rate limit exceeded",
                 X_RateLimit_Remaining="0",
@@ -61,10 +61,12 @@ SECONDARY = "You have exceeded a secondary rate limit. Please wait a few minutes
             [100, 1],
         ),
         (
-            limited(429, "Retry later", RateLimit_Remaining="0", RateLimit_Reset="1800000009"),
+            create_rate_limit(
+                429, "Retry later", RateLimit_Remaining="0", RateLimit_Reset="1800000009"
+            ),
             [10, 1],
         ),
-        (limited(409, "Conflict"), [1, 2]),
+        (create_rate_limit(409, "Conflict"), [1, 2]),
     ],
     ids=["secondary", "429", "date", "secondary-without-time", "primary", "gitlab", "conflict"],
 )
@@ -80,7 +82,7 @@ def test_waits_as_long_as_the_forge_asks(
 def test_a_limit_that_takes_too_long_ends_at_once(
     client: CodeHostClient, server: Server, clock: Any
 ) -> None:
-    answer = limited(403, "API rate limit exceeded", Retry_After="3000")
+    answer = create_rate_limit(403, "API rate limit exceeded", Retry_After="3000")
     server.faults.append(Fault("GET", "comments", answer, times=99))
     with pytest.raises(RateLimited, match="rate limit exceeded") as raised:
         client.get(Any, NOTES)
@@ -89,7 +91,7 @@ def test_a_limit_that_takes_too_long_ends_at_once(
 
 
 def test_a_limit_that_never_ends(client: CodeHostClient, server: Server, clock: Any) -> None:
-    server.faults.append(Fault("GET", "comments", limited(403, SECONDARY), times=99))
+    server.faults.append(Fault("GET", "comments", create_rate_limit(403, SECONDARY), times=99))
     with pytest.raises(RateLimited):
         client.get(Any, NOTES)
     assert clock.slept == [60, 120, 240, 480], "longer each time, and then no more"
@@ -98,7 +100,9 @@ def test_a_limit_that_never_ends(client: CodeHostClient, server: Server, clock: 
 def test_a_token_that_may_not_is_not_tried_again(
     client: CodeHostClient, server: Server, clock: Any
 ) -> None:
-    refusal = limited(403, "Resource not accessible by integration", X_RateLimit_Remaining="4999")
+    refusal = create_rate_limit(
+        403, "Resource not accessible by integration", X_RateLimit_Remaining="4999"
+    )
     server.faults.append(Fault("POST", "comments", refusal, times=99))
     with pytest.raises(PermissionDenied, match="pull-requests: write"):
         client.send("POST", NOTES, {"body": "hello"})

@@ -20,23 +20,23 @@ from gpuform.stacks.review.pages.markdown_page import render_markdown
 Make = Callable[..., Review]
 
 
-def posted(forge: CodeHost, review: Review) -> str:
+def post_outcome(forge: CodeHost, review: Review) -> str:
     return post_review(
         forge, review, lambda room: render_markdown(review, folded=True, limit=room)
     ).outcome
 
 
-def bodies(server: Server) -> list[str]:
+def list_bodies(server: Server) -> list[str]:
     return [comment["body"] for comment in server.comments]
 
 
 def test_added_then_edited_in_place_also_to_no_changes(
     forge: CodeHost, server: Server, review: Make
 ) -> None:
-    assert posted(forge, review(destroys=16)) == "added"
+    assert post_outcome(forge, review(destroys=16)) == "added"
     (first,) = server.comments
     assert "destroys 16 GPUs" in first["body"]
-    assert posted(forge, review()) == "edited"
+    assert post_outcome(forge, review()) == "edited"
     assert server.comments == [first], "the same comment"
     assert "16" not in first["body"].split("\n", 1)[1]
     assert "**nothing to do**" in first["body"]
@@ -45,44 +45,44 @@ def test_added_then_edited_in_place_also_to_no_changes(
 def test_found_again_on_the_last_page(forge: CodeHost, server: Server, review: Make) -> None:
     for n in range(230):
         server.write(f"comment {n}", SOMEBODY if n % 2 else {"id": 1, **SOMEBODY})
-    assert posted(forge, review(destroys=8)) == "added"
+    assert post_outcome(forge, review(destroys=8)) == "added"
     server.log.clear()
-    assert posted(forge, review(destroys=24)) == "edited"
+    assert post_outcome(forge, review(destroys=24)) == "edited"
     assert len(server.comments) == 231
     assert [line for line in server.sent("GET") if "page=3" in line]
 
 
 def test_each_set_of_stacks_has_its_own(forge: CodeHost, server: Server, review: Make) -> None:
     for stacks in (["prod"], ["prod", "dev"], ["dev", "prod"], ["prod"]):
-        posted(forge, review(*stacks))
+        post_outcome(forge, review(*stacks))
     assert len(server.comments) == 2
 
 
 def test_the_mark_in_the_comment_of_another_is_left_alone(
     forge: CodeHost, server: Server, review: Make
 ) -> None:
-    posted(forge, review())
+    post_outcome(forge, review())
     forged = server.comments[0]["body"].replace("made=2026", "made=2999")
     server.comments.clear()
     server.write(forged, SOMEBODY)
-    assert posted(forge, review(destroys=8)) == "added"
-    assert bodies(server)[0] == forged
+    assert post_outcome(forge, review(destroys=8)) == "added"
+    assert list_bodies(server)[0] == forged
 
 
 def test_an_older_plan_does_not_hide_a_younger_one(
     forge: CodeHost, server: Server, review: Make
 ) -> None:
-    posted(forge, review(made_at="2026-11-21T10:00:09Z", destroys=8))
-    before = bodies(server)
-    assert posted(forge, review(made_at="2026-11-21T10:00:08Z")) == "left"
-    assert bodies(server) == before
-    assert posted(forge, review(made_at="")) == "edited", "of an unknown time"
+    post_outcome(forge, review(made_at="2026-11-21T10:00:09Z", destroys=8))
+    before = list_bodies(server)
+    assert post_outcome(forge, review(made_at="2026-11-21T10:00:08Z")) == "left"
+    assert list_bodies(server) == before
+    assert post_outcome(forge, review(made_at="")) == "edited", "of an unknown time"
 
 
 def test_two_jobs_that_add_at_once_leave_one_comment(
     forge: CodeHost, server: Server, review: Make
 ) -> None:
-    posted(forge, review(destroys=8))
+    post_outcome(forge, review(destroys=8))
     of_the_other = server.comments.pop()["body"]
 
     def other_job() -> None:
@@ -90,7 +90,7 @@ def test_two_jobs_that_add_at_once_leave_one_comment(
         server.comments.pop()
 
     server.meanwhile["GET"] = lambda: server.meanwhile.update(GET=other_job)
-    posted(forge, review(destroys=16))
+    post_outcome(forge, review(destroys=16))
     assert [c["id"] for c in server.comments] == [50]
     assert "destroys 16 GPUs" in server.comments[0]["body"]
 
@@ -104,7 +104,7 @@ def test_jobs_at_the_same_time_leave_one_comment(
         forge = clients["github"](server)
         with forge.client:
             together.wait()
-            return posted(forge, review(made_at=f"2026-11-21T10:00:0{n}Z", destroys=8 + n))
+            return post_outcome(forge, review(made_at=f"2026-11-21T10:00:0{n}Z", destroys=8 + n))
 
     with ThreadPoolExecutor(4) as jobs:
         outcomes = list(jobs.map(job, range(4)))
@@ -117,7 +117,7 @@ def test_an_older_plan_takes_its_own_comment_back(
     forge: CodeHost, server: Server, review: Make
 ) -> None:
     """Another job has added the comment of a younger plan at the same time."""
-    posted(forge, review(destroys=8))
+    post_outcome(forge, review(destroys=8))
     younger = server.comments.pop()["body"]
 
     def other_job() -> None:
@@ -125,8 +125,8 @@ def test_an_older_plan_takes_its_own_comment_back(
         server.comments.pop()
 
     server.meanwhile["GET"] = lambda: server.meanwhile.update(GET=other_job)
-    assert posted(forge, review(made_at="2026-11-21T09:00:00Z", destroys=16)) == "left"
-    assert bodies(server) == [younger]
+    assert post_outcome(forge, review(made_at="2026-11-21T09:00:00Z", destroys=16)) == "left"
+    assert list_bodies(server) == [younger]
 
 
 @pytest.mark.parametrize(("made_at", "shown"), [("10:00:01", 8), ("09:59:59", 16)])
@@ -134,28 +134,28 @@ def test_edited_by_another_job_meanwhile(
     forge: CodeHost, server: Server, review: Make, made_at: str, shown: int
 ) -> None:
     """What stays is what the younger plan says."""
-    posted(forge, review(made_at=f"2026-11-21T{made_at}Z", destroys=8))
+    post_outcome(forge, review(made_at=f"2026-11-21T{made_at}Z", destroys=8))
     (comment,) = server.comments
     of_the_other = comment["body"]
     comment["body"] = comment["body"].replace(made_at, "08:00:00")
     edit = "PATCH" if forge.__class__.__name__ == "GitHub" else "PUT"
     server.meanwhile[edit] = lambda: comment.update(body=of_the_other)
-    posted(forge, review(destroys=16))
+    post_outcome(forge, review(destroys=16))
     assert f"destroys {shown} GPUs" in comment["body"]
 
 
 def test_deleted_by_another_job_meanwhile(forge: CodeHost, server: Server, review: Make) -> None:
-    posted(forge, review(destroys=8))
+    post_outcome(forge, review(destroys=8))
     server.meanwhile["GET"] = lambda: server.meanwhile.update(GET=server.comments.clear)
-    assert posted(forge, review(destroys=16)) == "added"
+    assert post_outcome(forge, review(destroys=16)) == "added"
     assert len(server.comments) == 1
-    assert "destroys 16 GPUs" in bodies(server)[0]
+    assert "destroys 16 GPUs" in list_bodies(server)[0]
 
 
 def test_jobs_that_never_give_way_are_told_of(
     forge: CodeHost, server: Server, review: Make
 ) -> None:
-    posted(forge, review(destroys=8))
+    post_outcome(forge, review(destroys=8))
     (comment,) = server.comments
     theirs = comment["body"]
     edit = "PATCH" if forge.__class__.__name__ == "GitHub" else "PUT"
@@ -166,7 +166,7 @@ def test_jobs_that_never_give_way_are_told_of(
 
     server.meanwhile[edit] = again
     with pytest.raises(GpuformError, match="edited by another job each time"):
-        posted(forge, review(destroys=16))
+        post_outcome(forge, review(destroys=16))
 
 
 @pytest.mark.slow
@@ -176,8 +176,8 @@ def test_a_comment_that_is_too_long_for_this_forge(
 ) -> None:
     server.longest = longest
     many = review(*(f"stack-{n}" for n in range(400)), destroys=8)
-    assert posted(forge, many) == "added"
-    (body,) = bodies(server)
+    assert post_outcome(forge, many) == "added"
+    (body,) = list_bodies(server)
     assert count_characters(body) <= longest
     assert "400" in body, "what is left out is counted"
 
@@ -185,7 +185,7 @@ def test_a_comment_that_is_too_long_for_this_forge(
 def test_a_forge_that_takes_nothing(forge: CodeHost, server: Server, review: Make) -> None:
     server.longest = 10
     with pytest.raises(CommentTooLong, match="too long"):
-        posted(forge, review(destroys=8))
+        post_outcome(forge, review(destroys=8))
 
 
 @pytest.mark.parametrize("answer", [None, ({"message": "oops"}, 502, {})])
@@ -193,32 +193,32 @@ def test_an_answer_that_is_lost_after_the_comment_was_written(
     forge: CodeHost, server: Server, review: Make, answer: Any
 ) -> None:
     server.faults.append(Fault("POST", "s", answer, after=True))
-    posted(forge, review(destroys=8))
+    post_outcome(forge, review(destroys=8))
     assert len(server.comments) == 1
 
 
 def test_a_forge_that_is_down(forge: CodeHost, server: Server, review: Make) -> None:
     server.faults.append(Fault("POST", "s", ({"message": "oops"}, 500, {}), times=99))
     with pytest.raises(ServerError, match="oops"):
-        posted(forge, review(destroys=8))
+        post_outcome(forge, review(destroys=8))
     assert server.comments == []
 
 
 def test_no_such_pull_request(forge: CodeHost, server: Server, review: Make) -> None:
     server.number = 13
     with pytest.raises(NotFound, match="check the repository and the number"):
-        posted(forge, review())
+        post_outcome(forge, review())
 
 
 def test_the_label_is_the_worst_of_all_stacks(
     forge: CodeHost, server: Server, review: Make
 ) -> None:
     server.labels |= {"bug", "gpuform: no changes"}
-    posted(forge, review("a", destroys=8))
-    posted(forge, review("b"))
+    post_outcome(forge, review("a", destroys=8))
+    post_outcome(forge, review("b"))
     label_pull_request(forge)
     assert server.labels == {"bug", "gpuform: dangerous"}
-    posted(forge, review("a", made_at="2026-11-21T11:00:00Z"))
+    post_outcome(forge, review("a", made_at="2026-11-21T11:00:00Z"))
     label_pull_request(forge)
     label_pull_request(forge)
     assert server.labels == {"bug", "gpuform: no changes"}
@@ -226,8 +226,8 @@ def test_the_label_is_the_worst_of_all_stacks(
 
 def test_a_token_of_a_person(forge: CodeHost, server: Server, review: Make) -> None:
     server.is_installation = False
-    posted(forge, review())
-    assert posted(forge, review()) == "edited"
+    post_outcome(forge, review())
+    assert post_outcome(forge, review()) == "edited"
 
 
 @pytest.mark.parametrize("body", ["", "text", "<!-- gpuform:review -->", "x\n<!-- gpuform:review"])
@@ -242,8 +242,8 @@ def test_a_stamp_is_read_as_it_was_written(review: Make) -> None:
 
 
 def test_no_error_of_a_forge_has_the_token(forge: CodeHost, server: Server, review: Make) -> None:
-    said = {"message": "no: ghs_thetokenofthetests"}
-    server.faults.append(Fault("GET", "s", (said, 422, {})))
+    answer_body = {"message": "no: ghs_thetokenofthetests"}
+    server.faults.append(Fault("GET", "s", (answer_body, 422, {})))
     with pytest.raises(ApiError) as raised:
-        posted(forge, review())
+        post_outcome(forge, review())
     assert "[secret]" in str(raised.value)

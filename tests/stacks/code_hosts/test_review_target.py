@@ -34,33 +34,33 @@ def test_the_number_by_githubs_ref(ref: str, number: int | None) -> None:
 def test_the_event_of_github_has_the_head(tmp_path: Path) -> None:
     event = tmp_path / "event.json"
     event.write_text(json.dumps({"pull_request": {"number": 12, "head": {"sha": "b" * 40}}}))
-    place = find_review_target(ReviewFlags(), {**ACTIONS, "GITHUB_EVENT_PATH": str(event)})
-    assert place == ReviewTarget("github", "https://api.github.com", "o/r", 12, "b" * 40)
+    target = find_review_target(ReviewFlags(), {**ACTIONS, "GITHUB_EVENT_PATH": str(event)})
+    assert target == ReviewTarget("github", "https://api.github.com", "o/r", 12, "b" * 40)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "no json", '{"pull_request": null}'])
 def test_an_event_that_tells_nothing(tmp_path: Path, text: str) -> None:
     event = tmp_path / "event.json"
     event.write_text(text)
-    place = find_review_target(ReviewFlags(), {**ACTIONS, "GITHUB_EVENT_PATH": str(event)})
-    assert (place.pull_request, place.commit) == (None, "a" * 40)
+    target = find_review_target(ReviewFlags(), {**ACTIONS, "GITHUB_EVENT_PATH": str(event)})
+    assert (target.pull_request, target.commit) == (None, "a" * 40)
 
 
 def test_a_merge_request_of_gitlab_is_its_target_projects() -> None:
     fork = {"CI_MERGE_REQUEST_PROJECT_ID": "9", "CI_MERGE_REQUEST_IID": "3"}
-    place = find_review_target(
+    target = find_review_target(
         ReviewFlags(), {**GITLAB, **fork, "CI_MERGE_REQUEST_SOURCE_BRANCH_SHA": "b" * 40}
     )
-    assert place == ReviewTarget("gitlab", "https://gitlab.com/api/v4", "9", 3, "b" * 40)
+    assert target == ReviewTarget("gitlab", "https://gitlab.com/api/v4", "9", 3, "b" * 40)
     assert find_review_target(ReviewFlags(), GITLAB) == ReviewTarget(
-        "gitlab", place.api_url, "7", None, "a" * 40
+        "gitlab", target.api_url, "7", None, "a" * 40
     )
 
 
 def test_flags_come_first() -> None:
     asked = ReviewFlags("gitlab", "https://git.example.org/api/v4/", "g/p", 5)
-    place = find_review_target(asked, ACTIONS)
-    assert place == ReviewTarget("gitlab", "https://git.example.org/api/v4", "g/p", 5)
+    target = find_review_target(asked, ACTIONS)
+    assert target == ReviewTarget("gitlab", "https://git.example.org/api/v4", "g/p", 5)
 
 
 @pytest.mark.parametrize(

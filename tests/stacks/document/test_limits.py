@@ -12,7 +12,7 @@ from gpuform.stacks.document.reading import DEEPEST, LARGEST, MOST_NODES, read_f
 def told(text: str) -> list[str]:
     problems = Diagnostics()
     to_plain_value(read_text(text, "f", problems))
-    return [each.message for each in problems]
+    return [problem.message for problem in problems]
 
 
 TOO_MANY = f"more than {MOST_NODES} values, with what aliases repeat"
@@ -94,10 +94,10 @@ def test_a_large_file_is_not_read(tmp_path: Path) -> None:
     with file.open("ab") as more:
         more.write(b"#")
     read_file(file, "f", problems)
-    assert [each.message for each in problems] == [f"the file has more than {LARGEST} bytes"]
+    assert [problem.message for problem in problems] == [f"the file has more than {LARGEST} bytes"]
 
 
 def test_an_endless_file_is_not_read() -> None:
     problems = Diagnostics()
     read_file(Path("/dev/zero"), "f", problems)
-    assert [each.rule for each in problems] == ["limit"]
+    assert [problem.rule for problem in problems] == ["limit"]

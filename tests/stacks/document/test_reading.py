@@ -18,7 +18,7 @@ from gpuform.stacks.document.reading import read_file, read_text
 def read(text: str) -> tuple[Any, list[str]]:
     problems = Diagnostics()
     values = to_plain_value(read_text(text, "f", problems))
-    return values, [str(each) for each in problems]
+    return values, [str(problem) for problem in problems]
 
 
 @pytest.mark.parametrize(
@@ -115,17 +115,17 @@ QUOTE_IT = '\n  put an expression in quotes: "{{ ... }}"'
 )
 def test_problems_have_a_place_and_say_what_to_do(text: str, told: str) -> None:
     _, problems = read(text)
-    assert any(told in each and each.startswith("f:") for each in problems), problems
+    assert any(told in problem and problem.startswith("f:") for problem in problems), problems
 
 
 def test_an_expression_in_quotes_is_not_told_to_be_quoted() -> None:
     _, problems = read("a: \"{{ '\\ud800' }}\"")
-    assert [QUOTE_IT in each for each in problems] == [False]
+    assert [QUOTE_IT in problem for problem in problems] == [False]
 
 
 def test_all_problems_are_told_in_the_order_of_lines() -> None:
     values, problems = read("a: 1\na: 2\nb: !x 3\nc: *d\ne: 5")
-    assert [each.split(" ")[0] for each in problems] == ["f:2:1:", "f:3:4:", "f:4:4:"]
+    assert [problem.split(" ")[0] for problem in problems] == ["f:2:1:", "f:3:4:", "f:4:4:"]
     assert values == {"a": 1, "b": "3", "c": None, "e": 5}
 
 
@@ -154,7 +154,7 @@ def test_bytes_that_are_no_text(data: bytes, told: str, tmp_path: Path) -> None:
     file.write_bytes(data)
     problems = Diagnostics()
     assert to_plain_value(read_file(file, "f", problems)) == {}
-    assert [told in str(each) for each in problems] == [True]
+    assert [told in str(problem) for problem in problems] == [True]
 
 
 def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:

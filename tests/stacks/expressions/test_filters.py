@@ -75,8 +75,8 @@ def test_every_filter_has_a_case() -> None:
     ("expression", "value"), [case for cases in CASES.values() for case in cases]
 )
 def test_filters(expression: str, value: Any) -> None:
-    found = evaluate(expression)
-    assert (found, type(found)) == (value, type(value))
+    result = evaluate(expression)
+    assert (result, type(result)) == (value, type(value))
 
 
 @pytest.mark.parametrize(
@@ -142,5 +142,5 @@ def test_every_method_has_a_case() -> None:
     ("expression", "value"), [case for cases in METHOD_CASES.values() for case in cases]
 )
 def test_methods(expression: str, value: Any) -> None:
-    found = evaluate(expression)
-    assert (found, type(found)) == (value, type(value))
+    result = evaluate(expression)
+    assert (result, type(result)) == (value, type(value))

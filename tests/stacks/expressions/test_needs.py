@@ -37,5 +37,5 @@ def test_needs(text: str, needs: list[str]) -> None:
     ],
 )
 def test_a_reference_and_nothing_else(text: str, reference: str | None) -> None:
-    found = parse(text).reference
-    assert (found and str(found)) == reference
+    references = parse(text).reference
+    assert (references and str(references)) == reference

@@ -26,8 +26,8 @@ def evaluate(text: str) -> Any:
 
 @pytest.mark.parametrize("name", ["text", "number", "share", "yes", "nothing", "list", "object"])
 def test_an_expression_alone_keeps_its_type(name: str) -> None:
-    found = evaluate(f"{{{{ {name} }}}}")
-    assert (found, type(found)) == (VARIABLES[name], type(VARIABLES[name]))
+    result = evaluate(f"{{{{ {name} }}}}")
+    assert (result, type(result)) == (VARIABLES[name], type(VARIABLES[name]))
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,8 @@ def test_an_expression_alone_keeps_its_type(name: str) -> None:
     ],
 )
 def test_values(text: str, value: Any) -> None:
-    found = evaluate(text)
-    assert (found, type(found)) == (value, type(value))
+    result = evaluate(text)
+    assert (result, type(result)) == (value, type(value))
 
 
 @pytest.mark.parametrize(

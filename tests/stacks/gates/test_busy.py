@@ -13,7 +13,7 @@ from gpuform.stacks.gates.usage import UsageMonitor
 TYPE = "pulumi-python:dynamic/gpuform.together:Cluster"
 
 
-def shrinking(leaving: RemovedNodes | None) -> ResourceChange:
+def create_reduction(leaving: RemovedNodes | None) -> ResourceChange:
     return ResourceChange(
         urn=f"urn:pulumi:dev::demo::{TYPE}::train",
         type=TYPE,
@@ -26,22 +26,22 @@ def shrinking(leaving: RemovedNodes | None) -> ResourceChange:
     )
 
 
-def findings(*nodes: RemovedNode) -> list[str]:
-    change = shrinking(RemovedNodes(scheduler="Kubernetes", on_busy="wait", nodes=nodes))
+def list_findings(*nodes: RemovedNode) -> list[str]:
+    change = create_reduction(RemovedNodes(scheduler="Kubernetes", on_busy="wait", nodes=nodes))
     nobody = Settings(environ={})
     return list(UsageMonitor(nobody, {change.urn: "c1"}).find_usage([change], {}))
 
 
 def test_idle_nodes_may_go() -> None:
-    assert findings(RemovedNode(name="w1", because="idle")) == []
+    assert list_findings(RemovedNode(name="w1", because="idle")) == []
 
 
 def test_jobs_are_named_with_their_nodes() -> None:
     job = RunningJob(id="ml/train-0", name="train")
     busy = RemovedNode(name="w1", because="newest", jobs=(job,))
-    assert findings(busy) == ["train: ml/train-0 on w1, which goes"]
+    assert list_findings(busy) == ["train: ml/train-0 on w1, which goes"]
     many = RemovedNode(name="w1", because="newest", jobs=(job,) * 12)
-    assert findings(many)[0].endswith("ml/train-0 and 2 more on w1, which goes")
+    assert list_findings(many)[0].endswith("ml/train-0 and 2 more on w1, which goes")
 
 
 URL = "http://lens-busy.test"
@@ -70,5 +70,5 @@ def test_an_empty_list_counts_only_where_lens_shows_that_it_is_all(
 
     settings = Settings(environ={"LENS_URL": URL})
     with mount_transport(URL, httpx.MockTransport(answer)), use_context(ProviderContext()):
-        found = list(UsageMonitor(settings, {}).find_usage([shrinking(None)], {}))
-    assert (found == []) if said is None else (said in found[0])
+        lines = list(UsageMonitor(settings, {}).find_usage([create_reduction(None)], {}))
+    assert (lines == []) if said is None else (said in lines[0])

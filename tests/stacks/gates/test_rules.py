@@ -25,16 +25,16 @@ TYPE = "pulumi-python:dynamic/gpuform.together:Cluster"
 
 def change(action: str, name: str = "train", **more: Any) -> ResourceChange:
     urn = f"urn:pulumi:dev::demo::{TYPE}::{name}"
-    given = {"gpus_added": 0, "gpus_removed": 0, "reason": PlanReason.CHANGED, **more}
-    return ResourceChange(urn=urn, type=TYPE, name=name, action=PlanAction(action), **given)
+    facts = {"gpus_added": 0, "gpus_removed": 0, "reason": PlanReason.CHANGED, **more}
+    return ResourceChange(urn=urn, type=TYPE, name=name, action=PlanAction(action), **facts)
 
 
-def cost(hourly: float, *unknown: str, currency: str = "USD") -> StackCost:
+def create_cost(hourly: float, *unknown: str, currency: str = "USD") -> StackCost:
     amounts = (Amount(billing="on_demand", currency=currency, hourly=hourly),)
     return StackCost(amounts=amounts, unknown=unknown)
 
 
-def findings(tmp_path: Path, gate: str, *changes: ResourceChange, **plan: Any) -> list[str]:
+def evaluate_gate(tmp_path: Path, gate: str, *changes: ResourceChange, **plan: Any) -> list[str]:
     file = tmp_path / "gates.yaml"
     file.write_text(f"gates:\n  it: {gate}\n")
     planned = Plan.from_changes("demo", "dev", changes).model_copy(update=plan)
@@ -131,36 +131,40 @@ OPEN = {"after": ResourceUsage(tags=(), unknown=("region", "gpu_types", "tags", 
     ],
 )
 def test_a_rule(tmp_path: Path, gate: str, changes: Any, expected: list[str]) -> None:
-    assert findings(tmp_path, gate, *changes) == expected
+    assert evaluate_gate(tmp_path, gate, *changes) == expected
 
 
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
     [
-        (cost(10), cost(20), []),
-        (cost(10), cost(20.01), ["an hour would cost 20.01 USD: at most 20.00 may"]),
-        (cost(90), cost(50), []),
+        (create_cost(10), create_cost(20), []),
+        (create_cost(10), create_cost(20.01), ["an hour would cost 20.01 USD: at most 20.00 may"]),
+        (create_cost(90), create_cost(50), []),
         (
-            cost(0),
-            cost(5, "data: 5 TiB: no price"),
+            create_cost(0),
+            create_cost(5, "data: 5 TiB: no price"),
             ["the cost is not known: data: 5 TiB: no price"],
         ),
-        (cost(1, "data: unknown"), cost(1, "data: unknown"), []),
-        (cost(1, "data"), cost(2, "data"), ["the cost is not known: data"]),
-        (cost(0), cost(5, currency="KRW"), ["5.00 KRW/h cannot be compared with USD"]),
+        (create_cost(1, "data: unknown"), create_cost(1, "data: unknown"), []),
+        (create_cost(1, "data"), create_cost(2, "data"), ["the cost is not known: data"]),
+        (
+            create_cost(0),
+            create_cost(5, currency="KRW"),
+            ["5.00 KRW/h cannot be compared with USD"],
+        ),
     ],
 )
 def test_the_cost_of_an_hour(
     tmp_path: Path, before: StackCost, after: StackCost, expected: list[str]
 ) -> None:
     gate = "{max_hourly_cost: {amount: 20, currency: USD}}"
-    assert findings(tmp_path, gate, cost=PlanCost(before=before, after=after)) == expected
+    assert evaluate_gate(tmp_path, gate, cost=PlanCost(before=before, after=after)) == expected
 
 
-def holding(*amounts: float | None, **more: Any) -> ResourceUsage:
+def create_usage(*amounts: float | None, **more: Any) -> ResourceUsage:
     """So many H100s each, all of one way of being paid for."""
-    given = {"what": "gpus", "platform": "together", "gpu_type": "H100_SXM", **more}
-    return ResourceUsage(expenses=tuple(Expense(amount=each, **given) for each in amounts))
+    facts = {"what": "gpus", "platform": "together", "gpu_type": "H100_SXM", **more}
+    return ResourceUsage(expenses=tuple(Expense(amount=amount, **facts) for amount in amounts))
 
 
 STOPPED = {"billing": Billing.STOPPED}
@@ -170,21 +174,21 @@ STORED = {"what": "storage", "unit": "TiB", "gpu_type": ""}
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
     [
-        (holding(16), holding(8), True),
-        (holding(8), holding(16), False),
-        (holding(8), holding(8), False),
-        (holding(8), holding(8, **STOPPED), True),
-        (holding(8, **STOPPED), holding(8), False),
-        (holding(8), holding(16, **STOPPED), False),
-        (holding(16), holding(8, gpu_type="B200"), False),
-        (holding(16), holding(8, region="elsewhere"), False),
-        (holding(16), holding(8, billing=Billing.RESERVED), False),
-        (holding(16), holding(None), False),
-        (holding(16, None), holding(8, None), True),
-        (holding(16), holding(8, None), False),
-        (holding(5, **STORED), holding(6, **STORED), False),
-        (holding(16), None, False),
-        (None, holding(16), False),
+        (create_usage(16), create_usage(8), True),
+        (create_usage(8), create_usage(16), False),
+        (create_usage(8), create_usage(8), False),
+        (create_usage(8), create_usage(8, **STOPPED), True),
+        (create_usage(8, **STOPPED), create_usage(8), False),
+        (create_usage(8), create_usage(16, **STOPPED), False),
+        (create_usage(16), create_usage(8, gpu_type="B200"), False),
+        (create_usage(16), create_usage(8, region="elsewhere"), False),
+        (create_usage(16), create_usage(8, billing=Billing.RESERVED), False),
+        (create_usage(16), create_usage(None), False),
+        (create_usage(16, None), create_usage(8, None), True),
+        (create_usage(16), create_usage(8, None), False),
+        (create_usage(5, **STORED), create_usage(6, **STORED), False),
+        (create_usage(16), None, False),
+        (None, create_usage(16), False),
     ],
 )
 @pytest.mark.parametrize("action", ["update", "replace"])
@@ -196,15 +200,17 @@ def test_what_only_lowers_what_is_paid_for(
 
 def test_a_gate_on_cost_is_about_growth_alone(tmp_path: Path) -> None:
     gate = "{max_hourly_cost: {amount: 20, currency: USD}}"
-    fewer = change("update", before=holding(16), after=holding(8))
+    fewer = change("update", before=create_usage(16), after=create_usage(8))
     unknown = "train: 8 H100_SXM GPUs, stopped: no price"
-    costs = PlanCost(before=cost(30), after=cost(40, unknown))
-    renamed = change("update", "other", before=holding(8), after=holding(8))
-    assert findings(tmp_path, gate, fewer, renamed, cost=costs) == []
-    assert findings(tmp_path, gate, fewer) == [], "also where nobody tells any cost"
-    new = change("create", "new", after=holding(8))
-    grown = PlanCost(before=cost(30), after=cost(40, unknown, "new: 8 H100_SXM GPUs: no price"))
-    assert findings(tmp_path, gate, fewer, new, cost=grown) == [
+    costs = PlanCost(before=create_cost(30), after=create_cost(40, unknown))
+    renamed = change("update", "other", before=create_usage(8), after=create_usage(8))
+    assert evaluate_gate(tmp_path, gate, fewer, renamed, cost=costs) == []
+    assert evaluate_gate(tmp_path, gate, fewer) == [], "also where nobody tells any cost"
+    new = change("create", "new", after=create_usage(8))
+    grown = PlanCost(
+        before=create_cost(30), after=create_cost(40, unknown, "new: 8 H100_SXM GPUs: no price")
+    )
+    assert evaluate_gate(tmp_path, gate, fewer, new, cost=grown) == [
         "the cost is not known: new: 8 H100_SXM GPUs: no price",
         "an hour would cost 40.00 USD: at most 20.00 may",
     ]
@@ -212,8 +218,8 @@ def test_a_gate_on_cost_is_about_growth_alone(tmp_path: Path) -> None:
 
 def test_a_cost_that_nobody_reckoned_passes_no_limit(tmp_path: Path) -> None:
     gate = "{max_hourly_cost: {amount: 20, currency: USD}}"
-    (found,) = findings(tmp_path, gate)
-    assert found.startswith("the plan does not tell the cost: there is no prices.yaml")
+    (finding,) = evaluate_gate(tmp_path, gate)
+    assert finding.startswith("the plan does not tell the cost: there is no prices.yaml")
 
 
 RULES = """\
@@ -250,9 +256,9 @@ def test_a_rule_in_python_that_fails_is_against_the_plan(
     tmp_path: Path, name: str, expected: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "rules.py").write_text(RULES)
-    found = findings(tmp_path, f'{{python: "rules:{name}"}}', change("create"))
-    assert len(found) == len(expected)
-    assert all(text.startswith(start) for text, start in zip(found, expected, strict=True))
+    results = evaluate_gate(tmp_path, f'{{python: "rules:{name}"}}', change("create"))
+    assert len(results) == len(expected)
+    assert all(finding.startswith(start) for finding, start in zip(results, expected, strict=True))
     assert capsys.readouterr().out == "", "a preview's JSON stays JSON"
 
 
@@ -289,8 +295,10 @@ def test_a_mistake_is_told_at_its_place(tmp_path: Path, text: str, problem: str)
 
 def test_levels_and_permissions(tmp_path: Path) -> None:
     rule = "protected: [train]"
-    text = f"gates:\n  hard: {{{rule}, reason: it serves}}\n  soft: {{{rule}, level: advisory}}\n"
-    (tmp_path / "gates.yaml").write_text(text)
+    gates_yaml = (
+        f"gates:\n  hard: {{{rule}, reason: it serves}}\n  soft: {{{rule}, level: advisory}}\n"
+    )
+    (tmp_path / "gates.yaml").write_text(gates_yaml)
     gates = read_gates(tmp_path / "gates.yaml", "gates.yaml")
     plan = Plan.from_changes("demo", "dev", [change("delete")])
     (stopping,) = list_blocking_gates(GateEvaluator(gates, (), tmp_path).evaluate(plan))

@@ -47,15 +47,15 @@ def test_clusters_hold_their_nodes_and_volumes_stand_beside() -> None:
     train = entry("together:Cluster", "train", volume, region="us-central-8", num_gpus=16)
     west = entry("aios:Cluster", "west")
     node = entry("aios:GpuNode", "node-1", west)
-    found = same_everywhere(drawing_of(train, volume, west, node))
-    by_name = {label.split("\n")[0]: key for key, label in found.labels.items()}
-    assert found.inside[by_name["node-1"]] == by_name["west"]
-    assert found.inside[by_name["data"]] == found.inside[by_name["train"]] == by_name["Together AI"]
-    assert found.arrows == {(by_name["train"], by_name["data"])}
-    assert found.labels[by_name["train"]].endswith("us-central-8 \N{MIDDLE DOT} 16 GPUs")
+    drawn = same_everywhere(drawing_of(train, volume, west, node))
+    by_name = {label.split("\n")[0]: key for key, label in drawn.labels.items()}
+    assert drawn.inside[by_name["node-1"]] == by_name["west"]
+    assert drawn.inside[by_name["data"]] == drawn.inside[by_name["train"]] == by_name["Together AI"]
+    assert drawn.arrows == {(by_name["train"], by_name["data"])}
+    assert drawn.labels[by_name["train"]].endswith("us-central-8 \N{MIDDLE DOT} 16 GPUs")
 
 
-def fabrics(found: Drawn) -> list[str]:
+def list_fabric_labels(found: Drawn) -> list[str]:
     return [label for label in found.labels.values() if "scp:Fabric" in label]
 
 
@@ -78,8 +78,8 @@ def test_components_hold_their_children() -> None:
     part = ResourceState("urn:pulumi:dev::demo::my:Part::p", custom=False, type="my:Part")
     inner = entry("together:Cluster", "train")
     inner.parent = part.urn
-    found = same_everywhere(drawing_of(part, inner))
-    assert found.inside["n1"] == "n2" or found.inside["n2"] == "n1"
+    drawn = same_everywhere(drawing_of(part, inner))
+    assert drawn.inside["n1"] == "n2" or drawn.inside["n2"] == "n1"
 
 
 def test_old_objects_and_the_engines_own_entries_are_not_drawn() -> None:
@@ -99,8 +99,8 @@ def test_a_large_stack_is_a_few_shapes_with_counts() -> None:
     records = [entry("aios:Cluster", f"site-{n}") for n in range(3)]
     nodes = [entry("aios:GpuNode", f"node-{n}", records[n % 3]) for n in range(6000)]
     drawing = drawing_of(*volumes, *clusters, *records, *nodes)
-    found = same_everywhere(drawing)
-    labels = sorted(found.labels.values())
+    drawn = same_everywhere(drawing)
+    labels = sorted(drawn.labels.values())
     assert (
         "2,000 \N{MULTIPLICATION SIGN} together:Cluster\ntrain-0 ... train-1999\n16,000 GPUs"
         in labels
@@ -139,18 +139,18 @@ CREATED = {"action": PlanAction.CREATE, "reason": PlanReason.NEW}
 
 
 def test_a_plan_is_drawn_in_the_colours_and_symbols_of_a_review() -> None:
-    kept, gone = (
+    remaining, gone = (
         entry("together:SharedVolume", "data"),
         entry("together:Cluster", "old", num_gpus=8),
     )
-    new = entry("together:Cluster", "new", kept)
+    new = entry("together:Cluster", "new", remaining)
     changes = [
         ResourceChange(
-            urn=new.urn, type=new.type, name="new", dependencies=(kept.urn,), gpus_added=16,
+            urn=new.urn, type=new.type, name="new", dependencies=(remaining.urn,), gpus_added=16,
             changes=(PropertyChange(path="region", action="add", after="us-central-8"),), **CREATED
         ),
         ResourceChange(
-            urn=kept.urn, type=kept.type, name="data", action=PlanAction.SAME,
+            urn=remaining.urn, type=remaining.type, name="data", action=PlanAction.SAME,
             reason=PlanReason.UNCHANGED,
         ),
         ResourceChange(
@@ -159,14 +159,14 @@ def test_a_plan_is_drawn_in_the_colours_and_symbols_of_a_review() -> None:
         ),
     ]  # fmt: skip
     drawing = build_drawing(
-        "demo/dev", build_plan_nodes(Plan.from_changes("demo", "dev", changes), [kept, gone])
+        "demo/dev", build_plan_nodes(Plan.from_changes("demo", "dev", changes), [remaining, gone])
     )
-    found = same_everywhere(drawing)
-    by_name = {label.split("\n")[0]: key for key, label in found.labels.items()}
+    drawn = same_everywhere(drawing)
+    by_name = {label.split("\n")[0]: key for key, label in drawn.labels.items()}
     assert set(by_name) == {"Together AI", "+ new", "data", "- old"}
-    assert found.arrows == {(by_name["+ new"], by_name["data"])}
-    assert "us-central-8 \N{MIDDLE DOT} +16 GPUs" in found.labels[by_name["+ new"]]
-    assert "8 GPUs" in found.labels[by_name["- old"]], "what goes, as it was"
+    assert drawn.arrows == {(by_name["+ new"], by_name["data"])}
+    assert "us-central-8 \N{MIDDLE DOT} +16 GPUs" in drawn.labels[by_name["+ new"]]
+    assert "8 GPUs" in drawn.labels[by_name["- old"]], "what goes, as it was"
     assert render_dot(drawing).count('color="#116329"') == 2
     assert f"class {by_name['- old']} remove" in render_mermaid(drawing)
     assert '<span class="remove">- delete</span>' in render_page(drawing)
@@ -177,6 +177,6 @@ def test_no_secret_is_shown(write: object) -> None:
     values = {name: Secret("hunter2") for name in ("region", "gpu_type", "cluster_fabric_name")}
     cluster = entry("together:Cluster", "train", num_gpus=Secret(16), **values)
     pool = entry("scp:NodePool", "pool", **values)
-    text = write(drawing_of(cluster, pool))  # type: ignore[operator]
-    assert "hunter2" not in text
-    assert "[secret]" not in text
+    rendered = write(drawing_of(cluster, pool))  # type: ignore[operator]
+    assert "hunter2" not in rendered
+    assert "[secret]" not in rendered

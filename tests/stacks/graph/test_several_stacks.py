@@ -20,7 +20,7 @@ from gpuform.stacks.graph.page import Rectangle, compute_positions, render_page
 
 
 @st.composite
-def any_parts(draw: st.DrawFn) -> list[StackPart]:
+def draw_parts(draw: st.DrawFn) -> list[StackPart]:
     """Stacks that need each other in any way, also in circles and what is not there."""
     titles = [f"project-{at}/prod" for at in range(draw(st.integers(0, 5)))]
     others = st.sampled_from([*titles, "gone/prod"])
@@ -55,41 +55,41 @@ def is_apart(one: Rectangle, other: Rectangle) -> bool:
 
 def check_places(drawing: Drawing) -> None:
     """Nothing covers what it does not hold, and all of it is on the page."""
-    places, width, height = compute_positions(drawing)
-    whole = Rectangle(0, 0, width, height)
+    positions, width, height = compute_positions(drawing)
+    page_rectangle = Rectangle(0, 0, width, height)
     for box in drawing.boxes:
-        assert is_inside(places[box.key], whole)
-    for siblings in [drawing.boxes, *(each.children for each in everything(drawing))]:
-        for one, other in combinations(siblings, 2):
-            assert is_apart(places[one.key], places[other.key])
-    for each in everything(drawing):
-        for child in each.children:
-            assert is_inside(places[child.key], places[each.key])
+        assert is_inside(positions[box.key], page_rectangle)
+    for siblings in [drawing.boxes, *(shape.children for shape in list_everything(drawing))]:
+        for first, other in combinations(siblings, 2):
+            assert is_apart(positions[first.key], positions[other.key])
+    for shape in list_everything(drawing):
+        for child in shape.children:
+            assert is_inside(positions[child.key], positions[shape.key])
 
 
-def everything(drawing: Drawing) -> list[Shape]:
+def list_everything(drawing: Drawing) -> list[Shape]:
     return [*drawing.list_boxes(), *drawing.list_shapes()]
 
 
 @pytest.mark.slow
 @settings(max_examples=40)
-@given(any_parts(), names, st.integers(0, 20))
+@given(draw_parts(), names, st.integers(0, 20))
 def test_any_stacks(parts: list[StackPart], title: str, most: int) -> None:
     drawing = build_multi_stack_drawing(title, parts, most)
     same_everywhere(drawing)
     check_places(drawing)
-    keys = [each.key for each in everything(drawing)]
+    keys = [shape.key for shape in list_everything(drawing)]
     assert len(keys) == len(set(keys)), "whatever stacks have alike"
     counted = sum(len(item.nodes) for item in drawing.list_shapes())
     assert counted == sum(len(part.nodes) for part in parts), "each once"
     assert [box.box for box in drawing.list_stacks()] == [part.name for part in parts]
-    known = {part.name for part in parts}
+    stack_names = {part.name for part in parts}
     between = {(a.source.box, a.target.box) for a in drawing.arrows if a.source.is_stack}
     assert between == {
         (part.name, need)
         for part in parts
         for need in part.dependencies
-        if need in known - {part.name}
+        if need in stack_names - {part.name}
     }
 
 
@@ -104,23 +104,23 @@ def test_stacks_hold_platforms_and_these_their_things() -> None:
         StackPart("apps/prod", (), ["clusters/prod", "network/prod"], "not made yet"),
     ]
     drawing = build_multi_stack_drawing("all", parts)
-    found = same_everywhere(drawing)
-    by_label = {label: key for key, label in found.labels.items()}
+    drawn = same_everywhere(drawing)
+    by_label = {label: key for key, label in drawn.labels.items()}
     assert set(by_label) >= {"network/prod", "clusters/prod", "apps/prod\nnot made yet"}
     network, clusters = by_label["network/prod"], by_label["clusters/prod"]
     apps = by_label["apps/prod\nnot made yet"]
-    assert found.arrows == {(clusters, network), (apps, clusters), (apps, network)}
-    volume = next(k for k, v in found.labels.items() if v.startswith("data-0"))
-    assert found.labels[found.inside[volume]] == "Together AI"
-    assert found.inside[found.inside[volume]] == network
+    assert drawn.arrows == {(clusters, network), (apps, clusters), (apps, network)}
+    volume = next(k for k, v in drawn.labels.items() if v.startswith("data-0"))
+    assert drawn.labels[drawn.inside[volume]] == "Together AI"
+    assert drawn.inside[drawn.inside[volume]] == network
 
 
 def test_a_stack_stands_to_the_left_of_what_it_needs() -> None:
     parts = [StackPart("a/prod", volumes(2)), StackPart("b/prod", volumes(1), ["a/prod"])]
-    places, width, _ = compute_positions(build_multi_stack_drawing("all", parts))
-    assert places["s2"].x == 0
-    assert places["s2"].x + places["s2"].width < places["s1"].x
-    assert places["s1"].x + places["s1"].width == width
+    positions, width, _ = compute_positions(build_multi_stack_drawing("all", parts))
+    assert positions["s2"].x == 0
+    assert positions["s2"].x + positions["s2"].width < positions["s1"].x
+    assert positions["s1"].x + positions["s1"].width == width
 
 
 def test_the_page_says_it_in_words() -> None:
@@ -128,9 +128,9 @@ def test_the_page_says_it_in_words() -> None:
         StackPart("a/prod", volumes(1)),
         StackPart("b/prod", (), ["a/prod"], "not made yet"),
     ]
-    text = render_page(build_multi_stack_drawing("all", parts))
-    assert "1 resource in 2 stacks" in text
-    rows = [line for line in text.splitlines() if line.startswith("<tr class")]
+    page_html = render_page(build_multi_stack_drawing("all", parts))
+    assert "1 resource in 2 stacks" in page_html
+    rows = [line for line in page_html.splitlines() if line.startswith("<tr class")]
     assert rows[0].startswith('<tr class=""><th scope="row">a/prod</th><td>stack</td>')
     assert "<td>not made yet</td><td></td><td>a/prod</td>" in rows[1]
     assert "<td>a/prod</td><td></td>" in rows[2], "the volume is inside its stack"
@@ -152,7 +152,7 @@ def test_like_resources_are_one_shape_where_all_stacks_have_many() -> None:
 def test_one_stack_alone_is_drawn_as_ever() -> None:
     alone = build_drawing("all", volumes(3))
     (box,) = build_multi_stack_drawing("all", [StackPart("a/prod", volumes(3))]).boxes
-    assert [get_label_lines(each) for each in box.children] == [
-        get_label_lines(each) for each in alone.boxes
+    assert [get_label_lines(shape) for shape in box.children] == [
+        get_label_lines(shape) for shape in alone.boxes
     ]
     assert alone.list_stacks() == []

@@ -14,7 +14,7 @@ from gpuform.stacks.multi_stack import MultiStackError, StackOrder, find_workspa
 ALL = {"network/prod", "clusters/prod", "apps/prod"}
 
 
-def chosen(*filters: str) -> set[str]:
+def select_names(*filters: str) -> set[str]:
     order = StackOrder.from_workspace(
         find_workspace(Path.cwd(), os.environ, Diagnostics()), Diagnostics()
     )
@@ -55,9 +55,9 @@ def test_names_and_folders(root: Path, filters: list[str], expected: set[str] | 
     write_three_projects(root)
     if expected is None:
         with pytest.raises(MultiStackError, match=r"means none of the stacks|is not understood"):
-            chosen(*filters)
+            select_names(*filters)
     else:
-        assert chosen(*filters) == expected
+        assert select_names(*filters) == expected
 
 
 def test_a_folder_whose_name_has_signs_of_patterns(
@@ -67,16 +67,16 @@ def test_a_folder_whose_name_has_signs_of_patterns(
     odd.mkdir()
     write_three_projects(odd)
     monkeypatch.chdir(odd)
-    assert chosen("./net*") == {"network/prod"}
-    assert chosen("./network") == {"network/prod"}
+    assert select_names("./net*") == {"network/prod"}
+    assert select_names("./network") == {"network/prod"}
 
 
 def test_a_folder_by_another_way(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_three_projects(root)
     (root.parent / "link").symlink_to(root)
     monkeypatch.chdir(root.parent / "link")
-    assert chosen(str(root / "network")) == {"network/prod"}
-    assert chosen(f"{root}/net*") == {"network/prod"}
+    assert select_names(str(root / "network")) == {"network/prod"}
+    assert select_names(f"{root}/net*") == {"network/prod"}
 
 
 Git = Callable[..., str]
@@ -113,18 +113,18 @@ def change(git: Git, path: Path, text: str = "changed: true\n") -> None:
 
 
 def test_nothing_changed(git: Git) -> None:
-    assert chosen("[main]") == set()
-    assert chosen("...[main]", "[HEAD]") == set()
-    assert chosen("[main...change]") == set()
+    assert select_names("[main]") == set()
+    assert select_names("...[main]", "[HEAD]") == set()
+    assert select_names("[main...change]") == set()
 
 
 def test_what_a_branch_changed(git: Git, root: Path) -> None:
     change(git, root / "clusters/deep/notes.txt")
-    assert chosen("[main]") == {"clusters/prod"}
-    assert chosen("...[main]") == {"clusters/prod", "apps/prod"}
-    assert chosen("[main...change]") == chosen("[main...]") == {"clusters/prod"}
-    assert chosen("[HEAD]") == set()
-    assert chosen("[HEAD~1]", "network") == {"clusters/prod", "network/prod"}
+    assert select_names("[main]") == {"clusters/prod"}
+    assert select_names("...[main]") == {"clusters/prod", "apps/prod"}
+    assert select_names("[main...change]") == select_names("[main...]") == {"clusters/prod"}
+    assert select_names("[HEAD]") == set()
+    assert select_names("[HEAD~1]", "network") == {"clusters/prod", "network/prod"}
 
 
 def test_what_the_base_got_meanwhile_is_not_of_the_branch(git: Git, root: Path) -> None:
@@ -132,16 +132,16 @@ def test_what_the_base_got_meanwhile_is_not_of_the_branch(git: Git, root: Path) 
     git("checkout", "--quiet", "main")
     change(git, root / "network/notes.txt")
     git("checkout", "--quiet", "change")
-    assert chosen("[main]") == chosen("[main...change]") == {"clusters/prod"}
+    assert select_names("[main]") == select_names("[main...change]") == {"clusters/prod"}
 
 
 def test_what_is_not_committed_counts(git: Git, root: Path) -> None:
     (root / "network/topology.yaml").write_text(build_topology("other"))
     (root / "apps/new file \N{SNOWMAN}.txt").write_text("")
-    assert chosen("[main]") == {"network/prod", "apps/prod"}
-    assert chosen("[main...change]") == set(), "two commits are compared"
+    assert select_names("[main]") == {"network/prod", "apps/prod"}
+    assert select_names("[main...change]") == set(), "two commits are compared"
     (root / ".gitignore").write_text("*.txt\n")
-    assert chosen("[main]") == {"network/prod"}
+    assert select_names("[main]") == {"network/prod"}
 
 
 def test_what_goes_counts(git: Git, root: Path) -> None:
@@ -150,20 +150,20 @@ def test_what_goes_counts(git: Git, root: Path) -> None:
     git("commit", "--quiet", "--message", "old")
     git("branch", "--force", "main")
     (root / "clusters/old.txt").unlink()
-    assert chosen("[main]") == {"clusters/prod"}
+    assert select_names("[main]") == {"clusters/prod"}
 
 
 def test_the_settings_of_one_stack_touch_no_other(git: Git, root: Path) -> None:
     write_project(root, "network", stacks=("dev", "prod"))
-    text = (root / "stacks.yaml").read_text()
+    stacks_yaml = (root / "stacks.yaml").read_text()
     git("add", "--all")
     git("commit", "--quiet", "--message", "dev")
     git("branch", "--force", "main")
-    assert text == (root / "stacks.yaml").read_text()
+    assert stacks_yaml == (root / "stacks.yaml").read_text()
     change(git, root / "network/Pulumi.dev.yaml", "config: {network:a: b}\n")
-    assert chosen("[main]") == {"network/dev"}
+    assert select_names("[main]") == {"network/dev"}
     change(git, root / "network/Pulumi.yaml", (root / "network/Pulumi.yaml").read_text() + "#\n")
-    assert chosen("[main]") == {"network/dev", "network/prod"}
+    assert select_names("[main]") == {"network/dev", "network/prod"}
 
 
 def test_the_settings_in_a_folder_elsewhere(git: Git, root: Path) -> None:
@@ -175,7 +175,7 @@ def test_the_settings_in_a_folder_elsewhere(git: Git, root: Path) -> None:
     git("commit", "--quiet", "--message", "settings")
     git("branch", "--force", "main")
     change(git, root / "settings/Pulumi.prod.yaml", "config: {network:a: b}\n")
-    assert chosen("[main]") == {"network/prod"}
+    assert select_names("[main]") == {"network/prod"}
 
 
 def test_what_topologies_include_touches_them(git: Git, root: Path) -> None:
@@ -190,10 +190,10 @@ def test_what_topologies_include_touches_them(git: Git, root: Path) -> None:
     git("commit", "--quiet", "--message", "parts")
     git("branch", "--force", "main")
     change(git, root / "parts/inner.yaml", part + "# changed\n")
-    assert chosen("[main]") == {"network/prod"}, "though only its part names the file"
+    assert select_names("[main]") == {"network/prod"}, "though only its part names the file"
     git("branch", "--force", "main")
     change(git, root / "network/common.yaml", build_topology("common") + "# changed\n")
-    assert chosen("[main]") == {"network/prod", "clusters/prod"}
+    assert select_names("[main]") == {"network/prod", "clusters/prod"}
 
 
 def test_what_modules_are_of_touches_who_includes_them(git: Git, root: Path) -> None:
@@ -205,7 +205,7 @@ def test_what_modules_are_of_touches_who_includes_them(git: Git, root: Path) -> 
     git("commit", "--quiet", "--message", "module")
     git("branch", "--force", "main")
     change(git, root / "modules/site.yaml", "inputs: {}\n" + build_topology("other"))
-    assert chosen("[main]") == {"network/prod"}
+    assert select_names("[main]") == {"network/prod"}
 
 
 def test_what_programs_import_touches_them(git: Git, root: Path) -> None:
@@ -213,17 +213,17 @@ def test_what_programs_import_touches_them(git: Git, root: Path) -> None:
     change(git, root / "sites.py", "")
     git("branch", "--force", "main")
     change(git, root / "sites.py", "changed = True\n")
-    assert chosen("[main]") == {"apps/prod"}
+    assert select_names("[main]") == {"apps/prod"}
     git("branch", "--force", "main")
     change(git, root / "sites/__init__.py", "changed = True\n")
-    assert chosen("[main]") == {"apps/prod"}
+    assert select_names("[main]") == {"apps/prod"}
 
 
 def test_a_change_elsewhere_touches_none_and_of_the_file_all(git: Git, root: Path) -> None:
     change(git, root / "README.md", "read me\n")
-    assert chosen("[main]") == set()
+    assert select_names("[main]") == set()
     change(git, root / "stacks.yaml", (root / "stacks.yaml").read_text() + "# more\n")
-    assert chosen("[main]") == ALL
+    assert select_names("[main]") == ALL
 
 
 def test_a_project_around_others(git: Git, root: Path) -> None:
@@ -234,9 +234,9 @@ def test_a_project_around_others(git: Git, root: Path) -> None:
     git("commit", "--quiet", "--message", "around")
     git("branch", "--force", "main")
     change(git, root / "network/notes.txt")
-    assert chosen("[main]") == {"network/prod"}
+    assert select_names("[main]") == {"network/prod"}
     change(git, root / "notes.txt")
-    assert chosen("[main]") == {"network/prod", "around/prod"}
+    assert select_names("[main]") == {"network/prod", "around/prod"}
 
 
 def test_a_repository_above(git: Git, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,7 +249,7 @@ def test_a_repository_above(git: Git, root: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(below)
     (below / "network/new.txt").write_text("")
     change(git, root / "apps/notes.txt")
-    assert chosen("[main]") == {"network/prod"}
+    assert select_names("[main]") == {"network/prod"}
 
 
 @pytest.mark.parametrize(
@@ -268,21 +268,21 @@ def test_a_repository_above(git: Git, root: Path, monkeypatch: pytest.MonkeyPatc
 )
 def test_what_is_no_diff(git: Git, root: Path, text: str, told: str) -> None:
     with pytest.raises(MultiStackError, match=told):
-        chosen(text)
+        select_names(text)
     assert not (root / "x").exists()
 
 
 def test_a_branch_of_any_name(git: Git, root: Path) -> None:
     git("branch", "feature/\N{SNOWMAN}#1")
     change(git, root / "apps/notes.txt")
-    assert chosen("[feature/\N{SNOWMAN}#1]") == {"apps/prod"}
+    assert select_names("[feature/\N{SNOWMAN}#1]") == {"apps/prod"}
 
 
 def test_no_repository_and_no_git(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_three_projects(root)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(root.parent))
     with pytest.raises(MultiStackError, match="git cannot tell what was changed"):
-        chosen("[main]")
+        select_names("[main]")
     monkeypatch.setenv("PATH", str(root))
     with pytest.raises(MultiStackError, match="git cannot be run"):
-        chosen("[main]")
+        select_names("[main]")

@@ -22,61 +22,61 @@ Needs = dict[str, list[str]]
 
 
 @st.composite
-def any_needs(draw: st.DrawFn) -> Needs:
-    names = [str(each) for each in range(draw(st.integers(0, 7)))]
+def draw_dependencies(draw: st.DrawFn) -> Needs:
+    names = [str(number) for number in range(draw(st.integers(0, 7)))]
     others = st.lists(st.sampled_from([*names, "outside"]), max_size=4, unique=True)
     return {name: draw(others) for name in names}
 
 
 @st.composite
-def needs_without_circle(draw: st.DrawFn) -> Needs:
-    names = draw(st.permutations([str(each) for each in range(draw(st.integers(1, 9)))]))
-    found = {
+def draw_acyclic_dependencies(draw: st.DrawFn) -> Needs:
+    names = draw(st.permutations([str(number) for number in range(draw(st.integers(1, 9)))]))
+    dependencies = {
         name: draw(st.lists(st.sampled_from(names[:at]), unique=True)) if at else []
         for at, name in enumerate(names)
     }
-    return {name: found[name] for name in draw(st.permutations(names))}
+    return {name: dependencies[name] for name in draw(st.permutations(names))}
 
 
 def is_reached(needs: Needs, first: str, last: str) -> bool:
     """Whether first needs last, in one step or more; the slow and sure way."""
-    seen: set[str] = set()
+    reached: set[str] = set()
     rest = list(needs[first])
     while rest:
         name = rest.pop()
-        if name not in seen:
-            seen.add(name)
+        if name not in reached:
+            reached.add(name)
             rest += needs.get(name, [])
-    return last in seen
+    return last in reached
 
 
-@given(needs_without_circle())
+@given(draw_acyclic_dependencies())
 def test_everything_comes_after_its_needs(needs: Needs) -> None:
-    found = sort_by_dependencies(needs)
-    assert sorted(found) == sorted(needs)
+    sorted_names = sort_by_dependencies(needs)
+    assert sorted(sorted_names) == sorted(needs)
     assert find_cycles(needs) == []
-    for at, name in enumerate(found):
-        assert set(needs[name]) <= set(found[:at])
+    for at, name in enumerate(sorted_names):
+        assert set(needs[name]) <= set(sorted_names[:at])
 
 
-@given(any_needs())
+@given(draw_dependencies())
 def test_there_is_a_circle_exactly_where_one_is_found(needs: Needs) -> None:
-    found = find_cycles(needs)
-    assert bool(found) == any(is_reached(needs, name, name) for name in needs)
-    members = [name for circle in found for name in circle[:-1]]
+    cycles = find_cycles(needs)
+    assert bool(cycles) == any(is_reached(needs, name, name) for name in needs)
+    members = [name for circle in cycles for name in circle[:-1]]
     assert len(members) == len(set(members)), "no member in two"
-    for circle in found:
+    for circle in cycles:
         assert circle[0] == circle[-1]
-        for one, other in itertools.pairwise(circle):
-            assert other in needs[one]
+        for dependant, other in itertools.pairwise(circle):
+            assert other in needs[dependant]
 
 
-@given(any_needs())
+@given(draw_dependencies())
 def test_an_order_has_each_once_whatever_circles_there_are(needs: Needs) -> None:
     assert sorted(sort_by_dependencies(needs)) == sorted(needs)
 
 
-@given(any_needs(), st.data())
+@given(draw_dependencies(), st.data())
 def test_dependants_are_all_that_need_one(needs: Needs, data: st.DataObject) -> None:
     chosen = data.draw(st.sets(st.sampled_from(list(needs)))) if needs else set()
     expected = {n for n in needs if n in chosen or any(is_reached(needs, n, c) for c in chosen)}
@@ -90,15 +90,15 @@ def test_a_long_chain() -> None:
     assert len(find_cycles(needs)) == 1
 
 
-def order_of(root: Path) -> tuple[StackOrder, list[str]]:
+def read_order(root: Path) -> tuple[StackOrder, list[str]]:
     problems = Diagnostics()
     order = StackOrder.from_workspace(read_workspace(root, os.environ), problems)
-    return order, [str(each).splitlines()[0] for each in problems]
+    return order, [str(problem).splitlines()[0] for problem in problems]
 
 
 def test_references_make_the_order(root: Path) -> None:
     write_three_projects(root)
-    order, problems = order_of(root)
+    order, problems = read_order(root)
     assert problems == []
     assert sort_by_dependencies(order.dependencies) == [
         "network/prod",
@@ -113,9 +113,9 @@ def test_references_make_the_order(root: Path) -> None:
 def test_after_makes_the_order_too(root: Path) -> None:
     for name in ("one", "two"):
         write_project(root, name)
-    text = "stacks: [{folder: one, after: [two/prod, one/prod]}, {folder: two}]"
-    (root / "stacks.yaml").write_text(text)
-    order, problems = order_of(root)
+    file_text = "stacks: [{folder: one, after: [two/prod, one/prod]}, {folder: two}]"
+    (root / "stacks.yaml").write_text(file_text)
+    order, problems = read_order(root)
     assert problems == []
     assert {name: list(needs) for name, needs in order.dependencies.items()} == {
         "one/prod": ["two/prod"],
@@ -130,9 +130,9 @@ def test_a_circle_is_told_where_it_is_written(root: Path, way: str) -> None:
         reads = {"apps": "organization/apps/prod"}
         (root / "network/topology.yaml").write_text(build_topology(reads=reads))
     else:
-        text = (root / "stacks.yaml").read_text() + "    after: [apps/prod]\n"
-        (root / "stacks.yaml").write_text(text)
-    (problem,) = order_of(root)[1]
+        file_text = (root / "stacks.yaml").read_text() + "    after: [apps/prod]\n"
+        (root / "stacks.yaml").write_text(file_text)
+    (problem,) = read_order(root)[1]
     assert problem == (
         "apps/__main__.py:3:12: these stacks need each other: apps/prod -> clusters/prod -> "
         "network/prod -> apps/prod"
@@ -142,14 +142,14 @@ def test_a_circle_is_told_where_it_is_written(root: Path, way: str) -> None:
 def test_a_stack_may_read_itself(root: Path) -> None:
     reads = {"own": "prod", "same": "organization/one/prod"}
     write_project(root, "one", {"topology.yaml": build_topology(reads=reads)})
-    order, problems = order_of(root)
+    order, problems = read_order(root)
     assert (problems, order.dependencies) == ([], {"one/prod": {}})
 
 
 def test_a_stack_that_is_nowhere(root: Path) -> None:
     reads = {"a": "organization/none/prod", "b": "dev", "c": "acme/one/prod", "d": "a/b/c/d"}
     write_project(root, "one", {"topology.yaml": build_topology(reads=reads)})
-    assert order_of(root)[1] == [
+    assert read_order(root)[1] == [
         "one/topology.yaml:2:6: one/prod reads none/prod, and there is no such stack",
         "one/topology.yaml:3:6: one/prod reads one/dev, and there is no such stack",
         "one/topology.yaml:4:6: 'acme/one/prod' is not the name of a stack in this backend",
@@ -164,14 +164,14 @@ def test_a_stack_of_the_backend_that_is_not_among_them(root: Path) -> None:
     path.parent.mkdir(parents=True)
     path.write_text("{}")
     (root / "state/.pulumi/meta.yaml").write_text("version: 1\n")
-    order, problems = order_of(root)
+    order, problems = read_order(root)
     assert (problems, order.dependencies) == ([], {"one/prod": {}})
 
 
 def test_a_reference_into_another_backend(root: Path) -> None:
     write_three_projects(root)
     write_project(root, "network", backend="s3://states?awssdk=v2&key=secret")
-    problems = order_of(root)[1]
+    problems = read_order(root)[1]
     assert problems == [
         (
             "clusters/topology.yaml:2:12: clusters/prod reads network/prod, which is in another "
@@ -184,7 +184,7 @@ def test_a_bucket_is_not_asked(root: Path) -> None:
     reads = {"a": "organization/elsewhere/prod"}
     files = {"topology.yaml": build_topology(reads=reads)}
     write_project(root, "one", files, backend="s3://no-such-bucket")
-    assert order_of(root)[1] == []
+    assert read_order(root)[1] == []
 
 
 def test_a_backend_without_its_folder(root: Path) -> None:
@@ -192,50 +192,50 @@ def test_a_backend_without_its_folder(root: Path) -> None:
     write_project(
         root, "one", {"topology.yaml": build_topology(reads=reads)}, backend="file://./none"
     )
-    (problem,) = order_of(root)[1]
+    (problem,) = read_order(root)[1]
     assert problem.startswith("one/topology.yaml:2:6: the backend file:///")
 
 
 def test_a_name_from_the_configuration(root: Path) -> None:
-    text = build_topology(reads={"net": '"{{ config.net }}"'}) + "config: {net: {}}\n"
-    write_project(root, "one", {"topology.yaml": text})
+    file_text = build_topology(reads={"net": '"{{ config.net }}"'}) + "config: {net: {}}\n"
+    write_project(root, "one", {"topology.yaml": file_text})
     write_project(root, "net")
-    order, problems = order_of(root)
+    order, problems = read_order(root)
     assert (problems, order.dependencies["one/prod"]) == ([], {}), "nobody knows it yet"
     settings = "config:\n  one:net: organization/net/prod\n"
     (root / "one/Pulumi.prod.yaml").write_text(settings)
-    assert list(order_of(root)[0].dependencies["one/prod"]) == ["net/prod"]
+    assert list(read_order(root)[0].dependencies["one/prod"]) == ["net/prod"]
 
 
 def test_a_name_from_the_stack_itself(root: Path) -> None:
-    text = build_topology(reads={"net": '"organization/net/{{ pulumi.stack }}"'})
-    write_project(root, "one", {"topology.yaml": text}, stacks=("dev", "prod"))
+    file_text = build_topology(reads={"net": '"organization/net/{{ pulumi.stack }}"'})
+    write_project(root, "one", {"topology.yaml": file_text}, stacks=("dev", "prod"))
     write_project(root, "net", stacks=("dev", "prod"))
-    order, problems = order_of(root)
+    order, problems = read_order(root)
     assert problems == []
     assert list(order.dependencies["one/dev"]) == ["net/dev"]
     assert list(order.dependencies["one/prod"]) == ["net/prod"]
 
 
 def test_a_topology_outside_of_its_project(root: Path) -> None:
-    text = build_topology(reads={"net": '"{{ config.net }}"'}) + "config: {net: {}}\n"
+    file_text = build_topology(reads={"net": '"{{ config.net }}"'}) + "config: {net: {}}\n"
     write_project(root, "one")
     write_project(root, "net")
     project = root / "one/Pulumi.yaml"
     project.write_text(project.read_text() + "main: ../programs\n")
     (root / "one/Pulumi.prod.yaml").write_text("config:\n  one:net: organization/net/prod\n")
     (root / "programs").mkdir()
-    (root / "programs/topology.yaml").write_text(text)
-    order, problems = order_of(root)
+    (root / "programs/topology.yaml").write_text(file_text)
+    order, problems = read_order(root)
     assert (problems, list(order.dependencies["one/prod"])) == ([], ["net/prod"])
 
 
 def test_a_program_in_a_file_of_its_own(root: Path) -> None:
-    text = "import pulumi\npulumi.StackReference('organization/net/prod')\n"
-    write_project(root, "one", {"infra/run.py": text})
+    file_text = "import pulumi\npulumi.StackReference('organization/net/prod')\n"
+    write_project(root, "one", {"infra/run.py": file_text})
     write_project(root, "net")
     project = root / "one/Pulumi.yaml"
     project.write_text(project.read_text() + "main: infra/run.py\n")
-    assert list(order_of(root)[0].dependencies["one/prod"]) == ["net/prod"]
+    assert list(read_order(root)[0].dependencies["one/prod"]) == ["net/prod"]
     project.write_text(project.read_text().replace("infra/run.py", "none"))
-    assert order_of(root)[0].dependencies["one/prod"] == {}
+    assert read_order(root)[0].dependencies["one/prod"] == {}

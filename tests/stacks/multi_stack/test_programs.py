@@ -9,14 +9,14 @@ from gpuform.stacks.multi_stack.references import ProgramReferences, read_progra
 ABOUT = {"project": "apps", "stack": "prod"}
 
 
-def told(root: Path, text: str, **others: str) -> ProgramReferences:
+def read_references(root: Path, text: str, **others: str) -> ProgramReferences:
     (root / "__main__.py").write_text(text)
     for name, content in others.items():
         (root / f"{name}.py").write_text(content)
     return read_program(root, ABOUT)
 
 
-def stacks(found: ProgramReferences) -> list[str]:
+def list_stacks(found: ProgramReferences) -> list[str]:
     return [stack for stack, _ in found.stacks]
 
 
@@ -38,7 +38,7 @@ def stacks(found: ProgramReferences) -> list[str]:
     ],
 )
 def test_a_name_that_is_written_out(root: Path, made: str) -> None:
-    text = f"""import pulumi
+    program_text = f"""import pulumi
 from pulumi import StackReference, StackReference as Ref
 NET: str = "organization/net/prod"
 ORG = pulumi.get_organization()
@@ -46,11 +46,16 @@ FULL = f"{{ORG}}/net/{{pulumi.get_stack()}}"
 net = {made}
 volume = net.get_output("volume")
 """
-    found = told(root, text)
-    assert stacks(found) == ["organization/net/prod"]
-    ((stack, output, place),) = found.read
-    assert (stack, output, place.line, place.column) == ("organization/net/prod", "volume", 7, 10)
-    assert found.is_complete
+    references = read_references(root, program_text)
+    assert list_stacks(references) == ["organization/net/prod"]
+    ((stack, output, position),) = references.read
+    assert (stack, output, position.line, position.column) == (
+        "organization/net/prod",
+        "volume",
+        7,
+        10,
+    )
+    assert references.is_complete
 
 
 @pytest.mark.parametrize(
@@ -67,13 +72,13 @@ volume = net.get_output("volume")
     ],
 )
 def test_a_name_that_only_a_run_can_tell(root: Path, made: str) -> None:
-    text = f"import pulumi\nfor name in names:\n    net = {made}\n"
-    found = told(root, text)
-    assert (stacks(found), found.is_complete) == ([], False)
+    program_text = f"import pulumi\nfor name in names:\n    net = {made}\n"
+    references = read_references(root, program_text)
+    assert (list_stacks(references), references.is_complete) == ([], False)
 
 
 def test_a_variable_with_two_values_tells_nothing(root: Path) -> None:
-    text = """import pulumi
+    program_text = """import pulumi
 name = "organization/one/prod"
 if pulumi.Config().get_bool("two"):
     name = "organization/two/prod"
@@ -82,8 +87,8 @@ def read(other):
     return pulumi.StackReference(other)
 other = "organization/three/prod"
 """
-    found = told(root, text)
-    assert (stacks(found), found.is_complete) == ([], False)
+    references = read_references(root, program_text)
+    assert (list_stacks(references), references.is_complete) == ([], False)
 
 
 @pytest.mark.parametrize(
@@ -110,14 +115,16 @@ other = "organization/three/prod"
 def test_the_outputs_of_a_program(root: Path, text: str, exports: set[str] | None) -> None:
     (root / "parts").mkdir()
     (root / "parts/deep.py").write_text("")
-    found = told(root, text, network="")
-    assert (found.exports if found.is_complete else None) == exports
+    references = read_references(root, text, network="")
+    assert (references.exports if references.is_complete else None) == exports
 
 
 def test_columns_count_characters(root: Path) -> None:
-    found = told(root, 'x = "\N{SNOWMAN}"; net = pulumi.StackReference("organization/net/prod")\n')
-    ((_, place),) = found.stacks
-    assert place.column == 16
+    references = read_references(
+        root, 'x = "\N{SNOWMAN}"; net = pulumi.StackReference("organization/net/prod")\n'
+    )
+    ((_, position),) = references.stacks
+    assert position.column == 16
 
 
 def test_files_beside_the_program_count_and_other_projects_do_not(root: Path) -> None:
@@ -131,5 +138,5 @@ def test_files_beside_the_program_count_and_other_projects_do_not(root: Path) ->
     for folder in ("venv", "tests", "node_modules"):
         (root / folder).mkdir()
         (root / folder / "__main__.py").write_text(reference.format(folder))
-    assert stacks(told(root, "import parts.network\n")) == ["organization/net/prod"]
-    assert stacks(read_program(root / "__main__.py", ABOUT)) == ["organization/net/prod"]
+    assert list_stacks(read_references(root, "import parts.network\n")) == ["organization/net/prod"]
+    assert list_stacks(read_program(root / "__main__.py", ABOUT)) == ["organization/net/prod"]

@@ -20,16 +20,16 @@ from gpuform.stacks.multi_stack import (
 )
 
 
-def found_in(folder: Path) -> tuple[MultiStackWorkspace, list[str]]:
+def read_stacks(folder: Path) -> tuple[MultiStackWorkspace, list[str]]:
     """The estate, and the first line of each problem."""
     problems = Diagnostics()
     estate = find_workspace(folder, os.environ, problems)
-    return estate, [str(each).splitlines()[0] for each in problems]
+    return estate, [str(problem).splitlines()[0] for problem in problems]
 
 
-def problems_of(root: Path, text: str) -> list[str]:
+def list_problems(root: Path, text: str) -> list[str]:
     (root / "stacks.yaml").write_text(text)
-    return found_in(root)[1]
+    return read_stacks(root)[1]
 
 
 def test_the_file_upwards_names_them(root: Path) -> None:
@@ -37,8 +37,8 @@ def test_the_file_upwards_names_them(root: Path) -> None:
     estate = read_workspace(root / "network", os.environ)
     assert list(estate.stacks) == ["apps/prod", "clusters/prod", "network/prod"]
     assert (estate.root, estate.file) == (root, root / "stacks.yaml")
-    place = estate.stacks["clusters/prod"].position
-    assert (place.file, place.line, place.column) == ("stacks.yaml", 3, 13)
+    position = estate.stacks["clusters/prod"].position
+    assert (position.file, position.line, position.column) == ("stacks.yaml", 3, 13)
 
 
 def test_without_the_file_every_stack_with_settings_below(root: Path) -> None:
@@ -58,10 +58,10 @@ def test_a_tree_may_have_projects_of_other_languages_beside(root: Path) -> None:
     other.mkdir()
     (other / "Pulumi.yaml").write_text("name: website\nruntime: nodejs\n")
     (other / "Pulumi.prod.yaml").write_text("")
-    estate, problems = found_in(root)
+    estate, problems = read_stacks(root)
     assert problems == []
     assert "website/prod" not in estate.stacks
-    (named,) = problems_of(root, "stacks: [{folder: website, stack: prod}]\n")
+    (named,) = list_problems(root, "stacks: [{folder: website, stack: prod}]\n")
     assert named.endswith("the runtime is 'nodejs'")
 
 
@@ -84,7 +84,7 @@ def test_the_files_own_folder_may_be_a_project(root: Path) -> None:
     write_project(root, "inner")
     for own in (".", "./"):
         (root / "stacks.yaml").write_text(f"stacks: [{{folder: {own}}}, {{folder: ./inner}}]")
-        estate, problems = found_in(root)
+        estate, problems = read_stacks(root)
         assert (list(estate.stacks), problems) == (["root/prod", "inner/prod"], [])
 
 
@@ -93,9 +93,9 @@ def test_stars_stand_for_any_text(root: Path) -> None:
         write_project(root, f"clusters/{name}")
     (root / "clusters/readme").mkdir()
     (root / "stacks.yaml").write_text("stacks: [{folder: clusters/*st, stack: prod}]")
-    assert list(found_in(root)[0].stacks) == ["east/prod", "west/prod"]
+    assert list(read_stacks(root)[0].stacks) == ["east/prod", "west/prod"]
     (root / "stacks.yaml").write_text("stacks: [{folder: '**'}]")
-    assert sorted(found_in(root)[0].stacks) == ["east/prod", "north/prod", "west/prod"]
+    assert sorted(read_stacks(root)[0].stacks) == ["east/prod", "north/prod", "west/prod"]
 
 
 @pytest.mark.parametrize(
@@ -120,14 +120,14 @@ def test_stars_stand_for_any_text(root: Path) -> None:
 def test_what_is_wrong_with_an_entry(root: Path, entry: str, told: str) -> None:
     write_project(root, "network")
     write_project(root, "bare", stacks=())
-    problems = problems_of(root, f"stacks: [{{{entry}}}]")
-    assert any(each.startswith(f"stacks.yaml:{told}") for each in problems), problems
+    problems = list_problems(root, f"stacks: [{{{entry}}}]")
+    assert any(problem.startswith(f"stacks.yaml:{told}") for problem in problems), problems
 
 
 @pytest.mark.parametrize("text", ["", "[]", "stacks: []", "stacks: {}", "stacks: [", "\0", "- a\n"])
 def test_what_is_no_file_of_stacks(root: Path, text: str) -> None:
     (root / "stacks.yaml").write_text(text)
-    estate, problems = found_in(root)
+    estate, problems = read_stacks(root)
     assert not estate.stacks
     assert problems
     assert problems[0].startswith("stacks.yaml:")
@@ -138,7 +138,7 @@ def test_what_is_no_file_of_stacks(root: Path, text: str) -> None:
 def test_projects_with_one_name(root: Path) -> None:
     write_project(root, "a/same")
     write_project(root, "b/same")
-    (problem,) = found_in(root)[1]
+    (problem,) = read_stacks(root)[1]
     assert "two stacks are named same/prod: of a/same/Pulumi.yaml and of b/same" in problem
 
 
@@ -146,7 +146,7 @@ def test_a_broken_project_is_one_problem_among_others(root: Path) -> None:
     write_three_projects(root)
     (root / "network/Pulumi.yaml").write_text("runtime: python\n")
     (root / "apps/Pulumi.yaml").write_text("name: apps\nruntime: nodejs\n")
-    estate, problems = found_in(root)
+    estate, problems = read_stacks(root)
     assert problems == [
         "apps/Pulumi.yaml:2:10: the runtime is 'nodejs'",
         "network/Pulumi.yaml:1:1: name is missing",
@@ -154,14 +154,14 @@ def test_a_broken_project_is_one_problem_among_others(root: Path) -> None:
     assert list(estate.stacks) == ["clusters/prod"]
     assert not estate.is_complete
     (root / "network/Pulumi.yaml").write_bytes(b"\xff")
-    assert any("is not UTF-8 text" in each for each in found_in(root)[1])
+    assert any("is not UTF-8 text" in problem for problem in read_stacks(root)[1])
 
 
 def test_what_comes_after_a_broken_project_is_not_told_twice(root: Path) -> None:
     write_project(root, "one")
     write_project(root, "two")
     (root / "one/Pulumi.yaml").write_text("name: [")
-    problems = problems_of(root, "stacks: [{folder: one}, {folder: two, after: [one/prod]}]")
+    problems = list_problems(root, "stacks: [{folder: one}, {folder: two, after: [one/prod]}]")
     assert len(problems) == 1
     assert problems[0].startswith("one/Pulumi.yaml:1:")
 
@@ -176,7 +176,7 @@ def test_what_comes_after_a_broken_project_is_not_told_twice(root: Path) -> None
 )
 def test_gates_over_all_are_checked_with_the_file(root: Path, gates: str) -> None:
     write_project(root, "network")
-    (problem,) = problems_of(root, f"stacks: [{{folder: network}}]\ngates: {gates}\n")
+    (problem,) = list_problems(root, f"stacks: [{{folder: network}}]\ngates: {gates}\n")
     assert problem.startswith("stacks.yaml:2:")
 
 
@@ -235,5 +235,5 @@ def test_whatever_the_file_says_it_is_stacks_or_problems(root: Path, document: o
     order = StackOrder.from_workspace(find_workspace(root, os.environ, problems), problems)
     check_workspace(order, list(order.dependencies), problems)
     assert order.dependencies or problems
-    for each in problems:
-        assert each.position.file.startswith(("stacks.yaml", "network/"))
+    for problem in problems:
+        assert problem.position.file.startswith(("stacks.yaml", "network/"))

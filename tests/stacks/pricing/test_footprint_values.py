@@ -32,20 +32,20 @@ VALUES = st.recursive(
 )
 
 
-def opened(value: Any) -> Any:
+def unwrap_secrets(value: Any) -> Any:
     """With what is not known in place of each secret."""
     if isinstance(value, Secret):
         return UNKNOWN
     if isinstance(value, list):
-        return [opened(item) for item in value]
+        return [unwrap_secrets(item) for item in value]
     if isinstance(value, dict):
-        return {name: opened(item) for name, item in value.items()}
+        return {name: unwrap_secrets(item) for name, item in value.items()}
     return value
 
 
 @given(st.dictionaries(KEYS, VALUES, max_size=3))
 def test_they_are_those_that_a_provider_gets_without_secrets(properties):
-    expected = to_properties(to_provider(opened(properties)))
+    expected = to_properties(to_provider(unwrap_secrets(properties)))
     assert to_plain_properties(properties) == expected
     assert repr(to_plain_properties(properties)) == repr(expected)
 

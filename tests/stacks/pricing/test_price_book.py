@@ -29,9 +29,9 @@ def book(tmp_path: Path) -> PriceBook:
     return PriceBook.read(tmp_path)
 
 
-def gpus(**more: object) -> Expense:
-    given = {"what": "gpus", "amount": 8, "platform": "together", "gpu_type": "H100_SXM"}
-    return Expense.model_validate({**given, "region": "r1", **more})
+def create_gpu_expense(**more: object) -> Expense:
+    facts = {"what": "gpus", "amount": 8, "platform": "together", "gpu_type": "H100_SXM"}
+    return Expense.model_validate({**facts, "region": "r1", **more})
 
 
 @pytest.mark.parametrize(
@@ -45,8 +45,8 @@ def gpus(**more: object) -> Expense:
     ],
 )
 def test_a_price(book: PriceBook, more: dict[str, object], hourly: float, source: str) -> None:
-    found = book.price_expense(gpus(**more))
-    assert (found.hourly, found.currency, found.source) == (hourly, "USD", source)
+    priced = book.price_expense(create_gpu_expense(**more))
+    assert (priced.hourly, priced.currency, priced.source) == (hourly, "USD", source)
 
 
 @pytest.mark.parametrize(
@@ -65,9 +65,9 @@ def test_a_price(book: PriceBook, more: dict[str, object], hourly: float, source
 def test_what_has_no_price_is_unknown(
     book: PriceBook, more: dict[str, object], because: str
 ) -> None:
-    found = book.price_expense(gpus(**more))
-    assert (found.hourly, found.because) == (None, because)
-    assert PriceBook().price_expense(gpus()).because == "there is no prices.yaml"
+    priced = book.price_expense(create_gpu_expense(**more))
+    assert (priced.hourly, priced.because) == (None, because)
+    assert PriceBook().price_expense(create_gpu_expense()).because == "there is no prices.yaml"
 
 
 @pytest.mark.parametrize(
@@ -113,15 +113,17 @@ costs = st.builds(
 def test_a_sum_has_every_known_cost_once_and_names_every_unknown_one(
     given_: list[list[Expense]],
 ) -> None:
-    every = [each for expenses in given_ for each in expenses]
-    found = sum_costs(("x", ResourceUsage(expenses=tuple(expenses))) for expenses in given_)
+    every = [expense for expenses in given_ for expense in expenses]
+    total = sum_costs(("x", ResourceUsage(expenses=tuple(expenses))) for expenses in given_)
     for currency in ("USD", "KRW"):
-        known = sum(each.hourly or 0 for each in every if each.currency == currency)
-        assert found.sum_hourly_costs().get(currency, 0) == pytest.approx(known)
-    assert len(found.unknown) == sum(each.hourly is None for each in every)
+        expected_cost = sum(
+            expense.hourly or 0 for expense in every if expense.currency == currency
+        )
+        assert total.sum_hourly_costs().get(currency, 0) == pytest.approx(expected_cost)
+    assert len(total.unknown) == sum(expense.hourly is None for expense in every)
 
 
 def test_a_resource_that_nobody_knows_has_an_unknown_cost() -> None:
-    found = sum_costs([("mine", price_usage(None, PriceBook()))])
-    assert found.amounts == ()
-    assert found.unknown == ("mine: gpuform does not know what it takes up",)
+    total = sum_costs([("mine", price_usage(None, PriceBook()))])
+    assert total.amounts == ()
+    assert total.unknown == ("mine: gpuform does not know what it takes up",)

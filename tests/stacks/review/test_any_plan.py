@@ -29,10 +29,10 @@ def test_markdown_is_the_document_that_it_seems_to_be(review: Review) -> None:
     outputs = sum(len(stack.plan.outputs) for stack in review.stacks)
     unchecked = sum(len(stack.plan.unchecked) for stack in review.stacks)
     for form in ("markdown", "github"):
-        text = FORMS[form](review)
-        assert count_characters(text) <= LIMIT
-        assert text.encode(), "it can be written"
-        document = parsed(text)
+        rendered = FORMS[form](review)
+        assert count_characters(rendered) <= LIMIT
+        assert rendered.encode(), "it can be written"
+        document = parsed(rendered)
         assert f"**{format_planned_operations(review.counts)}**" in document.paragraphs
         expected = [
             *(["Stacks"] if len(review.stacks) > 1 else []),
@@ -44,7 +44,7 @@ def test_markdown_is_the_document_that_it_seems_to_be(review: Review) -> None:
             *([f"Not checked: {unchecked}"] if unchecked else []),
             "Next",
         ]
-        own = [text for text in document.headings if not text.startswith("`")][1:]
+        own = [rendered for rendered in document.headings if not rendered.startswith("`")][1:]
         assert own == expected
         assert document.inline_types <= OURS
         if form == "markdown":
@@ -83,18 +83,18 @@ def test_html_is_well_formed_and_loads_nothing(review: Review) -> None:
 @settings(max_examples=40)
 @given(reviews)
 def test_text_and_json_have_everything(review: Review) -> None:
-    text = FORMS["text"](review)
-    assert text.encode()
-    assert format_planned_operations(review.counts) in text
-    assert "\x1b" not in text
+    rendered = FORMS["text"](review)
+    assert rendered.encode()
+    assert format_planned_operations(review.counts) in rendered
+    assert "\x1b" not in rendered
     document = json.loads(FORMS["json"](review))
-    for stack, told in zip(review.stacks, document["stacks"], strict=True):
-        assert len(told["dangers"]) == stack.dangers
-        assert len(told["plan"]["changes"]) == len(stack.plan.changes)
+    for stack, stack_document in zip(review.stacks, document["stacks"], strict=True):
+        assert len(stack_document["dangers"]) == stack.dangers
+        assert len(stack_document["plan"]["changes"]) == len(stack.plan.changes)
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_plan_of_nothing(form: str) -> None:
-    text = FORMS[form](Review([StackFacts(Plan.from_changes("demo", "dev", []))]))
-    assert "nothing to do" in text or form == "json"
-    assert "gpuform up" not in text
+    rendered = FORMS[form](Review([StackFacts(Plan.from_changes("demo", "dev", []))]))
+    assert "nothing to do" in rendered or form == "json"
+    assert "gpuform up" not in rendered

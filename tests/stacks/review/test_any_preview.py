@@ -30,15 +30,15 @@ STATES = [
 def spoiled(draw: st.DrawFn, value: Any) -> Any:
     """The value with something odd in one place."""
     value = copy.deepcopy(value)
-    place = value
+    container = value
     while True:
-        keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+        keys = list(container) if isinstance(container, dict) else list(range(len(container)))
         key = draw(st.sampled_from(keys))
-        inner = place[key]
+        inner = container[key]
         if not isinstance(inner, dict | list) or not inner or draw(st.integers(0, 3)) == 0:
-            place[key] = draw(json_values)
+            container[key] = draw(json_values)
             return value
-        place = inner
+        container = inner
 
 
 @st.composite

@@ -130,5 +130,5 @@ def test_the_order_of_a_review(resource: Make) -> None:
     ],
 )
 def test_sums_of_gpus(numbers: list[int | None], text: str, any_: bool) -> None:
-    found = GpuCount.from_numbers(numbers)
-    assert (str(found), bool(found)) == (text, any_)
+    gpu_count = GpuCount.from_numbers(numbers)
+    assert (str(gpu_count), bool(gpu_count)) == (text, any_)

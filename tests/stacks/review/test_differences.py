@@ -14,10 +14,12 @@ CLUSTER = "pulumi-python:dynamic/gpuform.together:Cluster"
 OTHER = "my:mod:Thing"
 
 
-def told(before: Any, after: Any, path: str = "p", type_: str = OTHER) -> list[tuple[Any, ...]]:
+def list_changes(
+    before: Any, after: Any, path: str = "p", type_: str = OTHER
+) -> list[tuple[Any, ...]]:
     change = PropertyChange(path=path, action=Action.UPDATE, before=before, after=after)
-    found = list_differences(change, type_)
-    return [(d.path, str(d.action), d.before, d.after) for d in found]
+    differences = list_differences(change, type_)
+    return [(d.path, str(d.action), d.before, d.after) for d in differences]
 
 
 @pytest.mark.parametrize(
@@ -34,28 +36,28 @@ def told(before: Any, after: Any, path: str = "p", type_: str = OTHER) -> list[t
     ],
 )
 def test_the_places_that_differ(before: Any, after: Any, expected: list[Any]) -> None:
-    assert told(before, after) == expected
+    assert list_changes(before, after) == expected
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 2), ([1], [2]), ("a", {"b": 1}), (None, {})])
 def test_plain_values_change_as_a_whole(before: Any, after: Any) -> None:
-    assert told(before, after) == []
+    assert list_changes(before, after) == []
 
 
 def test_items_are_matched_by_what_the_schema_says() -> None:
     ingress, metrics = {"name": "ingress", "config": {"n": 1}}, {"name": "metrics"}
     changed = {"name": "ingress", "config": {"n": 2}}
     moved = [metrics, changed]
-    assert told([ingress, metrics], moved, "add_ons", CLUSTER) == [
+    assert list_changes([ingress, metrics], moved, "add_ons", CLUSTER) == [
         ('["ingress"].config.n', "update", 1, 2)
     ]
-    by_place = told([ingress, metrics], moved)
+    by_place = list_changes([ingress, metrics], moved)
     assert {path for path, *_ in by_place} > {"[0].name", "[1].name"}
 
 
 def test_items_without_a_key_of_their_own_are_matched_by_place() -> None:
     twice = [{"name": "a", "n": 1}, {"name": "a", "n": 2}]
-    assert told(twice, [twice[0], {"name": "a", "n": 3}], "add_ons", CLUSTER) == [
+    assert list_changes(twice, [twice[0], {"name": "a", "n": 3}], "add_ons", CLUSTER) == [
         ("[1].n", "update", 2, 3)
     ]
 

@@ -19,14 +19,14 @@ from gpuform.stacks.review.pages.markdown_page import (
 TEXTS = st.sampled_from(ODD_TEXTS) | st.text(max_size=30) | st.text("`|\\ \n*_", max_size=12)
 
 
-def shown(inline: str) -> list[tuple[str, str]]:
+def list_inline_tokens(inline: str) -> list[tuple[str, str]]:
     (paragraph,) = (t for t in parsed(f"x {inline} y").tokens if t.type == "inline")
     return [(child.type, child.content) for child in paragraph.children or []]
 
 
 @given(TEXTS)
 def test_a_code_span_is_one_and_shows_the_text(text: str) -> None:
-    children = shown(format_code(text, 10_000))
+    children = list_inline_tokens(format_code(text, 10_000))
     assert [kind for kind, _ in children] == ["text", "code_inline", "text"]
     assert children[1][1].strip() == (escape_invisible(text).strip() or "(empty)")
 

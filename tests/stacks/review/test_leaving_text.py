@@ -53,8 +53,8 @@ def test_every_form_shows_them(resource: Make) -> None:
     change = change.model_copy(update={"leaving": leaving(BUSY, hostile)})
     plan = Plan.from_changes("demo", "dev", [change])
     review = Review([StackFacts(plan, "plan.json")])
-    for text in (render_plan(plan), render_markdown(review, folded=True), render_html(review)):
-        assert "node w2 goes: the newest; runs 0 train, 1 train (ada)" in text
-        assert "they are waited for, 60 minutes at most" in text
-        assert "\x1b" not in text
+    for rendered in (render_plan(plan), render_markdown(review, folded=True), render_html(review)):
+        assert "node w2 goes: the newest; runs 0 train, 1 train (ada)" in rendered
+        assert "they are waited for, 60 minutes at most" in rendered
+        assert "\x1b" not in rendered
     assert "<b>\\" not in render_html(review)

@@ -47,7 +47,7 @@ page.dataset.seen = JSON.stringify(seen);
 """What only a browser knows: what is shown, how wide it is, how well it can be read."""
 
 
-def dumped(page: Path, profile: Path, *flags: str) -> str:
+def dump_page(page: Path, profile: Path, *flags: str) -> str:
     """The page's DOM after the browser has shown it."""
     command = [
         *(BROWSER or "", "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"),
@@ -58,7 +58,7 @@ def dumped(page: Path, profile: Path, *flags: str) -> str:
     return done.stdout
 
 
-def looked_at(tmp_path: Path, *flags: str) -> dict[str, Any]:
+def measure_page(tmp_path: Path, *flags: str) -> dict[str, Any]:
     """What the browser saw of the page."""
     # The page allows no script; for this look its policy is taken out.
     html = PAGE.read_text()
@@ -66,9 +66,9 @@ def looked_at(tmp_path: Path, *flags: str) -> dict[str, Any]:
     html = html.replace("default-src 'none'", "script-src 'unsafe-inline'")
     page = tmp_path / "plan.html"
     page.write_text(html.replace("</body>", f"{LOOK}</body>"))
-    attributes = dict(tags(dumped(page, tmp_path / "profile", *flags)).tags[0][1])
-    seen: dict[str, Any] = json.loads(attributes["data-seen"])
-    return seen
+    attributes = dict(tags(dump_page(page, tmp_path / "profile", *flags)).tags[0][1])
+    measurements: dict[str, Any] = json.loads(attributes["data-seen"])
+    return measurements
 
 
 @pytest.mark.skipif(BROWSER is None, reason="there is no Chromium here")
@@ -76,9 +76,9 @@ def looked_at(tmp_path: Path, *flags: str) -> dict[str, Any]:
 def test_a_browser_folds_it_and_it_can_be_read(
     tmp_path: Path, flags: tuple[str, ...], back: str
 ) -> None:
-    seen = looked_at(tmp_path, *flags)
-    assert seen.pop("contrast") >= 4.5, "WCAG's level AA"
-    assert seen == {"summaries": 6, "folded": 0, "opened": 6, "wide": False, "back": back}
+    measurements = measure_page(tmp_path, *flags)
+    assert measurements.pop("contrast") >= 4.5, "WCAG's level AA"
+    assert measurements == {"summaries": 6, "folded": 0, "opened": 6, "wide": False, "back": back}
 
 
 @pytest.mark.skipif(BROWSER is None, reason="there is no Chromium here")
@@ -86,4 +86,4 @@ def test_a_browser_runs_no_script_of_a_page(tmp_path: Path) -> None:
     page = tmp_path / "plan.html"
     script = "<script>document.title = 'changed'</script></body>"
     page.write_text(PAGE.read_text().replace("</body>", script))
-    assert "<title>gpuform plan: conformance/dev</title>" in dumped(page, tmp_path / "profile")
+    assert "<title>gpuform plan: conformance/dev</title>" in dump_page(page, tmp_path / "profile")

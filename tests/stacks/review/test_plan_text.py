@@ -101,9 +101,9 @@ def test_what_destroys_capacity_is_first(golden: Golden, resource: Make, change:
     )
     gone = resource("old", PlanAction.DELETE, PlanReason.NOT_IN_PROGRAM, gpus_removed=256)
     scratch = resource("scratch", PlanAction.DELETE, PlanReason.NOT_IN_PROGRAM, type_=VOLUME)
-    text = render_plan(plan(small, scratch, moved, gone, unchanged=3))
-    golden("destructive.txt", text)
-    heads = [line for line in text.splitlines() if "together:" in line]
+    rendered = render_plan(plan(small, scratch, moved, gone, unchanged=3))
+    golden("destructive.txt", rendered)
+    heads = [line for line in rendered.splitlines() if "together:" in line]
     assert [head.split()[1] for head in heads] == ["old", "train", "eval", "scratch"]
 
 
@@ -157,11 +157,13 @@ def test_nothing_to_do() -> None:
 
 
 def test_an_unknown_loss_of_gpus_ranks_before_every_known_one(resource: Make) -> None:
-    known = resource("known", PlanAction.DELETE, PlanReason.NOT_IN_PROGRAM, gpus_removed=512)
+    counted_change = resource(
+        "known", PlanAction.DELETE, PlanReason.NOT_IN_PROGRAM, gpus_removed=512
+    )
     unknown = resource("unknown", PlanAction.DELETE, PlanReason.NOT_IN_PROGRAM, gpus_removed=None)
-    text = render_plan(plan(known, unknown))
-    assert text.index("unknown") < text.index("known  together")
-    assert "-512 or more to remove" in text
+    rendered = render_plan(plan(counted_change, unknown))
+    assert rendered.index("unknown") < rendered.index("known  together")
+    assert "-512 or more to remove" in rendered
 
 
 def test_details_name_the_urn(resource: Make) -> None:

@@ -40,7 +40,7 @@ around = st.sampled_from(
 )
 
 
-def shown(plan: Plan) -> str:
+def render_everywhere(plan: Plan) -> str:
     review = Review([StackFacts(plan, "plan.json")])
     return "".join(form(review) for form in FORMS.values())
 
@@ -60,7 +60,7 @@ def test_a_secret_field_of_the_schema(
         reason=PlanReason.FIELD_FORCES_REPLACEMENT,
         changes=(PropertyChange.from_field_change(field),),
     )
-    assert PLANTED not in shown(Plan.from_changes("demo", "dev", [change]))
+    assert PLANTED not in render_everywhere(Plan.from_changes("demo", "dev", [change]))
 
 
 @pytest.mark.parametrize("value", [MARKED, {"a": [MARKED]}, [MARKED, {"b": MARKED}]])
@@ -76,9 +76,9 @@ def test_a_marked_value_in_a_file_from_elsewhere(value: Any) -> None:
         "summary": {"update": 1},
     }
     plan = read_plan("plan.json", json.dumps(document).encode())
-    text = shown(plan)
-    assert PLANTED not in text
-    assert "[secret]" in text
+    rendered = render_everywhere(plan)
+    assert PLANTED not in rendered
+    assert "[secret]" in rendered
 
 
 def preview(old: dict[str, Any], new: dict[str, Any], type_: str = CLUSTER, **facts: Any) -> bytes:
@@ -106,7 +106,7 @@ def preview(old: dict[str, Any], new: dict[str, Any], type_: str = CLUSTER, **fa
 )
 def test_a_secret_that_pulumi_marks(type_: str, old: Any, new: Any) -> None:
     plan = read_plan("preview.json", preview({**old, "n": 1}, {**new, "n": 2}, type_))
-    assert PLANTED not in shown(plan)
+    assert PLANTED not in render_everywhere(plan)
     paths = {field.path: field for change in plan.changes for field in change.changes}
     assert "n" in paths or type_ != "my:mod:Thing"
     assert all(field.secret for path, field in paths.items() if path == "a")
@@ -117,16 +117,16 @@ def test_a_secret_that_pulumi_marks(type_: str, old: Any, new: Any) -> None:
 )
 def test_a_secret_of_the_schema_that_pulumi_shows(type_: str, name: str) -> None:
     plan = read_plan("preview.json", preview({name: PLANTED}, {name: PLANTED + "2"}, type_))
-    assert PLANTED not in shown(plan)
+    assert PLANTED not in render_everywhere(plan)
 
 
 def test_a_property_that_the_program_calls_secret() -> None:
     marked = {"additionalSecretOutputs": ["a"]}
     plan = read_plan("p.json", preview({"a": PLANTED}, {"a": PLANTED + "2"}, "my:mod:T", **marked))
-    assert PLANTED not in shown(plan)
+    assert PLANTED not in render_everywhere(plan)
 
 
 def test_an_output_of_the_stack() -> None:
     output = OutputChange(name="k", action=Action.UPDATE, before=PLANTED, after="x", secret=True)
     plan = Plan.from_changes("demo", "dev", []).model_copy(update={"outputs": (output,)})
-    assert PLANTED not in shown(plan)
+    assert PLANTED not in render_everywhere(plan)

@@ -28,7 +28,7 @@ CLUSTER = {
 }
 
 
-def refusal(content: bytes) -> EngineError:
+def get_refusal(content: bytes) -> EngineError:
     with pytest.raises(EngineError) as raised:
         read_plan("plan.json", content)
     assert str(raised.value).startswith("plan.json")
@@ -76,7 +76,7 @@ def test_the_schema_refuses_what_is_no_plan(wrong: dict[str, Any]) -> None:
     ],
 )
 def test_what_is_no_plan_is_told_with_its_place(content: bytes, told: str) -> None:
-    error = refusal(content)
+    error = get_refusal(content)
     assert told in str(error)
     assert error.hint
 
@@ -86,13 +86,13 @@ def test_a_newer_form_is_refused() -> None:
         "format_version": "2"
     }
     assert "has format_version '2': this gpuform reads '1'" in str(
-        refusal(json.dumps(document).encode())
+        get_refusal(json.dumps(document).encode())
     )
 
 
 def test_a_wrong_value_is_not_shown() -> None:
     document = Plan.from_changes("demo", "dev", []).model_dump(mode="json") | {"stack": ["hunter2"]}
-    error = refusal(json.dumps(document).encode())
+    error = get_refusal(json.dumps(document).encode())
     assert "stack: Input should be a valid string" in str(error)
     assert "hunter2" not in str(error)
 
@@ -114,7 +114,7 @@ def preview(*steps: dict[str, Any], **facts: Any) -> Plan:
     return read_plan("preview.json", json.dumps({"steps": steps, **facts}).encode())
 
 
-def told(plan: Plan) -> list[tuple[str, str, str, bool]]:
+def list_changes(plan: Plan) -> list[tuple[str, str, str, bool]]:
     (change,) = plan.changes
     return [(str(c.action), c.path, c.after, c.forces_replacement) for c in change.changes]
 
@@ -127,7 +127,7 @@ def test_a_replacement_of_a_gpuform_resource() -> None:
     assert (change.action, change.reason) == ("replace", "field_forces_replacement")
     assert (change.gpus_removed, change.gpus_added) == (16, 24)
     assert change.changes[0].because == "cannot be changed in place"
-    assert told(plan) == [
+    assert list_changes(plan) == [
         ("update", "region", "us-central-4", True),
         ("update", "num_gpus", 24, False),
     ]
@@ -141,7 +141,7 @@ def test_the_physical_steps_of_a_replacement_are_one_change() -> None:
         step("delete-replaced", CLUSTER, None, TOGETHER),
     )
     assert plan.summary == {"replace": 1}
-    assert told(plan) == [("update", "region", "us-central-4", True)]
+    assert list_changes(plan) == [("update", "region", "us-central-4", True)]
 
 
 def test_of_other_resources_the_inputs_are_compared() -> None:
@@ -154,7 +154,7 @@ def test_of_other_resources_the_inputs_are_compared() -> None:
             detailedDiff={"b": {"kind": "update-replace"}},
         )
     )
-    assert told(plan) == [
+    assert list_changes(plan) == [
         ("update", "b", 3, True),
         ("add", "c", None, False),
         ("delete", "a", None, False),
@@ -183,25 +183,25 @@ def test_what_a_preview_does_not_tell_is_said() -> None:
         "changes of the stack's outputs: the document of a preview does not tell them",
     )
     assert plan.errors == ("train: no such type",)
-    assert ("update", "count", 3, False) in told(plan)
+    assert ("update", "count", 3, False) in list_changes(plan)
 
 
 def test_a_count_beyond_all_bounds_is_told_as_it_is() -> None:
     pool = "pulumi-python:dynamic/gpuform.scp:NodePool"
     plan = preview(step("update", {"count": 2}, {"count": 10**12}, pool))
-    assert ("update", "count", 10**12, False) in told(plan)
+    assert ("update", "count", 10**12, False) in list_changes(plan)
 
 
 def test_a_secret_that_the_document_says_changes() -> None:
     old, new = {"a": "[secret]", "b": "[secret]"}, {"a": "[secret]", "c": "[secret]"}
     plan = preview(step("update", old, new, TOGETHER, diffReasons=["a"]))
-    found = {c.path: c for c in plan.changes[0].changes}
-    assert {path: str(c.action) for path, c in found.items()} == {
+    changes_by_path = {c.path: c for c in plan.changes[0].changes}
+    assert {path: str(c.action) for path, c in changes_by_path.items()} == {
         "a": "update",
         "b": "delete",
         "c": "add",
     }
-    assert all(change.secret for change in found.values())
+    assert all(change.secret for change in changes_by_path.values())
 
 
 def test_options_that_bear_on_a_deletion_are_said() -> None:
@@ -209,7 +209,7 @@ def test_options_that_bear_on_a_deletion_are_said() -> None:
     deleted["oldState"]["protect"] = True
     plan = preview(deleted)
     assert plan.changes[0].gpus_removed == 16
-    assert any("is protected: Pulumi will refuse" in text for text in plan.unchecked)
+    assert any("is protected: Pulumi will refuse" in note for note in plan.unchecked)
     deleted["oldState"] = {**deleted["oldState"], "protect": False, "retainOnDelete": True}
     (change,) = preview(deleted).changes
     assert (change.retained, change.gpus_removed) == (True, 0)
@@ -227,8 +227,8 @@ def test_options_that_bear_on_a_deletion_are_said() -> None:
     ],
 )
 def test_a_broken_preview_is_told_with_its_place(broken: dict[str, Any], told_: str) -> None:
-    one = step("update", {"a": 1}, {"a": 2}, THING) | broken
-    assert told_ in str(refusal(json.dumps({"steps": [one]}).encode()))
+    update_step = step("update", {"a": 1}, {"a": 2}, THING) | broken
+    assert told_ in str(get_refusal(json.dumps({"steps": [update_step]}).encode()))
 
 
 def test_the_command_that_comes_next() -> None:

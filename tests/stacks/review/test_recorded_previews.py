@@ -17,12 +17,12 @@ PREVIEWS = json.loads((Path(__file__).parent / "recorded_previews.json").read_te
 def test_a_recorded_preview(name: str) -> None:
     document = PREVIEWS[name]
     stacks = [s["op"] for s in document["steps"] if "pulumi:pulumi:Stack" in s["urn"]]
-    told = dict(document["changeSummary"])
-    told[stacks[0]] -= 1
+    expected_counts = dict(document["changeSummary"])
+    expected_counts[stacks[0]] -= 1
     plan = read_plan("preview.json", json.dumps(document).encode())
     assert (plan.project, plan.stack) == ("rec", "dev")
     counts = {str(action): number for action, number in plan.summary.items()}
-    changed = {op: number for op, number in told.items() if number and op != "same"}
+    changed = {op: number for op, number in expected_counts.items() if number and op != "same"}
     assert {op: number for op, number in counts.items() if op != "same"} == changed
     for change in plan.changes:
         assert "__provider" not in {field.path for field in change.changes}

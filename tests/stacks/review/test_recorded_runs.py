@@ -24,7 +24,7 @@ FAILED = ("raises", "check", "destroy-protected")
 
 
 def content(told: Any) -> bytes:
-    lines = [json.dumps(each) for each in told] if isinstance(told, list) else [json.dumps(told)]
+    lines = [json.dumps(event) for event in told] if isinstance(told, list) else [json.dumps(told)]
     return "\n".join(lines).encode() + b"\n"
 
 
@@ -32,7 +32,7 @@ def plan_of(name: str, form: str) -> Plan:
     return read_plan("run.json", content(RUNS[name][form]))
 
 
-def reviewed(plan: Plan) -> Review:
+def build_review(plan: Plan) -> Review:
     return Review([StackFacts(plan, "run.json")])
 
 
@@ -44,21 +44,21 @@ def in_any_order(plan: Plan) -> Plan:
 
 @pytest.mark.parametrize("name", [name for name in PREVIEWS if name not in FAILED])
 def test_each_form_of_a_plan_is_the_same_review(name: str) -> None:
-    told, *others = [in_any_order(plan_of(name, form)) for form in RUNS[name]]
+    first_plan, *others = [in_any_order(plan_of(name, form)) for form in RUNS[name]]
     assert len(others) >= 1
     for other in others:
-        if plans_hidden_drift(told):
+        if plans_hidden_drift(first_plan):
             # The object names nothing of it: the log says more.
-            assert other.summary == told.summary
+            assert other.summary == first_plan.summary
             assert {c.name: str(c.action) for c in other.changes}["a"] == "update"
             continue
-        assert other == told
+        assert other == first_plan
         for form in FORMS.values():
-            assert form(reviewed(other)) == form(reviewed(told))
+            assert form(build_review(other)) == form(build_review(first_plan))
 
 
 def plans_hidden_drift(plan: Plan) -> bool:
-    return any("changed outside: the document counts" in text for text in plan.unchecked)
+    return any("changed outside: the document counts" in note for note in plan.unchecked)
 
 
 @pytest.mark.parametrize(
@@ -81,21 +81,21 @@ def test_each_operation_is_told_for_what_it_is(name: str, operation: str, comman
         gone = {change.reason for change in plan.changes if change.action == "delete"}
         reasons = {"update": "not_in_program", "destroy": "destroyed", "refresh": "gone"}
         assert gone <= {PlanReason(reasons[operation])}
-        assert not (operation != "update" and "in the program" in FORMS["text"](reviewed(plan)))
+        assert not (operation != "update" and "in the program" in FORMS["text"](build_review(plan)))
 
 
 def test_a_refresh_tells_what_was_changed_outside() -> None:
     plan = plan_of("refresh", "stream")
-    found = {change.name: change for change in plan.changes}
-    assert found["c"].action == "delete"
-    assert [(c.path, c.before, c.after) for c in found["a"].changes] == [("size", 1, 7)]
+    changes_by_name = {change.name: change for change in plan.changes}
+    assert changes_by_name["c"].action == "delete"
+    assert [(c.path, c.before, c.after) for c in changes_by_name["a"].changes] == [("size", 1, 7)]
     assert plan.summary == {PlanAction.UPDATE: 1, PlanAction.DELETE: 1, PlanAction.SAME: 5}
 
 
 def test_what_the_object_only_counts_is_said() -> None:
     plan = plan_of("refresh", "object")
     assert "which 1 resource changed outside: the document counts and does not" in plan.unchecked[0]
-    assert "1 to update" in FORMS["text"](reviewed(plan))
+    assert "1 to update" in FORMS["text"](build_review(plan))
     assert plan.has_changes
 
 
@@ -111,25 +111,27 @@ def test_what_failed_is_a_failed_review(name: str, told: str) -> None:
     for form in RUNS[name]:
         plan = plan_of(name, form)
         assert told in "\n".join(plan.errors)
-        review = reviewed(plan)
+        review = build_review(plan)
         assert review.has_failed
         assert not review.has_changes
         assert Verdict.from_review(review) == "failed"
-        text = FORMS["text"](review)
-        assert text.startswith("Failed:\n")
+        rendered = FORMS["text"](review)
+        assert rendered.startswith("Failed:\n")
         for view in ("text", "markdown", "github", "html"):
-            shown = FORMS[view](review)
-            assert shown.index("Failed") < shown.index(" of rec/dev" if view == "text" else "GPUs")
-            assert "othing is to be done" not in shown
-            assert "gpuform up" not in shown
+            page_text = FORMS[view](review)
+            assert page_text.index("Failed") < page_text.index(
+                " of rec/dev" if view == "text" else "GPUs"
+            )
+            assert "othing is to be done" not in page_text
+            assert "gpuform up" not in page_text
         assert json.loads(FORMS["json"](review))["failed"] is True
 
 
 def test_a_run_that_failed_is_a_failed_review_and_one_that_did_not_is_none() -> None:
     plan = plan_of("up-failed", "log")
-    assert any("create refused" in text for text in plan.errors)
+    assert any("create refused" in error for error in plan.errors)
     assert plan.changes == ()
-    assert FORMS["text"](reviewed(plan)).startswith("Failed:")
+    assert FORMS["text"](build_review(plan)).startswith("Failed:")
     with pytest.raises(EngineError, match="tells what a run has done, not what one would do"):
         plan_of("up", "log")
 
@@ -148,9 +150,9 @@ def test_a_log_that_is_cut_off_is_an_error(cut: int) -> None:
 @pytest.mark.parametrize("kept", [0.3, 0.6, 0.99])
 def test_a_document_that_is_cut_off_is_an_error(kept: float) -> None:
     for form, message in (("object", "this is not JSON"), ("stream", "ends in the middle")):
-        whole = content(RUNS["changed"][form])
+        complete = content(RUNS["changed"][form])
         with pytest.raises(EngineError, match=message):
-            read_plan("run.json", whole[: int(len(whole) * kept)])
+            read_plan("run.json", complete[: int(len(complete) * kept)])
 
 
 def test_where_the_operation_cannot_be_known_that_is_said() -> None:
@@ -161,7 +163,7 @@ def test_where_the_operation_cannot_be_known_that_is_said() -> None:
             step["newState"].pop("outputs")
     plan = read_plan("run.json", content(document))
     assert plan.operation == "update"
-    assert any(text.startswith("which command this is a preview of") for text in plan.unchecked)
+    assert any(note.startswith("which command this is a preview of") for note in plan.unchecked)
 
 
 def test_a_mandatory_policy_fails_a_preview() -> None:
@@ -177,9 +179,9 @@ def test_a_mandatory_policy_fails_a_preview() -> None:
 
 
 def test_a_preview_without_steps_tells_why() -> None:
-    told = {"diagnostics": [{"severity": "error", "message": "error: no plugin"}]}
+    document = {"diagnostics": [{"severity": "error", "message": "error: no plugin"}]}
     with pytest.raises(EngineError, match=r"no steps, .* it has failed: no plugin"):
-        read_plan("run.json", content(told))
+        read_plan("run.json", content(document))
     with pytest.raises(EngineError, match="has no steps") as raised:
         read_plan("run.json", b'{"duration": 5}')
     assert raised.value.hint

@@ -115,10 +115,10 @@ def test_a_scenario(stack: EmbeddedStack, name: str) -> None:
     assert read.model_dump() == plan.model_dump()
     review = Review([StackFacts(read, "plan.json")])
     for form, ending in DOCUMENTS.items():
-        text = FORMS[form](review)
-        assert "lanted" not in text, "no secret, old or new"
+        rendered = FORMS[form](review)
+        assert "lanted" not in rendered, "no secret, old or new"
         if ending:
-            compare(scenario / f"plan.{ending}", text.rstrip("\n") + "\n")
+            compare(scenario / f"plan.{ending}", rendered.rstrip("\n") + "\n")
 
 
 def test_the_scenarios_are_of_all_platforms() -> None:
@@ -133,5 +133,5 @@ def test_the_documents_are_sound(name: str) -> None:
     tags((FOLDER / name / "plan.html").read_text())
     document = parsed((FOLDER / name / "plan.github.md").read_text())
     assert document.headings[0].startswith("gpuform plan: `conformance/dev`")
-    shown = sum(change.action != "same" for change in plan.changes)
-    assert document.html.count("<details>") >= shown
+    visible_count = sum(change.action != "same" for change in plan.changes)
+    assert document.html.count("<details>") >= visible_count

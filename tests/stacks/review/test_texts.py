@@ -40,10 +40,10 @@ def test_outputs(golden: Golden) -> None:
             "nodes": ["10.0.0.1", "10.0.0.2", "10.0.0.3"],
         },
     }
-    text = "\n".join(render_outputs(outputs))
-    golden("outputs.txt", text)
-    assert "hunter2" not in text
-    assert "apiVersion" not in text
+    rendered = "\n".join(render_outputs(outputs))
+    golden("outputs.txt", rendered)
+    assert "hunter2" not in rendered
+    assert "apiVersion" not in rendered
 
 
 def test_secrets_are_shown_only_when_asked_for() -> None:
@@ -59,10 +59,10 @@ def test_a_reference_is_shown_as_its_urn() -> None:
 def test_changed_outputs(golden: Golden) -> None:
     before: PropertyMap = {"same": 1.0, "status": "Ready", "old": "x", "token": Secret("one")}
     after: PropertyMap = {"same": 1.0, "status": UNKNOWN, "new": [1.0], "token": Secret("two")}
-    text = "\n".join(render_output_changes(list_output_changes(before, after), PLAIN))
-    golden("outputs_changes.txt", text)
-    assert "same" not in text
-    assert "one" not in text
+    rendered = "\n".join(render_output_changes(list_output_changes(before, after), PLAIN))
+    golden("outputs_changes.txt", rendered)
+    assert "same" not in rendered
+    assert "one" not in rendered
 
 
 def test_no_outputs_no_block() -> None:
@@ -72,14 +72,14 @@ def test_no_outputs_no_block() -> None:
 
 
 def test_diagnostics_are_grouped_by_resource(golden: Golden) -> None:
-    told = [
+    diagnostics = [
         Diagnostic("info", "hello from the program"),
         Diagnostic("error", "num_gpus must be a multiple of 8\ndeclare 8 or 16", TRAIN),
         Diagnostic("info", ""),
         Diagnostic("info#err", "Traceback (most recent call last):\n  File x", STACK),
         Diagnostic("warning", "H300 is no GPU type that gpuform knows", TRAIN),
     ]
-    golden("diagnostics.txt", "\n".join(render_diagnostics(told)))
+    golden("diagnostics.txt", "\n".join(render_diagnostics(diagnostics)))
 
 
 @pytest.mark.parametrize(

@@ -58,9 +58,9 @@ def many() -> Review:
 
 @pytest.mark.parametrize("form", ["markdown", "github"])
 def test_thirty_stacks_with_two_thousand_changes_each(many: Review, form: str) -> None:
-    text = FORMS[form](many)
-    assert LIMIT * 0.9 < count_characters(text) <= LIMIT
-    document = parsed(text)
+    rendered = FORMS[form](many)
+    assert LIMIT * 0.9 < count_characters(rendered) <= LIMIT
+    document = parsed(rendered)
     assert document.headings[0] == "gpuform plan: 30 stacks"
     assert document.paragraphs[:2] == [
         "**59,910 to update, 90 to replace**",
@@ -68,21 +68,21 @@ def test_thirty_stacks_with_two_thousand_changes_each(many: Review, form: str) -
     ]
     assert len(document.rows) == 31
     assert "Dangerous changes: 90" in document.headings
-    assert text.count("destroys 16 GPUs") == 90, "each danger is named"
-    assert text.count("`region` cannot") + text.count("<code>region</code> cannot") == 90
-    left_out = re.search(r"\*\*\*([\d,]+) more left out here", text)
+    assert rendered.count("destroys 16 GPUs") == 90, "each danger is named"
+    assert rendered.count("`region` cannot") + rendered.count("<code>region</code> cannot") == 90
+    left_out = re.search(r"\*\*\*([\d,]+) more left out here", rendered)
     assert left_out
-    shown = len(re.findall(r"\*\*update\*\*|<b>update</b>", text))
-    assert shown + int(left_out[1].replace(",", "")) == 59_910
-    assert text.count("gpuform up --stack stack-") == 30
+    shown_count = len(re.findall(r"\*\*update\*\*|<b>update</b>", rendered))
+    assert shown_count + int(left_out[1].replace(",", "")) == 59_910
+    assert rendered.count("gpuform up --stack stack-") == 30
 
 
 def test_a_page_of_them_counts_everything(many: Review) -> None:
     page = FORMS["html"](many)
     assert len(page) <= 1_500_000
-    text = tags(page).text
-    assert "59,910 to update, 90 to replace" in text
-    assert "more left out here" in text
+    rendered = tags(page).text
+    assert "59,910 to update, 90 to replace" in rendered
+    assert "more left out here" in rendered
 
 
 def test_the_text_leaves_nothing_out() -> None:
@@ -90,11 +90,11 @@ def test_the_text_leaves_nothing_out() -> None:
 
 
 def test_when_everything_is_dangerous_it_is_named_before_it_is_told() -> None:
-    text = FORMS["github"](stacks(1, 2000, 2000))
-    assert count_characters(text) <= LIMIT
-    assert text.count("<details>") > 20
-    assert text.count("**replace**") > 200
-    assert "**GPUs: 32,000 destroyed, 32,000 added**" in text
+    rendered = FORMS["github"](stacks(1, 2000, 2000))
+    assert count_characters(rendered) <= LIMIT
+    assert rendered.count("<details>") > 20
+    assert rendered.count("**replace**") > 200
+    assert "**GPUs: 32,000 destroyed, 32,000 added**" in rendered
 
 
 def test_a_value_as_long_as_the_document_does_not_drive_out_the_others() -> None:
@@ -104,11 +104,13 @@ def test_a_value_as_long_as_the_document_does_not_drive_out_the_others() -> None
     ]
     first, second = resources("dev", 2, 2)
     first = first.model_copy(update={"changes": (*first.changes, *long), "gpus_removed": 99})
-    text = FORMS["github"](Review([StackFacts(Plan.from_changes("demo", "dev", [first, second]))]))
-    assert count_characters(text) <= LIMIT
-    assert "1 of them in brief" in text
-    assert text.index("destroys 99 GPUs") < text.index("destroys 16 GPUs")
-    assert '! region: "us-central-8" => "eu-west-1"' in text
+    rendered = FORMS["github"](
+        Review([StackFacts(Plan.from_changes("demo", "dev", [first, second]))])
+    )
+    assert count_characters(rendered) <= LIMIT
+    assert "1 of them in brief" in rendered
+    assert rendered.index("destroys 99 GPUs") < rendered.index("destroys 16 GPUs")
+    assert '! region: "us-central-8" => "eu-west-1"' in rendered
 
 
 def test_thousands_of_stacks_and_of_checks_not_made() -> None:
@@ -116,11 +118,11 @@ def test_thousands_of_stacks_and_of_checks_not_made() -> None:
         Plan.from_changes("demo", f"stack-{at}", [], unchecked=[f"check {at} " + "x" * 3000])
         for at in range(3000)
     ]
-    text = FORMS["markdown"](Review([StackFacts(plan) for plan in plans]))
-    assert count_characters(text) <= LIMIT
-    assert "# gpuform plan: 3000 stacks" in text
-    assert "## Not checked: 3,000" in text
-    assert len(re.findall("more left out here", text)) == 2
+    rendered = FORMS["markdown"](Review([StackFacts(plan) for plan in plans]))
+    assert count_characters(rendered) <= LIMIT
+    assert "# gpuform plan: 3000 stacks" in rendered
+    assert "## Not checked: 3,000" in rendered
+    assert len(re.findall("more left out here", rendered)) == 2
 
 
 def test_what_matters_most_is_whole_first() -> None:

@@ -86,8 +86,8 @@ class Running:
     def names(self) -> list[str]:
         """The platform's resources in the state."""
         resources = self.state["deployment"].get("resources", [])
-        found = [each["urn"] for each in resources if "dynamic/gpuform" in each["urn"]]
-        return sorted(urn.rpartition("::")[2] for urn in found)
+        urns = [resource["urn"] for resource in resources if "dynamic/gpuform" in resource["urn"]]
+        return sorted(urn.rpartition("::")[2] for urn in urns)
 
     def output(self, name: str) -> Any:
         return json.loads(self("stack", "output", "--json", "--show-secrets"))[name]

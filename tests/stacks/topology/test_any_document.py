@@ -164,17 +164,17 @@ def test_an_example_with_other_characters(folder: Path, data: Any, text: str) ->
 @given(data=st.data(), text=st.sampled_from(EXAMPLES))
 def test_an_example_with_other_lines(folder: Path, data: Any, text: str) -> None:
     lines = text.splitlines(keepends=True)
-    place = st.integers(0, len(lines) - 1)
-    one, other = data.draw(place), data.draw(place)
+    line_indexes = st.integers(0, len(lines) - 1)
+    first, other = data.draw(line_indexes), data.draw(line_indexes)
     change = data.draw(st.sampled_from(["swap", "repeat", "leave out", "indent"]))
     if change == "swap":
-        lines[one], lines[other] = lines[other], lines[one]
+        lines[first], lines[other] = lines[other], lines[first]
     elif change == "repeat":
-        lines.insert(one, lines[other])
+        lines.insert(first, lines[other])
     elif change == "leave out":
-        del lines[one]
+        del lines[first]
     else:
-        lines[one] = "  " + lines[one]
+        lines[first] = "  " + lines[first]
     check(folder, "".join(lines).encode())
 
 

@@ -36,21 +36,21 @@ def crypter() -> PassphraseCrypter:
 def ways(crypter: PassphraseCrypter, form: str = "dynamic") -> Iterator[Ways]:
     with TemporaryDirectory() as folder:
         empty = Snapshot("organization/demo/dev", secrets_provider=crypter.provider)
-        found = Ways(Path(folder).resolve(), crypter, empty.to_json(crypter))
-        found.config = {"gpuform:form": form}
-        (found.directory / "__main__.py").write_text(PROGRAM)
-        (found.directory / "pool.yaml").write_text(yaml.safe_dump(MODULE, sort_keys=False))
-        yield found
+        both_ways = Ways(Path(folder).resolve(), crypter, empty.to_json(crypter))
+        both_ways.config = {"gpuform:form": form}
+        (both_ways.directory / "__main__.py").write_text(PROGRAM)
+        (both_ways.directory / "pool.yaml").write_text(yaml.safe_dump(MODULE, sort_keys=False))
+        yield both_ways
 
 
 def write(found: Ways, topology: dict[str, Any]) -> None:
-    text = yaml.safe_dump(topology, sort_keys=False)
-    note(text)
-    (found.directory / "topology.yaml").write_text(text)
+    topology_yaml = yaml.safe_dump(topology, sort_keys=False)
+    note(topology_yaml)
+    (found.directory / "topology.yaml").write_text(topology_yaml)
 
 
 def compare(ran: tuple[Ran, Ran]) -> None:
-    with_sdk, without = (each.seen for each in ran)
+    with_sdk, without = (run.seen for run in ran)
     for part, first in with_sdk.items():
         second = without[part]
         if isinstance(first, dict):
@@ -62,10 +62,10 @@ def compare(ran: tuple[Ran, Ran]) -> None:
 
 def assert_in_order(ran: Ran) -> None:
     """Each resource is declared after all that it needs."""
-    places = {urn: place for place, urn in enumerate(ran.order)}
-    for each in ran.outcome.declared:
-        needs = {each.parent, *each.dependencies} - {""}
-        assert all(places[urn] < places[each.urn] for urn in needs if urn in places)
+    positions = {urn: position for position, urn in enumerate(ran.order)}
+    for declaration in ran.outcome.declared:
+        needs = {declaration.parent, *declaration.dependencies} - {""}
+        assert all(positions[urn] < positions[declaration.urn] for urn in needs if urn in positions)
 
 
 @pytest.mark.slow
@@ -74,17 +74,17 @@ def assert_in_order(ran: Ran) -> None:
 def test_runs_come_to_the_same(
     crypter: PassphraseCrypter, before: dict[str, Any], after: dict[str, Any], form: str
 ) -> None:
-    with ways(crypter, form) as found:
-        write(found, before)
-        compare(found.both(preview=True))
-        compare(found.both())
-        compare(found.both(preview=True))
-        write(found, after)
-        compare(found.both(preview=True))
-        compare(found.both())
+    with ways(crypter, form) as both_ways:
+        write(both_ways, before)
+        compare(both_ways.both(preview=True))
+        compare(both_ways.both())
+        compare(both_ways.both(preview=True))
+        write(both_ways, after)
+        compare(both_ways.both(preview=True))
+        compare(both_ways.both())
         for operation in ("refresh", "destroy"):
-            compare(found.both(operation, run_program=True, preview=True))
-            compare(found.both(operation, run_program=True))
+            compare(both_ways.both(operation, run_program=True, preview=True))
+            compare(both_ways.both(operation, run_program=True))
 
 
 @pytest.mark.slow
@@ -93,11 +93,11 @@ def test_runs_come_to_the_same(
 def test_what_needs_a_failure_is_left_out_alike(
     crypter: PassphraseCrypter, before: dict[str, Any], after: dict[str, Any], form: str
 ) -> None:
-    with ways(crypter, form) as found:
+    with ways(crypter, form) as both_ways:
         for topology in (before, after):
-            write(found, topology)
-            compare(found.both(preview=True))
-            compare(found.both(continue_on_error=True))
+            write(both_ways, topology)
+            compare(both_ways.both(preview=True))
+            compare(both_ways.both(continue_on_error=True))
 
 
 @pytest.mark.slow
@@ -106,11 +106,11 @@ def test_what_needs_a_failure_is_left_out_alike(
 def test_previews_tell_all_that_is_refused(
     crypter: PassphraseCrypter, before: dict[str, Any], after: dict[str, Any], form: str
 ) -> None:
-    with ways(crypter, form) as found:
-        write(found, before)
-        found.both()
-        write(found, after)
-        compare(found.both(preview=True))
+    with ways(crypter, form) as both_ways:
+        write(both_ways, before)
+        both_ways.both()
+        write(both_ways, after)
+        compare(both_ways.both(preview=True))
 
 
 @pytest.mark.slow
@@ -120,16 +120,19 @@ def test_failing_expressions_are_told_alike(
     crypter: PassphraseCrypter, topology: dict[str, Any], preview: bool
 ) -> None:
     """What was under way goes on as far as it can: of that nothing is promised."""
-    with ways(crypter) as found:
-        write(found, topology)
-        with_sdk, without = found.both(preview=preview)
-        told, tells = with_sdk.seen["errors"], without.seen["errors"]
-        if not told:
+    with ways(crypter) as both_ways:
+        write(both_ways, topology)
+        with_sdk, without = both_ways.both(preview=preview)
+        sdk_errors, tells = with_sdk.seen["errors"], without.seen["errors"]
+        if not sdk_errors:
             compare((with_sdk, without))
-        assert len(told) == len(tells)
-        if len({text for text in texts_in(topology) if text in FAILING}) == 1:
-            assert [each.partition(": ")[2] for each in told] == [
-                each.partition(": ")[2] for each in tells
+        assert len(sdk_errors) == len(tells)
+        if (
+            len({topology_yaml for topology_yaml in texts_in(topology) if topology_yaml in FAILING})
+            == 1
+        ):
+            assert [message.partition(": ")[2] for message in sdk_errors] == [
+                message.partition(": ")[2] for message in tells
             ]
 
 

@@ -4,7 +4,7 @@ import pytest
 from topologies import Topologies, cluster, volume
 
 
-def train(**more: str) -> str:
+def declare_train(**more: str) -> str:
     return f"clusters:\n  train:\n    {cluster(**more)}"
 
 
@@ -30,7 +30,7 @@ def test_all_problems_are_told_at_once_each_at_its_place(topologies: Topologies)
 
 
 def test_a_number_for_a_text_is_told_with_quotes(topologies: Topologies) -> None:
-    assert topologies(train(cluster_name="007", region="5")).messages == [
+    assert topologies(declare_train(cluster_name="007", region="5")).messages == [
         'clusters.train.region: must be text, not 5: write it in quotes, "5"'
     ]
 
@@ -53,9 +53,9 @@ def test_a_region_that_is_not_there(topologies: Topologies) -> None:
 
 
 def test_what_is_not_known_yet_is_not_checked(topologies: Topologies) -> None:
-    text = "config: {n: {type: integer}}\n" + train(num_gpus='"{{ config.n }}"')
-    assert topologies(text, planning=False).told == []
-    assert topologies(text, n="12").messages[0].startswith("clusters.train.num_gpus: ")
+    topology_yaml = "config: {n: {type: integer}}\n" + declare_train(num_gpus='"{{ config.n }}"')
+    assert topologies(topology_yaml, planning=False).told == []
+    assert topologies(topology_yaml, n="12").messages[0].startswith("clusters.train.num_gpus: ")
 
 
 def test_of_an_object_that_is_only_read_no_property_is_required(topologies: Topologies) -> None:
@@ -102,8 +102,8 @@ def test_options(topologies: Topologies, options: str) -> None:
     ],
 )
 def test_options_that_are_refused(topologies: Topologies, options: str, message: str) -> None:
-    (told,) = topologies(_with_options(options)).messages
-    assert told.startswith(f"clusters.train.options.{message}")
+    (problem_message,) = topologies(_with_options(options)).messages
+    assert problem_message.startswith(f"clusters.train.options.{message}")
 
 
 @pytest.mark.parametrize(
@@ -141,6 +141,6 @@ def _with_options(options: str) -> str:
 def test_a_stack_reference_is_a_text_known_while_planning(
     topologies: Topologies, name: str
 ) -> None:
-    text = f"stack_references: {{net: {name}}}\n{train()}"
-    (message,) = topologies(text).messages
+    topology_yaml = f"stack_references: {{net: {name}}}\n{declare_train()}"
+    (message,) = topologies(topology_yaml).messages
     assert message.startswith("stack_references.net must be ")

@@ -8,7 +8,7 @@ from topologies import Topologies
 SECRET = "planted-in-a-test"
 
 
-def declared(said: str) -> str:
+def declare_variable(said: str) -> str:
     return f"config: {{x: {{{said}}}}}"
 
 
@@ -30,9 +30,9 @@ def declared(said: str) -> str:
 def test_values_have_the_declared_type(
     topologies: Topologies, said: str, text: str, value: Any
 ) -> None:
-    found = topologies.good(declared(said), x=text).planned.config["x"].value
-    assert found == value
-    assert type(found) is type(value)
+    config_value = topologies.good(declare_variable(said), x=text).planned.config["x"].value
+    assert config_value == value
+    assert type(config_value) is type(value)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_values_have_the_declared_type(
     ],
 )
 def test_other_texts_are_refused(topologies: Topologies, said: str, text: str, why: str) -> None:
-    (problem,) = topologies(declared(said), x=text).problems
+    (problem,) = topologies(declare_variable(said), x=text).problems
     assert problem.message.startswith("config.x: ")
     assert problem.message.endswith(why)
     assert len(problem.message) < 200
@@ -72,7 +72,7 @@ def test_other_texts_are_refused(topologies: Topologies, said: str, text: str, w
     "said", ["type: integer, default: '16'", "default: 5", "type: integer, default: true"]
 )
 def test_a_default_is_of_the_declared_type(topologies: Topologies, said: str) -> None:
-    (problem,) = topologies(declared(said)).problems
+    (problem,) = topologies(declare_variable(said)).problems
     assert problem.hint == "correct its default"
 
 
@@ -85,24 +85,26 @@ def test_a_secret_is_not_shown_when_it_is_wrong(topologies: Topologies, said: st
         said += ", secret: true"
     else:
         topologies.stack.secrets = {"x"}
-    (problem,) = topologies(declared(said), x=SECRET).problems
+    (problem,) = topologies(declare_variable(said), x=SECRET).problems
     assert problem.message.startswith("config.x: its value ")
     assert problem.hint == "set another one: gpuform config set --secret x VALUE"
     assert SECRET not in str(problem)
 
 
 def test_a_variable_that_cannot_be_understood_is_not_shown(topologies: Topologies) -> None:
-    text = declared("type: int, secret: true") + "\noutputs: {o: '{{ config.x | int }}'}"
-    told = topologies(text, x=SECRET).told
-    assert len(told) == 1
-    assert SECRET not in told[0]
+    topology_yaml = (
+        declare_variable("type: int, secret: true") + "\noutputs: {o: '{{ config.x | int }}'}"
+    )
+    messages = topologies(topology_yaml, x=SECRET).told
+    assert len(messages) == 1
+    assert SECRET not in messages[0]
 
 
 def test_a_value_is_needed_to_run_and_not_to_check(topologies: Topologies) -> None:
-    (problem,) = topologies(declared("secret: true")).problems
+    (problem,) = topologies(declare_variable("secret: true")).problems
     assert problem.message == "config.x has no value"
     assert problem.hint == "set it: gpuform config set --secret x VALUE"
-    assert topologies(declared("secret: true"), planning=False).told == []
+    assert topologies(declare_variable("secret: true"), planning=False).told == []
 
 
 @pytest.mark.parametrize(
@@ -115,5 +117,5 @@ def test_a_value_is_needed_to_run_and_not_to_check(topologies: Topologies) -> No
     ],
 )
 def test_declarations_that_are_refused(topologies: Topologies, said: str, message: str) -> None:
-    (told,) = topologies(declared(said), x="1").messages
-    assert told.startswith(message)
+    (problem_message,) = topologies(declare_variable(said), x="1").messages
+    assert problem_message.startswith(message)

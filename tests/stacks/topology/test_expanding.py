@@ -4,7 +4,7 @@ import pytest
 from topologies import Topologies, cluster
 
 
-def entries(for_each: str, **more: str) -> str:
+def declare_clusters(for_each: str, **more: str) -> str:
     more = {"cluster_name": '"train-{{ each.key }}"', **more}
     return f"clusters: {{train: {cluster(for_each=for_each, **more)}}}"
 
@@ -24,7 +24,7 @@ def entries(for_each: str, **more: str) -> str:
 )
 def test_there_is_one_for_each(topologies: Topologies, for_each: str, keys: list[str]) -> None:
     config = "config: {sites: {type: array}, first: {default: p}}\n"
-    result = topologies.good(config + entries(for_each), sites='["p", "q"]')
+    result = topologies.good(config + declare_clusters(for_each), sites='["p", "q"]')
     assert result.names == [f"train-{key}" for key in keys]
     for key in keys:
         assert result.values(f"train-{key}")["cluster_name"] == f"train-{key}"
@@ -32,7 +32,7 @@ def test_there_is_one_for_each(topologies: Topologies, for_each: str, keys: list
 
 def test_values_are_objects_and_keep_their_types(topologies: Topologies) -> None:
     result = topologies.good(
-        entries(
+        declare_clusters(
             "{a: {gpus: 8, place: [us-central-8]}}",
             num_gpus='"{{ each.value.gpus }}"',
             region='"{{ each.value.place[0] }}"',
@@ -46,8 +46,8 @@ def test_values_are_objects_and_keep_their_types(topologies: Topologies) -> None
     "for_each", ["5", "text", "null", "[1.5]", "[true]", "[null]", "[[a]]", "'{{ 1 }}'"]
 )
 def test_other_forms_are_refused(topologies: Topologies, for_each: str) -> None:
-    (told,) = topologies.bad(entries(for_each))
-    assert told.endswith("for_each must be a map, or a list of texts and whole numbers")
+    (message,) = topologies.bad(declare_clusters(for_each))
+    assert message.endswith("for_each must be a map, or a list of texts and whole numbers")
 
 
 @pytest.mark.parametrize(
@@ -61,25 +61,28 @@ def test_other_forms_are_refused(topologies: Topologies, for_each: str) -> None:
     ],
 )
 def test_keys_that_name_nothing(topologies: Topologies, for_each: str, message: str) -> None:
-    assert topologies(entries(for_each)).messages == [message]
+    assert topologies(declare_clusters(for_each)).messages == [message]
 
 
 def test_two_resources_of_one_name(topologies: Topologies) -> None:
-    one, other = cluster(), cluster(for_each="[b]")
-    assert topologies(f"clusters: {{a-b: {one}, a: {other}}}").messages == [
+    single, other = cluster(), cluster(for_each="[b]")
+    assert topologies(f"clusters: {{a-b: {single}, a: {other}}}").messages == [
         "clusters.a-b and clusters.a.b would both be called a-b"
     ]
 
 
 @pytest.mark.parametrize("when", ["'{{ each.value != 2 }}'", '\'{{ each.key in ["a", "c"] }}\''])
 def test_when_leaves_instances_out(topologies: Topologies, when: str) -> None:
-    assert topologies.good(entries("{a: 1, b: 2, c: 3}", when=when)).names == ["train-a", "train-c"]
+    assert topologies.good(declare_clusters("{a: 1, b: 2, c: 3}", when=when)).names == [
+        "train-a",
+        "train-c",
+    ]
 
 
 @pytest.mark.parametrize("when", ["null", "'no'", "yes", "0", "[]", "'{{ 1 }}'"])
 def test_when_is_true_or_false(topologies: Topologies, when: str) -> None:
-    text = f"clusters: {{train: {cluster(when=when)}}}"
-    assert topologies(text).messages == ["clusters.train: `when` must be true or false"]
+    topology_yaml = f"clusters: {{train: {cluster(when=when)}}}"
+    assert topologies(topology_yaml).messages == ["clusters.train: `when` must be true or false"]
 
 
 @pytest.mark.parametrize("key", ["for_each", "when"])
@@ -94,17 +97,17 @@ def test_when_is_true_or_false(topologies: Topologies, when: str) -> None:
 def test_what_is_declared_is_known_while_planning(
     topologies: Topologies, key: str, value: str, why: str
 ) -> None:
-    text = f"""
+    topology_yaml = f"""
         config: {{hidden: {{secret: true, default: x}}}}
         stack_references: {{n: organization/network/dev}}
         clusters: {{train: {cluster(**{key: value})}, other: {cluster()}}}
     """
-    (message,) = topologies(text).messages
+    (message,) = topologies(topology_yaml).messages
     assert message.startswith(f"clusters.train: {key} must be known while planning{why}")
 
 
 def test_a_check_takes_what_no_stack_has_set(topologies: Topologies) -> None:
-    text = "config: {sites: {type: array}}\n" + entries("'{{ config.sites }}'")
-    text += "\noutputs: {o: '{{ clusters.train.a.status }}'}"
-    assert topologies(text, planning=False).told == []
-    assert topologies(text).messages == ["config.sites has no value"]
+    topology_yaml = "config: {sites: {type: array}}\n" + declare_clusters("'{{ config.sites }}'")
+    topology_yaml += "\noutputs: {o: '{{ clusters.train.a.status }}'}"
+    assert topologies(topology_yaml, planning=False).told == []
+    assert topologies(topology_yaml).messages == ["config.sites has no value"]

@@ -54,8 +54,8 @@ def test_a_reference_of_another_tool_is_a_problem_with_the_right_form(
 ) -> None:
     problems = topologies(declare(written)).problems
 
-    assert [each.rule for each in problems if TAKEN_AS_TEXT in each.message]
-    first = next(each for each in problems if each.rule == "interpolation")
+    assert [diagnostic.rule for diagnostic in problems if TAKEN_AS_TEXT in diagnostic.message]
+    first = next(diagnostic for diagnostic in problems if diagnostic.rule == "interpolation")
     assert suggestion in first.hint
 
 
@@ -102,7 +102,7 @@ SCRIPT = """
 """
 
 
-def scripted(line: str) -> str:
+def declare_script(line: str) -> str:
     return SCRIPT.replace("VOLUME", volume()).replace("LINE", line)
 
 
@@ -110,17 +110,17 @@ def scripted(line: str) -> str:
     "line", ["${HOME} ${x.y} <% a %> %{if}", "${data} ${var.x}", "${{ }}", "${PATH/a.b/c}"]
 )
 def test_the_variables_of_a_script_are_its_own(topologies: Topologies, line: str) -> None:
-    problems = topologies(scripted(line)).problems
+    problems = topologies(declare_script(line)).problems
 
-    assert "syntax" not in {each.rule for each in problems}
-    assert "interpolation" not in {each.rule for each in problems}
+    assert "syntax" not in {diagnostic.rule for diagnostic in problems}
+    assert "interpolation" not in {diagnostic.rule for diagnostic in problems}
 
 
 @pytest.mark.parametrize("line", ["${shared_volumes.data.id}", "${data.id}"])
 def test_a_script_that_names_an_entry_is_a_problem(topologies: Topologies, line: str) -> None:
-    problems = topologies(scripted(line)).problems
+    problems = topologies(declare_script(line)).problems
 
-    (problem,) = [each for each in problems if each.rule == "interpolation"]
+    (problem,) = [diagnostic for diagnostic in problems if diagnostic.rule == "interpolation"]
     assert problem.hint.startswith("write {{ shared_volumes.data.id }};")
     assert (
         topologies.folder.joinpath("topology.yaml")
@@ -140,25 +140,25 @@ def test_outputs_options_and_modules_are_looked_at(topologies: Topologies) -> No
         outputs: {{c: "${{data.id}}"}}
     """).problems
 
-    found = [each for each in problems if each.rule == "interpolation"]
-    assert len(found) == 4
-    assert any("write {{ inputs.a }}" in each.hint for each in found)
+    interpolations = [diagnostic for diagnostic in problems if diagnostic.rule == "interpolation"]
+    assert len(interpolations) == 4
+    assert any("write {{ inputs.a }}" in diagnostic.hint for diagnostic in interpolations)
 
 
 def test_a_tag_of_cloudformation_is_told_the_right_form(topologies: Topologies) -> None:
     problems = topologies("outputs: {a: !Ref data}").problems
 
-    assert any("{{ SECTION.NAME.PROPERTY }}" in each.hint for each in problems)
+    assert any("{{ SECTION.NAME.PROPERTY }}" in diagnostic.hint for diagnostic in problems)
 
 
 def test_an_editor_shows_the_problem(topologies: Topologies, tmp_path: Path) -> None:
     path = tmp_path / "topology.yaml"
     topologies.write("outputs: {}")
-    text = "outputs:\n  a: ${shared_volumes.data.id}\n"
+    topology_yaml = "outputs:\n  a: ${shared_volumes.data.id}\n"
 
-    (problems,) = check(path, {path.resolve(): text}).values()
+    (problems,) = check(path, {path.resolve(): topology_yaml}).values()
 
-    assert [each.rule for each in problems] == ["interpolation"]
+    assert [diagnostic.rule for diagnostic in problems] == ["interpolation"]
 
 
 @pytest.mark.parametrize("text", ["${a.b}", "${data}", "<% a %>", "x ${{ y }}", "plain", "${VAR}"])

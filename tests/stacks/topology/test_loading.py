@@ -30,9 +30,9 @@ def test_includes_are_relative_to_the_file_that_has_them(topologies: Topologies)
 @pytest.mark.parametrize("other", ["topology.yaml", "other.yaml"])
 def test_files_that_include_each_other(topologies: Topologies, other: str) -> None:
     topologies.write("include: [topology.yaml]", "other.yaml")
-    (told,) = topologies.bad(f"include: [{other}]")
+    (message,) = topologies.bad(f"include: [{other}]")
     way = "topology.yaml -> " + ("other.yaml -> " if other == "other.yaml" else "")
-    assert told == f"{other}:1: files include each other: {way}topology.yaml"
+    assert message == f"{other}:1: files include each other: {way}topology.yaml"
 
 
 @pytest.mark.parametrize(
@@ -129,16 +129,16 @@ def test_a_name_is_declared_once_in_all_files(topologies: Topologies, key: str) 
         "defaults": "{clusters: {together: {num_gpus: 8}}}",
     }[key]
     topologies.write(f"{key}: {entry}", "other.yaml")
-    (told,) = topologies.bad(f"include: [other.yaml]\n{key}: {entry}")
-    assert told.startswith(f"other.yaml:1: {key}.")
-    assert "is there twice: first at topology.yaml:2:" in told
+    (message,) = topologies.bad(f"include: [other.yaml]\n{key}: {entry}")
+    assert message.startswith(f"other.yaml:1: {key}.")
+    assert "is there twice: first at topology.yaml:2:" in message
 
 
 def test_a_problem_is_told_where_its_text_is(topologies: Topologies) -> None:
     topologies.write("defaults: {clusters: {together: {num_gpus: 12}}}", "defaults.yaml")
     entry = cluster().replace(", num_gpus: 16", "")
-    (told,) = topologies.bad(f"include: [defaults.yaml]\nclusters: {{train: {entry}}}")
-    assert told.startswith("defaults.yaml:1: clusters.train.num_gpus: ")
+    (message,) = topologies.bad(f"include: [defaults.yaml]\nclusters: {{train: {entry}}}")
+    assert message.startswith("defaults.yaml:1: clusters.train.num_gpus: ")
 
 
 def test_an_entry_says_more_than_its_defaults(topologies: Topologies) -> None:
@@ -201,5 +201,5 @@ def test_what_a_file_cannot_say(topologies: Topologies, text: str, message: str,
 
 
 def test_anchors_have_a_place(topologies: Topologies) -> None:
-    text = f"x-one: &one {cluster()}\nclusters: {{a: *one, b: {{<<: *one, num_gpus: 24}}}}"
-    assert topologies.good(text).values("b")["num_gpus"] == 24
+    topology_yaml = f"x-one: &one {cluster()}\nclusters: {{a: *one, b: {{<<: *one, num_gpus: 24}}}}"
+    assert topologies.good(topology_yaml).values("b")["num_gpus"] == 24

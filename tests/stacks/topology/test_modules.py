@@ -45,11 +45,11 @@ def test_instances(topologies: Topologies) -> None:
 
 
 def test_a_module_that_is_not_there(topologies: Topologies) -> None:
-    text = ONE.replace("with:", 'when: "{{ config.wanted }}", with:')
-    text += "config: {wanted: {type: boolean, default: false}}\n"
-    assert topologies.good(text).names == []
-    told = topologies.bad(text + 'outputs: {a: "{{ modules.train.label }}"}')
-    assert told == ["topology.yaml:3: modules.train is not declared: its `when` is false"]
+    topology_yaml = ONE.replace("with:", 'when: "{{ config.wanted }}", with:')
+    topology_yaml += "config: {wanted: {type: boolean, default: false}}\n"
+    assert topologies.good(topology_yaml).names == []
+    messages = topologies.bad(topology_yaml + 'outputs: {a: "{{ modules.train.label }}"}')
+    assert messages == ["topology.yaml:3: modules.train is not declared: its `when` is false"]
 
 
 def test_outputs_are_values_and_dependencies(topologies: Topologies) -> None:
@@ -58,8 +58,10 @@ def test_outputs_are_values_and_dependencies(topologies: Topologies) -> None:
     )
     result = topologies.good(ONE + f"clusters:\n  other: {entry}\n")
     assert result.values("other")["cluster_name"] == "pool"
-    (other,) = [each for each in result.planned.resources if each.instance.name == "other"]
-    assert [each.name for each in other.uses["volume_id"]] == ["train-data"]
+    (other,) = [
+        resource for resource in result.planned.resources if resource.instance.name == "other"
+    ]
+    assert [resource.name for resource in other.uses["volume_id"]] == ["train-data"]
     assert result.names.index("train-data") < result.names.index("other")
 
 
@@ -68,18 +70,18 @@ def test_resources_go_in_and_options_name_them(topologies: Topologies) -> None:
     entry = cluster(volume=volume_id, options=f"{{depends_on: [{volume_id}]}}")
     topologies.write(f"inputs: {{volume: {{}}}}\nclusters:\n  head: {entry}\n", "inner.yaml")
     after = volume(volume_name="last", options="{depends_on: ['{{ modules.a }}']}")
-    text = f"""
+    topology_yaml = f"""
 include:
   - {{file: inner.yaml, name: a, with: {{volume: "{{{{ shared_volumes.data }}}}"}}}}
 shared_volumes:
   data: {volume()}
   last: {after}
 """
-    result = topologies.good(text)
-    by_name = {each.instance.name: each for each in result.planned.resources}
-    assert [each.name for each in by_name["a-head"].uses["volume_id"]] == ["data"]
-    assert [each.name for each in by_name["a-head"].after] == ["data"]
-    assert [each.name for each in by_name["last"].after] == ["a-head"]
+    result = topologies.good(topology_yaml)
+    by_name = {resource.instance.name: resource for resource in result.planned.resources}
+    assert [resource.name for resource in by_name["a-head"].uses["volume_id"]] == ["data"]
+    assert [resource.name for resource in by_name["a-head"].after] == ["data"]
+    assert [resource.name for resource in by_name["last"].after] == ["a-head"]
 
 
 def test_modules_in_modules(topologies: Topologies) -> None:
@@ -93,13 +95,13 @@ def test_modules_in_modules(topologies: Topologies) -> None:
     outputs: {label: "{{ modules.inner.a.label }}"}
     """
     topologies.write(outer, "outer.yaml")
-    text = (
+    topology_yaml = (
         "include: [{file: outer.yaml, name: east, with: {sizes: {a: 8, b: 12}}}]\n"
         "outputs: {label: '{{ modules.east.label }}'}"
     )
-    result = topologies(text)
+    result = topologies(topology_yaml)
     assert "east-inner-a-head" in result.names
-    assert [str(each) for each in result.problems] == [
+    assert [str(problem) for problem in result.problems] == [
         (
             "outer.yaml:7:18, included at topology.yaml:1:11: "
             "modules.east.modules.inner.b.with.gpus: 12 is not a multiple of 8\n"
@@ -161,7 +163,7 @@ def test_modules_in_modules(topologies: Topologies) -> None:
 def test_what_is_wrong_where_a_module_is_included(
     topologies: Topologies, text: str, told: str
 ) -> None:
-    assert [str(each) for each in topologies(text).problems] == [told]
+    assert [str(problem) for problem in topologies(text).problems] == [told]
 
 
 @pytest.mark.parametrize(
@@ -201,35 +203,35 @@ def test_what_is_wrong_where_a_module_is_included(
 def test_what_is_wrong_in_a_module(topologies: Topologies, line: str, told: str) -> None:
     topologies.write(f"inputs: {{}}\n{line}\n", "module.yaml")
     problems = topologies("include: {file: module.yaml, name: it}\n").problems
-    assert [f"{each.position}: {each.message}" for each in problems] == [told]
+    assert [f"{problem.position}: {problem.message}" for problem in problems] == [told]
 
 
 def test_a_problem_of_a_file_is_told_once(topologies: Topologies) -> None:
     topologies.write(POOL.replace("H100_SXM", "H100_SXM, gpu_typ: x"), "pool.yaml")
-    text = "include:\n" + "".join(
+    topology_yaml = "include:\n" + "".join(
         f"  - {{file: pool.yaml, name: n{number}, with: {{gpus: 8}}}}\n" for number in (1, 2)
     )
-    text += "  - {file: pool.yaml, name: n1, with: {gpus: 8}}\n"
-    told = topologies.bad(text)
-    assert "topology.yaml:4: modules.n1 is there twice: first at topology.yaml:2:29" in told
-    assert told[0].startswith("pool.yaml:8: modules.n1.clusters.head.gpu_typ: is not known")
-    assert len(told) == 2
+    topology_yaml += "  - {file: pool.yaml, name: n1, with: {gpus: 8}}\n"
+    messages = topologies.bad(topology_yaml)
+    assert "topology.yaml:4: modules.n1 is there twice: first at topology.yaml:2:29" in messages
+    assert messages[0].startswith("pool.yaml:8: modules.n1.clusters.head.gpu_typ: is not known")
+    assert len(messages) == 2
 
 
 def test_values_that_are_made_of_themselves(topologies: Topologies) -> None:
     topologies.write("inputs: {x: {}}\noutputs: {y: '{{ inputs.x }}'}\n", "same.yaml")
-    text = """
+    topology_yaml = """
     include:
       - {file: same.yaml, name: a, with: {x: "{{ modules.b.y }}"}}
       - {file: same.yaml, name: b, with: {x: "{{ modules.a.y }}"}}
     """
-    told = topologies.bad(text)
-    assert any("is made of itself" in each for each in told)
+    messages = topologies.bad(topology_yaml)
+    assert any("is made of itself" in message for message in messages)
 
 
 def test_two_resources_of_one_name(topologies: Topologies) -> None:
-    text = ONE + f"shared_volumes:\n  train-data: {volume()}\n"
-    assert topologies.bad(text) == [
+    topology_yaml = ONE + f"shared_volumes:\n  train-data: {volume()}\n"
+    assert topologies.bad(topology_yaml) == [
         (
             "pool.yaml:6: shared_volumes.train-data and modules.train.shared_volumes.data would "
             "both be called train-data"
@@ -246,8 +248,8 @@ def test_many_modules_that_use_each_other(topologies: Topologies) -> None:
         f'modules.n{at - 1}.y)[:1] }}}}"}}}}'
         for at in range(1, 40)
     ]
-    text = "include:\n" + "\n".join(lines) + "\noutputs: {end: '{{ modules.n39.y }}'}\n"
-    topologies.good(text)
+    topology_yaml = "include:\n" + "\n".join(lines) + "\noutputs: {end: '{{ modules.n39.y }}'}\n"
+    topologies.good(topology_yaml)
 
 
 def test_secrets_stay_unknown_while_checking(topologies: Topologies) -> None:
@@ -255,13 +257,17 @@ def test_secrets_stay_unknown_while_checking(topologies: Topologies) -> None:
         "inputs: {key: {secret: true, min_length: 3}}\noutputs: {key: '{{ inputs.key }}'}\n",
         "secret.yaml",
     )
-    told = topologies("include: {file: secret.yaml, name: a, with: {key: 'no'}}").problems
-    assert [each.message for each in told] == ["modules.a.with.key: its value is shorter than 3"]
+    diagnostics = topologies("include: {file: secret.yaml, name: a, with: {key: 'no'}}").problems
+    assert [problem.message for problem in diagnostics] == [
+        "modules.a.with.key: its value is shorter than 3"
+    ]
 
 
 def test_what_is_known_before_its_instances_are(topologies: Topologies) -> None:
-    text = ONE.replace("with:", "for_each: '{{ config.sites }}', with:").replace("gpus:", "gpu:")
-    result = topologies(text + "config: {sites: {type: array}}\n", planning=False)
+    topology_yaml = ONE.replace("with:", "for_each: '{{ config.sites }}', with:").replace(
+        "gpus:", "gpu:"
+    )
+    result = topologies(topology_yaml + "config: {sites: {type: array}}\n", planning=False)
     assert result.messages == [
         "modules.train: the input gpus is not given",
         "modules.train has no input gpu",
@@ -270,6 +276,6 @@ def test_what_is_known_before_its_instances_are(topologies: Topologies) -> None:
 
 
 def test_a_module_is_no_topology(topologies: Topologies) -> None:
-    told = topologies.bad(POOL)
-    assert told[0].endswith("topology.yaml is a module: it has inputs")
+    messages = topologies.bad(POOL)
+    assert messages[0].endswith("topology.yaml is a module: it has inputs")
     assert topologies(POOL, planning=False).problems == []

@@ -24,7 +24,10 @@ from topologies import Topologies, cluster, volume
 )
 def test_what_is_named_comes_first(topologies: Topologies, more: dict[str, str]) -> None:
     result = topologies(f"clusters: {{a: {cluster(**more)}, z: {cluster()}}}")
-    assert [each.instance.declaration.name for each in result.planned.resources] == ["z", "a"]
+    assert [resource.instance.declaration.name for resource in result.planned.resources] == [
+        "z",
+        "a",
+    ]
 
 
 def test_the_rest_is_in_the_order_of_the_file(topologies: Topologies) -> None:
@@ -63,5 +66,5 @@ def test_what_needs_itself(topologies: Topologies, more: dict[str, str]) -> None
 def test_a_chain_as_long_as_the_file(topologies: Topologies) -> None:
     names = [f'"{{{{ shared_volumes.v{n}.id }}}}"' for n in range(1, 1201)]
     entries = [f"v{n}: {volume(volume_name=name)}" for n, name in enumerate(names)]
-    text = "shared_volumes:\n  " + "\n  ".join([*entries, f"v1200: {volume()}"])
-    assert topologies.good(text).names == [f"v{n}" for n in range(1200, -1, -1)]
+    topology_yaml = "shared_volumes:\n  " + "\n  ".join([*entries, f"v1200: {volume()}"])
+    assert topologies.good(topology_yaml).names == [f"v{n}" for n in range(1200, -1, -1)]

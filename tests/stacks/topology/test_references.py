@@ -79,7 +79,7 @@ def test_a_property_uses_what_it_refers_to_at_any_depth(topologies: Topologies) 
           train: {cluster(for_each="[a]", volume='"{{ shared_volumes.data[each.key] }}"')}
           other: {cluster(cluster_name='"x-{{ clusters.train.a.status | lower }}"')}
     """)
-    uses = {each.instance.name: each for each in result.planned.resources}
+    uses = {resource.instance.name: resource for resource in result.planned.resources}
     assert [used.name for used in uses["train-a"].uses["volume_id"]] == ["data-a"]
     assert [used.name for used in uses["other"].uses["cluster_name"]] == ["train-a"]
     assert uses["other"].values["cluster_name"] is UNKNOWN

@@ -22,13 +22,13 @@ def cluster(name, opts=None, **more):
 """
 
 
-def named(name: str, **more: str) -> str:
+def declare_cluster(name: str, **more: str) -> str:
     return f"  {name}: {cluster(cluster_name=name, **more)}\n"
 
 
 def each_named(name: str, for_each: str, **more: str) -> str:
-    text = cluster(cluster_name=f'"{name}-{{{{ each.key }}}}"', for_each=for_each, **more)
-    return f"  {name}: {text}\n"
+    topology_yaml = cluster(cluster_name=f'"{name}-{{{{ each.key }}}}"', for_each=for_each, **more)
+    return f"  {name}: {topology_yaml}\n"
 
 
 OPTIONS = {
@@ -60,10 +60,10 @@ def test_options_are_those_of_pulumi(make_stack: Callable[[str], Any]) -> None:
     yaml.topology(
         "clusters:\n"
         + "".join(
-            named(f"train-{n}", options=f"{{{said}}}", num_gpus="8")
-            for n, said in enumerate(OPTIONS)
+            declare_cluster(f"train-{n}", options=f"{{{option}}}", num_gpus="8")
+            for n, option in enumerate(OPTIONS)
         )
-        + named("one")
+        + declare_cluster("one")
         + each_named("some", "[x, y]")
     )
     yaml.up()
@@ -72,8 +72,8 @@ def test_options_are_those_of_pulumi(make_stack: Callable[[str], Any]) -> None:
     program.program(
         f"{HEAD}one = cluster('one')\nsome = [cluster('some-x'), cluster('some-y')]\n"
         + "".join(
-            f"cluster('train-{n}', ResourceOptions({said}), num_gpus=8)\n"
-            for n, said in enumerate(OPTIONS.values())
+            f"cluster('train-{n}', ResourceOptions({option}), num_gpus=8)\n"
+            for n, option in enumerate(OPTIONS.values())
         )
     )
     program.up()
@@ -88,8 +88,8 @@ def test_values_are_those_of_python(make_stack: Callable[[str], Any]) -> None:
         "config: {key: {secret: true, default: hidden}}\n"
         f"shared_volumes:\n  data: {volume(for_each='[a]')}\n"
         "clusters:\n"
-        + named("read", options="{id: '{{ clusters.one.id }}'}")
-        + named("one", volume="'{{ shared_volumes.data.a }}'")
+        + declare_cluster("read", options="{id: '{{ clusters.one.id }}'}")
+        + declare_cluster("one", volume="'{{ shared_volumes.data.a }}'")
         + "  two: "
         + cluster(
             for_each="{k: '{{ clusters.one.status }}'}",
@@ -116,26 +116,30 @@ pulumi.export("b", [one.id, {{"c": None}}])
 
 @pytest.mark.slow
 def test_an_object_that_exists_is_imported(stack: Any) -> None:
-    stack.topology("clusters:\n" + named("train"))
+    stack.topology("clusters:\n" + declare_cluster("train"))
     stack.up()
-    (found,) = [r for r in stack.state["deployment"]["resources"] if r["urn"].endswith("::train")]
-    stack("state", "delete", "--yes", found["urn"])
-    stack.topology("clusters:\n" + named("train", options=f"{{import: {found['id']}}}"))
+    (state_entry,) = [
+        r for r in stack.state["deployment"]["resources"] if r["urn"].endswith("::train")
+    ]
+    stack("state", "delete", "--yes", state_entry["urn"])
+    stack.topology(
+        "clusters:\n" + declare_cluster("train", options=f"{{import: {state_entry['id']}}}")
+    )
     assert stack.steps() == [("import", "train")]
     stack.up()
-    stack.topology("clusters:\n" + named("train"))
+    stack.topology("clusters:\n" + declare_cluster("train"))
     assert stack.steps() == []
 
 
 @pytest.mark.slow
 def test_only_what_changes_is_planned(stack: Any) -> None:
-    text = (
+    topology_yaml = (
         "config: {gpus: {type: integer, default: 16}, on: {type: boolean, default: true}}\n"
         "clusters:\n"
         + each_named("train", "{a: 1, b: 2}", num_gpus="'{{ config.gpus }}'")
-        + named("more", when="'{{ config.on }}'")
+        + declare_cluster("more", when="'{{ config.on }}'")
     )
-    stack.topology(text)
+    stack.topology(topology_yaml)
     stack.up()
     assert stack.steps() == []
     stack("config", "set", "gpus", "24")
@@ -144,9 +148,9 @@ def test_only_what_changes_is_planned(stack: Any) -> None:
     stack("config", "set", "on", "false")
     assert stack.steps() == [("delete", "more")]
     stack("config", "rm", "on")
-    stack.topology(text.replace("{a: 1, b: 2}", "{b: 2}"))
+    stack.topology(topology_yaml.replace("{a: 1, b: 2}", "{b: 2}"))
     assert stack.steps() == [("delete", "train-a")]
-    stack.topology(text.replace("{a: 1, b: 2}", "[c, b, a]"))
+    stack.topology(topology_yaml.replace("{a: 1, b: 2}", "[c, b, a]"))
     assert stack.steps() == [("create", "train-c")]
 
 
@@ -178,7 +182,7 @@ def test_secrets_stay_secret(stack: Any) -> None:
             options="{replacement_trigger: '{{ each.value }}'}",
         )
         + "outputs:\n"
-        + "".join(f"  {name}: {text}\n" for name, text in EXPRESSIONS.items())
+        + "".join(f"  {name}: {topology_yaml}\n" for name, topology_yaml in EXPRESSIONS.items())
     )
     commands = (
         *(["validate"], ["validate", "--stack", "dev", "--format", "json"], ["preview", "--json"]),
@@ -212,23 +216,25 @@ def test_what_fails_with_its_values_is_told_at_its_place(
     stack: Any, where: str, expression: str, why: str
 ) -> None:
     stack("config", "set", "--secret", "key", SECRET)
-    text = "config: {key: {secret: true}}\nclusters:\n" + named("one")
+    topology_yaml = "config: {key: {secret: true}}\nclusters:\n" + declare_cluster("one")
     value = f'"{{{{ {expression} }}}}"'
     if where == "outputs":
-        text += f"outputs:\n  o: {value}\n"
+        topology_yaml += f"outputs:\n  o: {value}\n"
     else:
-        text += named("two", num_gpus=value)
-    stack.topology(text)
+        topology_yaml += declare_cluster("two", num_gpus=value)
+    stack.topology(topology_yaml)
     printed = stack.up(code=1)
-    line, column = (5, 6) if where == "outputs" else (4, text.splitlines()[3].index(value) + 1)
-    (told,) = [line for line in printed.splitlines() if "error:" in line]
-    assert told.strip().startswith(f"error: topology.yaml:{line}:{column}: {why}")
+    line, column = (
+        (5, 6) if where == "outputs" else (4, topology_yaml.splitlines()[3].index(value) + 1)
+    )
+    (error_line,) = [line for line in printed.splitlines() if "error:" in line]
+    assert error_line.strip().startswith(f"error: topology.yaml:{line}:{column}: {why}")
     assert SECRET not in printed
     assert "apiVersion" not in printed
     # What was made is kept, and the next run goes on from there.
     made = stack.names
     assert "two" not in made
-    stack.topology("clusters:\n" + named("one") + named("two"))
+    stack.topology("clusters:\n" + declare_cluster("one") + declare_cluster("two"))
     stack.up()
     assert stack.names == ["one", "two"]
     assert set(made) <= {"one"}
@@ -245,20 +251,22 @@ def test_outputs_of_another_stack(stack: Any) -> None:
     (stack.folder / "Pulumi.two.yaml").write_text(salt)
     stack("stack", "init", "two")
     stack("stack", "select", "two")
-    text = "stack_references:\n  other: organization/demo/dev\noutputs:\n"
+    topology_yaml = "stack_references:\n  other: organization/demo/dev\noutputs:\n"
     stack.topology(
-        f"{text}  a: '{{{{ stack_references.other.shown | upper }}}}'\n"
+        f"{topology_yaml}  a: '{{{{ stack_references.other.shown | upper }}}}'\n"
         "  b: ['{{ stack_references.other.hidden }}']\n"
     )
     stack.up()
     assert (stack.output("a"), stack.output("b")) == ("PLAIN", [SECRET])
     assert '"PLAIN"' in stack("stack", "output")
     assert stack.holds(SECRET) == []
-    stack.topology(f"{text}  a: '{{{{ stack_references.other.showm }}}}'\n")
+    stack.topology(f"{topology_yaml}  a: '{{{{ stack_references.other.showm }}}}'\n")
     printed = stack.up(code=1)
     assert "topology.yaml:2:3: the stack of stack_references.other has no output showm" in printed
     assert "there is hidden, shown" in printed
-    stack.topology(f"{text}  a: 'x{{{{ stack_references.other.shown }}}}'\n".replace("dev", "no"))
+    stack.topology(
+        f"{topology_yaml}  a: 'x{{{{ stack_references.other.shown }}}}'\n".replace("dev", "no")
+    )
     printed = stack.up(code=1)
     assert "unknown stack 'organization/demo/no'" in printed
     assert "Warning" not in printed

@@ -57,22 +57,22 @@ class Kube:
         return Target(self.client, self.records, self.records.read("k", form), "demo.dev")
 
     def plan(self, *manifests: Manifest, form: str = "labels") -> list[tuple[str, str]]:
-        return _told(plan_changes(self.target(form), manifests))
+        return format_changes(plan_changes(self.target(form), manifests))
 
     def apply(self, *manifests: Manifest, form: str = "labels") -> list[tuple[str, str]]:
-        return _told(apply_changes(self.target(form), manifests))
+        return format_changes(apply_changes(self.target(form), manifests))
 
     def label(self, name: str, **labels: str | None) -> None:
         named = {f"gpuform.dev/{key}": value for key, value in labels.items()}
         self.core.patch_node(name, {"metadata": {"labels": named}})
 
     def labels(self, name: str) -> dict[str, str]:
-        found = self.core.read_node(name).metadata.labels
-        return {key: value for key, value in found.items() if key.startswith("gpuform.dev/")}
+        node_labels = self.core.read_node(name).metadata.labels
+        return {key: value for key, value in node_labels.items() if key.startswith("gpuform.dev/")}
 
 
-def _told(changes: list[Change]) -> list[tuple[str, str]]:
-    return [(str(each.action), each.where.removeprefix("node/")) for each in changes]
+def format_changes(changes: list[Change]) -> list[tuple[str, str]]:
+    return [(str(change.action), change.where.removeprefix("node/")) for change in changes]
 
 
 @pytest.fixture
@@ -92,30 +92,30 @@ def kube(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kube]:
             own.close()
 
 
-def fabric(name: str, value: str, *nodes: str) -> list[Manifest]:
+def build_labels(name: str, value: str, *nodes: str) -> list[Manifest]:
     return [NodeMetadata(node, labels={name: value}) for node in nodes]
 
 
 def test_what_is_written_is_read_back_and_written_once(kube: Kube) -> None:
-    wanted = fabric(KEY, "a", *WORKERS)
+    manifests = build_labels(KEY, "a", *WORKERS)
     before = kube.core.read_node(WORKERS[0]).metadata
-    assert kube.plan(*wanted) == [("set", name) for name in WORKERS]
+    assert kube.plan(*manifests) == [("set", name) for name in WORKERS]
     assert kube.labels(WORKERS[0]) == {}
-    assert kube.apply(*wanted) == [("set", name) for name in WORKERS]
+    assert kube.apply(*manifests) == [("set", name) for name in WORKERS]
     after = kube.core.read_node(WORKERS[0]).metadata
     assert {*after.labels.items()} - {*before.labels.items()} == {(KEY, "a")}
     assert kube.core.list_node(label_selector=f"{KEY}=a").items[2].metadata.name == WORKERS[2]
-    assert kube.apply(*wanted) == [("same", name) for name in WORKERS]
+    assert kube.apply(*manifests) == [("same", name) for name in WORKERS]
     assert kube.core.read_node(WORKERS[0]).metadata.resource_version == after.resource_version
 
 
 def test_a_label_of_somebody_else_stays(kube: Kube) -> None:
     kube.label(WORKERS[0], fabric="theirs")
     kube.label(WORKERS[1], fabric="a")
-    wanted = fabric(KEY, "a", *WORKERS)
-    found = [("conflict", WORKERS[0]), ("same", WORKERS[1]), ("set", WORKERS[2])]
-    assert kube.plan(*wanted) == found
-    assert kube.apply(*wanted) == found
+    manifests = build_labels(KEY, "a", *WORKERS)
+    expected = [("conflict", WORKERS[0]), ("same", WORKERS[1]), ("set", WORKERS[2])]
+    assert kube.plan(*manifests) == expected
+    assert kube.apply(*manifests) == expected
     assert kube.labels(WORKERS[0]) == {KEY: "theirs"}
     assert kube.apply() == [("remove", WORKERS[2])]
     assert kube.labels(WORKERS[0]) == {KEY: "theirs"}
@@ -123,8 +123,8 @@ def test_a_label_of_somebody_else_stays(kube: Kube) -> None:
 
 
 def test_what_changed_is_changed_and_what_left_is_taken_back(kube: Kube) -> None:
-    kube.apply(*fabric(KEY, "a", *WORKERS))
-    assert kube.apply(*fabric(KEY, "b", *WORKERS[:2])) == [
+    kube.apply(*build_labels(KEY, "a", *WORKERS))
+    assert kube.apply(*build_labels(KEY, "b", *WORKERS[:2])) == [
         ("change", WORKERS[0]),
         ("change", WORKERS[1]),
         ("remove", WORKERS[2]),
@@ -136,11 +136,11 @@ def test_what_changed_is_changed_and_what_left_is_taken_back(kube: Kube) -> None
 
 
 def test_a_label_that_somebody_changed_since_is_theirs(kube: Kube) -> None:
-    kube.apply(*fabric(KEY, "a", *WORKERS))
+    kube.apply(*build_labels(KEY, "a", *WORKERS))
     kube.label(WORKERS[0], fabric="theirs")
     kube.label(WORKERS[1], fabric=None)
     assert kube.plan() == [("left", WORKERS[0]), ("remove", WORKERS[2])]
-    assert kube.apply(*fabric(KEY, "b", *WORKERS))[0] == ("conflict", WORKERS[0])
+    assert kube.apply(*build_labels(KEY, "b", *WORKERS))[0] == ("conflict", WORKERS[0])
     assert kube.labels(WORKERS[0]) == {KEY: "theirs"}
     assert kube.labels(WORKERS[1]) == {KEY: "b"}
     assert kube.apply() == [("remove", WORKERS[1]), ("remove", WORKERS[2])]
@@ -148,7 +148,7 @@ def test_a_label_that_somebody_changed_since_is_theirs(kube: Kube) -> None:
 
 
 def test_two_formats_take_back_their_own(kube: Kube) -> None:
-    kube.apply(*fabric(KEY, "a", *WORKERS))
+    kube.apply(*build_labels(KEY, "a", *WORKERS))
     spec = [NodeMetadata(name, annotations={"x.dev/spec": "t:a"}) for name in WORKERS]
     kube.apply(*spec, form="slinky")
     kube.apply(form="labels")
@@ -158,11 +158,11 @@ def test_two_formats_take_back_their_own(kube: Kube) -> None:
 
 
 def test_a_node_that_is_gone_is_told_and_forgotten(kube: Kube) -> None:
-    kube.apply(*fabric(KEY, "a", *WORKERS))
+    kube.apply(*build_labels(KEY, "a", *WORKERS))
     kube.cluster.resize(16)
     kube.cluster.advance(3600)
     (gone,) = {*WORKERS} - {node.metadata.name for node in kube.core.list_node().items}
-    assert ("absent", gone) in kube.apply(*fabric(KEY, "a", *WORKERS))
+    assert ("absent", gone) in kube.apply(*build_labels(KEY, "a", *WORKERS))
     assert ("remove", gone) not in kube.apply()
     assert kube.target().record.is_empty
 
@@ -172,9 +172,9 @@ def test_a_run_that_is_killed_leaves_nothing_that_nobody_takes_back(
     kube: Kube, monkeypatch: pytest.MonkeyPatch, writes: int
 ) -> None:
     kube.label(WORKERS[1], fabric="theirs")
-    kube.apply(*fabric(KEY, "old", WORKERS[0]))
+    kube.apply(*build_labels(KEY, "old", WORKERS[0]))
     left, patch, keep = writes, KubernetesClient.patch_object, WriteRecords.save
-    kept: list[Any] = []
+    saved_records: list[Any] = []
 
     def dying(self: KubernetesClient, path: str, body: Any) -> Any:
         nonlocal left
@@ -184,15 +184,15 @@ def test_a_run_that_is_killed_leaves_nothing_that_nobody_takes_back(
         return patch(self, path, body)
 
     def keep_once(self: WriteRecords, written: Any) -> None:
-        if not kept:  # what comes after the death keeps nothing
+        if not saved_records:  # what comes after the death keeps nothing
             keep(self, written)
-        kept.append(written)
+        saved_records.append(written)
 
     with monkeypatch.context() as patched, suppress(Killed):
         patched.setattr(KubernetesClient, "patch_object", dying)
         patched.setattr(WriteRecords, "save", keep_once)
-        apply_changes(kube.target(), fabric(KEY, "a", *WORKERS))
-    assert len(kept) == 2
+        apply_changes(kube.target(), build_labels(KEY, "a", *WORKERS))
+    assert len(saved_records) == 2
     kube.apply()
     assert [kube.labels(name) for name in WORKERS] == [{}, {KEY: "theirs"}, {}]
     assert kube.target().record.is_empty
@@ -209,13 +209,13 @@ def test_a_write_in_between_is_seen(kube: Kube, monkeypatch: pytest.MonkeyPatch)
         return patch(self, path, body)
 
     monkeypatch.setattr(KubernetesClient, "patch_object", meddled)
-    assert kube.apply(*fabric(KEY, "a", WORKERS[0])) == [("conflict", WORKERS[0])]
+    assert kube.apply(*build_labels(KEY, "a", WORKERS[0])) == [("conflict", WORKERS[0])]
     assert kube.labels(WORKERS[0]) == {KEY: "theirs"}
 
 
-def kueue(*levels: str, name: str = "demo-dev") -> list[Manifest]:
+def build_kueue_objects(*levels: str, name: str = "demo-dev") -> list[Manifest]:
     version = "kueue.x-k8s.io/v1beta2"
-    spec = {"levels": [{"nodeLabel": each} for each in levels]}
+    spec = {"levels": [{"nodeLabel": level} for level in levels]}
     flavor = {"nodeLabels": {"gpuform.dev/stack": "demo.dev"}, "topologyName": name}
     return [
         OwnedObject(version, "Topology", "topologies", name, {"spec": spec}),
@@ -228,16 +228,22 @@ class TestObjects:
         custom = client.CustomObjectsApi(kube.api)
 
         def levels() -> list[str]:
-            found = custom.get_cluster_custom_object(
+            topology_object = custom.get_cluster_custom_object(
                 "kueue.x-k8s.io", "v1beta2", "topologies", "demo-dev"
             )
-            return [each["nodeLabel"] for each in found["spec"]["levels"]]
+            return [level["nodeLabel"] for level in topology_object["spec"]["levels"]]
 
         host = "kubernetes.io/hostname"
-        assert [each for each, _ in kube.apply(*kueue(host), form="kueue")] == ["set", "set"]
+        assert [each for each, _ in kube.apply(*build_kueue_objects(host), form="kueue")] == [
+            "set",
+            "set",
+        ]
         assert levels() == [host]
-        assert [each for each, _ in kube.apply(*kueue(host), form="kueue")] == ["same", "same"]
-        changed = kube.apply(*kueue(KEY, host), form="kueue")
+        assert [each for each, _ in kube.apply(*build_kueue_objects(host), form="kueue")] == [
+            "same",
+            "same",
+        ]
+        changed = kube.apply(*build_kueue_objects(KEY, host), form="kueue")
         assert [each for each, _ in changed] == ["change", "same"]
         assert levels() == [KEY, host]
         assert kube.apply(form="kueue") == [
@@ -262,7 +268,7 @@ class TestObjects:
         }
 
     def test_one_without_its_mark_is_left(self, kube: Kube) -> None:
-        kube.apply(*kueue("kubernetes.io/hostname"), form="kueue")
+        kube.apply(*build_kueue_objects("kubernetes.io/hostname"), form="kueue")
         client.CustomObjectsApi(kube.api).patch_cluster_custom_object(
             "kueue.x-k8s.io",
             "v1beta2",
@@ -284,14 +290,14 @@ class TestObjects:
 
     def test_the_emulator_refuses_what_kueue_refuses(self, kube: Kube) -> None:
         with pytest.raises(GpuformError, match="lowest level"):
-            kube.apply(*kueue("kubernetes.io/hostname", KEY), form="kueue")
+            kube.apply(*build_kueue_objects("kubernetes.io/hostname", KEY), form="kueue")
         with pytest.raises(GpuformError, match="unique"):
-            kube.apply(*kueue(KEY, KEY), form="kueue")
+            kube.apply(*build_kueue_objects(KEY, KEY), form="kueue")
 
 
 def test_the_version_that_a_cluster_serves_is_taken(kube: Kube) -> None:
-    found = find_served_version(kube.client, "kueue.x-k8s.io", "v1beta2", "Kueue")
-    assert found == "kueue.x-k8s.io/v1beta2"
+    version = find_served_version(kube.client, "kueue.x-k8s.io", "v1beta2", "Kueue")
+    assert version == "kueue.x-k8s.io/v1beta2"
     older = find_served_version(kube.client, "kueue.x-k8s.io", "v9", "Kueue")
     assert older == "kueue.x-k8s.io/v1beta2"
     with pytest.raises(NoTopology, match="there is no Volcano in this cluster"):

@@ -11,19 +11,21 @@ def node(name: str, fabric_id: str, fabric: str = "train-a") -> NodePlacement:
     return NodePlacement(name=name, fabric_id=fabric_id, fabric=fabric)
 
 
-def placed(*nodes: NodePlacement) -> ResourcePlacement:
+def create_placement(*nodes: NodePlacement) -> ResourcePlacement:
     return ResourcePlacement(name="train", region="kr-west1", pool="POOL001", nodes=nodes)
 
 
 def test_a_pool_in_one_fabric_is_as_it_should_be() -> None:
-    assert list(list_fabric_notices([(POOL, placed(node("a", "1"), node("b", "1")))])) == []
-    assert list(list_fabric_notices([(POOL, placed())])) == []
+    assert (
+        list(list_fabric_notices([(POOL, create_placement(node("a", "1"), node("b", "1")))])) == []
+    )
+    assert list(list_fabric_notices([(POOL, create_placement())])) == []
     unplaced = NodePlacement(name="c")
-    assert list(list_fabric_notices([(POOL, placed(node("a", "1"), unplaced))])) == []
+    assert list(list_fabric_notices([(POOL, create_placement(node("a", "1"), unplaced))])) == []
 
 
 def test_a_pool_in_two_fabrics_is_told() -> None:
-    apart = placed(*(node(f"t-{n}", "1") for n in range(5)), node("t-9", "2", "train-b"))
+    apart = create_placement(*(node(f"t-{n}", "1") for n in range(5)), node("t-9", "2", "train-b"))
     (notice,) = list_fabric_notices([(POOL, apart)])
     assert (notice.kind, notice.urn, notice.name) == ("fabrics", POOL, "train")
     assert notice.text.startswith(
@@ -32,20 +34,24 @@ def test_a_pool_in_two_fabrics_is_told() -> None:
 
 
 def test_nodes_of_one_fabric_name_in_two_fabrics_are_told() -> None:
-    found = [
-        (NODES[0], placed(node("n0", "1"))),
-        (NODES[1], placed(node("n1", "2"))),
-        (NODES[2], placed(node("n2", "3", "other"))),
+    placements = [
+        (NODES[0], create_placement(node("n0", "1"))),
+        (NODES[1], create_placement(node("n1", "2"))),
+        (NODES[2], create_placement(node("n2", "3", "other"))),
     ]
-    (notice,) = list_fabric_notices(found)
+    (notice,) = list_fabric_notices(placements)
     assert notice.text.startswith(
         "nodes whose fabric is called train-a are in 2 fabrics: n0 in train-a (1); n1 in train-a"
     )
 
 
 def test_the_same_name_in_another_pool_is_another_fabric() -> None:
-    elsewhere = placed(node("n1", "2")).model_copy(update={"pool": "POOL002"})
+    elsewhere = create_placement(node("n1", "2")).model_copy(update={"pool": "POOL002"})
     assert (
-        list(list_fabric_notices([(NODES[0], placed(node("n0", "1"))), (NODES[1], elsewhere)]))
+        list(
+            list_fabric_notices(
+                [(NODES[0], create_placement(node("n0", "1"))), (NODES[1], elsewhere)]
+            )
+        )
         == []
     )

@@ -30,11 +30,11 @@ POOL, OTHER, CLUSTER = "urn:pool", "urn:other", "urn:cluster"
 NAMES = {POOL: "pool", OTHER: "other", CLUSTER: "train"}
 
 
-def of(*nodes: Node, stack: str = "prod") -> StackTopology:
+def build_topology(*nodes: Node, stack: str = "prod") -> StackTopology:
     return StackTopology("gpus", stack, nodes, NAMES)
 
 
-def scp(number: int, fabric: str = "train-a", resource: str = POOL) -> Node:
+def create_scp_node(number: int, fabric: str = "train-a", resource: str = POOL) -> Node:
     return Node(
         name=f"train-{number:03d}",
         resource=resource,
@@ -47,7 +47,7 @@ def scp(number: int, fabric: str = "train-a", resource: str = POOL) -> Node:
     )
 
 
-def rack(number: int) -> Node:
+def create_rack_node(number: int) -> Node:
     """A node of a GB200 rack of four, two racks under one leaf, whose cluster bears labels."""
     node = Node(
         name=f"gb-{number}",
@@ -67,12 +67,14 @@ def rack(number: int) -> Node:
     return add_labels(node, labels)
 
 
-POOLS = of(
-    *(scp(number) for number in (1, 2, 3)),
-    *(scp(number, "train-b", OTHER) for number in (7, 8)),
+POOLS = build_topology(
+    *(create_scp_node(number) for number in (1, 2, 3)),
+    *(create_scp_node(number, "train-b", OTHER) for number in (7, 8)),
 )
-RACKS = of(*(rack(number) for number in range(16)))
-LONE = of(Node("train-worker-0", CLUSTER, "together"), Node("train-worker-1", CLUSTER, "together"))
+RACKS = build_topology(*(create_rack_node(number) for number in range(16)))
+LONE = build_topology(
+    Node("train-worker-0", CLUSTER, "together"), Node("train-worker-1", CLUSTER, "together")
+)
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -82,22 +84,24 @@ def test_a_text_is_as_expected(form: str, name: str, topology: StackTopology) ->
         with pytest.raises(NoTopology, match="no NVLink domain over several nodes is known"):
             FORMATS[form].render_text(topology, "slurm")
         return
-    found = "".join(f"# note: {each}\n" for each in FORMATS[form].describe_gaps(topology))
-    found += FORMATS[form].render_text(topology, "slurm")
+    exported = "".join(f"# note: {gap}\n" for gap in FORMATS[form].describe_gaps(topology))
+    exported += FORMATS[form].render_text(topology, "slurm")
     path = GOLDEN / f"{form}.{name}.txt"
     if os.environ.get("GPUFORM_UPDATE_GOLDEN") == "1":
-        path.write_text(found, encoding="utf-8")
-    assert found == path.read_text(encoding="utf-8")
+        path.write_text(exported, encoding="utf-8")
+    assert exported == path.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("form", sorted({*FORMATS} - {"inventory"}))
 def test_a_stack_without_nodes_has_no_topology(form: str) -> None:
     with pytest.raises(NoTopology, match="has no nodes yet"):
-        FORMATS[form].render_text(of(), "slurm")
+        FORMATS[form].render_text(build_topology(), "slurm")
 
 
 def test_an_nvlink_domain_of_one_server_is_no_block() -> None:
-    alone = of(*(add_labels(scp(n), {"nvidia.com/gpu.clique": f"c.{n}"}) for n in (1, 2)))
+    alone = build_topology(
+        *(add_labels(create_scp_node(n), {"nvidia.com/gpu.clique": f"c.{n}"}) for n in (1, 2))
+    )
     assert list_blocks(alone) == []
     with pytest.raises(NoTopology, match="no NVLink domain over several"):
         FORMATS["slurm-block"].render_text(alone, "slurm")
@@ -113,13 +117,15 @@ def test_block_sizes_double_from_the_smallest_block(sizes: list[int], expected: 
         for block, size in enumerate(sizes)
         for number in range(size)
     ]
-    assert compute_block_sizes(list_blocks(of(*nodes))) == expected
+    assert compute_block_sizes(list_blocks(build_topology(*nodes))) == expected
 
 
 def test_nodes_without_a_switch_beside_others_get_a_leaf_of_their_own() -> None:
-    known = add_labels(scp(1), {"network.topology.nvidia.com/leaf": "leaf1"})
-    text = FORMATS["slurm-tree"].render_text(of(known, scp(2)), "slurm")
-    assert text.splitlines()[1:] == [
+    labelled_node = add_labels(create_scp_node(1), {"network.topology.nvidia.com/leaf": "leaf1"})
+    rendered = FORMATS["slurm-tree"].render_text(
+        build_topology(labelled_node, create_scp_node(2)), "slurm"
+    )
+    assert rendered.splitlines()[1:] == [
         "SwitchName=train-a Switches=leaf1,train-a-rest",
         "SwitchName=train-a-rest Nodes=train-002",
         "SwitchName=leaf1 Nodes=train-001",
@@ -128,8 +134,10 @@ def test_nodes_without_a_switch_beside_others_get_a_leaf_of_their_own() -> None:
 
 def test_that_leaf_takes_the_name_of_no_other_switch() -> None:
     named = {"network.topology.nvidia.com/leaf": "train-a-rest"}
-    text = FORMATS["slurm-tree"].render_text(of(add_labels(scp(1), named), scp(2)), "slurm")
-    names = [line.split()[0] for line in text.splitlines()[1:]]
+    rendered = FORMATS["slurm-tree"].render_text(
+        build_topology(add_labels(create_scp_node(1), named), create_scp_node(2)), "slurm"
+    )
+    names = [line.split()[0] for line in rendered.splitlines()[1:]]
     assert len({*names}) == len(names) == 3
 
 
@@ -139,11 +147,16 @@ def test_labels_that_make_no_tree_are_refused() -> None:
         return add_labels(Node(f"n{number}", CLUSTER), labels)
 
     with pytest.raises(NoTopology, match="tier 0 leaf is under tier 1 a and tier 1 b"):
-        FORMATS["slurm-tree"].render_text(of(under(1, "a"), under(2, "b")), "slurm")
+        FORMATS["slurm-tree"].render_text(build_topology(under(1, "a"), under(2, "b")), "slurm")
 
 
 def test_a_switch_that_is_called_like_a_fabric_is_another_one() -> None:
-    both = of(*(add_labels(scp(n), {"fabric.topograph.run/tier-0": "train-a"}) for n in (1, 2)))
+    both = build_topology(
+        *(
+            add_labels(create_scp_node(n), {"fabric.topograph.run/tier-0": "train-a"})
+            for n in (1, 2)
+        )
+    )
     first, second = FORMATS["slurm-tree"].render_text(both, "slurm").splitlines()[1:]
     assert first.split()[1].removeprefix("Switches=") == second.split()[0].split("=")[1]
     assert first.split()[0] != second.split()[0]
@@ -151,21 +164,21 @@ def test_a_switch_that_is_called_like_a_fabric_is_another_one() -> None:
 
 def test_what_is_above_no_switch_is_told() -> None:
     assert "nothing is known above train-a, train-b" in " ".join(describe_tree_gaps(POOLS))
-    assert list(describe_tree_gaps(of(scp(1)))) == []
+    assert list(describe_tree_gaps(build_topology(create_scp_node(1)))) == []
 
 
 @pytest.mark.parametrize("name", ["a,b", "n[1-2]", "n 1", "n\nSwitchName=x"])
 @pytest.mark.parametrize("form", ["slurm-tree", "topograph", "slinky"])
 def test_a_name_that_would_say_something_else_is_refused(form: str, name: str) -> None:
     with pytest.raises(NoTopology, match=r"no name that|no such name"):
-        FORMATS[form].render_text(of(replace(scp(1), name=name)), "slurm")
+        FORMATS[form].render_text(build_topology(replace(create_scp_node(1), name=name)), "slurm")
 
 
 @pytest.mark.parametrize("field", ["fabric", "fabric_id", "pool", "region"])
 def test_what_is_no_value_of_a_label_is_left_out_and_told(field: str) -> None:
-    odd = of(replace(scp(1), **{field: "two words"}))
-    text = FORMATS["kubernetes-labels"].render_text(odd, "slurm")
-    assert "two words" not in text
+    odd = build_topology(replace(create_scp_node(1), **{field: "two words"}))
+    rendered = FORMATS["kubernetes-labels"].render_text(odd, "slurm")
+    assert "two words" not in rendered
     assert "'two words' is no value of a label" in " ".join(
         FORMATS["kubernetes-labels"].describe_gaps(odd)
     )
@@ -178,7 +191,7 @@ def test_what_is_no_namespace_is_refused(namespace: str) -> None:
 
 
 def test_two_nodes_of_one_name_are_refused() -> None:
-    twice = of(scp(1), scp(1, "train-b", OTHER))
+    twice = build_topology(create_scp_node(1), create_scp_node(1, "train-b", OTHER))
     for form in ("slurm-tree", "topograph", "inventory"):
         with pytest.raises(NoTopology, match="two nodes are called train-001"):
             FORMATS[form].render_text(twice, "slurm")
@@ -192,24 +205,28 @@ def test_only_labels_that_all_nodes_have_are_levels_of_kueue() -> None:
         "kubernetes.io/hostname",
     ]
     bare = add_labels(Node("gb-99", CLUSTER), {"kubernetes.io/hostname": "gb-99"})
-    assert list_kueue_levels(of(*RACKS.nodes, bare)) == ["kubernetes.io/hostname"]
+    assert list_kueue_levels(build_topology(*RACKS.nodes, bare)) == ["kubernetes.io/hostname"]
     assert "17 nodes have not the labels" in " ".join(
-        describe_missing_kueue_labels(of(*RACKS.nodes, bare))
+        describe_missing_kueue_labels(build_topology(*RACKS.nodes, bare))
     )
 
 
 def test_ansible_evaluates_nothing_that_a_platform_tells() -> None:
-    odd = of(replace(scp(1), fabric="{{ lookup('pipe', 'id') }}", fabric_id="{% x %}"))
-    text = render_inventory(odd)
-    assert "{{" not in text
-    assert "{%" not in text
+    odd = build_topology(
+        replace(create_scp_node(1), fabric="{{ lookup('pipe', 'id') }}", fabric_id="{% x %}")
+    )
+    rendered = render_inventory(odd)
+    assert "{{" not in rendered
+    assert "{%" not in rendered
 
 
 def test_groups_that_would_be_written_alike_stay_apart() -> None:
-    both = of(scp(1, "a-b"), scp(2, "a.b"))
+    both = build_topology(create_scp_node(1, "a-b"), create_scp_node(2, "a.b"))
     groups: dict[str, Any] = yaml.safe_load(render_inventory(both))["all"]["children"]
-    found = {name: sorted(each["hosts"]) for name, each in groups.items() if "fabric" in name}
-    assert sorted(found.values()) == [["train-001"], ["train-002"]]
+    hosts_by_group = {
+        name: sorted(group["hosts"]) for name, group in groups.items() if "fabric" in name
+    }
+    assert sorted(hosts_by_group.values()) == [["train-001"], ["train-002"]]
 
 
 @given(st.text(min_size=1, max_size=120), st.text(min_size=1, max_size=120))

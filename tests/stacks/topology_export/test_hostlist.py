@@ -29,25 +29,25 @@ NUMBERS = st.one_of(
 NAMES = st.builds("{}{}".format, HEADS, NUMBERS).filter(is_slurm_name)
 
 
-def expanded(text: str) -> list[str]:
+def expand_names(text: str) -> list[str]:
     """As `man slurm.conf` says it of NodeName, with no code of ours."""
     names = []
     for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
-        found = re.fullmatch(r"([^\[]*)\[([^\]]*)\]", part)
-        if found is None:
+        match = re.fullmatch(r"([^\[]*)\[([^\]]*)\]", part)
+        if match is None:
             names.append(part)
             continue
-        for each in found[2].split(","):
-            first, _, last = each.partition("-")
+        for range_text in match[2].split(","):
+            first, _, last = range_text.partition("-")
             numbers = range(int(first), int(last or first) + 1)
-            names += [f"{found[1]}{number:0{len(first)}d}" for number in numbers]
+            names += [f"{match[1]}{number:0{len(first)}d}" for number in numbers]
     return names
 
 
 @given(st.lists(NAMES, min_size=1, max_size=40))
 def test_a_list_names_exactly_the_nodes_that_it_was_made_of(names: list[str]) -> None:
-    found = expanded(compress_names(names))
-    assert sorted(found) == sorted(set(names))
+    expanded_names = expand_names(compress_names(names))
+    assert sorted(expanded_names) == sorted(set(names))
     assert compress_names(reversed(names)) == compress_names(names)
 
 
@@ -64,7 +64,7 @@ def slurm_conf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @settings(max_examples=60, deadline=None)
 @given(names=st.lists(NAMES, min_size=1, max_size=40))
 def test_slurm_itself_reads_the_same_names(slurm_conf: Path, names: list[str]) -> None:
-    told = subprocess.run(
+    result = subprocess.run(
         ["scontrol", "show", "hostnames", compress_names(names)],
         env={**os.environ, "SLURM_CONF": str(slurm_conf)},
         capture_output=True,
@@ -72,8 +72,8 @@ def test_slurm_itself_reads_the_same_names(slurm_conf: Path, names: list[str]) -
         check=False,
         timeout=LAST_RESORT,
     )
-    assert told.returncode == 0, told.stderr
-    assert sorted(told.stdout.split()) == sorted(set(names))
+    assert result.returncode == 0, result.stderr
+    assert sorted(result.stdout.split()) == sorted(set(names))
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_slurm_itself_reads_the_same_names(slurm_conf: Path, names: list[str]) -
     ],
 )
 def test_numbers_share_a_range(names: list[str], text: str) -> None:
-    assert sorted(expanded(compress_names(names))) == sorted(set(names))
+    assert sorted(expand_names(compress_names(names))) == sorted(set(names))
     if "n0000000001" not in names:
         assert compress_names(names) == text
 
