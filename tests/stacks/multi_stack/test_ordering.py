@@ -193,7 +193,9 @@ def test_a_backend_without_its_folder(root: Path) -> None:
         root, "one", {"topology.yaml": build_topology(reads=reads)}, backend="file://./none"
     )
     (problem,) = read_order(root)[1]
-    assert problem.startswith("one/topology.yaml:2:6: the backend file:///")
+    assert problem.startswith("one/topology.yaml:2:6: the folder /")
+    assert "/one/none of the backend file:///" in problem
+    assert problem.endswith("/one/none does not exist")
 
 
 def test_a_name_from_the_configuration(root: Path) -> None:
