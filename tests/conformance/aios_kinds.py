@@ -1,4 +1,4 @@
-"""The AIOS registry's records and nodes, described for the conformance suite."""
+"""Describe the AIOS registry's records and nodes for the conformance suite."""
 
 from typing import Any
 

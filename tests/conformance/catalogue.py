@@ -1,4 +1,4 @@
-"""What every platform says of its kinds and of its part of the emulator, for this suite.
+"""Collect every platform's kinds and its part of the emulator for the conformance suite.
 
 gpuform's own platforms have a module `conformance.<name>_kinds`; another one has `conformance` in
 its package. Each has `KINDS` and `ROOMS`.
@@ -13,7 +13,7 @@ from conformance.described import Described, Room
 from gpuform.providers.platform import list_own_platforms, platforms
 
 
-def _modules() -> Iterator[Any]:
+def _load_modules() -> Iterator[Any]:
     for name, platform in platforms().items():
         own = name in list_own_platforms()
         yield (
@@ -23,7 +23,9 @@ def _modules() -> Iterator[Any]:
         )
 
 
-KINDS: tuple[Described, ...] = tuple(kind for module in _modules() for kind in module.KINDS)
+KINDS: tuple[Described, ...] = tuple(kind for module in _load_modules() for kind in module.KINDS)
 """Every kind that is described, in the order of the catalogue."""
 
-ROOMS: Mapping[str, Room] = {name: room for each in _modules() for name, room in each.ROOMS.items()}
+ROOMS: Mapping[str, Room] = {
+    name: room for each in _load_modules() for name, room in each.ROOMS.items()
+}

@@ -1,4 +1,4 @@
-"""The platforms, and the three hosts of every lifecycle, for the conformance suite."""
+"""Fixtures of the conformance suite: the platforms, and the three hosts of every lifecycle."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ def crypter() -> PassphraseCrypter:
 
 @pytest.fixture(scope="session")
 def emulator() -> Iterator[Platform]:
-    """One emulator for all tests: their clients keep connections to it."""
+    """Start one emulator for all tests, because clients keep their connections."""
     with emulated(seed="conformance") as platform:
         yield platform
 
@@ -38,7 +38,7 @@ def emulator() -> Iterator[Platform]:
 def platform(
     emulator: Platform, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Iterator[Platform]:
-    """The emulator without objects and faults, in the environment; the project is `tmp_path`."""
+    """Empty the emulator, remove its faults, and use it from the project in `tmp_path`."""
     emulator.heal()
     emulator.reset()
     _forget_failed_lookups()
@@ -50,18 +50,18 @@ def platform(
 
 
 def _forget_failed_lookups() -> None:
-    """What a process could not look up once it does not try again: the faults of other tests."""
-    for kept in offers.cached_lists.values():
-        for what in [what for what, found in kept.items() if isinstance(found, GpuformError)]:
-            del kept[what]
-    known = regions.cached_regions
-    for client in [client for client, found in known.items() if isinstance(found, str)]:
-        del known[client]
+    """Clear failed lookups of other tests, which a process does not repeat."""
+    for cached_list in offers.cached_lists.values():
+        for key in [key for key, cached in cached_list.items() if isinstance(cached, GpuformError)]:
+            del cached_list[key]
+    cached_regions = regions.cached_regions
+    for client in [client for client, cached in cached_regions.items() if isinstance(cached, str)]:
+        del cached_regions[client]
 
 
 @pytest.fixture(params=MADE, ids=str)
 def described(request: pytest.FixtureRequest, platform: Platform) -> Described:
-    """A kind, with what it needs on the platform; all that are made, if a test says nothing."""
+    """Return a kind with its requirements on the platform; by default, every creatable kind."""
     return platform.prepare(request.param)
 
 
@@ -69,16 +69,16 @@ def described(request: pytest.FixtureRequest, platform: Platform) -> Described:
 def host_process(
     emulator: Platform, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[StockHost]:
-    """One host for all tests, over the emulator."""
+    """Start one process of Pulumi's dynamic host for all tests, over the emulator."""
     directory = tmp_path_factory.mktemp("host")
     with running_host(directory, environment(emulator.server.url)) as host:
-        _look_up(lambda kind: StockVerbs(kind.lifecycle, host.stub))
+        _run_lookups_once(lambda kind: StockVerbs(kind.lifecycle, host.stub))
         yield host
 
 
 @pytest.fixture
 def stock_host(platform: Platform, host_process: StockHost) -> StockHost:
-    """The host, with nothing on record of earlier tests."""
+    """Return the host's process, without records of earlier tests."""
     for intent in (host_process.directory / ".gpuform" / "records").glob("*.json"):
         intent.unlink()
     return host_process
@@ -88,22 +88,22 @@ def stock_host(platform: Platform, host_process: StockHost) -> StockHost:
 def plugin_process(
     emulator: Platform, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PluginHost]:
-    """One process of the provider plugin for all tests, over the emulator."""
+    """Start one process of the provider plugin for all tests, over the emulator."""
     directory = tmp_path_factory.mktemp("plugin")
     with running_plugin(directory, environment(emulator.server.url)) as plugin:
-        _look_up(lambda kind: PluginVerbs(kind.lifecycle, plugin.stub))
+        _run_lookups_once(lambda kind: PluginVerbs(kind.lifecycle, plugin.stub))
         yield plugin
 
 
-def _look_up(verbs: Callable[[Described], Verbs]) -> None:
-    """Lets a process look up what it will once, before the faults of a test keep it from it."""
+def _run_lookups_once(verbs: Callable[[Described], Verbs]) -> None:
+    """Let a process do its lookups before the faults of a test prevent them."""
     for kind in MADE:
         verbs(kind).check(kind.placed({"{base}": "f" * 32}).good)
 
 
 @pytest.fixture
 def plugin(platform: Platform, plugin_process: PluginHost) -> PluginHost:
-    """The plugin, with nothing on record of earlier tests."""
+    """Return the plugin's process, without records of earlier tests."""
     for intent in (plugin_process.directory / ".gpuform" / "records").glob("*.json"):
         intent.unlink()
     return plugin_process
@@ -111,7 +111,7 @@ def plugin(platform: Platform, plugin_process: PluginHost) -> PluginHost:
 
 @pytest.fixture
 def new_call(platform: Platform, tmp_path: Path) -> Callable[[str, float | None], ProviderContext]:
-    """How an engine over the emulator makes the context of a call."""
+    """Return a function that creates the context of a call, as an engine over the emulator does."""
 
     def new(urn: str, timeout: float | None) -> ProviderContext:
         intents = Intents(FolderRecords(tmp_path / ".gpuform" / "records"))
@@ -127,7 +127,7 @@ HOSTS = ("engine", "stock-host", pytest.param("plugin", marks=pytest.mark.slow))
 
 @pytest.fixture(params=HOSTS)
 def verbs(request: pytest.FixtureRequest, described: Described) -> Verbs:
-    """The verbs of a kind, under each host."""
+    """Return the operations of a kind, under each host."""
     if request.param == "engine":
         return EngineVerbs(described.lifecycle, request.getfixturevalue("new_call"), {})
     if request.param == "plugin":
@@ -137,16 +137,16 @@ def verbs(request: pytest.FixtureRequest, described: Described) -> Verbs:
 
 @pytest.fixture
 def embedded(platform: Platform, tmp_path: Path, crypter: PassphraseCrypter) -> EmbeddedStack:
-    """An empty stack of the embedded engine."""
+    """Return an empty stack of the embedded engine."""
     return EmbeddedStack(tmp_path, crypter)
 
 
 @pytest.fixture(params=HOSTS)
 def stack(request: pytest.FixtureRequest, described: Described) -> Stack:
-    """An empty stack of one resource, under each host."""
+    """Return an empty stack of one resource, under each host."""
     if request.param == "engine":
-        found: EmbeddedStack = request.getfixturevalue("embedded")
-        return found
+        embedded_stack: EmbeddedStack = request.getfixturevalue("embedded")
+        return embedded_stack
     if request.param == "plugin":
         plugin: PluginHost = request.getfixturevalue("plugin")
         return CalledStack(PluginVerbs(described.lifecycle, plugin.stub))

@@ -1,4 +1,4 @@
-"""Kills a run after each request and each write, one by one, and lets the next run mend it.
+"""Kill a run after each request and each write, one by one, and let the next run recover it.
 
 A program of its own, `python -m conformance.crash_points SCENARIO FOLDER`: one warm process without
 threads that forks a child for every run, so that a death costs a fraction of a second. It prints a
@@ -81,51 +81,53 @@ class Scenario:
 
     @property
     def kinds(self) -> set[Described]:
-        return {each.described for each in (*self.before, *self.after)}
+        return {item.described for item in (*self.before, *self.after)}
 
 
 Place = Callable[[Described], Described]
 """Gives a kind the ids of what it needs on the platform."""
 
 
-def _scenario(
+def _build_scenario(
     kind: Described,
     before: Callable[[Described], Mapping[str, Any]] | None,
     after: Callable[[Described], Mapping[str, Any]] | None,
 ) -> Callable[[Place], Scenario]:
-    def made(place: Place) -> Scenario:
-        placed = place(kind)
-        steps = ([thing(placed, each(placed))] if each else [] for each in (before, after))
+    def made(location: Place) -> Scenario:
+        placed = location(kind)
+        steps = ([thing(placed, item(placed))] if item else [] for item in (before, after))
         return Scenario(*steps)
 
     return made
 
 
-def _scenarios() -> dict[str, Callable[[Place], Scenario]]:
-    found: dict[str, Callable[[Place], Scenario]] = {
+def _build_scenarios() -> dict[str, Callable[[Place], Scenario]]:
+    scenarios: dict[str, Callable[[Place], Scenario]] = {
         "create-topology": lambda _: Scenario([], TOPOLOGY),
         "destroy-topology": lambda _: Scenario(TOPOLOGY, []),
     }
-    found["abandon-topology"] = lambda _: Scenario([], TOPOLOGY, abandons=True)
+    scenarios["abandon-topology"] = lambda _: Scenario([], TOPOLOGY, abandons=True)
     for kind in MADE:
-        good = lambda each: each.good  # noqa: E731 - one of three
-        created = _scenario(kind, None, good)
-        found[f"create-{kind}"] = created
-        found[f"abandon-{kind}"] = partial(_abandoned, created)
-        found[f"update-{kind}"] = _scenario(kind, good, lambda each: each.in_place.inputs)
-        found[f"replace-{kind}"] = _scenario(kind, good, lambda each: each.replacing.inputs)
-        found[f"destroy-{kind}"] = _scenario(kind, good, None)
-    return found | {
-        f"replace-create-first-{FAST}": _replaced_create_first,
-        f"refresh-{CLUSTER}": _refreshed,
-        f"import-{FAST}": _imported,
-        f"shrink-{CLUSTER}": _shrunk,
-        f"shrink-and-revert-{CLUSTER}": lambda place: replace(_shrunk(place), reverts=True),
+        good = lambda item: item.good  # noqa: E731 - one of three
+        created = _build_scenario(kind, None, good)
+        scenarios[f"create-{kind}"] = created
+        scenarios[f"abandon-{kind}"] = partial(_abandon, created)
+        scenarios[f"update-{kind}"] = _build_scenario(kind, good, lambda item: item.in_place.inputs)
+        scenarios[f"replace-{kind}"] = _build_scenario(
+            kind, good, lambda item: item.replacing.inputs
+        )
+        scenarios[f"destroy-{kind}"] = _build_scenario(kind, good, None)
+    return scenarios | {
+        f"replace-create-first-{FAST}": _replace_create_first,
+        f"refresh-{CLUSTER}": _refresh,
+        f"import-{FAST}": _import,
+        f"shrink-{CLUSTER}": _shrink,
+        f"shrink-and-revert-{CLUSTER}": lambda location: replace(_shrink(location), reverts=True),
     }
 
 
-def _taken(taking: Taking, place: Place) -> Scenario:
-    placed = place(taking.kind)
+def _build_eviction_scenario(taking: Taking, location: Place) -> Scenario:
+    placed = location(taking.kind)
 
     def start(world: "World") -> object:
         (entry,) = world.stack.resources
@@ -138,11 +140,11 @@ def _taken(taking: Taking, place: Place) -> Scenario:
     return Scenario([thing(placed, before)], ends, outside=start, takes=True)
 
 
-def _abandoned(created: Callable[[Place], Scenario], place: Place) -> Scenario:
-    return replace(created(place), abandons=True)
+def _abandon(created: Callable[[Place], Scenario], location: Place) -> Scenario:
+    return replace(created(location), abandons=True)
 
 
-def _replaced_create_first(_place: Place) -> Scenario:
+def _replace_create_first(_place: Place) -> Scenario:
     options = {"delete_before_replace": False}
     other = {**FAST.replacing.inputs, FAST.name_field: "another"}
     return Scenario(
@@ -150,27 +152,27 @@ def _replaced_create_first(_place: Place) -> Scenario:
     )
 
 
-def _refreshed(_place: Place) -> Scenario:
+def _refresh(_place: Place) -> Scenario:
     def drift(world: "World") -> object:
         return world.platform.send(CLUSTER, CLUSTER.behind.of(world.stack.id))
 
     return Scenario([thing(CLUSTER)], [thing(CLUSTER)], outside=drift, refreshes=True)
 
 
-def _shrunk(_place: Place) -> Scenario:
-    """A job runs on the newest node, which the platform would take by itself."""
+def _shrink(_place: Place) -> Scenario:
+    """Run a job on the newest node, which the platform would remove by itself."""
     larger, smaller = ({**CLUSTER.good, "num_gpus": count} for count in (24, 16))
 
     def start(world: "World") -> object:
-        (made,) = world.stack.ids
+        (cluster_id,) = world.stack.ids
         pod = {"name": "train-0", "node": "train-worker-2"}
-        path = f"/_emulator/kubernetes/{made}/pods"
+        path = f"/_emulator/kubernetes/{cluster_id}/pods"
         return world.platform.http.post(path, json=pod).raise_for_status()
 
     return Scenario([thing(CLUSTER, larger)], [thing(CLUSTER, smaller)], outside=start)
 
 
-def _imported(_place: Place) -> Scenario:
+def _import(_place: Place) -> Scenario:
     def make(world: "World") -> object:
         assert FAST.create is not None
         return world.platform.send(FAST, FAST.create)
@@ -181,9 +183,9 @@ def _imported(_place: Place) -> Scenario:
 THE_ID = "the id of the object that is there"
 
 
-SCENARIOS = _scenarios()
+SCENARIOS = _build_scenarios()
 TAKEN = {
-    f"take-{path}-{scheduler}": partial(_taken, taking)
+    f"take-{path}-{scheduler}": partial(_build_eviction_scenario, taking)
     for scheduler, paths in TAKINGS.items()
     for path, taking in paths.items()
 }
@@ -202,30 +204,30 @@ class Hook:
     objects and the same files as the one before.
     """
 
-    def __init__(self, last: int | None, told: Path) -> None:
+    def __init__(self, last: int | None, points_file: Path) -> None:
         self._last = last
-        self._told = told
+        self._told = points_file
         self._count = 0
         self._looks = 0
         self._lock = threading.Lock()
 
-    def tick(self, what: str) -> None:
+    def tick(self, event: str) -> None:
         with self._lock:
-            self._looks = self._looks + 1 if what.startswith("GET ") else 0
+            self._looks = self._looks + 1 if event.startswith("GET ") else 0
             if self._looks > LOOKS:
                 return
             self._count += 1
             if self._count == self._last:
-                self._told.write_text(what)
+                self._told.write_text(event)
                 os.kill(os.getpid(), signal.SIGKILL)
 
     @property
     def is_bored(self) -> bool:
-        """Whether the next look would not count."""
+        """Return True if the next poll would not count."""
         return self._looks >= LOOKS
 
     def watch_writes(self) -> None:
-        """From now on, after each file or object that is kept, put in its place, or removed."""
+        """Count each file or object that is written, renamed or removed from now on."""
         for module, names in ((os, ("fsync", "replace", "unlink")), (obstore, OBJECTS_CHANGED)):
             for name in names:
                 setattr(module, name, self._watched(name, getattr(module, name)))
@@ -240,7 +242,7 @@ class Hook:
 
 
 class HastyClock(Clock):
-    """Let a sleep last `HASTE` times as long when the looks around it do not count."""
+    """Let a sleep last `HASTE` times as long when the polls around it do not count."""
 
     def __init__(self, store: Store, hook: Hook | None) -> None:
         super().__init__(store, start=START)
@@ -253,7 +255,7 @@ class HastyClock(Clock):
 
 
 class Counting(httpx.BaseTransport):
-    """The platform; the process dies when a request has had its effect and nobody was told."""
+    """Forward requests; the process is killed after a request's effect and before its answer."""
 
     def __init__(self, inner: httpx.BaseTransport, hook: Hook) -> None:
         self._inner = inner
@@ -267,7 +269,7 @@ class Counting(httpx.BaseTransport):
 
 
 def run_commands(http: httpx.Client, hook: Hook | None) -> None:
-    """Slurm's commands go past WebSockets and processes, which need a real port."""
+    """Run Slurm's commands without WebSockets and processes, which need a real port."""
 
     def told(text: str) -> None:
         if hook is not None:
@@ -279,11 +281,11 @@ def run_commands(http: httpx.Client, hook: Hook | None) -> None:
         cluster = load_access(self.kubeconfig, self.cluster).server.rpartition("/")[2]
         return run_in(http, cluster, command, told, is_change=is_change)
 
-    for place, run_there in (
+    for location, run_there in (
         (PodCommandRunner, run),
         (LocalCommandRunner, run_locally(http, told)),
     ):
-        setattr(place, "run", run_there)  # noqa: B010 - a method of another shape to mypy
+        setattr(location, "run", run_there)  # noqa: B010 - a method of another shape to mypy
 
 
 @dataclass(frozen=True)
@@ -310,7 +312,7 @@ class World:
 
     def scenario(self, name: str) -> Scenario:
         scenario = {**SCENARIOS, **TAKEN}[name](self.platform.prepare)
-        return replace(scenario, after=[self._with_id(each) for each in scenario.after])
+        return replace(scenario, after=[self._with_id(item) for item in scenario.after])
 
     def _with_id(self, declared: Declared) -> Declared:
         ids = self.platform.ids(declared.described)
@@ -323,31 +325,33 @@ class World:
         return result.ok
 
     def assert_nobody_was_hurt(self) -> None:
-        """No job was killed, and every node takes jobs."""
-        for found in self.platform.objects(CLUSTER):
-            path = f"/_emulator/kubernetes/{found['id']}/ended"
+        """Check that no job was killed and that every node is schedulable."""
+        for found_object in self.platform.objects(CLUSTER):
+            path = f"/_emulator/kubernetes/{found_object['id']}/ended"
             pods = self.platform.http.get(path).json()
             assert not [pod for pod in pods if pod["pod"].startswith("default/")]
         for entry in self.stack.resources:
-            if text := entry.outputs.get("kube_config"):
-                kubernetes = KubernetesScheduler(get_kubernetes_client(text.value, "train"))
+            if kubeconfig := entry.outputs.get("kube_config"):
+                kubernetes = KubernetesScheduler(get_kubernetes_client(kubeconfig.value, "train"))
                 assert [node.name for node in kubernetes.list_nodes() if node.is_cordoned] == []
 
     def assert_no_create_is_unnamed(self, *kinds: Described) -> None:
-        """In a folder also for who reads the checkpoint alone, as the Pulumi CLI does."""
+        """Check in the folder, too, for readers of the checkpoint alone, such as the Pulumi CLI."""
         checkpoint = self.stack.checkpoint if not self.stack.url else self.stack.snapshot
         assert edits.verify(checkpoint) == []
-        known = {entry.id for entry in checkpoint.resources}
+        stored_ids = {entry.id for entry in checkpoint.resources}
         named = {o.resource.type for o in checkpoint.pending_operations if o.type == "creating"}
         for kind in kinds:
             token = f"pulumi-python:dynamic/gpuform.{kind.platform}:{kind.kind}"
-            for found in self.platform.objects(kind):
-                leaving = found["status"].lower() in kind.leaving
-                assert leaving or found["id"] in known or token in named, f"unnamed: {found}"
+            for found_object in self.platform.objects(kind):
+                leaving = found_object["status"].lower() in kind.leaving
+                assert leaving or found_object["id"] in stored_ids or token in named, (
+                    f"unnamed: {found_object}"
+                )
 
 
 def in_child(work: Callable[[], None], log: Path) -> int:
-    """The wait status of a forked child that does `work`; what it raises is in `log`."""
+    """Run `work` in a forked child, and return its wait status; its errors are in `log`."""
     child = os.fork()
     if child == 0:
         code = 1
@@ -362,17 +366,17 @@ def in_child(work: Callable[[], None], log: Path) -> int:
 
 
 def backend_of(folder: Path) -> str:
-    """The URL for the state of a folder's project, when it is not in the folder."""
+    """Return the URL of the state of a project, if the state is not in its folder."""
     bucket = os.environ.get("CRASH_BACKEND")
     return f"{bucket}&prefix={folder.name}" if bucket else ""
 
 
 def copy_objects(source: Path, target: Path) -> None:
-    here, there = (open_storage(backend_of(each), KEYS) for each in (source, target))
+    here, there = (open_storage(backend_of(item), KEYS) for item in (source, target))
     for entry in here.list_entries(".pulumi"):
-        found = here.read(entry.name)
-        assert found is not None
-        there.write(entry.name, found.data)
+        data = here.read(entry.name)
+        assert data is not None
+        there.write(entry.name, data.data)
 
 
 def prepare(folder: Path, name: str) -> None:
@@ -387,9 +391,9 @@ def prepare(folder: Path, name: str) -> None:
         world.platform.forget_requests()
 
 
-def run(folder: Path, name: str, last: int | None, told: Path) -> None:
+def run(folder: Path, name: str, last: int | None, points_file: Path) -> None:
     with ExitStack() as held:
-        hook = Hook(last, told)
+        hook = Hook(last, points_file)
         world = World.open(folder, held, hook)
         scenario = world.scenario(name)
         hook.watch_writes()
@@ -397,7 +401,7 @@ def run(folder: Path, name: str, last: int | None, told: Path) -> None:
 
 
 def mend(folder: Path, name: str) -> None:
-    """What must hold after a death, and after the next run."""
+    """Check what must hold after a kill, and after the next run."""
     with ExitStack() as held:
         world = World.open(folder, held)
         scenario = world.scenario(name)
@@ -416,13 +420,13 @@ def mend(folder: Path, name: str) -> None:
         if CLUSTER in scenario.kinds:
             world.assert_nobody_was_hurt()
         for kind in scenario.kinds if not scenario.abandons else ():
-            wanted = sum(each.described is kind for each in scenario.in_the_end)
-            assert platform.created(kind) <= wanted, f"{kind} was created more than once"
+            expected_count = sum(item.described is kind for item in scenario.in_the_end)
+            assert platform.created(kind) <= expected_count, f"{kind} was created more than once"
 
 
 def crash_everywhere(name: str, folder: Path) -> dict[str, Any]:
-    """Dies at the first, the second, ... point until a run comes to its end."""
-    base, log, told = folder / "base", folder / "log", folder / "told"
+    """Kill at the first, the second, ... point until a run ends by itself."""
+    base, log, points_file = folder / "base", folder / "log", folder / "told"
     status = in_child(lambda: prepare(base, name), log)
     if status:
         return {"points": 0, "failures": [{"at": "before", "why": log.read_text()}]}
@@ -433,9 +437,9 @@ def crash_everywhere(name: str, folder: Path) -> dict[str, Any]:
         shutil.copytree(base, work)
         if backend_of(base):
             assert not in_child(lambda work=work: copy_objects(base, work), log)
-        status = in_child(lambda work=work, last=last: run(work, name, last, told), log)
+        status = in_child(lambda work=work, last=last: run(work, name, last, points_file), log)
         was_killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-        at = f"{last}: {told.read_text()}" if was_killed else "the end"
+        at = f"{last}: {points_file.read_text()}" if was_killed else "the end"
         if not was_killed and status:
             failures.append({"at": at, "why": log.read_text()})
         if in_child(lambda work=work: mend(work, name), log):

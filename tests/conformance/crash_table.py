@@ -1,4 +1,4 @@
-"""Writes docs/reference/crashes.md from runs of the tests that crash, lose and lie.
+"""Write docs/reference/crashes.md from results of the tests that kill, lose and lie.
 
 python tests/exhaustive.py RESULTS
 python tests/hostile/sweep.py PLATFORM 0 499 COURSES
@@ -146,24 +146,26 @@ def main(files: Sequence[str]) -> None:
     """Keep the results of these files, and write the page."""
     lines = [json.loads(line) for file in files for line in Path(file).read_text().splitlines()]
     before = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    tests = recorded(collected(), played_cases(line for line in lines if "outcome" in line))
+    tests = count_results(
+        collect_cases(), played_cases(line for line in lines if "outcome" in line)
+    )
     courses = count_courses(line for line in lines if "seed" in line)
     results = {
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
-        "tests": kept(before.get("tests", {}), tests),
+        "tests": merge_results(before.get("tests", {}), tests),
         "courses": {**before.get("courses", {}), **courses},
     }
     RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    PAGE.write_text(page(results), encoding="utf-8")
+    PAGE.write_text(render_page(results), encoding="utf-8")
 
 
 def played_cases(lines: Iterable[Mapping[str, Any]]) -> dict[Case, Mapping[str, Any]]:
     """Return the last result of each case that was played to its end."""
     cases: dict[Case, Mapping[str, Any]] = {}
     for line in lines:
-        found = re.search(r"/(\w+)\.py::(.*)$", line["id"])
-        if found and line["outcome"] in ("passed", "failed"):
-            cases[found[1], found[2]] = line
+        match = re.search(r"/(\w+)\.py::(.*)$", line["id"])
+        if match and line["outcome"] in ("passed", "failed"):
+            cases[match[1], match[2]] = line
     return cases
 
 
@@ -179,17 +181,19 @@ def count_courses(lines: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any
     return counts
 
 
-def collected() -> list[Case]:
-    """All cases that there are."""
+def collect_cases() -> list[Case]:
+    """Return all cases that pytest collects."""
     argv = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-m", ""]
-    done = subprocess.run(
+    finished = subprocess.run(
         [*argv, "-p", "no:xdist", *FILES], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    found = re.findall(r"(?m)/(\w+)\.py::(.*)$", done.stdout)
-    return [(module, name) for module, name in found if module != "test_importing" or _dies(name)]
+    cases = re.findall(r"(?m)/(\w+)\.py::(.*)$", finished.stdout)
+    return [
+        (module, name) for module, name in cases if module != "test_importing" or _is_killing(name)
+    ]
 
 
-def recorded(
+def count_results(
     cases: Iterable[Case], played: Mapping[Case, Mapping[str, Any]]
 ) -> dict[str, dict[str, dict[str, Any]]]:
     """Return the counts of each test for each thing that it was tried on, with their commit.
@@ -200,7 +204,7 @@ def recorded(
     commits: dict[tuple[str, str], str] = {}
     for module, name in cases:
         test, _, parameters = name.partition("[")
-        key = f"{module}::{test}", tried_on(test, parameters.removesuffix("]"))
+        key = f"{module}::{test}", get_subject(test, parameters.removesuffix("]"))
         count = counts[key[0]][key[1]]
         count["cases"] += 1
         if (module, name) in played:
@@ -211,33 +215,33 @@ def recorded(
             commits[key] = result["commit"]
     return {
         test: {
-            what: {each: count[each] for each in COUNTED}
-            | {"commit": commits.get((test, what), "")}
-            for what, count in sorted(rows.items())
+            subject: {item: count[item] for item in COUNTED}
+            | {"commit": commits.get((test, subject), "")}
+            for subject, count in sorted(rows.items())
         }
         for test, rows in sorted(counts.items())
     }
 
 
-def kept(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def merge_results(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the counts of now, or those of before if more of the same cases were run then.
 
     A failure of now stays.
     """
 
-    def newer(test: str, what: str, counts: Mapping[str, Any]) -> Mapping[str, Any]:
-        earlier: Mapping[str, Any] = before.get(test, {}).get(what, {})
+    def newer(test: str, subject: str, counts: Mapping[str, Any]) -> Mapping[str, Any]:
+        earlier: Mapping[str, Any] = before.get(test, {}).get(subject, {})
         is_same = earlier.get("cases") == counts["cases"] and counts["passed"] == counts["run"]
         return earlier if is_same and earlier["run"] > counts["run"] else counts
 
     return {
-        test: {what: newer(test, what, counts) for what, counts in rows.items()}
+        test: {subject: newer(test, subject, counts) for subject, counts in rows.items()}
         for test, rows in now.items()
     }
 
 
-def tried_on(test: str, parameters: str) -> str:
-    """A kind of a platform; for the loops that kill at every point, what they do to it."""
+def get_subject(test: str, parameters: str) -> str:
+    """Return a platform's kind; for the loops that kill at every point, the parameters."""
     if test in (DEATHS, IN_A_BUCKET, IMPORTS, TAKINGS):
         return parameters
     kind = re.search(
@@ -246,16 +250,16 @@ def tried_on(test: str, parameters: str) -> str:
     return kind[0] if kind else "-"
 
 
-def _dies(name: str) -> bool:
+def _is_killing(name: str) -> bool:
     return name.startswith(IMPORTS)
 
 
-def page(results: Mapping[str, Any]) -> str:
-    """The page of these results."""
-    return "\n\n".join(part.strip("\n") for part in _parts(results) if part.strip()) + "\n"
+def render_page(results: Mapping[str, Any]) -> str:
+    """Return the page of these results."""
+    return "\n\n".join(part.strip("\n") for part in _render_parts(results) if part.strip()) + "\n"
 
 
-def _parts(results: Mapping[str, Any]) -> Iterator[str]:
+def _render_parts(results: Mapping[str, Any]) -> Iterator[str]:
     tests = results["tests"]
     yield "# Crashes and faults"
     yield "<!-- Generated: python tests/conformance/crash_table.py RESULTS ... -->"
@@ -264,7 +268,7 @@ def _parts(results: Mapping[str, Any]) -> Iterator[str]:
         "what result."
     )
     everything = [counts for rows in tests.values() for counts in rows.values()]
-    total = {each: sum(counts[each] for counts in everything) for each in COUNTED}
+    total = {name: sum(counts[name] for counts in everything) for name in COUNTED}
     played = sum(counts["played"] for counts in results["courses"].values())
     yield (
         f"The numbers are of runs until {results['date']}: {total['run']:,} of {total['cases']:,} "
@@ -275,18 +279,18 @@ def _parts(results: Mapping[str, Any]) -> Iterator[str]:
         "the rest every night."
     )
     yield _describe_commits(everything, results["courses"])
-    yield from _demands()
-    yield from _deaths(tests)
+    yield from _render_demands()
+    yield from _render_kills(tests)
     for title, modules in SECTIONS:
         yield f"## {title}"
-        yield _matrix(
+        yield _render_matrix(
             {
                 test.partition("::")[2]: rows
                 for test, rows in tests.items()
                 if test.partition("::")[0] in modules and test.partition("::")[2] in TRIED
             }
         )
-    yield from _courses(tests, results["courses"])
+    yield from _render_courses(tests, results["courses"])
 
 
 def _describe_commits(
@@ -298,16 +302,16 @@ def _describe_commits(
         counts[count.get("commit", "")]["cases"] += count["run"]
     for count in courses.values():
         counts[count["commit"]]["courses"] += count["played"]
-    told = [
+    descriptions = [
         f"{f'`{commit}`' if commit else 'not recorded'} "
-        f"({', '.join(f'{number:,} {what}' for what, number in sorted(count.items()) if number)})"
+        f"({', '.join(f'{number:,} {noun}' for noun, number in sorted(count.items()) if number)})"
         for commit, count in sorted(counts.items(), reverse=True)
         if count.total()
     ]
-    return f"Commits: {', '.join(told)}."
+    return f"Commits: {', '.join(descriptions)}."
 
 
-def _demands() -> Iterator[str]:
+def _render_demands() -> Iterator[str]:
     yield "## What the tests demand afterwards"
     yield (
         "* **No object is unknown.** What exists on the platform is in the state, or an "
@@ -323,7 +327,7 @@ def _demands() -> Iterator[str]:
     )
 
 
-def _deaths(tests: Mapping[str, Any]) -> Iterator[str]:
+def _render_kills(tests: Mapping[str, Any]) -> Iterator[str]:
     yield "## Killed at every point"
     yield (
         "A run is killed (SIGKILL) after its first request or its first write to disk. The next "
@@ -332,7 +336,7 @@ def _deaths(tests: Mapping[str, Any]) -> Iterator[str]:
         "at which that was tried; of the looks of somebody who waits, the first three count. "
         "*abandon* is a create that is killed, followed by a `destroy` instead of another `up`."
     )
-    yield _points(tests[f"test_crashes::{DEATHS}"])
+    yield _render_points(tests[f"test_crashes::{DEATHS}"])
     yield (
         "No run is behind a `-`: a volume and a cluster on it change one at a time, as in the rows "
         "of their kinds."
@@ -341,77 +345,85 @@ def _deaths(tests: Mapping[str, Any]) -> Iterator[str]:
         "A job runs on a node that is taken. The run is killed in the same way, and no job may end "
         "because of that, no node may stay cordoned, and none may be lost or doubled:"
     )
-    yield _taken(tests[f"test_crashes::{TAKINGS}"])
+    yield _render_evictions(tests[f"test_crashes::{TAKINGS}"])
     yield "The same as in the first table, with the state in a bucket:"
-    yield _points(tests[f"test_crashes::{IN_A_BUCKET}"])
+    yield _render_points(tests[f"test_crashes::{IN_A_BUCKET}"])
     yield "`gpuform import --all`, killed in the same way, by the file that it writes to:"
     rows = tests[f"test_importing::{IMPORTS}"]
-    yield render_table(["file", "points"], [[f"`{file}`", _shown(rows[file])] for file in rows])
+    yield render_table(
+        ["file", "points"], [[f"`{file}`", _format_points(rows[file])] for file in rows]
+    )
 
 
-def _points(rows: Mapping[str, Mapping[str, int]]) -> str:
+def _render_points(rows: Mapping[str, Mapping[str, int]]) -> str:
     kinds: dict[str, dict[str, str]] = defaultdict(dict)
     others: list[list[str]] = []
     for scenario, counts in rows.items():
         operation, _, kind = scenario.partition("-")
-        name = "a volume and a cluster on it" if kind == "topology" else _named(kind)
+        name = "a volume and a cluster on it" if kind == "topology" else _format_kind(kind)
         if operation in OPERATIONS and name:
-            kinds[name][operation] = _shown(counts)
+            kinds[name][operation] = _format_points(counts)
         else:
-            others.append([scenario.replace("-", " "), _shown(counts)])
-    cells = [[name, *(row.get(each, "-") for each in OPERATIONS)] for name, row in kinds.items()]
-    shown = render_table(["kind", *OPERATIONS], cells)
-    return f"{shown}\n{render_table(['other runs', 'points'], others)}" if others else shown
+            others.append([scenario.replace("-", " "), _format_points(counts)])
+    cells = [[name, *(row.get(item, "-") for item in OPERATIONS)] for name, row in kinds.items()]
+    table = render_table(["kind", *OPERATIONS], cells)
+    return f"{table}\n{render_table(['other runs', 'points'], others)}" if others else table
 
 
-def _taken(rows: Mapping[str, Mapping[str, int]]) -> str:
+def _render_evictions(rows: Mapping[str, Mapping[str, int]]) -> str:
     cells = [
-        [words, *(_shown(rows[f"{path}-{each}"]) for each in ("kubernetes", "slurm"))]
+        [words, *(_format_points(rows[f"{path}-{name}"]) for name in ("kubernetes", "slurm"))]
         for path, words in TAKEN.items()
     ]
     return render_table(["what takes the node", "Kubernetes", "Slurm"], cells)
 
 
-def _named(kind: str) -> str:
-    """`together-Cluster` as people write it; nothing for what is no kind."""
-    found = re.fullmatch(r"(together|scp|tensorone|aios|lens)-([A-Z]\w+)", kind)
-    return f"{found[1]}:{found[2]}" if found else ""
+def _format_kind(kind: str) -> str:
+    """Return a kind as people write it, such as `together:Cluster`, or an empty text."""
+    match = re.fullmatch(r"(together|scp|tensorone|aios|lens)-([A-Z]\w+)", kind)
+    return f"{match[1]}:{match[2]}" if match else ""
 
 
-def _shown(counts: Mapping[str, int]) -> str:
+def _format_points(counts: Mapping[str, int]) -> str:
     if not counts["run"]:
         return "not run"
     return str(counts["points"]) if counts["passed"] == counts["run"] else "**fails**"
 
 
-def _matrix(tests: Mapping[str, Mapping[str, Mapping[str, int]]]) -> str:
+def _render_matrix(tests: Mapping[str, Mapping[str, Mapping[str, int]]]) -> str:
     rows = []
     for test, words in TRIED.items():
         if test in tests:
-            found = tests[test].values()
-            total = {each: sum(counts[each] for counts in found) for each in ("cases", "run")}
-            passed = sum(counts["passed"] for counts in found)
+            match = tests[test].values()
+            total = {name: sum(counts[name] for counts in match) for name in ("cases", "run")}
+            passed = sum(counts["passed"] for counts in match)
             result = "all pass" if passed == total["run"] else f"{passed} pass"
             result = result if total["run"] else "not run"
-            rows.append([words, _of(total), _on(tests[test]), result])
+            rows.append([words, _format_count(total), _format_kinds(tests[test]), result])
     return render_table(["what goes wrong", "cases", "on", "result"], rows)
 
 
-def _on(rows: Mapping[str, Mapping[str, int]]) -> str:
-    """The kinds; with numbers where they differ."""
-    kinds = {_named(kind) or kind: _of(counts) for kind, counts in rows.items() if kind != "-"}
+def _format_kinds(rows: Mapping[str, Mapping[str, int]]) -> str:
+    """Return the kinds, with numbers where they differ."""
+    kinds = {
+        _format_kind(kind) or kind: _format_count(counts)
+        for kind, counts in rows.items()
+        if kind != "-"
+    }
     if len(set(kinds.values())) <= 1:
         return ", ".join(kinds)
     return ", ".join(f"{kind} {number}" for kind, number in kinds.items())
 
 
-def _of(counts: Mapping[str, int]) -> str:
+def _format_count(counts: Mapping[str, int]) -> str:
     if counts["run"] in (0, counts["cases"]):
         return str(counts["cases"])
     return f"{counts['run']} of {counts['cases']}"
 
 
-def _courses(tests: Mapping[str, Any], courses: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def _render_courses(
+    tests: Mapping[str, Any], courses: Mapping[str, Mapping[str, Any]]
+) -> Iterator[str]:
     yield "## Random courses on hostile platforms"
     yield (
         "A course is a random sequence of commands on two machines, of faults, and of what a "
@@ -427,13 +439,13 @@ def _courses(tests: Mapping[str, Any], courses: Mapping[str, Mapping[str, Any]])
     rows = []
     for platform in sorted({*courses, *honest}):
         count = courses.get(platform, {"played": 0, "failed": 0})
-        cell = _result(count["played"], count["failed"])
+        cell = _format_result(count["played"], count["failed"])
         runs = honest.get(platform, dict.fromkeys(COUNTED, 0))
-        rows.append([platform, cell, _result(runs["run"], runs["run"] - runs["passed"])])
+        rows.append([platform, cell, _format_result(runs["run"], runs["run"] - runs["passed"])])
     yield render_table(["platform", "random courses", "honest courses"], rows)
 
 
-def _result(played: int, failed: int) -> str:
+def _format_result(played: int, failed: int) -> str:
     if not played:
         return "not run"
     return f"{played}, **{failed} fail**" if failed else f"{played}, all pass"

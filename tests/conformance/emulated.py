@@ -1,4 +1,4 @@
-"""The emulated platforms as tests see them: what exists, what was asked, what goes wrong."""
+"""Control the emulated platforms in tests: their objects, recorded requests and faults."""
 
 import base64
 import contextlib
@@ -29,23 +29,23 @@ _MARKS = ("annotations", "uid")
 
 @contextlib.contextmanager
 def emulated(**options: Any) -> Iterator["Platform"]:
-    """A new emulator, with the options of `serve`; the clients made for it are closed with it."""
+    """Start an emulator with the options of `serve`, and close its clients with it."""
     with serve(**options) as server:
         with httpx.Client(base_url=server.url, trust_env=False, verify=False) as http:
             yield Platform(server, http)
         variables = environment(server.url)
-        for each in platforms().values():
-            each.import_module("client").get_client(Settings(environ=variables)).close()
+        for platform in platforms().values():
+            platform.import_module("client").get_client(Settings(environ=variables)).close()
         clock = get_clock(variables)
         if isinstance(clock, EmulatorClock):
             clock.close()
 
 
 def product_path(environ: Mapping[str, Any]) -> str:
-    """The path of a request after the platform's prefix; empty for the emulator's controls."""
+    """Return a request's path after the platform's prefix; empty for the emulator's controls."""
     path = str(environ["PATH_INFO"])
     prefixes = [room.prefix for room in ROOMS.values()]
-    prefix = next((each for each in prefixes if path.startswith(f"{each}/")), path)
+    prefix = next((item for item in prefixes if path.startswith(f"{item}/")), path)
     return path.removeprefix(prefix)
 
 
@@ -63,37 +63,37 @@ class Platform:
         self._admin("POST", "faults", {"method": method, "path": path, **rule})
 
     def heal(self) -> None:
-        """Ends all faults."""
+        """Remove all faults."""
         self._admin("DELETE", "faults")
 
     def advance(self, seconds: float) -> None:
         self._admin("POST", "clock", {"advance": seconds})
 
     def objects(self, described: Described) -> list[dict[str, Any]]:
-        """The objects of a kind: id, name, status, and the ids that each is made of."""
+        """Return the objects of a kind: id, name, status, and the ids of their parts."""
         room = described.room or described.platform
-        found = self._admin("GET", "objects")[room][described.listed_as]
-        return described.objects(found)
+        listed = self._admin("GET", "objects")[room][described.listed_as]
+        return described.objects(listed)
 
     def present(self, *kinds: Described) -> list[dict[str, Any]]:
-        """The objects that exist and are not on their way out."""
+        """Return the objects that exist and are not being deleted."""
         return [
-            each
+            found_object
             for described in kinds
-            for each in self.objects(described)
-            if each["status"].lower() not in described.leaving
+            for found_object in self.objects(described)
+            if found_object["status"].lower() not in described.leaving
         ]
 
     def ids(self, *kinds: Described) -> set[str]:
-        """The ids of those."""
-        return {each["id"] for each in self.present(*kinds)}
+        """Return the ids of the existing objects."""
+        return {item["id"] for item in self.present(*kinds)}
 
     def parts(self, *kinds: Described) -> set[str]:
-        """The ids that those are made of."""
-        return {part for each in self.present(*kinds) for part in each["parts"]}
+        """Return the ids of the parts of the existing objects."""
+        return {part for item in self.present(*kinds) for part in item["parts"]}
 
     def vanish(self, described: Described) -> None:
-        """The objects of a kind are gone at once, without a trace."""
+        """Delete the objects of a kind at once, without a trace."""
         if described.control:
             for part in self.parts(described):
                 self._admin("DELETE", f"{described.control}/{part}")
@@ -101,7 +101,7 @@ class Platform:
             self.server.store.reset()
 
     def prepare(self, described: Described) -> Described:
-        """Makes what a kind needs, unless it is there; the kind with the ids of that."""
+        """Create a kind's requirements if they do not exist, and return the kind with their ids."""
         if described.needs and not self._needed(described):
             for request in described.needs:
                 self.send(described, request)
@@ -113,15 +113,15 @@ class Platform:
     def _needed(self, described: Described) -> dict[str, str]:
         if not described.needs:
             return {}
-        found = self._admin("GET", "objects")[described.platform][described.needed_as]
-        return {f"{{{each['name']}}}": each["id"] for each in found}
+        required = self._admin("GET", "objects")[described.platform][described.needed_as]
+        return {f"{{{item['name']}}}": item["id"] for item in required}
 
     def requests(self, *methods: str, path: str = "") -> list[Request]:
-        """The product requests in order, those that failed and those without an answer too."""
+        """Return the product requests in order, failed and unanswered ones included."""
         return [
-            Request(each["method"], each["path"], _told(each["body"]))
-            for each in self._admin("GET", "requests")
-            if (not methods or each["method"] in methods) and re.search(path, each["path"])
+            Request(request["method"], request["path"], _strip_identity(request["body"]))
+            for request in self._admin("GET", "requests")
+            if (not methods or request["method"] in methods) and re.search(path, request["path"])
         ]
 
     def writes(self) -> list[Request]:
@@ -132,26 +132,26 @@ class Platform:
         """
         sent = self.requests("POST", "PUT", "DELETE", "PATCH")
         return [
-            each
-            for each in sent
-            if not (each.path.endswith("/query") or "/api/v1/nodes/" in each.path)
-            and each.body != EMPTY_UPDATE.body
+            item
+            for item in sent
+            if not (item.path.endswith("/query") or "/api/v1/nodes/" in item.path)
+            and item.body != EMPTY_UPDATE.body
         ]
 
     def created(self, described: Described) -> int:
-        """How many creates of a kind took effect, as far as their answers tell."""
+        """Return how many creates of a kind took effect, by their answers."""
         create = described.create
         return sum(
-            each["status"] in {200, 201, 202} and set(create.body) <= set(each["body"])
-            for each in self._admin("GET", "requests")
-            if create and (each["method"], each["path"]) == (create.method, create.path)
+            request["status"] in {200, 201, 202} and set(create.body) <= set(request["body"])
+            for request in self._admin("GET", "requests")
+            if create and (request["method"], request["path"]) == (create.method, create.path)
         )
 
     def forget_requests(self) -> None:
         self._admin("DELETE", "requests")
 
     def send(self, described: Described, request: Request) -> Any:
-        """What somebody else does, past gpuform."""
+        """Send a request as somebody else, without gpuform."""
         if described.room == "kubernetes" and request not in described.needs:
             return self._send_to_kubernetes(request)
         room = ROOMS[described.platform]
@@ -163,7 +163,7 @@ class Platform:
         return answer.json()
 
     def _send_to_kubernetes(self, request: Request) -> Any:
-        """With the cluster's own credential."""
+        """Send a request with the cluster's own credentials."""
         cluster_id = request.path.split("/")[1]
         cluster = self.http.get(
             f"{ROOMS['together'].prefix}/compute/clusters/{cluster_id}",
@@ -183,12 +183,15 @@ class Platform:
 
     @contextlib.contextmanager
     def meeting(self, described: Described, number: int) -> Iterator[None]:
-        """Answers a create only when so many of them are on the wire together."""
+        """Answer creates only when the given number of them are in progress together."""
         together = threading.Barrier(number, timeout=LAST_RESORT)
 
         def wait(environ: dict[str, Any]) -> None:
-            asked = (environ["REQUEST_METHOD"], product_path(environ))
-            if described.create and asked == (described.create.method, described.create.path):
+            method_and_path = (environ["REQUEST_METHOD"], product_path(environ))
+            if described.create and method_and_path == (
+                described.create.method,
+                described.create.path,
+            ):
                 together.wait()
 
         with self.watching(wait):
@@ -202,7 +205,7 @@ class Platform:
 
     @contextlib.contextmanager
     def answering(self, rewrite: Callable[[str, str, Any], Any]) -> Iterator[None]:
-        """Put `rewrite(method, path, answer)` in the place of every product answer of 200."""
+        """Replace every product answer of 200 by `rewrite(method, path, answer)`."""
 
         def rewrite_products(environ: dict[str, Any], answer: Any) -> Any:
             path = product_path(environ)
@@ -217,10 +220,10 @@ class Platform:
         return answer.json()
 
 
-def _told(body: Any) -> Any:
-    """What a body says of an object, without what says which one is meant and whose it is."""
+def _strip_identity(body: Any) -> Any:
+    """Return what a body says of an object, without identifiers and owner labels."""
     if not isinstance(body, dict) or not isinstance(body.get("metadata"), dict):
         return body
-    kept = {name: each for name, each in body["metadata"].items() if name not in _MARKS}
-    rest = {name: each for name, each in body.items() if name not in {"metadata", *_MARKS}}
-    return {**rest, "metadata": kept} if kept else rest
+    retained = {name: item for name, item in body["metadata"].items() if name not in _MARKS}
+    rest = {name: item for name, item in body.items() if name not in {"metadata", *_MARKS}}
+    return {**rest, "metadata": retained} if retained else rest

@@ -1,4 +1,4 @@
-"""Who may stand between gpuform and a platform, over HTTP: proxies, other services, bad lists."""
+"""Answer between gpuform and a platform over HTTP: proxies, other services, wrong lists."""
 
 import contextlib
 import json
@@ -16,7 +16,7 @@ Answer = tuple[int, str, bytes]
 
 @dataclass(frozen=True)
 class Asked:
-    """A request to a platform. `room` is the platform, or the Kubernetes of its clusters."""
+    """A request to a platform; `room` is the platform, or the Kubernetes of its clusters."""
 
     method: str
     room: str
@@ -32,77 +32,83 @@ Proxy = Callable[[Asked], Answer | None]
 """What it answers in the platform's place; None lets a request pass."""
 
 
-def page(status: int) -> Proxy:
+def answer_page(status: int) -> Proxy:
     return lambda _asked: (status, "text/html", b"<html><h1>Nothing here</h1></html>")
 
 
-def nothing(status: int) -> Proxy:
+def answer_nothing(status: int) -> Proxy:
     return lambda _asked: (status, "text/plain", b"")
 
 
-def told(status: int, body: Any) -> Proxy:
+def answer_with(status: int, body: Any) -> Proxy:
     return lambda _asked: (status, "application/json", json.dumps(body).encode())
 
 
-def no_object(asked: Asked) -> Answer | None:
-    """Every object is said to be gone, in the platform's own words; its lists still show it."""
-    if asked.is_list or asked.path.endswith(("/regions", "/images", "/products", "/node-pools")):
+def deny_objects(request: Asked) -> Answer | None:
+    """Report every object as gone in the platform's own form; its lists still contain it."""
+    if request.is_list or request.path.endswith(
+        ("/regions", "/images", "/products", "/node-pools")
+    ):
         return None
-    return told(404, ROOMS[asked.room].gone)(asked)
+    return answer_with(404, ROOMS[request.room].gone)(request)
 
 
-def no_object_and(lists: Proxy) -> Proxy:
-    """The same, with lists that say something else."""
-    return lambda asked: (lists if asked.is_list else no_object)(asked)
+def deny_objects_with_lists(lists: Proxy) -> Proxy:
+    """Report every object as gone, with the given answer to lists."""
+    return lambda request: (lists if request.is_list else deny_objects)(request)
 
 
-def no_object_nor_list(asked: Asked) -> Answer | None:
+def deny_objects_and_lists(request: Asked) -> Answer | None:
     """Answer every object and every list with the platform's own 404: an API version that ended."""
-    return told(404, ROOMS[asked.room].gone)(asked) if asked.is_list else no_object(asked)
+    return (
+        answer_with(404, ROOMS[request.room].gone)(request)
+        if request.is_list
+        else deny_objects(request)
+    )
 
 
-def no_listed(asked: Asked) -> Answer | None:
-    """Objects answer as ever, and lists are empty."""
-    return told(200, ROOMS[asked.room].empty)(asked) if asked.is_list else None
+def empty_lists(request: Asked) -> Answer | None:
+    """Answer for objects as usual, with empty lists."""
+    return answer_with(200, ROOMS[request.room].empty)(request) if request.is_list else None
 
 
 STRANGERS: Final[Mapping[str, Proxy]] = {
-    "404-page": page(404),
-    "404-empty": nothing(404),
-    "404-json": told(404, {"detail": "Not Found"}),
-    "404-message": told(404, {"message": "no Route matched with those values"}),
-    "404-error": told(404, {"error": "Not Found", "status": 404, "path": "/"}),
-    "404-list": told(404, []),
-    "410-page": page(410),
-    "200-page": page(200),
-    "200-object": told(200, {}),
-    "200-list": told(200, [1]),
-    "200-health": told(200, {"status": "ok"}),
+    "404-page": answer_page(404),
+    "404-empty": answer_nothing(404),
+    "404-json": answer_with(404, {"detail": "Not Found"}),
+    "404-message": answer_with(404, {"message": "no Route matched with those values"}),
+    "404-error": answer_with(404, {"error": "Not Found", "status": 404, "path": "/"}),
+    "404-list": answer_with(404, []),
+    "410-page": answer_page(410),
+    "200-page": answer_page(200),
+    "200-object": answer_with(200, {}),
+    "200-list": answer_with(200, [1]),
+    "200-health": answer_with(200, {"status": "ok"}),
 }
 """They answer everything."""
 
 CONTRADICTIONS: Final[Mapping[str, Proxy]] = {
-    "the-list-shows-it": no_object,
-    "the-list-fails": no_object_and(told(500, {"error": "no lists today"})),
-    "the-list-is-not-found-either": no_object_nor_list,
-    "the-list-is-a-page": no_object_and(page(200)),
-    "the-list-is-another-object": no_object_and(told(200, {"status": "ok"})),
-    "the-list-is-of-numbers": no_object_and(told(200, [1])),
-    "the-list-is-of-something-else": no_object_and(told(200, [{"kind": "Beer"}])),
+    "the-list-shows-it": deny_objects,
+    "the-list-fails": deny_objects_with_lists(answer_with(500, {"error": "no lists today"})),
+    "the-list-is-not-found-either": deny_objects_and_lists,
+    "the-list-is-a-page": deny_objects_with_lists(answer_page(200)),
+    "the-list-is-another-object": deny_objects_with_lists(answer_with(200, {"status": "ok"})),
+    "the-list-is-of-numbers": deny_objects_with_lists(answer_with(200, [1])),
+    "the-list-is-of-something-else": deny_objects_with_lists(answer_with(200, [{"kind": "Beer"}])),
 }
 """Objects are said to be gone, and something speaks against it."""
 
-HARMLESS: Final[Mapping[str, Proxy]] = {"the-list-is-empty": no_listed}
+HARMLESS: Final[Mapping[str, Proxy]] = {"the-list-is-empty": empty_lists}
 
 
 @contextlib.contextmanager
 def behind(platform: Platform, proxy: Proxy, room: str = "") -> Iterator[None]:
-    """Puts a proxy before every platform, or before one room alone."""
+    """Put a proxy in front of every platform, or of one room only."""
 
     def wrap(inner: Any) -> Any:
         def app(environ: dict[str, Any], start_response: Any) -> Any:
             path = str(environ["PATH_INFO"])
-            rooms = [name for name, each in ROOMS.items() if path.startswith(f"{each.prefix}/")]
+            rooms = [name for name, item in ROOMS.items() if path.startswith(f"{item.prefix}/")]
             answer = None
             if rooms and room in ("", rooms[0]):
                 short = path.removeprefix(ROOMS[rooms[0]].prefix)

@@ -1,4 +1,4 @@
-"""Kills `gpuform import` after each request and each write, and runs it once more.
+"""Kill `gpuform import` after each request and each write, and run the command once more.
 
 A program of its own, as `crash_points`: `python -m conformance.import_crashes FILE FOLDER` prints a
 line of JSON. FILE is what gets the entries.
@@ -45,16 +45,16 @@ SECRET = "planted-in-a-variable"
 
 
 def gpuform(*arguments: str) -> str:
-    """What a command says; it has to succeed."""
-    said = io.StringIO()
+    """Return the output of a command, which has to succeed."""
+    string_i_o = io.StringIO()
     with (
-        contextlib.redirect_stdout(said),
-        contextlib.redirect_stderr(said),
+        contextlib.redirect_stdout(string_i_o),
+        contextlib.redirect_stderr(string_i_o),
         contextlib.suppress(SystemExit),
     ):
         cli.main(args=list(arguments), prog_name="gpuform")
-    assert "error:" not in said.getvalue(), said.getvalue()
-    return said.getvalue()
+    assert "error:" not in string_i_o.getvalue(), string_i_o.getvalue()
+    return string_i_o.getvalue()
 
 
 def world(folder: Path, held: ExitStack, hook: Hook | None = None) -> httpx.Client:
@@ -85,38 +85,38 @@ def prepare(folder: Path, file: str) -> None:
         gpuform("stack", "init", "dev")
 
 
-def run(folder: Path, last: int, told: Path) -> None:
+def run(folder: Path, last: int, points_file: Path) -> None:
     with ExitStack() as held:
-        hook = Hook(last, told)
+        hook = Hook(last, points_file)
         world(folder, held, hook)
         hook.watch_writes()
         gpuform(*IMPORT)
 
 
 def mend(folder: Path, file: str) -> None:
-    """Nothing twice and nothing half, once the command was run again."""
+    """Check after another run that nothing was imported twice or partially."""
     with ExitStack() as held:
         http = world(folder, held)
         gpuform(*IMPORT)
-        text = Path(file).read_text()
-        assert "import:" not in text, text
-        assert "import_" not in text, text
-        assert all(text.count(NAMED[file].format(name)) == 1 for name in NAMES), text
-        assert set(OURS[file].splitlines()) <= set(text.splitlines()), text
-        files = [text, Path("Pulumi.dev.yaml").read_text()]
+        content = Path(file).read_text()
+        assert "import:" not in content, content
+        assert "import_" not in content, content
+        assert all(content.count(NAMED[file].format(name)) == 1 for name in NAMES), content
+        assert set(OURS[file].splitlines()) <= set(content.splitlines()), content
+        files = [content, Path("Pulumi.dev.yaml").read_text()]
         state = json.loads(Path(".pulumi/stacks/demo/dev.json").read_text())
-        assert not any(SECRET in each for each in [*files, json.dumps(state)])
+        assert not any(SECRET in resource for resource in [*files, json.dumps(state)])
         resources = state["checkpoint"]["latest"]["resources"]
-        ids = [each["id"] for each in resources if "tensorone:Cluster" in each["type"]]
+        ids = [resource["id"] for resource in resources if "tensorone:Cluster" in resource["type"]]
         there = http.get("/_emulator/objects").json()["tensorone"]["clusters"]
-        assert sorted(ids) == sorted(each["id"] for each in there)
+        assert sorted(ids) == sorted(resource["id"] for resource in there)
         assert len(ids) == len(NAMES)
         gpuform("preview", "--expect-no-changes")
         assert not Path(".pulumi/gpuform/demo/dev.journal").exists()
 
 
 def crash_everywhere(file: str, folder: Path) -> dict[str, Any]:
-    base, log, told = folder / "base", folder / "log", folder / "told"
+    base, log, points_file = folder / "base", folder / "log", folder / "told"
     failures = []
     if in_child(lambda: prepare(base, file), log):
         return {"points": 0, "failures": [{"at": "before", "why": log.read_text()}]}
@@ -125,9 +125,9 @@ def crash_everywhere(file: str, folder: Path) -> dict[str, Any]:
         work = folder / "work"
         shutil.rmtree(work, ignore_errors=True)
         shutil.copytree(base, work)
-        status = in_child(lambda work=work, last=last: run(work, last, told), log)
+        status = in_child(lambda work=work, last=last: run(work, last, points_file), log)
         was_killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-        at = f"{last}: {told.read_text()}" if was_killed else "the end"
+        at = f"{last}: {points_file.read_text()}" if was_killed else "the end"
         if not was_killed and status:
             failures.append({"at": at, "why": log.read_text()})
         if in_child(lambda work=work: mend(work, file), log):

@@ -1,4 +1,4 @@
-"""Which kinds a test runs for."""
+"""Select the kinds that a test runs for."""
 
 from collections.abc import Iterable
 
@@ -16,7 +16,7 @@ FAST = SHARED_VOLUME
 
 
 def for_each(kinds: Iterable[Described]) -> pytest.MarkDecorator:
-    """Runs a test for each of these kinds, with what it needs on the platform."""
+    """Run a test for each of these kinds, with its requirements on the platform."""
     return pytest.mark.parametrize("described", tuple(kinds), ids=str, indirect=True)
 
 

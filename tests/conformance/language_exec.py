@@ -1,5 +1,4 @@
-"""Runs a Pulumi program as the CLI's Python language host does: settings by flags, config by
-environment, monitor and engine over gRPC."""
+"""Run a Pulumi program as the CLI's Python language host does, with settings from flags."""
 
 import argparse
 import asyncio
@@ -21,31 +20,31 @@ def main() -> None:
     parser.add_argument("--parallel", type=int, required=True)
     parser.add_argument("--root_directory", required=True)
     parser.add_argument("program")
-    given = parser.parse_args()
+    args = parser.parse_args()
     secret_keys = json.loads(os.environ["PULUMI_CONFIG_SECRET_KEYS"])
     config.set_all_config(json.loads(os.environ["PULUMI_CONFIG"]), secret_keys)
     settings.configure(
         settings.Settings(
-            monitor=given.monitor,
-            engine=given.engine,
-            project=given.project,
-            stack=given.stack,
-            parallel=given.parallel,
-            dry_run=given.dry_run == "true",
-            organization=given.organization,
-            root_directory=given.root_directory,
+            monitor=args.monitor,
+            engine=args.engine,
+            project=args.project,
+            stack=args.stack,
+            parallel=args.parallel,
+            dry_run=args.dry_run == "true",
+            organization=args.organization,
+            root_directory=args.root_directory,
         )
     )
-    sys.argv = [given.program]
-    os.chdir(given.pwd)
-    sys.path.insert(0, given.pwd)
+    sys.argv = [args.program]
+    os.chdir(args.pwd)
+    sys.path.insert(0, args.pwd)
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     loop = asyncio.new_event_loop()
-    loop.set_default_executor(ThreadPoolExecutor(max(given.parallel, 1) * 4))
+    loop.set_default_executor(ThreadPoolExecutor(max(args.parallel, 1) * 4))
     asyncio.set_event_loop(loop)
 
     def run() -> None:
-        runpy.run_path(given.program, run_name="__main__")
+        runpy.run_path(args.program, run_name="__main__")
 
     loop.run_until_complete(run_in_stack(run))
 

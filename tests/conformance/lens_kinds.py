@@ -1,4 +1,4 @@
-"""Lens's health gate, described for the conformance suite."""
+"""Describe Lens's health gate for the conformance suite."""
 
 from conformance.described import Described, Room
 

@@ -1,4 +1,4 @@
-"""A program in a process of its own, against a gRPC server over the engine's own monitor."""
+"""Run a program in a process of its own, with a gRPC server over the engine's own monitor."""
 
 import contextlib
 import json
@@ -22,7 +22,7 @@ EXEC = Path(__file__).with_name("language_exec.py")
 
 
 class Forwarding:
-    """Every method of a service, from an object that has them for one process."""
+    """Forward every method of a service to an object that implements it for one process."""
 
     def __init__(self, served: object) -> None:
         self._served = served
@@ -43,7 +43,7 @@ class Forwarding:
 
 @contextlib.contextmanager
 def served(monitor: object, engine: object) -> Iterator[str]:
-    """The address of a server of both services."""
+    """Serve both services, and return the address."""
     # A registration holds its thread until the resource is done.
     server = grpc.server(ThreadPoolExecutor(64), options=_GRPC_CHANNEL_OPTIONS)
     resource_pb2_grpc.add_ResourceMonitorServicer_to_server(Forwarding(monitor), server)
@@ -70,7 +70,7 @@ def run(
     A topology goes the SDK's way here, whatever the engine would run it with.
     """
     with served(monitor, engine) as address:
-        done = subprocess.run(
+        finished = subprocess.run(
             [
                 *(sys.executable, "-u", str(EXEC)),
                 *("--monitor", address, "--engine", address),
@@ -89,5 +89,5 @@ def run(
             timeout=LAST_RESORT,
             check=False,
         )
-    if done.returncode != 0 and not is_stopped():
-        raise ProgramError(done.stderr)
+    if finished.returncode != 0 and not is_stopped():
+        raise ProgramError(finished.stderr)

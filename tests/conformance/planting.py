@@ -1,4 +1,4 @@
-"""Plants a text of its own in every string that a platform's answer can have."""
+"""Plant a text of its own in every string that a platform's answer can have."""
 
 import base64
 import re
@@ -14,107 +14,109 @@ WRONG = "planted-in-a-wrong-type"
 ENCODED = base64.b64encode(f"apiVersion: v1\ntoken: {KUBE}\n".encode()).decode()
 
 
-def mark(place: str) -> str:
-    """The text planted in a field, `Model.field`."""
-    return f"planted-in-{place}-here"
+def build_planted_text(field_path: str) -> str:
+    """Return the text planted in a field, `Model.field`."""
+    return f"planted-in-{field_path}-here"
 
 
-def planted(described: Described, path: str, value: Any) -> Any:
-    """An answer, with a text in each string of its model but those that are meant."""
-    return altered(
+def plant_answer(described: Described, path: str, value: Any) -> Any:
+    """Return an answer with a text in each string of its model, except the meant ones."""
+    return alter_objects(
         described,
         path,
         value,
-        lambda model, each: planted_object(model, each, described.meant),
+        lambda model, item: plant_object(model, item, described.meant),
     )
 
 
-def altered(
+def alter_objects(
     described: Described,
     path: str,
     value: Any,
     change: Callable[[type[BaseModel], dict[str, Any]], dict[str, Any]],
 ) -> Any:
-    """An answer with every object in it changed."""
+    """Return an answer with every object in it changed."""
     if not isinstance(value, dict):
         return value
     for form in described.answers:
         if re.search(form.path, path) and (not form.key or form.key in value):
             if not form.key:
                 return change(form.model, value)
-            return {**value, form.key: [change(form.model, each) for each in value[form.key]]}
+            return {**value, form.key: [change(form.model, item) for item in value[form.key]]}
     if described.answers:
         return value
     listed = [key for key, items in value.items() if isinstance(items, list)]
     if len(value) == 1 and listed:
         (key,) = listed
-        return {key: [altered(described, path, each, change) for each in value[key]]}
+        return {key: [alter_objects(described, path, item, change) for item in value[key]]}
     return change(described.wire, value)
 
 
-def strings(model: type[BaseModel]) -> Iterator[str]:
-    """Every `Model.field` below a model whose value is a text."""
+def list_text_fields(model: type[BaseModel]) -> Iterator[str]:
+    """Return every `Model.field` below a model whose value is a text."""
     for name, field in model.model_fields.items():
-        kind, nested = _kind(field.annotation)
+        kind, nested = _get_text_type(field.annotation)
         if kind is str:
             yield f"{model.__name__}.{name}"
         if nested is not None:
-            yield from strings(nested)
+            yield from list_text_fields(nested)
 
 
-def planted_object(
-    model: type[BaseModel], given: dict[str, Any], meant: frozenset[str]
+def plant_object(
+    model: type[BaseModel], values: dict[str, Any], meant_fields: frozenset[str]
 ) -> dict[str, Any]:
-    """An object with a text in each string of the model but those that are meant."""
-    found = {**given, "planted_key": UNKNOWN, "planted_object": {"token": UNKNOWN}}
+    """Return an object with a text in each string of the model, except the meant ones."""
+    planted_values = {**values, "planted_key": UNKNOWN, "planted_object": {"token": UNKNOWN}}
     for name, field in model.model_fields.items():
-        place, key = f"{model.__name__}.{name}", sent_name(model, name)
-        kind, nested = _kind(field.annotation)
+        field_path, key = f"{model.__name__}.{name}", get_wire_name(model, name)
+        kind, nested = _get_text_type(field.annotation)
         is_list = _is_list(field.annotation)
         if _is_map(field.annotation):
-            if place not in meant:
-                text = ENCODED if kind is SecretStr else mark(place)
-                found[key] = dict.fromkeys(given.get(key) or ["planted"], text)
+            if field_path not in meant_fields:
+                planted_text = ENCODED if kind is SecretStr else build_planted_text(field_path)
+                planted_values[key] = dict.fromkeys(values.get(key) or ["planted"], planted_text)
         elif kind is SecretStr:
-            found[key] = ENCODED
-        elif kind is str and place not in meant:
-            found[key] = [mark(place)] if is_list else mark(place)
+            planted_values[key] = ENCODED
+        elif kind is str and field_path not in meant_fields:
+            planted_values[key] = (
+                [build_planted_text(field_path)] if is_list else build_planted_text(field_path)
+            )
         elif nested is not None and is_list:
-            items = given.get(key) or ([] if _is_counted(nested) else [{}])
-            found[key] = [planted_object(nested, item, meant) for item in items]
+            items = values.get(key) or ([] if _is_counted(nested) else [{}])
+            planted_values[key] = [plant_object(nested, item, meant_fields) for item in items]
         elif nested is not None:
-            found[key] = planted_object(nested, given.get(key) or {}, meant)
-    return found
+            planted_values[key] = plant_object(nested, values.get(key) or {}, meant_fields)
+    return planted_values
 
 
-def sent_name(model: type[BaseModel], name: str) -> str:
-    """What the platform calls a field."""
+def get_wire_name(model: type[BaseModel], name: str) -> str:
+    """Return the platform's name of a field."""
     return model.model_fields[name].alias or name
 
 
 def _is_list(annotation: Any) -> bool:
-    """Whether a field is a list, or absent."""
+    """Return True if a field is a list, or absent."""
     return tuple in {get_origin(annotation), *map(get_origin, get_args(annotation))}
 
 
 def _is_map(annotation: Any) -> bool:
-    """Whether a field is an object of texts under any names."""
+    """Return True if a field is an object of texts under any names."""
     return get_origin(annotation) is dict or any(map(_is_map, get_args(annotation)))
 
 
 def _is_counted(model: type[BaseModel]) -> bool:
-    """Whether one more of them would mean something: a node, or what has an id."""
+    """Return True if another item would have a meaning: a node, or an object with an id."""
     required = any(field.is_required() for field in model.model_fields.values())
     return required or "num_gpus" in model.model_fields
 
 
-def _kind(annotation: Any) -> tuple[type | None, type[BaseModel] | None]:
-    """Whether a field is a text, and the model of its value or items."""
+def _get_text_type(annotation: Any) -> tuple[type | None, type[BaseModel] | None]:
+    """Return whether a field is a text, and the model of its value or items."""
     inside = get_args(annotation)
     for inner in inside[1:] if get_origin(annotation) is dict else inside:
-        found = _kind(inner)
-        if found != (None, None):
-            return found
+        inner_type = _get_text_type(inner)
+        if inner_type != (None, None):
+            return inner_type
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return None, annotation
     return (annotation, None) if annotation in (str, SecretStr) else (None, None)

@@ -1,4 +1,4 @@
-"""The provider plugin in a process of its own, called as the Pulumi engine calls it."""
+"""Run the provider plugin in a process of its own, and call it as the Pulumi engine does."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ from gpuform.providers.values import Secret
 
 @dataclass(frozen=True)
 class PluginHost:
-    """A process of the plugin, configured with nothing."""
+    """A process of the plugin without any configuration."""
 
     stub: provider_pb2_grpc.ResourceProviderStub
     process: subprocess.Popen[bytes]
@@ -31,7 +31,7 @@ class PluginHost:
 
     @property
     def printed(self) -> str:
-        """What the process has written to standard error."""
+        """Return what the process has written to standard error."""
         return self.log.read_text()
 
 
@@ -39,7 +39,7 @@ class PluginHost:
 def running_plugin(
     directory: Path, environ: Mapping[str, str], engine: str = ""
 ) -> Iterator[PluginHost]:
-    """`pulumi-resource-gpuform ENGINE`, as the Pulumi engine starts it."""
+    """Run `pulumi-resource-gpuform ENGINE`, as the Pulumi engine starts it."""
     directory.mkdir(exist_ok=True)
     log = directory / "plugin.log"
     command = [sys.executable, "-m", "gpuform.providers.plugin", *([engine] if engine else [])]
@@ -65,7 +65,7 @@ def running_plugin(
 
 @dataclass(frozen=True)
 class PluginVerbs:
-    """Through the plugin's gRPC; what is secret arrives marked, and only then."""
+    """Call the operations through the plugin's gRPC; secrets arrive marked, and only they."""
 
     lifecycle: type[Any]
     stub: provider_pb2_grpc.ResourceProviderStub
@@ -77,7 +77,7 @@ class PluginVerbs:
             urn=self.urn, olds=self._sent(olds or {}), news=self._sent(news)
         )
         answer = self.stub.Check(request)
-        failures = {each.property: each.reason for each in answer.failures}
+        failures = {failure.property: failure.reason for failure in answer.failures}
         return Checked(self._got(answer.inputs), failures)
 
     def diff(self, id_: str, olds: Properties, news: Properties) -> Diffed:
@@ -145,21 +145,21 @@ class PluginVerbs:
         return to_struct(mark_secrets(doubles(properties), {}, self.lifecycle.list_secret_names()))
 
     def _got(self, properties: Struct) -> Properties:
-        found = from_struct(properties)
-        for name in found.keys() & set(self.lifecycle.list_secret_names()):
-            assert isinstance(found[name], Secret), name
-        got: Properties = unwrap_all_secrets(found)
+        struct = from_struct(properties)
+        for name in struct.keys() & set(self.lifecycle.list_secret_names()):
+            assert isinstance(struct[name], Secret), name
+        got: Properties = unwrap_all_secrets(struct)
         return got
 
 
 def partial(error: grpc.RpcError) -> provider_pb2.ErrorResourceInitFailed:
-    """What is there in spite of the error. Raises Refused when nothing is."""
+    """Return the object that exists despite the error; raise Refused if there is none."""
     for key, value in error.trailing_metadata():
         if key == "grpc-status-details-bin":
             (packed,) = status_pb2.Status.FromString(value).details
-            found = provider_pb2.ErrorResourceInitFailed.FromString(packed.value)
-            assert list(found.reasons)
-            return found
+            from_string = provider_pb2.ErrorResourceInitFailed.FromString(packed.value)
+            assert list(from_string.reasons)
+            return from_string
     raise Refused(error.details()) from error
 
 

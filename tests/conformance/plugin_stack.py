@@ -1,4 +1,4 @@
-"""One resource of a stack under the provider plugin: what the Pulumi engine makes of its answers.
+"""Run a stack of one resource under the provider plugin, as the Pulumi engine does.
 
 An object that exists and is not ready is kept, and the run fails; after an update its old inputs
 stay, so that the next run tries again. What a replacement has deleted is only created by the next.
@@ -31,10 +31,10 @@ class PluginStack(Kept):
 
     @property
     def unsettled(self) -> list[dict[str, Any]]:
-        """A host of Pulumi's never says that it has stored an id: the record stays till then."""
-        known = self.ids | self.parts
-        made = ((each, each["ids"] or [each["id"]]) for each in self.intents)
-        return [intent for intent, ids in made if not known.issuperset(ids)]
+        """Return unresolved intents; Pulumi never confirms a stored id, so records stay."""
+        stored_ids = self.ids | self.parts
+        intents_with_ids = ((item, item["ids"] or [item["id"]]) for item in self.intents)
+        return [intent for intent, ids in intents_with_ids if not stored_ids.issuperset(ids)]
 
     def plan(self, declared: Declared) -> Result:
         return self._stack.plan(declared)

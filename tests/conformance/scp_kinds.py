@@ -1,4 +1,4 @@
-"""SCP's node pool, GPU node and fabric, described for the conformance suite."""
+"""Describe SCP's node pool, GPU node and fabric for the conformance suite."""
 
 import base64
 import hmac
@@ -50,8 +50,8 @@ _MADE_MEANT = {
 }
 
 
-def _sent(fabric: dict[str, Any], *names: str) -> Request:
-    """A create of nodes of these names."""
+def _build_create_body(fabric: dict[str, Any], *names: str) -> Request:
+    """Return the create request of nodes with these names."""
     sent = {key: value for key, value in _MADE.items() if key != "server_type_id"}
     servers = [
         {
@@ -74,20 +74,20 @@ def _sent(fabric: dict[str, Any], *names: str) -> Request:
     return Request("POST", _NODES, body)
 
 
-def _create(fabric: dict[str, Any], *names: str) -> Request:
-    """The same as the emulator logs it: without what is secret."""
-    sent = _sent(fabric, *names)
+def _build_logged_create(fabric: dict[str, Any], *names: str) -> Request:
+    """Return the create request as the emulator logs it, without secrets."""
+    sent = _build_create_body(fabric, *names)
     hidden = {"os_user_password": "[secret]", "init_script": "[secret]"}
     return Request(sent.method, sent.path, {**sent.body, **hidden})
 
 
-def _fabric(name: str, id_: str | None = None) -> dict[str, Any]:
+def _build_fabric(name: str, id_: str | None = None) -> dict[str, Any]:
     return {"cluster_fabric_name": name, "node_pool_id": _POOL, "cluster_fabric_id": id_}
 
 
-def another_fabric(name: str) -> Request:
-    """What makes a fabric of somebody else's nodes, named after it."""
-    return _sent(_fabric(name), f"{name}-001", f"{name}-002")
+def build_other_fabric(name: str) -> Request:
+    """Return the request for a fabric of somebody else's nodes, named after it."""
+    return _build_create_body(_build_fabric(name), f"{name}-001", f"{name}-002")
 
 
 _PLATFORM: dict[str, Any] = {
@@ -128,17 +128,17 @@ _NODE_POOL = {
 }
 
 
-def _pools(found: Objects) -> list[dict[str, Any]]:
-    """Nodes of one prefix are a pool; its fabric is named after it."""
+def _group_pools(objects: Objects) -> list[dict[str, Any]]:
+    """Group nodes of one prefix into a pool; its fabric is named after it."""
     grouped: dict[str, list[Any]] = {}
-    for node in found:
+    for node in objects:
         grouped.setdefault(node["name"].rpartition("-")[0], []).append(node)
     return [
         {
             "id": f"{_POOL}/{'fabric1' if prefix == 'train' else prefix}/{prefix}",
             "name": prefix,
             "status": nodes[0]["status"],
-            "parts": [node["id"] for node in sorted(nodes, key=lambda each: each["name"])],
+            "parts": [node["id"] for node in sorted(nodes, key=lambda item: item["name"])],
         }
         for prefix, nodes in grouped.items()
     ]
@@ -167,10 +167,10 @@ NODE_POOL = Described(
         ({**_NODE_POOL, "nodes": {"a": {}}}, "count"),
         ({**_NODE_POOL, "counts": 3}, "counts"),
     ],
-    create=_create(_fabric("fabric1"), "train-001", "train-002", "train-003"),
+    create=_build_logged_create(_build_fabric("fabric1"), "train-001", "train-002", "train-003"),
     behind=Request("DELETE", _NODES, {"gpu_node_ids": ["{part}"]}),
     drift={"count": 2},
-    objects=_pools,
+    objects=_group_pools,
     unlike=frozenset(
         {
             "count",  # of a list
@@ -190,9 +190,9 @@ _GPU_NODE = {
 _NAT = {"public_ip_address_id": _PUBLIC_IP}
 
 
-def _nodes(found: Objects) -> list[dict[str, Any]]:
-    """Not those that made the fabric."""
-    return [{**each, "parts": [each["id"]]} for each in found if each["name"][:4] != "base"]
+def _select_nodes(objects: Objects) -> list[dict[str, Any]]:
+    """Return the nodes except those that created the fabric."""
+    return [{**item, "parts": [item["id"]]} for item in objects if item["name"][:4] != "base"]
 
 
 GPU_NODE = Described(
@@ -214,11 +214,11 @@ GPU_NODE = Described(
         ({**_GPU_NODE, "image_id": "IMAGE-of-nobody"}, "image_id"),
         ({**_GPU_NODE, "gpu_node_nam": "x"}, "gpu_node_nam"),
     ],
-    create=_create(_fabric("base", "{base}"), "solo"),
+    create=_build_logged_create(_build_fabric("base", "{base}"), "solo"),
     behind=Request("POST", f"{_NODES}/{{id}}/public-nat-ip", _NAT),
     drift={"nat_enabled": True},
-    objects=_nodes,
-    needs=[_sent(_fabric("base"), "base-001", "base-002")],
+    objects=_select_nodes,
+    needs=[_build_create_body(_build_fabric("base"), "base-001", "base-002")],
     needed_as="fabrics",
     unlike=frozenset({"state", "time_zone"}),  # as of a pool's nodes
 )
@@ -226,8 +226,8 @@ GPU_NODE = Described(
 _FABRIC = {"node_pool_id": _POOL, "cluster_fabric_name": "base"}
 
 
-def _fabrics(found: Objects) -> list[dict[str, Any]]:
-    return [{**each, "id": f"{_POOL}/{each['name']}", "parts": []} for each in found]
+def _list_fabrics(objects: Objects) -> list[dict[str, Any]]:
+    return [{**item, "id": f"{_POOL}/{item['name']}", "parts": []} for item in objects]
 
 
 FABRIC = Described(
@@ -243,12 +243,12 @@ FABRIC = Described(
         ({**_FABRIC, "cluster_fabric": "base"}, "cluster_fabric"),
     ],
     listed_as="fabrics",
-    objects=_fabrics,
+    objects=_list_fabrics,
     pending="CREATING",
     failed="ERROR",
     own="^/v1/cluster-fabrics/[0-9a-f]{32}$",
     wire=wire.ClusterFabric,
-    needs=[_sent(_fabric("base"), "base-001", "base-002")],
+    needs=[_build_create_body(_build_fabric("base"), "base-001", "base-002")],
     needed_as="fabrics",
     unlike=frozenset(  # what it is looked for by
         {"cluster_fabrics.node_pool_id", "cluster_fabrics.region_id"}
@@ -258,10 +258,10 @@ FABRIC = Described(
 KINDS = (NODE_POOL, GPU_NODE, FABRIC)
 
 
-def _signed(method: str, url: str) -> dict[str, str]:
+def _sign(method: str, url: str) -> dict[str, str]:
     moment = str(int(time.time() * 1000))
-    text = f"{method}{url}{moment}{ACCESS_KEY}Openapi"
-    digest = hmac.digest(SECRET_KEY.encode(), text.encode(), "sha256")
+    signed_text = f"{method}{url}{moment}{ACCESS_KEY}Openapi"
+    digest = hmac.digest(SECRET_KEY.encode(), signed_text.encode(), "sha256")
     return {
         "Scp-Accesskey": ACCESS_KEY,
         "Scp-Signature": base64.b64encode(digest).decode(),
@@ -273,7 +273,7 @@ def _signed(method: str, url: str) -> dict[str, str]:
 ROOMS = {
     "scp": Room(
         prefix="/scp",
-        headers=_signed,
+        headers=_sign,
         gone={"errors": [{"detail": "The GPU Node is not found.", "status": 404}]},
         empty={"count": 0, "gpu_nodes": [], "cluster_fabrics": []},
         lists="/v1/gpu-nodes$|/v1/cluster-fabrics$",

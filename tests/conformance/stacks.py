@@ -1,4 +1,4 @@
-"""A stack as a person has one: declared, planned, applied; under each of the hosts.
+"""Run a stack as a person has one, declared, planned and applied, under each of the hosts.
 
 `EmbeddedStack` runs a real program through `Deployment`, with its state in a real backend.
 `CalledStack` does with one resource what the Pulumi engine does, over a host's gRPC.
@@ -82,13 +82,13 @@ class Declared:
 
 
 def thing(described: Described, inputs: Mapping[str, Any] | None = None) -> Declared:
-    """The one resource of most tests."""
+    """Return the one resource of most tests."""
     return Declared("thing", described, described.good if inputs is None else inputs)
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a run did, or would do: operations in order, and what went wrong."""
+    """The operations of a run or plan, in order, and its errors."""
 
     ok: bool
     operations: Sequence[str]
@@ -110,57 +110,59 @@ class Stack(Protocol):
 
 
 class Kept:
-    """What is known of a stack's objects: in its state, and in its project's record of intents."""
+    """What is known of a stack's objects: in its state, and in its project's intents."""
 
     directory: Path
     resources: list[ResourceState]
 
     @property
     def records(self) -> Records:
-        """What its runs have begun."""
+        """Return the records of begun operations."""
         return FolderRecords(self.directory / ".gpuform" / "records")
 
     @property
     def ids(self) -> set[str]:
-        """The objects that the state knows."""
-        return {each.id for each in self.resources if not each.pending_replacement}
+        """Return the ids of the objects in the state."""
+        return {resource.id for resource in self.resources if not resource.pending_replacement}
 
     def state(self, name: str = "thing") -> ResourceState:
-        (found,) = [each for each in self.resources if each.urn.endswith(f"::{name}")]
-        return found
+        (entry,) = [resource for resource in self.resources if resource.urn.endswith(f"::{name}")]
+        return entry
 
     @property
     def intents(self) -> list[dict[str, Any]]:
-        """What is recorded of creates that are not settled."""
+        """Return the recorded creates that are not resolved."""
         records = self.records
         names = sorted(name for name in records.names() if name.startswith(INTENT_PREFIX))
         return [dict(fields) for name in names if (fields := records.read(name))]
 
     @property
     def unsettled(self) -> list[dict[str, Any]]:
-        """Those of them that a host which is done should not have left."""
+        """Return the intents that a finished host should not have left."""
         return self.intents
 
     @property
     def recorded_ids(self) -> list[str]:
-        """The objects that are on record while they are waited for."""
-        found = [each for each in self.intents if each["ids"] or not each["names"]]
-        return [intent["id"] for intent in found if intent["id"]]
+        """Return the recorded ids of objects that are waited for."""
+        intents_with_ids = [item for item in self.intents if item["ids"] or not item["names"]]
+        return [intent["id"] for intent in intents_with_ids if intent["id"]]
 
     @property
     def recorded_parts(self) -> list[str]:
-        """What those objects are made of."""
-        return [id_ for each in self.intents for id_ in each["ids"] or [each["id"]]]
+        """Return the parts of the recorded objects."""
+        return [id_ for intent in self.intents for id_ in intent["ids"] or [intent["id"]]]
 
     @property
     def is_searching(self) -> bool:
-        """Whether the next run looks for objects by their names."""
-        return any(not (each["ids"] if each["names"] else each["id"]) for each in self.intents)
+        """Return True if the next run looks for objects by their names."""
+        return any(
+            not (intent["ids"] if intent["names"] else intent["id"]) for intent in self.intents
+        )
 
     @property
     def parts(self) -> set[str]:
-        """The objects of the platform that the resources in the state are made of."""
-        return {part for each in self.resources for part in _parts(each)}
+        """Return the platform's objects that the resources in the state are made of."""
+        return {part for resource in self.resources for part in _get_part_ids(resource)}
 
 
 @dataclass
@@ -194,7 +196,7 @@ class EmbeddedStack(Kept):
         return self.run("destroy")
 
     def settle(self) -> None:
-        """As every command does first, under the stack's lock."""
+        """Recover interrupted operations under the stack's lock, as every command does first."""
 
         def save(snapshot: Snapshot) -> None:
             self._backend.write("conformance", "dev", snapshot.to_json(self.crypter))
@@ -213,8 +215,12 @@ class EmbeddedStack(Kept):
             return Result(False, [], [str(error)])
         deployment = self.deployment(operation, *declared, preview=preview, refresh=refresh)
         self.outcome = deployment.run()
-        done = [e.step for e in self.events if isinstance(e, StepDone) and e.step.state.custom]
-        steps = {(step.op, step.urn): step for step in done if not is_provider(step.state.type)}
+        finished_steps = [
+            e.step for e in self.events if isinstance(e, StepDone) and e.step.state.custom
+        ]
+        steps = {
+            (step.op, step.urn): step for step in finished_steps if not is_provider(step.state.type)
+        }
         changed = [step for step in steps.values() if step.shown_op != "same"]
         return Result(
             self.outcome.succeeded,
@@ -226,10 +232,10 @@ class EmbeddedStack(Kept):
     def deployment(
         self, operation: Any, *declared: Declared, preview: bool = False, refresh: bool = False
     ) -> Deployment:
-        """A run that has not begun; its events go to `events`."""
+        """Return a run that has not begun; its events are collected in `events`."""
         if operation == "update":
-            text = json.dumps([each.to_json() for each in declared])
-            (self.directory / "declared.json").write_text(text)
+            encoded = json.dumps([item.to_json() for item in declared])
+            (self.directory / "declared.json").write_text(encoded)
         self.events.clear()
         options = Options(operation, preview, refresh=refresh, parallel=16, rules=RULES)
         return Deployment(self.subject(), options, EventBus([self.events.append]))
@@ -263,7 +269,7 @@ class EmbeddedStack(Kept):
         return BackendRecords(self._backend, "conformance", "dev")
 
     def _begin_journal(self) -> Journal:
-        """As every command does: what an interrupted run left goes into the checkpoint first."""
+        """Write what an interrupted run left into the checkpoint first, as every command does."""
         log, snapshot = self._backend.open_journal("conformance", "dev"), self.snapshot
         if log.read():
             self._backend.write("conformance", "dev", snapshot.to_json(self.crypter))
@@ -302,15 +308,17 @@ class EmbeddedStack(Kept):
 
     @property
     def outputs(self) -> Properties:
-        return _own(self.state().outputs)
+        return _drop_provider(self.state().outputs)
 
     @property
     def inputs(self) -> Properties:
-        return _own(self.state().inputs)
+        return _drop_provider(self.state().inputs)
 
     def told(self, severity: str) -> list[str]:
-        found = [e for e in self.events if isinstance(e, Diagnostic) and e.severity == severity]
-        return [event.message for event in found]
+        diagnostics = [
+            e for e in self.events if isinstance(e, Diagnostic) and e.severity == severity
+        ]
+        return [event.message for event in diagnostics]
 
     @property
     def _backend(self) -> Backend:
@@ -349,14 +357,14 @@ class CalledStack:
         """`read`, then `diff` to say what drifted."""
         if self.entry is None:
             return Result(True, [], [])
-        seen = self.verbs.read(self.entry.id, self.entry.outputs)
-        if not seen.id:
+        read_result = self.verbs.read(self.entry.id, self.entry.outputs)
+        if not read_result.id:
             self.entry = None
             return Result(True, ["delete"], [])
         before = self.entry
-        inputs = before.inputs if seen.inputs is None else seen.inputs
-        self.entry = _Entry(seen.id, inputs, seen.outputs)
-        drift = self.verbs.diff(seen.id, seen.outputs, before.inputs)
+        inputs = before.inputs if read_result.inputs is None else read_result.inputs
+        self.entry = _Entry(read_result.id, inputs, read_result.outputs)
+        drift = self.verbs.diff(read_result.id, read_result.outputs, before.inputs)
         return Result(True, ["update"] if drift.changes else [], [])
 
     def destroy(self) -> Result:
@@ -381,12 +389,12 @@ class CalledStack:
         return {} if self.entry is None else self.entry.inputs
 
     def _decide(self, declared: Declared) -> tuple[Result, Properties]:
-        """What there is to do, and the checked inputs to do it with."""
+        """Return what there is to do, and the checked inputs for it."""
         olds = self.entry.inputs if self.entry else None
         checked = self.verbs.check(declared.inputs, olds)
         if checked.failures:
-            told = [f"property {path}: {reason}" for path, reason in checked.failures.items()]
-            return Result(False, [], told), {}
+            messages = [f"property {path}: {reason}" for path, reason in checked.failures.items()]
+            return Result(False, [], messages), {}
         if self.entry is None:
             return Result(True, ["create"], []), checked.inputs
         try:
@@ -402,8 +410,8 @@ class CalledStack:
         return Result(True, ["replace"], [], diff.replaces), fresh.inputs
 
     def _create(self, checked: Properties) -> None:
-        made = self.verbs.create(checked)
-        self.entry = _Entry(made.id, checked, made.outputs)
+        created = self.verbs.create(checked)
+        self.entry = _Entry(created.id, checked, created.outputs)
 
     def _update(self, checked: Properties) -> None:
         assert self.entry is not None
@@ -420,15 +428,15 @@ class CalledStack:
         self.entry = None
 
 
-def _parts(resource: ResourceState) -> Sequence[str]:
-    """The ids that a resource lists, else its own."""
+def _get_part_ids(resource: ResourceState) -> Sequence[str]:
+    """Return the ids that a resource lists, or its own."""
     platform, _, kind = get_own_type(resource.type).partition(":")
     name = load_lifecycle_class(platform, kind).parts_field
-    found = unwrap_secrets(resource.outputs.get(name)) if name else None
-    return [str(each) for each in found] if isinstance(found, list) else [resource.id]
+    result = unwrap_secrets(resource.outputs.get(name)) if name else None
+    return [str(item) for item in result] if isinstance(result, list) else [resource.id]
 
 
-def _own(properties: Mapping[str, Any]) -> Properties:
+def _drop_provider(properties: Mapping[str, Any]) -> Properties:
     plain = unwrap_secrets(dict(properties))
     assert isinstance(plain, dict)
     return {key: value for key, value in plain.items() if key != "__provider"}

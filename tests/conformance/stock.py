@@ -1,4 +1,4 @@
-"""The SDK's own dynamic provider host, in a process of its own, as the Pulumi engine starts it."""
+"""Run the SDK's dynamic provider host in a process of its own, as the Pulumi engine starts it."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from conformance.verbs import struct
+from conformance.verbs import to_struct
 from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
 
 
@@ -23,17 +23,17 @@ class StockHost:
     log: Path
 
     def configure(self, config: dict[str, Any]) -> None:
-        self.stub.Configure(provider_pb2.ConfigureRequest(args=struct(config)))
+        self.stub.Configure(provider_pb2.ConfigureRequest(args=to_struct(config)))
 
     @property
     def printed(self) -> str:
-        """What the process has written to its streams."""
+        """Return what the process has written to its streams."""
         return self.log.read_text()
 
 
 @contextlib.contextmanager
 def running_host(directory: Path, environ: dict[str, str]) -> Iterator[StockHost]:
-    """`python -m pulumi.dynamic ADDRESS`, as the Pulumi engine starts it."""
+    """Run `python -m pulumi.dynamic ADDRESS`, as the Pulumi engine starts it."""
     directory.mkdir(exist_ok=True)
     log = directory / "host.log"
     command = [sys.executable, "-m", "pulumi.dynamic", "127.0.0.1:1"]

@@ -1,4 +1,4 @@
-"""Runs that take nodes on which jobs run, by every path and both schedulers, to be killed.
+"""Define runs that remove nodes with jobs, by every way and both schedulers, to be killed.
 
 A job of two minutes runs on the node that goes. SCP and AIOS know no scheduler: the one of their
 nodes is that of a Together cluster beside them, whose workers have the same names.
@@ -15,7 +15,7 @@ import httpx
 from conformance.aios_kinds import GPU_NODE as ENTRY
 from conformance.described import Change, Described, Request
 from conformance.emulated import Platform
-from conformance.scp_kinds import GPU_NODE, NODE_POOL, another_fabric
+from conformance.scp_kinds import GPU_NODE, NODE_POOL, build_other_fabric
 from conformance.together_kinds import CLUSTER
 
 from gpuform.providers.draining import Scheduler
@@ -49,7 +49,7 @@ _SCHEDULERS: Final = {
 
 _MOVED = replace(
     GPU_NODE,
-    needs=[*GPU_NODE.needs, another_fabric("base2")],
+    needs=[*GPU_NODE.needs, build_other_fabric("base2")],
     in_place=Change({**GPU_NODE.good, "cluster_fabric_id": "{base2}"}, "cluster_fabric_id"),
 )
 """A node, and two fabrics of others."""
@@ -57,7 +57,7 @@ _MOVED = replace(
 
 @dataclass(frozen=True)
 class Taking:
-    """What is declared before and after; nothing: a destroy."""
+    """The declarations before and after a removal; no declaration after: a destroy."""
 
     kind: Described
     node: str
@@ -87,27 +87,27 @@ class Taking:
             platform.advance(600)
 
     def inputs(self, placed: Described) -> tuple[Inputs, Inputs | None]:
-        """With what the kind needs on the platform."""
+        """Return the inputs, with the requirements of the kind on the platform."""
         is_alone = self.kind in (GPU_NODE, ENTRY, _MOVED)
         good = placed.good if is_alone else {}
         moved = placed.in_place.inputs if self.kind is _MOVED else good
         return {**good, **self.before}, None if self.after is None else {**moved, **self.after}
 
 
-def _takings(scheduler: str) -> Iterator[tuple[str, Taking]]:
+def _build_removals(scheduler: str) -> Iterator[tuple[str, Taking]]:
     prefix, drain, own = _SCHEDULERS[scheduler]
     busy = f"{prefix}-{_BUSY}"
     yield from (
         (path, Taking(kind, busy, before, after, own))
         for path, kind, before, after in (
-            *_of_pools(prefix, drain),
-            *_of_nodes(busy, drain),
-            *_of_clusters({**CLUSTER.good, **own}),
+            *_build_pool_removals(prefix, drain),
+            *_build_node_removals(busy, drain),
+            *_build_cluster_removals({**CLUSTER.good, **own}),
         )
     )
     remade = {"repair": {"approve": "automatic"}}
     for path, kind, before in (
-        ("repair-pool-node", NODE_POOL, {**_pool(prefix, drain), **remade}),
+        ("repair-pool-node", NODE_POOL, {**_build_pool(prefix, drain), **remade}),
         ("repair-node", GPU_NODE, {"gpu_node_name": busy, "drain": drain, **remade}),
     ):
         yield path, Taking(kind, busy, before, before, own, "failed")
@@ -123,7 +123,7 @@ def _takings(scheduler: str) -> Iterator[tuple[str, Taking]]:
 _Path = tuple[str, Described, Inputs, Inputs | None]
 
 
-def _pool(prefix: str, drain: Inputs) -> dict[str, Any]:
+def _build_pool(prefix: str, drain: Inputs) -> dict[str, Any]:
     return {
         **{name: value for name, value in NODE_POOL.good.items() if name != "count"},
         "cluster_fabric_name": prefix,
@@ -133,8 +133,8 @@ def _pool(prefix: str, drain: Inputs) -> dict[str, Any]:
     }
 
 
-def _of_pools(prefix: str, drain: Inputs) -> Iterator[_Path]:
-    pool = _pool(prefix, drain)
+def _build_pool_removals(prefix: str, drain: Inputs) -> Iterator[_Path]:
+    pool = _build_pool(prefix, drain)
     addresses = pool["nodes"]
     image = {"image_id": NODE_POOL.replacing.inputs["image_id"]}
 
@@ -142,8 +142,8 @@ def _of_pools(prefix: str, drain: Inputs) -> Iterator[_Path]:
         key = str(_BUSY)
         return {**pool, "nodes": {**addresses, key: {**addresses[key], **own}}}
 
-    left = {key: own for key, own in addresses.items() if key != str(_BUSY)}
-    yield "shrink-pool", NODE_POOL, pool, {**pool, "nodes": left}
+    remaining = {key: own for key, own in addresses.items() if key != str(_BUSY)}
+    yield "shrink-pool", NODE_POOL, pool, {**pool, "nodes": remaining}
     yield "replace-pool-node", NODE_POOL, pool, other(ip_address="192.168.0.99")
     yield "stop-pool-node", NODE_POOL, pool, other(state="STOPPED")
     yield "roll-out-pool", NODE_POOL, {**pool, "rollout": {}}, {**pool, "rollout": {}, **image}
@@ -151,7 +151,7 @@ def _of_pools(prefix: str, drain: Inputs) -> Iterator[_Path]:
     yield "destroy-pool", NODE_POOL, pool, None
 
 
-def _of_nodes(busy: str, drain: Inputs) -> Iterator[_Path]:
+def _build_node_removals(busy: str, drain: Inputs) -> Iterator[_Path]:
     node = {"gpu_node_name": busy, "drain": drain}
     yield "stop-node", GPU_NODE, node, {**node, "state": "STOPPED"}
     yield "move-node", _MOVED, node, node
@@ -159,7 +159,7 @@ def _of_nodes(busy: str, drain: Inputs) -> Iterator[_Path]:
     yield "destroy-entry", ENTRY, {"node_id": busy, "drain": drain}, None
 
 
-def _of_clusters(cluster: Inputs) -> Iterator[_Path]:
+def _build_cluster_removals(cluster: Inputs) -> Iterator[_Path]:
     other = {"gpu_type": CLUSTER.replacing.inputs["gpu_type"]}
     rolled = {**cluster, "rollout": {"strategy": "replace_cluster"}}
     fewer = {"num_gpus": 8, "drain": {"nodes": [f"train-worker-{_BUSY}"]}}
@@ -170,12 +170,12 @@ def _of_clusters(cluster: Inputs) -> Iterator[_Path]:
 
 
 TAKINGS: Final[Mapping[str, Mapping[str, Taking]]] = {
-    each: dict(_takings(each)) for each in _SCHEDULERS
+    each: dict(_build_removals(each)) for each in _SCHEDULERS
 }
 """By scheduler and path."""
 
 
-def run_locally(http: httpx.Client, told: Callable[[str], None]) -> Callable[..., CommandOutput]:
+def run_locally(http: httpx.Client, notify: Callable[[str], None]) -> Callable[..., CommandOutput]:
     """Slurm's commands of this machine, as a method: they reach the Slurm of the project's jobs.
 
     Each is told when it is done.
@@ -183,7 +183,7 @@ def run_locally(http: httpx.Client, told: Callable[[str], None]) -> Callable[...
 
     def run(_: object, command: Sequence[str], *, is_change: bool = False) -> CommandOutput:
         cluster = Jobs.of(Path.cwd()).cluster
-        return run_in(http, cluster, command, told, is_change=is_change)
+        return run_in(http, cluster, command, notify, is_change=is_change)
 
     return run
 
@@ -192,14 +192,14 @@ def run_in(
     http: httpx.Client,
     cluster: str,
     command: Sequence[str],
-    told: Callable[[str], None],
+    notify: Callable[[str], None],
     *,
     is_change: bool,
 ) -> CommandOutput:
     path = f"/_emulator/slurm/{cluster}/run"
-    found = http.post(path, json={"command": [*command]}).raise_for_status().json()
-    told(f"{'POST' if is_change else 'GET'} {' '.join(command[:3])}")
-    return CommandOutput(found["stdout"], found["stderr"], found["code"])
+    answer = http.post(path, json={"command": [*command]}).raise_for_status().json()
+    notify(f"{'POST' if is_change else 'GET'} {' '.join(command[:3])}")
+    return CommandOutput(answer["stdout"], answer["stderr"], answer["code"])
 
 
 @dataclass(frozen=True)
@@ -220,18 +220,18 @@ class Jobs:
     def start(
         cls, platform: Platform, folder: Path, taking: Taking, ids: Mapping[str, str]
     ) -> None:
-        """`ids` are those of the nodes or of the cluster in the state, by name."""
+        """Start the job; `ids` are those of the nodes or of the cluster in the state, by name."""
         if taking.kind is CLUSTER:
             (cluster,) = ids.values()
             taken_by = cluster
             taking.break_node(platform, cluster)
         else:
             body = {**CLUSTER.good, "num_gpus": 32, **taking.cluster}
-            made = platform.send(CLUSTER, Request("POST", "/compute/clusters", body))
-            cluster, taken_by = made["cluster_id"], ids[taking.node].rpartition("/")[2]
+            created_cluster = platform.send(CLUSTER, Request("POST", "/compute/clusters", body))
+            cluster, taken_by = created_cluster["cluster_id"], ids[taking.node].rpartition("/")[2]
             taking.break_node(platform, taken_by)
             platform.advance(7200)
-            (folder / _KUBECONFIG).write_text(_kubeconfig(platform, cluster))
+            (folder / _KUBECONFIG).write_text(_fetch_kubeconfig(platform, cluster))
         is_slurm = bool(taking.cluster)
         if is_slurm:
             job = {"name": "train", "nodes": [taking.node], "runs_for": SECONDS}
@@ -241,68 +241,70 @@ class Jobs:
             path = f"/_emulator/kubernetes/{cluster}/pods"
         platform.http.post(path, json=job).raise_for_status()
         now = float(platform.http.get("/_emulator/clock").json()["now"])
-        kept = {"cluster": cluster, "is_slurm": is_slurm, "taken_by": taken_by}
-        kept["is_repair"] = bool(taking.broken) and taking.kind is CLUSTER
-        kept["is_remade"] = taking.broken == "failed"
-        (folder / JOB).write_text(json.dumps({**kept, "until": now + SECONDS}))
+        record = {"cluster": cluster, "is_slurm": is_slurm, "taken_by": taken_by}
+        record["is_repair"] = bool(taking.broken) and taking.kind is CLUSTER
+        record["is_remade"] = taking.broken == "failed"
+        (folder / JOB).write_text(json.dumps({**record, "until": now + SECONDS}))
 
     @classmethod
     def of(cls, folder: Path) -> "Jobs":
         return cls(**json.loads((folder / JOB).read_text()))
 
     def assert_unharmed(self, platform: Platform) -> None:
-        """Nothing took the job's node before its end, and every node that is left takes jobs."""
+        """Check that no removal preceded the job's end; remaining nodes are schedulable."""
         requests = platform.http.get("/_emulator/requests").json()
         early = [
-            each
-            for each in requests
-            if each["method"] in ("DELETE", "POST", "PUT")
-            and self.taken_by in f"{each['path']} {each['body']}"
-            and not each["path"].endswith(("/nodes", "/lock", "/unlock"))
-            and each["time"] < self.until
+            request
+            for request in requests
+            if request["method"] in ("DELETE", "POST", "PUT")
+            and self.taken_by in f"{request['path']} {request['body']}"
+            and not request["path"].endswith(("/nodes", "/lock", "/unlock"))
+            and request["time"] < self.until
         ]
         assert early == [], f"taken from under a job: {early}"
         if self._exists(platform):
-            found = self._scheduler(platform).list_nodes()
-            cordoned = [node.name for node in found if node.is_cordoned]
+            nodes = self._scheduler(platform).list_nodes()
+            cordoned = [node.name for node in nodes if node.is_cordoned]
             assert not cordoned, f"still cordoned: {cordoned}"
 
         if self.is_repair:
             assert self._repairs(platform) == ["SUCCEEDED"]
         if self.is_remade:
-            deleted = {str(each["body"]) for each in requests if each["method"] == "DELETE"}
+            deleted = {
+                str(request["body"]) for request in requests if request["method"] == "DELETE"
+            }
             assert len(deleted) == 1, f"not one node was taken: {deleted}"
             assert self.taken_by in deleted.pop()
 
     def _repairs(self, platform: Platform) -> list[str]:
-        """The states of all that were ever asked for or proposed."""
-        shown = platform.send(CLUSTER, Request("GET", f"/compute/clusters/{self.cluster}"))
-        nodes = [*shown["gpu_worker_nodes"], *shown["deleted_gpu_worker_nodes"]]
-        found = []
+        """Return the states of all requested or proposed repairs."""
+        cluster_answer = platform.send(CLUSTER, Request("GET", f"/compute/clusters/{self.cluster}"))
+        nodes = [*cluster_answer["gpu_worker_nodes"], *cluster_answer["deleted_gpu_worker_nodes"]]
+        remediations = []
         for node in nodes:
             path = f"/compute/clusters/{self.cluster}/instances/{node['instance_id']}/remediations"
-            found += platform.send(CLUSTER, Request("GET", path))["remediations"]
-        return [each["state"] for each in found]
+            remediations += platform.send(CLUSTER, Request("GET", path))["remediations"]
+        return [item["state"] for item in remediations]
 
     def _exists(self, platform: Platform) -> bool:
         return self.cluster in platform.ids(CLUSTER)
 
     def _scheduler(self, platform: Platform) -> Scheduler:
-        text = _kubeconfig(platform, self.cluster)
+        kubeconfig = _fetch_kubeconfig(platform, self.cluster)
         if self.is_slurm:
-            return create_slurm_scheduler(SlurmInputs(), kubeconfig=text, cluster="train")
-        return KubernetesScheduler(get_kubernetes_client(text, "train"))
+            return create_slurm_scheduler(SlurmInputs(), kubeconfig=kubeconfig, cluster="train")
+        return KubernetesScheduler(get_kubernetes_client(kubeconfig, "train"))
 
 
 def ids_of(entry: ResourceState) -> dict[str, str]:
-    """The ids of a pool's nodes by their names, else that of the object."""
+    """Return the ids of a pool's nodes by name, or the id of the object."""
     nodes = unwrap_secrets(entry.outputs.get("gpu_nodes"))
     if isinstance(nodes, Mapping):
-        return {each["gpu_node_name"]: each["id"] for each in nodes.values()}
+        return {node["gpu_node_name"]: node["id"] for node in nodes.values()}
     name = entry.outputs.get("gpu_node_name") or entry.outputs.get("node_id")
     return {str(name): entry.id}
 
 
-def _kubeconfig(platform: Platform, cluster: str) -> str:
-    shown = platform.send(CLUSTER, Request("GET", f"/compute/clusters/{cluster}"))
-    return base64.b64decode(shown["kube_config"]).decode()
+def _fetch_kubeconfig(platform: Platform, cluster: str) -> str:
+    cluster_answer = platform.send(CLUSTER, Request("GET", f"/compute/clusters/{cluster}"))
+    return base64.b64decode(cluster_answer["kube_config"]).decode()

@@ -1,4 +1,4 @@
-"""TensorOne's cluster, described for the conformance suite."""
+"""Describe TensorOne's cluster for the conformance suite."""
 
 from conformance.described import Answers, Change, Described, Request, Room
 

@@ -1,4 +1,4 @@
-"""Killed after each request and each write of each operation: nothing is lost, the next run mends.
+"""Test kills after each request and write of each operation: the next run recovers.
 
 The loop is in `crash_points`, a process of its own.
 """
@@ -51,8 +51,8 @@ def test_death_at_every_point(scenario: str, tmp_path: Path, record_property: Re
 def test_death_at_every_point_on_a_bucket(
     scenario: str, tmp_path: Path, bucket_server: BucketServer, record_property: Recorder
 ) -> None:
-    place = url(bucket_server.bucket(), bucket_server.port)
-    record_property("points", assert_nothing_is_lost(scenario, tmp_path, CRASH_BACKEND=place))
+    position = url(bucket_server.bucket(), bucket_server.port)
+    record_property("points", assert_nothing_is_lost(scenario, tmp_path, CRASH_BACKEND=position))
 
 
 @pytest.mark.sampled(48)
@@ -64,8 +64,8 @@ def test_death_while_nodes_are_taken(
 
 
 def assert_nothing_is_lost(scenario: str, tmp_path: Path, **environ: str) -> int:
-    """At how many points the run was killed."""
-    done = subprocess.run(
+    """Return at how many points the run was killed."""
+    finished = subprocess.run(
         [sys.executable, "-m", "conformance.crash_points", scenario, str(tmp_path / "loop")],
         env={**os.environ, **environ, "PYTHONPATH": os.pathsep.join(map(str, sys.path))},
         capture_output=True,
@@ -73,11 +73,13 @@ def assert_nothing_is_lost(scenario: str, tmp_path: Path, **environ: str) -> int
         timeout=LAST_RESORT,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    told = "\n".join(f"killed at {each['at']}\n{each['why']}" for each in found["failures"])
-    assert not found["failures"], told
+    assert finished.returncode == 0, finished.stderr
+    outcome = json.loads(finished.stdout)
+    failures = "\n".join(
+        f"killed at {failure['at']}\n{failure['why']}" for failure in outcome["failures"]
+    )
+    assert not outcome["failures"], failures
     # The request, the intent and two checkpoints around it, at the very least.
-    points = int(found["points"])
+    points = int(outcome["points"])
     assert points >= 8
     return points

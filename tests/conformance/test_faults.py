@@ -1,4 +1,4 @@
-"""Everything that a network and a platform do wrong, in every operation of every kind."""
+"""Test every fault of a network and a platform in every operation of every kind."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -74,7 +74,7 @@ slow = pytest.mark.slow
 
 
 def in_faults(faults: Mapping[str, Mapping[str, Any]]) -> pytest.MarkDecorator:
-    """Every operation with every fault; those of a create in the fast tests, too."""
+    """Return every operation with every fault; those of a create in the fast tests, too."""
     rows = [
         pytest.param(
             operation,
@@ -119,7 +119,7 @@ class Case:
 
 @pytest.fixture(params=["engine", pytest.param("plugin", marks=slow)])
 def case(request: pytest.FixtureRequest, described: Described, platform: Platform) -> Case:
-    """Under the embedded engine, and over the provider plugin's process."""
+    """Return a case under the embedded engine, and over the provider plugin's process."""
     if request.param == "plugin":
         return Case(described, PluginStack(described, request.getfixturevalue("plugin")), platform)
     return Case(described, request.getfixturevalue("embedded"), platform)
@@ -175,11 +175,11 @@ def test_a_destroy_goes_wrong(case: Case, fault: dict[str, Any], platform: Platf
 
 
 @for_made_failing
-@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: each.name)
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda item: item.name)
 def test_it_breaks_while_it_is_waited_for(
     case: Case, operation: Operation, platform: Platform
 ) -> None:
-    """A cluster that turns Degraded, a volume that fails: kept, told, and resumed."""
+    """A cluster becomes Degraded, or a volume fails: kept, reported and resumed."""
     case.prepare(operation)
     # Not the first looks: a replacement looks at the old object before it deletes it.
     platform.fault("GET", case.described.own, status_override=case.described.failed, skip=6)
@@ -190,7 +190,7 @@ def test_it_breaks_while_it_is_waited_for(
 
 
 @for_made_waiting
-@pytest.mark.parametrize("operation", OPERATIONS[:2], ids=lambda each: each.name)
+@pytest.mark.parametrize("operation", OPERATIONS[:2], ids=lambda item: item.name)
 def test_the_deadline_passes(case: Case, operation: Operation, platform: Platform) -> None:
     case.prepare(operation)
     timeouts = {"create": "2m", "update": "2m"}
@@ -207,7 +207,7 @@ def test_the_deadline_passes(case: Case, operation: Operation, platform: Platfor
 
 
 def test_what_vanishes_while_it_is_made_is_made_again(case: Case, platform: Platform) -> None:
-    """Somebody deletes the object between the create and its readiness."""
+    """Let somebody delete the object between its create and its readiness."""
     case.prepare(OPERATIONS[0])
     described = case.described
     sent, looked = threading.Event(), threading.Event()

@@ -1,4 +1,4 @@
-"""A stack moves from dynamic to plugin form and back, and works in either, in the engine."""
+"""Test stacks that move between dynamic and plugin form, and work in either, in the engine."""
 
 import json
 from typing import Any
@@ -43,18 +43,18 @@ made = {}""",
 )
 
 
-def write(stack: EmbeddedStack, form: Form) -> None:
-    """The same program in a form."""
-    text = PROGRAM if form is Form.DYNAMIC else PLUGIN_PROGRAM
-    (stack.directory / "__main__.py").write_text(text)
+def write_program(stack: EmbeddedStack, form: Form) -> None:
+    """Write the same program in a form."""
+    message = PROGRAM if form is Form.DYNAMIC else PLUGIN_PROGRAM
+    (stack.directory / "__main__.py").write_text(message)
 
 
-def raw(stack: EmbeddedStack) -> dict[str, Any]:
-    """The one resource as the state file has it."""
+def read_raw_resource(stack: EmbeddedStack) -> dict[str, Any]:
+    """Return the one resource as the state file has it."""
     (path,) = (stack.directory / ".pulumi" / "stacks").rglob("dev.json")
     resources = json.loads(path.read_text())["checkpoint"]["latest"]["resources"]
-    (found,) = [each for each in resources if each["urn"].endswith("::thing")]
-    return dict(found)
+    (result,) = [resource for resource in resources if resource["urn"].endswith("::thing")]
+    return dict(result)
 
 
 @for_all
@@ -63,12 +63,12 @@ def test_a_stack_moves_to_the_other_form_and_back_with_an_empty_plan(
     described: Described, embedded: EmbeddedStack, platform: Platform, begin: Form
 ) -> None:
     declared = thing(described)
-    write(embedded, begin)
+    write_program(embedded, begin)
     assert embedded.up(declared).ok
     assert embedded.refresh().operations == []  # only a refresh asks a cluster's own schedulers
     id_, before = embedded.id, embedded.outputs
     for form in (begin.other, begin):
-        write(embedded, form)
+        write_program(embedded, form)
         platform.forget_requests()
         assert embedded.plan(declared).operations == []
         result = embedded.up(declared)
@@ -86,13 +86,13 @@ def test_a_stack_moves_to_the_other_form_and_back_with_an_empty_plan(
 def test_both_forms_keep_the_same_state(
     described: Described, embedded: EmbeddedStack, platform: Platform
 ) -> None:
-    found = []
+    result = []
     for form in Form:
-        write(embedded, form)
+        write_program(embedded, form)
         assert embedded.up(thing(described)).ok
-        found.append(raw(embedded))
+        result.append(read_raw_resource(embedded))
         assert embedded.destroy().ok
-    dynamic, plugin = found
+    dynamic, plugin = result
     assert "__provider" not in {**plugin["inputs"], **plugin["outputs"]}
     for properties in ("inputs", "outputs"):
         assert {**dynamic[properties], "__provider": None}.keys() == {
@@ -100,7 +100,7 @@ def test_both_forms_keep_the_same_state(
             "__provider",
         }
         secret = [
-            {key for key, value in each[properties].items() if is_secret(value)} for each in found
+            {key for key, value in item[properties].items() if is_secret(value)} for item in result
         ]
         assert secret[0] == secret[1]
     assert plugin["provider"].startswith(
@@ -112,13 +112,13 @@ def is_secret(value: Any) -> bool:
     return isinstance(value, dict) and "ciphertext" in value
 
 
-def test_the_default_provider_has_the_package_s_configuration(
+def test_the_default_provider_has_the_packages_configuration(
     described: Described, embedded: EmbeddedStack, platform: Platform
 ) -> None:
     platform_name, _, key = described.key_config.partition(":")
     name = platform_name + key[0].upper() + key[1:]
     embedded.config = {"conformance:other": "1", f"gpuform:{name}": described.key}
-    write(embedded, Form.PLUGIN)
+    write_program(embedded, Form.PLUGIN)
     assert embedded.up(thing(described)).ok
     (provider,) = [r for r in embedded.snapshot.resources if r.type == PLUGIN_PROVIDER_TYPE]
     assert provider.inputs.keys() == {name}
@@ -127,11 +127,11 @@ def test_the_default_provider_has_the_package_s_configuration(
     assert embedded.destroy().ok
 
 
-def test_a_setting_that_there_is_not_is_refused_before_anything_is_made(
+def test_an_unknown_setting_is_refused_before_any_create(
     described: Described, embedded: EmbeddedStack, platform: Platform
 ) -> None:
     embedded.config = {"gpuform:togetherApikey": "k"}
-    write(embedded, Form.PLUGIN)
+    write_program(embedded, Form.PLUGIN)
     result = embedded.up(thing(described))
     assert not result.ok
     assert "gpuform:togetherApikey is not a setting of gpuform: did you mean togetherApiKey?" in (
@@ -156,15 +156,15 @@ Volume("borrowed", SIZE, pulumi.ResourceOptions(provider=theirs))
 """
 
 
-def accounts(stack: EmbeddedStack, key: str, size: int = 1) -> None:
-    text = TWO_ACCOUNTS.replace("KEY", repr(key)).replace("SIZE", str(size))
-    (stack.directory / "__main__.py").write_text(text)
+def write_accounts_program(stack: EmbeddedStack, key: str, size: int = 1) -> None:
+    message = TWO_ACCOUNTS.replace("KEY", repr(key)).replace("SIZE", str(size))
+    (stack.directory / "__main__.py").write_text(message)
 
 
 def test_explicit_providers_use_accounts_of_their_own(
     embedded: EmbeddedStack, platform: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    accounts(embedded, ADMIN_KEY)
+    write_accounts_program(embedded, ADMIN_KEY)
     assert embedded.plan().operations == ["create", "create"]
     assert embedded.up().ok
     assert embedded.plan().operations == []
@@ -172,7 +172,7 @@ def test_explicit_providers_use_accounts_of_their_own(
     assert "::default::" in ours
     assert "::theirs::" in borrowed
     monkeypatch.setenv("TOGETHER_API_KEY", MEMBER_KEY)  # ours may only look from now on
-    accounts(embedded, ADMIN_KEY, size=2)
+    write_accounts_program(embedded, ADMIN_KEY, size=2)
     result = embedded.up()
     assert not result.ok
     assert "A Member may only view" in "".join(result.errors)
@@ -181,20 +181,22 @@ def test_explicit_providers_use_accounts_of_their_own(
         "borrowed": 2,
     }
     monkeypatch.setenv("TOGETHER_API_KEY", ADMIN_KEY)
-    accounts(embedded, MEMBER_KEY, size=2)  # another key of the same account: nothing is replaced
+    write_accounts_program(
+        embedded, MEMBER_KEY, size=2
+    )  # another key of the same account: nothing is replaced
     assert embedded.up().operations == ["update"]
     assert embedded.state("borrowed").provider == borrowed
     assert not embedded.destroy().ok  # by the key in the state
     assert ours not in [resource.provider for resource in embedded.resources]
-    accounts(embedded, ADMIN_KEY, size=2)
+    write_accounts_program(embedded, ADMIN_KEY, size=2)
     assert embedded.up().ok
     assert embedded.destroy().ok
-    assert ADMIN_KEY not in files(embedded)
+    assert ADMIN_KEY not in read_files(embedded)
 
 
-def files(stack: EmbeddedStack) -> str:
-    kept = stack.directory / ".pulumi"
-    return "".join(path.read_text() for path in kept.rglob("*") if path.is_file())
+def read_files(stack: EmbeddedStack) -> str:
+    retained = stack.directory / ".pulumi"
+    return "".join(path.read_text() for path in retained.rglob("*") if path.is_file())
 
 
 FUNCTIONS = """\

@@ -1,4 +1,4 @@
-"""Gone is what the platform itself says, uncontradicted: strangers that say so forget nothing."""
+"""Test that an object is gone only by the platform's own uncontradicted answer."""
 
 from collections.abc import Mapping
 
@@ -19,16 +19,16 @@ def against(proxies: Mapping[str, Proxy]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("proxy", [pytest.param(p, id=n) for n, p in proxies.items()])
 
 
-def begun(described: Described, stack: Stack) -> str:
-    """The id of the one object of a new stack."""
+def create_object(described: Described, stack: Stack) -> str:
+    """Return the id of the one object of a new stack."""
     result = stack.up(thing(described))
     assert result.ok, result.errors
     assert stack.id is not None
     return stack.id
 
 
-def refreshed(stack: Stack) -> Result:
-    """A refresh; the Pulumi engine, too, keeps what it could not read, and fails."""
+def refresh(stack: Stack) -> Result:
+    """Refresh; the Pulumi engine, too, keeps what it could not read, and fails."""
     try:
         return stack.refresh()
     except Refused as error:
@@ -36,15 +36,15 @@ def refreshed(stack: Stack) -> Result:
 
 
 def assert_is_kept(stack: Stack, id_: str, described: Described, platform: Platform) -> None:
-    """The object is there, alone and known."""
+    """Check that the object exists, is the only one, and is known."""
     assert stack.id == id_
     assert platform.ids(described) == {id_}
 
 
 def assert_heals(stack: Stack, described: Described, platform: Platform) -> None:
-    """Nothing of it has left a trace."""
+    """Check that the proxies have left no trace."""
     platform.advance(7200)
-    assert refreshed(stack).operations == []
+    assert refresh(stack).operations == []
     plan = stack.plan(thing(described))
     assert (plan.operations, plan.errors) == ([], [])
     assert stack.destroy().ok
@@ -56,9 +56,9 @@ def assert_heals(stack: Stack, described: Described, platform: Platform) -> None
 def test_a_stranger_forgets_nothing(
     described: Described, stack: Stack, platform: Platform, proxy: Proxy
 ) -> None:
-    id_ = begun(described, stack)
+    id_ = create_object(described, stack)
     with behind(platform, proxy):
-        for result in (refreshed(stack), stack.destroy()):
+        for result in (refresh(stack), stack.destroy()):
             assert not result.ok
             assert result.errors
             assert_is_kept(stack, id_, described, platform)
@@ -70,9 +70,9 @@ def test_a_stranger_forgets_nothing(
 def test_what_something_speaks_against_is_not_gone(
     described: Described, stack: Stack, platform: Platform, proxy: Proxy
 ) -> None:
-    id_ = begun(described, stack)
+    id_ = create_object(described, stack)
     with behind(platform, proxy, room=described.room):
-        result = refreshed(stack)
+        result = refresh(stack)
         assert "delete" not in result.operations
         assert_is_kept(stack, id_, described, platform)
         assert not stack.destroy().ok
@@ -85,9 +85,9 @@ def test_what_something_speaks_against_is_not_gone(
 def test_absence_from_a_list_alone_is_no_word_of_the_platform(
     described: Described, stack: Stack, platform: Platform, proxy: Proxy
 ) -> None:
-    id_ = begun(described, stack)
+    id_ = create_object(described, stack)
     with behind(platform, proxy, room=described.room):
-        assert refreshed(stack).ok
+        assert refresh(stack).ok
         assert_is_kept(stack, id_, described, platform)
     assert_heals(stack, described, platform)
 
@@ -98,8 +98,8 @@ def test_absence_from_a_list_alone_is_no_word_of_the_platform(
 def test_no_run_of_the_engine_makes_anything_anew(
     described: Described, embedded: EmbeddedStack, platform: Platform, proxy: Proxy
 ) -> None:
-    """`preview --refresh`, `up --refresh`, `destroy --refresh`."""
-    id_ = begun(described, embedded)
+    """Run `preview --refresh`, `up --refresh` and `destroy --refresh`."""
+    id_ = create_object(described, embedded)
     platform.forget_requests()
     with behind(platform, proxy, room=described.room if proxy in CONTRADICTIONS.values() else ""):
         for preview in (True, False):
@@ -120,11 +120,11 @@ def test_no_run_of_the_engine_makes_anything_anew(
 def test_the_error_says_who_answered_and_what_to_check(
     described: Described, embedded: EmbeddedStack, platform: Platform, proxy: Proxy
 ) -> None:
-    begun(described, embedded)
+    create_object(described, embedded)
     with behind(platform, proxy):
-        (told,) = embedded.refresh().errors
-    assert "together: GET /compute/clusters/storage/volumes/" in told
-    assert "410" in told or "base URL" in told
+        (message,) = embedded.refresh().errors
+    assert "together: GET /compute/clusters/storage/volumes/" in message
+    assert "410" in message or "base URL" in message
 
 
 @for_each([HEALTH_GATE])

@@ -1,4 +1,4 @@
-"""Ids that nothing can address: they are refused unseen, and what was made is not lost."""
+"""Test ids that no request can address: refused without being shown, and no object is lost."""
 
 from typing import Any
 
@@ -15,10 +15,10 @@ pytestmark = pytest.mark.slow
 HOSTILE = "\nHost *\n    ProxyCommand touch /tmp/owned\u202e"
 
 
-def with_hostile_ids(platform: Platform, described: Described, answer: Any) -> Any:
-    """The answer, with a tail on the ids of all objects of the kind, wherever they stand."""
+def make_ids_hostile(platform: Platform, described: Described, answer: Any) -> Any:
+    """Return the answer with a tail on the ids of all objects of the kind."""
     objects = platform.objects(described)
-    ids = {each["id"] for each in objects} | {part for each in objects for part in each["parts"]}
+    ids = {name["id"] for name in objects} | {part for name in objects for part in name["parts"]}
     # The id of what is inside of something else ends with what the platform calls it.
     ids = {id_.rpartition("/")[2] for id_ in ids}
 
@@ -40,20 +40,23 @@ def assert_not_shown(text: str) -> None:
     assert "\u202e" not in text
 
 
-def test_what_was_made_under_such_an_id_is_found_again(
+def test_an_object_created_with_a_hostile_id_is_found_again(
     described: Described,
     platform: Platform,
     embedded: EmbeddedStack,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     declared = thing(described)
-    with platform.answering(lambda *told: with_hostile_ids(platform, described, told[2])):
+    with platform.answering(lambda *messages: make_ids_hostile(platform, described, messages[2])):
         for _ in range(2):  # the next run makes no second one, either
             result = embedded.up(declared)
             assert not result.ok
             assert_not_shown(" ".join(result.errors))
-            told = " ".join(result.errors)
-            assert "unexpected form" in told or "the platform answered about another object" in told
+            messages = " ".join(result.errors)
+            assert (
+                "unexpected form" in messages
+                or "the platform answered about another object" in messages
+            )
             assert_not_shown(" ".join(embedded.ids))
         assert platform.created(described) == 1
     if described.kind != VOLUME_CLAIM.kind:  # the mark that it bears says whose it is
@@ -67,14 +70,14 @@ def test_what_was_made_under_such_an_id_is_found_again(
     assert platform.created(described) == 1
 
 
-def test_an_object_that_gets_such_an_id_is_neither_gone_nor_taken(
+def test_an_object_that_gets_a_hostile_id_is_neither_gone_nor_adopted(
     described: Described, platform: Platform, new_call: Any
 ) -> None:
     host = EngineVerbs(described.lifecycle, new_call, {})
-    made = host.create(doubles(described.good))
+    created = host.create(doubles(described.good))
     with (
-        platform.answering(lambda *told: with_hostile_ids(platform, described, told[2])),
+        platform.answering(lambda *told: make_ids_hostile(platform, described, told[2])),
         pytest.raises(Refused) as refused,
     ):
-        host.read(made.id, made.outputs)
+        host.read(created.id, created.outputs)
     assert_not_shown(str(refused.value))

@@ -1,4 +1,4 @@
-"""An object has one owner among the stacks of a backend, and so has what it is made of."""
+"""Test that an object and its parts have one owner among the stacks of a backend."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +24,7 @@ class Beside(EmbeddedStack):
         return replace(super().subject(), others=self.others)
 
 
-def beside(stack: EmbeddedStack, folder: Path) -> Beside:
+def create_stack_beside(stack: EmbeddedStack, folder: Path) -> Beside:
     folder.mkdir()
     backend = Backend(Files(stack.directory), "file://")
     return Beside(
@@ -32,68 +32,78 @@ def beside(stack: EmbeddedStack, folder: Path) -> Beside:
     )
 
 
-def node(stack: EmbeddedStack, id_: str) -> Declared:
-    seen = next(each for each in stack.outputs["gpu_nodes"].values() if each["id"] == id_)
-    own = {name: seen[name] for name in ("gpu_node_name", "cluster_fabric_id")}
+def declare_node(stack: EmbeddedStack, id_: str) -> Declared:
+    observed = next(
+        gpu_node for gpu_node in stack.outputs["gpu_nodes"].values() if gpu_node["id"] == id_
+    )
+    own = {name: observed[name] for name in ("gpu_node_name", "cluster_fabric_id")}
     inputs = {**GPU_NODE.good, **own}
     return Declared("solo", GPU_NODE, inputs, options={"import_": id_})
 
 
-def refused(stack: EmbeddedStack, declared: Declared, told: str) -> None:
+def assert_refused(stack: EmbeddedStack, declared: Declared, message: str) -> None:
     for result in (stack.plan(declared), stack.up(declared)):
         assert not result.ok
-        assert told in result.errors[0]
+        assert message in result.errors[0]
     assert stack.resources == []
 
 
 @pytest.fixture
 def pool(embedded: EmbeddedStack, platform: Platform) -> EmbeddedStack:
-    """A stack with a pool of three nodes."""
+    """Return a stack with a pool of three nodes."""
     assert embedded.up(thing(platform.prepare(NODE_POOL))).ok
     platform.forget_requests()
     return embedded
 
 
 @pytest.mark.slow
-def test_a_node_of_a_pool_is_no_resource_of_another_stack(
+def test_a_node_of_a_pool_cannot_be_imported_into_another_stack(
     pool: EmbeddedStack, platform: Platform, tmp_path: Path
 ) -> None:
-    other, id_ = beside(pool, tmp_path / "other"), pool.outputs["node_ids"][0]
-    refused(other, node(pool, id_), f"import_ names {id_}, which urn:pulumi:dev::conformance::")
-    refused(other, node(pool, id_), "thing of stack organization/conformance/dev stands for")
+    other, id_ = create_stack_beside(pool, tmp_path / "other"), pool.outputs["node_ids"][0]
+    assert_refused(
+        other, declare_node(pool, id_), f"import_ names {id_}, which urn:pulumi:dev::conformance::"
+    )
+    assert_refused(
+        other,
+        declare_node(pool, id_),
+        "::thing of stack organization/conformance/dev",
+    )
     assert pool.id is not None
     declared = replace(thing(NODE_POOL), options={"import_": pool.id})
-    refused(other, declared, "thing of stack organization/conformance/dev stands for")
+    assert_refused(other, declared, "::thing of stack organization/conformance/dev")
     assert platform.writes() == []
 
 
 @pytest.mark.slow
-def test_a_pool_is_not_made_of_another_stack_s_nodes(
+def test_a_pool_cannot_import_nodes_of_another_stack(
     platform: Platform, tmp_path: Path, crypter: PassphraseCrypter, pool: EmbeddedStack
 ) -> None:
     (tmp_path / "owner").mkdir()
     owner = EmbeddedStack(tmp_path / "owner", crypter)
-    assert owner.up(node(pool, pool.outputs["node_ids"][1])).ok
-    other = beside(owner, tmp_path / "other")
+    assert owner.up(declare_node(pool, pool.outputs["node_ids"][1])).ok
+    other = create_stack_beside(owner, tmp_path / "other")
     assert pool.id is not None
     declared = replace(thing(NODE_POOL), options={"import_": pool.id})
-    refused(other, declared, "solo of stack organization/conformance/dev stands for")
+    assert_refused(other, declared, "::solo of stack organization/conformance/dev")
 
 
-def test_nothing_is_imported_while_it_is_not_known_what_others_have(
+def test_no_import_while_the_objects_of_other_stacks_are_unknown(
     pool: EmbeddedStack, tmp_path: Path
 ) -> None:
-    other, id_ = beside(pool, tmp_path / "other"), pool.outputs["node_ids"][0]
-    declared = node(pool, id_)
+    other, id_ = create_stack_beside(pool, tmp_path / "other"), pool.outputs["node_ids"][0]
+    declared = declare_node(pool, id_)
     (pool.directory / ".pulumi/stacks/conformance/dev.json").write_text("{")
-    refused(other, declared, "the resources of stack organization/conformance/dev are unknown")
+    assert_refused(
+        other, declared, "the resources of stack organization/conformance/dev are unknown"
+    )
 
 
 def test_one_stack_imports_at_a_time(
     pool: EmbeddedStack, platform: Platform, tmp_path: Path
 ) -> None:
-    """Else two could take an object that neither has yet."""
-    other = beside(pool, tmp_path / "other")
+    """Two stacks could otherwise import an object that neither has yet."""
+    other = create_stack_beside(pool, tmp_path / "other")
     held = OtherStacks(Backend(Files(pool.directory), "file://"), "organization/conformance/third")
     held.find_owners(claim=True)
     volume = platform.send(SHARED_VOLUME, SHARED_VOLUME.create)["volume_id"]

@@ -1,4 +1,4 @@
-"""Import, then a plan without changes, then destroy: for any object of every kind."""
+"""Test an import, a plan without changes and a destroy for any object of every kind."""
 
 import contextlib
 import io
@@ -32,22 +32,22 @@ PASSWORD = "Imported#1pass"
 
 
 def gpuform(folder: Path, *arguments: str) -> tuple[int, str]:
-    """The exit code of a command, and all that it says."""
-    said = io.StringIO()
+    """Return the exit code of a command, and its output."""
+    string_i_o = io.StringIO()
     with (
-        contextlib.redirect_stdout(said),
-        contextlib.redirect_stderr(said),
+        contextlib.redirect_stdout(string_i_o),
+        contextlib.redirect_stderr(string_i_o),
         pytest.raises(SystemExit) as ended,
     ):
         cli.main(args=["--cwd", str(folder), *arguments], prog_name="gpuform")
-    return int(ended.value.code or 0), said.getvalue()
+    return int(ended.value.code or 0), string_i_o.getvalue()
 
 
 @pytest.fixture
 def new_project(
     platform: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crypter: PassphraseCrypter
 ) -> Callable[[], Path]:
-    """Projects with a stack and a backend of their own."""
+    """Return a function that creates projects with a stack and a backend of their own."""
     monkeypatch.setenv("PULUMI_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "test only")
     monkeypatch.setenv(permissions.VARIABLE, ",".join(permissions.Permission))
@@ -70,21 +70,21 @@ def new_project(
 
 @pytest.fixture(autouse=True)
 def own_folder(platform: Platform, tmp_path: Path) -> Iterator[None]:
-    """A `file://.` backend is in the folder where the command works."""
+    """Use a `file://.` backend in the folder where the command works."""
     yield
     os.chdir(tmp_path)
 
 
-def declarations(described: Described) -> st.SearchStrategy[dict[str, Any]]:
-    """Valid inputs: the good ones, with examples of some other fields in their place or beside."""
+def generate_declarations(described: Described) -> st.SearchStrategy[dict[str, Any]]:
+    """Generate valid inputs: the good ones, with examples of other fields added or replaced."""
     model = described.lifecycle.inputs
     fields = {
-        name: [each for each in field.examples or () if "{{" not in json.dumps(each)]
+        name: [example for example in field.examples or () if "{{" not in json.dumps(example)]
         for name, field in model.model_fields.items()
         if name not in (described.name_field, *described.own_fields)
         and not get_field_rules(model)[name].reference_kind
     }
-    choices = [(name, each) for name, found in fields.items() for each in found]
+    choices = [(name, example) for name, result in fields.items() for example in result]
 
     def valid(chosen: list[tuple[str, Any]]) -> dict[str, Any]:
         values = {**described.good}
@@ -97,15 +97,15 @@ def declarations(described: Described) -> st.SearchStrategy[dict[str, Any]]:
     return some.map(valid)
 
 
-def id_in(folder: Path, described: Described) -> str:
+def find_id_in(folder: Path, described: Described) -> str:
     state = json.loads((folder / ".pulumi/stacks/demo/dev.json").read_text())
     resources = state["checkpoint"]["latest"]["resources"]
     token = f"pulumi-python:dynamic/gpuform.{described.platform}:{described.kind}"
-    return str(next(each["id"] for each in resources if each["type"] == token))
+    return str(next(resource["id"] for resource in resources if resource["type"] == token))
 
 
-def made(folder: Path, described: Described, inputs: Mapping[str, Any]) -> bool:
-    """Whether the platform accepts the object; then it exists."""
+def try_create(folder: Path, described: Described, inputs: Mapping[str, Any]) -> bool:
+    """Return True if the platform accepts the object, which then exists."""
     section = next(section for section, kind in SECTIONS.items() if kind == described.kind)
     entry = Entry(section, "made", described.platform, inputs)
     (folder / "topology.yaml").write_text(topology_text(Declared([entry])), encoding="utf-8")
@@ -127,23 +127,23 @@ def test_what_is_imported_has_no_changes_and_can_be_destroyed(
         platform.reset()
         described = platform.prepare(kind)
         there = new_project()
-        assume(made(there, described, data.draw(declarations(described))))
+        assume(try_create(there, described, data.draw(generate_declarations(described))))
         accepted.append(True)
         here = new_project()
-        id_ = id_in(there, described) + described.untold
-        one = (f"{described.platform}:{described.kind}", "taken", id_)
-        what = ("--all", "--platform", "scp") if described.kind == "Fabric" else one
+        id_ = find_id_in(there, described) + described.untold
+        first = (f"{described.platform}:{described.kind}", "taken", id_)
+        subject = ("--all", "--platform", "scp") if described.kind == "Fabric" else first
         for command in (
-            ("import", "--yes", *what),
+            ("import", "--yes", *subject),
             ("preview", "--expect-no-changes"),
             ("refresh", "--yes", "--skip-preview", "--expect-no-changes"),
             ("destroy", "--yes", "--skip-preview"),
         ):
-            code, said = gpuform(here, *command)
-            assert code == 0, f"{command}: {said}"
-            text = (here / "topology.yaml").read_text()
-            assert "import:" not in text
-            assert not any(secret in text for secret in ("planted", PASSWORD)), text
+            code, message = gpuform(here, *command)
+            assert code == 0, f"{command}: {message}"
+            content = (here / "topology.yaml").read_text()
+            assert "import:" not in content
+            assert not any(secret in content for secret in ("planted", PASSWORD)), content
         assert described.lifecycle.is_bound or not platform.present(described)
 
     imported()
@@ -155,7 +155,7 @@ def test_what_is_imported_has_no_changes_and_can_be_destroyed(
 def test_an_import_that_is_killed_at_any_point_goes_on(
     file: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    done = subprocess.run(
+    finished = subprocess.run(
         [sys.executable, "-m", "conformance.import_crashes", file, str(tmp_path / "loop")],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, sys.path))},
         capture_output=True,
@@ -163,9 +163,11 @@ def test_an_import_that_is_killed_at_any_point_goes_on(
         timeout=LAST_RESORT,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    told = "\n".join(f"killed at {each['at']}\n{each['why']}" for each in found["failures"])
-    assert not found["failures"], told
-    assert found["points"] >= 10
-    record_property("points", found["points"])
+    assert finished.returncode == 0, finished.stderr
+    result = json.loads(finished.stdout)
+    messages = "\n".join(
+        f"killed at {failure['at']}\n{failure['why']}" for failure in result["failures"]
+    )
+    assert not result["failures"], messages
+    assert result["points"] >= 10
+    record_property("points", result["points"])

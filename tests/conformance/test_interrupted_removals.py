@@ -1,4 +1,4 @@
-"""A removal of nodes that a killed process has left, ended by the next run under each host."""
+"""Test that the next run finishes a removal of nodes that a killed process left."""
 
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,8 @@ NODE = "train-worker-1"
 
 
 @pytest.fixture
-def drains(request: pytest.FixtureRequest, verbs: Verbs, tmp_path: Path) -> Drains:
-    """Where the host has its records."""
+def get_drain_records(request: pytest.FixtureRequest, verbs: Verbs, tmp_path: Path) -> Drains:
+    """Return the host's records."""
     host = request.node.callspec.params["verbs"].replace("-", "_")
     here = tmp_path if host == "engine" else request.getfixturevalue(host).directory
     return Drains(FolderRecords(here / ".gpuform" / "records"))
@@ -26,29 +26,31 @@ def drains(request: pytest.FixtureRequest, verbs: Verbs, tmp_path: Path) -> Drai
 
 @pytest.mark.parametrize("described", [CLUSTER], indirect=True)
 @pytest.mark.parametrize("ending", ["update", "read", "shrink"])
-def test_it_is_ended(ending: str, verbs: Verbs, platform: Platform, drains: Drains) -> None:
+def test_it_is_ended(
+    ending: str, verbs: Verbs, platform: Platform, get_drain_records: Drains
+) -> None:
     checked = verbs.check(CLUSTER.good).inputs
-    made = verbs.create(checked)
-    kubernetes = KubernetesScheduler(get_kubernetes_client(made.outputs["kube_config"], "train"))
-    mark = DrainTarget(made.id, "", ()).owner_label
+    created = verbs.create(checked)
+    kubernetes = KubernetesScheduler(get_kubernetes_client(created.outputs["kube_config"], "train"))
+    mark = DrainTarget(created.id, "", ()).owner_label
     present = tuple(f"train-worker-{at}" for at in range(2))
-    drains.record(Drain(made.id, mark, (NODE,), (NODE,), present))
+    get_drain_records.record(Drain(created.id, mark, (NODE,), (NODE,), present))
     kubernetes.cordon([NODE], mark)
     platform.forget_requests()
 
-    assert verbs.diff(made.id, made.outputs, checked).changes is True
-    outputs: dict[str, Any] = made.outputs
+    assert verbs.diff(created.id, created.outputs, checked).changes is True
+    outputs: dict[str, Any] = created.outputs
     if ending == "update":
-        outputs = verbs.update(made.id, made.outputs, checked)
+        outputs = verbs.update(created.id, created.outputs, checked)
     elif ending == "read":
-        outputs = verbs.read(made.id, made.outputs).outputs
+        outputs = verbs.read(created.id, created.outputs).outputs
     else:
         checked = {**checked, "num_gpus": 8}
-        outputs = verbs.update(made.id, made.outputs, checked)
+        outputs = verbs.update(created.id, created.outputs, checked)
 
-    left = [node.name for node in kubernetes.list_nodes()]
-    assert left == (list(present[:1]) if ending == "shrink" else list(present))
+    remaining = [node.name for node in kubernetes.list_nodes()]
+    assert remaining == (list(present[:1]) if ending == "shrink" else list(present))
     assert not any(node.is_cordoned for node in kubernetes.list_nodes())
-    assert drains.find(made.id) is None
+    assert get_drain_records.find(created.id) is None
     assert outputs["ready"] is True
-    assert verbs.diff(made.id, outputs, checked).changes is False
+    assert verbs.diff(created.id, outputs, checked).changes is False

@@ -1,4 +1,4 @@
-"""Many that are gone at once: another account's key, another project or address, or really gone.
+"""Test many objects that are gone at once: another account, project or address, or real deletions.
 
 And what the platform shows as guarded, whatever the state says of it.
 """
@@ -27,11 +27,11 @@ from gpuform.stacks.engine.state import ResourceState
 pytestmark = [pytest.mark.slow, pytest.mark.sampled(6)]
 
 
-def volumes(number: int) -> list[Declared]:
+def declare_volumes(number: int) -> list[Declared]:
     return [Declared(f"v{at}", FAST, FAST.numbered(at)) for at in range(number)]
 
 
-def begun(stack: EmbeddedStack, declared: Sequence[Declared]) -> set[str]:
+def create_objects(stack: EmbeddedStack, declared: Sequence[Declared]) -> set[str]:
     result = stack.up(*declared)
     assert result.ok, result.errors
     return stack.ids
@@ -57,15 +57,15 @@ runs = pytest.mark.parametrize("run", [pytest.param(run, id=name) for name, run 
 def test_three_that_are_gone_are_kept_and_told(
     run: Run, embedded: EmbeddedStack, platform: Platform
 ) -> None:
-    declared = volumes(3)
-    ids = begun(embedded, declared)
+    declared = declare_volumes(3)
+    ids = create_objects(embedded, declared)
     platform.vanish(FAST)
     result = run(embedded, declared)
     assert not result.ok
     assert embedded.ids == ids
-    (told,) = [each for each in result.errors if "no longer exist on their platforms" in each]
+    (message,) = [error for error in result.errors if "no longer exist on their platforms" in error]
     for word in ("v0, v1, v2", "key of another account", "base URL", "--allow forget-many"):
-        assert word in told
+        assert word in message
     assert platform.objects(FAST) == []
 
 
@@ -73,8 +73,8 @@ def test_three_that_are_gone_are_kept_and_told(
 def test_they_are_forgotten_with_permission(
     run: Run, embedded: EmbeddedStack, platform: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    declared = volumes(3)
-    ids = begun(embedded, declared)
+    declared = declare_volumes(3)
+    ids = create_objects(embedded, declared)
     platform.vanish(FAST)
     monkeypatch.setenv("GPUFORM_ALLOW", "forget-many")
     result = run(embedded, declared)
@@ -84,8 +84,8 @@ def test_they_are_forgotten_with_permission(
 
 @runs
 def test_two_are_forgotten_as_ever(run: Run, embedded: EmbeddedStack, platform: Platform) -> None:
-    declared = volumes(2)
-    ids = begun(embedded, declared)
+    declared = declare_volumes(2)
+    ids = create_objects(embedded, declared)
     platform.vanish(FAST)
     assert run(embedded, declared).ok
     assert embedded.ids == (ids if run is RUNS["preview-refresh"] else platform.ids(FAST))
@@ -94,10 +94,10 @@ def test_two_are_forgotten_as_ever(run: Run, embedded: EmbeddedStack, platform: 
 def test_a_destroy_deletes_what_is_there_and_keeps_what_is_gone(
     embedded: EmbeddedStack, platform: Platform
 ) -> None:
-    declared = volumes(5)
-    begun(embedded, declared)
-    left = {embedded.state("v0").id, embedded.state("v4").id}
-    for id_ in embedded.ids - left:
+    declared = declare_volumes(5)
+    create_objects(embedded, declared)
+    existing_ids = {embedded.state("v0").id, embedded.state("v4").id}
+    for id_ in embedded.ids - existing_ids:
         platform.send(FAST, FAST.delete_behind.of(id_))
     platform.advance(7200)
     result = embedded.destroy()
@@ -106,8 +106,10 @@ def test_a_destroy_deletes_what_is_there_and_keeps_what_is_gone(
     assert platform.ids(FAST) == set()
     assert len(embedded.resources) == 3
     assert not embedded.pending
-    kept = [each.urn for each in embedded.snapshot.resources if not each.custom]
-    assert len(kept) == 1  # the stack, whose resources they are
+    retained_urns = [
+        resource.urn for resource in embedded.snapshot.resources if not resource.custom
+    ]
+    assert len(retained_urns) == 1  # the stack, whose resources they are
     assert not embedded.destroy().ok
     embedded.refresh()
     assert len(embedded.resources) == 3
@@ -116,28 +118,30 @@ def test_a_destroy_deletes_what_is_there_and_keeps_what_is_gone(
 def test_what_is_deleted_by_the_run_is_not_counted(
     embedded: EmbeddedStack, platform: Platform
 ) -> None:
-    begun(embedded, volumes(6))
+    create_objects(embedded, declare_volumes(6))
     assert embedded.destroy().ok
     assert platform.ids(FAST) == set()
 
 
 def test_a_replacement_makes_no_third_one_anew(embedded: EmbeddedStack, platform: Platform) -> None:
-    declared = volumes(4)
-    begun(embedded, declared)
+    declared = declare_volumes(4)
+    create_objects(embedded, declared)
     platform.vanish(FAST)
-    moved = [Declared(each.name, FAST, {**each.inputs, "region": "us-east-2"}) for each in declared]
+    moved = [
+        Declared(error.name, FAST, {**error.inputs, "region": "us-east-2"}) for error in declared
+    ]
     result = embedded.up(*moved)
     assert not result.ok
-    assert any("--allow forget-many" in each for each in result.errors)
+    assert any("--allow forget-many" in error for error in result.errors)
     assert len(platform.ids(FAST)) < CONFIRMATION_THRESHOLD
     assert len(embedded.resources) == 4
 
 
 def test_claims_fall_with_their_cluster(embedded: EmbeddedStack, platform: Platform) -> None:
-    """Five are gone, and one of them explains the others."""
+    """Five objects are gone, and one of them explains the others."""
     of = {**VOLUME_CLAIM.good, "cluster_id": {"resource": "train"}}
     claims = [Declared(f"c{at}", VOLUME_CLAIM, {**of, "name": f"c{at}"}) for at in range(4)]
-    begun(embedded, [Declared("train", CLUSTER, CLUSTER.good), *claims])
+    create_objects(embedded, [Declared("train", CLUSTER, CLUSTER.good), *claims])
     platform.vanish(CLUSTER)
     result = embedded.refresh()
     assert result.ok, result.errors
@@ -149,7 +153,7 @@ def test_claims_whose_cluster_stands_count_each(
 ) -> None:
     of = {**VOLUME_CLAIM.good, "cluster_id": {"resource": "train"}}
     claims = [Declared(f"c{at}", VOLUME_CLAIM, {**of, "name": f"c{at}"}) for at in range(3)]
-    begun(embedded, [Declared("train", CLUSTER, CLUSTER.good), *claims])
+    create_objects(embedded, [Declared("train", CLUSTER, CLUSTER.good), *claims])
     platform.vanish(VOLUME_CLAIM)
     assert not embedded.refresh().ok
     assert len(embedded.resources) == 4
@@ -164,7 +168,7 @@ def test_nodes_fall_with_their_record(embedded: EmbeddedStack, platform: Platfor
     record = Declared("west", AIOS_CLUSTER, empty)
     of = {**AIOS_NODE.good, "cluster_id": {"resource": "west"}}
     nodes = [Declared(f"n{at}", AIOS_NODE, {**of, "node_id": f"n{at}"}) for at in range(4)]
-    begun(embedded, [record, *nodes])
+    create_objects(embedded, [record, *nodes])
     platform.vanish(AIOS_CLUSTER)
     result = embedded.destroy()
     assert result.ok, result.errors
@@ -172,31 +176,31 @@ def test_nodes_fall_with_their_record(embedded: EmbeddedStack, platform: Platfor
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9))))
-def test_all_are_forgotten_or_none(found: list[tuple[int, int]]) -> None:
-    """Each entry is its own cause, or fell with another one."""
+def test_all_are_forgotten_or_none(result: list[tuple[int, int]]) -> None:
+    """Each entry is its own cause, or was deleted with another one."""
     entries = OutsideDeletions()
     steps = []
-    for number, cause in found:
+    for number, cause in result:
         urn = f"urn:pulumi:dev::p::t::r{number}"
         entry = ResourceState(urn, True, "t", id=str(number))
         steps.append(Step(Op.DELETE, urn, entry))
         entries.add(OutsideDeletion(steps[-1], entry, str(cause), 0.0))
     assert all(entries.contains_step(step) for step in steps)
     taken, refusal = entries.take_all()
-    assert [each.step for each in taken] == steps
-    assert (refusal is not None) == (len({cause for _, cause in found}) >= CONFIRMATION_THRESHOLD)
+    assert [item.step for item in taken] == steps
+    assert (refusal is not None) == (len({cause for _, cause in result}) >= CONFIRMATION_THRESHOLD)
     assert entries.take_all() == ([], None)
 
 
 @pytest.fixture
 def reserved(platform: Platform) -> Any:
-    """Clusters that the platform shows as RESERVED, whatever they were made as."""
+    """Show every cluster as RESERVED."""
 
-    def rewrite(_method: str, path: str, told: Any) -> Any:
-        for each in told.get("clusters", [told]) if "/compute/clusters" in path else ():
-            if "billing_type" in each:
-                each["billing_type"] = "RESERVED"
-        return told
+    def rewrite(_method: str, path: str, message: Any) -> Any:
+        for message in message.get("clusters", [message]) if "/compute/clusters" in path else ():
+            if "billing_type" in message:
+                message["billing_type"] = "RESERVED"
+        return message
 
     return lambda: platform.answering(rewrite)
 
@@ -207,7 +211,7 @@ def test_a_guard_is_the_platforms_word(
     reserved: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    begun(embedded, [thing(CLUSTER)])
+    create_objects(embedded, [thing(CLUSTER)])
     moved = thing(CLUSTER, CLUSTER.replacing.inputs)
     platform.forget_requests()
     with reserved():
@@ -226,7 +230,7 @@ def test_a_guard_is_the_platforms_word(
 def test_a_guard_that_cannot_be_looked_at_holds(
     embedded: EmbeddedStack, platform: Platform
 ) -> None:
-    begun(embedded, [thing(CLUSTER)])
+    create_objects(embedded, [thing(CLUSTER)])
     platform.forget_requests()
     platform.fault("GET", CLUSTER.own, status=500, count=None)
     assert not embedded.destroy().ok

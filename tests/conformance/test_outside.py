@@ -1,5 +1,4 @@
-"""An example's program, a topology or Python, in a process of its own comes to the same state as in
-the engine's."""
+"""Test that a program in a process of its own results in the same state as in the engine's."""
 
 import json
 import re
@@ -21,7 +20,7 @@ UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 VOLATILE = {"created", "modified", "ciphertext", "time"}
 
 
-def settled(value: Any, provider: str, key: str = "") -> Any:
+def strip_variable_state(value: Any, provider: str, key: str = "") -> Any:
     """State without what differs from run to run: times, nonces, the provider's own id, and the
     frames of whoever runs the program."""
     if key in VOLATILE:
@@ -29,16 +28,16 @@ def settled(value: Any, provider: str, key: str = "") -> Any:
     if key == "stackTrace":
         return [frame for frame in value if frame.get("sourcePosition", "").startswith("project:")]
     if isinstance(value, dict):
-        return {name: settled(item, provider, name) for name, item in value.items()}
+        return {name: strip_variable_state(item, provider, name) for name, item in value.items()}
     if isinstance(value, list):
-        return [settled(item, provider) for item in value]
+        return [strip_variable_state(item, provider) for item in value]
     return value.replace(provider, "<provider>") if isinstance(value, str) else value
 
 
-def life(
+def run_life_cycle(
     directory: Path, source: Path, crypter: PassphraseCrypter, platform: Platform
 ) -> dict[str, Any]:
-    """A plan, an up, a change, and the state that is left."""
+    """Run a plan, an up and a change, and return the state."""
     directory.mkdir()
     stack = EmbeddedStack(
         directory,
@@ -54,18 +53,18 @@ def life(
     assert stack.up().ok
     stack.config = {**stack.config, "conformance:gpus": "24"}
     assert stack.up().operations == ["update"]
-    assert [each.method for each in platform.writes()] == ["POST", "POST", "PUT"]
+    assert [write.method for write in platform.writes()] == ["POST", "POST", "PUT"]
     latest = json.loads((directory / ".pulumi/stacks/conformance/dev.json").read_text())
     resources = latest["checkpoint"]["latest"]["resources"]
     (provider,) = (r["id"] for r in resources if r["type"].startswith("pulumi:providers:"))
     assert UUID.fullmatch(provider)
-    found: dict[str, Any] = settled(latest, provider)
-    return found
+    result: dict[str, Any] = strip_variable_state(latest, provider)
+    return result
 
 
 @pytest.mark.parametrize("form", [".", "python"])
 @pytest.mark.slow
-def test_the_state_is_the_same(
+def test_the_state_is_the_same_in_a_separate_process(
     form: str, tmp_path: Path, crypter: PassphraseCrypter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     states = []
@@ -75,7 +74,7 @@ def test_the_state_is_the_same(
         with emulated(seed="same", start=1_800_000_000.0) as platform:
             for variable, value in environment(platform.server.url).items():
                 monkeypatch.setenv(variable, value)
-            states.append(life(tmp_path / name, EXAMPLE / form, crypter, platform))
+            states.append(run_life_cycle(tmp_path / name, EXAMPLE / form, crypter, platform))
     inside, out = states
     entries = [state["checkpoint"]["latest"].pop("resources") for state in states]
     assert len(entries[0]) == 4
@@ -87,7 +86,7 @@ def test_the_state_is_the_same(
 
 
 @pytest.mark.slow
-def test_a_topology_that_fails_outside_is_told_by_its_place(
+def test_a_failing_topology_is_reported_with_its_location(
     tmp_path: Path,
     crypter: PassphraseCrypter,
     monkeypatch: pytest.MonkeyPatch,
@@ -98,19 +97,19 @@ def test_a_topology_that_fails_outside_is_told_by_its_place(
     (tmp_path / "__main__.py").write_text("from gpuform.stacks import run\n\nrun()\n")
     volume = "data: {platform: together, volume_name: d, region: us-central-8, size_tib: 1}"
     late = "{{ shared_volumes.data.id | int }}"
-    for text, place in (
+    for message, position in (
         (f"shared_volumes: {{{volume}, x: {{}}}}", "topology.yaml:1:"),
         (f"shared_volumes: {{{volume}}}\noutputs: {{n: '{late}'}}", "topology.yaml:2:14: "),
     ):
-        (tmp_path / "topology.yaml").write_text(text)
+        (tmp_path / "topology.yaml").write_text(message)
         result = stack.up()
         assert not result.ok
-        assert f"TopologyError: {place}" in result.errors[0]
+        assert f"TopologyError: {position}" in result.errors[0]
     assert len(stack.resources) == 1
 
 
 @pytest.mark.slow
-def test_a_program_that_fails_outside_fails_the_run_and_keeps_what_is_done(
+def test_a_failing_program_fails_the_run_and_keeps_finished_steps(
     tmp_path: Path,
     crypter: PassphraseCrypter,
     monkeypatch: pytest.MonkeyPatch,

@@ -1,4 +1,4 @@
-"""An entry of a record of the AIOS registry has one owner: refused while planning, nothing sent."""
+"""Test that an entry of an AIOS record has one owner: others are refused in the plan, unsent."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,11 +17,11 @@ ALONE = {
 }
 
 
-def node(name: str, **changes: Any) -> Declared:
+def declare_node(name: str, **changes: Any) -> Declared:
     return Declared(name, GPU_NODE, {**GPU_NODE.good, "node_id": name, **changes})
 
 
-def record(inputs: Mapping[str, Any] = CLUSTER.good) -> Declared:
+def declare_record(inputs: Mapping[str, Any] = CLUSTER.good) -> Declared:
     return Declared("west", CLUSTER, inputs)
 
 
@@ -31,46 +31,53 @@ RESOURCE = {"resource": "west"}
 @pytest.mark.parametrize(
     ("declared", "path"),
     [
-        ([record(), node("solo", cluster_id=RESOURCE)], "cluster_id"),
-        ([record(), node("solo", cluster_id="west")], "cluster_id"),
-        ([node("solo", cluster_id="west"), record()], "nodes.node_data"),
+        ([declare_record(), declare_node("solo", cluster_id=RESOURCE)], "cluster_id"),
+        ([declare_record(), declare_node("solo", cluster_id="west")], "cluster_id"),
+        ([declare_node("solo", cluster_id="west"), declare_record()], "nodes.node_data"),
         (
-            [record({**ALONE, "nodes": {"node_data": []}}), node("solo", cluster_id=RESOURCE)],
+            [
+                declare_record({**ALONE, "nodes": {"node_data": []}}),
+                declare_node("solo", cluster_id=RESOURCE),
+            ],
             "cluster_id",
         ),
     ],
 )
-def test_a_cluster_and_a_gpu_node_may_not_both_declare_nodes(
+def test_a_cluster_and_a_gpu_node_cannot_both_declare_nodes(
     embedded: EmbeddedStack, platform: Platform, declared: list[Declared], path: str
 ) -> None:
     for result in (embedded.plan(*declared), embedded.up(*declared)):
         assert not result.ok
-        told = "\n".join(result.errors)
-        assert "declares its nodes itself" in told
+        messages = "\n".join(result.errors)
+        assert "declares its nodes itself" in messages
         # The requests of one program may overtake each other: either of the two is told.
-        assert f"property {path}" in told or "property nodes.node_data" in told
-        assert "all as aios.GpuNode resources" in told
+        assert f"property {path}" in messages or "property nodes.node_data" in messages
+        assert "all as aios.GpuNode resources" in messages
     assert platform.requests("PUT") == []
 
 
-def test_one_entry_may_not_be_declared_by_two_gpu_nodes(
+def test_one_entry_cannot_be_declared_by_two_gpu_nodes(
     embedded: EmbeddedStack, platform: Platform
 ) -> None:
-    twice = [record(ALONE), node("a", cluster_id="west"), node("b", cluster_id="west", node_id="a")]
+    twice = [
+        declare_record(ALONE),
+        declare_node("a", cluster_id="west"),
+        declare_node("b", cluster_id="west", node_id="a"),
+    ]
     result = embedded.plan(*twice)
     assert not result.ok
     assert "is declared by" in result.errors[0]
 
 
 @pytest.mark.slow
-def test_otherwise_nodes_and_clusters_go_together(
+def test_separate_nodes_and_clusters_are_accepted(
     embedded: EmbeddedStack, platform: Platform
 ) -> None:
     declared = [
-        record(ALONE),
+        declare_record(ALONE),
         Declared("east", CLUSTER, {**CLUSTER.good, "cluster_id": "east"}),
-        node("a", cluster_id=RESOURCE),
-        node("b", cluster_id=RESOURCE),
+        declare_node("a", cluster_id=RESOURCE),
+        declare_node("b", cluster_id=RESOURCE),
     ]
     assert embedded.plan(*declared).errors == []
     result = embedded.up(*declared)
@@ -81,17 +88,15 @@ def test_otherwise_nodes_and_clusters_go_together(
 
     planned = embedded.plan(*declared[1:2])
     assert sorted(planned.operations) == ["delete"] * 3
-    told = embedded.told("warning")
-    assert len(told) == 3
-    assert all("the hardware remains" in each for each in told)
+    messages = embedded.told("warning")
+    assert len(messages) == 3
+    assert all("the hardware remains" in message for message in messages)
     assert embedded.destroy().ok
     assert platform.objects(CLUSTER) == []
 
 
-def test_what_is_said_to_be_secret_of_a_record_is_kept_as_such(
-    embedded: EmbeddedStack, platform: Platform
-) -> None:
-    """A join command in additional_info, given as a secret by the program."""
+def test_secret_inputs_of_a_record_stay_secret(embedded: EmbeddedStack, platform: Platform) -> None:
+    """A program gives a join command in additional_info as a secret."""
     (embedded.directory / "__main__.py").write_text(
         "import json, pathlib, pulumi\n"
         "from gpuform.providers.aios import Cluster\n"
@@ -101,7 +106,7 @@ def test_what_is_said_to_be_secret_of_a_record_is_kept_as_such(
         "inputs['cluster_metadata']['additional_info'] = info\n"
         "Cluster('west', **inputs)\n"
     )
-    assert embedded.up(record()).ok
+    assert embedded.up(declare_record()).ok
     assert unwrap_secrets(embedded.state("west").outputs)["cluster_metadata"][
         "additional_info"
     ] == {"join": "planted-join-command"}

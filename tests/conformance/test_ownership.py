@@ -1,4 +1,4 @@
-"""What this stack did not make is never adopted, changed or deleted; a create says whose it is."""
+"""Test that foreign objects are never adopted, changed or deleted; creates name their owner."""
 
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,14 @@ SURELY_ANOTHERS = ("VolumeClaim",)
 """These objects say themselves that they are not ours."""
 
 
-def somebodys(platform: Platform, described: Described) -> dict[str, Any]:
-    """An object that a person made by hand, ready."""
+def create_foreign_object(platform: Platform, described: Described) -> dict[str, Any]:
+    """Create an object as a person does by hand, and return it when it is ready."""
     assert described.create is not None
     platform.send(described, described.create)
     platform.advance(7200)
-    (found,) = platform.objects(described)
+    (created_object,) = platform.objects(described)
     platform.forget_requests()
-    return found
+    return created_object
 
 
 def assert_refused_and_untouched(
@@ -38,23 +38,23 @@ def assert_refused_and_untouched(
 ) -> None:
     result = stack.up(thing(described))
     assert not result.ok
-    told = result.errors[0]
+    messages = result.errors[0]
     asked_about = foreign["parts"] if after_lost_create else [foreign["id"]]
-    assert all(id_ in told for id_ in asked_about)
+    assert all(id_ in messages for id_ in asked_about)
     if after_lost_create and described.kind not in SURELY_ANOTHERS:
-        assert f"--adopt {asked_about[0]}" in told
+        assert f"--adopt {asked_about[0]}" in messages
     else:
-        assert "this project has no record of creating it" in told
-        assert f'import_="{foreign["id"]}"' in told
+        assert "this project has no record of creating it" in messages
+        assert f'import_="{foreign["id"]}"' in messages
     assert platform.writes() == []
     assert platform.objects(described) == [foreign]
     assert stack.id is None
 
 
-def test_what_a_person_made_is_not_taken(
+def test_an_object_created_by_hand_is_not_adopted(
     described: Described, stack: Stack, platform: Platform
 ) -> None:
-    foreign = somebodys(platform, described)
+    foreign = create_foreign_object(platform, described)
     for _ in range(2):
         assert_refused_and_untouched(stack, platform, described, foreign)
     assert stack.destroy().ok
@@ -62,45 +62,45 @@ def test_what_a_person_made_is_not_taken(
 
 
 @pytest.fixture
-def other(platform: Platform, tmp_path: Path, crypter: PassphraseCrypter) -> EmbeddedStack:
-    """A stack of another project."""
+def other_stack(platform: Platform, tmp_path: Path, crypter: PassphraseCrypter) -> EmbeddedStack:
+    """Return a stack of another project."""
     directory = tmp_path / "other"
     directory.mkdir()
     return EmbeddedStack(directory, crypter)
 
 
-def test_what_another_stack_made_is_not_taken(
-    described: Described, embedded: EmbeddedStack, other: EmbeddedStack, platform: Platform
+def test_an_object_of_another_stack_is_not_adopted(
+    described: Described, embedded: EmbeddedStack, other_stack: EmbeddedStack, platform: Platform
 ) -> None:
-    assert other.up(thing(described)).ok
+    assert other_stack.up(thing(described)).ok
     platform.forget_requests()
     (foreign,) = platform.objects(described)
     assert_refused_and_untouched(embedded, platform, described, foreign)
     assert embedded.destroy().ok
-    assert_settled(other, platform, thing(described))
+    assert_settled(other_stack, platform, thing(described))
 
 
 @for_each(kind for kind in MADE if kind.tells_age)
-def test_after_a_lost_create_what_a_person_makes_much_later_is_not_taken(
+def test_an_object_created_by_hand_long_after_a_lost_create_is_not_adopted(
     described: Described, embedded: EmbeddedStack, platform: Platform
 ) -> None:
-    """The record of an attempt that left nothing: whatever has the name now came otherwise."""
+    """The attempt left no object: a later object of the name is not ours."""
     platform.fault(described.create.method, described.create.path, drop="before")
     assert not embedded.up(thing(described)).ok
     assert embedded.intents
     platform.advance(7200)
-    foreign = somebodys(platform, described)
+    foreign = create_foreign_object(platform, described)
     assert_refused_and_untouched(embedded, platform, described, foreign, after_lost_create=True)
 
 
 @for_each(kind for kind in MADE if not kind.names_are_unique)
-def test_of_two_that_could_be_ours_none_is_taken(
+def test_of_two_possible_objects_none_is_adopted(
     described: Described,
     embedded: EmbeddedStack,
     platform: Platform,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Ours was made and its id lost; a person makes another of the same name."""
+    """Our object was created and its id lost; a person creates another of the same name."""
     platform.fault("POST", described.create.path, drop="after")
     list_of = described.found_at or f"^{described.create.path}$"
     platform.fault("GET", list_of, status=503, skip=1, count=None)
@@ -116,10 +116,10 @@ def test_of_two_that_could_be_ours_none_is_taken(
         assert embedded.id == platform.objects(described)[0]["id"]
         return
     assert not result.ok
-    assert all(each in result.errors[0] for each in both)
+    assert all(found_object in result.errors[0] for found_object in both)
     assert platform.writes() == []
     # The person deletes theirs: nothing says when the other one was made.
-    mine, theirs = (each["id"] for each in platform.objects(described))
+    mine, theirs = (found_object["id"] for found_object in platform.objects(described))
     platform.send(described, described.delete_behind.of(theirs))
     platform.advance(7200)
     assert mine in embedded.up(thing(described)).errors[0]
@@ -129,10 +129,10 @@ def test_of_two_that_could_be_ours_none_is_taken(
 
 
 @for_each(kind for kind in MADE if kind.leaving)
-def test_an_object_that_is_on_its_way_out_is_not_ours_to_wait_for(
+def test_an_object_being_deleted_is_not_waited_for(
     described: Described, stack: Stack, platform: Platform
 ) -> None:
-    foreign = somebodys(platform, described)
+    foreign = create_foreign_object(platform, described)
     platform.send(described, described.delete_behind.of(foreign["id"], foreign["parts"]))
     result = stack.up(thing(described))
     assert result.ok, result.errors

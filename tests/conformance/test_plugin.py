@@ -1,4 +1,4 @@
-"""What only the provider plugin's process does: one line printed, Cancel, progress, its end."""
+"""Test the provider plugin's process: one line printed, Cancel, progress, termination."""
 
 import json
 import signal
@@ -33,7 +33,7 @@ one_kind = pytest.mark.parametrize("described", [FAST], ids=str, indirect=True)
 
 
 @one_kind
-def test_64_slow_creates_are_on_the_wire_together(
+def test_64_slow_creates_run_concurrently(
     described: Described, plugin: PluginHost, platform: Platform
 ) -> None:
     type_ = PluginVerbs(described.lifecycle, plugin.stub).urn
@@ -45,8 +45,8 @@ def test_64_slow_creates_are_on_the_wire_together(
     ]
     with platform.meeting(described, CREATES):
         answers = [plugin.stub.Create.future(request) for request in requests]
-        made = [from_struct(answer.result().properties) for answer in answers]
-    assert [each["ready"] for each in made] == [True] * CREATES
+        created = [from_struct(answer.result().properties) for answer in answers]
+    assert [item["ready"] for item in created] == [True] * CREATES
     assert platform.created(described) == CREATES
     # A host of Pulumi's never says that it has stored an id: the records stay, each with its own.
     records = (plugin.directory / ".gpuform" / "records").glob("*.json")
@@ -54,7 +54,7 @@ def test_64_slow_creates_are_on_the_wire_together(
 
 
 class Engine(engine_pb2_grpc.EngineServicer):
-    """What Pulumi's engine shows."""
+    """What Pulumi's engine logs."""
 
     def __init__(self) -> None:
         self.shown: list[Any] = []
@@ -68,12 +68,12 @@ class Engine(engine_pb2_grpc.EngineServicer):
 
 @pytest.fixture
 def engine() -> Iterator[tuple[Engine, str]]:
-    shown = Engine()
+    recording_engine = Engine()
     server = grpc.server(ThreadPoolExecutor(4))
-    engine_pb2_grpc.add_EngineServicer_to_server(shown, server)
+    engine_pb2_grpc.add_EngineServicer_to_server(recording_engine, server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
-    yield shown, f"127.0.0.1:{port}"
+    yield recording_engine, f"127.0.0.1:{port}"
     server.stop(None).wait()
 
 
@@ -81,8 +81,8 @@ def engine() -> Iterator[tuple[Engine, str]]:
 def test_cancel_ends_a_wait_at_once_and_keeps_the_id(
     described: Described, platform: Platform, tmp_path: Path, engine: tuple[Engine, str]
 ) -> None:
-    """With the machine's own clock, by which nothing gets ready in the time of a test."""
-    shown, address = engine
+    """Use the machine's clock, by which nothing becomes ready within a test."""
+    reported, address = engine
     variables = {**environment(platform.server.url), "GPUFORM_CLOCK": ""}
     with running_plugin(tmp_path / "plugin", variables, address) as plugin:
         verbs = PluginVerbs(described.lifecycle, plugin.stub)
@@ -90,29 +90,29 @@ def test_cancel_ends_a_wait_at_once_and_keeps_the_id(
             urn=verbs.urn, properties=to_struct(doubles(described.good))
         )
         answer = plugin.stub.Create.future(request)
-        assert shown.told.wait(30)
+        assert reported.told.wait(30)
         plugin.stub.Cancel(Empty())
         with pytest.raises(grpc.RpcError) as caught:
             answer.result(30)
-        kept = partial(caught.value)
-        assert platform.ids(described) == {kept.id}
-        assert "interrupted" in "".join(kept.reasons)
-        assert from_struct(kept.properties)["ready"] is False
+        retained = partial(caught.value)
+        assert platform.ids(described) == {retained.id}
+        assert "interrupted" in "".join(retained.reasons)
+        assert from_struct(retained.properties)["ready"] is False
         plugin.stub.Cancel(Empty())
 
 
 @one_kind
-def test_progress_shows_on_the_resource_and_standard_output_has_the_port_alone(
+def test_progress_is_logged_at_the_resource_and_standard_output_has_only_the_port(
     described: Described, platform: Platform, tmp_path: Path, engine: tuple[Engine, str]
 ) -> None:
-    shown, address = engine
+    reported, address = engine
     with running_plugin(tmp_path / "plugin", environment(platform.server.url), address) as plugin:
         verbs = PluginVerbs(described.lifecycle, plugin.stub)
-        made = verbs.create(doubles(described.good))
-        verbs.delete(made.id, made.outputs)
-        progress = [each for each in shown.shown if each.ephemeral]
+        created = verbs.create(doubles(described.good))
+        verbs.delete(created.id, created.outputs)
+        progress = [item for item in reported.shown if item.ephemeral]
         assert progress
-        assert {each.urn for each in progress} == {verbs.urn}
+        assert {item.urn for item in progress} == {verbs.urn}
         plugin.process.send_signal(signal.SIGTERM)
         assert plugin.process.stdout is not None
         assert plugin.process.stdout.read() == b""
@@ -142,7 +142,7 @@ main()
 """
 
 
-def test_what_libraries_print_stays_off_standard_output(tmp_path: Path) -> None:
+def test_output_of_libraries_is_not_on_standard_output(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", NOISY],
         cwd=tmp_path,
@@ -158,18 +158,18 @@ def test_what_libraries_print_stays_off_standard_output(tmp_path: Path) -> None:
 
 
 @one_kind
-def test_custom_timeouts_arrive(
+def test_custom_timeouts_are_used(
     described: Described, plugin: PluginHost, platform: Platform
 ) -> None:
     platform.fault("GET", described.own, status_override=described.pending, count=None)
     verbs = PluginVerbs(described.lifecycle, plugin.stub, timeout=120.0)
-    made = verbs.create(doubles(described.good))
-    assert made.outputs["ready"] is False
-    assert "not done after 2m" in made.outputs["not_ready_reason"]
+    created = verbs.create(doubles(described.good))
+    assert created.outputs["ready"] is False
+    assert "not done after 2m" in created.outputs["not_ready_reason"]
 
 
 @for_all
-def test_what_an_import_reads_is_all_that_a_program_declares(
+def test_an_import_reads_all_inputs_that_a_program_declares(
     described: Described, platform: Platform, tmp_path: Path
 ) -> None:
     password = described.good.get("os_user_password", "")
@@ -179,36 +179,39 @@ def test_what_an_import_reads_is_all_that_a_program_declares(
     }
     with running_plugin(tmp_path / "plugin", variables) as plugin:
         verbs = PluginVerbs(described.lifecycle, plugin.stub)
-        made = verbs.create(doubles(described.good))
-        request = provider_pb2.ReadRequest(id=made.id + described.untold, urn=verbs.urn)
+        created = verbs.create(doubles(described.good))
+        request = provider_pb2.ReadRequest(id=created.id + described.untold, urn=verbs.urn)
         read = plugin.stub.Read(request)
         checked = plugin.stub.Check(
             provider_pb2.CheckRequest(urn=verbs.urn, olds=read.inputs, news=read.inputs)
         )
-        assert read.id == made.id
+        assert read.id == created.id
         assert list(checked.failures) == []
         inputs = unwrap_all_secrets(from_struct(read.inputs))
         assert "os_user_password" not in inputs  # the CLI would write it into a program
-        whole = {**inputs, **({"os_user_password": password} if password else {})}
+        total = {**inputs, **({"os_user_password": password} if password else {})}
         outputs = unwrap_all_secrets(from_struct(read.properties))
-        assert not verbs.diff(made.id, outputs, verbs.check(whole, inputs).inputs).changes
+        assert not verbs.diff(created.id, outputs, verbs.check(total, inputs).inputs).changes
 
 
 @for_each([SHARED_VOLUME, NODE_POOL])
-def test_an_import_says_what_nobody_tells(
+def test_an_import_reports_inputs_that_the_platform_does_not(
     described: Described, plugin: PluginHost, platform: Platform
 ) -> None:
     verbs = PluginVerbs(described.lifecycle, plugin.stub)
     id_ = verbs.create(doubles(described.good)).id
-    asked = {SHARED_VOLUME.kind: f"{id_}@us-central-8", NODE_POOL.kind: "GPUFORM_OS_USER_PASSWORD"}
+    requests = {
+        SHARED_VOLUME.kind: f"{id_}@us-central-8",
+        NODE_POOL.kind: "GPUFORM_OS_USER_PASSWORD",
+    }
     with pytest.raises(grpc.RpcError) as caught:
         plugin.stub.Read(provider_pb2.ReadRequest(id=id_, urn=verbs.urn))
-    assert asked[described.kind] in caught.value.details()
+    assert requests[described.kind] in caught.value.details()
     assert verbs.read(id_, {}).id == id_  # `.get` needs less
 
 
 @for_each([SHARED_VOLUME])
-def test_an_import_is_not_told_what_cannot_be(
+def test_an_import_refuses_invalid_inputs(
     described: Described, plugin: PluginHost, platform: Platform
 ) -> None:
     verbs = PluginVerbs(described.lifecycle, plugin.stub)

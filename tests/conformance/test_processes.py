@@ -1,4 +1,4 @@
-"""The command as a real process: interrupted, told to end, killed while it works and waits.
+"""Test the command as a real process: interrupted, terminated, killed at work and in waits.
 
 The process has the machine's own clock, so that it waits like a user's; tests only watch what it
 asks of the platform.
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.sampled(9)
 
 
 def for_each(kinds: Iterable[Described]) -> pytest.MarkDecorator:
-    """Runs a test for each of these kinds, slowly for all but one."""
+    """Run a test for each of these kinds, slowly for all but one."""
     params = [pytest.param(kind, marks=() if kind is FAST else pytest.mark.slow) for kind in kinds]
     return pytest.mark.parametrize("described", params, ids=str, indirect=True)
 
@@ -59,7 +59,7 @@ def described(request: pytest.FixtureRequest, platform: Platform) -> Described:
 
 @dataclass
 class Command:
-    """`gpuform` on the stack, not yet started."""
+    """A `gpuform` command on the stack, not yet started."""
 
     stack: EmbeddedStack
     platform: Platform
@@ -108,7 +108,7 @@ class Command:
 
 @pytest.fixture
 def emulator() -> Iterator[Platform]:
-    """A platform whose clock agrees with the processes', once it is prepared."""
+    """Start a platform whose clock equals the processes' once it is prepared."""
     with emulated(start=time.time() - 10_000) as platform:
         yield platform
 
@@ -119,10 +119,10 @@ def command(embedded: EmbeddedStack, platform: Platform) -> Command:
 
 
 @contextmanager
-def at(
+def set_event_at(
     platform: Platform, method: str, path: str, act: Callable[[], object] = lambda: None
 ) -> Iterator[threading.Event]:
-    """An event that the first such request sets, once `act` is done; only then is it served."""
+    """Return an event that the first such request sets after `act`, before it is served."""
     reached = threading.Event()
     begun = threading.Lock()
 
@@ -140,7 +140,7 @@ def at(
 
 
 def wait_for(condition: Callable[[], object]) -> None:
-    """What another process does next."""
+    """Wait for a condition that another process fulfils."""
     pause = threading.Event()
     while not condition():
         pause.wait(0.02)
@@ -192,7 +192,7 @@ def test_a_signal_while_the_create_is_on_the_wire_lets_it_finish(
         assert interrupted.wait(LAST_RESORT)
 
     with (
-        at(platform, described.create.method, described.create.path, hold),
+        set_event_at(platform, described.create.method, described.create.path, hold),
         command.running(*UP) as process,
     ):
         assert sent.wait(LAST_RESORT)
@@ -213,13 +213,13 @@ def test_a_second_signal_leaves_at_once_and_leaves_a_record(
     stack, platform = command.stack, command.platform
     stack.deployment("update", thing(described))
     sent = threading.Event()
-    left = threading.Event()
+    event = threading.Event()
 
     def hold() -> None:
         sent.set()
-        assert left.wait(LAST_RESORT)
+        assert event.wait(LAST_RESORT)
 
-    with at(platform, described.create.method, described.create.path, hold) as served:
+    with set_event_at(platform, described.create.method, described.create.path, hold) as served:
         with command.running(*UP) as process:
             assert sent.wait(LAST_RESORT)
             process.send_signal(signal.SIGINT)
@@ -228,10 +228,12 @@ def test_a_second_signal_leaves_at_once_and_leaves_a_record(
             assert any("Interrupted" in line for line in lines)
             process.send_signal(signal.SIGINT)
             assert process.wait(LAST_RESORT) == 8
-        left.set()
+        event.set()
         assert served.wait(LAST_RESORT)
     assert command.locks == []
-    assert [each.type for each in stack.snapshot.pending_operations] == ["creating"]
+    assert [pending_operation.type for pending_operation in stack.snapshot.pending_operations] == [
+        "creating"
+    ]
     wait_for(lambda: platform.requests(described.create.method))
     assert_nothing_is_lost(stack, platform, thing(described))
     result = stack.destroy()
@@ -262,7 +264,7 @@ def test_a_signal_ends_the_waiting_of_a_destroy(
 
 
 def kill_at(command: Command, arguments: tuple[str, ...], method: str, path: str) -> None:
-    """Kills the command while the platform serves such a request; the answer finds nobody."""
+    """Kill the command while the platform serves such a request, whose answer is lost."""
     running: list[subprocess.Popen[str]] = []
     started = threading.Event()
 
@@ -271,7 +273,10 @@ def kill_at(command: Command, arguments: tuple[str, ...], method: str, path: str
         running[0].kill()
         running[0].wait(LAST_RESORT)
 
-    with at(command.platform, method, path, kill) as killed, command.running(*arguments) as process:
+    with (
+        set_event_at(command.platform, method, path, kill) as killed,
+        command.running(*arguments) as process,
+    ):
         running.append(process)
         started.set()
         assert killed.wait(LAST_RESORT)
@@ -279,7 +284,7 @@ def kill_at(command: Command, arguments: tuple[str, ...], method: str, path: str
 
 
 def assert_mended(command: Command, described: Described) -> None:
-    """Nothing is lost, and the next run goes on."""
+    """Check that nothing is lost and that the next run continues."""
     stack, platform = command.stack, command.platform
     assert_nothing_is_lost(stack, platform, thing(described))
     assert_settles(stack, platform, thing(described))

@@ -1,4 +1,4 @@
-"""Whatever a platform's answer says of an input, `read` brings: or nobody would see it drift.
+"""Test that `read` returns every input that a platform reports, so that its drift is noticed.
 
 Each value of an answer that has an input's name is put in the place of another one, and `read` has
 to tell. What has such a name and says something else is in `Described.unlike`.
@@ -20,38 +20,40 @@ from gpuform.schemas.rules import get_field_rules
 Keys = tuple[str, ...]
 
 
-def values_in(answer: Any, keys: Keys = ()) -> Iterator[tuple[Keys, Any]]:
-    """What an answer says at any depth, by the keys that lead there; items of lists have none."""
+def collect_values(answer: Any, keys: Keys = ()) -> Iterator[tuple[Keys, Any]]:
+    """Return the values of an answer at any depth, by their keys; items of lists have none."""
     if isinstance(answer, Mapping):
         for key, item in answer.items():
-            yield from values_in(item, (*keys, key))
+            yield from collect_values(item, (*keys, key))
     elif isinstance(answer, list):
         for item in answer:
-            yield from values_in(item, keys)
+            yield from collect_values(item, keys)
     elif answer is not None and keys:
         yield keys, answer
 
 
-def names_in(model: type[BaseModel]) -> Iterator[str]:
-    """The names of inputs, at any depth."""
+def collect_names(model: type[BaseModel]) -> Iterator[str]:
+    """Return the names of inputs, at any depth."""
     for name, rules in get_field_rules(model).items():
         yield name
         if rules.nested:
-            yield from names_in(rules.nested)
+            yield from collect_names(rules.nested)
 
 
-def spelled(name: str) -> str:
-    """A name in one spelling: platforms write `nodeData`, inputs `node_data`."""
+def normalize_name(name: str) -> str:
+    """Return a name in one spelling: platforms write `nodeData`, inputs `node_data`."""
     return name.replace("_", "").casefold()
 
 
-def changed(answer: Any, keys: Keys) -> Any:
-    """The answer with other values at these keys."""
+def change_values(answer: Any, keys: Keys) -> Any:
+    """Return the answer with other values at these keys."""
     if isinstance(answer, list):
-        return [changed(item, keys) for item in answer]
+        return [change_values(item, keys) for item in answer]
     if isinstance(answer, Mapping):
         first, rest = keys[0] if keys else "", keys[1:]
-        return {key: changed(item, rest) if key == first else item for key, item in answer.items()}
+        return {
+            key: change_values(item, rest) if key == first else item for key, item in answer.items()
+        }
     if isinstance(answer, bool):
         return not answer
     if isinstance(answer, int | float):
@@ -62,40 +64,40 @@ def changed(answer: Any, keys: Keys) -> Any:
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 @for_all
-def test_every_input_that_is_returned_is_read(
+def test_every_reported_input_is_read(
     described: Described,
     platform: Platform,
     new_call: Callable[[str, float | None], ProviderContext],
 ) -> None:
     verbs = EngineVerbs(described.lifecycle, new_call, {})
-    made = verbs.create(verbs.check(described.good).inputs)
+    created = verbs.create(verbs.check(described.good).inputs)
     inputs = described.lifecycle.inputs
 
     def read(declared: Mapping[str, Any]) -> list[Any]:
         """What is declared, what else would be, and what an import finds."""
-        found: list[Any] = []
-        for known in (made.outputs, {**made.outputs, **declared}, {}):
+        result: list[Any] = []
+        for known_values in (created.outputs, {**created.outputs, **declared}, {}):
             try:
-                found.append(verbs.read(made.id, known).inputs)
+                result.append(verbs.read(created.id, known_values).inputs)
             except Refused as refused:
-                found.append(str(refused))
-        return found
+                result.append(str(refused))
+        return result
 
     answers: dict[str, Any] = {}
     with platform.answering(lambda _method, path, answer: answers.setdefault(path, answer)):
         read({})
-    names = {spelled(name): name for name in names_in(inputs)}
+    names = {normalize_name(name): name for name in collect_names(inputs)}
     unread = set()
-    for asked, answer in answers.items():
-        for keys, value in dict(values_in(answer)).items():
-            name = names.get(spelled(keys[-1]))
+    for requests, answer in answers.items():
+        for keys, value in dict(collect_values(answer)).items():
+            name = names.get(normalize_name(keys[-1]))
             if name is None:
                 continue
             declared = {name: value} if name in inputs.model_fields else {}
             before = read(declared)
             with platform.answering(
-                lambda _method, path, told, asked=asked, keys=keys: (
-                    changed(told, keys) if path == asked else told
+                lambda _method, path, told, requests=requests, keys=keys: (
+                    change_values(told, keys) if path == requests else told
                 )
             ):
                 if read(declared) == before:

@@ -1,4 +1,4 @@
-"""What a platform sends in confidence, and the key, are found nowhere in the clear.
+"""Test that confidential values of a platform, and the key, are found nowhere in the clear.
 
 Decided for each field: `kube_config` is a secret, so are passwords and scripts that are declared,
 and so is whatever no model has: unknown fields, error answers of another form, values of a wrong
@@ -21,12 +21,12 @@ from conformance.planting import (
     KUBE,
     UNKNOWN,
     WRONG,
-    altered,
-    mark,
-    planted,
-    planted_object,
-    sent_name,
-    strings,
+    alter_objects,
+    build_planted_text,
+    get_wire_name,
+    list_text_fields,
+    plant_answer,
+    plant_object,
 )
 from conformance.plugin import PluginHost, PluginVerbs
 from conformance.stacks import EmbeddedStack, thing
@@ -48,28 +48,34 @@ def assert_clean(described: Described, text: str) -> None:
         assert secret not in text
 
 
-def in_the_open(described: Described, properties: Mapping[str, Any] | None) -> str:
-    """The properties that are not secret."""
+def select_public(described: Described, properties: Mapping[str, Any] | None) -> str:
+    """Return the properties that are not secret."""
     hidden = described.secret | described.secret_inputs
     return str({name: value for name, value in (properties or {}).items() if name not in hidden})
 
 
 def is_planted(described: Described, secret: Any) -> bool:
-    """Whether a secret output is what was planted, as it came or decoded, or has it in it."""
+    """Return True if a secret output is or contains the planted text, as sent or decoded."""
     if isinstance(secret, Mapping):
-        places = [place for place in strings(described.wire) if mark(place) in secret.values()]
-        return bool(places)
+        field_paths = [
+            field_path
+            for field_path in list_text_fields(described.wire)
+            if build_planted_text(field_path) in secret.values()
+        ]
+        return bool(field_paths)
     return secret == ENCODED or KUBE in secret
 
 
-def has_jobs_behind_it(described: Described) -> bool:
+def checks_jobs_on_delete(described: Described) -> bool:
     """Return whether a delete first looks for jobs, which a planted kubeconfig does not let it."""
     return "kube_config" in described.secret
 
 
 @pytest.fixture
-def sinks(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> Iterator[Any]:
-    """All that is logged and printed, at the highest level."""
+def capture_output(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Any]:
+    """Return a function that reads all that is logged and printed, at the highest level."""
     with caplog.at_level(logging.DEBUG):
 
         def read() -> str:
@@ -78,27 +84,27 @@ def sinks(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -
         yield read
 
 
-def files(directory: Path) -> str:
-    """Every file of a project but the program's own, the state among them."""
-    found = (path for path in directory.rglob("*") if path.is_file())
+def read_files(directory: Path) -> str:
+    """Return the content of every file of a project except its program, the state included."""
+    result = (path for path in directory.rglob("*") if path.is_file())
     return "".join(
-        path.read_text(errors="replace") for path in found if path.name != "declared.json"
+        path.read_text(errors="replace") for path in result if path.name != "declared.json"
     )
 
 
-def messages(stack: EmbeddedStack) -> str:
-    """What the engine's events say in words."""
+def read_messages(stack: EmbeddedStack) -> str:
+    """Return the messages of the engine's events."""
     texts = [getattr(e, "message", "") or getattr(e, "text", "") for e in stack.events]
     return "\n".join(texts)
 
 
-def test_the_engine_keeps_what_is_planted_to_its_outputs(
-    described: Described, embedded: EmbeddedStack, platform: Platform, sinks: Any
+def test_the_engine_shows_planted_texts_only_in_outputs(
+    described: Described, embedded: EmbeddedStack, platform: Platform, capture_output: Any
 ) -> None:
     embedded.config = {described.key_config: described.key}
     embedded.secret_keys = [described.key_config]
-    told = ""
-    with platform.answering(lambda *answer: planted(described, *answer[1:])):
+    output = ""
+    with platform.answering(lambda *answer: plant_answer(described, *answer[1:])):
         for run in (
             lambda: embedded.up(thing(described)),
             lambda: embedded.up(thing(described, described.in_place.inputs)),
@@ -106,57 +112,59 @@ def test_the_engine_keeps_what_is_planted_to_its_outputs(
         ):
             result = run()
             assert result.ok, result.errors
-            told += messages(embedded)
-        on_disk = files(embedded.directory)
+            output += read_messages(embedded)
+        on_disk = read_files(embedded.directory)
         outputs = embedded.outputs
         destroyed = embedded.destroy()
-        told += messages(embedded)
-    assert destroyed.ok is not has_jobs_behind_it(described), destroyed.errors
-    told += "".join(destroyed.errors) + sinks() + files(embedded.directory / ".gpuform")
-    assert "gpuform.http" in told
-    assert_clean(described, told + on_disk)
+        output += read_messages(embedded)
+    assert destroyed.ok is not checks_jobs_on_delete(described), destroyed.errors
+    output += (
+        "".join(destroyed.errors) + capture_output() + read_files(embedded.directory / ".gpuform")
+    )
+    assert "gpuform.http" in output
+    assert_clean(described, output + on_disk)
     for name in described.secret:
         assert is_planted(described, outputs[name])
-    assert_clean(described, in_the_open(described, outputs))
-    for place in set(strings(described.wire)) - TOLD:
-        assert mark(place) not in told, place
+    assert_clean(described, select_public(described, outputs))
+    for field_path in set(list_text_fields(described.wire)) - TOLD:
+        assert build_planted_text(field_path) not in output, field_path
 
 
-def test_the_stock_host_tells_what_is_planted_in_the_named_outputs_only(
+def test_pulumis_dynamic_host_shows_planted_texts_only_in_secret_outputs(
     described: Described, stock_host: StockHost, platform: Platform
 ) -> None:
     verbs = StockVerbs(described.lifecycle, stock_host.stub)
-    _told_in_the_named_outputs_only(described, verbs, platform)
-    assert_clean(described, stock_host.printed + files(stock_host.directory / ".gpuform"))
+    _assert_only_in_secret_outputs(described, verbs, platform)
+    assert_clean(described, stock_host.printed + read_files(stock_host.directory / ".gpuform"))
 
 
 @pytest.mark.slow
-def test_the_plugin_tells_what_is_planted_in_the_named_outputs_only(
+def test_the_plugin_shows_planted_texts_only_in_secret_outputs(
     described: Described, plugin: PluginHost, platform: Platform
 ) -> None:
-    """`PluginVerbs` sees to it that these are marked as secret."""
+    """`PluginVerbs` checks that these outputs are marked as secret."""
     verbs = PluginVerbs(described.lifecycle, plugin.stub)
-    _told_in_the_named_outputs_only(described, verbs, platform)
-    assert_clean(described, plugin.printed + files(plugin.directory / ".gpuform"))
+    _assert_only_in_secret_outputs(described, verbs, platform)
+    assert_clean(described, plugin.printed + read_files(plugin.directory / ".gpuform"))
 
 
-def _told_in_the_named_outputs_only(described: Described, verbs: Verbs, platform: Platform) -> None:
-    with platform.answering(lambda *answer: planted(described, *answer[1:])):
-        made = verbs.create(doubles(described.good))
-        seen = verbs.read(made.id, made.outputs)
+def _assert_only_in_secret_outputs(described: Described, verbs: Verbs, platform: Platform) -> None:
+    with platform.answering(lambda *answer: plant_answer(described, *answer[1:])):
+        created = verbs.create(doubles(described.good))
+        read_result = verbs.read(created.id, created.outputs)
         changed = doubles(described.in_place.inputs)
-        outputs = verbs.update(made.id, made.outputs, changed)
-        if has_jobs_behind_it(described):
+        outputs = verbs.update(created.id, created.outputs, changed)
+        if checks_jobs_on_delete(described):
             with pytest.raises(Refused) as refused:
-                verbs.delete(made.id, outputs)
-            assert_clean(described, told_by(refused.value))
+                verbs.delete(created.id, outputs)
+            assert_clean(described, describe_error(refused.value))
         else:
-            verbs.delete(made.id, outputs)
-    for found in (made.outputs, seen.outputs, outputs):
+            verbs.delete(created.id, outputs)
+    for result in (created.outputs, read_result.outputs, outputs):
         for name in described.secret:
-            assert is_planted(described, found[name])
-        assert_clean(described, in_the_open(described, found))
-    assert_clean(described, in_the_open(described, seen.inputs))
+            assert is_planted(described, result[name])
+        assert_clean(described, select_public(described, result))
+    assert_clean(described, select_public(described, read_result.inputs))
 
 
 @pytest.fixture(params=["engine", "stock-host", pytest.param("plugin", marks=pytest.mark.slow)])
@@ -182,35 +190,37 @@ def processes(stock_host: StockHost, plugin: PluginHost) -> Processes:
     return stock_host, plugin
 
 
-def told_by(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     return "".join(traceback.format_exception(error))
 
 
-def test_a_value_of_a_wrong_type_is_not_told(
-    described: Described, host: Verbs, platform: Platform, sinks: Any, processes: Processes
+def test_a_value_of_a_wrong_type_is_not_shown(
+    described: Described, host: Verbs, platform: Platform, capture_output: Any, processes: Processes
 ) -> None:
-    """Each field in turn is an object, a list, a text where there is none."""
-    made = host.create(doubles(described.good))
-    told, refused = "", 0
+    """Replace each field in turn by an object, a list or a text."""
+    created = host.create(doubles(described.good))
+    shown_text, refused = "", 0
     for name in described.wire.model_fields:
         for wrong in ({"token": WRONG}, [WRONG], WRONG):
-            key = sent_name(described.wire, name)
-            change = lambda _, each: {**each, key: wrong}  # noqa: B023, E731 - for one round
+            key = get_wire_name(described.wire, name)
+            change = lambda _, process: {**process, key: wrong}  # noqa: B023, E731 - for one round
             with platform.answering(
-                lambda *answer: altered(described, *answer[1:], change)  # noqa: B023 - as above
+                lambda *answer: alter_objects(described, *answer[1:], change)  # noqa: B023 - as above
             ):
                 try:
-                    host.read(made.id, made.outputs)
+                    host.read(created.id, created.outputs)
                 except Refused as error:
                     refused += 1
-                    told += told_by(error)
+                    shown_text += describe_error(error)
     assert refused > len(described.wire.model_fields)
-    assert "answered in an unexpected form" in told
-    assert_clean(described, told + sinks() + "".join(each.printed for each in processes))
+    assert "answered in an unexpected form" in shown_text
+    assert_clean(
+        described, shown_text + capture_output() + "".join(process.printed for process in processes)
+    )
 
 
-def bodies(described: Described, *, has_declaration: bool) -> Iterator[Any]:
-    """Error answers; those to a create may have what was declared."""
+def build_bodies(described: Described, *, has_declaration: bool) -> Iterator[Any]:
+    """Return error answers; those to a create may contain the declaration."""
     yield from (UNKNOWN, [UNKNOWN])
     yield {"error": {"message": {"token": UNKNOWN}}}
     yield {"error": {"message": [UNKNOWN], "code": {"x": UNKNOWN}}}
@@ -226,51 +236,56 @@ def bodies(described: Described, *, has_declaration: bool) -> Iterator[Any]:
 @pytest.mark.parametrize(
     "status", [409, *(pytest.param(s, marks=pytest.mark.slow) for s in (400, 401, 403, 404, 500))]
 )
-def test_an_error_answer_of_another_form_is_not_told(
+def test_an_error_answer_of_another_form_is_not_shown(
     described: Described,
     host: Verbs,
     platform: Platform,
     status: int,
-    sinks: Any,
+    capture_output: Any,
     processes: Processes,
 ) -> None:
     checked = doubles(described.good)
-    made = host.create(checked)
+    created = host.create(checked)
     changed = doubles(described.in_place.inputs)
     other = doubles(described.numbered(1))
     assert described.in_place.sends is not None
     assert described.create is not None
     verbs = {
-        "read": ("GET", lambda: host.read(made.id, made.outputs).outputs),
+        "read": ("GET", lambda: host.read(created.id, created.outputs).outputs),
         "update": (
             described.in_place.sends.method,
-            lambda: host.update(made.id, made.outputs, changed),
+            lambda: host.update(created.id, created.outputs, changed),
         ),
         "create": (described.create.method, lambda: host.create(other).outputs),
-        "delete": (described.delete_behind.method, lambda: host.delete(made.id, made.outputs)),
+        "delete": (
+            described.delete_behind.method,
+            lambda: host.delete(created.id, created.outputs),
+        ),
     }
-    told = ""
+    shown_text = ""
     for name, (method, verb) in verbs.items():
-        for body in bodies(described, has_declaration=name == "create"):
+        for body in build_bodies(described, has_declaration=name == "create"):
             platform.fault(method, "", status=status, body=body)
             try:
-                told += str((verb() or {}).get("not_ready_reason"))
+                shown_text += str((verb() or {}).get("not_ready_reason"))
             except Refused as error:
-                told += told_by(error)
+                shown_text += describe_error(error)
             platform.heal()
     if status != 404:
-        assert f"answered {status}" in told
-    assert_clean(described, told + sinks() + "".join(each.printed for each in processes))
+        assert f"answered {status}" in shown_text
+    assert_clean(
+        described, shown_text + capture_output() + "".join(process.printed for process in processes)
+    )
 
 
-def test_what_nobody_foresaw_keeps_its_text_to_itself(
+def test_the_text_of_an_unexpected_error_is_not_shown(
     described: Described,
     embedded: EmbeddedStack,
     platform: Platform,
-    sinks: Any,
+    capture_output: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A bug that raises with a secret in its hands: while waiting, and while reading."""
+    """Raise an error with a secret in its text, while waiting and while reading."""
 
     def broken(*_: object) -> None:
         held = {"token": KUBE}
@@ -286,14 +301,18 @@ def test_what_nobody_foresaw_keeps_its_text_to_itself(
         assert "RuntimeError (this is an error in gpuform)" in result.errors[0]
     assert embedded.outputs["ready"] is False
     assert_clean(
-        described, messages(embedded) + str(refreshed) + sinks() + files(embedded.directory)
+        described,
+        read_messages(embedded)
+        + str(refreshed)
+        + capture_output()
+        + read_files(embedded.directory),
     )
 
 
 def test_every_text_of_the_wire_models_is_planted(described: Described) -> None:
-    """The planting itself: nothing is left out but what is meant."""
-    whole: dict[str, Any] = {"gpu_worker_nodes": [{}], "volumes": [{}]}
-    found = str(planted_object(described.wire, whole, described.meant))
-    for place in strings(described.wire):
-        if place not in described.meant:
-            assert mark(place) in found, place
+    """Check the planting itself: only meant values are left out."""
+    total: dict[str, Any] = {"gpu_worker_nodes": [{}], "volumes": [{}]}
+    result = str(plant_object(described.wire, total, described.meant))
+    for string in list_text_fields(described.wire):
+        if string not in described.meant:
+            assert build_planted_text(string) in result, string

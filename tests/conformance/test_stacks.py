@@ -1,4 +1,4 @@
-"""The life of one resource in a stack, from the first plan to the last, under each engine."""
+"""Test the life of one resource in a stack, from the first plan to the last, under each engine."""
 
 import pytest
 from conformance.described import Described, doubles
@@ -9,13 +9,13 @@ from conformance.stacks import Declared, EmbeddedStack, Stack, thing
 from gpuform.stacks.engine.values import Secret
 
 
-def planned(stack: Stack, declared: Declared) -> list[str]:
+def assert_plan(stack: Stack, declared: Declared) -> list[str]:
     result = stack.plan(declared)
     assert result.errors == []
     return list(result.operations)
 
 
-def done(stack: Stack, declared: Declared) -> list[str]:
+def assert_done(stack: Stack, declared: Declared) -> list[str]:
     result = stack.up(declared)
     assert result.errors == []
     assert result.ok
@@ -23,23 +23,23 @@ def done(stack: Stack, declared: Declared) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_life(described: Described, stack: Stack, platform: Platform) -> None:
+def test_create_update_and_destroy(described: Described, stack: Stack, platform: Platform) -> None:
     first = thing(described)
-    assert planned(stack, first) == ["create"]
+    assert assert_plan(stack, first) == ["create"]
     assert platform.objects(described) == []
-    assert done(stack, first) == ["create"]
+    assert assert_done(stack, first) == ["create"]
     assert platform.ids(described) == {stack.id}
-    assert planned(stack, first) == []
-    assert done(stack, first) == []
+    assert assert_plan(stack, first) == []
+    assert assert_done(stack, first) == []
 
     bigger = thing(described, described.in_place.inputs)
-    kept = stack.id
-    assert planned(stack, bigger) == ["update"]
-    assert done(stack, bigger) == ["update"]
-    assert stack.id == kept
-    assert planned(stack, bigger) == []
+    retained = stack.id
+    assert assert_plan(stack, bigger) == ["update"]
+    assert assert_done(stack, bigger) == ["update"]
+    assert stack.id == retained
+    assert assert_plan(stack, bigger) == []
     assert stack.refresh().operations == []
-    assert planned(stack, bigger) == []
+    assert assert_plan(stack, bigger) == []
 
     assert stack.destroy().ok
     assert platform.objects(described) == []
@@ -50,72 +50,72 @@ def test_a_life(described: Described, stack: Stack, platform: Platform) -> None:
 def test_a_replacement_deletes_first(
     described: Described, stack: Stack, platform: Platform
 ) -> None:
-    done(stack, thing(described))
+    assert_done(stack, thing(described))
     old = platform.parts(described)
     moved = thing(described, described.replacing.inputs)
     plan = stack.plan(moved)
     assert (plan.operations, plan.replaces) == (["replace"], [described.replacing.field])
     platform.forget_requests()
-    assert done(stack, moved) == ["replace"]
+    assert assert_done(stack, moved) == ["replace"]
     assert described.create is not None
     sent = [described.delete_behind.method, described.create.method]
-    assert [each.method for each in platform.writes()] == sent
+    assert [write.method for write in platform.writes()] == sent
     assert described.ids_come_again or not platform.parts(described) & old
     assert platform.ids(described) == {stack.id}
-    assert planned(stack, moved) == []
+    assert assert_plan(stack, moved) == []
 
 
 @pytest.mark.slow
-def test_what_somebody_else_changed_is_drift_of_that_field(
+def test_a_change_by_somebody_else_is_drift_of_that_field(
     described: Described, stack: Stack, platform: Platform
 ) -> None:
     declared = thing(described)
-    done(stack, declared)
+    assert_done(stack, declared)
     assert stack.id is not None
-    (found,) = platform.objects(described)
-    platform.send(described, described.behind.of(stack.id, found["parts"]))
+    (found_object,) = platform.objects(described)
+    platform.send(described, described.behind.of(stack.id, found_object["parts"]))
     platform.advance(7200)
-    assert planned(stack, declared) == []
+    assert assert_plan(stack, declared) == []
     assert stack.refresh().operations == ["update"]
     assert stack.inputs == {**doubles(described.good), **doubles(described.drift)}
     plan = stack.plan(declared)
     if described.drift_is_repaired:
         assert plan.operations == ["update"]
-        assert done(stack, declared) == ["update"]
-        assert planned(stack, declared) == []
+        assert assert_done(stack, declared) == ["update"]
+        assert assert_plan(stack, declared) == []
     else:
         assert not plan.ok
         assert next(iter(described.drift)) in plan.errors[0]
         as_found = thing(described, {**described.good, **described.drift})
-        assert planned(stack, as_found) == []
+        assert assert_plan(stack, as_found) == []
 
 
 @pytest.mark.slow
-def test_what_somebody_else_deleted_is_made_again_after_a_refresh(
+def test_an_object_deleted_by_somebody_else_is_recreated_after_a_refresh(
     described: Described, stack: Stack, platform: Platform
 ) -> None:
     declared = thing(described)
-    done(stack, declared)
+    assert_done(stack, declared)
     assert stack.id is not None
-    (found,) = platform.objects(described)
-    platform.send(described, described.delete_behind.of(stack.id, found["parts"]))
+    (found_object,) = platform.objects(described)
+    platform.send(described, described.delete_behind.of(stack.id, found_object["parts"]))
     platform.advance(7200)
     assert stack.refresh().operations == ["delete"]
     assert stack.id is None
-    assert done(stack, declared) == ["create"]
+    assert assert_done(stack, declared) == ["create"]
     assert platform.ids(described) == {stack.id}
-    assert planned(stack, declared) == []
+    assert assert_plan(stack, declared) == []
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(3)
-def test_destroy_takes_what_is_gone_for_deleted(
+def test_destroy_accepts_objects_that_are_gone(
     described: Described, stack: Stack, platform: Platform
 ) -> None:
-    done(stack, thing(described))
+    assert_done(stack, thing(described))
     assert stack.id is not None
-    (found,) = platform.objects(described)
-    platform.send(described, described.delete_behind.of(stack.id, found["parts"]))
+    (found_object,) = platform.objects(described)
+    platform.send(described, described.delete_behind.of(stack.id, found_object["parts"]))
     platform.advance(7200)
     assert stack.destroy().ok
     assert stack.id is None
@@ -123,7 +123,7 @@ def test_destroy_takes_what_is_gone_for_deleted(
 
 @pytest.mark.slow
 @for_made_waiting
-def test_what_is_not_ready_is_resumed_by_the_next_run(
+def test_a_resource_that_is_not_ready_is_resumed_by_the_next_run(
     described: Described, stack: Stack, platform: Platform
 ) -> None:
     declared = thing(described)
@@ -131,11 +131,11 @@ def test_what_is_not_ready_is_resumed_by_the_next_run(
     stack.up(declared)
     assert platform.ids(described) == {stack.id}
     assert stack.outputs["ready"] is False
-    assert planned(stack, declared) == ["update"]
+    assert assert_plan(stack, declared) == ["update"]
     platform.heal()
-    assert done(stack, declared) == ["update"]
+    assert assert_done(stack, declared) == ["update"]
     assert stack.outputs["ready"] is True
-    assert planned(stack, declared) == []
+    assert assert_plan(stack, declared) == []
     assert platform.created(described) == 1
 
 
@@ -151,10 +151,10 @@ def test_a_refused_declaration_changes_nothing(
 
 
 @for_made_failing
-def test_a_step_of_the_embedded_engine_fails_with_the_reason_while_it_is_not_ready(
+def test_an_unready_resource_fails_the_engines_step_with_the_reason(
     described: Described, embedded: EmbeddedStack, platform: Platform
 ) -> None:
-    """The stock host cannot say this: there, the next plan does."""
+    """Pulumi's dynamic host cannot report this: its next plan does."""
     platform.fault("GET", described.own, status_override=described.failed, count=None)
     result = embedded.up(thing(described))
     assert not result.ok

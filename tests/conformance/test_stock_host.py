@@ -1,4 +1,4 @@
-"""What only Pulumi's own host asks of a lifecycle: four threads, printed tracebacks, no URN."""
+"""Test Pulumi's dynamic host as it uses a lifecycle: four threads, printed tracebacks, no URN."""
 
 import socket
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from conformance.described import Described, doubles
 from conformance.emulated import Platform
 from conformance.kinds import FAST, KINDS, MADE
 from conformance.stock import StockHost, running_host
-from conformance.verbs import PROVIDER_KEY, Refused, StockVerbs, pickled, struct
+from conformance.verbs import PROVIDER_KEY, Refused, StockVerbs, pickle_lifecycle, to_struct
 from google.protobuf.json_format import MessageToDict
 from pulumi.runtime.proto import provider_pb2
 
@@ -27,29 +27,29 @@ CREATES = 64
     ids=str,
     indirect=True,
 )
-def test_64_slow_creates_are_on_the_wire_together(
+def test_64_slow_creates_run_concurrently(
     described: Described, stock_host: StockHost, platform: Platform
 ) -> None:
-    """None is answered before all have been sent, which four threads could never do."""
+    """Answer none before all were sent, which four threads could never do."""
     StockVerbs(described.lifecycle, stock_host.stub).check(described.good)
-    provider = pickled(described.lifecycle)
+    provider = pickle_lifecycle(described.lifecycle)
     requests = [
         provider_pb2.CreateRequest(
-            properties=struct({**doubles(described.numbered(number)), PROVIDER_KEY: provider})
+            properties=to_struct({**doubles(described.numbered(number)), PROVIDER_KEY: provider})
         )
         for number in range(CREATES)
     ]
     with platform.meeting(described, 1 if described.is_entry else CREATES):
         answers = [stock_host.stub.Create.future(request) for request in requests]
-        made = [MessageToDict(answer.result().properties) for answer in answers]
-    assert [each["ready"] for each in made] == [True] * CREATES
+        created = [MessageToDict(answer.result().properties) for answer in answers]
+    assert [item["ready"] for item in created] == [True] * CREATES
     assert platform.created(described) == CREATES
     assert list((stock_host.directory / ".gpuform" / "records").glob("*.json")) == []
 
 
 @pytest.fixture
-def alone(tmp_path: Path) -> Iterator[StockHost]:
-    """A host without a key, whose platform nobody serves."""
+def unconnected_host(tmp_path: Path) -> Iterator[StockHost]:
+    """Start a host without a key, whose platform is not served."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     nowhere = {**environment(f"http://127.0.0.1:{port}"), "GPUFORM_CLOCK": ""}
@@ -58,10 +58,10 @@ def alone(tmp_path: Path) -> Iterator[StockHost]:
         yield host
 
 
-def test_a_plan_needs_neither_key_nor_platform(alone: StockHost) -> None:
+def test_a_plan_requires_neither_key_nor_platform(unconnected_host: StockHost) -> None:
     for kind in KINDS:
         described = kind.placed({"{base}": "f" * 32})
-        verbs = StockVerbs(described.lifecycle, alone.stub)
+        verbs = StockVerbs(described.lifecycle, unconnected_host.stub)
         checked = verbs.check(described.good)
         assert checked.failures == {}
         olds = {**checked.inputs, "ready": True}
@@ -74,15 +74,15 @@ def test_a_plan_needs_neither_key_nor_platform(alone: StockHost) -> None:
                 verbs.create(checked.inputs)
 
 
-def test_the_key_may_come_from_the_stack(
+def test_the_key_can_come_from_the_stacks_configuration(
     described: Described, platform: Platform, tmp_path: Path
 ) -> None:
-    """Configure gives the stack's configuration; the environment comes first."""
+    """Configure gives the stack's configuration; the environment takes precedence."""
     environ = {**environment(platform.server.url), described.key_variable: ""}
     with running_host(tmp_path / "configured", environ) as host:
         host.configure({described.key_config: described.key})
-        made = StockVerbs(described.lifecycle, host.stub).create(doubles(described.good))
-        assert platform.ids(described) == {made.id}
+        created = StockVerbs(described.lifecycle, host.stub).create(doubles(described.good))
+        assert platform.ids(described) == {created.id}
 
 
 ANSWERS: tuple[tuple[dict[str, Any], str], ...] = (
@@ -95,15 +95,15 @@ ANSWERS: tuple[tuple[dict[str, Any], str], ...] = (
 )
 
 
-@pytest.mark.parametrize(("answer", "said"), ANSWERS, ids=lambda value: str(value)[:12])
-def test_an_error_is_the_message_and_no_value(
+@pytest.mark.parametrize(("answer", "message"), ANSWERS, ids=lambda value: str(value)[:12])
+def test_an_error_shows_its_message_and_no_value(
     described: Described,
     stock_host: StockHost,
     platform: Platform,
     answer: dict[str, Any],
-    said: str,
+    message: str,
 ) -> None:
-    """The host would show the traceback of whatever a provider raises."""
+    """The host would otherwise show a provider's traceback."""
     if answer["body"] == {"error": "bad key {key}"}:
         answer = {**answer, "body": {"error": f"bad key {described.key}"}}
     platform.fault(described.create.method, described.create.path, **answer)
@@ -111,11 +111,11 @@ def test_an_error_is_the_message_and_no_value(
     inputs = {**doubles(described.good), described.name_field: "named-by-a-person"}
     with pytest.raises(Refused) as caught:
         verbs.create(inputs)
-    told = str(caught.value) + stock_host.printed
-    assert said in told
-    assert "planted" not in told
-    assert described.key not in told
-    assert "named-by-a-person" not in told
+    messages = str(caught.value) + stock_host.printed
+    assert message in messages
+    assert "planted" not in messages
+    assert described.key not in messages
+    assert "named-by-a-person" not in messages
     for chained in (
         "Traceback",
         "direct cause",
@@ -129,10 +129,10 @@ def test_an_error_is_the_message_and_no_value(
     assert platform.objects(described) == []
 
 
-def test_what_nobody_foresaw_is_told_by_its_type_alone(
+def test_an_unexpected_error_shows_only_its_type(
     described: Described, stock_host: StockHost
 ) -> None:
-    """Inputs that check never saw: the host hands them over all the same."""
+    """The host passes on inputs that check never saw."""
     verbs = StockVerbs(described.lifecycle, stock_host.stub)
     with pytest.raises(Refused) as caught:
         verbs.update("id", {"ready": True, described.name_field: {"planted": 1}}, {})
@@ -141,29 +141,27 @@ def test_what_nobody_foresaw_is_told_by_its_type_alone(
     assert "During handling" not in str(caught.value)
 
 
-def test_a_create_that_is_over_in_time_leaves_nothing_on_record(
-    described: Described, stock_host: StockHost
-) -> None:
+def test_a_finished_create_leaves_no_intent(described: Described, stock_host: StockHost) -> None:
     verbs = StockVerbs(described.lifecycle, stock_host.stub)
-    made = verbs.create(doubles(described.good))
+    created = verbs.create(doubles(described.good))
     assert list((stock_host.directory / ".gpuform" / "records").glob("*.json")) == []
-    verbs.delete(made.id, made.outputs)
+    verbs.delete(created.id, created.outputs)
 
 
-def test_a_lost_answer_is_found_again_without_a_urn(
+def test_the_object_of_a_lost_answer_is_found_without_a_urn(
     described: Described, stock_host: StockHost, platform: Platform
 ) -> None:
     platform.fault(described.create.method, described.create.path, drop="after")
     verbs = StockVerbs(described.lifecycle, stock_host.stub)
-    made = verbs.create(doubles(described.good))
-    assert platform.ids(described) == {made.id}
-    assert made.outputs["ready"] is True
+    created = verbs.create(doubles(described.good))
+    assert platform.ids(described) == {created.id}
+    assert created.outputs["ready"] is True
 
 
-def test_a_create_that_died_is_settled_by_the_next_attempt(
+def test_an_interrupted_create_is_recovered_by_the_next_attempt(
     described: Described, stock_host: StockHost, platform: Platform
 ) -> None:
-    """The answer is lost and so is the list that would find it: the record stays for later."""
+    """The answer and the list are lost: the record is kept for later."""
     list_of = described.found_at or f"^{described.create.path}$"
     platform.fault(described.create.method, described.create.path, drop="after")
     platform.fault("GET", list_of, status=503, skip=1, count=None)
@@ -177,6 +175,6 @@ def test_a_create_that_died_is_settled_by_the_next_attempt(
         with pytest.raises(Refused, match="--adopt"):  # nobody saw it in time
             verbs.create(doubles(described.good))
     else:
-        made = verbs.create(doubles(described.good))
-        assert platform.ids(described) == {made.id}
-    assert [each.method for each in platform.writes()] == [described.create.method]
+        created = verbs.create(doubles(described.good))
+        assert platform.ids(described) == {created.id}
+    assert [write.method for write in platform.writes()] == [described.create.method]

@@ -1,4 +1,4 @@
-"""A plan of each path that takes nodes, while a job runs there: as people see it.
+"""Test the plan of each way of removing nodes while a job runs there, as people see the text.
 
 GPUFORM_UPDATE_GOLDEN=1 writes the plans anew.
 """
@@ -25,7 +25,7 @@ _ID = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{4}-
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("path", TAKINGS["slurm"])
-def test_a_plan_shows_the_jobs(
+def test_the_plan_of_a_removal_shows_the_jobs(
     path: str,
     platform: Platform,
     crypter: PassphraseCrypter,
@@ -34,22 +34,22 @@ def test_a_plan_shows_the_jobs(
 ) -> None:
     monkeypatch.setenv("GPUFORM_ALLOW", "real-schedulers")  # the emulated one is taken for it
     monkeypatch.setattr(LocalCommandRunner, "run", run_locally(platform.http, lambda _: None))
-    told = []
+    messages = []
     for scheduler, takings in TAKINGS.items():
         platform.reset()
         folder = tmp_path / scheduler
         folder.mkdir()
         monkeypatch.chdir(folder)
-        text = planned(takings[path], platform, EmbeddedStack(folder, crypter))
-        assert re.search(r"runs (1|ml/)", text), "the job on the node is told"
-        told.append(f"== {scheduler}\n\n{text}\n")
-    golden, text = FOLDER / f"{path}.txt", "\n".join(told)
+        plan_text = render_plan_text(takings[path], platform, EmbeddedStack(folder, crypter))
+        assert re.search(r"runs (1|ml/)", plan_text), "the job on the node is told"
+        messages.append(f"== {scheduler}\n\n{plan_text}\n")
+    golden, plan_text = FOLDER / f"{path}.txt", "\n".join(messages)
     if os.environ.get("GPUFORM_UPDATE_GOLDEN") == "1":
-        golden.write_text(text, encoding="utf-8")
-    assert text == golden.read_text(encoding="utf-8")
+        golden.write_text(plan_text, encoding="utf-8")
+    assert plan_text == golden.read_text(encoding="utf-8")
 
 
-def planned(taking: Taking, platform: Platform, stack: EmbeddedStack) -> str:
+def render_plan_text(taking: Taking, platform: Platform, stack: EmbeddedStack) -> str:
     placed = platform.prepare(taking.kind)
     before, after = taking.inputs(placed)
     assert stack.up(thing(placed, before)).ok

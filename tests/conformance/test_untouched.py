@@ -1,4 +1,4 @@
-"""What nobody has touched: time alone plans nothing."""
+"""Test that the passing of time alone causes no planned change."""
 
 import pytest
 from conformance.described import Described
@@ -13,7 +13,7 @@ LATER = (60.0, 3 * 3600.0, 9 * 86400.0)
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 @for_all
-def test_time_alone_plans_nothing(
+def test_time_alone_plans_no_change(
     described: Described, embedded: EmbeddedStack, platform: Platform
 ) -> None:
     declared = thing(described)

@@ -1,4 +1,4 @@
-"""What each verb of each lifecycle promises, under each host (architecture, section 2)."""
+"""Test what each operation of each lifecycle guarantees, under each host (architecture, 2)."""
 
 import copy
 from typing import Any
@@ -25,11 +25,11 @@ tests/providers/kubernetes/test_certifications.py and tests/providers/scp/test_s
 
 def test_every_kind_of_the_catalogue_is_described() -> None:
     catalogue = set(list_kinds()) - PROOFS
-    assert {(each.platform, each.kind) for each in KINDS} == catalogue
+    assert {(kind.platform, kind.kind) for kind in KINDS} == catalogue
 
 
 @for_all
-def test_check_passes_a_good_declaration(described: Described, verbs: Verbs) -> None:
+def test_check_accepts_a_valid_declaration(described: Described, verbs: Verbs) -> None:
     checked = verbs.check(described.good)
     assert checked.failures == {}
     assert checked.inputs == doubles(described.good)
@@ -37,7 +37,7 @@ def test_check_passes_a_good_declaration(described: Described, verbs: Verbs) -> 
 
 
 @for_all
-def test_check_names_the_property_that_is_wrong(described: Described, verbs: Verbs) -> None:
+def test_check_names_the_invalid_property(described: Described, verbs: Verbs) -> None:
     for inputs, path in described.bad:
         failures = verbs.check(inputs).failures
         assert list(failures) == [path], inputs
@@ -45,7 +45,7 @@ def test_check_names_the_property_that_is_wrong(described: Described, verbs: Ver
 
 
 @for_all
-def test_check_skips_what_is_not_known_yet(described: Described, verbs: Verbs) -> None:
+def test_check_skips_unknown_values(described: Described, verbs: Verbs) -> None:
     for name in described.good:
         checked = verbs.check({**described.good, name: UNKNOWN})
         assert checked.failures == {}
@@ -56,248 +56,250 @@ def test_check_skips_what_is_not_known_yet(described: Described, verbs: Verbs) -
 
 
 @for_all
-def test_create_sends_the_declaration_once_and_echoes_it(
+def test_create_sends_the_declaration_once_and_returns_it(
     described: Described, verbs: Verbs, platform: Platform
 ) -> None:
-    made = verbs.create(verbs.check(described.good).inputs)
+    created = verbs.create(verbs.check(described.good).inputs)
     assert platform.writes() == ([described.create] if described.create else [])
-    assert platform.ids(described) == {made.id}
-    assert made.outputs["ready"] is True
-    assert "not_ready_reason" not in made.outputs
-    assert {name: made.outputs[name] for name in described.good} == dict(described.good)
+    assert platform.ids(described) == {created.id}
+    assert created.outputs["ready"] is True
+    assert "not_ready_reason" not in created.outputs
+    assert {name: created.outputs[name] for name in described.good} == dict(described.good)
 
 
 @pytest.mark.sampled(1)
 @for_all
-def test_read_gives_what_create_gave(described: Described, verbs: Verbs) -> None:
+def test_read_returns_the_outputs_of_create(described: Described, verbs: Verbs) -> None:
     checked = verbs.check(described.good).inputs
-    made = verbs.create(checked)
-    seen = verbs.read(made.id, made.outputs)
-    assert seen.id == made.id
-    assert without_schedulers(seen.outputs) == made.outputs
-    assert seen.inputs == checked
+    created = verbs.create(checked)
+    read_result = verbs.read(created.id, created.outputs)
+    assert read_result.id == created.id
+    assert drop_scheduler_data(read_result.outputs) == created.outputs
+    assert read_result.inputs == checked
 
 
-def without_schedulers(outputs: Properties) -> Properties:
-    """Leave out what a cluster's schedulers say of its nodes: only reads ask them."""
+def drop_scheduler_data(outputs: Properties) -> Properties:
+    """Return the outputs without data of a cluster's schedulers, which only reads request."""
     nodes = outputs.get("gpu_worker_nodes")
     if nodes is None:
         return outputs
-    left = [{k: v for k, v in node.items() if k not in ("kubernetes", "slurm")} for node in nodes]
-    return {**outputs, "gpu_worker_nodes": left}
+    remaining = [
+        {k: v for k, v in node.items() if k not in ("kubernetes", "slurm")} for node in nodes
+    ]
+    return {**outputs, "gpu_worker_nodes": remaining}
 
 
 @for_all
-def test_nothing_differs_after_create_nor_after_read(described: Described, verbs: Verbs) -> None:
+def test_diff_is_empty_after_create_and_after_read(described: Described, verbs: Verbs) -> None:
     checked = verbs.check(described.good).inputs
-    made = verbs.create(checked)
-    seen = verbs.read(made.id, made.outputs)
-    for olds in (made.outputs, seen.outputs):
-        for news in (checked, seen.inputs or {}):
-            diff = verbs.diff(made.id, olds, news)
+    created = verbs.create(checked)
+    read_result = verbs.read(created.id, created.outputs)
+    for olds in (created.outputs, read_result.outputs):
+        for news in (checked, read_result.inputs or {}):
+            diff = verbs.diff(created.id, olds, news)
             assert (diff.changes, diff.replaces) == (False, [])
 
 
-def test_a_change_in_place_sends_the_changed_field_alone(
+def test_an_in_place_change_sends_only_the_changed_field(
     described: Described, verbs: Verbs, platform: Platform
 ) -> None:
     checked = verbs.check(described.good).inputs
-    made = verbs.create(checked)
+    created = verbs.create(checked)
     changed = verbs.check(described.in_place.inputs, checked).inputs
-    diff = verbs.diff(made.id, made.outputs, changed)
+    diff = verbs.diff(created.id, created.outputs, changed)
     assert (diff.changes, diff.replaces) == (True, [])
     platform.forget_requests()
-    outputs = verbs.update(made.id, made.outputs, changed)
+    outputs = verbs.update(created.id, created.outputs, changed)
     assert described.in_place.sends is not None
-    (found,) = platform.objects(described)
-    assert platform.writes() == [described.in_place.sends.of(made.id, found["parts"])]
+    (found_object,) = platform.objects(described)
+    assert platform.writes() == [described.in_place.sends.of(created.id, found_object["parts"])]
     assert {name: outputs[name] for name in changed} == changed
     assert outputs["ready"] is True
-    assert verbs.diff(made.id, outputs, changed).changes is False
+    assert verbs.diff(created.id, outputs, changed).changes is False
 
 
 @for_replaced
-def test_a_field_that_cannot_change_replaces_and_deletes_first(
+def test_a_changed_immutable_field_replaces_and_deletes_first(
     described: Described, verbs: Verbs
 ) -> None:
     checked = verbs.check(described.good).inputs
-    made = verbs.create(checked)
+    created = verbs.create(checked)
     changed = verbs.check(described.replacing.inputs, checked).inputs
-    diff = verbs.diff(made.id, made.outputs, changed)
+    diff = verbs.diff(created.id, created.outputs, changed)
     assert (diff.changes, diff.delete_first) == (True, True)
     assert diff.replaces == [described.replacing.field]
 
 
 @for_replaced
-def test_an_unknown_value_in_such_a_field_is_planned_as_a_replacement(
+def test_an_unknown_value_of_an_immutable_field_is_planned_as_a_replacement(
     described: Described, verbs: Verbs
 ) -> None:
-    made = verbs.create(verbs.check(described.good).inputs)
+    created = verbs.create(verbs.check(described.good).inputs)
     news = {**described.good, described.replacing.field: UNKNOWN}
-    assert verbs.diff(made.id, made.outputs, news).replaces == [described.replacing.field]
+    assert verbs.diff(created.id, created.outputs, news).replaces == [described.replacing.field]
 
 
-def test_read_of_what_is_gone_gives_no_id(described: Described, verbs: Verbs) -> None:
-    made = verbs.create(verbs.check(described.good).inputs)
-    verbs.delete(made.id, made.outputs)
-    assert verbs.read(made.id, made.outputs).id == ""
+def test_read_of_a_deleted_object_returns_no_id(described: Described, verbs: Verbs) -> None:
+    created = verbs.create(verbs.check(described.good).inputs)
+    verbs.delete(created.id, created.outputs)
+    assert verbs.read(created.id, created.outputs).id == ""
     assert verbs.read(GONE, {}).id == ""
 
 
-def test_delete_waits_until_it_is_gone_and_takes_what_is_gone_for_deleted(
+def test_delete_waits_until_the_object_is_gone_and_accepts_gone_objects(
     described: Described, verbs: Verbs, platform: Platform
 ) -> None:
-    made = verbs.create(verbs.check(described.good).inputs)
-    verbs.delete(made.id, made.outputs)
+    created = verbs.create(verbs.check(described.good).inputs)
+    verbs.delete(created.id, created.outputs)
     assert platform.objects(described) == []
-    verbs.delete(made.id, made.outputs)
+    verbs.delete(created.id, created.outputs)
 
 
-def test_delete_goes_on_with_a_deletion_that_somebody_began(
+def test_delete_continues_a_deletion_begun_by_somebody_else(
     described: Described, verbs: Verbs, platform: Platform
 ) -> None:
-    made = verbs.create(verbs.check(described.good).inputs)
-    (found,) = platform.objects(described)
-    platform.send(described, described.delete_behind.of(made.id, found["parts"]))
-    verbs.delete(made.id, made.outputs)
+    created = verbs.create(verbs.check(described.good).inputs)
+    (found_object,) = platform.objects(described)
+    platform.send(described, described.delete_behind.of(created.id, found_object["parts"]))
+    verbs.delete(created.id, created.outputs)
     assert platform.objects(described) == []
 
 
 @for_all
-def test_an_update_with_nothing_to_change_sends_nothing(
+def test_an_update_without_changes_sends_no_request(
     described: Described, verbs: Verbs, platform: Platform
 ) -> None:
     checked = verbs.check(described.good).inputs
-    made = verbs.create(checked)
+    created = verbs.create(checked)
     platform.forget_requests()
-    assert verbs.update(made.id, made.outputs, checked) == made.outputs
+    assert verbs.update(created.id, created.outputs, checked) == created.outputs
     assert platform.writes() == []
 
 
 def test_an_update_may_be_repeated(described: Described, verbs: Verbs) -> None:
-    made = verbs.create(verbs.check(described.good).inputs)
+    created = verbs.create(verbs.check(described.good).inputs)
     changed = verbs.check(described.in_place.inputs).inputs
-    first = verbs.update(made.id, made.outputs, changed)
-    assert verbs.update(made.id, made.outputs, changed) == first
+    first = verbs.update(created.id, created.outputs, changed)
+    assert verbs.update(created.id, created.outputs, changed) == first
 
 
 @for_waiting
-def test_what_does_not_get_ready_in_time_is_kept_and_waited_for_again(
+def test_an_object_not_ready_in_time_is_kept_and_waited_for_again(
     described: Described, verbs: Verbs, platform: Platform
 ) -> None:
     platform.fault("GET", described.own, status_override=described.pending, count=None)
     checked = verbs.check(described.good).inputs
-    made = verbs.create(checked)
-    assert platform.ids(described) == {made.id}
-    assert made.outputs["ready"] is False
-    assert described.pending in made.outputs["not_ready_reason"]
-    assert {name: made.outputs[name] for name in described.good} == dict(described.good)
-    diff = verbs.diff(made.id, made.outputs, checked)
+    created = verbs.create(checked)
+    assert platform.ids(described) == {created.id}
+    assert created.outputs["ready"] is False
+    assert described.pending in created.outputs["not_ready_reason"]
+    assert {name: created.outputs[name] for name in described.good} == dict(described.good)
+    diff = verbs.diff(created.id, created.outputs, checked)
     assert (diff.changes, diff.replaces) == (True, [])
     platform.heal()
     platform.forget_requests()
-    outputs = verbs.update(made.id, made.outputs, checked)
+    outputs = verbs.update(created.id, created.outputs, checked)
     assert outputs["ready"] is True
     assert "not_ready_reason" not in outputs
     assert platform.writes() == []
-    assert verbs.diff(made.id, outputs, checked).changes is False
+    assert verbs.diff(created.id, outputs, checked).changes is False
 
 
 @for_failing
-def test_what_breaks_while_it_is_made_is_kept_with_the_reason(
+def test_an_object_that_fails_during_its_create_is_kept_with_the_reason(
     described: Described, verbs: Verbs, platform: Platform
 ) -> None:
     platform.fault("GET", described.own, status_override=described.failed, count=None)
-    made = verbs.create(verbs.check(described.good).inputs)
-    assert platform.ids(described) == {made.id}
-    assert made.outputs["ready"] is False
-    assert described.failed in made.outputs["not_ready_reason"]
+    created = verbs.create(verbs.check(described.good).inputs)
+    assert platform.ids(described) == {created.id}
+    assert created.outputs["ready"] is False
+    assert described.failed in created.outputs["not_ready_reason"]
 
 
 @for_failing
-def test_what_is_no_longer_ready_is_read_as_such(
+def test_an_object_that_is_no_longer_ready_is_read_as_not_ready(
     described: Described, verbs: Verbs, platform: Platform
 ) -> None:
     checked = verbs.check(described.good).inputs
-    made = verbs.create(checked)
+    created = verbs.create(checked)
     platform.fault("GET", described.own, status_override=described.failed)
-    seen = verbs.read(made.id, made.outputs)
-    assert seen.outputs["ready"] is False
-    assert described.failed in seen.outputs["not_ready_reason"]
-    assert verbs.diff(made.id, seen.outputs, checked).replaces == []
+    read_result = verbs.read(created.id, created.outputs)
+    assert read_result.outputs["ready"] is False
+    assert described.failed in read_result.outputs["not_ready_reason"]
+    assert verbs.diff(created.id, read_result.outputs, checked).replaces == []
 
 
 @for_all
-def test_an_import_needs_the_id_alone(
+def test_an_import_requires_only_the_id(
     described: Described, verbs: Verbs, platform: Platform
 ) -> None:
     checked = verbs.check(described.good).inputs
-    made = verbs.create(checked)
-    seen = verbs.read(made.id, {})
-    assert seen.id == made.id
-    assert seen.inputs is not None
-    assert all(value == checked.get(name, value) for name, value in seen.inputs.items())
-    diff = verbs.diff(made.id, seen.outputs, checked)
+    created = verbs.create(checked)
+    read_result = verbs.read(created.id, {})
+    assert read_result.id == created.id
+    assert read_result.inputs is not None
+    assert all(value == checked.get(name, value) for name, value in read_result.inputs.items())
+    diff = verbs.diff(created.id, read_result.outputs, checked)
     assert diff.replaces == []
     platform.forget_requests()
-    outputs = verbs.update(made.id, seen.outputs, checked)
+    outputs = verbs.update(created.id, read_result.outputs, checked)
     assert platform.writes() == []
-    assert verbs.diff(made.id, outputs, checked).changes is False
+    assert verbs.diff(created.id, outputs, checked).changes is False
 
 
-def test_a_change_behind_our_back_is_read_and_differs_in_that_field_alone(
+def test_a_change_by_others_is_read_and_differs_only_in_that_field(
     described: Described, verbs: Verbs, platform: Platform
 ) -> None:
     checked = verbs.check(described.good).inputs
-    made = verbs.create(checked)
-    (found,) = platform.objects(described)
-    platform.send(described, described.behind.of(made.id, found["parts"]))
+    created = verbs.create(checked)
+    (found_object,) = platform.objects(described)
+    platform.send(described, described.behind.of(created.id, found_object["parts"]))
     platform.advance(7200)
-    seen = verbs.read(made.id, made.outputs)
-    assert seen.inputs == {**checked, **doubles(described.drift)}
-    own = {name: seen.outputs[name] for name in checked}
-    assert own == seen.inputs
+    read_result = verbs.read(created.id, created.outputs)
+    assert read_result.inputs == {**checked, **doubles(described.drift)}
+    own = {name: read_result.outputs[name] for name in checked}
+    assert own == read_result.inputs
 
 
-def test_secrets_are_in_the_named_outputs_and_nowhere_else(
-    described: Described, verbs: Verbs
-) -> None:
+def test_secrets_are_only_in_the_secret_outputs(described: Described, verbs: Verbs) -> None:
     secret = described.secret | described.secret_inputs
     assert set(described.lifecycle.list_secret_names()) == secret
-    made = verbs.create(verbs.check(described.good).inputs)
-    shown = str({key: value for key, value in made.outputs.items() if key not in secret})
+    created = verbs.create(verbs.check(described.good).inputs)
+    reported = str({key: value for key, value in created.outputs.items() if key not in secret})
     for name in secret:
-        parts = [word for word in str(made.outputs[name]).split() if len(word) > 12]
+        parts = [word for word in str(created.outputs[name]).split() if len(word) > 12]
         assert parts
-        assert not [word for word in parts if word in shown]
+        assert not [word for word in parts if word in reported]
 
 
-def test_a_lifecycle_changes_nothing_that_it_is_given(
+def test_a_lifecycle_does_not_modify_its_arguments(
     described: Described, platform: Platform
 ) -> None:
     lifecycle = described.lifecycle()
-    given = {**doubles(described.good), "__provider": "pickled"}
+    inputs = {**doubles(described.good), "__provider": "pickled"}
     changed = {**doubles(described.in_place.inputs), "__provider": "pickled"}
-    before = copy.deepcopy((given, changed))
-    lifecycle.check({}, given)
-    made = lifecycle.create(given)
-    outs = made.outs
-    kept = copy.deepcopy(outs)
-    lifecycle.read(made.id, outs)
-    lifecycle.diff(made.id, outs, changed)
-    lifecycle.check(given, changed)
-    lifecycle.update(made.id, outs, changed)
-    lifecycle.delete(made.id, outs)
-    assert (given, changed) == before
-    assert outs == kept
+    before = copy.deepcopy((inputs, changed))
+    lifecycle.check({}, inputs)
+    created = lifecycle.create(inputs)
+    outs = created.outs
+    original = copy.deepcopy(outs)
+    lifecycle.read(created.id, outs)
+    lifecycle.diff(created.id, outs, changed)
+    lifecycle.check(inputs, changed)
+    lifecycle.update(created.id, outs, changed)
+    lifecycle.delete(created.id, outs)
+    assert (inputs, changed) == before
+    assert outs == original
 
 
-def test_doubles_become_what_the_models_declare(described: Described, platform: Platform) -> None:
+def test_doubles_are_converted_to_the_declared_types(
+    described: Described, platform: Platform
+) -> None:
     lifecycle = described.lifecycle()
-    made = lifecycle.create(doubles(described.good))
-    read = lifecycle.read(made.id, made.outs)
-    updated = lifecycle.update(made.id, made.outs, doubles(described.in_place.inputs))
-    for outs in (made.outs, read.outs, updated.outs):
+    created = lifecycle.create(doubles(described.good))
+    read = lifecycle.read(created.id, created.outs)
+    updated = lifecycle.update(created.id, created.outs, doubles(described.in_place.inputs))
+    for outs in (created.outs, read.outs, updated.outs):
         own: dict[str, Any] = {k: v for k, v in outs.items() if k in described.good}
         computed = {k: v for k, v in outs.items() if k in lifecycle.outputs.model_fields}
         assert lifecycle.inputs.model_validate(own, strict=True).dump_declared() == own
@@ -306,7 +308,7 @@ def test_doubles_become_what_the_models_declare(described: Described, platform: 
 
 
 @pytest.mark.sampled(1)
-def test_diff_asks_nobody(described: Described, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_diff_sends_no_request(described: Described, monkeypatch: pytest.MonkeyPatch) -> None:
     def nobody(*_: object) -> None:
         raise AssertionError("diff made a client")
 

@@ -1,4 +1,4 @@
-"""Together's cluster, shared volume and volume claim, described for the conformance suite."""
+"""Describe Together's cluster, shared volume and volume claim for the conformance suite."""
 
 from typing import Any
 
@@ -117,7 +117,7 @@ _CLAIM = {
 }
 
 
-def _sized(storage: str) -> dict[str, Any]:
+def _build_claim(storage: str) -> dict[str, Any]:
     return {"resources": {"requests": {"storage": storage}}}
 
 
@@ -129,7 +129,7 @@ VOLUME_CLAIM = Described(
     in_place=Change(
         {**_CLAIM, "storage": "20Gi"},
         "storage",
-        Request("PATCH", f"{_CLAIMS}/scratch", {"spec": _sized("20Gi")}),
+        Request("PATCH", f"{_CLAIMS}/scratch", {"spec": _build_claim("20Gi")}),
     ),
     replacing=Change({**_CLAIM, "storage_class_name": "local-storage-class"}, "storage_class_name"),
     bad=[
@@ -149,13 +149,13 @@ VOLUME_CLAIM = Described(
             "metadata": {"name": "scratch"},
             "spec": {
                 "accessModes": ["ReadWriteOnce"],
-                **_sized("10Gi"),
+                **_build_claim("10Gi"),
                 "storageClassName": "shared-storage-class",
             },
         },
     ),
     listed_as="volume_claims",
-    behind=Request("PATCH", f"{_CLAIMS}/scratch", {"spec": _sized("40Gi")}),
+    behind=Request("PATCH", f"{_CLAIMS}/scratch", {"spec": _build_claim("40Gi")}),
     drift={"storage": "40Gi"},
     drift_is_repaired=False,
     delete_behind=Request("DELETE", f"{_CLAIMS}/scratch"),

@@ -1,4 +1,4 @@
-"""The verbs of a lifecycle as each host calls them: one interface, three hosts.
+"""Define the operations of a lifecycle as each host calls them: one interface, three hosts.
 
 `EngineVerbs` goes through the embedded engine's provider host, in this process; `StockVerbs`
 through the SDK's own dynamic host, a process that serves gRPC as it does for `pulumi up`;
@@ -30,7 +30,7 @@ PROVIDER_KEY = "__provider"
 
 
 class Refused(Exception):
-    """What the host tells of an error that a provider raised."""
+    """An error that a provider raised, as the host reports it."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Diffed:
 
 @dataclass(frozen=True)
 class Seen:
-    """An object as `create` or `read` gives it; an empty id when it is gone."""
+    """An object as `create` or `read` returns it; the id is empty if the object is gone."""
 
     id: str
     outputs: Properties
@@ -64,15 +64,15 @@ class Verbs(Protocol):
     def delete(self, id_: str, outputs: Properties) -> None: ...
 
 
-def pickled(lifecycle: type[Any]) -> str:
-    """The `__provider` property of a lifecycle."""
-    text: str = serialize_provider(lifecycle())
-    return text
+def pickle_lifecycle(lifecycle: type[Any]) -> str:
+    """Return the `__provider` property of a lifecycle."""
+    encoded: str = serialize_provider(lifecycle())
+    return encoded
 
 
 @dataclass(frozen=True)
 class EngineVerbs:
-    """Through the embedded engine's provider host."""
+    """Call the operations through the embedded engine's provider host."""
 
     lifecycle: type[Any]
     new_call: Callable[[str, float | None], ProviderContext]
@@ -82,33 +82,37 @@ class EngineVerbs:
     def check(self, news: Mapping[str, Any], olds: Mapping[str, Any] | None = None) -> Checked:
         olds = self._sent(olds) if olds else {}
         inputs, failures = self._host.check(self.urn, olds, self._sent(news))
-        return Checked(self._got(inputs), {each.property: each.reason for each in failures})
+        return Checked(
+            self._got(inputs), {failure.property: failure.reason for failure in failures}
+        )
 
     def diff(self, id_: str, olds: Properties, news: Properties) -> Diffed:
-        with _refusing():
+        with _convert_errors():
             diff = self._host.diff(self.urn, id_, self._sent(olds), self._sent(news))
         return Diffed(diff.changes, list(diff.replaces), diff.delete_before_replace)
 
     def create(self, inputs: Properties) -> Seen:
-        with _refusing():
-            made = self._host.create(self.urn, self._sent(inputs), None)
-        return Seen(made.id, self._got(made.outputs))
+        with _convert_errors():
+            created = self._host.create(self.urn, self._sent(inputs), None)
+        return Seen(created.id, self._got(created.outputs))
 
     def read(self, id_: str, outputs: Properties) -> Seen:
-        with _refusing():
-            found = self._host.read(self.urn, id_, {}, self._sent(outputs))
-        if found is None:
+        with _convert_errors():
+            read_result = self._host.read(self.urn, id_, {}, self._sent(outputs))
+        if read_result is None:
             return Seen("", {})
-        made, inputs = found
-        return Seen(made.id, self._got(made.outputs), None if inputs is None else self._got(inputs))
+        created, inputs = read_result
+        return Seen(
+            created.id, self._got(created.outputs), None if inputs is None else self._got(inputs)
+        )
 
     def update(self, id_: str, olds: Properties, news: Properties) -> Properties:
-        with _refusing():
-            made = self._host.update(self.urn, id_, self._sent(olds), self._sent(news), None)
-        return self._got(made.outputs)
+        with _convert_errors():
+            created = self._host.update(self.urn, id_, self._sent(olds), self._sent(news), None)
+        return self._got(created.outputs)
 
     def delete(self, id_: str, outputs: Properties) -> None:
-        with _refusing():
+        with _convert_errors():
             self._host.delete(self.urn, id_, self._sent(outputs), None)
 
     @property
@@ -116,17 +120,17 @@ class EngineVerbs:
         return ProviderHost("project", self.config, self.new_call)
 
     def _sent(self, properties: Mapping[str, Any]) -> dict[str, Any]:
-        sent = _mapped(doubles(properties), UNKNOWN, values.UNKNOWN)
-        return {**sent, PROVIDER_KEY: pickled(self.lifecycle)}
+        sent = _replace_value(doubles(properties), UNKNOWN, values.UNKNOWN)
+        return {**sent, PROVIDER_KEY: pickle_lifecycle(self.lifecycle)}
 
     def _got(self, properties: Mapping[str, Any]) -> Properties:
         own = {key: value for key, value in properties.items() if key != PROVIDER_KEY}
-        found: Properties = _mapped(own, values.UNKNOWN, UNKNOWN)
-        return found
+        result: Properties = _replace_value(own, values.UNKNOWN, UNKNOWN)
+        return result
 
 
 @contextmanager
-def _refusing() -> Iterator[None]:
+def _convert_errors() -> Iterator[None]:
     try:
         yield
     except ProviderError as error:
@@ -137,22 +141,22 @@ def _refusing() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class StockVerbs:
-    """Through `python -m pulumi.dynamic`, as the Pulumi engine calls it."""
+    """Call the operations through `python -m pulumi.dynamic`, as the Pulumi engine does."""
 
     lifecycle: type[Any]
     stub: provider_pb2_grpc.ResourceProviderStub
 
     def check(self, news: Mapping[str, Any], olds: Mapping[str, Any] | None = None) -> Checked:
         request = provider_pb2.CheckRequest(
-            olds=self._sent(olds) if olds else struct({}), news=self._sent(news)
+            olds=self._sent(olds) if olds else to_struct({}), news=self._sent(news)
         )
         answer = self.stub.Check(request)
-        failures = {each.property: each.reason for each in answer.failures}
+        failures = {failure.property: failure.reason for failure in answer.failures}
         return Checked(self._got(answer.inputs), failures)
 
     def diff(self, id_: str, olds: Properties, news: Properties) -> Diffed:
         request = provider_pb2.DiffRequest(id=id_, olds=self._sent(olds), news=self._sent(news))
-        with _refusing():
+        with _convert_errors():
             answer = self.stub.Diff(request)
         changes = {
             provider_pb2.DiffResponse.DIFF_NONE: False,
@@ -163,50 +167,50 @@ class StockVerbs:
         )
 
     def create(self, inputs: Properties) -> Seen:
-        with _refusing():
+        with _convert_errors():
             answer = self.stub.Create(provider_pb2.CreateRequest(properties=self._sent(inputs)))
         return Seen(answer.id, self._got(answer.properties))
 
     def read(self, id_: str, outputs: Properties) -> Seen:
         sent = self._sent(outputs)
         request = provider_pb2.ReadRequest(id=id_, properties=sent, inputs=sent)
-        with _refusing():
+        with _convert_errors():
             answer = self.stub.Read(request)
         inputs = self._got(answer.inputs) if answer.HasField("inputs") else None
         return Seen(answer.id, self._got(answer.properties), inputs)
 
     def update(self, id_: str, olds: Properties, news: Properties) -> Properties:
         request = provider_pb2.UpdateRequest(id=id_, olds=self._sent(olds), news=self._sent(news))
-        with _refusing():
+        with _convert_errors():
             return self._got(self.stub.Update(request).properties)
 
     def delete(self, id_: str, outputs: Properties) -> None:
-        with _refusing():
+        with _convert_errors():
             self.stub.Delete(provider_pb2.DeleteRequest(id=id_, properties=self._sent(outputs)))
 
     def _sent(self, properties: Mapping[str, Any]) -> Struct:
-        sent = _mapped(doubles(properties), UNKNOWN, values.UNKNOWN_TEXT)
-        return struct({**sent, PROVIDER_KEY: pickled(self.lifecycle)})
+        sent = _replace_value(doubles(properties), UNKNOWN, values.UNKNOWN_TEXT)
+        return to_struct({**sent, PROVIDER_KEY: pickle_lifecycle(self.lifecycle)})
 
     def _got(self, properties: Struct) -> Properties:
-        found = MessageToDict(properties)
+        message_to_dict = MessageToDict(properties)
         # The host copies the provider to every answer: without it the next call would fail.
-        assert found.pop(PROVIDER_KEY) == pickled(self.lifecycle)
-        got: Properties = _mapped(found, values.UNKNOWN_TEXT, UNKNOWN)
+        assert message_to_dict.pop(PROVIDER_KEY) == pickle_lifecycle(self.lifecycle)
+        got: Properties = _replace_value(message_to_dict, values.UNKNOWN_TEXT, UNKNOWN)
         return got
 
 
-def struct(properties: Mapping[str, Any]) -> Struct:
-    """Properties on Pulumi's wire; absent at the top level where they are None."""
-    made = Struct()
-    made.update({key: value for key, value in properties.items() if value is not None})
-    return made
+def to_struct(properties: Mapping[str, Any]) -> Struct:
+    """Return properties for Pulumi's wire; None is dropped at the top level."""
+    wire_struct = Struct()
+    wire_struct.update({key: value for key, value in properties.items() if value is not None})
+    return wire_struct
 
 
-def _mapped(value: Any, old: Any, new: Any) -> Any:
-    """The value with `new` for `old` at every depth."""
+def _replace_value(value: Any, old: Any, new: Any) -> Any:
+    """Return the value with `new` for `old` at every depth."""
     if isinstance(value, Mapping):
-        return {key: _mapped(item, old, new) for key, item in value.items()}
+        return {key: _replace_value(item, old, new) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_mapped(item, old, new) for item in value]
+        return [_replace_value(item, old, new) for item in value]
     return new if value is old or (isinstance(old, str) and value == old) else value
