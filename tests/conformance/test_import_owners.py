@@ -62,7 +62,9 @@ def test_a_node_of_a_pool_cannot_be_imported_into_another_stack(
 ) -> None:
     other, id_ = create_stack_beside(pool, tmp_path / "other"), pool.outputs["node_ids"][0]
     assert_refused(
-        other, declare_node(pool, id_), f"import_ names {id_}, which urn:pulumi:dev::conformance::"
+        other,
+        declare_node(pool, id_),
+        f"import_ names {id_}, which belongs to urn:pulumi:dev::conformance::",
     )
     assert_refused(
         other,

@@ -196,11 +196,11 @@ def test_all_are_forgotten_or_none(result: list[tuple[int, int]]) -> None:
 def reserved(platform: Platform) -> Any:
     """Show every cluster as RESERVED."""
 
-    def rewrite(_method: str, path: str, message: Any) -> Any:
-        for message in message.get("clusters", [message]) if "/compute/clusters" in path else ():
-            if "billing_type" in message:
-                message["billing_type"] = "RESERVED"
-        return message
+    def rewrite(_method: str, path: str, answer: Any) -> Any:
+        for cluster in answer.get("clusters", [answer]) if "/compute/clusters" in path else ():
+            if "billing_type" in cluster:
+                cluster["billing_type"] = "RESERVED"
+        return answer
 
     return lambda: platform.answering(rewrite)
 
@@ -218,7 +218,7 @@ def test_a_guard_is_the_platforms_word(
         for run in (embedded.destroy, lambda: embedded.up(moved), embedded.up):
             result = run()
             assert not result.ok
-            assert "the platform says so" in result.errors[0]
+            assert "the platform reports so" in result.errors[0]
             assert "--allow destroy-reserved" in result.errors[0]
         assert platform.requests("DELETE") == []
         assert platform.ids(CLUSTER) == embedded.ids
