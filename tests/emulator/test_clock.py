@@ -1,4 +1,4 @@
-"""The emulator's clock: appointments are kept at their time, in their order, whoever moves it."""
+"""Test the emulator's clock: appointments are kept in order, whatever moves the clock."""
 
 import threading
 

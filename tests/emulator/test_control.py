@@ -1,4 +1,4 @@
-"""Clock, reset, objects and the request log."""
+"""Test the emulator's controls: clock, reset, objects and the request log."""
 
 import json
 from typing import Any
@@ -47,7 +47,7 @@ def test_a_malformed_clock_body_is_refused(emulator: Server, body: str) -> None:
 
 
 @given(st.lists(st.tuples(st.booleans(), st.floats(-1e6, 1e6))))
-def test_the_clock_never_goes_back(moves: list[tuple[bool, float]]) -> None:
+def test_the_clock_never_moves_back(moves: list[tuple[bool, float]]) -> None:
     with Store(None) as store:
         clock = Clock(store, start=1000.0)
         for is_advance, value in moves:
@@ -57,7 +57,7 @@ def test_the_clock_never_goes_back(moves: list[tuple[bool, float]]) -> None:
             assert after == (before + max(value, 0.0) if is_advance else max(before, value))
 
 
-def test_a_clock_that_runs_goes_on_by_itself_and_is_moved_as_well() -> None:
+def test_a_running_clock_advances_by_itself_and_can_be_moved() -> None:
     real = [50.0]
     with Store(None) as store:
         clock = Clock(store, start=1000.0, speed=60.0, real=lambda: real[0])
@@ -71,7 +71,7 @@ def test_a_clock_that_runs_goes_on_by_itself_and_is_moved_as_well() -> None:
         assert clock.now() == 1190.0
 
 
-def test_a_new_clock_starts_at_the_real_time_and_an_old_one_goes_on() -> None:
+def test_a_new_clock_starts_at_the_real_time_and_a_stored_one_continues() -> None:
     with Store(None) as store:
         assert Clock(store).now() > 1_700_000_000
     with Store(None) as store:
@@ -94,7 +94,7 @@ def test_reset_removes_everything_but_the_time(
     assert together.clusters.list().clusters == []
 
 
-def test_objects_lists_what_exists(
+def test_objects_lists_existing_objects(
     together: Together, control: Any, cluster_args: dict[str, Any]
 ) -> None:
     cluster = together.clusters.create(**cluster_args, shared_volume=VOLUME)

@@ -1,4 +1,4 @@
-"""Every injected fault, as Together's own client meets it."""
+"""Test every injected fault with Together's own client."""
 
 from typing import Any
 
@@ -72,7 +72,7 @@ def test_a_connection_dropped_after_has_its_effect(
     (cluster,) = together.clusters.list().clusters
     assert cluster.cluster_name == "training"
     posted = [entry for entry in control.list_requests() if entry["method"] == "POST"]
-    assert [each["status"] for each in posted] == [None]
+    assert [item["status"] for item in posted] == [None]
 
 
 def test_a_drop_in_process_is_a_broken_connection(cluster_args: dict[str, Any]) -> None:

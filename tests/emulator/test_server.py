@@ -1,4 +1,4 @@
-"""The server and its store: connections, files, threads."""
+"""Test the server and its store: connections, files, threads."""
 
 import http.client
 import socket
@@ -156,11 +156,11 @@ def test_two_servers_on_one_file_are_one_platform(tmp_path: Path) -> None:
             return client.post(f"{servers[at % 2].url}{VOLUMES}", json=VOLUME).json()["volume_id"]
 
         with ThreadPoolExecutor(8) as pool:
-            made = list(pool.map(make, range(40)))
+            created = list(pool.map(make, range(40)))
         first.clock.advance(60)
         listed = client.get(f"{second.url}{VOLUMES}").json()["volumes"]
-        assert {item["volume_id"] for item in listed} == set(made)
-        assert len(set(made)) == 40
+        assert {item["volume_id"] for item in listed} == set(created)
+        assert len(set(created)) == 40
         assert {item["status"] for item in listed} == {"available"}
 
 
@@ -178,10 +178,10 @@ def test_sixty_four_threads_are_served_without_loss(
         client.post("/_emulator/faults", json={"method": "POST", "count": 16, "status": 503})
 
         def work(at: int) -> list[int]:
-            made = client.post("/together/v1/compute/clusters", json=cluster_args)
-            if made.status_code != 200:
-                return [made.status_code]
-            path = f"/together/v1/compute/clusters/{made.json()['cluster_id']}"
+            created = client.post("/together/v1/compute/clusters", json=cluster_args)
+            if created.status_code != 200:
+                return [created.status_code]
+            path = f"/together/v1/compute/clusters/{created.json()['cluster_id']}"
             return [
                 client.put(path, json={"num_gpus": 24}).status_code,
                 client.get(path).status_code,
@@ -204,8 +204,8 @@ def test_concurrent_creates_with_one_volume_are_all_recorded(
     with httpx.Client(base_url=emulator.url, headers=HEADERS, verify=False) as client:
 
         def make(_: int) -> str:
-            made = client.post("/together/v1/compute/clusters", json=body).json()
-            return str(made["cluster_id"])
+            answer = client.post("/together/v1/compute/clusters", json=body).json()
+            return str(answer["cluster_id"])
 
         with ThreadPoolExecutor(8) as pool:
             clusters = list(pool.map(make, range(8)))

@@ -1,4 +1,4 @@
-"""What Together refuses, and the words it uses."""
+"""Test the requests that Together refuses, and the exact messages."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Clusters through the unchanged PyPI client."""
+"""Test clusters through the unchanged PyPI client."""
 
 import base64
 from datetime import datetime, timedelta
@@ -39,8 +39,8 @@ def watch_cluster(together: Together, control: Any, cluster_id: str, minutes: in
     return observed_clusters
 
 
-def statuses(seen: list[Cluster]) -> list[str]:
-    return list(dict.fromkeys(cluster.status for cluster in seen))
+def list_statuses(observed: list[Cluster]) -> list[str]:
+    return list(dict.fromkeys(cluster.status for cluster in observed))
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_a_new_cluster_passes_every_status_in_twenty_minutes(
     assert cluster.status == "Scheduled"
     assert cluster.created_at == start
     observed_clusters = watch_cluster(together, control, cluster.cluster_id, 20)
-    assert statuses(observed_clusters) == CREATION
+    assert list_statuses(observed_clusters) == CREATION
     assert [cluster.status for cluster in observed_clusters].index("Ready") == len(
         observed_clusters
     ) - 1
@@ -124,7 +124,7 @@ def test_every_moment_of_a_cluster_fits_the_client_s_model(
 
 
 def strict_numbers(raw: dict[str, Any]) -> None:
-    """Pydantic takes 8.0 for 8; a Go client does not."""
+    """Reject 8.0 for 8 as a Go client does; Pydantic accepts both."""
     for node in raw["gpu_worker_nodes"]:
         assert type(node["num_gpus"]) is type(node["num_cpu_cores"]) is int
         assert type(node["memory_gib"]) is float
@@ -135,14 +135,14 @@ def test_nodes_and_credential_come_when_their_phase_ends(
     together: Together, control: Any, cluster_args: dict[str, Any]
 ) -> None:
     cluster = together.clusters.create(**cluster_args)
-    for each in watch_cluster(together, control, cluster.cluster_id, 21):
-        stage = CREATION.index(each.status)
+    for item in watch_cluster(together, control, cluster.cluster_id, 21):
+        stage = CREATION.index(item.status)
         has_control_plane = stage > CREATION.index("WaitingForControlPlaneNodes")
-        assert each.control_plane_ready is has_control_plane
-        assert bool(each.kube_config) is has_control_plane
+        assert item.control_plane_ready is has_control_plane
+        assert bool(item.kube_config) is has_control_plane
         has_workers = stage > CREATION.index("WaitingForDataPlaneNodes")
-        assert len(each.gpu_worker_nodes) == (2 if has_workers else 0)
-    worker = each.gpu_worker_nodes[0]
+        assert len(item.gpu_worker_nodes) == (2 if has_workers else 0)
+    worker = item.gpu_worker_nodes[0]
     assert [step.phase for step in worker.phase_transitions] == [
         "NODE_PHASE_PENDING",
         "NODE_PHASE_SCHEDULING",
@@ -150,7 +150,7 @@ def test_nodes_and_credential_come_when_their_phase_ends(
         "NODE_PHASE_BOOTSTRAPPING",
         "NODE_PHASE_RUNNING",
     ]
-    nodes = [*each.gpu_worker_nodes, *each.control_plane_nodes]
+    nodes = [*item.gpu_worker_nodes, *item.control_plane_nodes]
     assert len({node.node_id for node in nodes}) == 5
 
 
@@ -201,7 +201,7 @@ def test_scaling_up_adds_workers_at_the_end_of_their_phase(
     assert (changed.num_gpus, changed.status) == (32, "WaitingForDataPlaneNodes")
     assert changed.kube_config == ready.kube_config
     observed_clusters = watch_cluster(together, control, ready.cluster_id, 20)
-    assert statuses(observed_clusters) == SCALING
+    assert list_statuses(observed_clusters) == SCALING
     for cluster in observed_clusters:
         waits = cluster.status == "WaitingForDataPlaneNodes"
         assert len(cluster.gpu_worker_nodes) == (2 if waits else 4)
@@ -221,10 +221,10 @@ def test_scaling_down_removes_the_newest_workers(
     assert [node.marked_for_deletion for node in marked] == [False, True]
     last = watch_cluster(together, control, ready.cluster_id, 20)[-1]
     assert last.status == "Ready"
-    remaining_node, gone = ready.gpu_worker_nodes
+    remaining_node, removed = ready.gpu_worker_nodes
     assert [node.node_id for node in last.gpu_worker_nodes] == [remaining_node.node_id]
     assert last.deleted_gpu_worker_nodes is not None
-    assert [node.node_id for node in last.deleted_gpu_worker_nodes] == [gone.node_id]
+    assert [node.node_id for node in last.deleted_gpu_worker_nodes] == [removed.node_id]
     assert last.deleted_gpu_worker_nodes[0].deleted_at is not None
     assert last.node_lifecycle_events is not None
     assert [event.reason for event in last.node_lifecycle_events] == ["TogetherScaledDown"]
@@ -278,7 +278,7 @@ def test_the_cluster_type_changes_on_the_same_nodes(
 def test_add_ons_and_configuration_are_merged(
     together: Together, cluster_args: dict[str, Any]
 ) -> None:
-    made = together.clusters.create(
+    cluster = together.clusters.create(
         **cluster_args,
         add_ons=[
             {"add_on_type": "dashboard", "name": "board"},
@@ -286,11 +286,11 @@ def test_add_ons_and_configuration_are_merged(
         ],
         cluster_config={"load_balancer": "NGINX", "observability": {"enabled": True}},
     )
-    assert [add_on.name for add_on in made.add_ons] == ["board"]  # only enabled ones are shown
-    assert made.cluster_config is not None
-    assert made.cluster_config.gpu_operator_version  # the service's default
+    assert [add_on.name for add_on in cluster.add_ons] == ["board"]  # only enabled ones are shown
+    assert cluster.cluster_config is not None
+    assert cluster.cluster_config.gpu_operator_version  # the service's default
     changed = together.clusters.update(
-        made.cluster_id,
+        cluster.cluster_id,
         add_ons=[{"name": "door", "config": {"ingress": {"enabled": True}}}],
         cluster_config={"load_balancer": "ISTIO"},
     )
@@ -300,7 +300,7 @@ def test_add_ons_and_configuration_are_merged(
     assert changed.cluster_config.observability is not None
     assert changed.cluster_config.observability.enabled
     with pytest.raises(BadRequestError, match="no add-on named 'window'"):
-        together.clusters.update(made.cluster_id, add_ons=[{"name": "window"}])
+        together.clusters.update(cluster.cluster_id, add_ons=[{"name": "window"}])
 
 
 def test_a_reserved_cluster_shows_its_reservation(

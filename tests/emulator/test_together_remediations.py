@@ -1,4 +1,4 @@
-"""Repairs of workers' machines through the unchanged PyPI client."""
+"""Test repairs of workers' machines through the unchanged PyPI client."""
 
 from contextlib import suppress
 from typing import Any
@@ -32,12 +32,12 @@ ARROWS = {
 
 @pytest.fixture
 def cluster(together: Together, control: Any, cluster_args: dict[str, Any]) -> Cluster:
-    made = together.clusters.create(**{**cluster_args, "num_gpus": 32})
+    created = together.clusters.create(**{**cluster_args, "num_gpus": 32})
     control.advance(READY)
-    return together.clusters.retrieve(made.cluster_id)
+    return together.clusters.retrieve(created.cluster_id)
 
 
-def propose(emulator: Server, cluster: Cluster, at: int = 1, **fields: Any) -> str:
+def propose_remediation(emulator: Server, cluster: Cluster, at: int = 1, **fields: Any) -> str:
     name = cluster.gpu_worker_nodes[at].host_name
     body = {"cluster_id": cluster.cluster_id, "instance_name": name, **fields}
     url = f"{emulator.url}/_emulator/together/remediations"
@@ -54,7 +54,7 @@ def machine(cluster: Cluster, at: int = 1) -> dict[str, str]:
 def test_an_approved_proposal_runs_and_succeeds(
     together: Together, control: Any, emulator: Server, cluster: Cluster, mode: Any
 ) -> None:
-    id_ = propose(emulator, cluster, mode=mode)
+    id_ = propose_remediation(emulator, cluster, mode=mode)
     calls, where = together.clusters.remediations, machine(cluster)
     control.advance(LONGEST)
     remediation = calls.retrieve(id_, **where)
@@ -87,18 +87,18 @@ def test_a_rejected_proposal_is_cancelled_and_cannot_be_approved(
     together: Together, emulator: Server, cluster: Cluster
 ) -> None:
     calls, where = together.clusters.remediations, machine(cluster)
-    id_ = propose(emulator, cluster)
+    id_ = propose_remediation(emulator, cluster)
     assert calls.reject(id_, **where, comment="no").state == "CANCELLED"
     for call in (calls.approve, calls.cancel, calls.reject):
         with pytest.raises(ConflictError):
             call(id_, **where)
 
 
-def test_a_cancelled_remediation_in_the_queue_leaves_its_worker_alone(
+def test_a_cancelled_queued_remediation_does_not_affect_its_worker(
     together: Together, control: Any, emulator: Server, cluster: Cluster
 ) -> None:
     calls, where = together.clusters.remediations, machine(cluster)
-    calls.approve(propose(emulator, cluster), **where)
+    calls.approve(propose_remediation(emulator, cluster), **where)
     (listed,) = calls.list(**where).remediations
     assert calls.cancel(listed.id, **where).state == "CANCELLED"
     control.advance(LONGEST)
@@ -113,13 +113,13 @@ def test_a_second_request_with_the_same_id_gets_the_same_remediation(
 ) -> None:
     calls, where = together.clusters.remediations, machine(cluster)
     mine, other = {"remediation_id": "mine"}, {"remediation_id": "another"}
-    asked: dict[str, Any] = {**where, "mode": MODES[3], "extra_query": mine}
-    first, second = calls.create(**asked), calls.create(**asked)
+    requests: dict[str, Any] = {**where, "mode": MODES[3], "extra_query": mine}
+    first, second = calls.create(**requests), calls.create(**requests)
     assert (first.id, second.id, second.state) == ("mine", "mine", "PENDING")
     with pytest.raises(ConflictError):
-        calls.create(**{**asked, "mode": MODES[0]})
+        calls.create(**{**requests, "mode": MODES[0]})
     with pytest.raises(ConflictError):
-        calls.create(**{**asked, "extra_query": other})
+        calls.create(**{**requests, "extra_query": other})
     assert len(calls.list(**where).remediations) == 1
 
 
@@ -127,7 +127,7 @@ def test_an_approval_cannot_change_the_mode_to_a_power_cycle(
     together: Together, emulator: Server, cluster: Cluster
 ) -> None:
     calls, where = together.clusters.remediations, machine(cluster)
-    id_ = propose(emulator, cluster)
+    id_ = propose_remediation(emulator, cluster)
     with pytest.raises(BadRequestError):
         calls.approve(id_, **where, mode=MODES[4])
     assert calls.approve(id_, **where, mode=MODES[3]).mode == MODES[3]
@@ -136,7 +136,7 @@ def test_an_approval_cannot_change_the_mode_to_a_power_cycle(
 def test_a_proposal_whose_alerts_end_resolves_itself(
     together: Together, emulator: Server, cluster: Cluster
 ) -> None:
-    id_ = propose(emulator, cluster)
+    id_ = propose_remediation(emulator, cluster)
     url = f"{emulator.url}/_emulator/together/remediations/{id_}/resolve"
     httpx.post(url, verify=False).raise_for_status()
     remediation = together.clusters.remediations.retrieve(id_, **machine(cluster))
@@ -149,27 +149,27 @@ def test_lists_are_filtered_ordered_and_paged(
     together: Together, control: Any, emulator: Server, cluster: Cluster
 ) -> None:
     calls, where = together.clusters.remediations, machine(cluster)
-    made = []
+    created = []
     for _ in range(3):
-        made.append(propose(emulator, cluster))
-        calls.reject(made[-1], **where)
+        created.append(propose_remediation(emulator, cluster))
+        calls.reject(created[-1], **where)
         control.advance(60)
-    made.append(propose(emulator, cluster, mode=MODES[3]))
-    assert [remediation.id for remediation in calls.list(**where).remediations] == made[::-1]
+    created.append(propose_remediation(emulator, cluster, mode=MODES[3]))
+    assert [remediation.id for remediation in calls.list(**where).remediations] == created[::-1]
     oldest = calls.list(**where, order_by="create_time").remediations
-    assert [remediation.id for remediation in oldest] == made
+    assert [remediation.id for remediation in oldest] == created
     page = calls.list(**where, page_size=3)
     assert (len(page.remediations), page.has_next) == (3, True)
     rest = calls.list(**where, page_size=3, page_token=page.next_page_token)
     assert ([remediation.id for remediation in rest.remediations], rest.has_next) == (
-        [made[0]],
+        [created[0]],
         False,
     )
     wanted_states: Any = ["PENDING_APPROVAL", "RUNNING"]
     assert [
         remediation.id for remediation in calls.list(**where, state=wanted_states).remediations
-    ] == [made[3]]
-    assert [e.id for e in calls.list(**where, mode=[MODES[3]]).remediations] == [made[3]]  # type: ignore[list-item]
+    ] == [created[3]]
+    assert [e.id for e in calls.list(**where, mode=[MODES[3]]).remediations] == [created[3]]  # type: ignore[list-item]
     bad: dict[str, Any]
     for bad in ({"state": ["SLEEPING"]}, {"order_by": "mood"}, {"page_token": "x"}):
         with pytest.raises(BadRequestError):
@@ -188,7 +188,7 @@ def test_a_failed_remediation_has_a_message_and_leaves_the_worker(
     together: Together, control: Any, emulator: Server, cluster: Cluster
 ) -> None:
     calls, where = together.clusters.remediations, machine(cluster)
-    calls.approve(propose(emulator, cluster, fails="no host is free"), **where)
+    calls.approve(propose_remediation(emulator, cluster, fails="no host is free"), **where)
     control.advance(LONGEST)
     (listed,) = calls.list(**where).remediations
     assert (listed.state, listed.error_message) == ("FAILED", "no host is free")
@@ -207,7 +207,7 @@ def test_a_failed_remediation_has_a_message_and_leaves_the_worker(
         max_size=12,
     )
 )
-def test_states_move_along_the_documented_arrows_alone(
+def test_states_change_only_as_documented(
     together: Together, control: Any, emulator: Server, cluster: Cluster, steps: list[str]
 ) -> None:
     calls = together.clusters.remediations
@@ -221,23 +221,23 @@ def test_states_move_along_the_documented_arrows_alone(
                 if not any(
                     s not in ("SUCCEEDED", "FAILED", "CANCELLED") for s in last_states.values()
                 ):
-                    last_states[propose(emulator, there, at)] = "PENDING_APPROVAL"
+                    last_states[propose_remediation(emulator, there, at)] = "PENDING_APPROVAL"
             elif step == "create":
-                made = calls.create(**where, mode=MODES[3])  # type: ignore[arg-type]
-                last_states[made.id] = made.state
+                created = calls.create(**where, mode=MODES[3])  # type: ignore[arg-type]
+                last_states[created.id] = created.state
             elif step.startswith("wait"):
                 control.advance(30 if step == "wait" else LONGEST)
             elif last_states:
                 getattr(calls, step)([*last_states][-1], **where)
         for id_, before in last_states.items():
             now = calls.retrieve(id_, **where).state
-            assert now == before or now in _reachable(before)
+            assert now == before or now in _list_reachable_states(before)
             last_states[id_] = now
     control.advance(LONGEST)
 
 
-def _reachable(state: str) -> set[str]:
+def _list_reachable_states(state: str) -> set[str]:
     reachable = set(ARROWS.get(state, ()))
     for view in tuple(reachable):
-        reachable |= _reachable(view)
+        reachable |= _list_reachable_states(view)
     return reachable

@@ -1,4 +1,4 @@
-"""Shared volumes through the unchanged PyPI client."""
+"""Test shared volumes through the unchanged PyPI client."""
 
 from typing import Any
 
@@ -17,17 +17,17 @@ REGION = "us-central-8"
 @pytest.fixture
 def volume(together: Together, control: Any) -> ClusterStorage:
     """Return an available volume of 2 TiB."""
-    made = together.clusters.storage.create(volume_name="data", size_tib=2, region=REGION)
+    created = together.clusters.storage.create(volume_name="data", size_tib=2, region=REGION)
     control.advance(60)
-    return together.clusters.storage.retrieve(made.volume_id)
+    return together.clusters.storage.retrieve(created.volume_id)
 
 
 def test_a_volume_becomes_available_within_a_minute(together: Together, control: Any) -> None:
-    made = together.clusters.storage.create(volume_name="data", size_tib=2, region=REGION)
-    statuses = [made.status]
+    created = together.clusters.storage.create(volume_name="data", size_tib=2, region=REGION)
+    statuses = [created.status]
     for _ in range(12):
         control.advance(5)
-        statuses.append(together.clusters.storage.retrieve(made.volume_id).status)
+        statuses.append(together.clusters.storage.retrieve(created.volume_id).status)
     assert list(dict.fromkeys(statuses)) == ["scheduled", "provisioning", "available"]
 
 
@@ -73,9 +73,9 @@ def test_a_volume_only_grows(
 
 
 def test_a_volume_is_not_resized_during_its_creation(together: Together) -> None:
-    made = together.clusters.storage.create(volume_name="data", size_tib=2, region=REGION)
+    created = together.clusters.storage.create(volume_name="data", size_tib=2, region=REGION)
     with pytest.raises(ConflictError, match="scheduled"):
-        together.clusters.storage.update(volume_id=made.volume_id, size_tib=3)
+        together.clusters.storage.update(volume_id=created.volume_id, size_tib=3)
 
 
 def test_a_free_volume_is_deleted(together: Together, control: Any, volume: ClusterStorage) -> None:
@@ -87,7 +87,7 @@ def test_a_free_volume_is_deleted(together: Together, control: Any, volume: Clus
     assert together.clusters.storage.list().volumes == []
 
 
-def test_a_cluster_holds_its_volume_until_it_is_gone(
+def test_a_volume_stays_attached_until_its_cluster_is_deleted(
     together: Together, control: Any, volume: ClusterStorage, cluster_args: dict[str, Any]
 ) -> None:
     def status() -> str:
@@ -129,18 +129,18 @@ def test_a_volume_of_another_region_is_refused(
 def test_a_cluster_needs_a_volume_that_exists_and_is_available(
     together: Together, cluster_args: dict[str, Any]
 ) -> None:
-    made = together.clusters.storage.create(volume_name="data", size_tib=1, region=REGION)
+    created = together.clusters.storage.create(volume_name="data", size_tib=1, region=REGION)
     with pytest.raises(ConflictError, match="is scheduled, not available"):
-        together.clusters.create(**cluster_args, volume_id=made.volume_id)
+        together.clusters.create(**cluster_args, volume_id=created.volume_id)
     with pytest.raises(NotFoundError):
         together.clusters.create(**cluster_args, volume_id="nothing")
     inline = {"volume_name": "d", "size_tib": 1, "region": REGION}
     with pytest.raises(BadRequestError, match="exclude each other"):
-        together.clusters.create(**cluster_args, volume_id=made.volume_id, shared_volume=inline)
+        together.clusters.create(**cluster_args, volume_id=created.volume_id, shared_volume=inline)
 
 
 @pytest.mark.parametrize("independent", [False, True])
-def test_an_inline_volume_goes_with_its_cluster_unless_independent(
+def test_an_inline_volume_is_deleted_with_its_cluster_unless_independent(
     together: Together, control: Any, cluster_args: dict[str, Any], independent: bool
 ) -> None:
     cluster = together.clusters.create(

@@ -1,4 +1,4 @@
-"""Where a course keeps its state: a folder or a bucket, read by name."""
+"""Read where a course keeps its state, a folder or a bucket, by name."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ class Backend(Protocol):
     environ: dict[str, str]
 
     def end_locks(self) -> None:
-        """What happens after a minute of the store's own time: a killed command's lock is over."""
+        """Expire the lock of a killed command, as a minute of the store's time does."""
 
     def files(self) -> dict[str, bytes]: ...
 
@@ -29,11 +29,11 @@ class Folder:
         self.environ: dict[str, str] = {}
 
     def end_locks(self) -> None:
-        """The kernel ends them with their process."""
+        """Do nothing: the kernel releases locks with their process."""
 
     def files(self) -> dict[str, bytes]:
-        found = (path for path in self.place.rglob("*") if path.is_file())
-        return {str(path.relative_to(self.place)): path.read_bytes() for path in found}
+        paths = (path for path in self.place.rglob("*") if path.is_file())
+        return {str(path.relative_to(self.place)): path.read_bytes() for path in paths}
 
 
 @dataclass
@@ -59,13 +59,13 @@ class Bucket:
 
     def _keys(self) -> list[str]:
         listed = self._client.list_objects_v2(Bucket=self._name)
-        return [each["Key"] for each in listed.get("Contents", [])]
+        return [listed_key["Key"] for listed_key in listed.get("Contents", [])]
 
     def files(self) -> dict[str, bytes]:
-        found = {}
+        contents = {}
         for key in self._keys():
             # A request of a command that was killed may still be on its way.
             with suppress(self._client.exceptions.NoSuchKey):
                 answer = self._client.get_object(Bucket=self._name, Key=key)
-                found[key.removeprefix("team/state/")] = answer["Body"].read()
-        return found
+                contents[key.removeprefix("team/state/")] = answer["Body"].read()
+        return contents

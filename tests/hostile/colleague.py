@@ -1,4 +1,4 @@
-"""A colleague with another key of the same account, who makes objects of the same names."""
+"""Play a colleague with another key of the same account, who creates objects of the same names."""
 
 import json
 import random
@@ -29,7 +29,7 @@ GUEST: Json = {
 
 
 class Colleague:
-    """Works over HTTP, as everybody does."""
+    """A colleague who works over HTTP, as every client does."""
 
     def __init__(self, url: str, world: World, requests: "Requests") -> None:
         self._world = world
@@ -46,7 +46,7 @@ class Colleague:
         self._http.close()
 
     def make(self, kind: str, like: str) -> None:
-        """An object as our stack declares it, with `equal` or `other` properties."""
+        """Create an object as our stack declares it, with `equal` or `other` properties."""
         self._send(*self._requests.create(kind, like))
 
     def gather(self, count: int) -> None:
@@ -56,7 +56,7 @@ class Colleague:
             self._send(*self._requests.create(kind, "equal", f"-other-{number}"))
 
     def race(self, like: str, call: Call) -> None:
-        """The same as a request of ours that is on its way."""
+        """Create the same object as a request of ours that is in progress."""
         if like in ("join", "leave"):
             self._join(like, call.path[-1])
             return
@@ -69,31 +69,31 @@ class Colleague:
         self._send(call.method, address, body)
 
     def change(self, chance: random.Random) -> None:
-        thing = self._one_of_its_own(chance)
-        if thing is not None:
-            self._send(*self._requests.change(thing))
+        platform_object = self._one_of_its_own(chance)
+        if platform_object is not None:
+            self._send(*self._requests.change(platform_object))
 
     def delete(self, chance: random.Random) -> None:
-        thing = self._one_of_its_own(chance)
-        if thing is not None:
-            self._send(*self._requests.delete(thing))
+        platform_object = self._one_of_its_own(chance)
+        if platform_object is not None:
+            self._send(*self._requests.delete(platform_object))
 
-    def visit(self, what: str) -> None:
+    def visit(self, visit_kind: str) -> None:
         """Let a node of the colleague's join or leave a cluster of ours, where there can be one."""
         clusters = self._world.all_of("aios", "cluster")
         if clusters:
-            self._join(what, clusters[0].id)
+            self._join(visit_kind, clusters[0].id)
 
-    def _join(self, what: str, cluster_id: str) -> None:
-        """The first entry of all, so that the places of ours change."""
+    def _join(self, visit_kind: str, cluster_id: str) -> None:
+        """Insert the first entry, so that the positions of ours change."""
         if self._requests.platform != "aios":
             return
         is_there = self._world.get("aios", "node", f"{cluster_id}/{GUEST['id']}") is not None
-        if is_there != (what == "leave"):
+        if is_there != (visit_kind == "leave"):
             return
         update: Json = {"$push": {"nodes.nodeData": {"$each": [GUEST], "$position": 0}}}
         sign = 1
-        if what == "leave":
+        if visit_kind == "leave":
             update, sign = {"$pull": {"nodes.nodeData": {"id": GUEST["id"]}}}, -1
         sums = {"nodes.count": sign, "memory": sign * GUEST["memory"]}
         address = f"/aios/clusters/{quote(cluster_id, safe='')}"
@@ -101,9 +101,9 @@ class Colleague:
 
     def own(self) -> list[Thing]:
         return [
-            each
-            for each in self._world.things
-            if each.maker == COLLEAGUE and each.lives(self._world.now)
+            item
+            for item in self._world.things
+            if item.maker == COLLEAGUE and item.lives(self._world.now)
         ]
 
     def _one_of_its_own(self, chance: random.Random) -> Thing | None:
@@ -111,14 +111,14 @@ class Colleague:
         return chance.choice(own) if own else None
 
     def _send(self, method: str, address: str, body: Any) -> None:
-        """What the platform refuses is refused: the colleague does not insist."""
+        """Send a request, and accept a refusal of the platform."""
         headers = self._requests.headers(method, f"{self._http.base_url}".rstrip("/") + address)
         self._http.request(method, address, json=body, headers=headers)
 
 
 @dataclass
 class Requests(ABC):
-    """What the colleague sends to one platform."""
+    """The colleague's requests to one platform."""
 
     world: World
 
@@ -133,10 +133,10 @@ class Requests(ABC):
     def altered(self, body: Json) -> Json: ...
 
     @abstractmethod
-    def change(self, thing: Thing) -> tuple[str, str, Any]: ...
+    def change(self, platform_object: Thing) -> tuple[str, str, Any]: ...
 
     @abstractmethod
-    def delete(self, thing: Thing) -> tuple[str, str, Any]: ...
+    def delete(self, platform_object: Thing) -> tuple[str, str, Any]: ...
 
     def headers(self, method: str, url: str) -> dict[str, str]:
         return {"Authorization": f"Bearer {COLLEAGUES_KEY}"}
@@ -171,19 +171,23 @@ class TogetherRequests(Requests):
     def altered(self, body: Json) -> Json:
         return {**body, **({"num_gpus": 64} if "num_gpus" in body else {"size_tib": 77})}
 
-    def change(self, thing: Thing) -> tuple[str, str, Any]:
-        if thing.kind == "cluster":
-            gpus = thing.data["num_gpus"] + 8
+    def change(self, platform_object: Thing) -> tuple[str, str, Any]:
+        if platform_object.kind == "cluster":
+            gpus = platform_object.data["num_gpus"] + 8
             return (
                 "PUT",
-                f"{self._ADDRESSES['cluster']}/{quote(thing.id, safe='')}",
+                f"{self._ADDRESSES['cluster']}/{quote(platform_object.id, safe='')}",
                 {"num_gpus": gpus},
             )
-        size = thing.data["size_tib"] + 1
-        return "PUT", self._ADDRESSES["volume"], {"volume_id": thing.id, "size_tib": size}
+        size = platform_object.data["size_tib"] + 1
+        return "PUT", self._ADDRESSES["volume"], {"volume_id": platform_object.id, "size_tib": size}
 
-    def delete(self, thing: Thing) -> tuple[str, str, Any]:
-        return "DELETE", f"{self._ADDRESSES[thing.kind]}/{quote(thing.id, safe='')}", None
+    def delete(self, platform_object: Thing) -> tuple[str, str, Any]:
+        return (
+            "DELETE",
+            f"{self._ADDRESSES[platform_object.kind]}/{quote(platform_object.id, safe='')}",
+            None,
+        )
 
 
 class ScpRequests(Requests):
@@ -217,12 +221,12 @@ class ScpRequests(Requests):
     def altered(self, body: Json) -> Json:
         return {**body, "subnet_id": "00000000000000000000000000000077"}
 
-    def change(self, thing: Thing) -> tuple[str, str, Any]:
-        lock = "unlock" if thing.data["lock_enabled"] else "lock"
-        return "PUT", f"/scp/v1/gpu-nodes/{quote(thing.id, safe='')}/{lock}", None
+    def change(self, platform_object: Thing) -> tuple[str, str, Any]:
+        lock = "unlock" if platform_object.data["lock_enabled"] else "lock"
+        return "PUT", f"/scp/v1/gpu-nodes/{quote(platform_object.id, safe='')}/{lock}", None
 
-    def delete(self, thing: Thing) -> tuple[str, str, Any]:
-        return "DELETE", "/scp/v1/gpu-nodes", {"gpu_node_ids": [thing.id]}
+    def delete(self, platform_object: Thing) -> tuple[str, str, Any]:
+        return "DELETE", "/scp/v1/gpu-nodes", {"gpu_node_ids": [platform_object.id]}
 
     def headers(self, method: str, url: str) -> dict[str, str]:
         moment = str(int(self.world.now * 1000))
@@ -255,14 +259,18 @@ class TensorOneRequests(Requests):
     def altered(self, body: Json) -> Json:
         return {**body, "gpu_count": 8}
 
-    def change(self, thing: Thing) -> tuple[str, str, Any]:
-        return "PUT", self._address(thing), {"description": "Mine"}
+    def change(self, platform_object: Thing) -> tuple[str, str, Any]:
+        return "PUT", self._address(platform_object), {"description": "Mine"}
 
-    def delete(self, thing: Thing) -> tuple[str, str, Any]:
-        return "DELETE", self._address(thing), {"confirm_deletion": "DELETE", "force": True}
+    def delete(self, platform_object: Thing) -> tuple[str, str, Any]:
+        return (
+            "DELETE",
+            self._address(platform_object),
+            {"confirm_deletion": "DELETE", "force": True},
+        )
 
-    def _address(self, thing: Thing) -> str:
-        return f"/tensorone/v1/clusters/{quote(thing.id, safe='')}"
+    def _address(self, platform_object: Thing) -> str:
+        return f"/tensorone/v1/clusters/{quote(platform_object.id, safe='')}"
 
 
 class AiosRequests(Requests):
@@ -297,12 +305,16 @@ class AiosRequests(Requests):
             return {**body, "body": {"spec": {"values": changed}}}
         return {**body, "tags": ["mine"]}
 
-    def change(self, thing: Thing) -> tuple[str, str, Any]:
-        cluster = thing.data.get("cluster", thing.id)
+    def change(self, platform_object: Thing) -> tuple[str, str, Any]:
+        cluster = platform_object.data.get("cluster", platform_object.id)
         return "PUT", f"/aios/clusters/{quote(cluster, safe='')}", {"$set": {"tags": ["changed"]}}
 
-    def delete(self, thing: Thing) -> tuple[str, str, Any]:
-        return "DELETE", f"/aios/clusters/{quote(thing.data.get('cluster', thing.id))}", None
+    def delete(self, platform_object: Thing) -> tuple[str, str, Any]:
+        return (
+            "DELETE",
+            f"/aios/clusters/{quote(platform_object.data.get('cluster', platform_object.id))}",
+            None,
+        )
 
 
 REQUESTS: dict[str, type[Requests]] = {

@@ -1,4 +1,4 @@
-"""What the courses of one process share: fakes, a warm process, and buckets for those that ask."""
+"""Fixtures that the courses of one process share: fakes, a warm process, and buckets."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +16,6 @@ def stage(
     def bucket_server() -> object:
         return request.getfixturevalue("bucket_server")
 
-    place: Path = tmp_path_factory.mktemp("hostile")
+    folder: Path = tmp_path_factory.mktemp("hostile")
     with warm_process() as warm, Fakes().serving() as fakes:
-        yield Stage(warm, fakes, place, bucket_server)
+        yield Stage(warm, fakes, folder, bucket_server)

@@ -1,4 +1,4 @@
-"""Courses: what happens to a stack, as data. Drawn by a seed, printed to be played again."""
+"""Define courses, the events of a stack, as data: drawn by a seed, printed to be played again."""
 
 import random
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ class Act:
 
 @dataclass(frozen=True)
 class Step:
-    """One command, and what happens before and during it."""
+    """One command, and the events before and during it."""
 
     command: str
     variant: str = BASE
@@ -189,8 +189,8 @@ def _draw_act(platform: str, chance: random.Random) -> Act:
     acts = ["make", "make", "make", "change", "delete"]
     more = {"aios": ["join", "leave"], "lens": ["join"], "scp": ["break"], "pool": ["break"] * 3}
     more["fleet"] = more["slurm"] = ["break", "run", "run", "run", "run"]
-    what = chance.choice(acts + more.get(platform, []))
-    return Act(what, chance.randint(0, 1), chance.choice(["equal", "other"]))
+    act_kind = chance.choice(acts + more.get(platform, []))
+    return Act(act_kind, chance.randint(0, 1), chance.choice(["equal", "other"]))
 
 
 def _draw_fault(platform: str, chance: random.Random) -> Fault:
@@ -202,9 +202,9 @@ def _draw_fault(platform: str, chance: random.Random) -> Fault:
     if roll < 0.6:
         on = chance.choice([faults.CREATE, faults.WRITE, faults.DELETE, faults.ANY])
         nth = chance.randint(1, 12) if on == faults.ANY else chance.randint(1, 3)
-        what = chance.choice(["kill", "kill", "term"])
+        fault_kind = chance.choice(["kill", "kill", "term"])
         delay = chance.choice(_LATE_EFFECTS) if on == faults.CREATE else 0
-        return Fault(on, what, chance.choice([BEFORE, AFTER]), nth, delay=delay)
+        return Fault(on, fault_kind, chance.choice([BEFORE, AFTER]), nth, delay=delay)
     if roll < 0.66:
         if platform in ("aios", "lens"):
             race = chance.choice(["join", "leave"])
@@ -214,11 +214,11 @@ def _draw_fault(platform: str, chance: random.Random) -> Fault:
         return Fault(faults.DELETE, chance.choice([faults.IGNORED, faults.LATE]))
     times = chance.choice([1, 1, 2, 8])
     if roll < 0.86:
-        what = chance.choice(faults.ON_LISTS)
-        return Fault(faults.LIST, what, nth=chance.randint(1, 4), times=times)
+        fault_kind = chance.choice(faults.ON_LISTS)
+        return Fault(faults.LIST, fault_kind, nth=chance.randint(1, 4), times=times)
     if roll < 0.9:
-        what = chance.choice(faults.ON_LOOKUPS)
-        return Fault(faults.GET, what, nth=chance.randint(1, 6), times=times)
+        fault_kind = chance.choice(faults.ON_LOOKUPS)
+        return Fault(faults.GET, fault_kind, nth=chance.randint(1, 6), times=times)
     on = chance.choice([faults.ANY, faults.READ, faults.LIST, faults.GET])
     return Fault(on, chance.choice(faults.KINDS), nth=chance.randint(1, 6), times=times)
 
@@ -228,7 +228,7 @@ def _draw_lost_answer(chance: random.Random, race: str) -> Fault:
     kinds = ["closed", "truncated", "500", "502", "503", "html-200", "empty-200", "stall"]
     if on == faults.CREATE:
         kinds += faults.ON_CREATES * 2
-    what = chance.choice(kinds)
+    fault_kind = chance.choice(kinds)
     effect = chance.choice([BEFORE, AFTER, AFTER])
     delay = chance.choice(_LATE_EFFECTS) if on == faults.CREATE and effect == AFTER else 0
-    return Fault(on, what, effect, chance.randint(1, 2), race=race, delay=delay)
+    return Fault(on, fault_kind, effect, chance.randint(1, 2), race=race, delay=delay)

@@ -1,4 +1,4 @@
-"""Machines that run gpuform on one stack: each has its own copy of the project and its own home."""
+"""Run gpuform on machines of one stack: each has its own copy of the project and its own home."""
 
 import json
 import os
@@ -65,16 +65,16 @@ class Warm:
     ) -> Result:
         assert self._process.stdin
         assert self._process.stdout
-        asked: dict[str, Any] = {
+        request: dict[str, Any] = {
             "arguments": arguments,
             "folder": str(folder),
             "environ": environ,
             "learn": learn,
         }
-        print(json.dumps(asked), file=self._process.stdin, flush=True)
+        print(json.dumps(request), file=self._process.stdin, flush=True)
         code = json.loads(self._process.stdout.readline())
-        told = [(folder.parent / name).read_text() for name in ("stdout", "stderr")]
-        return Result(code, *told)
+        outputs = [(folder.parent / name).read_text() for name in ("stdout", "stderr")]
+        return Result(code, *outputs)
 
 
 @contextmanager
@@ -102,7 +102,7 @@ class Machine:
         return self.position / "project"
 
     def set_up(self, project: Project, form: str, sealed: str) -> None:
-        """A fresh clone of the repository, and a person who has chosen nothing yet."""
+        """Clone the repository for a person who has chosen nothing yet."""
         shutil.rmtree(self.position, ignore_errors=True)
         self.project.mkdir(parents=True)
         (self.project / "Pulumi.yaml").write_text(project_file(project))
@@ -110,8 +110,8 @@ class Machine:
         self.configure(project, form, sealed)
 
     def configure(self, project: Project, form: str, sealed: str) -> None:
-        text = stack_file(project, form, SALT, sealed)
-        (self.project / "Pulumi.dev.yaml").write_text(text)
+        stack_yaml = stack_file(project, form, SALT, sealed)
+        (self.project / "Pulumi.dev.yaml").write_text(stack_yaml)
 
     def declare(self, topology: str) -> None:
         (self.project / "topology.yaml").write_text(topology)
@@ -128,6 +128,6 @@ class Machine:
         return self.warm.run(self.project, *arguments, learn=learn, environ=environ)
 
     def signal(self, name: str) -> None:
-        """Sends it to the command that runs here."""
+        """Send a signal to the running command."""
         with suppress(ProcessLookupError, FileNotFoundError):
             os.kill(int((self.position / "pid").read_text()), SIGNALS[name])

@@ -1,4 +1,4 @@
-"""What must hold after every step: what exists, against what the stack knows."""
+"""Check what must hold after every step: the platforms' objects against the stack's knowledge."""
 
 import base64
 import gzip
@@ -47,77 +47,79 @@ class Violation:
 
 @dataclass
 class Known:
-    """What the backend knows: what the state holds, and records of what is unsettled."""
+    """The backend's knowledge: objects in the state, and records of unresolved operations."""
 
     held: set[str] = field(default_factory=set)
     """Ids of the state's resources, and of the nodes of its pools."""
     records: list[dict[str, Any]] = field(default_factory=list)
 
-    def has(self, thing: Thing) -> bool:
-        return self.holds(thing) or any(_means(record, thing) for record in self.records)
+    def has(self, platform_object: Thing) -> bool:
+        return self.holds(platform_object) or any(
+            _is_record_of(record, platform_object) for record in self.records
+        )
 
-    def holds(self, thing: Thing) -> bool:
-        return thing.id in self.held
+    def holds(self, platform_object: Thing) -> bool:
+        return platform_object.id in self.held
 
 
-def _means(record: dict[str, Any], thing: Thing) -> bool:
-    """Its id, or when the record knows none yet, its name or that of what it is made in."""
-    text = json.dumps(record)
-    if json.dumps(thing.id) in text:
+def _is_record_of(record: dict[str, Any], platform_object: Thing) -> bool:
+    """Compare the object with the record's id, or while there is none, with its names."""
+    encoded = json.dumps(record)
+    if json.dumps(platform_object.id) in encoded:
         return True
-    names = [thing.name, *thing.data.get("made_in", ())]
+    names = [platform_object.name, *platform_object.data.get("made_in", ())]
     # The names that were asked for identify the nodes of a pool, whatever ids an answer had.
     is_searched = record.get("names") or not record.get("id")
-    return bool(is_searched) and any(json.dumps(name) in text for name in names)
+    return bool(is_searched) and any(json.dumps(name) in encoded for name in names)
 
 
 def read(files: Mapping[str, bytes], project: str, exported: str | None) -> Known:
-    """From the backend's files; `exported` is what `stack export` prints, where it was asked."""
-    known = Known()
+    """Read the knowledge from the backend's files; `exported` is the output of `stack export`."""
+    knowledge = Known()
     checkpoint = f".pulumi/stacks/{project}/dev.json"
     records = f".pulumi/gpuform/{project}/dev.records/"
-    known.records += _records({n: data for n, data in files.items() if n.startswith(records)})
+    knowledge.records += _records({n: data for n, data in files.items() if n.startswith(records)})
     for name, data in files.items():
         if exported is None and name in (checkpoint, f"{checkpoint}.gz"):
-            text = gzip.decompress(data) if name.endswith(".gz") else data
-            _take_over(known, json.loads(text).get("checkpoint", {}).get("latest"))
+            message = gzip.decompress(data) if name.endswith(".gz") else data
+            _take_over(knowledge, json.loads(message).get("checkpoint", {}).get("latest"))
     if exported is not None:
-        _take_over(known, json.loads(exported).get("deployment"))
-    return known
+        _take_over(knowledge, json.loads(exported).get("deployment"))
+    return knowledge
 
 
-def _take_over(known: Known, deployment: dict[str, Any] | None) -> None:
-    """Creates that were under way are records: they name what they were to make."""
+def _take_over(knowledge: Known, deployment: dict[str, Any] | None) -> None:
+    """Add unfinished creates as records, which name the objects to create."""
     deployment = deployment or {}
     for resource in deployment.get("resources") or []:
         if resource.get("custom") and resource.get("id"):
-            known.held.add(resource["id"])
-            known.held.update(_node_ids(resource.get("outputs") or {}))
+            knowledge.held.add(resource["id"])
+            knowledge.held.update(_node_ids(resource.get("outputs") or {}))
     for operation in deployment.get("pending_operations") or []:
         if operation["type"] == "creating":
-            known.records.append(operation["resource"].get("inputs") or {})
+            knowledge.records.append(operation["resource"].get("inputs") or {})
 
 
 def _node_ids(outputs: dict[str, Any]) -> Iterable[str]:
-    """Of a pool's nodes, which are no resources of their own."""
-    yield from (each for each in outputs.get("node_ids") or [] if isinstance(each, str))
+    """Yield the ids of a pool's nodes, which are no resources of their own."""
+    yield from (node for node in outputs.get("node_ids") or [] if isinstance(node, str))
     nodes = outputs.get("gpu_nodes") or {}
     yield from (
-        str(each["id"]) for each in nodes.values() if isinstance(each, dict) and "id" in each
+        str(node["id"]) for node in nodes.values() if isinstance(node, dict) and "id" in node
     )
 
 
 def _records(batches: Mapping[str, bytes]) -> list[dict[str, Any]]:
-    """Later batches count before earlier ones; null is a record that was removed."""
+    """Return the valid records: later batches override earlier ones, and null removes a record."""
     held: dict[str, Any] = {}
     for name in sorted(batches):
         held.update(json.loads(batches[name]))
-    return [each for each in held.values() if each is not None]
+    return [item for item in held.values() if item is not None]
 
 
 @dataclass
 class Model:
-    """The books of one course."""
+    """The ledger of one course."""
 
     world: World
     permitted: set[str] = field(default_factory=set)
@@ -126,32 +128,32 @@ class Model:
     confused: set[str] = field(default_factory=set)
     """Ids of ours in whose place the stack has an equal object of somebody else's."""
 
-    def check(self, result: Result, known: Known, *, is_settled: bool) -> list[Violation]:
+    def check(self, result: Result, knowledge: Known, *, is_settled: bool) -> list[Violation]:
         return [
-            *self._lost(result, known, is_settled=is_settled),
-            *self._touched(known),
+            *self._lost(result, knowledge, is_settled=is_settled),
+            *self._touched(knowledge),
             *self._doubled(),
-            *_exits(result),
-            *_leaks({"stdout": result.stdout.encode(), "stderr": result.stderr.encode()}),
+            *_find_wrong_exits(result),
+            *_find_leaks({"stdout": result.stdout.encode(), "stderr": result.stderr.encode()}),
         ]
 
     def check_step(self, result: Result, command: str) -> list[Violation]:
         """Return what is wrong with what the command has done, apart from what is left of it."""
         entries = [
-            each
-            for each in self.world.ledger
-            if each.step == self.world.step and each.actor == OURS
+            item
+            for item in self.world.ledger
+            if item.step == self.world.step and item.actor == OURS
         ]
-        found = list(self._find_early(entries)) if command == "expire" else []
-        return [*found, *self._find_let_pass(entries), *self._find_wrong_sums(result, entries)]
+        results = list(self._find_early(entries)) if command == "expire" else []
+        return [*results, *self._find_let_pass(entries), *self._find_wrong_sums(result, entries)]
 
     def _find_early(self, entries: list[Entry]) -> Iterable[Violation]:
-        """The oldest object counts, for the ttl of a pool does so."""
-        deleted = [each for each in entries if each.action == "deleted"]
+        """Check expiries; the oldest object counts, as for the ttl of a pool."""
+        deleted = [change for change in entries if change.action == "deleted"]
         for entry in deleted[:1]:
             end = ENDS_AT
             if self.lifetime == TTL:
-                end = min(each.thing.made for each in deleted) + TTL_S
+                end = min(change.thing.made for change in deleted) + TTL_S
             if entry.moment < end - _CLOCKS_DIFFER_S:
                 yield Violation(EARLY, str(entry))
 
@@ -162,22 +164,22 @@ class Model:
                 yield Violation(LET_PASS, str(entry))
 
     def _find_wrong_sums(self, result: Result, entries: list[Entry]) -> Iterable[Violation]:
-        """Only after a command that has succeeded, and was the last to write there."""
+        """Check sums only after a successful command that was the last to write them."""
         touched = {
-            each.thing.data.get("cluster", each.thing.id)
-            for each in entries
-            if each.thing.platform == "aios"
+            entry.thing.data.get("cluster", entry.thing.id)
+            for entry in entries
+            if entry.thing.platform == "aios"
         }
         for id_ in touched if result.code == 0 else ():
             cluster = self.world.get("aios", "cluster", id_)
             if cluster is not None:
-                writer, is_sound, text = cluster.data.get("sums", (COLLEAGUE, True, ""))
+                writer, is_sound, message = cluster.data.get("sums", (COLLEAGUE, True, ""))
                 if writer == OURS and not is_sound:
-                    yield Violation(SUMS, f"{text} in {cluster}")
+                    yield Violation(SUMS, f"{message} in {cluster}")
 
     def check_jobs(self, fleet: Fleet, step: Step) -> list[Violation]:
         """Return the jobs that the step has killed, and what it stopped without a reason."""
-        found = []
+        result = []
         for entry in self.world.ledger:
             if entry.step != self.world.step or entry.actor != OURS or entry.thing.kind != "node":
                 continue
@@ -187,7 +189,7 @@ class Model:
             jobs = fleet.jobs_on(entry.thing, entry.moment) if takes else []
             if step.fleet == "late":  # nobody can see what has just begun
                 jobs = [job for job in jobs if job.begins <= entry.moment - 2 * LAG_S]
-            found += [Violation(KILLED, f"{job.name}: {entry}") for job in jobs]
+            result += [Violation(KILLED, f"{job.name}: {entry}") for job in jobs]
             is_stop = (
                 entry.action.startswith("changed switch")
                 and entry.thing.data["switched"][0] == "stop"
@@ -195,57 +197,57 @@ class Model:
             if is_stop and step.command in ("expire", WATCH):
                 is_known = step.mood in _TELLING_MOODS and step.fleet == HONEST
                 if not is_known or fleet.ran_since(entry.moment - 1800):
-                    found.append(Violation(IDLE, f"{step.mood}, {step.fleet}: {entry}"))
-        return found
+                    result.append(Violation(IDLE, f"{step.mood}, {step.fleet}: {entry}"))
+        return result
 
     def check_files(self, files: Mapping[str, bytes]) -> list[Violation]:
-        return _leaks(files)
+        return _find_leaks(files)
 
     def ours(self) -> list[Thing]:
-        """What our requests made and nobody has deleted."""
+        """Return the objects that our requests created and nobody has deleted."""
         return [
-            each
-            for each in self.world.things
-            if each.maker == OURS and each.lives(self.world.now) and each.id not in self.confused
+            item
+            for item in self.world.things
+            if item.maker == OURS and item.lives(self.world.now) and item.id not in self.confused
         ]
 
-    def _lost(self, result: Result, known: Known, *, is_settled: bool) -> Iterable[Violation]:
-        said = result.stdout + result.stderr
-        for thing in self.ours():
-            if known.holds(thing):
+    def _lost(self, result: Result, knowledge: Known, *, is_settled: bool) -> Iterable[Violation]:
+        output = result.stdout + result.stderr
+        for platform_object in self.ours():
+            if knowledge.holds(platform_object):
                 continue
-            is_recorded = known.has(thing)
-            is_named = thing.id in said or thing.name in said or is_recorded
+            is_recorded = knowledge.has(platform_object)
+            is_named = platform_object.id in output or platform_object.name in output or is_recorded
             if (result.code != 0 and is_named) if is_settled else is_recorded:
                 continue
-            if self._is_confused(thing, known):
-                self.confused.add(thing.id)
+            if self._is_confused(platform_object, knowledge):
+                self.confused.add(platform_object.id)
                 continue
             where = "the state, and it was not named" if is_settled else "the state or a record"
-            yield Violation(LOST, f"{thing} is not in {where}; exit {result.code}")
+            yield Violation(LOST, f"{platform_object} is not in {where}; exit {result.code}")
 
-    def _is_confused(self, thing: Thing, known: Known) -> bool:
+    def _is_confused(self, platform_object: Thing, knowledge: Known) -> bool:
         """Return whether the stack has an equal object of somebody else's that was seen first.
 
         Or had it, and has deleted it since.
         """
         deleted = {
-            each.thing.id
-            for each in self.world.ledger
-            if each.actor == OURS and each.action == "deleted"
+            change.thing.id
+            for change in self.world.ledger
+            if change.actor == OURS and change.action == "deleted"
         }
         return any(
-            (known.holds(each) or each.id in deleted)
-            and self._is_lookalike(each)
-            and each.name == thing.name
-            for each in self.world.things
-            if each.kind == thing.kind and each.maker != OURS
+            (knowledge.holds(change) or change.id in deleted)
+            and self._is_lookalike(change)
+            and change.name == platform_object.name
+            for change in self.world.things
+            if change.kind == platform_object.kind and change.maker != OURS
         )
 
-    def _may_have(self, thing: Thing) -> bool:
-        return thing.id in self.permitted or self._is_lookalike(thing)
+    def _may_have(self, platform_object: Thing) -> bool:
+        return platform_object.id in self.permitted or self._is_lookalike(platform_object)
 
-    def _is_lookalike(self, thing: Thing) -> bool:
+    def _is_lookalike(self, platform_object: Thing) -> bool:
         """Nobody can tell it from what a lost create of ours would have made.
 
         It has the properties that we sent, lists did not show it before, and it came within the
@@ -253,29 +255,47 @@ class Model:
         unless what is new is late.
         """
         return any(
-            (not each.had_effect or self._is_late(each))
-            and _equal(_of_one_server(each.body, thing), _of_one_server(thing.sent, thing))
-            and (thing.raced or thing.listed_from > each.moment - each.list_lag)
-            and each.moment - each.list_lag - LONGEST_DELAY <= thing.made
-            and thing.made <= each.moment + _SETTLE_SECONDS
-            for each in self.world.asked
+            (not create_request.had_effect or self._is_late(create_request))
+            and _is_equal(
+                _of_one_server(create_request.body, platform_object),
+                _of_one_server(platform_object.sent, platform_object),
+            )
+            and (
+                platform_object.raced
+                or platform_object.listed_from > create_request.moment - create_request.list_lag
+            )
+            and create_request.moment - create_request.list_lag - LONGEST_DELAY
+            <= platform_object.made
+            and platform_object.made <= create_request.moment + _SETTLE_SECONDS
+            for create_request in self.world.asked
         )
 
-    def _is_late(self, asked: Asked) -> bool:
+    def _is_late(self, create_request: Asked) -> bool:
         """Return whether what the request made may have been seen after a lookalike."""
         behavior = self.world.behavior
-        return asked.delay > 0 or asked.list_lag + behavior.list_delay + behavior.get_delay > 0
+        return (
+            create_request.delay > 0
+            or create_request.list_lag + behavior.list_delay + behavior.get_delay > 0
+        )
 
-    def _touched(self, known: Known) -> Iterable[Violation]:
-        made_by_us = {each.id for each in self.world.things if each.maker == OURS}
+    def _touched(self, knowledge: Known) -> Iterable[Violation]:
+        made_by_us = {item.id for item in self.world.things if item.maker == OURS}
         for entry in self.world.ledger:
-            thing = entry.thing
-            if entry.actor == OURS and thing.maker == COLLEAGUE and not self._may_have(thing):
+            platform_object = entry.thing
+            if (
+                entry.actor == OURS
+                and platform_object.maker == COLLEAGUE
+                and not self._may_have(platform_object)
+            ):
                 yield Violation(TOUCHED, str(entry))
-        for thing in self.world.things:
-            is_ours = thing.maker != COLLEAGUE or thing.id in made_by_us
-            if not is_ours and not self._may_have(thing) and known.holds(thing):
-                yield Violation(TOUCHED, f"{thing} is in the state")
+        for platform_object in self.world.things:
+            is_ours = platform_object.maker != COLLEAGUE or platform_object.id in made_by_us
+            if (
+                not is_ours
+                and not self._may_have(platform_object)
+                and knowledge.holds(platform_object)
+            ):
+                yield Violation(TOUCHED, f"{platform_object} is in the state")
 
     def _doubled(self) -> Iterable[Violation]:
         for (kind, name), count in Counter((it.kind, it.name) for it in self.ours()).items():
@@ -283,31 +303,37 @@ class Model:
                 yield Violation(DOUBLED, f"{count} living objects {kind} {name} of ours")
 
 
-def _equal(asked: dict[str, Any], sent: dict[str, Any]) -> bool:
-    """As far as both say something, and but for secrets; what is attached is always seen."""
-    asked = json.loads(json.dumps(asked).replace(planted.CONFIG_SECRET, planted.OTHER_SECRET))
-    asked, sent = _drop_nulls(asked), _drop_nulls(sent)
-    common = asked.keys() & sent.keys()
-    return all(asked[name] == sent[name] for name in common) and (
-        asked.get("volume_id") == sent.get("volume_id")
+def _is_equal(requested: dict[str, Any], sent: dict[str, Any]) -> bool:
+    """Compare as far as both have values, without secrets; attached objects always count."""
+    requested = json.loads(
+        json.dumps(requested).replace(planted.CONFIG_SECRET, planted.OTHER_SECRET)
+    )
+    requested, sent = _drop_nulls(requested), _drop_nulls(sent)
+    common = requested.keys() & sent.keys()
+    return all(requested[name] == sent[name] for name in common) and (
+        requested.get("volume_id") == sent.get("volume_id")
     )
 
 
-def _of_one_server(body: dict[str, Any], thing: Thing) -> dict[str, Any]:
+def _of_one_server(body: dict[str, Any], platform_object: Thing) -> dict[str, Any]:
     """Return a create as that of one server of its batch: how many it asked for shows nowhere."""
     if "server_details" not in body:
         return body
-    servers = [each for each in body["server_details"] if each["gpu_node_name"] == thing.name]
+    servers = [
+        server_detail
+        for server_detail in body["server_details"]
+        if server_detail["gpu_node_name"] == platform_object.name
+    ]
     return {**body, "server_details": servers}
 
 
 def _drop_nulls(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _drop_nulls(each) for name, each in value.items() if each is not None}
-    return [_drop_nulls(each) for each in value] if isinstance(value, list) else value
+        return {name: _drop_nulls(item) for name, item in value.items() if item is not None}
+    return [_drop_nulls(item) for item in value] if isinstance(value, list) else value
 
 
-def _exits(result: Result) -> Iterable[Violation]:
+def _find_wrong_exits(result: Result) -> Iterable[Violation]:
     if result.code == _USAGE:
         yield Violation(HARNESS, f"wrong flags: {result.stderr}")
     elif result.code == _FAULT or (result.code < 0 and result.code not in _KILLED):
@@ -316,7 +342,7 @@ def _exits(result: Result) -> Iterable[Violation]:
         yield Violation(EXIT, f"a traceback, exit {result.code}: {result.stderr[-1500:]}")
 
 
-def _leaks(files: Mapping[str, bytes]) -> list[Violation]:
+def _find_leaks(files: Mapping[str, bytes]) -> list[Violation]:
     return [
         Violation(LEAKED, f"{secret} is in {name}")
         for name, data in files.items()

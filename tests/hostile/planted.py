@@ -1,4 +1,4 @@
-"""Secrets that must be found in no file and in nothing that a command says."""
+"""Define secrets that must be in no file and in no output of a command."""
 
 CONFIG_SECRET = "Planted7!Config"
 OTHER_SECRET = "Another7!One"

@@ -1,4 +1,4 @@
-"""Plays courses by hand: `python tests/hostile/play.py together 17 [--shrink] [--honest]`.
+"""Play courses by hand: `python tests/hostile/play.py together 17 [--shrink] [--honest]`.
 
 A range of seeds, `0-99`, tells which of them fail, by what, and how long they took.
 """
@@ -21,22 +21,22 @@ def main() -> None:
     parser.add_argument("seeds", help="17, or 0-99")
     parser.add_argument("--shrink", action="store_true")
     parser.add_argument("--honest", action="store_true")
-    given = parser.parse_args()
-    first, _, last = given.seeds.partition("-")
-    drawn = draw_honest if given.honest else draw
+    args = parser.parse_args()
+    first, _, last = args.seeds.partition("-")
+    drawn = draw_honest if args.honest else draw
     with open_stage() as stage:
         counts: Counter[str] = Counter()
         began = time.monotonic()
         commands = 0
         for seed in range(int(first), int(last or first) + 1):
-            played = stage.play(drawn(given.platform, seed))
+            played = stage.play(drawn(args.platform, seed))
             commands += len(played.codes)
-            for each in {it.invariant for it in played.violations}:
-                counts[each] += 1
-            if played.violations and given.shrink:
+            for violation in {it.invariant for it in played.violations}:
+                counts[violation] += 1
+            if played.violations and args.shrink:
                 played = shrink(stage, played)
             if played.violations or not last:
-                print(played if given.shrink or not last else f"{seed}: {played.violations[0]}")  # noqa: T201 - its purpose
+                print(played if args.shrink or not last else f"{seed}: {played.violations[0]}")  # noqa: T201 - its purpose
         took = time.monotonic() - began
         print(f"{dict(counts)}; {took:.1f} s, {commands} commands, {took / commands:.3f} s each")  # noqa: T201 - its purpose
 

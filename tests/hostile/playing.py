@@ -1,4 +1,4 @@
-"""Plays a course: machines, faults, the colleague; and the model after each step."""
+"""Play a course with machines, faults and the colleague, and check the model after each step."""
 
 import os
 import random
@@ -47,7 +47,7 @@ _ARGUMENTS: dict[str, tuple[str, ...]] = {
 
 @dataclass
 class Stage:
-    """What all courses of a process share."""
+    """The parts that all courses of a process share."""
 
     warm: Warm
     fakes: Fakes
@@ -65,10 +65,10 @@ class Stage:
             _ARGUMENTS["init"],
             ("config", "set", "--secret", SECRET, CONFIG_SECRET, *_STACK),
         ):
-            told = machine.run(*arguments)
-            assert told.code == 0, told.stderr
-        text = (machine.project / "Pulumi.dev.yaml").read_text()
-        self.sealed = str(yaml.safe_load(text)["config"][f"together:{SECRET}"]["secure"])
+            result = machine.run(*arguments)
+            assert result.code == 0, result.stderr
+        stack_yaml = (machine.project / "Pulumi.dev.yaml").read_text()
+        self.sealed = str(yaml.safe_load(stack_yaml)["config"][f"together:{SECRET}"]["secure"])
 
     def play(self, course: Course) -> "Played":
         shutil.rmtree(self.place / "course", ignore_errors=True)
@@ -79,7 +79,7 @@ class Stage:
 def open_stage() -> Iterator[Stage]:
     """Yield a stage in a temporary folder; buckets are served from the first course that asks."""
     with ExitStack() as stack:
-        place = Path(stack.enter_context(TemporaryDirectory()))
+        folder = Path(stack.enter_context(TemporaryDirectory()))
         servers: list[BucketServer] = []
 
         def get_bucket_server() -> BucketServer:
@@ -89,7 +89,7 @@ def open_stage() -> Iterator[Stage]:
 
         warm = stack.enter_context(warm_process())
         fakes = stack.enter_context(Fakes().serving())
-        yield Stage(warm, fakes, place, get_bucket_server)
+        yield Stage(warm, fakes, folder, get_bucket_server)
 
 
 @dataclass
@@ -100,12 +100,12 @@ class Played:
     codes: list[int] = field(default_factory=list)
 
     def __str__(self) -> str:
-        lines = [str(self.course), *self.trace, *(str(each) for each in self.violations)]
+        lines = [str(self.course), *self.trace, *(str(violation) for violation in self.violations)]
         return "\n".join(lines)
 
 
 class _Playing:
-    def __init__(self, stage: Stage, course: Course, place: Path) -> None:
+    def __init__(self, stage: Stage, course: Course, folder: Path) -> None:
         self.stage, self.course = stage, course
         self.project = PROJECTS[course.platform]
         self.world = World(course.seed, odd_ids=course.odd_ids, behavior=course.behavior)
@@ -114,7 +114,7 @@ class _Playing:
         self.played = Played(course)
         self.chance = random.Random(course.seed)
         self.backend: Backend = (
-            Folder(place / "backend")
+            Folder(folder / "backend")
             if course.backend == "folder"
             else Bucket(stage.bucket_server())
         )
@@ -133,10 +133,10 @@ class _Playing:
         if course.platform == "slurm":
             environ["GPUFORM_ALLOW"] = "real-schedulers"
             environ["PATH"] = (
-                f"{write_commands(place / 'bin', stage.fakes.url)}:{os.environ['PATH']}"
+                f"{write_commands(folder / 'bin', stage.fakes.url)}:{os.environ['PATH']}"
             )
-        self.machines = [Machine(stage.warm, place / "machine-0", environ)]
-        self.place, self.environ = place, environ
+        self.machines = [Machine(stage.warm, folder / "machine-0", environ)]
+        self.place, self.environ = folder, environ
 
     @property
     def machine(self) -> Machine:
@@ -147,10 +147,10 @@ class _Playing:
             self._set_up()
             for number, step in enumerate(self.course.steps, start=1):
                 self.world.step = number
-                if self._take(step):
+                if self._play_step(step):
                     return self.played
             self.world.step += 1
-            self._settle()
+            self._wait_until_everything_is_known()
             return self.played
         finally:
             self.colleague.close()
@@ -164,8 +164,8 @@ class _Playing:
     def _declare(self, variant: str) -> None:
         self.machine.declare(self.project.write_topology(variant, self.course.lifetime))
 
-    def _take(self, step: Step) -> bool:
-        """Whether something is wrong now."""
+    def _play_step(self, step: Step) -> bool:
+        """Play a step, and return True if a check failed."""
         self._move_to(step)
         self._pass_time(step)
         arguments = self._choose_arguments(step.command)
@@ -181,24 +181,24 @@ class _Playing:
                 self._run("expire", arguments)
                 self.world.move(600)
         result = self._run(step.command, arguments)
-        hit = ", ".join(str(each) for each in fakes.plan.hit)
+        hit = ", ".join(str(item) for item in fakes.plan.hit)
         fakes.plan = Plan()
         self.world.list_lag = 0
         self.world.lens_mood = HEALTHY
         fakes.fleet.behave(HONEST)
         self._note(f"{step.command}: exit {result.code}" + (f" under {hit}" if hit else ""))
-        found = self.model.check(result, self._known(result), is_settled=False)
-        found += self.model.check_step(result, step.command)
+        violations = self.model.check(result, self._known(result), is_settled=False)
+        violations += self.model.check_step(result, step.command)
         if self.course.platform in SCHEDULED:
-            found += self.model.check_jobs(fakes.fleet, step)
+            violations += self.model.check_jobs(fakes.fleet, step)
         if step.command == "stack rm" and result.code == 0:
-            found += self._begin_anew()
-        return self._is_wrong(found, result)
+            violations += self._recreate_stack()
+        return self._is_wrong(violations, result)
 
     def _move_to(self, step: Step) -> None:
         if step.fresh:
-            place = self.place / f"machine-{len(self.machines)}"
-            self.machines.append(Machine(self.stage.warm, place, self.environ))
+            folder = self.place / f"machine-{len(self.machines)}"
+            self.machines.append(Machine(self.stage.warm, folder, self.environ))
             self._set_up_machine()
         self._declare(step.variant)
 
@@ -222,7 +222,7 @@ class _Playing:
         elif act.what in ("join", "leave"):
             self.colleague.visit(act.what)
         elif act.what == "break":
-            nodes = [each for each in self.model.ours() if each.kind == "node"]
+            nodes = [our for our in self.model.ours() if our.kind == "node"]
             if nodes:
                 self.world.change(PLATFORM, self.chance.choice(nodes), broken=True)
         elif act.what == "run":
@@ -231,7 +231,7 @@ class _Playing:
             self.colleague.delete(self.chance)
 
     def _run_job(self, seconds: int) -> None:
-        nodes = [each for each in self.model.ours() if each.kind == "node"]
+        nodes = [our for our in self.model.ours() if our.kind == "node"]
         if nodes:
             self.stage.fakes.fleet.run_job(self.chance.choice(nodes), seconds)
 
@@ -239,28 +239,28 @@ class _Playing:
         if command == "import":
             return self._import()
         if command == "repair node":
-            nodes = [each.name for each in self.model.ours() if each.kind == "node"]
+            nodes = [our.name for our in self.model.ours() if our.kind == "node"]
             return ("repair", self.chance.choice(nodes or ["train-001"]), *_ORDERED)
         return _ARGUMENTS["expire" if command == WATCH else command]
 
     def _import(self) -> tuple[str, ...]:
-        """Takes one of the colleague's objects over, which the flags allow from here on."""
-        things = self.project.importable(self.colleague.own())
-        if not things:
+        """Import one of the colleague's objects, which the flags allow from here on."""
+        platform_objects = self.project.importable(self.colleague.own())
+        if not platform_objects:
             return _ARGUMENTS["preview"]
-        thing = self.chance.choice(things)
-        self.model.permitted.add(thing.id)
+        platform_object = self.chance.choice(platform_objects)
+        self.model.permitted.add(platform_object.id)
         return (
             "import",
             self.project.token,
             f"taken-{self.world.number()}",
-            thing.id,
+            platform_object.id,
             "--yes",
             *_STACK,
         )
 
     def _run(self, name: str, arguments: tuple[str, ...]) -> Result:
-        """The first command of each kind teaches the warm process what it needs."""
+        """Run a command; the first one of each kind teaches the warm process."""
         lesson = (name, self.course.platform, self.course.form, self.course.backend)
         result = self.machine.run(*arguments, learn=lesson not in self.stage.learned)
         if result.code >= 0:
@@ -278,55 +278,60 @@ class _Playing:
     def _known(self, result: Result) -> Known:
         exported = None
         if result.code != 0:  # what was killed, or was refused after that, is in the journal only
-            told = self.machine.run(*_ARGUMENTS["export"])
-            exported = told.stdout if told.code == 0 else None
+            messages = self.machine.run(*_ARGUMENTS["export"])
+            exported = messages.stdout if messages.code == 0 else None
         return read(self.backend.files(), self.course.platform, exported)
 
-    def _begin_anew(self) -> list[Violation]:
-        """The stack is forgotten, so nothing of it may be left; then there is a new one."""
-        found = [Violation("lost", f"{each} outlives `stack rm`") for each in self.model.ours()]
+    def _recreate_stack(self) -> list[Violation]:
+        """Remove the stack, of which nothing may remain, and create a new one."""
+        violations = [Violation("lost", f"{our} outlives `stack rm`") for our in self.model.ours()]
         self.machine.configure(self.project, self.course.form, self.stage.sealed)
         self._command("init")
-        return found
+        return violations
 
-    def _settle(self) -> None:
-        """On an honest platform, with a little more time for what was late, everything is known."""
+    def _wait_until_everything_is_known(self) -> None:
+        """Give an honest platform a little more time, after which everything has to be known."""
         self.world.move(600)
         self._declare("base")
         result = self._command(self.course.end)
-        found = self.model.check(result, self._known(result), is_settled=True)
-        found += self.model.check_step(result, self.course.end)
+        violations = self.model.check(result, self._known(result), is_settled=True)
+        violations += self.model.check_step(result, self.course.end)
         for machine in self.machines:
             own = Folder.__new__(Folder)
             own.place = machine.position
-            found += self.model.check_files(own.files())
-        found += self.model.check_files(self.backend.files())
+            violations += self.model.check_files(own.files())
+        violations += self.model.check_files(self.backend.files())
         if self.course.end == "destroy" and result.code == 0:
-            found += [Violation("lost", f"{it} outlives `destroy`") for it in self.model.ours()]
-        self._is_wrong(found, result)
+            violations += [
+                Violation("lost", f"{it} outlives `destroy`") for it in self.model.ours()
+            ]
+        self._is_wrong(violations, result)
 
-    def _is_wrong(self, found: list[Violation], result: Result) -> bool:
-        self.played.violations += found
-        if found:
-            done = self.course.steps[: self.world.step]
-            self.played.course = replace(self.course, steps=done)
+    def _is_wrong(self, violations: list[Violation], result: Result) -> bool:
+        self.played.violations += violations
+        if violations:
+            played_steps = self.course.steps[: self.world.step]
+            self.played.course = replace(self.course, steps=played_steps)
             self._note(f"stdout:\n{result.stdout[-1500:]}\nstderr:\n{result.stderr[-1500:]}")
-            self.played.trace += ["requests:", *(f"  {each}" for each in self.stage.fakes.requests)]
-            self.played.trace += ["ledger:", *(f"  {each}" for each in self.world.ledger)]
-        return bool(found)
+            self.played.trace += [
+                "requests:",
+                *(f"  {request}" for request in self.stage.fakes.requests),
+            ]
+            self.played.trace += ["ledger:", *(f"  {request}" for request in self.world.ledger)]
+        return bool(violations)
 
     def _note(self, text: str) -> None:
         self.played.trace.append(f"step {self.world.step}: {text}")
 
 
 def shrink(stage: Stage, played: Played, attempts: int = 30) -> Played:
-    """The same violation with fewer steps, faults and other circumstances."""
+    """Return the same violation with fewer steps, faults and other circumstances."""
     best = played
     while attempts > 0:
-        for candidate in _simpler(best.course):
+        for candidate in _list_simpler_courses(best.course):
             tried = stage.play(candidate)
             attempts -= 1
-            if _first(tried) == _first(played):
+            if _find_first_violation(tried) == _find_first_violation(played):
                 best = tried
                 break
             if attempts <= 0:
@@ -336,15 +341,19 @@ def shrink(stage: Stage, played: Played, attempts: int = 30) -> Played:
     return best
 
 
-def _first(played: Played) -> str | None:
+def _find_first_violation(played: Played) -> str | None:
     return played.violations[0].invariant if played.violations else None
 
 
-def _simpler(course: Course) -> list[Course]:
+def _list_simpler_courses(course: Course) -> list[Course]:
     steps = course.steps
     half = len(steps) // 2
-    found = [replace(course, steps=each) for each in (steps[:half], steps[half:]) if half]
-    found += [replace(course, steps=steps[:i] + steps[i + 1 :]) for i in range(len(steps))]
+    violations = [
+        replace(course, steps=plainer_course)
+        for plainer_course in (steps[:half], steps[half:])
+        if half
+    ]
+    violations += [replace(course, steps=steps[:i] + steps[i + 1 :]) for i in range(len(steps))]
     for number, step in enumerate(steps):
         plainer = [
             *(
@@ -362,10 +371,10 @@ def _simpler(course: Course) -> list[Course]:
             replace(step, mood=HEALTHY),
             replace(step, fleet=HONEST),
         ]
-        found += [
-            replace(course, steps=(*steps[:number], each, *steps[number + 1 :]))
-            for each in plainer
-            if each != step
+        violations += [
+            replace(course, steps=(*steps[:number], plainer_course, *steps[number + 1 :]))
+            for plainer_course in plainer
+            if plainer_course != step
         ]
     plainer_courses = [
         replace(course, form="dynamic"),
@@ -378,4 +387,6 @@ def _simpler(course: Course) -> list[Course]:
             for name, usual in vars(USUAL).items()
         ),
     ]
-    return found + [each for each in plainer_courses if each != course]
+    return violations + [
+        plainer_course for plainer_course in plainer_courses if plainer_course != course
+    ]

@@ -1,4 +1,4 @@
-"""The stacks that courses play with: what each platform's topology declares, by variant."""
+"""Define the stacks that courses play with: each platform's topology, by variant."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ SECRET = "password"
 
 @dataclass(frozen=True)
 class Project:
-    """One stack: what it declares in each variant, and what `import` can take over."""
+    """One stack: its declarations in each variant, and the objects that `import` can adopt."""
 
     name: str
     platform: str
@@ -32,11 +32,13 @@ class Project:
         topology = self.topologies[variant]
         return topology.replace(_EXPIRES, "ttl: 2d") if lifetime == TTL else topology
 
-    def importable(self, things: list[Thing]) -> list[Thing]:
-        return [each for each in things if each.kind == self.kind]
+    def importable(self, platform_objects: list[Thing]) -> list[Thing]:
+        return [item for item in platform_objects if item.kind == self.kind]
 
 
-def _together(gpus: int = 16, size: int = 5, name: str = "training", *, full: bool = True) -> str:
+def _write_together(
+    gpus: int = 16, size: int = 5, name: str = "training", *, full: bool = True
+) -> str:
     volume = f"""\
         shared_volumes:
           data:
@@ -73,7 +75,7 @@ _HARDWARE = """\
 """
 
 
-def _scp(count: int = 2, name: str = "train", *, full: bool = True) -> str:
+def _write_scp(count: int = 2, name: str = "train", *, full: bool = True) -> str:
     pool = f"""\
         config:
           password: {{secret: true}}
@@ -98,35 +100,41 @@ def _scp(count: int = 2, name: str = "train", *, full: bool = True) -> str:
     return pool + (f"{dedent(node)}    {hardware}\n" if full else "")
 
 
-def _pool(count: int = 3, image: str = "IMAGE-7XFMaJpLsapKvskFMjCtmm", name: str = "train") -> str:
-    """A pool that is repaired and rolled over, node by node."""
+def _write_pool(
+    count: int = 3, image: str = "IMAGE-7XFMaJpLsapKvskFMjCtmm", name: str = "train"
+) -> str:
+    """Return a pool that is repaired and rolled out node by node."""
     policies = """\
     rollout: {max_unavailable: 1}
     repair: {on: [platform], approve: automatic, max_unhealthy: 50%}
 """
-    pool = _scp(count, name, full=False).replace("IMAGE-7XFMaJpLsapKvskFMjCtmm", image)
+    pool = _write_scp(count, name, full=False).replace("IMAGE-7XFMaJpLsapKvskFMjCtmm", image)
     return pool + policies
 
 
-def _fleet(count: int = 3, image: str = "IMAGE-7XFMaJpLsapKvskFMjCtmm", name: str = "train") -> str:
+def _write_fleet(
+    count: int = 3, image: str = "IMAGE-7XFMaJpLsapKvskFMjCtmm", name: str = "train"
+) -> str:
     """Return such a pool whose nodes have jobs of a Kubernetes, and which stops when it is idle."""
     policies = """\
     drain: {kubernetes: {kubeconfig: ~/.kube/train}, wait_minutes: 10}
     idle: {below: 5%, for: 30m}
 """
-    return _pool(count, image, name) + policies
+    return _write_pool(count, image, name) + policies
 
 
-def _slurm(count: int = 3, image: str = "IMAGE-7XFMaJpLsapKvskFMjCtmm", name: str = "train") -> str:
+def _write_slurm(
+    count: int = 3, image: str = "IMAGE-7XFMaJpLsapKvskFMjCtmm", name: str = "train"
+) -> str:
     """Return such a pool whose nodes have jobs of a Slurm of which this machine is a client."""
-    return _pool(count, image, name) + "    drain: {slurm: {via: local}, wait_minutes: 10}\n"
+    return _write_pool(count, image, name) + "    drain: {slurm: {via: local}, wait_minutes: 10}\n"
 
 
 _AFTER_THE_FIRST = '    options: {depends_on: "{{ clusters.workbench }}"}\n'
 """Requests always come in the same order."""
 
 
-def _tensorone(gpus: int = 2, name: str = "workbench", *, full: bool = True) -> str:
+def _write_tensorone(gpus: int = 2, name: str = "workbench", *, full: bool = True) -> str:
     config = """\
         config:
           password: {secret: true}
@@ -137,7 +145,7 @@ def _tensorone(gpus: int = 2, name: str = "workbench", *, full: bool = True) -> 
         f"""\
   {key}:
     platform: tensorone
-    name: {each}
+    name: {entry}
     gpu_type: A100
     gpu_count: {gpus}
     storage_gb: 500
@@ -148,7 +156,7 @@ def _tensorone(gpus: int = 2, name: str = "workbench", *, full: bool = True) -> 
     tags: {{team: research}}
     expires: 2026-01-03
 {"" if key == first else _AFTER_THE_FIRST}"""
-        for key, each in entries.items()
+        for key, entry in entries.items()
     )
     return f"{dedent(config)}clusters:\n{clusters}"
 
@@ -169,7 +177,7 @@ _AIOS_NODE = """\
 """
 
 
-def _aios_cluster(name: str, cluster_id: str, what: str) -> str:
+def _write_aios_cluster(name: str, cluster_id: str, description: str) -> str:
     return f"""\
   {name}:
     platform: aios
@@ -179,23 +187,25 @@ def _aios_cluster(name: str, cluster_id: str, what: str) -> str:
     tags: [gpu, training]
     cluster_metadata:
       name: {name}
-      description: {what}
+      description: {description}
       owner: AI Infrastructure
       additional_info: {{join: "{{{{ config.password }}}}"}}
 """
 
 
-def _aios(what: str = "Trains.", cluster_id: str = "east-001", nodes: int = 1) -> str:
+def _write_aios(description: str = "Trains.", cluster_id: str = "east-001", nodes: int = 1) -> str:
     config = "config:\n  password: {secret: true}\n"
-    text = f"{config}clusters:\n{_aios_cluster('east', cluster_id, what)}"
+    topology = f"{config}clusters:\n{_write_aios_cluster('east', cluster_id, description)}"
     if nodes:
         added = [_AIOS_NODE.format(id=f"node-{number}") for number in range(1, nodes + 1)]
         needs = '    options: {depends_on: "{{ gpu_nodes.east-node-1 }}"}\n'
-        text += "gpu_nodes:\n" + needs.join([*added, ""] if nodes > 1 else added)
-    return text
+        topology += "gpu_nodes:\n" + needs.join([*added, ""] if nodes > 1 else added)
+    return topology
 
 
-def _lens(what: str = "Trains.", cluster_id: str = "east-001", at_least: int = 2) -> str:
+def _write_lens(
+    description: str = "Trains.", cluster_id: str = "east-001", at_least: int = 2
+) -> str:
     gate = f"""\
         health_gates:
           healthy:
@@ -204,7 +214,7 @@ def _lens(what: str = "Trains.", cluster_id: str = "east-001", at_least: int = 2
             wait_minutes: 20
         """
     needs = '    options: {depends_on: "{{ health_gates.healthy }}"}\n'
-    return _aios(what, cluster_id, nodes=0) + needs + dedent(gate)
+    return _write_aios(description, cluster_id, nodes=0) + needs + dedent(gate)
 
 
 def _of_nodes(name: str, build: Callable[..., str]) -> Project:
@@ -226,10 +236,10 @@ PROJECTS = {
             "together",
             "together",
             {
-                BASE: _together(),
-                GROWN: _together(gpus=24, size=8),
-                RENAMED: _together(name="renamed"),
-                LESS: _together(full=False),
+                BASE: _write_together(),
+                GROWN: _write_together(gpus=24, size=8),
+                RENAMED: _write_together(name="renamed"),
+                LESS: _write_together(full=False),
             },
             "together:SharedVolume",
             "volume",
@@ -238,25 +248,25 @@ PROJECTS = {
             "scp",
             "scp",
             {
-                BASE: _scp(),
-                GROWN: _scp(count=3),
-                RENAMED: _scp(name="renamed"),
-                LESS: _scp(full=False),
+                BASE: _write_scp(),
+                GROWN: _write_scp(count=3),
+                RENAMED: _write_scp(name="renamed"),
+                LESS: _write_scp(full=False),
             },
             "scp:GpuNode",
             "node",
         ),
-        _of_nodes("pool", _pool),
-        _of_nodes("fleet", _fleet),
-        _of_nodes("slurm", _slurm),
+        _of_nodes("pool", _write_pool),
+        _of_nodes("fleet", _write_fleet),
+        _of_nodes("slurm", _write_slurm),
         Project(
             "tensorone",
             "tensorone",
             {
-                BASE: _tensorone(),
-                GROWN: _tensorone(gpus=4),
-                RENAMED: _tensorone(name="renamed"),
-                LESS: _tensorone(full=False),
+                BASE: _write_tensorone(),
+                GROWN: _write_tensorone(gpus=4),
+                RENAMED: _write_tensorone(name="renamed"),
+                LESS: _write_tensorone(full=False),
             },
             "tensorone:Cluster",
             "cluster",
@@ -265,10 +275,10 @@ PROJECTS = {
             "aios",
             "aios",
             {
-                BASE: _aios(),
-                GROWN: _aios(what="Trains more.", nodes=2),
-                RENAMED: _aios(cluster_id="east-002"),
-                LESS: _aios(nodes=0),
+                BASE: _write_aios(),
+                GROWN: _write_aios(description="Trains more.", nodes=2),
+                RENAMED: _write_aios(cluster_id="east-002"),
+                LESS: _write_aios(nodes=0),
             },
             "aios:Cluster",
             "cluster",
@@ -277,10 +287,10 @@ PROJECTS = {
             "lens",
             "aios",
             {
-                BASE: _lens(),
-                GROWN: _lens(what="Trains more.", at_least=3),
-                RENAMED: _lens(cluster_id="east-002"),
-                LESS: _lens(at_least=1),
+                BASE: _write_lens(),
+                GROWN: _write_lens(description="Trains more.", at_least=3),
+                RENAMED: _write_lens(cluster_id="east-002"),
+                LESS: _write_lens(at_least=1),
             },
             "aios:Cluster",
             "cluster",
@@ -290,7 +300,7 @@ PROJECTS = {
 
 
 def stack_file(project: Project, form: str, salt: str, sealed: str) -> str:
-    """`Pulumi.dev.yaml`, with the secret as `gpuform config set --secret` has encrypted it."""
+    """Return `Pulumi.dev.yaml`, with the secret as `gpuform config set --secret` encrypts it."""
     lines = [f"encryptionsalt: {salt}", "config:", f"  gpuform:form: {form}"]
     if sealed and SECRET in project.topologies[BASE]:
         lines += [f"  {project.name}:{SECRET}:", f"    secure: {sealed}"]

@@ -1,4 +1,4 @@
-"""Samsung's signature, as its document tells it."""
+"""Compute Samsung's signature as its document describes."""
 
 import base64
 import hashlib

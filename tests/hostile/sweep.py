@@ -1,4 +1,4 @@
-"""Plays many courses and remembers them: `python tests/hostile/sweep.py pool 0 499 FILE`.
+"""Play many courses and record them: `python tests/hostile/sweep.py pool 0 499 FILE`.
 
 FILE, outside of the project, gets a line of JSON for each course that was played: platform, seed,
 seconds, the commit, what was found, and then the whole course with its requests. The next run with
@@ -41,14 +41,18 @@ def main() -> int:
     )
     options = parser.parse_args()
     earlier = read_results(options.results, options.platform)
-    done = {seed for seed, result in earlier.items() if not (options.again and result["found"])}
-    wanted = [seed for seed in range(options.first, options.last + 1) if seed not in done]
+    finished_seeds = {
+        seed for seed, result in earlier.items() if not (options.again and result["found"])
+    }
+    selected_seeds = [
+        seed for seed in range(options.first, options.last + 1) if seed not in finished_seeds
+    ]
     if options.again:
-        wanted = [seed for seed in wanted if seed in earlier]
+        selected_seeds = [seed for seed in selected_seeds if seed in earlier]
     ends = time.monotonic() + options.minutes * 60
     commit = find_commit(ROOT)
     with open_stage() as stage, options.results.open("a") as file:
-        for seed in wanted:
+        for seed in selected_seeds:
             if time.monotonic() > ends:
                 break
             result = play_seed(stage, options.platform, seed, are_times_true=options.true_times)
@@ -65,7 +69,7 @@ def read_results(path: Path, platform: str) -> dict[int, dict[str, Any]]:
     if not path.exists():
         return {}
     results = [json.loads(line) for line in path.read_text().splitlines()]
-    return {each["seed"]: each for each in results if each["platform"] == platform}
+    return {result["seed"]: result for result in results if result["platform"] == platform}
 
 
 def play_seed(
@@ -81,14 +85,14 @@ def play_seed(
         "platform": platform,
         "seed": seed,
         "seconds": round(time.monotonic() - began, 2),
-        "found": [str(each) for each in played.violations],
+        "found": [str(violation) for violation in played.violations],
         "course": str(played) if played.violations else "",
     }
 
 
 def summarize(results: dict[int, dict[str, Any]]) -> str:
-    finds = [each["found"][0].partition(":")[0] for each in results.values() if each["found"]]
-    seconds = sum(each["seconds"] for each in results.values())
+    finds = [result["found"][0].partition(":")[0] for result in results.values() if result["found"]]
+    seconds = sum(result["seconds"] for result in results.values())
     pace = seconds / max(1, len(results))
     return f"{len(results)} courses, {len(finds)} finds {dict(Counter(finds))}, {pace:.1f} s each"
 

@@ -1,4 +1,4 @@
-"""Random courses on hostile platforms: nothing is lost, touched, doubled or leaked.
+"""Test random courses on hostile platforms: nothing is lost, touched, doubled or leaked.
 
 A failure prints its course, which `python tests/hostile/play.py PLATFORM SEED` plays again.
 """
@@ -15,10 +15,13 @@ SUCCESS, NO_CHANGE, NO_STACK = 0, 7, 6
 
 
 def play(stage: Stage, platform: str, seeds: range) -> None:
-    """Plays them all, and tells each that failed; the first by its shortest course."""
+    """Play all seeds, and report each that failed; the first by its shortest course."""
     failed = [played for seed in seeds if (played := stage.play(draw(platform, seed))).violations]
     if failed:
-        others = [f"{each.course.seed}: {each.violations[0]}" for each in failed]
+        others = [
+            f"{played_course.course.seed}: {played_course.violations[0]}"
+            for played_course in failed
+        ]
         pytest.fail("\n".join([str(shrink(stage, failed[0])), "", *others]), pytrace=False)
 
 
@@ -31,7 +34,7 @@ def test_few_courses(stage: Stage, platform: str) -> None:
 @pytest.mark.parametrize("platform", PROJECTS)
 @pytest.mark.parametrize("seed", range(2))
 def test_honest_courses_succeed(stage: Stage, platform: str, seed: int) -> None:
-    """The stand-ins alone make nobody fail: what fails in the others is what went wrong there."""
+    """Check that the fakes alone cause no failure."""
     played = stage.play(draw_honest(platform, seed))
     assert not played.violations, str(played)
     assert set(played.codes) == {SUCCESS}, str(played)

@@ -1,4 +1,4 @@
-"""The stand-ins behave as a course says, seen over HTTP by the colleague and by us."""
+"""Test that the fakes behave as a course demands, over HTTP, for the colleague and for us."""
 
 import subprocess
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def close_connections() -> Iterator[None]:
 
 
 class Client:
-    """Sends the colleague's requests in our name."""
+    """Send the colleague's requests in our name."""
 
     def __init__(self, fakes: Fakes, platform: str, **behaves: Any) -> None:
         self.world = World(behavior=Behavior(**behaves))
@@ -53,15 +53,15 @@ class Client:
         return self.send(*self.requests.create(self.requests.kinds[0], "equal", name))
 
     def list_nodes(self, **query: Any) -> dict[str, Any]:
-        asked = "&".join(f"{name}={value}" for name, value in query.items())
-        answer: dict[str, Any] = self.send("GET", f"/scp/v1/gpu-nodes?{asked}").json()
+        requests = "&".join(f"{name}={value}" for name, value in query.items())
+        answer: dict[str, Any] = self.send("GET", f"/scp/v1/gpu-nodes?{requests}").json()
         return answer
 
     def names(self) -> list[str]:
-        return [each["gpu_node_name"] for each in self.list_nodes()["gpu_nodes"]]
+        return [gpu_node["gpu_node_name"] for gpu_node in self.list_nodes()["gpu_nodes"]]
 
 
-def test_new_objects_are_late_in_lists_and_lookups(fakes: Fakes) -> None:
+def test_new_objects_appear_late_in_lists_and_lookups(fakes: Fakes) -> None:
     client = Client(fakes, "scp", list_delay=50, get_delay=50)
     id_ = client.create().json()["resource_id"]
     assert client.names() == []
@@ -72,7 +72,7 @@ def test_new_objects_are_late_in_lists_and_lookups(fakes: Fakes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("batch_ids", "known", "unknown"),
+    ("batch_ids", "known_count", "unknown"),
     [
         (behavior.FIRST, 1, 0),
         (behavior.ALL, 2, 0),
@@ -85,13 +85,13 @@ def test_new_objects_are_late_in_lists_and_lookups(fakes: Fakes) -> None:
     ],
 )
 def test_a_create_of_two_nodes_answers_so_many_of_their_ids(
-    fakes: Fakes, batch_ids: str, known: int, unknown: int
+    fakes: Fakes, batch_ids: str, known_count: int, unknown: int
 ) -> None:
     client = Client(fakes, "scp", batch_ids=batch_ids)
     answered = client.create().json()["resource_id"]
-    ids = {each.strip() for each in answered.split(",") if each}
-    made = {each.id for each in client.world.things if each.kind == "node"}
-    assert (len(ids & made), len(ids - made)) == (known, unknown)
+    ids = {item.strip() for item in answered.split(",") if item}
+    created = {item.id for item in client.world.things if item.kind == "node"}
+    assert (len(ids & created), len(ids - created)) == (known_count, unknown)
 
 
 def test_a_create_can_take_effect_after_its_refusal(fakes: Fakes) -> None:
@@ -109,18 +109,20 @@ def read_pages(client: Client) -> list[Rows]:
     return [page["gpu_nodes"] for page in pages]
 
 
-@pytest.mark.parametrize(("what", "shown"), [("", 4), ("shifted-up", 3), ("shifted-down", 4)])
-def test_rows_move_between_pages(fakes: Fakes, what: str, shown: int) -> None:
+@pytest.mark.parametrize(
+    ("fault_kind", "visible_rows"), [("", 4), ("shifted-up", 3), ("shifted-down", 4)]
+)
+def test_rows_move_between_pages(fakes: Fakes, fault_kind: str, visible_rows: int) -> None:
     client = Client(fakes, "scp", page_cap=2)
     client.create()
     client.create("-b")
-    fakes.plan = Plan((Fault(LIST, what or "nothing", nth=2),))
-    rows = [each["id"] for page in read_pages(client) for each in page]
-    assert (len(rows), len(set(rows))) == (shown, 3 if what else 4)
+    fakes.plan = Plan((Fault(LIST, fault_kind or "nothing", nth=2),))
+    rows = [item["id"] for page in read_pages(client) for item in page]
+    assert (len(rows), len(set(rows))) == (visible_rows, 3 if fault_kind else 4)
 
 
 @pytest.mark.parametrize(
-    ("what", "rows", "total"),
+    ("fault_kind", "rows", "total"),
     [
         ("wrong-total", 2, 3),
         ("missing-rows", 1, 2),
@@ -129,16 +131,18 @@ def test_rows_move_between_pages(fakes: Fakes, what: str, shown: int) -> None:
         ("doubled", 4, 2),
     ],
 )
-def test_lists_are_wrong(fakes: Fakes, what: str, rows: int, total: int) -> None:
+def test_faulty_lists_have_wrong_rows_and_totals(
+    fakes: Fakes, fault_kind: str, rows: int, total: int
+) -> None:
     client = Client(fakes, "scp")
     client.create()
-    fakes.plan = Plan((Fault(LIST, what),))
+    fakes.plan = Plan((Fault(LIST, fault_kind),))
     answer = client.list_nodes()
     assert (len(answer["gpu_nodes"]), answer["count"]) == (rows, total)
 
 
 @pytest.mark.parametrize("on", [LIST, GET])
-def test_what_exists_is_not_found_and_found_again(fakes: Fakes, on: str) -> None:
+def test_an_existing_object_is_temporarily_not_found(fakes: Fakes, on: str) -> None:
     client = Client(fakes, "scp")
     id_ = client.create().json()["resource_id"]
     path = "/scp/v1/gpu-nodes" + (f"/{id_}" if on == GET else "")
@@ -166,7 +170,7 @@ def test_the_platform_has_a_clock_of_its_own(
     assert client.world.now == START
 
 
-def test_the_registry_reads_what_was_and_writes_what_is(fakes: Fakes) -> None:
+def test_the_registry_reads_old_and_writes_current_documents(fakes: Fakes) -> None:
     client = Client(fakes, "aios", get_delay=8)
     client.create()
     client.world.move(8)
@@ -177,16 +181,16 @@ def test_the_registry_reads_what_was_and_writes_what_is(fakes: Fakes) -> None:
     assert client.send("GET", "/aios/clusters/east-001").json()["tags"] == ["changed"]
 
 
-def test_the_registry_counts_an_entry_that_is_there_twice(fakes: Fakes) -> None:
+def test_the_registry_counts_a_duplicate_entry(fakes: Fakes) -> None:
     client = Client(fakes, "aios")
     client.create()
     push = {"$push": {"nodes.nodeData": {"id": "node-1", "memory": 4}}, "$inc": {"nodes.count": 1}}
     for _ in range(2):
         client.send("PUT", "/aios/clusters/east-001", push)
-    nodes = [each for each in client.world.things if each.kind == "node"]
-    assert [(each.name, each.maker) for each in nodes] == [("node-1", OURS)] * 2
-    _, is_sound, text = client.world.things[0].data["sums"]
-    assert (is_sound, text) == (False, "2 nodes, 2 entries")
+    nodes = [node for node in client.world.things if node.kind == "node"]
+    assert [(node.name, node.maker) for node in nodes] == [("node-1", OURS)] * 2
+    _, is_sound, message = client.world.things[0].data["sums"]
+    assert (is_sound, message) == (False, "2 nodes, 2 entries")
 
 
 def test_a_guest_joins_a_cluster_of_ours_before_our_entries(fakes: Fakes) -> None:
@@ -197,19 +201,19 @@ def test_a_guest_joins_a_cluster_of_ours_before_our_entries(fakes: Fakes) -> Non
     colleague = Colleague(fakes.url, client.world, client.requests)
     colleague.visit("join")
     entries = client.send("GET", "/aios/clusters/east-001").json()["nodes"]["nodeData"]
-    assert [each["id"] for each in entries] == ["guest-1", "node-1"]
+    assert [entry["id"] for entry in entries] == ["guest-1", "node-1"]
     colleague.visit("leave")
     entries = client.send("GET", "/aios/clusters/east-001").json()["nodes"]["nodeData"]
-    assert [each["id"] for each in entries] == ["node-1"]
+    assert [entry["id"] for entry in entries] == ["node-1"]
     colleague.close()
 
 
-@pytest.mark.parametrize("what", ["drip", "stall"])
-def test_answers_drip_or_stand_still(fakes: Fakes, what: str) -> None:
+@pytest.mark.parametrize("fault_kind", ["drip", "stall"])
+def test_answers_drip_or_stand_still(fakes: Fakes, fault_kind: str) -> None:
     client = Client(fakes, "scp")
     client.create()
-    fakes.plan = Plan((Fault(LIST, what),))
-    if what == "drip":
+    fakes.plan = Plan((Fault(LIST, fault_kind),))
+    if fault_kind == "drip":
         assert len(client.names()) == 2
     else:
         with pytest.raises(httpx.RemoteProtocolError):
@@ -235,27 +239,25 @@ def read_jobs(fakes: Fakes) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("naming", "name"), [(fleet.SAME, "train-001"), (fleet.DOMAIN, "train-001.cluster.example.net")]
 )
-def test_nodes_join_kubernetes_when_they_run_and_bear_jobs(
-    fakes: Fakes, naming: str, name: str
-) -> None:
+def test_running_nodes_join_kubernetes_and_run_jobs(fakes: Fakes, naming: str, name: str) -> None:
     client = Client(fakes, "scp")
     fakes.fleet.naming = naming
     client.create()
     assert read_kubernetes(fakes, "nodes") == []
     client.world.move(6)
-    node = next(each for each in client.world.things if each.name == "train-001")
+    node = next(item for item in client.world.things if item.name == "train-001")
     fakes.fleet.run_job(node, 60)
-    assert name in [each["metadata"]["name"] for each in read_kubernetes(fakes, "nodes")]
+    assert name in [item["metadata"]["name"] for item in read_kubernetes(fakes, "nodes")]
     assert read_jobs(fakes) == [(name, "Running")]
     client.world.move(60)
     assert read_jobs(fakes) == [(name, "Succeeded")]
 
 
 @pytest.mark.parametrize(
-    ("naming", "left"), [(fleet.SAME, False), (fleet.STATIC, True), (fleet.UNKNOWN, False)]
+    ("naming", "remaining"), [(fleet.SAME, False), (fleet.STATIC, True), (fleet.UNKNOWN, False)]
 )
-def test_nodes_join_slurm_when_they_run_and_leave_when_gone(
-    fakes: Fakes, tmp_path: Path, naming: str, left: bool
+def test_running_nodes_join_slurm_and_leave_when_deleted(
+    fakes: Fakes, tmp_path: Path, naming: str, remaining: bool
 ) -> None:
     client = Client(fakes, "scp")
     fakes.begin(client.world, has_slurm=True)
@@ -263,13 +265,13 @@ def test_nodes_join_slurm_when_they_run_and_leave_when_gone(
     commands = write_commands(tmp_path / "bin", fakes.url)
     client.create()
     client.world.move(6)
-    node = next(each for each in client.world.things if each.name == "train-001")
+    node = next(item for item in client.world.things if item.name == "train-001")
     fakes.fleet.run_job(node, 60)
     assert "State=ALLOCATED" in run_slurm(commands, "scontrol", "show", "node")
     assert "job-0" in run_slurm(commands, "squeue", "--format=%j")
     client.world.remove("ours", node, within=0)
-    shown = run_slurm(commands, "scontrol", "show", "node")
-    assert ("NodeName=train-001" in shown) is left
+    slurm = run_slurm(commands, "scontrol", "show", "node")
+    assert ("NodeName=train-001" in slurm) is remaining
     assert "job-0" not in run_slurm(commands, "squeue", "--format=%j")
     fakes.fleet.behave("without nodes")
     assert run_slurm(commands, "scontrol", "show", "node") == "No nodes in the system\n"
@@ -280,7 +282,7 @@ def run_slurm(folder: Path, name: str, *arguments: str) -> str:
     return ran.stdout
 
 
-def test_an_empty_kubernetes_knows_no_node(fakes: Fakes) -> None:
+def test_an_empty_kubernetes_has_no_node(fakes: Fakes) -> None:
     client = Client(fakes, "scp")
     client.create()
     client.world.move(6)
@@ -292,8 +294,8 @@ def test_lens_shows_the_five_busiest_gpus_of_the_fleet(fakes: Fakes) -> None:
     client = Client(fakes, "scp")
     client.create()
     client.world.move(6)
-    node = next(each for each in client.world.things if each.name == "train-001")
+    node = next(point for point in client.world.things if point.name == "train-001")
     fakes.fleet.run_job(node, 60)
     answer = HTTP.request("GET", f"{fakes.url}/lens/api/clusters/gpuHeatmap").json()
     points = answer["data"]["utilization"]["data"]
-    assert [(each["nodeName"], each["value"]) for each in points] == [("train-001", 95)] * 5
+    assert [(point["nodeName"], point["value"]) for point in points] == [("train-001", 95)] * 5

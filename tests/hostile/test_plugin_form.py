@@ -1,4 +1,4 @@
-"""The plugin on platforms that fail, killed at any request: no object is lost, none made twice.
+"""Test the plugin on failing platforms, killed at any request: no object is lost or created twice.
 
 It is called as Pulumi's engine calls it: what a call has not answered, the engine does not know.
 """
@@ -159,13 +159,13 @@ def fakes() -> Iterator[Fakes]:
         yield serving
 
 
-def living(fakes: Fakes) -> list[Thing]:
+def list_living(fakes: Fakes) -> list[Thing]:
     kinds = ("volume", "cluster", "node")
-    things = fakes.world.things
-    return [each for each in things if each.kind in kinds and each.lives(fakes.world.now)]
+    platform_objects = fakes.world.things
+    return [item for item in platform_objects if item.kind in kinds and item.lives(fakes.world.now)]
 
 
-def again_until(done: object, engine: Engine, step: Callable[[], object]) -> None:
+def repeat_until(expected_result: object, engine: Engine, step: Callable[[], object]) -> None:
     """Repeat a step as a person does, with a refresh after what is not ready or has failed.
 
     Only a refresh shows that the platform has accepted an update and ignored it.
@@ -174,7 +174,7 @@ def again_until(done: object, engine: Engine, step: Callable[[], object]) -> Non
         engine.fakes.world.move(30)
         is_failed = False
         try:
-            if step() == done:
+            if step() == expected_result:
                 return
         except (grpc.RpcError, Refused):
             is_failed = True
@@ -185,16 +185,16 @@ def again_until(done: object, engine: Engine, step: Callable[[], object]) -> Non
 
 @pytest.fixture
 def engine(fakes: Fakes, tmp_path: Path) -> Iterator[Engine]:
-    made = Engine(fakes, tmp_path / "plugin")
-    yield made
-    made.close()
+    new_engine = Engine(fakes, tmp_path / "plugin")
+    yield new_engine
+    new_engine.close()
 
 
-@pytest.mark.parametrize(("what", "effect"), FAULTS)
+@pytest.mark.parametrize(("fault_kind", "effect"), FAULTS)
 @pytest.mark.parametrize("verb", ["create", "update", "delete"])
 @pytest.mark.parametrize("type_", KINDS)
 def test_no_fault_at_any_request_loses_or_doubles_an_object(
-    fakes: Fakes, engine: Engine, type_: str, verb: str, what: str, effect: str
+    fakes: Fakes, engine: Engine, type_: str, verb: str, fault_kind: str, effect: str
 ) -> None:
     declared, changed, number = KINDS[type_]
     step = engine.destroy if verb == "delete" else lambda: engine.up(changed)
@@ -202,20 +202,20 @@ def test_no_fault_at_any_request_loses_or_doubles_an_object(
         engine.begin(type_)
         if verb != "create":
             engine.up(declared)
-        is_hit = meets(fakes, engine, Fault(ANY, what, effect, nth), step)
-        again_until("same", engine, lambda: engine.up(changed))
-        assert len(living(fakes)) == number, [str(each) for each in living(fakes)]
-        again_until(None, engine, engine.destroy)
+        is_hit = meet_fault(fakes, engine, Fault(ANY, fault_kind, effect, nth), step)
+        repeat_until("same", engine, lambda: engine.up(changed))
+        assert len(list_living(fakes)) == number, [str(item) for item in list_living(fakes)]
+        repeat_until(None, engine, engine.destroy)
         fakes.world.move(300)
-        assert living(fakes) == []
-        said = "\n".join([*engine.said, (engine.directory / "plugin.log").read_text()])
-        assert not [each for each in ALL if each in said]
-        assert not re.search(r"Traceback|error in gpuform", said)
+        assert list_living(fakes) == []
+        output = "\n".join([*engine.said, (engine.directory / "plugin.log").read_text()])
+        assert not [item for item in ALL if item in output]
+        assert not re.search(r"Traceback|error in gpuform", output)
         if not is_hit:
             return
 
 
-def meets(fakes: Fakes, engine: Engine, fault: Fault, step: Callable[[], object]) -> bool:
+def meet_fault(fakes: Fakes, engine: Engine, fault: Fault, step: Callable[[], object]) -> bool:
     """Take a step under a fault, and return whether the fault happened."""
     fakes.plan, fakes.hostile = Plan((fault,)), {engine.type.partition(":")[0]}
     with suppress(grpc.RpcError, Refused):

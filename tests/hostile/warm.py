@@ -1,4 +1,4 @@
-"""A warm process whose commands can be killed: each is a forked child that tells its id.
+"""Run commands in a warm process that can be killed: each is a forked child that reports its id.
 
 Beside a command's folder lie `stdout`, `stderr` and `pid`. A command that is asked for with `learn`
 tells what it imports, and the process imports that too: later commands find it there.
@@ -17,30 +17,30 @@ from gpuform.stacks.cli import app
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 
 
-def run(asked: dict[str, Any]) -> int:
-    """The exit code of the command; of one that was killed, the signal's number below zero."""
-    beside = Path(asked["folder"]).parent
+def run(request: dict[str, Any]) -> int:
+    """Return the exit code of the command, or of a killed one, the negative signal number."""
+    beside = Path(request["folder"]).parent
     child = os.fork()
     if child == 0:
         try:
-            _become(asked, beside)
-            _main(asked["arguments"], beside / "modules" if asked["learn"] else None)
+            _become(request, beside)
+            _main(request["arguments"], beside / "modules" if request["learn"] else None)
         finally:
             os._exit(70)
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
     (beside / "pid").unlink(missing_ok=True)  # before anybody else can have its number
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if asked["learn"] and (beside / "modules").exists():
+    if request["learn"] and (beside / "modules").exists():
         _import(beside / "modules")
     return code
 
 
-def _become(asked: dict[str, Any], beside: Path) -> None:
-    os.chdir(asked["folder"])
+def _become(request: dict[str, Any], beside: Path) -> None:
+    os.chdir(request["folder"])
     for number, name in ((1, "stdout"), (2, "stderr")):
         os.dup2(os.open(beside / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
     (beside / "pid").write_text(str(os.getpid()))
-    os.environ.update(asked["environ"])
+    os.environ.update(request["environ"])
 
 
 def _main(arguments: list[str], modules: Path | None) -> NoReturn:

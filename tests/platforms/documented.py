@@ -1,4 +1,4 @@
-"""What each platform documents, and what gpuform does with it: the YAML files beside this one.
+"""Load what each platform documents and gpuform does with it, from the YAML files here.
 
 A path of an answer's field is that of the wire model; one that ends with `.*` is all below it.
 """
@@ -24,11 +24,7 @@ Lines = Sequence[str | Mapping[str, str]]
 
 @dataclass(frozen=True)
 class Answer:
-    """An object that the platform sends, and what becomes of its fields.
-
-    `declared` and `told` say which input and which output of the kind a field is; `used` what else
-    gpuform does with it, `dropped` why nothing does (it may be empty). A lookup shows all of it.
-    """
+    """An object that the platform sends, and the use of its fields."""
 
     platform: str
     model: str
@@ -41,9 +37,9 @@ class Answer:
 
     @cached_property
     def wire_model(self) -> type[BaseModel]:
-        found = getattr(_module(self.platform, "wire"), self.model)
-        assert issubclass(found, BaseModel)
-        return found
+        model = getattr(_import_schema(self.platform, "wire"), self.model)
+        assert issubclass(model, BaseModel)
+        return model
 
     @property
     def inputs(self) -> type[InputModel]:
@@ -56,7 +52,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class States:
-    """The states of something: the meaning of each, as the tables of the schemas have it."""
+    """The states of an object: the meaning of each, as in the tables of the schemas."""
 
     of: str
     unknown: str
@@ -72,34 +68,37 @@ class Documented:
 
     @property
     def answers(self) -> Iterator[Answer]:
-        for each in self.given["objects"]:
+        for item in self.given["objects"]:
             yield Answer(
                 self.name,
-                each["model"],
-                each.get("kind", ""),
-                each.get("lookup", ""),
-                _mapped(each.get("declared", [])),
-                _mapped(each.get("told", [])),
-                {path: text or "" for path, text in each.get("used", {}).items()},
-                {path: text or "" for path, text in each.get("dropped", {}).items()},
+                item["model"],
+                item.get("kind", ""),
+                item.get("lookup", ""),
+                _to_mapping(item.get("declared", [])),
+                _to_mapping(item.get("told", [])),
+                {path: note or "" for path, note in item.get("used", {}).items()},
+                {path: note or "" for path, note in item.get("dropped", {}).items()},
             )
 
     @property
     def states(self) -> Iterator[States]:
-        for each in self.given["states"]:
-            yield States(each["of"], each["unknown"], dict(self._meanings(each)))
+        for state in self.given["states"]:
+            yield States(state["of"], state["unknown"], dict(self._meanings(state)))
 
-    def _meanings(self, given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-        yield from given.get("values", {}).items()
-        if "ready" not in given:
+    def _meanings(self, inputs: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        yield from inputs.get("values", {}).items()
+        if "ready" not in inputs:
             return
-        statuses = _module(self.name, "statuses")
-        tables = {each: getattr(statuses, given[each]) for each in _MEANINGS if each in given}
-        stuck = getattr(statuses, given["stuck"]) if "stuck" in given else {}
-        words = {**_MEANINGS, **given.get("words", {})}
-        for state in getattr(statuses, given["enum"]) if "enum" in given else tables["ready"]:
-            found = next((each for each, table in tables.items() if state in table), "pending")
-            yield str(state), f"{words[found]}; {stuck[state]}" if state in stuck else words[found]
+        statuses = _import_schema(self.name, "statuses")
+        tables = {name: getattr(statuses, inputs[name]) for name in _MEANINGS if name in inputs}
+        stuck = getattr(statuses, inputs["stuck"]) if "stuck" in inputs else {}
+        words = {**_MEANINGS, **inputs.get("words", {})}
+        for state in getattr(statuses, inputs["enum"]) if "enum" in inputs else tables["ready"]:
+            meaning = next((name for name, table in tables.items() if state in table), "pending")
+            yield (
+                str(state),
+                f"{words[meaning]}; {stuck[state]}" if state in stuck else words[meaning],
+            )
 
 
 _MEANINGS: Final = {
@@ -110,42 +109,44 @@ _MEANINGS: Final = {
 }
 
 
-def documented(name: str) -> Documented:
-    """What a platform documents."""
+def load_document(name: str) -> Documented:
+    """Return what a platform documents."""
     return Documented(name, yaml.safe_load((HERE / f"{name}.yaml").read_text(encoding="utf-8")))
 
 
-def leaves(model: type[BaseModel], before: str = "") -> Iterator[str]:
-    """The paths of a model's fields that hold no further model."""
+def list_leaf_paths(model: type[BaseModel], before: str = "") -> Iterator[str]:
+    """Return the paths of a model's fields that hold no further model."""
     for name, field in model.model_fields.items():
-        inner = [each for each in _types(field.annotation) if _is_model(each)]
+        inner = [item for item in _list_types(field.annotation) if _is_model(item)]
         if inner:
-            yield from leaves(inner[0], f"{before}{name}.")
+            yield from list_leaf_paths(inner[0], f"{before}{name}.")
         else:
             yield before + name
 
 
 def covers(pattern: str, path: str) -> bool:
-    """Whether a path of the YAML files stands for this one."""
+    """Return True if a path of the YAML files includes this path."""
     return path.startswith(pattern[:-1]) if pattern.endswith(".*") else path == pattern
 
 
-def _is_model(found: object) -> bool:
-    return isinstance(found, type) and issubclass(found, BaseModel)
+def _is_model(annotation: object) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
-def _types(annotation: Any) -> Iterator[Any]:
+def _list_types(annotation: Any) -> Iterator[Any]:
     yield annotation
-    for each in get_args(annotation):
-        yield from _types(each)
+    for arg in get_args(annotation):
+        yield from _list_types(arg)
 
 
-def _mapped(lines: Sequence[Lines | Mapping[str, str]]) -> dict[str, str]:
-    found: dict[str, str] = {}
+def _to_mapping(lines: Sequence[Lines | Mapping[str, str]]) -> dict[str, str]:
+    mapping: dict[str, str] = {}
     for line in lines:
-        found.update(line if isinstance(line, Mapping) else {str(each): str(each) for each in line})
-    return found
+        mapping.update(
+            line if isinstance(line, Mapping) else {str(path): str(path) for path in line}
+        )
+    return mapping
 
 
-def _module(platform: str, name: str) -> Any:
+def _import_schema(platform: str, name: str) -> Any:
     return importlib.import_module(f"gpuform.schemas.{platform}.{name}")

@@ -1,4 +1,4 @@
-"""Writes docs/reference/platforms from what is documented and from the code.
+"""Write docs/reference/platforms from the platforms' documents and from the code.
 
 python tests/platforms/pages.py
 """
@@ -11,7 +11,7 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
-from platforms.documented import NAMES, Answer, Documented, covers, documented, leaves  # noqa: E402
+from platforms.documented import NAMES, Answer, Documented, covers, list_leaf_paths, load_document  # noqa: E402
 from pydantic.alias_generators import to_camel  # noqa: E402
 
 from tools.reference.markdown import escape_prose, join_as_code, render_table  # noqa: E402
@@ -30,31 +30,31 @@ _PROOFS: Final[Mapping[str, str]] = {
 
 
 def main() -> None:
-    """Writes the pages."""
+    """Write the pages."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    for name, text in pages():
-        (FOLDER / name).write_text(text, encoding="utf-8")
+    for name, content in render_pages():
+        (FOLDER / name).write_text(content, encoding="utf-8")
 
 
-def pages() -> Iterator[tuple[str, str]]:
-    """Each page's file name and text."""
-    yield "index.md", _joined(_index([documented(each) for each in NAMES]))
+def render_pages() -> Iterator[tuple[str, str]]:
+    """Yield each page's file name and text."""
+    yield "index.md", _join(_render_index([load_document(item) for item in NAMES]))
     for name in NAMES:
-        yield f"{name}.md", _joined(_page(documented(name)))
+        yield f"{name}.md", _join(_render_page(load_document(name)))
 
 
-def proof_of(call: Mapping[str, Any]) -> str:
-    """What a call of gpuform was tried against."""
+def find_proof(call: Mapping[str, Any]) -> str:
+    """Return what a call of gpuform was tested against."""
     if REAL in call:
         return f"{REAL}, emulator"
     return "emulator, document" if "document" in call else "emulator"
 
 
-def _joined(parts: Iterator[str]) -> str:
+def _join(parts: Iterator[str]) -> str:
     return "\n\n".join(part.strip("\n") for part in parts if part.strip()) + "\n"
 
 
-def _index(platforms: Sequence[Documented]) -> Iterator[str]:
+def _render_index(platforms: Sequence[Documented]) -> Iterator[str]:
     yield "# Platforms"
     yield MARK
     yield (
@@ -63,7 +63,7 @@ def _index(platforms: Sequence[Documented]) -> Iterator[str]:
     )
     yield render_table(
         ["platform", "calls", "supported", "fields of answers", "shown", "used", "dropped"],
-        [_counts(each) for each in platforms],
+        [_count_fields(platform) for platform in platforms],
     )
     yield (
         "*Shown* fields are inputs or outputs of a resource. *Used* ones decide something. "
@@ -87,52 +87,53 @@ def _index(platforms: Sequence[Documented]) -> Iterator[str]:
     )
 
 
-def _counts(platform: Documented) -> list[str]:
+def _count_fields(platform: Documented) -> list[str]:
     calls = len(platform.given["calls"])
     rest = len(platform.given["unsupported calls"])
-    shown = used = dropped = 0
+    shown_count = used = dropped = 0
     for answer in platform.answers:
-        for path in leaves(answer.wire_model):
+        for path in list_leaf_paths(answer.wire_model):
             if _is_in(path, {**answer.declared, **answer.told}):
-                shown += 1
+                shown_count += 1
             elif _is_in(path, answer.used):
                 used += 1
             else:
                 dropped += 1
     name = f"[{platform.given['title']}]({platform.name}.md)"
-    numbers = (calls + rest, calls, shown + used + dropped, shown, used, dropped)
+    numbers = (calls + rest, calls, shown_count + used + dropped, shown_count, used, dropped)
     return [name, *map(str, numbers)]
 
 
-def _page(platform: Documented) -> Iterator[str]:
-    given = platform.given
-    yield f"# {given['title']}: what of the API is supported"
+def _render_page(platform: Documented) -> Iterator[str]:
+    facts = platform.given
+    yield f"# {facts['title']}: what of the API is supported"
     yield MARK
     yield (
-        f"This page says of each documented call, field and state of {given['title']} what gpuform "
-        f"does with it. The facts are from {given['document']}. "
+        f"This page says of each documented call, field and state of {facts['title']} what gpuform "
+        f"does with it. The facts are from {facts['document']}. "
         f"[Start](../../start/{platform.name}.md) shows how to begin there."
     )
     yield "## Calls"
-    rows = [[_code(e["call"]), e["does"], e["use"], proof_of(e)] for e in given["calls"]]
+    rows = [[_format_code(e["call"]), e["does"], e["use"], find_proof(e)] for e in facts["calls"]]
     yield render_table(["call", "what it does", "what gpuform uses it for", "proven against"], rows)
     yield "\n".join(
-        f"* **{kind.capitalize()}:** {escape_prose(text)}" for kind, text in given["proofs"].items()
+        f"* **{kind.capitalize()}:** {escape_prose(proof)}"
+        for kind, proof in facts["proofs"].items()
     )
-    if rest := given["unsupported calls"]:
+    if rest := facts["unsupported calls"]:
         yield "Not supported:"
         yield render_table(
             ["call", "what it does", "why not"],
-            [[_code(each["call"]), each["does"], each["why"]] for each in rest],
+            [[_format_code(note["call"]), note["does"], note["why"]] for note in rest],
         )
     yield "## What gpuform sends"
     yield (
         "Fields that stand for an input are in the pages of the "
         "[resources](../resources/index.md), with all others that a kind has."
     )
-    for call, sent in given["sent"].items():
-        yield f"### {_code(call)}"
-        yield render_table(["documented field", "comes from"], [*_sent(sent["fields"])])
+    for call, sent in facts["sent"].items():
+        yield f"### {_format_code(call)}"
+        yield render_table(["documented field", "comes from"], [*_render_sent(sent["fields"])])
         if more := sent.get("sdk"):
             yield f"Of the SDK alone, each from the input of its name: {join_as_code(more)}."
     yield "## What gpuform reads"
@@ -140,46 +141,49 @@ def _page(platform: Documented) -> Iterator[str]:
         yield f"### {answer.model}"
         if answer.lookup:
             yield f"The lookup `{answer.lookup}` has all of it."
-        yield render_table(["field", "what becomes of it"], [*_read(answer)])
-    yield from _states(platform)
-    if notes := given["notes"]:
+        yield render_table(["field", "what becomes of it"], [*_render_read(answer)])
+    yield from _render_states(platform)
+    if notes := facts["notes"]:
         yield "## Notes"
-        yield "\n".join(f"* {escape_prose(each)}" for each in notes)
+        yield "\n".join(f"* {escape_prose(note)}" for note in notes)
 
 
-def _code(call: str) -> str:
+def _format_code(call: str) -> str:
     return f"`{call}`" if call.split(maxsplit=1)[0].isupper() or call.startswith("/") else call
 
 
-def _sent(fields: Sequence[str | Mapping[str, str]]) -> Iterator[list[str]]:
-    for each in fields:
-        if isinstance(each, str):
-            yield [f"`{each}`", "the input of that name"]
+def _render_sent(fields: Sequence[str | Mapping[str, str]]) -> Iterator[list[str]]:
+    for field in fields:
+        if isinstance(field, str):
+            yield [f"`{field}`", "the input of that name"]
         else:
-            for name, text in each.items():
-                yield [f"`{name}`", text]
+            for name, description in field.items():
+                yield [f"`{name}`", description]
 
 
-def _read(answer: Answer) -> Iterator[list[str]]:
-    """A row for each field; what stands as one in the YAML file is one here."""
-    done: set[str] = set()
+def _render_read(answer: Answer) -> Iterator[list[str]]:
+    """Yield a row for each field; fields listed together in the YAML file share a row."""
+    listed_fields: set[str] = set()
     parts = (answer.declared, answer.told, answer.used, answer.dropped)
-    for path in leaves(answer.wire_model):
-        pattern = next(each for part in parts for each in part if covers(each, path))
-        if pattern not in done:
-            done.add(pattern)
-            yield [f"`{_documented(answer, pattern)}`", "; ".join(_said(answer, pattern))]
+    for path in list_leaf_paths(answer.wire_model):
+        pattern = next(item for part in parts for item in part if covers(item, path))
+        if pattern not in listed_fields:
+            listed_fields.add(pattern)
+            yield [
+                f"`{_get_documented_name(answer, pattern)}`",
+                "; ".join(_describe_use(answer, pattern)),
+            ]
 
 
-def _documented(answer: Answer, pattern: str) -> str:
-    """A field by the platform's name: some write it in camelCase."""
+def _get_documented_name(answer: Answer, pattern: str) -> str:
+    """Return a field by the platform's name, which may be in camelCase."""
     if "alias_generator" not in answer.wire_model.model_config:
         return pattern
     names = pattern.split(".")
     return ".".join("_id" if name == "object_id" else to_camel(name) for name in names)
 
 
-def _said(answer: Answer, pattern: str) -> Iterator[str]:
+def _describe_use(answer: Answer, pattern: str) -> Iterator[str]:
     if pattern in answer.declared:
         yield f"input {join_as_code([answer.declared[pattern]])} of `{answer.kind}`"
     if pattern in answer.told:
@@ -192,10 +196,10 @@ def _said(answer: Answer, pattern: str) -> Iterator[str]:
 
 
 def _is_in(path: str, patterns: Mapping[str, str]) -> bool:
-    return any(covers(each, path) for each in patterns)
+    return any(covers(pattern, path) for pattern in patterns)
 
 
-def _states(platform: Documented) -> Iterator[str]:
+def _render_states(platform: Documented) -> Iterator[str]:
     for states in platform.states:
         yield f"## States of {states.of}"
         yield render_table(

@@ -1,4 +1,4 @@
-"""What each method of a platform's client sends, seen at the end of its wire."""
+"""List what each method of a platform's client sends, at the end of its wire."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -119,32 +119,32 @@ SILENT: Final = frozenset(
 """Methods that send nothing of their own, beside those that return a shared listing."""
 
 
-def methods_of(client: type) -> Iterator[str]:
-    """The names of a client's methods that may send something."""
-    for name, found in vars(client).items():
+def list_methods(client: type) -> Iterator[str]:
+    """Return the names of a client's methods that may send a request."""
+    for name, var in vars(client).items():
         is_listing = name.startswith("shared_") or name.endswith("_listing")
-        is_method = callable(found) and not name.startswith("_") and not is_listing
+        is_method = callable(var) and not name.startswith("_") and not is_listing
         if is_method and name not in SILENT:
             yield name
 
 
-def sent_by(platform: str, method: str) -> list[str]:
-    """The calls that a method sends, with `{}` for the id of an object."""
-    seen: list[str] = []
+def list_sent_calls(platform: str, method: str) -> list[str]:
+    """Return the calls that a method sends, with `{}` for the id of an object."""
+    sent_calls: list[str] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
         path = request.url.path.removeprefix("/v1" if platform == "tensorone" else "")
-        seen.append(f"{request.method} {path.replace(ID, '{}')}")
+        sent_calls.append(f"{request.method} {path.replace(ID, '{}')}")
         return httpx.Response(404, json={"error": "there is nothing here"})
 
-    client = _client(platform, httpx.MockTransport(answer))
+    client = _build_client(platform, httpx.MockTransport(answer))
     with suppress(GpuformError):
         CALLS[platform][method](client)
     client.close()
-    return seen
+    return sent_calls
 
 
-def _client(platform: str, transport: httpx.BaseTransport) -> Client:
+def _build_client(platform: str, transport: httpx.BaseTransport) -> Client:
     match platform:
         case "together":
             return TogetherClient(URL, "key", transport)

@@ -1,4 +1,4 @@
-"""What gpuform shows of an answer: inputs and outputs, as a function of the answer."""
+"""Show gpuform's inputs and outputs as a function of an answer."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, get_args, get_origin
@@ -40,42 +40,42 @@ _SPECIAL: Final[Mapping[str, Sequence[object]]] = {
 
 
 def shown(platform: str, model: type[BaseModel], changed: str = "") -> str:
-    """What is shown of an answer in which one field may have another value."""
-    answer = model.model_validate(_sample(model, "", changed))
-    return repr([_in_the_clear(each) for each in SHOWN[platform, model.__name__](answer)])
+    """Return what is shown of an answer in which one field may have another value."""
+    answer = model.model_validate(_build_sample(model, "", changed))
+    return repr([_reveal(item) for item in SHOWN[platform, model.__name__](answer)])
 
 
-def _in_the_clear(found: object) -> object:
-    """Outputs with what their `repr` leaves out."""
-    if isinstance(found, BaseModel):
-        return found.model_dump()
-    outputs = getattr(found, "outputs", None)
-    return [getattr(found, "inputs", None), outputs.model_dump()] if outputs else found
+def _reveal(value: object) -> object:
+    """Return outputs including the values that their `repr` hides."""
+    if isinstance(value, BaseModel):
+        return value.model_dump()
+    outputs = getattr(value, "outputs", None)
+    return [getattr(value, "inputs", None), outputs.model_dump()] if outputs else value
 
 
-def _sample(model: type[BaseModel], before: str, changed: str) -> dict[str, object]:
+def _build_sample(model: type[BaseModel], before: str, changed: str) -> dict[str, object]:
     return {
-        name: _value(field.annotation, before + name, changed)
+        name: _build_value(field.annotation, before + name, changed)
         for name, field in model.model_fields.items()
     }
 
 
-def _value(annotation: Any, path: str, changed: str) -> object:
+def _build_value(annotation: Any, path: str, changed: str) -> object:
     is_changed = path == changed
     if path in _SPECIAL:
         return _SPECIAL[path][is_changed]
-    inner = [each for each in get_args(annotation) if each not in (type(None), ...)]
+    inner = [arg for arg in get_args(annotation) if arg not in (type(None), ...)]
     match get_origin(annotation) or annotation:
         case found if isinstance(found, type) and issubclass(found, BaseModel):
-            return _sample(found, f"{path}.", changed)
+            return _build_sample(found, f"{path}.", changed)
         case found if found is tuple:
-            return [_value(inner[0], path, changed)]
+            return [_build_value(inner[0], path, changed)]
         case found if found is dict:
-            return {"NAME": _value(inner[1], path, changed)}
+            return {"NAME": _build_value(inner[1], path, changed)}
         case found if found is bool:
             return not is_changed
         case found if found in (int, float):
             return 96 if is_changed else 48
         case found if found in (str, SecretStr, Any):
             return _AFTER if is_changed else _BEFORE
-    return _value(inner[0], path, changed)
+    return _build_value(inner[0], path, changed)

@@ -1,4 +1,4 @@
-"""The pages on the platforms are what the code does."""
+"""Test that the pages on the platforms agree with the code."""
 
 import importlib
 import re
@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from platforms.documented import NAMES, Answer, covers, documented, leaves
-from platforms.pages import FOLDER, REAL, ROOT, pages
-from platforms.sending import CALLS, methods_of, sent_by
+from platforms.documented import NAMES, Answer, covers, list_leaf_paths, load_document
+from platforms.pages import FOLDER, REAL, ROOT, render_pages
+from platforms.sending import CALLS, list_methods, list_sent_calls
 from platforms.shown import SHOWN, shown
 from pydantic import BaseModel
 
@@ -17,7 +17,7 @@ from gpuform.providers.catalog import load_lifecycle_class
 ANSWERS = [
     pytest.param(each, id=f"{name}-{each.model}")
     for name in NAMES
-    for each in documented(name).answers
+    for each in load_document(name).answers
 ]
 for_platforms = pytest.mark.parametrize("name", NAMES)
 OF_PLATFORMS = Path(__file__).parents[3] / "shared" / "platform-docs"
@@ -26,29 +26,29 @@ OF_PLATFORMS = Path(__file__).parents[3] / "shared" / "platform-docs"
 
 def test_the_pages_are_current() -> None:
     written = {path.name: path.read_text() for path in FOLDER.iterdir()}
-    assert written == dict(pages()), "python tests/platforms/pages.py"
+    assert written == dict(render_pages()), "python tests/platforms/pages.py"
 
 
 @for_platforms
-def test_every_method_that_sends_is_tried(name: str) -> None:
-    where, _, client = documented(name).given["client"].partition(":")
-    found = getattr(importlib.import_module(where), client)
-    assert sorted(CALLS[name]) == sorted(methods_of(found))
+def test_every_sending_method_is_tested(name: str) -> None:
+    where, _, client = load_document(name).given["client"].partition(":")
+    client_class = getattr(importlib.import_module(where), client)
+    assert sorted(CALLS[name]) == sorted(list_methods(client_class))
 
 
 @for_platforms
 def test_every_listed_call_is_sent_and_no_other(name: str) -> None:
     listed = {}
-    for each in documented(name).given["calls"]:
-        methods = each["method"] if isinstance(each["method"], list) else [each["method"]]
-        listed.update(dict.fromkeys(methods, re.sub(r"{\w+}", "{}", each["call"])))
+    for request in load_document(name).given["calls"]:
+        methods = request["method"] if isinstance(request["method"], list) else [request["method"]]
+        listed.update(dict.fromkeys(methods, re.sub(r"{\w+}", "{}", request["call"])))
     for method in CALLS[name]:
-        sent = sent_by(name, method)
+        sent = list_sent_calls(name, method)
         assert sent, method
         if method in listed:
             assert set(sent) == {listed[method]}, method
         else:  # a probe, and the like
-            assert {each for each in sent if "probe" not in each} <= {
+            assert {request for request in sent if "probe" not in request} <= {
                 *listed.values(),
                 "GET /api/createCluster",  # whether the Parser is there
                 "PUT /compute/clusters/00000000-0000-0000-0000-000000000000",  # the key's role
@@ -56,35 +56,35 @@ def test_every_listed_call_is_sent_and_no_other(name: str) -> None:
 
 
 @for_platforms
-def test_a_proof_is_there(name: str) -> None:
-    for each in documented(name).given["calls"]:
-        if REAL in each:
-            file, what = each[REAL]
-            assert f"{what}(" in (ROOT / file).read_text(), each["call"]
-        if "document" in each:
-            text = (ROOT / "tests" / f"{name}_document.py").read_text()
-            assert each["document"] == "example" or each["document"] in text, each["call"]
+def test_the_proof_of_every_call_exists(name: str) -> None:
+    for call in load_document(name).given["calls"]:
+        if REAL in call:
+            file, test_name = call[REAL]
+            assert f"{test_name}(" in (ROOT / file).read_text(), call["call"]
+        if "document" in call:
+            source = (ROOT / "tests" / f"{name}_document.py").read_text()
+            assert call["document"] == "example" or call["document"] in source, call["call"]
 
 
 @for_platforms
-def test_what_is_sent_for_an_input_is_one(name: str) -> None:
-    given = documented(name).given
-    listed = {each["call"] for each in given["calls"]}
-    for call, sent in given["sent"].items():
+def test_every_sent_field_is_an_input(name: str) -> None:
+    values = load_document(name).given
+    listed = {field["call"] for field in values["calls"]}
+    for call, sent in values["sent"].items():
         assert call in listed
         inputs = load_lifecycle_class(name, sent["kind"]).inputs.model_fields
-        named = {each for each in sent["fields"] if isinstance(each, str)}
+        named = {field for field in sent["fields"] if isinstance(field, str)}
         assert named | set(sent.get("sdk", [])) <= inputs.keys(), call
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
-def test_every_field_that_is_read_is_listed_once(answer: Answer) -> None:
-    kept = {**answer.declared, **answer.told, **answer.used}
-    fields = list(leaves(answer.wire_model))
+def test_every_parsed_field_is_listed_once(answer: Answer) -> None:
+    listed_patterns = {**answer.declared, **answer.told, **answer.used}
+    fields = list(list_leaf_paths(answer.wire_model))
     for field in fields:
-        is_kept = any(covers(each, field) for each in kept)
-        assert is_kept != any(covers(each, field) for each in answer.dropped), field
-    for pattern in (*kept, *answer.dropped):
+        is_kept = any(covers(listed, field) for listed in listed_patterns)
+        assert is_kept != any(covers(listed, field) for listed in answer.dropped), field
+    for pattern in (*listed_patterns, *answer.dropped):
         assert any(covers(pattern, field) for field in fields), pattern
 
 
@@ -93,27 +93,29 @@ def test_every_input_and_output_exists(answer: Answer) -> None:
     if answer.declared:
         assert set(answer.declared.values()) <= answer.inputs.model_fields.keys()
     if answer.told:
-        assert set(answer.told.values()) <= set(_paths(answer.outputs))
+        assert set(answer.told.values()) <= set(_list_paths(answer.outputs))
 
 
-def _paths(model: type[BaseModel]) -> Iterator[str]:
-    """Of all fields, also of those that hold others, with and without what is around them."""
+def _list_paths(model: type[BaseModel]) -> Iterator[str]:
+    """Return the paths of all fields, also of nested ones, with and without their parents."""
     yield from model.model_fields
-    for path in leaves(model):
+    for path in list_leaf_paths(model):
         parts = path.split(".")
         yield from (".".join(parts[at:]) for at in range(len(parts)))
         yield path
 
 
 @pytest.mark.parametrize(("platform", "model"), list(SHOWN))
-def test_what_is_shown_changes_and_what_is_dropped_does_not(platform: str, model: str) -> None:
-    (answer,) = (each for each in documented(platform).answers if each.model == model)
+def test_shown_fields_change_the_output_and_dropped_fields_do_not(
+    platform: str, model: str
+) -> None:
+    (answer,) = (message for message in load_document(platform).answers if message.model == model)
     before = shown(platform, answer.wire_model)
-    for field in leaves(answer.wire_model):
+    for field in list_leaf_paths(answer.wire_model):
         is_seen = shown(platform, answer.wire_model, field) != before
-        if any(covers(each, field) for each in answer.dropped):
+        if any(covers(message, field) for message in answer.dropped):
             assert not is_seen, field
-        elif any(covers(each, field) for each in {**answer.declared, **answer.told}):
+        elif any(covers(message, field) for message in {**answer.declared, **answer.told}):
             assert is_seen, field
 
 
@@ -130,14 +132,14 @@ def test_what_is_shown_changes_and_what_is_dropped_does_not(platform: str, model
 def test_every_call_of_the_platforms_document_is_listed(name: str, sign: str) -> None:
     files = {"together": "003", "scp": "004", "aios": "002", "lens": "001"}
     (file,) = OF_PLATFORMS.glob(f"{files[name]}_*")
-    found = re.findall(sign, file.read_text())
-    pairs = [(b, a) if a.startswith("/") else (a, b) for a, b in found]
+    documented_calls = re.findall(sign, file.read_text())
+    pairs = [(b, a) if a.startswith("/") else (a, b) for a, b in documented_calls]
     of_document = {(a.upper(), re.sub(r"\${\w+}|:\w+|{\w+}", "{}", b)) for a, b in pairs}
-    given = documented(name).given
-    listed = {(c.split()[0], re.sub(r"{\w+}", "{}", c.split()[1])) for c in _calls(given)}
+    inputs = load_document(name).given
+    listed = {(c.split()[0], re.sub(r"{\w+}", "{}", c.split()[1])) for c in _list_calls(inputs)}
     assert of_document
     assert of_document <= listed
 
 
-def _calls(given: dict) -> list[str]:
-    return [each["call"] for each in given["calls"]]
+def _list_calls(inputs: dict) -> list[str]:
+    return [call["call"] for call in inputs["calls"]]

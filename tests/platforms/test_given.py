@@ -1,4 +1,4 @@
-"""The emulator gives every field that a platform documents, in one course or another."""
+"""Test that the emulator gives every documented field of a platform in some course."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 from conformance.catalogue import KINDS
 from conformance.described import Described, Request
 from conformance.emulated import Platform, emulated
-from platforms.documented import NAMES, documented, leaves
+from platforms.documented import NAMES, list_leaf_paths, load_document
 
 TOGETHER = "/compute/clusters"
 
@@ -18,14 +18,16 @@ def emulator() -> Iterator[Platform]:
         yield platform
 
 
-def kind(name: str) -> Described:
-    (found,) = [each for each in KINDS if f"{each.platform}:{each.kind}" == name]
-    return found
+def get_kind(name: str) -> Described:
+    (matching_kind,) = [
+        candidate for candidate in KINDS if f"{candidate.platform}:{candidate.kind}" == name
+    ]
+    return matching_kind
 
 
-def course_of_together(platform: Platform) -> None:
-    cluster = kind("together:Cluster")
-    whole = {
+def run_together(platform: Platform) -> None:
+    cluster = get_kind("together:Cluster")
+    complete_body = {
         **cluster.good,
         "num_gpus": 24,
         "billing_type": "RESERVED",
@@ -53,11 +55,11 @@ def course_of_together(platform: Platform) -> None:
             "ssh_ca_enabled": True,
         },
         "add_ons": [
-            {"add_on_type": each, "name": each, "config": {each: {"enabled": True}}}
-            for each in ("dashboard", "headlamp", "ingress", "slurm_web", "torchpass")
+            {"add_on_type": add_on, "name": add_on, "config": {add_on: {"enabled": True}}}
+            for add_on in ("dashboard", "headlamp", "ingress", "slurm_web", "torchpass")
         ],
     }
-    made = platform.send(cluster, Request("POST", TOGETHER, whole))["cluster_id"]
+    created = platform.send(cluster, Request("POST", TOGETHER, complete_body))["cluster_id"]
     scripts = ("controller_epilog", "controller_prolog", "extra_slurm_conf", "login_init_script",
                "nodeset_init_script", "worker_epilog", "worker_prolog")  # fmt: skip
     slurm = {
@@ -75,28 +77,28 @@ def course_of_together(platform: Platform) -> None:
     }
     platform.send(cluster, Request("POST", TOGETHER, slurm))
     platform.advance(7200)
-    platform.send(cluster, Request("PUT", f"{TOGETHER}/{made}", {"num_gpus": 16}))
+    platform.send(cluster, Request("PUT", f"{TOGETHER}/{created}", {"num_gpus": 16}))
     platform.advance(7200)
-    told = {"reviewed_by": "ada", "review_comment": "seen", "are_resolved": True}
-    told |= {"state": "FAILED", "error_message": "no host is free"}
+    review = {"reviewed_by": "ada", "review_comment": "seen", "are_resolved": True}
+    review |= {"state": "FAILED", "error_message": "no host is free"}
     for alerts in ([{}], []):
         for worker in ("train-worker-0", "train-worker-2"):
-            body = {"cluster_id": made, "instance_name": worker, "alerts": alerts, **told}
+            body = {"cluster_id": created, "instance_name": worker, "alerts": alerts, **review}
             path = "/_emulator/together/remediations"
             platform.http.post(path, json=body).raise_for_status()
-        platform.send(cluster, Request("GET", f"{TOGETHER}/{made}"))
+        platform.send(cluster, Request("GET", f"{TOGETHER}/{created}"))
         platform.advance(60)
     for path in (TOGETHER, "/compute/regions", f"{TOGETHER}/storage/volumes"):
         platform.send(cluster, Request("GET", path))
 
 
-def course_of_scp(platform: Platform) -> None:
-    nodes = kind("scp:NodePool")
+def run_scp(platform: Platform) -> None:
+    nodes = get_kind("scp:NodePool")
     platform.advance(7200)
     for path in ("gpu-nodes/images?region_id=kr-west1", "gpu-nodes/products", "gpu-nodes",
                  "cluster-fabrics/node-pools", "cluster-fabrics"):  # fmt: skip
         platform.send(nodes, Request("GET", f"/v1/{path}"))
-    first, *_ = platform.ids(kind("scp:GpuNode"))
+    first, *_ = platform.ids(get_kind("scp:GpuNode"))
     nat = {"public_ip_address_id": "0123456789abcdef0123456789abcdef"}
     platform.send(nodes, Request("POST", f"/v1/gpu-nodes/{first}/public-nat-ip", nat))
     platform.advance(7200)
@@ -104,32 +106,32 @@ def course_of_scp(platform: Platform) -> None:
     platform.send(nodes, Request("PUT", f"/v1/gpu-nodes/{first}/lock"))
 
 
-def course_of_tensorone(platform: Platform) -> None:
-    cluster = kind("tensorone:Cluster")
-    whole = {
+def run_tensorone(platform: Platform) -> None:
+    cluster = get_kind("tensorone:Cluster")
+    complete_body = {
         **cluster.good,
         "name": "whole",
         "environment_variables": {"MODE": "fast", "API_TOKEN": "hidden"},
         "auto_terminate": {"enabled": True, "idle_minutes": 60, "max_runtime_hours": 24},
     }
-    made = platform.send(cluster, Request("POST", "/clusters", whole))["data"]["id"]
+    created = platform.send(cluster, Request("POST", "/clusters", complete_body))["data"]["id"]
     platform.advance(7200)
-    platform.send(cluster, Request("GET", f"/clusters/{made}?include_metrics=true"))
+    platform.send(cluster, Request("GET", f"/clusters/{created}?include_metrics=true"))
     saved = {"save_state": True, "snapshot_name": "kept"}
-    platform.send(cluster, Request("POST", f"/clusters/{made}/stop", saved))
+    platform.send(cluster, Request("POST", f"/clusters/{created}/stop", saved))
     platform.advance(7200)
-    platform.send(cluster, Request("GET", f"/clusters/{made}"))
+    platform.send(cluster, Request("GET", f"/clusters/{created}"))
 
 
-def course_of_aios(platform: Platform) -> None:
+def run_aios(platform: Platform) -> None:
     platform.advance(7200)
-    for id_ in platform.ids(kind("aios:Cluster")):
-        platform.send(kind("aios:Cluster"), Request("GET", f"/clusters/{id_}"))
-        platform.send(kind("aios:Cluster"), Request("DELETE", f"/clusters/{id_}"))
+    for id_ in platform.ids(get_kind("aios:Cluster")):
+        platform.send(get_kind("aios:Cluster"), Request("GET", f"/clusters/{id_}"))
+        platform.send(get_kind("aios:Cluster"), Request("DELETE", f"/clusters/{id_}"))
 
 
-def course_of_lens(platform: Platform) -> None:
-    cluster, lens = kind("together:Cluster"), kind("lens:HealthGate")
+def run_lens(platform: Platform) -> None:
+    cluster, lens = get_kind("together:Cluster"), get_kind("lens:HealthGate")
     assert cluster.create is not None
     platform.send(cluster, cluster.create)
     platform.advance(7200)
@@ -148,11 +150,11 @@ def course_of_lens(platform: Platform) -> None:
 
 
 COURSES = {
-    "together": course_of_together,
-    "scp": course_of_scp,
-    "tensorone": course_of_tensorone,
-    "aios": course_of_aios,
-    "lens": course_of_lens,
+    "together": run_together,
+    "scp": run_scp,
+    "tensorone": run_tensorone,
+    "aios": run_aios,
+    "lens": run_lens,
 }
 NEVER = {
     "together": {
@@ -174,34 +176,36 @@ def test_the_emulator_gives_every_documented_field(name: str, emulator: Platform
 
     emulator.reset()
     with emulator.answering(keep):
-        for each in KINDS:
-            if each.platform == name and not each.room:
-                described = emulator.prepare(each)
+        for kind in KINDS:
+            if kind.platform == name and not kind.room:
+                described = emulator.prepare(kind)
                 if described.create is not None and "{" not in described.create.path:
                     emulator.send(described, described.create)
         COURSES[name](emulator)
-    told = {path for answer in answers for path in paths_in(answer)}
+    given_paths = {path for answer in answers for path in list_paths(answer)}
     missing = {
         f"{answer.model}: {field}"
-        for answer in documented(name).answers
-        for field in leaves(answer.wire_model)
-        if not any(f".{_spelled(field)}." in f".{path}." for path in told)
+        for answer in load_document(name).answers
+        for field in list_leaf_paths(answer.wire_model)
+        if not any(f".{_normalize_path(field)}." in f".{path}." for path in given_paths)
     }
     assert missing == NEVER.get(name, set())
 
 
-def paths_in(value: Any, before: str = "") -> Iterator[str]:
-    """The paths of what is told, in one spelling, lists left out."""
+def list_paths(value: Any, before: str = "") -> Iterator[str]:
+    """Return the paths of a value's fields, in one spelling, without lists."""
     if isinstance(value, list):
-        for each in value:
-            yield from paths_in(each, before)
+        for item in value:
+            yield from list_paths(item, before)
     elif isinstance(value, dict) and value:
         for name, inner in value.items():
-            yield from paths_in(inner, f"{before}.{_spelled(name)}" if before else _spelled(name))
+            yield from list_paths(
+                inner, f"{before}.{_normalize_path(name)}" if before else _normalize_path(name)
+            )
     elif value is not None:
         yield before
 
 
-def _spelled(path: str) -> str:
-    """`nodedata` for `nodeData` and `node_data`; Mongo's own id is our `object_id`."""
+def _normalize_path(path: str) -> str:
+    """Return `nodedata` for `nodeData` and `node_data`; Mongo's own id is our `object_id`."""
     return "objectid" if path == "_id" else path.replace("_", "").lower()

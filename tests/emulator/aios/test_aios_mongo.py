@@ -1,4 +1,4 @@
-"""The emulator's part of MongoDB against mongomock, and what it refuses."""
+"""Test the emulator's part of MongoDB against mongomock, and its refusals."""
 
 import copy
 from typing import Any
@@ -15,14 +15,14 @@ from gpuform.providers.emulator.aios.mongo import ApiError, apply_update, matche
 @pytest.mark.slow
 @settings(deadline=None)
 @given(DOCUMENTS, FILTERS)
-def test_a_filter_finds_what_mongomock_finds(document: dict[str, Any], wanted: Any) -> None:
-    assert matches_filter(document, wanted) == bool(filter_applies(wanted, document))
+def test_a_filter_finds_what_mongomock_finds(document: dict[str, Any], expected: Any) -> None:
+    assert matches_filter(document, expected) == bool(filter_applies(expected, document))
 
 
 @pytest.mark.slow
 @settings(deadline=None)
 @given(DOCUMENTS, UPDATES)
-def test_an_update_makes_what_mongomock_makes(document: dict[str, Any], update: Any) -> None:
+def test_an_update_has_the_result_of_mongomock(document: dict[str, Any], update: Any) -> None:
     collection = mongomock.MongoClient().registry.clusters
     collection.insert_one({"_id": "one", **copy.deepcopy(document)})
     collection.update_one({}, copy.deepcopy(update))
@@ -33,7 +33,7 @@ def test_an_update_makes_what_mongomock_makes(document: dict[str, Any], update: 
 
 
 @pytest.mark.parametrize(
-    ("document", "wanted", "found"),
+    ("document", "expected", "result"),
     [
         ({"a": [0, 10]}, {"a": {"$gt": 1, "$lt": 5}}, True),
         ({"n": [{"m": 0}, {"m": 10}]}, {"n.m": {"$gt": 1, "$lt": 5}}, True),
@@ -45,12 +45,14 @@ def test_an_update_makes_what_mongomock_makes(document: dict[str, Any], update: 
         ({"a": {"x": 1, "y": 2}}, {"a": {"y": 2, "x": 1}}, False),
     ],
 )
-def test_where_mongomock_differs_it_is_as_mongodb(document: Any, wanted: Any, found: bool) -> None:
-    assert matches_filter(document, wanted) is found
+def test_where_mongomock_differs_the_emulator_follows_mongodb(
+    document: Any, expected: Any, result: bool
+) -> None:
+    assert matches_filter(document, expected) is result
 
 
 @pytest.mark.parametrize(
-    "wanted",
+    "expected",
     [
         [],
         "id",
@@ -62,14 +64,14 @@ def test_where_mongomock_differs_it_is_as_mongodb(document: Any, wanted: Any, fo
         {"a": {"$not": 5}},
     ],
 )
-def test_a_malformed_filter_is_refused(wanted: Any) -> None:
+def test_a_malformed_filter_is_refused(expected: Any) -> None:
     with pytest.raises(ApiError) as caught:
-        matches_filter({"a": 1}, wanted)
+        matches_filter({"a": 1}, expected)
     assert caught.value.status == 500
 
 
 @pytest.mark.parametrize(
-    ("update", "said"),
+    ("update", "message"),
     [
         ({"$rename": {"a": "b"}}, "Unknown modifier: $rename"),
         ({"$set": 5}, "Modifiers operate on fields"),
@@ -84,9 +86,9 @@ def test_a_malformed_filter_is_refused(wanted: Any) -> None:
         ({"$push": {"list": {"$each": [1], "$slice": 1}}}, "Unrecognized clause"),
     ],
 )
-def test_an_update_that_mongodb_refuses_is_refused(update: Any, said: str) -> None:
+def test_an_update_that_mongodb_refuses_is_refused(update: Any, message: str) -> None:
     document = {"text": "t", "number": 1, "list": [{"x": 0}]}
     with pytest.raises(ApiError, match="^" + ".*") as caught:
         apply_update(document, update)
-    assert said in caught.value.message
+    assert message in caught.value.message
     assert document == {"text": "t", "number": 1, "list": [{"x": 0}]}

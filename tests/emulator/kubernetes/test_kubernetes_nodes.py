@@ -1,4 +1,4 @@
-"""Nodes: they are the platform's workers, and the platform takes cordoned ones first."""
+"""Test nodes: they are the platform's workers, and the platform removes cordoned ones first."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from together import Together
 
 
 @pytest.mark.slow
-def test_a_cluster_without_a_control_plane_answers_nobody(
+def test_a_cluster_without_a_control_plane_does_not_answer(
     kube: Any, together: Together, control: Any
 ) -> None:
     together.clusters.delete(kube.cluster_id)

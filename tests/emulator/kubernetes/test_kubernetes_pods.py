@@ -1,4 +1,4 @@
-"""Pods: jobs that end in time, evictions within their budgets, controllers, lost nodes."""
+"""Test pods: jobs that end in time, evictions within their budgets, controllers, lost nodes."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def add_budget(kube: Any, **limits: object) -> None:
     )
 
 
-def allowed(kube: Any) -> int:
+def get_allowed_disruptions(kube: Any) -> int:
     budget = client.PolicyV1Api(kube.api).read_namespaced_pod_disruption_budget("budget", "default")
     return int(budget.status.disruptions_allowed)
 
@@ -90,9 +90,9 @@ def test_an_exhausted_budget_refuses_the_eviction(kube: Any, control: Any) -> No
     add_budget(kube, minAvailable=1)
     for name in ("a", "b"):
         kube.add_pod(name, labels=LABELS)
-    assert allowed(kube) == 1
+    assert get_allowed_disruptions(kube) == 1
     evict(kube, "a")
-    assert allowed(kube) == 0
+    assert get_allowed_disruptions(kube) == 0
     with pytest.raises(ApiException) as refused:
         evict(kube, "b")
     assert refused.value.status == 429
@@ -121,12 +121,12 @@ def test_an_ended_pod_is_evicted_whatever_the_budget(kube: Any, control: Any) ->
         ({"minAvailable": 9}, 0),
     ],
 )
-def test_budgets_count_against_what_the_controller_wants(
+def test_budgets_use_the_replicas_of_the_controller(
     kube: Any, limits: dict[str, object], expected: int
 ) -> None:
     add_owner(kube, "replica_set", replicas=4)
     add_budget(kube, **limits)
-    assert allowed(kube) == expected
+    assert get_allowed_disruptions(kube) == expected
 
 
 @pytest.mark.parametrize(

@@ -175,11 +175,11 @@ def test_kubectl_gets_cordons_drains_and_applies(
 
     def kubectl(*arguments: str) -> str:
         command = ["kubectl", f"--kubeconfig={kubectl_config}", f"--cache-dir={tmp_path}/cache"]
-        done = subprocess.run(
+        finished = subprocess.run(
             [*command, *arguments], capture_output=True, text=True, check=False, timeout=LAST_RESORT
         )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        assert finished.returncode == 0, finished.stderr
+        return finished.stdout
 
     assert node in kubectl("get", "nodes")
     kubectl("cordon", node)
@@ -195,8 +195,8 @@ def test_kubectl_gets_cordons_drains_and_applies(
             "resources": {"requests": {"storage": storage}},
             "volumeName": "data",
         }
-        whole = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "spec": spec}
-        manifest.write_text(json.dumps({**whole, "metadata": {"name": "shared"}}))
+        total = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "spec": spec}
+        manifest.write_text(json.dumps({**total, "metadata": {"name": "shared"}}))
         kubectl("apply", "-f", str(manifest))
     stored_claim = json.loads(kubectl("get", "pvc", "shared", "-o", "json"))
     assert stored_claim["spec"]["resources"]["requests"]["storage"] == "20Gi"

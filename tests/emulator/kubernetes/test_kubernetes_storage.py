@@ -1,4 +1,4 @@
-"""Claims: bound to shared volumes by name, to local NVMe by use; grown, protected, refused."""
+"""Test claims: bound to shared volumes by name, to local NVMe by use; grown, protected, refused."""
 
 from typing import Any
 
@@ -11,11 +11,11 @@ LOCAL = {"accessModes": ["ReadWriteOnce"], "storageClassName": "local-storage-cl
 
 
 def add(kube: Any, name: str, storage: str, **spec: object) -> Any:
-    body = {"metadata": {"name": name}, "spec": {**spec, **sized(storage)}}
+    body = {"metadata": {"name": name}, "spec": {**spec, **build_size(storage)}}
     return kube.core.create_namespaced_persistent_volume_claim("default", body)
 
 
-def sized(storage: str) -> dict[str, Any]:
+def build_size(storage: str) -> dict[str, Any]:
     return {"resources": {"requests": {"storage": storage}}}
 
 
@@ -24,7 +24,7 @@ def claim(kube: Any, name: str) -> Any:
 
 
 def grow(kube: Any, name: str, storage: str) -> None:
-    body = {"spec": sized(storage)}
+    body = {"spec": build_size(storage)}
     kube.core.patch_namespaced_persistent_volume_claim(name, "default", body)
 
 
@@ -70,16 +70,16 @@ def test_a_local_claim_is_bound_when_a_pod_uses_it_and_protected_while_one_does(
     kube.core.delete_namespaced_persistent_volume_claim("local", "default")
     assert claim(kube, "local").metadata.deletion_timestamp is not None
     control.advance(601)
-    with pytest.raises(ApiException) as gone:
+    with pytest.raises(ApiException) as removed:
         claim(kube, "local")
-    assert gone.value.status == 404
+    assert removed.value.status == 404
 
 
 @pytest.mark.parametrize(
     ("change", "status"),
     [
-        (sized("5Gi"), 422),
-        (sized("-1"), 422),
+        (build_size("5Gi"), 422),
+        (build_size("-1"), 422),
         ({"volumeName": "other"}, 422),
         ({"accessModes": ["ReadWriteOnce"]}, 422),
         ({"storageClassName": "other"}, 422),
@@ -105,11 +105,11 @@ def test_an_unbound_claim_does_not_grow(kube: Any) -> None:
 @pytest.mark.parametrize(
     "spec",
     [
-        {"accessModes": [], **sized("1Gi")},
+        {"accessModes": [], **build_size("1Gi")},
         {"accessModes": ["ReadWriteMany"]},
-        {"accessModes": ["ReadWriteMany"], **sized("0")},
-        {"accessModes": ["Everybody"], **sized("1Gi")},
-        {"accessModes": ["ReadWriteMany"], **sized("ten")},
+        {"accessModes": ["ReadWriteMany"], **build_size("0")},
+        {"accessModes": ["Everybody"], **build_size("1Gi")},
+        {"accessModes": ["ReadWriteMany"], **build_size("ten")},
     ],
 )
 def test_a_malformed_claim_is_refused(kube: Any, spec: dict[str, Any]) -> None:

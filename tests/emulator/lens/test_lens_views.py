@@ -1,4 +1,4 @@
-"""What the emulated Lens shows: the document's examples, and the nodes of the other platforms."""
+"""Test the emulated Lens: the document's examples, and the nodes of the other platforms."""
 
 from typing import Any
 
@@ -18,45 +18,45 @@ def ask(emulator: Any) -> Any:
 
 
 @pytest.fixture
-def settings(control: Any) -> Any:
+def change_settings(control: Any) -> Any:
     return lambda **given: control.call("POST", "/lens/settings", given)
 
 
-def without_trace(answer: Any) -> Any:
+def drop_trace(answer: Any) -> Any:
     trace = answer["traceId"]
     assert trace.startswith("trace-")
     return {**answer, "traceId": "trace-abc123"}
 
 
-def test_the_overview_is_the_document_s(ask: Any, settings: Any) -> None:
-    settings(overview=OVERVIEW["data"])
-    assert typed(without_trace(ask("overview").json())) == typed(OVERVIEW)
+def test_the_overview_is_the_document_s(ask: Any, change_settings: Any) -> None:
+    change_settings(overview=OVERVIEW["data"])
+    assert typed(drop_trace(ask("overview").json())) == typed(OVERVIEW)
 
 
-def test_the_consumers_are_the_document_s(ask: Any, settings: Any) -> None:
-    settings(consumers=CONSUMERS["data"]["data"], total=50)
-    assert typed(without_trace(ask("consumers").json())) == typed(CONSUMERS)
+def test_the_consumers_are_the_document_s(ask: Any, change_settings: Any) -> None:
+    change_settings(consumers=CONSUMERS["data"]["data"], total=50)
+    assert typed(drop_trace(ask("consumers").json())) == typed(CONSUMERS)
 
 
-def test_the_heatmap_is_the_document_s(ask: Any, settings: Any) -> None:
-    settings(heatmap=HEATMAP["data"])
-    assert typed(without_trace(ask("gpuHeatmap").json())) == typed(HEATMAP)
+def test_the_heatmap_is_the_document_s(ask: Any, change_settings: Any) -> None:
+    change_settings(heatmap=HEATMAP["data"])
+    assert typed(drop_trace(ask("gpuHeatmap").json())) == typed(HEATMAP)
 
 
 def test_the_computed_answers_have_the_document_s_form(ask: Any, together: Together) -> None:
     for path, example in (("overview", OVERVIEW), ("gpuHeatmap", HEATMAP)):
-        assert form(ask(path).json()) == form(example)
+        assert describe_form(ask(path).json()) == describe_form(example)
 
 
-def form(value: Any) -> Any:
-    """Names and types; lists by what they may hold."""
+def describe_form(value: Any) -> Any:
+    """Return names and types; lists by their possible items."""
     if isinstance(value, dict):
-        return {key: form(item) for key, item in value.items()}
+        return {key: describe_form(item) for key, item in value.items()}
     return "list" if isinstance(value, list) else type(value).__name__
 
 
 def test_the_nodes_are_those_that_run(
-    ask: Any, settings: Any, together: Together, control: Any, cluster_args: Any
+    ask: Any, change_settings: Any, together: Together, control: Any, cluster_args: Any
 ) -> None:
     assert ask("overview").json()["data"]["totalNodes"] == 0
     together.clusters.create(**cluster_args)
@@ -71,7 +71,7 @@ def test_the_nodes_are_those_that_run(
     assert overview["rdmaClusterStat"]["activePorts"] == 16
     assert (overview["allocationRate"], overview["utilization"]) == (0.0, 0.0)
 
-    settings(consumers=CONSUMERS["data"]["data"])
+    change_settings(consumers=CONSUMERS["data"]["data"])
     overview = ask("overview").json()["data"]
     assert (overview["busyNodes"], overview["partiallyIdleNodes"], overview["fullyIdleNodes"]) == (
         1,
@@ -85,11 +85,11 @@ def test_the_nodes_are_those_that_run(
     assert hottest["utilization"]["data"][0]["value"] == 85.0
     assert hottest["utilization"]["data"][0]["gpuModel"] == "H100_SXM"
     assert hottest["temperature"]["unit"] == "℃"
-    settings(garbled=True)
+    change_settings(garbled=True)
     assert ask("gpuHeatmap").json()["data"]["temperature"]["unit"] == GARBLED
 
 
-def test_scp_s_nodes_are_seen_and_the_broken_ones_are_faulty(ask: Any, control: Any) -> None:
+def test_scp_nodes_are_shown_and_broken_ones_are_faulty(ask: Any, control: Any) -> None:
     from emulator.scp.scp_client import ScpClient, new_nodes
 
     with httpx.Client(trust_env=False, verify=False) as http:
@@ -112,9 +112,9 @@ def test_scp_s_nodes_are_seen_and_the_broken_ones_are_faulty(ask: Any, control: 
     assert ask("overview").json()["data"]["totalNodes"] == 1
 
 
-def test_pages(ask: Any, settings: Any) -> None:
+def test_pages(ask: Any, change_settings: Any) -> None:
     (consumer, _) = CONSUMERS["data"]["data"]
-    settings(consumers=[{**consumer, "uid": str(at)} for at in range(23)])
+    change_settings(consumers=[{**consumer, "uid": str(at)} for at in range(23)])
     page = ask("consumers").json()["data"]
     assert (len(page["data"]), page["total"]) == (10, 23)
     page = ask("consumers", pageNum=3, pageSize=10).json()["data"]
@@ -131,16 +131,16 @@ def test_pages_that_are_none_are_refused(ask: Any, params: Any) -> None:
 
 
 def test_failures_come_with_http_s_status_or_with_200(
-    ask: Any, settings: Any, control: Any
+    ask: Any, change_settings: Any, control: Any
 ) -> None:
     control.add_fault(method="GET", path="overview", status=500)
     answer = ask("overview")
     assert answer.status_code == 500
-    assert form(answer.json()) == form(ERROR)
-    settings(failure={"code": 500, "message": ERROR["message"]})
+    assert describe_form(answer.json()) == describe_form(ERROR)
+    change_settings(failure={"code": 500, "message": ERROR["message"]})
     answer = ask("overview")
     assert answer.status_code == 200
-    assert without_trace(answer.json()) == ERROR
+    assert drop_trace(answer.json()) == ERROR
 
 
 def test_a_fault_imposes_a_number(ask: Any, control: Any) -> None:

@@ -1,4 +1,4 @@
-"""The emulated platform for each test."""
+"""Fixtures: the emulated SCP of each test."""
 
 from collections.abc import Iterator
 from typing import Any

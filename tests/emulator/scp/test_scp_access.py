@@ -1,4 +1,4 @@
-"""Signatures, keys, clocks and languages."""
+"""Test signatures, keys, clocks and languages of the emulated SCP."""
 
 import base64
 import hashlib

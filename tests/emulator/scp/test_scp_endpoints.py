@@ -1,4 +1,4 @@
-"""All 16 endpoints of the platform document: verbs, paths, parameters, bodies, answers."""
+"""Test all 16 endpoints of the platform document: verbs, paths, parameters, bodies, answers."""
 
 import re
 from dataclasses import dataclass, field

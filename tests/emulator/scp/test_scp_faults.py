@@ -1,4 +1,4 @@
-"""Injected faults, and many clients at once."""
+"""Test injected faults of the emulated SCP, and many clients at once."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -54,12 +54,12 @@ def test_a_create_that_is_stuck_stays_until_it_is_deleted(scp: ScpClient, contro
     assert scp.get_states() == scp.get_fabrics() == {}
 
 
-def members(fabric: Json) -> list[str]:
+def list_members(fabric: Json) -> list[str]:
     return [node["gpu_node_id"] for node in fabric["gpu_node_details"]]
 
 
 def test_stuck_power_nat_and_deletion(scp: ScpClient, control: Any, fabric: Json) -> None:
-    first, second = members(fabric)
+    first, second = list_members(fabric)
     nat = f"/v1/gpu-nodes/{second}/public-nat-ip"
     control.add_fault(path="/stop$", stuck=True)
     control.add_fault(path="/public-nat-ip$", stuck=True)
@@ -77,11 +77,11 @@ def test_stuck_power_nat_and_deletion(scp: ScpClient, control: Any, fabric: Json
     assert scp.get_states() == {}
 
 
-def test_a_stuck_move_moves_nobody(scp: ScpClient, control: Any, fabric: Json) -> None:
+def test_a_stuck_move_moves_no_node(scp: ScpClient, control: Any, fabric: Json) -> None:
     scp.create(new_nodes("b-001", "b-002", fabric="fabric-b"))
     control.advance(NEW_NODE_SECONDS)
     control.add_fault(path="/modify-members$", stuck=True)
-    moving = members(fabric)[0]
+    moving = list_members(fabric)[0]
     scp.request(
         "POST",
         "/v1/cluster-fabrics/modify-members",
@@ -117,7 +117,7 @@ def test_a_malformed_pattern_is_refused(scp: ScpClient) -> None:
 
 
 def test_a_fault_can_override_a_state(scp: ScpClient, control: Any, fabric: Json) -> None:
-    first, _ = members(fabric)
+    first, _ = list_members(fabric)
     control.add_fault(path=f"/v1/gpu-nodes/{first}$", status_override="UNKNOWN", count=None)
     control.add_fault(path=f"/v1/cluster-fabrics/{fabric['id']}$", status_override="ERROR")
     assert scp.get_states() == {"a-001": "UNKNOWN", "a-002": "RUNNING"}
@@ -150,10 +150,10 @@ def test_many_creates_at_once_share_the_capacity(scp: ScpClient, control: Any) -
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda body: scp.send("POST", "/v1/gpu-nodes", body), bodies))
     assert sorted(answer.status_code for answer in answers) == [202] * 3 + [400] * 5
-    made = [node_id for answer in answers if answer.status_code == 202
+    created = [node_id for answer in answers if answer.status_code == 202
             for node_id in answer.json()["resource_id"].split(", ")]  # fmt: skip
-    assert len(set(made)) == len(scp.get_states()) == 6
-    assert len({scp.get_node(item)["policy_ip"] for item in made}) == 6
+    assert len(set(created)) == len(scp.get_states()) == 6
+    assert len({scp.get_node(item)["policy_ip"] for item in created}) == 6
 
 
 @pytest.mark.parametrize(

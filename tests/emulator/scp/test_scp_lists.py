@@ -1,4 +1,4 @@
-"""Filters, sorting and 0-based pages."""
+"""Test filters, sorting and 0-based pages of the emulated SCP."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ NODES, FABRICS = "/v1/gpu-nodes", "/v1/cluster-fabrics"
 
 
 @pytest.fixture
-def many(scp: ScpClient, control: Any) -> list[str]:
+def create_many_nodes(scp: ScpClient, control: Any) -> list[str]:
     """Create 24 nodes in six fabrics and return the names, oldest first."""
     names = []
     for at in range(6):
@@ -27,13 +27,13 @@ def many(scp: ScpClient, control: Any) -> list[str]:
     return names
 
 
-def listed(scp: ScpClient, **query: object) -> list[str]:
+def list_names(scp: ScpClient, **query: object) -> list[str]:
     answer = scp.get(f"{NODES}?{httpx.QueryParams({k: str(v) for k, v in query.items()})}")
     return [node["gpu_node_name"] for node in answer["gpu_nodes"]]
 
 
 def test_the_first_page_has_twenty_entries_and_the_total_count(
-    scp: ScpClient, many: list[str]
+    scp: ScpClient, create_many_nodes: list[str]
 ) -> None:
     answer = scp.get(NODES)
     assert (answer["count"], len(answer["gpu_nodes"])) == (24, 20)
@@ -43,22 +43,22 @@ def test_the_first_page_has_twenty_entries_and_the_total_count(
 
 @pytest.mark.parametrize("size", [1, 5, 20, 24, 25, 2**31 - 1])
 def test_all_pages_together_are_the_complete_list(
-    scp: ScpClient, many: list[str], size: int
+    scp: ScpClient, create_many_nodes: list[str], size: int
 ) -> None:
     listed_names: list[str] = []
     for page in range(25):
-        more = listed(scp, size=size, page=page, sort="gpu_node_name:asc")
+        more = list_names(scp, size=size, page=page, sort="gpu_node_name:asc")
         assert len(more) <= size
         listed_names += more
         if not more:
             break
-    assert listed_names == sorted(many)
+    assert listed_names == sorted(create_many_nodes)
 
 
 @pytest.mark.parametrize("field", ["created_at", "gpu_node_name", "policy_ip", "state", "id"])
 @pytest.mark.parametrize("order", ["asc", "desc"])
 def test_a_list_is_in_the_order_asked_for(
-    scp: ScpClient, many: list[str], field: str, order: str
+    scp: ScpClient, create_many_nodes: list[str], field: str, order: str
 ) -> None:
     nodes = scp.get(f"{NODES}?size=100&sort={field}:{order}")["gpu_nodes"]
     values = [node[field] for node in nodes]
@@ -82,14 +82,16 @@ def test_a_list_is_in_the_order_asked_for(
     ],
 )
 def test_nodes_are_filtered(
-    scp: ScpClient, many: list[str], query: dict[str, str], number: int
+    scp: ScpClient, create_many_nodes: list[str], query: dict[str, str], number: int
 ) -> None:
     assert scp.get(f"{NODES}?{httpx.QueryParams(query)}")["count"] == number
 
 
-def test_nodes_are_filtered_by_the_id_of_their_fabric(scp: ScpClient, many: list[str]) -> None:
+def test_nodes_are_filtered_by_the_id_of_their_fabric(
+    scp: ScpClient, create_many_nodes: list[str]
+) -> None:
     fabric = scp.get_fabrics()["fabric-1"]
-    assert set(listed(scp, cluster_fabric_id=fabric["id"])) == set(many[4:8])
+    assert set(list_names(scp, cluster_fabric_id=fabric["id"])) == set(create_many_nodes[4:8])
 
 
 @pytest.mark.parametrize(
@@ -106,7 +108,7 @@ def test_nodes_are_filtered_by_the_id_of_their_fabric(scp: ScpClient, many: list
     ],
 )
 def test_fabrics_are_filtered_and_paged(
-    scp: ScpClient, many: list[str], query: str, number: int
+    scp: ScpClient, create_many_nodes: list[str], query: str, number: int
 ) -> None:
     answer = scp.get(f"{FABRICS}?{query}")
     assert answer["count"] == number

@@ -1,4 +1,4 @@
-"""Nodes and fabrics from the first state to the last, on the emulator's clock."""
+"""Test nodes and fabrics of the emulated SCP from the first state to the last."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -32,7 +32,7 @@ def watch_fields(
     return list(dict.fromkeys(observed_values))
 
 
-def settings(control: Any, **values: object) -> None:
+def change_settings(control: Any, **values: object) -> None:
     control.call("POST", "/scp/settings", values)
 
 
@@ -68,7 +68,7 @@ def test_a_fabric_appears_with_the_id_in_its_nodes(scp: ScpClient, control: Any)
     ]
 
 
-def test_a_fabric_lives_until_its_last_node_has_gone(
+def test_a_fabric_exists_until_its_last_node_is_deleted(
     scp: ScpClient, control: Any, fabric: Json
 ) -> None:
     first, second = list_member_ids(fabric)
@@ -100,10 +100,10 @@ def test_a_fabric_that_loses_all_nodes_before_it_appears_never_does(
     assert scp.create(new_nodes("a-001", "a-002"))
 
 
-def test_a_node_that_is_gone_may_show_as_terminated(
+def test_a_deleted_node_may_be_shown_as_terminated(
     scp: ScpClient, control: Any, fabric: Json
 ) -> None:
-    settings(control, terminated_seconds=600)
+    change_settings(control, terminated_seconds=600)
     ids = list_member_ids(fabric)
     scp.delete(*ids)
     control.advance(180)
@@ -221,7 +221,7 @@ def test_servers_join_a_fabric(scp: ScpClient, control: Any, fabric: Json) -> No
     assert scp.get_node(joining[0])["cluster_fabric_id"] == fabric["id"]
     scp.create(new_nodes(*(f"a-01{at}" for at in range(5)), fabric_id=fabric["id"]))
     assert scp.get_fabrics()["fabric-a"]["used_server_count"] == 8
-    settings(control, joining_one_allowed=False)
+    change_settings(control, joining_one_allowed=False)
     message = scp.require_refusal(
         "POST", "/v1/gpu-nodes", new_nodes("a-004", fabric_id=fabric["id"])
     )
@@ -234,9 +234,9 @@ def test_joining_while_creating_is_a_setting(scp: ScpClient, control: Any) -> No
     fabric_id = scp.get_fabrics()["fabric-a"]["id"]
     body = new_nodes("a-003", "a-004", fabric_id=fabric_id)
     assert "is CREATING" in scp.require_refusal("POST", "/v1/gpu-nodes", body)
-    settings(control, joining_while_creating=True)
+    change_settings(control, joining_while_creating=True)
     scp.create(body)
-    settings(control, joining_while_creating=False)
+    change_settings(control, joining_while_creating=False)
     control.advance(30)
     scp.create(new_nodes("a-005", fabric_id=fabric_id))
 
@@ -261,7 +261,7 @@ def test_nodes_get_the_lowest_free_addresses(scp: ScpClient, control: Any) -> No
 
 
 def test_capacity_is_a_setting(scp: ScpClient, control: Any, fabric: Json) -> None:
-    settings(control, capacity={POOL: 4})
+    change_settings(control, capacity={POOL: 4})
     joining = new_nodes("a-003", "a-004", "a-005", fabric_id=fabric["id"])
     answer = scp.send("POST", "/v1/gpu-nodes", joining)
     assert answer.status_code == 400
@@ -278,7 +278,7 @@ def test_capacity_is_a_setting(scp: ScpClient, control: Any, fabric: Json) -> No
 
 
 def test_an_accepted_action_may_show_late(scp: ScpClient, control: Any, fabric: Json) -> None:
-    settings(control, reaction_seconds=20)
+    change_settings(control, reaction_seconds=20)
     node_id = list_member_ids(fabric)[0]
     scp.delete(node_id)
     observed_values = watch_fields(scp, control, node_id, 190, "state")
@@ -326,10 +326,10 @@ def test_the_log_has_neither_passwords_nor_scripts(scp: ScpClient, control: Any)
 
 
 @pytest.mark.parametrize(
-    ("answer", "known"), [("first", 1), ("all", 3), ("foreign", 0), ("none", 0)]
+    ("answer", "known_values"), [("first", 1), ("all", 3), ("foreign", 0), ("none", 0)]
 )
 def test_a_create_is_answered_with_the_ids_that_are_set(
-    scp: ScpClient, control: Any, answer: str, known: int
+    scp: ScpClient, control: Any, answer: str, known_values: int
 ) -> None:
     if answer != "first":
         control.call("POST", "/scp/settings", {"create_answer": answer})
@@ -337,7 +337,7 @@ def test_a_create_is_answered_with_the_ids_that_are_set(
         "resource_id"
     ]
     listed = {node["id"] for node in scp.get("/v1/gpu-nodes")["gpu_nodes"]}
-    assert len(listed & set(resource_id.split(", "))) == known
+    assert len(listed & set(resource_id.split(", "))) == known_values
     assert (resource_id == "") == (answer == "none")
 
 

@@ -1,4 +1,4 @@
-"""Each rule that a request can break: 400 with its reason, and nothing has changed."""
+"""Test each rule that a request can break: 400 with its reason, and no change."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ UNAVAILABLE = "7ea25c90d1b348f6a80f3b6c94d27e15"
 OTHER_IMAGE_ONLY = "1b6d4f0c83a94e57b2c90a7d5e16f348"
 
 
-def with_server(**values: Any) -> Json:
+def build_body_with_server(**values: Any) -> Json:
     body = new_nodes("n-001")
     body["server_details"].append(server("n-002", **values))
     return body
@@ -60,8 +60,11 @@ WRONG: dict[str, tuple[Json, str]] = {
         new_nodes("n-001", "n-002", pool="POOL002-krw1b", subnet_id=WEST_B),
         "does not serve",
     ),
-    "unknown server type": (with_server(server_type_id="x"), "server_type_id 'x'"),
-    "server type that is sold out": (with_server(server_type_id=UNAVAILABLE), "is UNAVAILABLE"),
+    "unknown server type": (build_body_with_server(server_type_id="x"), "server_type_id 'x'"),
+    "server type that is sold out": (
+        build_body_with_server(server_type_id=UNAVAILABLE),
+        "is UNAVAILABLE",
+    ),
     "server type without the image": (
         new_nodes(
             image_id="IMAGE-9sHgDr3XkWnVtBq6ZyLmPa",
@@ -71,14 +74,20 @@ WRONG: dict[str, tuple[Json, str]] = {
         ),
         "does not run image",
     ),
-    "address outside": (with_server(ip_address="10.0.0.1"), "not an address of the subnet"),
-    "address that is none": (with_server(ip_address="192.168.0"), "not an address"),
-    "NAT without an id": (with_server(nat_enabled=True), "NAT needs the id"),
+    "address outside": (
+        build_body_with_server(ip_address="10.0.0.1"),
+        "not an address of the subnet",
+    ),
+    "address that is none": (build_body_with_server(ip_address="192.168.0"), "not an address"),
+    "NAT without an id": (build_body_with_server(nat_enabled=True), "NAT needs the id"),
     "NAT with an empty id": (
-        with_server(nat_enabled=True, public_ip_address_id=""),
+        build_body_with_server(nat_enabled=True, public_ip_address_id=""),
         "NAT needs the id",
     ),
-    "number as a text": (with_server(nat_enabled="true"), "server_details.1.nat_enabled"),
+    "number as a text": (
+        build_body_with_server(nat_enabled="true"),
+        "server_details.1.nat_enabled",
+    ),
 }
 
 
@@ -145,28 +154,30 @@ def test_a_malformed_body_is_refused(scp: ScpClient, content: str, method: str, 
 
 
 @pytest.fixture
-def two(scp: ScpClient, control: Any, fabric: Json) -> Json:
+def second_fabric(scp: ScpClient, control: Any, fabric: Json) -> Json:
     """Return `fabric-b` with `b-001` and `b-002`, beside `fabric-a`."""
     scp.create(new_nodes("b-001", "b-002", fabric="fabric-b"))
     control.advance(NEW_NODE_SECONDS)
     return scp.get_fabrics()["fabric-b"]
 
 
-def ids(fabric: Json) -> list[str]:
+def get_node_ids(fabric: Json) -> list[str]:
     return [node["gpu_node_id"] for node in fabric["gpu_node_details"]]
 
 
-def test_names_and_addresses_of_live_nodes_cannot_be_used_again(scp: ScpClient, two: Json) -> None:
+def test_names_and_addresses_of_live_nodes_cannot_be_used_again(
+    scp: ScpClient, second_fabric: Json
+) -> None:
     message = scp.require_refusal(
         "POST", "/v1/gpu-nodes", new_nodes("a-001", "b-002", fabric="fabric-c")
     )
     assert "'a-001' is in use" in message
     assert "'b-002' is in use" in message
-    body = with_server(ip_address="192.168.0.1")
+    body = build_body_with_server(ip_address="192.168.0.1")
     assert "ip_address '192.168.0.1' is in use" in scp.require_refusal(
         "POST", "/v1/gpu-nodes", body
     )
-    body = with_server(ip_address="192.168.0.9")
+    body = build_body_with_server(ip_address="192.168.0.9")
     body["server_details"][0]["ip_address"] = "192.168.0.9"
     assert "ip_address '192.168.0.9' is in use" in scp.require_refusal(
         "POST", "/v1/gpu-nodes", body
@@ -201,7 +212,7 @@ def test_joining_needs_the_true_name_and_pool_of_the_fabric(scp: ScpClient, fabr
 def test_one_locked_node_refuses_a_delete_or_stop_of_many(
     scp: ScpClient, control: Any, fabric: Json, method: str, path: str
 ) -> None:
-    locked, other = ids(fabric)
+    locked, other = get_node_ids(fabric)
     scp.request("PUT", f"/v1/gpu-nodes/{locked}/lock")
     for wrong in ([other, locked], [locked]):
         answer = scp.send(method, f"/v1/gpu-nodes{path}", {"gpu_node_ids": wrong})
@@ -221,7 +232,7 @@ def test_one_locked_node_refuses_a_delete_or_stop_of_many(
 def test_a_refusal_for_one_node_changes_none_of_many(
     scp: ScpClient, control: Any, fabric: Json, method: str, path: str
 ) -> None:
-    both = ids(fabric)
+    both = get_node_ids(fabric)
     target = f"/v1/gpu-nodes{path}"
     if path == "/start":
         scp.request("POST", "/v1/gpu-nodes/stop", {"gpu_node_ids": both})
@@ -238,7 +249,7 @@ def test_a_refusal_for_one_node_changes_none_of_many(
 def test_start_and_stop_need_the_right_state_of_all_nodes(
     scp: ScpClient, control: Any, fabric: Json
 ) -> None:
-    first, second = ids(fabric)
+    first, second = get_node_ids(fabric)
     start, stop = "/v1/gpu-nodes/start", "/v1/gpu-nodes/stop"
     assert "a-001 is RUNNING" in scp.require_refusal("POST", start, {"gpu_node_ids": [first]})
     scp.request("POST", stop, {"gpu_node_ids": [first]})
@@ -254,7 +265,7 @@ def test_start_and_stop_need_the_right_state_of_all_nodes(
 def test_nat_needs_a_stable_node_an_id_and_no_nat_before(
     scp: ScpClient, control: Any, fabric: Json
 ) -> None:
-    path = f"/v1/gpu-nodes/{ids(fabric)[0]}/public-nat-ip"
+    path = f"/v1/gpu-nodes/{get_node_ids(fabric)[0]}/public-nat-ip"
     body = {"public_ip_address_id": PUBLIC_IP}
     for wrong in ("", "192.0.2.1", "x" * 32):
         message = scp.require_refusal("POST", path, {"public_ip_address_id": wrong})
@@ -268,7 +279,7 @@ def test_nat_needs_a_stable_node_an_id_and_no_nat_before(
 
 
 def test_members_move_only_to_a_fabric_of_the_same_pool(
-    scp: ScpClient, control: Any, fabric: Json, two: Json
+    scp: ScpClient, control: Any, fabric: Json, second_fabric: Json
 ) -> None:
     path = "/v1/cluster-fabrics/modify-members"
 
@@ -279,7 +290,12 @@ def test_members_move_only_to_a_fabric_of_the_same_pool(
             "gpu_node_id_list": list(nodes),
         }
 
-    a, b, mine, theirs = fabric["id"], two["id"], ids(fabric), ids(two)
+    a, b, mine, theirs = (
+        fabric["id"],
+        second_fabric["id"],
+        get_node_ids(fabric),
+        get_node_ids(second_fabric),
+    )
     assert "are the same" in scp.require_refusal("POST", path, body(a, a, *mine))
     assert "b-001 is not a member" in scp.require_refusal(
         "POST", path, body(a, b, mine[0], theirs[0])
@@ -296,7 +312,7 @@ def test_members_move_only_to_a_fabric_of_the_same_pool(
     creating = body(a, fabrics["fabric-d"]["id"], *mine)
     assert "fabric-d' is CREATING" in scp.require_refusal("POST", path, creating)
     control.advance(60)
-    new = ids(scp.get_fabrics()["fabric-d"])
+    new = get_node_ids(scp.get_fabrics()["fabric-d"])
     assert "d-001 is CREATING" in scp.require_refusal(
         "POST", path, body(fabrics["fabric-d"]["id"], a, *new)
     )

@@ -1,4 +1,4 @@
-"""The emulated Slurm says what a real one says: the same commands, the same words and codes."""
+"""Test that the emulated Slurm answers like a real one: the same commands, words and codes."""
 
 import re
 import subprocess
@@ -66,7 +66,7 @@ def real(started: Slurm) -> Iterator[Slurm]:
 
 def run_really(slurm: Slurm) -> Run:
     def run(*command: str) -> tuple[str, str, int]:
-        done = subprocess.run(
+        finished = subprocess.run(
             command,
             env=slurm.environment,
             capture_output=True,
@@ -74,33 +74,37 @@ def run_really(slurm: Slurm) -> Run:
             check=False,
             timeout=LAST_RESORT,
         )
-        return done.stdout, done.stderr, done.returncode
+        return finished.stdout, finished.stderr, finished.returncode
 
     return run
 
 
-def shape(text: str) -> list[str]:
-    """What `scontrol show node` prints without its values: the keys of each line."""
+def describe_shape(text: str) -> list[str]:
+    """Return the output of `scontrol show node` without values: the keys of each line."""
     return [" ".join(re.findall(r"(?:^| +)(\w+)=", line)) for line in text.splitlines()]
 
 
 def test_nodes_have_the_lines_of_recorded_ones(emulated: SlurmCluster) -> None:
     emulated.run("scontrol", "update", f"NodeName={NODES[0]}", "State=DRAIN", "Reason=x")
-    recorded = shape((RECORDED / "nodes.txt").read_text())
-    printed = shape(emulated.run(*LIST_NODES_COMMAND)[0])
+    recorded = describe_shape((RECORDED / "nodes.txt").read_text())
+    printed = describe_shape(emulated.run(*LIST_NODES_COMMAND)[0])
     assert printed[: printed.index("")] == recorded[: recorded.index("")]
     assert printed[-2:] == ["ExtSensorsJoules ExtSensorsWatts ExtSensorsTemp", ""]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", REFUSED)
-def test_refusals_are_those_of_a_real_slurm(real: Slurm, emulated: SlurmCluster, what: str) -> None:
-    real_answer = run_really(real)(*(word.format(real.nodes[0]) for word in REFUSED[what]))
-    assert emulated.run(*(word.format(NODES[0]) for word in REFUSED[what])) == real_answer
+@pytest.mark.parametrize("action", REFUSED)
+def test_refusals_are_those_of_a_real_slurm(
+    real: Slurm, emulated: SlurmCluster, action: str
+) -> None:
+    real_answer = run_really(real)(*(word.format(real.nodes[0]) for word in REFUSED[action]))
+    assert emulated.run(*(word.format(NODES[0]) for word in REFUSED[action])) == real_answer
 
 
-def scene(run: Run, names: tuple[str, ...], settled: Callable[[str, str], None]) -> list[object]:
-    """Jobs, a drain, a requeue and a resume: what is seen on the way, without numbers of nodes."""
+def play_scene(
+    run: Run, names: tuple[str, ...], settled: Callable[[str, str], None]
+) -> list[object]:
+    """Play jobs, a drain, a requeue and a resume, and return what is observed."""
     observations: list[object] = []
 
     def see(*command: str) -> None:
@@ -151,17 +155,17 @@ def scene(run: Run, names: tuple[str, ...], settled: Callable[[str, str], None])
 
 
 @pytest.mark.slow
-def test_jobs_and_drains_are_seen_as_in_a_real_slurm(real: Slurm, emulated: SlurmCluster) -> None:
+def test_jobs_and_drains_look_like_a_real_slurms(real: Slurm, emulated: SlurmCluster) -> None:
     def emulated_settled(label: str, state: str) -> None:
         emulated.advance(6)
         assert emulated.states()[label] == state
 
-    really = scene(
+    really = play_scene(
         run_really(real),
         real.nodes,
         lambda label, state: until(lambda: real.is_known(label, state), f"{label} {state}"),
     )
     for emulated_observation, was in zip(
-        scene(emulated.run, NODES, emulated_settled), really, strict=True
+        play_scene(emulated.run, NODES, emulated_settled), really, strict=True
     ):
         assert emulated_observation == was

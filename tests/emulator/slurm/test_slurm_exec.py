@@ -1,4 +1,4 @@
-"""Commands in the pods of Slurm, asked by the official Kubernetes client."""
+"""Test Slurm commands in pods, through the official Kubernetes client."""
 
 from collections.abc import Iterator
 from contextlib import closing

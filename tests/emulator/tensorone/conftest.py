@@ -1,4 +1,4 @@
-"""The emulated platform for each test."""
+"""Fixtures: the emulated TensorOne of each test."""
 
 from collections.abc import Iterator
 
@@ -18,6 +18,6 @@ def tensorone(emulator: Server) -> Iterator[TensorOneClient]:
 @pytest.fixture
 def running(tensorone: TensorOneClient, emulator: Server) -> str:
     """Return the id of a running cluster."""
-    made = tensorone.create()
+    created = tensorone.create()
     emulator.clock.advance(NEW_SECONDS)
-    return made
+    return created

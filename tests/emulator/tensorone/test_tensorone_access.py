@@ -37,8 +37,12 @@ def test_the_headers_of_every_answer_show_the_closer_limit(
     tensorone: TensorOneClient, control: Any, key: str, reads: int, creates: int
 ) -> None:
     now = int(control.call("GET", "/clock")["now"])
-    asked = [("GET", "", None, reads), ("POST", "", new_cluster(), creates), ("GET", "/x", None, 0)]
-    for method, path, body, limit in asked:
+    requests = [
+        ("GET", "", None, reads),
+        ("POST", "", new_cluster(), creates),
+        ("GET", "/x", None, 0),
+    ]
+    for method, path, body, limit in requests:
         headers = tensorone.send(method, path, body, key=key).headers
         if limit:
             assert headers["X-RateLimit-Limit"] == str(limit)

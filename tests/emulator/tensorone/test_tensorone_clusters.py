@@ -1,4 +1,4 @@
-"""The clusters of the emulated TensorOne: the document's answer, states, rules, own ends."""
+"""Test the clusters of the emulated TensorOne: the documented answer, states, rules, ends."""
 
 from typing import Any
 
@@ -20,13 +20,13 @@ HEALTHY = "data.status_details.health_checks.gpu_health"
 def test_the_documents_answer_field_by_field(tensorone: TensorOneClient, control: Any) -> None:
     """Every field with its type, in the same order; what is declared, sized or priced with its
     value."""
-    made = tensorone.request("POST", "", declaration())["id"]
+    created = tensorone.request("POST", "", declaration())["id"]
     control.advance(NEW_SECONDS)
-    tensorone.request("POST", f"/{made}/stop", {"save_state": True})
+    tensorone.request("POST", f"/{created}/stop", {"save_state": True})
     control.advance(60)
-    tensorone.request("POST", f"/{made}/start")
+    tensorone.request("POST", f"/{created}/start")
     control.advance(150 + 4200)
-    answer = tensorone.send("GET", f"/{made}", metrics_window="24h").json()
+    answer = tensorone.send("GET", f"/{created}", metrics_window="24h").json()
     documented, answered = list(leaves(ANSWER)), list(leaves(answer))
     assert [path[:2] for path in answered] == [path[:2] for path in documented]
     for part in SAME:
@@ -43,22 +43,22 @@ def test_the_documents_answer_field_by_field(tensorone: TensorOneClient, control
 
 
 def test_a_cluster_starts_in_three_minutes(tensorone: TensorOneClient, control: Any) -> None:
-    made = tensorone.create()
-    assert tensorone.get_status(made) == "pending"
+    created = tensorone.create()
+    assert tensorone.get_status(created) == "pending"
     control.advance(30)
-    assert tensorone.get_status(made) == "starting"
+    assert tensorone.get_status(created) == "starting"
     control.advance(150)
-    cluster = tensorone.request("GET", f"/{made}")
+    cluster = tensorone.request("GET", f"/{created}")
     assert (cluster["status"], cluster["uptime_seconds"]) == ("running", 0)
 
 
 def test_a_cluster_without_auto_start_ends_up_stopped(
     tensorone: TensorOneClient, control: Any
 ) -> None:
-    made = tensorone.create(auto_start=False)
-    assert tensorone.get_status(made) == "pending"
+    created = tensorone.create(auto_start=False)
+    assert tensorone.get_status(created) == "pending"
     control.advance(30)
-    cluster = tensorone.request("GET", f"/{made}")
+    cluster = tensorone.request("GET", f"/{created}")
     assert (cluster["status"], cluster["cost"]["session_cost"]) == ("stopped", 0.0)
 
 
@@ -129,8 +129,8 @@ def test_a_delete_needs_confirmation_and_takes_a_minute(
         error = tensorone.require_refusal("DELETE", f"/{running}", body)
         assert error["details"]["field"] == "confirm_deletion"
     for _ in range(2):
-        gone = tensorone.request("DELETE", f"/{running}", CONFIRMED)
-        assert gone == {"id": running, "status": "deleting"}
+        removed = tensorone.request("DELETE", f"/{running}", CONFIRMED)
+        assert removed == {"id": running, "status": "deleting"}
     assert tensorone.get_status(running) == "deleting"
     assert (
         tensorone.require_refusal("PUT", f"/{running}", {"tags": {}})["error"] == "STATE_CONFLICT"
@@ -181,22 +181,22 @@ def test_a_setting_makes_deletes_need_a_stopped_cluster(
 def test_auto_termination_on_the_clock(
     tensorone: TensorOneClient, control: Any, limits: dict[str, Any], seconds: int, why: str
 ) -> None:
-    made = tensorone.create(auto_terminate={"enabled": True, **limits})
+    created = tensorone.create(auto_terminate={"enabled": True, **limits})
     control.advance(NEW_SECONDS)
-    control.call("POST", f"/tensorone/clusters/{made}", {"idle": "idle_minutes" in limits})
+    control.call("POST", f"/tensorone/clusters/{created}", {"idle": "idle_minutes" in limits})
     control.advance(seconds - 1)
-    assert tensorone.get_status(made) == "running"
+    assert tensorone.get_status(created) == "running"
     control.advance(1)
-    assert tensorone.get_status(made) == "stopping"
+    assert tensorone.get_status(created) == "stopping"
     control.advance(45)
-    cluster = tensorone.request("GET", f"/{made}")
+    cluster = tensorone.request("GET", f"/{created}")
     assert cluster["status"] == "stopped"
     assert cluster["status_details"]["message"] == f"Stopped by auto-termination: {why}"
     assert cluster["auto_terminate"]["current_idle_minutes"] == limits.get("idle_minutes", 0)
     assert cluster["cost"]["billing_period"]["duration_hours"] == seconds / 3600
-    tensorone.request("POST", f"/{made}/start")
+    tensorone.request("POST", f"/{created}/start")
     control.advance(150)
-    again = tensorone.request("GET", f"/{made}")
+    again = tensorone.request("GET", f"/{created}")
     assert (again["status"], again["cost"]["session_cost"]) == ("running", 0.0)
     assert again["cost"]["total_lifetime_cost"] == cluster["cost"]["session_cost"]
 
@@ -204,29 +204,29 @@ def test_auto_termination_on_the_clock(
 def test_work_ends_the_idle_time_and_disabled_limits_stop_nothing(
     tensorone: TensorOneClient, control: Any
 ) -> None:
-    made = tensorone.create(auto_terminate={"enabled": True, "idle_minutes": 30})
+    created = tensorone.create(auto_terminate={"enabled": True, "idle_minutes": 30})
     never = tensorone.create(auto_terminate={"idle_minutes": 30})
     control.advance(NEW_SECONDS)
-    for item in (made, never):
+    for item in (created, never):
         control.call("POST", f"/tensorone/clusters/{item}", {"idle": True})
     control.advance(1500)
-    cluster = tensorone.request("GET", f"/{made}")
+    cluster = tensorone.request("GET", f"/{created}")
     assert cluster["auto_terminate"]["current_idle_minutes"] == 25
     assert (cluster["metrics"]["alerts"], cluster["metrics"]["current"]["gpu_utilization"]) == (
         [],
         0.0,
     )
-    control.call("POST", f"/tensorone/clusters/{made}", {"idle": False})
+    control.call("POST", f"/tensorone/clusters/{created}", {"idle": False})
     control.advance(3600)
-    assert tensorone.get_status(made) == tensorone.get_status(never) == "running"
+    assert tensorone.get_status(created) == tensorone.get_status(never) == "running"
 
 
 def test_only_the_names_of_secrets_are_shown_and_none_is_logged(
     tensorone: TensorOneClient, control: Any
 ) -> None:
     variables = {"MODE": "fast", "WANDB_API_KEY": "hunter2", "HF_TOKEN": "hunter3"}
-    made = tensorone.create(environment_variables=variables)
-    environment = tensorone.request("GET", f"/{made}")["environment"]
+    created = tensorone.create(environment_variables=variables)
+    environment = tensorone.request("GET", f"/{created}")["environment"]
     assert environment["variables"] == {"MODE": "fast"}
     assert environment["secrets"] == ["WANDB_API_KEY", "HF_TOKEN"]
     assert "hunter" not in str(control.list_requests())

@@ -1,4 +1,4 @@
-"""The AIOS registry and its parser, from their reference; documents and updates by mongomock."""
+"""Fake AIOS's registry and parser from their reference, documents and updates with mongomock."""
 
 import copy
 from collections import Counter
@@ -28,7 +28,7 @@ _COPIED = [
 
 
 class Aios:
-    """Clusters are documents; each of their nodes is an object of whoever has put it there."""
+    """Clusters are documents; each of their nodes is an object of the client that added it."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -60,14 +60,14 @@ class Aios:
 
     def _remember(self) -> None:
         """Keep each document that this request has changed, for the reads that lag behind."""
-        documents = {each["id"]: each for each in self._documents.find({})}
+        documents = {item["id"]: item for item in self._documents.find({})}
         for id_ in documents.keys() | self._history.keys():
             versions = self._history.setdefault(id_, [])
             if not versions or versions[-1][1] != documents.get(id_):
                 versions.append((self._world.now, copy.deepcopy(documents.get(id_))))
 
     def _documents_of(self, moment: float) -> list[Json]:
-        """Return the documents as they were."""
+        """Return the documents at an earlier moment."""
         past = (
             [document for since, document in versions if since <= moment]
             for versions in self._history.values()
@@ -83,16 +83,18 @@ class Aios:
             case ("POST", "api", "createCluster"):
                 return self._parse(call)
             case (method, "clusters", id_):
-                return self._one(call, method, id_)
+                return self._find_one(call, method, id_)
         return Answer(404, {"error": "no such route"})
 
     def _query(self, body: Any) -> Answer:
-        asked = body.get("query", body) if isinstance(body, dict) else {}
+        query_filter = body.get("query", body) if isinstance(body, dict) else {}
         lag = max(self._world.list_lag, self._world.behavior.list_delay)
         self._replica.delete_many({})
         for document in self._documents_of(self._world.now - lag):
             self._replica.insert_one(copy.deepcopy(document))
-        return Answer(200, [_told(each) for each in self._replica.find(asked)])
+        return Answer(
+            200, [_drop_internal_fields(item) for item in self._replica.find(query_filter)]
+        )
 
     def _parse(self, call: Call) -> Answer:
         try:
@@ -124,13 +126,17 @@ class Aios:
         self._documents.insert_one(document)
         self._world.add(call.actor, "aios", "cluster", id_, id_, {"made_in": ()}).sent = sent
         self._note_nodes(PLATFORM if call.actor == OURS else call.actor, id_)
-        return Answer(200, _told(self._documents.find_one({"id": id_})))
+        return Answer(200, _drop_internal_fields(self._documents.find_one({"id": id_})))
 
-    def _one(self, call: Call, method: str, id_: str) -> Answer:
+    def _find_one(self, call: Call, method: str, id_: str) -> Answer:
         if method == "GET":
             past = self._documents_of(self._world.now - self._world.behavior.get_delay)
-            found = [each for each in past if each["id"] == id_]
-            return Answer(200, _told(found[0])) if found else self.refuse(404, "")
+            matching_documents = [document for document in past if document["id"] == id_]
+            return (
+                Answer(200, _drop_internal_fields(matching_documents[0]))
+                if matching_documents
+                else self.refuse(404, "")
+            )
         if self._documents.find_one({"id": id_}) is None:
             return self.refuse(404, "")
         if method == "PUT":
@@ -148,64 +154,72 @@ class Aios:
         except Exception as error:  # noqa: BLE001 - as the service: any failure is a 500
             return Answer(500, {"error": str(error)})
         if not call.ignored:
-            paths = [path for each in operators.values() for path in each]
+            paths = [path for operator in operators.values() for path in operator]
             if any(not path.startswith("nodes.nodeData") for path in paths):
                 self._note_change(call, id_, paths)
             self._note_nodes(call.actor, id_)
-        return Answer(200, _told(self._documents.find_one({"id": id_})))
+        return Answer(200, _drop_internal_fields(self._documents.find_one({"id": id_})))
 
     def _note_change(self, call: Call, id_: str, paths: list[str]) -> None:
-        """Totals and counts follow whoever adds a node, so they change nobody's object."""
+        """Record a change; totals and counts change with added nodes, and are nobody's change."""
         totals = ("gpus", "vcpus", "memory", "swap", "storage", "network", "nodes")
         if any(path.split(".")[0] not in totals for path in paths):
-            thing = self._world.get("aios", "cluster", id_)
-            assert thing
-            self._world.record(call.actor, f"changed {', '.join(paths)} of", thing)
+            platform_object = self._world.get("aios", "cluster", id_)
+            assert platform_object
+            self._world.record(call.actor, f"changed {', '.join(paths)} of", platform_object)
 
     def _remove(self, call: Call, id_: str) -> None:
         self._documents.delete_one({"id": id_})
-        thing = self._world.get("aios", "cluster", id_)
-        assert thing
+        platform_object = self._world.get("aios", "cluster", id_)
+        assert platform_object
         for node in self._nodes_of(id_):
             self._world.remove(call.actor, node, 0)
-        self._world.remove(call.actor, thing, 0)
+        self._world.remove(call.actor, platform_object, 0)
 
     def _nodes_of(self, id_: str) -> list[Thing]:
-        return [each for each in self._world.all_of("aios", "node") if each.data["cluster"] == id_]
+        return [item for item in self._world.all_of("aios", "node") if item.data["cluster"] == id_]
 
     def _note_nodes(self, actor: str, id_: str) -> None:
-        """What the document says of nodes now, as objects that come, change and go."""
+        """Record the document's current nodes as objects that appear, change and vanish."""
         document = self._documents.find_one({"id": id_}) or {}
         entries: list[Json] = (document.get("nodes") or {}).get("nodeData") or []
         occurrences: Counter[str] = Counter()
-        told: dict[str, Json] = {}
+        documented_nodes: dict[str, Json] = {}
         for entry in entries:
             name = str(entry.get("id"))
             occurrences[name] += 1
             number = occurrences[name]
-            told[f"{id_}/{name}" if number == 1 else f"{id_}/{name} again {number}"] = entry
-        for thing in self._nodes_of(id_):
-            entry_now = told.pop(thing.id, None)
+            documented_nodes[f"{id_}/{name}" if number == 1 else f"{id_}/{name} again {number}"] = (
+                entry
+            )
+        for platform_object in self._nodes_of(id_):
+            entry_now = documented_nodes.pop(platform_object.id, None)
             if entry_now is None:
-                self._world.remove(actor, thing, 0)
-            elif entry_now != thing.data["entry"]:
-                self._world.change(actor, thing, entry=copy.deepcopy(entry_now))
-        for key, entry in told.items():
+                self._world.remove(actor, platform_object, 0)
+            elif entry_now != platform_object.data["entry"]:
+                self._world.change(actor, platform_object, entry=copy.deepcopy(entry_now))
+        for key, entry in documented_nodes.items():
             data = {"cluster": id_, "entry": copy.deepcopy(entry), "made_in": [id_]}
-            thing = self._world.add(actor, "aios", "node", key, str(entry.get("id")), data)
-            thing.sent = entry
+            platform_object = self._world.add(
+                actor, "aios", "node", key, str(entry.get("id")), data
+            )
+            platform_object.sent = entry
         self._compare_sums(actor, id_, document, entries)
 
     def _compare_sums(self, actor: str, id_: str, document: Json, entries: list[Json]) -> None:
         """Note whether the totals that somebody has just written fit the entries."""
-        thing = self._world.get("aios", "cluster", id_)
-        if thing is not None:
+        platform_object = self._world.get("aios", "cluster", id_)
+        if platform_object is not None:
             count = (document.get("nodes") or {}).get("count")
-            memory = sum(each.get("memory") or 0 for each in entries)
+            memory = sum(entry.get("memory") or 0 for entry in entries)
             is_sound = count == len(entries) and document.get("memory") == memory
-            thing.data["sums"] = (actor, is_sound, f"{count} nodes, {len(entries)} entries")
+            platform_object.data["sums"] = (
+                actor,
+                is_sound,
+                f"{count} nodes, {len(entries)} entries",
+            )
 
 
-def _told(document: Json | None) -> Json:
+def _drop_internal_fields(document: Json | None) -> Json:
     assert document is not None
     return {**document, "_id": str(document["_id"]), "__v": 0}

@@ -1,4 +1,4 @@
-"""What comes to a fake platform and what goes back."""
+"""Define the requests to a fake platform and its answers."""
 
 import json
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer, and how it is delivered: whole, by `drip`, `truncated`, or with a `stall`."""
+    """An answer, and its delivery: complete, by `drip`, `truncated`, or with a `stall`."""
 
     status: int
     body: Any

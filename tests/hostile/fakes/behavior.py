@@ -1,4 +1,4 @@
-"""How a platform behaves in a whole course: late, terse, with an odd clock. Courses draw this."""
+"""Define how a platform behaves in a complete course: late, terse, with a wrong clock."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ LONGEST_DELAY = 50
 
 @dataclass(frozen=True)
 class Behavior:
-    """All seconds are those of the stand-ins' clock."""
+    """The behavior of a platform; all seconds are of the fakes' clock."""
 
     list_delay: int = 0
     """Lists show a new object at most so many seconds after the request that made it."""

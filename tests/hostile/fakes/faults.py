@@ -1,4 +1,4 @@
-"""What can go wrong with a request, as data: courses choose these, and print them."""
+"""Define the faults of a request, as data: courses choose and print them."""
 
 import copy
 import json
@@ -77,14 +77,14 @@ class Plan:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def choose(self, kind: str) -> Fault | None:
-        """The first fault that is due for this request; every one counts it."""
+        """Return the first fault that is due for this request; every fault counts the request."""
         chosen = None
         with self._lock:
             for number, fault in enumerate(self.faults):
                 if not fault.matches(kind):
                     continue
-                self._seen[number] = seen = self._seen.get(number, 0) + 1
-                if chosen is None and fault.nth <= seen < fault.nth + fault.times:
+                self._seen[number] = request_count = self._seen.get(number, 0) + 1
+                if chosen is None and fault.nth <= request_count < fault.nth + fault.times:
                     chosen = fault
             if chosen is not None:
                 self.hit.append(chosen)
@@ -107,7 +107,7 @@ def answer_under(
     if fault.what in (IGNORED, LATE):
         return serve(replace(call, **{fault.what: True}))
     if fault.what in _MUTATIONS:
-        return _mutated(fault.what, serve(call))
+        return _mutate_answer(fault.what, serve(call))
     if fault.what in _SIGNALS and fault.effect == BEFORE:
         signal(fault.what)
     answer = None
@@ -119,47 +119,49 @@ def answer_under(
         return answer
     if fault.what in _OWN_ERRORS:
         return refuse(_OWN_ERRORS[fault.what], "Not Found" if "404" in fault.what else "Try later")
-    return _broken(fault.what, answer)
+    return _break_answer(fault.what, answer)
 
 
-def _broken(what: str, answer: Answer | None) -> Answer | None:
-    if what in _STRANGERS:
-        status, kind, body = _STRANGERS[what]
+def _break_answer(fault_kind: str, answer: Answer | None) -> Answer | None:
+    if fault_kind in _STRANGERS:
+        status, kind, body = _STRANGERS[fault_kind]
         return Answer(status, None, raw=body, content_type=kind)
-    if what in _STATUSES:
-        more = {"Retry-After": "2"} if what == "429" else {}
-        return Answer(_STATUSES[what], {"error": {"message": "try again later"}}, headers=more)
-    if what == "closed":
+    if fault_kind in _STATUSES:
+        more = {"Retry-After": "2"} if fault_kind == "429" else {}
+        return Answer(
+            _STATUSES[fault_kind], {"error": {"message": "try again later"}}, headers=more
+        )
+    if fault_kind == "closed":
         return None
-    return Answer(**{**vars(answer or Answer(200, {})), "delivery": what})
+    return Answer(**{**vars(answer or Answer(200, {})), "delivery": fault_kind})
 
 
-def _mutated(what: str, answer: Answer) -> Answer:
+def _mutate_answer(fault_kind: str, answer: Answer) -> Answer:
     if answer.status >= 300:
         return answer
     body = copy.deepcopy(answer.body)
-    if what in _ROWS:
-        _change_rows(what, body)
+    if fault_kind in _ROWS:
+        _change_rows(fault_kind, body)
         return replace(answer, body=body)
-    change = {"doubled": _double, "wrong-types": _retype, "backwards": _set_back}[what]
+    change = {"doubled": _double, "wrong-types": _retype, "backwards": _set_back}[fault_kind]
     return replace(answer, body=change(body))
 
 
-def _change_rows(what: str, body: Any) -> None:
+def _change_rows(fault_kind: str, body: Any) -> None:
     """Change the rows of a list in place, or the total that stands beside them."""
     holder, rows = _find_rows(body)
     total = next((name for name in ("count", "total") if name in holder), None)
-    if what == "wrong-total":
+    if fault_kind == "wrong-total":
         if total:
             holder[total] += 1
         return
-    if what == "partial-rows":
+    if fault_kind == "partial-rows":
         rows[:] = [{name: row[name] for name in list(row)[::2]} for row in rows]
         return
-    gone = len(rows) - len(rows) // 2
-    del rows[:gone]
-    if what == "fewer-rows" and total:
-        holder[total] -= gone
+    removed_count = len(rows) - len(rows) // 2
+    del rows[:removed_count]
+    if fault_kind == "fewer-rows" and total:
+        holder[total] -= removed_count
 
 
 def _find_rows(body: Any) -> tuple[dict[str, Any], list[Any]]:
@@ -174,9 +176,9 @@ def _find_rows(body: Any) -> tuple[dict[str, Any], list[Any]]:
 
 
 def _double(body: Any) -> Any:
-    """Every object of a list is there twice."""
+    """Return the list with every object twice."""
     if isinstance(body, list):
-        return [each for each in body for _ in range(2)]
+        return [item for item in body for _ in range(2)]
     if isinstance(body, dict):
         return {
             name: _double(value) if isinstance(value, list | dict) else value
@@ -186,11 +188,11 @@ def _double(body: Any) -> Any:
 
 
 def _retype(body: Any) -> Any:
-    """Texts are numbers, numbers are texts, lists are objects."""
+    """Turn texts into numbers, numbers into texts, and lists into objects."""
     if isinstance(body, dict):
         return {name: _retype(value) for name, value in body.items()}
     if isinstance(body, list):
-        return {"items": body} if not body else [_retype(each) for each in body]
+        return {"items": body} if not body else [_retype(item) for item in body]
     if isinstance(body, bool) or body is None:
         return body
     return len(json.dumps(body)) if isinstance(body, str) else str(body)
@@ -206,9 +208,9 @@ _FIRST_STATES = {
 
 
 def _set_back(body: Any) -> Any:
-    """What is ready is on its way again."""
+    """Turn ready objects back into ones in progress."""
     if isinstance(body, dict):
         return {name: _set_back(value) for name, value in body.items()}
     if isinstance(body, list):
-        return [_set_back(each) for each in body]
+        return [_set_back(item) for item in body]
     return _FIRST_STATES.get(body, body) if isinstance(body, str) else body

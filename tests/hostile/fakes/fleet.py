@@ -1,4 +1,4 @@
-"""The schedulers that give the nodes of a pool of Samsung's their jobs, and the jobs themselves."""
+"""Fake the schedulers of the nodes of an SCP pool, and their jobs."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -52,7 +52,7 @@ SLURM_NAMINGS = (SAME, STATIC, ADDRESS, UNKNOWN)
 
 @dataclass
 class Job:
-    """What runs on a node from one moment to another."""
+    """A job on a node between two moments."""
 
     name: str
     node_id: str
@@ -127,7 +127,7 @@ class Fleet:
 
     def _synchronize(self) -> None:
         """Let nodes join when they run, and leave when they are gone; end jobs that are over."""
-        nodes = {each.id: each for each in self.world.all_of("scp", "node")}
+        nodes = {item.id: item for item in self.world.all_of("scp", "node")}
         for id_ in self._joined.keys() - nodes.keys():
             self.kubernetes.remove_node(self._joined.pop(id_))
         for id_ in nodes.keys() - self._joined.keys():
@@ -156,7 +156,7 @@ class Fleet:
 
 
 class SlurmFleet(Fleet):
-    """The same with a Slurm, whose commands come over HTTP as a list of words."""
+    """A fleet with a Slurm, whose commands arrive over HTTP as a list of words."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -195,7 +195,7 @@ class SlurmFleet(Fleet):
 
     def _synchronize(self) -> None:
         """Let nodes join when they run; what is gone leaves, or is DOWN where nodes are static."""
-        nodes = {each.id: each for each in self.world.all_of("scp", "node")}
+        nodes = {item.id: item for item in self.world.all_of("scp", "node")}
         for id_ in self._joined.keys() - nodes.keys():
             name = self._joined.pop(id_)
             self.slurm.end_node(name, is_static=self.naming == STATIC)

@@ -1,4 +1,4 @@
-"""The API of one Kubernetes cluster, from its API conventions and concepts alone.
+"""Fake the API of one Kubernetes cluster, from its API conventions and concepts alone.
 
 It keeps what it is asked to keep and answers as badly as its `Manners` say. `serving` puts it on a
 port of its own; `kubeconfig` leads there.
@@ -27,7 +27,7 @@ _KINDS = {"nodes": "Node", "pods": "Pod"}
 
 @dataclass
 class Manners:
-    """How it misbehaves; nothing of it by default."""
+    """Ways of misbehaving; none by default."""
 
     page_size: int = 0
     """Objects of a page; 0 shows all at once."""
@@ -112,7 +112,7 @@ class Kubernetes:
             self.run(name, f"kube-proxy-{name}", "kube-system", owner="DaemonSet")
 
     def run(self, node: str, name: str, namespace: str = "ml", **fields: Any) -> None:
-        """A pod that runs on a node; `owner` is the kind of its controller, `gpus` its request."""
+        """Start a pod on a node; `owner` is the kind of its controller, `gpus` its request."""
         metadata: Json = {"name": name, "namespace": namespace, "uid": f"pod-{namespace}-{name}"}
         if owner := fields.get("owner"):
             reference = {"kind": owner, "name": f"{name}-owner", "controller": True}
@@ -132,13 +132,13 @@ class Kubernetes:
         )
 
     def end(self, name: str, namespace: str = "ml") -> None:
-        """A pod has done its work."""
+        """End a pod whose work is done."""
         pod = copy.deepcopy(self.objects["pods"][f"{namespace}/{name}"])
         pod["status"]["phase"] = "Succeeded"
         self._put("pods", f"{namespace}/{name}", pod)
 
     def remove_node(self, name: str) -> None:
-        """A node leaves the cluster with all that runs there."""
+        """Remove a node with everything that runs there."""
         with self._lock:
             self._remember()
             self.objects["nodes"].pop(name, None)
@@ -150,7 +150,7 @@ class Kubernetes:
         return self.objects["nodes"][name]
 
     def jobs_on(self, node: str) -> list[str]:
-        """What really runs there, whatever the API shows."""
+        """Return the jobs that really run there, also if the API hides them."""
         return [
             key
             for key, pod in self.objects["pods"].items()
@@ -189,7 +189,7 @@ class Kubernetes:
                 403, "Forbidden", f"{resource} is forbidden: cannot list at the cluster scope"
             )
         start, token = 0, query.get("continue", "")
-        shown = self._shown(resource, query.get("fieldSelector", ""))
+        visible_objects = self._list_visible(resource, query.get("fieldSelector", ""))
         version = str(self._version)
         if token:
             if manners.expired_tokens:
@@ -200,15 +200,15 @@ class Kubernetes:
             if manners.shifts_pages:
                 version = str(self._version)
             else:
-                shown = self._snapshots[key]
-        size = manners.page_size or len(shown) or 1
-        page, left = shown[start : start + size], len(shown) - start - size
+                visible_objects = self._snapshots[key]
+        size = manners.page_size or len(visible_objects) or 1
+        page, remaining = visible_objects[start : start + size], len(visible_objects) - start - size
         metadata: Json = {"resourceVersion": version}
-        if left > 0:
+        if remaining > 0:
             key = f"{resource}-{version}"
-            self._snapshots[key] = shown
+            self._snapshots[key] = visible_objects
             following = f"{version}|{key}|{start + size}"
-            metadata["remainingItemCount"] = left
+            metadata["remainingItemCount"] = remaining
             if not manners.drops_continue:
                 metadata["continue"] = base64.b64encode(following.encode()).decode()
         items = [copy.deepcopy(item) for item in page]
@@ -217,19 +217,29 @@ class Kubernetes:
         kind = manners.wrong_kind or f"{_KINDS[resource]}List"
         return Answer(200, {"kind": kind, "apiVersion": "v1", "metadata": metadata, "items": items})
 
-    def _shown(self, resource: str, selector: str) -> list[Json]:
+    def _list_visible(self, resource: str, selector: str) -> list[Json]:
         manners = self.manners
         if manners.is_foreign:
             return [] if resource == "pods" else [_foreign_node()]
-        found = list(self._then()[resource].values())
+        visible_objects = list(self._then()[resource].values())
         for term in filter(None, selector.split(",")):
             _, _, phase = term.partition("!=")
-            found = [each for each in found if each["status"].get("phase") != phase]
-        found = [each for each in found if not self._is_hidden(resource, each["metadata"])]
+            visible_objects = [
+                visible_object
+                for visible_object in visible_objects
+                if visible_object["status"].get("phase") != phase
+            ]
+        visible_objects = [
+            visible_object
+            for visible_object in visible_objects
+            if not self._is_hidden(resource, visible_object["metadata"])
+        ]
         if manners.partial_lists and resource == "pods":
             manners.partial_lists -= 1
-            found = found[1::2]
-        return sorted(found, key=lambda each: str(each["metadata"]["name"]))
+            visible_objects = visible_objects[1::2]
+        return sorted(
+            visible_objects, key=lambda visible_object: str(visible_object["metadata"]["name"])
+        )
 
     def _is_hidden(self, resource: str, metadata: Json) -> bool:
         if resource == "nodes":
@@ -237,7 +247,7 @@ class Kubernetes:
         return metadata["namespace"] in self.manners.hidden_namespaces
 
     def _then(self) -> dict[str, dict[str, Json]]:
-        """The objects as the API shows them now."""
+        """Return the objects as the API shows them now."""
         moment = self._clock.now() - self.manners.lag_s
         for until, objects in self._history:
             if until > moment:
@@ -254,10 +264,10 @@ class Kubernetes:
         node = self.objects["nodes"].get(name)
         if node is None:
             return _missing(name)
-        asked = call.body["metadata"].get("resourceVersion")
-        if asked not in (None, node["metadata"]["resourceVersion"]):
+        requested_version = call.body["metadata"].get("resourceVersion")
+        if requested_version not in (None, node["metadata"]["resourceVersion"]):
             return _status(409, "Conflict", "the object has been modified", name)
-        changed = _merged(copy.deepcopy(node), call.body)
+        changed = _apply_merge_patch(copy.deepcopy(node), call.body)
         self._put("nodes", name, changed)
         return Answer(200, {"kind": "Node", "apiVersion": "v1", **changed})
 
@@ -278,7 +288,7 @@ class Kubernetes:
             self.objects[resource][key] = body
 
     def _remember(self) -> None:
-        """The objects as they were until now."""
+        """Store the objects as they were until now."""
         self._history.append((self._clock.now(), {k: dict(v) for k, v in self.objects.items()}))
 
 
@@ -288,7 +298,7 @@ def written(moment: float) -> str:
 
 
 def kubeconfig(address: str, **user: Any) -> str:
-    """A kubeconfig of one context `train`, as YAML."""
+    """Return a kubeconfig of one context `train`, as YAML."""
     return yaml.safe_dump(
         {
             "apiVersion": "v1",
@@ -313,13 +323,13 @@ def _foreign_node() -> Json:
     }
 
 
-def _merged(node: Json, change: Json) -> Json:
-    """RFC 7386."""
+def _apply_merge_patch(node: Json, change: Json) -> Json:
+    """Return the node with a merge patch by RFC 7386."""
     for key, value in change.items():
         if value is None:
             node.pop(key, None)
         elif isinstance(value, dict):
-            node[key] = _merged(node.get(key) or {}, value)
+            node[key] = _apply_merge_patch(node.get(key) or {}, value)
         else:
             node[key] = value
     return node
@@ -346,7 +356,7 @@ def _status(code: int, reason: str, message: str, name: str = "") -> Answer:
 
 @contextmanager
 def serving(cluster: Kubernetes) -> Iterator[str]:
-    """The address of a cluster, while it is served there."""
+    """Serve a cluster, and return its address."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

@@ -1,4 +1,4 @@
-"""Primus-Lens, from its page `clusters.md`: a healthy cluster and the fleet's GPUs, or not."""
+"""Fake Primus-Lens from its page `clusters.md`: a healthy cluster and the fleet's GPUs, or not."""
 
 import copy
 from typing import Any
@@ -36,7 +36,7 @@ _SHOWN = 5
 
 
 class Lens:
-    """Can only be read."""
+    """A Lens, which can only be read."""
 
     def __init__(self, world: World, fleet: Fleet) -> None:
         self._world = world
@@ -65,23 +65,23 @@ class Lens:
 
     def _overview(self) -> Any:
         """Return the overview; only an honest one of a healthy cluster lets a gate open."""
-        shown = copy.deepcopy(_OVERVIEW)
+        overview = copy.deepcopy(_OVERVIEW)
         match self._world.lens_mood:
             case "sick":
-                return {**shown, "healthyNodes": 0, "faultyNodes": 4}
+                return {**overview, "healthyNodes": 0, "faultyNodes": 4}
             case "sentinels":
-                return _set_numbers(shown, -1)
+                return _set_numbers(overview, -1)
             case "partial":
-                return {name: shown[name] for name in shown if "Nodes" not in name}
+                return {name: overview[name] for name in overview if "Nodes" not in name}
             case "empty":
                 return {}
             case "no data":
                 return None
             case "texts":
-                return {**shown, "healthyNodes": "many", "totalNodes": "4"}
+                return {**overview, "healthyNodes": "many", "totalNodes": "4"}
         if self._world.lens_mood == HEALTHY:
             self._world.was_healthy = True
-        return shown
+        return overview
 
     def _consumers(self) -> Json:
         jobs = self._fleet.jobs if self._world.lens_mood not in ("foreign", "stale") else []
@@ -108,7 +108,7 @@ class Lens:
                 return None
         busy, idle = {"power": 700, "temperature": 80, "utilization": 95}, {"temperature": 30}
         units = {"power": "W", "temperature": "℃", "utilization": "%"}
-        shown: Json = {}
+        heatmap: Json = {}
         for serial, (metric, unit) in enumerate(units.items()):
             points = [
                 {
@@ -123,8 +123,8 @@ class Lens:
             points.sort(key=lambda point: -float(str(point["value"])))
             count = 2 if self._world.lens_mood == "partial" else _SHOWN
             scale = {"serial": serial, "unit": unit, "yAxisMax": 100, "yAxisMin": 0}
-            shown[metric] = {**scale, "data": points[:count]}
-        return _set_numbers(shown, -1) if self._world.lens_mood == "sentinels" else shown
+            heatmap[metric] = {**scale, "data": points[:count]}
+        return _set_numbers(heatmap, -1) if self._world.lens_mood == "sentinels" else heatmap
 
     def _nodes(self) -> list[tuple[str, bool]]:
         """Return each node's name, and whether its GPUs are at work."""
@@ -136,5 +136,5 @@ class Lens:
 
 def _set_numbers(value: Any, number: int) -> Any:
     if isinstance(value, dict):
-        return {name: _set_numbers(each, number) for name, each in value.items()}
+        return {name: _set_numbers(item, number) for name, item in value.items()}
     return number if isinstance(value, int | float) else value

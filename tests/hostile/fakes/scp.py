@@ -1,4 +1,4 @@
-"""Samsung's Multi-node GPU Cluster 1.2, from its reference: nodes and their fabrics."""
+"""Fake Samsung's Multi-node GPU Cluster 1.2, from its reference: nodes and their fabrics."""
 
 from typing import Any
 
@@ -124,17 +124,19 @@ class Scp:
             case ("POST", "start" | "stop" as switch):
                 return self._switch(call, switch)
             case (method, id_, *what):
-                thing = self._world.find("scp", _NODE, id_)
-                if thing is None:
+                platform_object = self._world.find("scp", _NODE, id_)
+                if platform_object is None:
                     return _error(404, f"GPU Node {id_} is not found")
-                return self._one_node(call, thing, method, what)
+                return self._one_node(call, platform_object, method, what)
         return _error(404, "Not Found")
 
-    def _one_node(self, call: Call, thing: Thing, method: str, what: list[str]) -> Answer:
+    def _one_node(
+        self, call: Call, platform_object: Thing, method: str, path_rest: list[str]
+    ) -> Answer:
         changes: Json = {}
-        match (method, *what):
+        match (method, *path_rest):
             case ("GET",):
-                return Answer(200, self._node(thing))
+                return Answer(200, self._node(platform_object))
             case ("PUT", "lock"):
                 changes = {"lock_enabled": True}
             case ("PUT", "unlock"):
@@ -146,27 +148,27 @@ class Scp:
             case _:
                 return _error(404, "Not Found")
         if not call.ignored:
-            self._world.change(call.actor, thing, **changes)
-        status = 202 if "public-nat-ip" in what else 200
-        return Answer(status, {"gpu_node_id": thing.id})
+            self._world.change(call.actor, platform_object, **changes)
+        status = 202 if "public-nat-ip" in path_rest else 200
+        return Answer(status, {"gpu_node_id": platform_object.id})
 
     def _make(self, call: Call) -> Answer:
         sent: Json = call.body if isinstance(call.body, dict) else {}
         servers = sent.get("server_details") or []
-        wanted = sent.get("cluster_fabric_details") or {}
+        fabric_details = sent.get("cluster_fabric_details") or {}
         if len(servers) > _MOST_SERVERS:
             return _error(400, f"At most {_MOST_SERVERS} servers can be created at once")
-        if not servers or not wanted.get("cluster_fabric_name") or not sent.get("image_id"):
+        if not servers or not fabric_details.get("cluster_fabric_name") or not sent.get("image_id"):
             return _error(400, "cluster_fabric_name, image_id and server_details are required")
-        fabric = self._fabric_of(wanted, sent, call.delay)
+        fabric = self._fabric_of(fabric_details, sent, call.delay)
         if fabric is None:
-            return _error(404, f"Cluster Fabric {wanted['cluster_fabric_id']} is not found")
-        made = [self._make_node(call, fabric, server, sent) for server in servers]
-        return _moved(self._answer_ids(made, fabric))
+            return _error(404, f"Cluster Fabric {fabric_details['cluster_fabric_id']} is not found")
+        created_nodes = [self._make_node(call, fabric, server, sent) for server in servers]
+        return _moved(self._answer_ids(created_nodes, fabric))
 
-    def _answer_ids(self, made: list[Thing], fabric: Thing) -> str:
+    def _answer_ids(self, created_nodes: list[Thing], fabric: Thing) -> str:
         """Return the `resource_id` of the answer to a create: one id, as the document has it."""
-        ids = [each.id for each in made]
+        ids = [node.id for node in created_nodes]
         match self._world.behavior.batch_ids:
             case behavior.ALL:
                 return ",".join(ids)
@@ -179,21 +181,21 @@ class Scp:
             case behavior.REQUEST:
                 return "req-002daa83-52d9-41e8-9b0f-d31d35610f65"
             case behavior.STRANGER:
-                names = [each.name for each in made]
+                names = [node.name for node in created_nodes]
                 nodes = self._world.all_of("scp", _NODE)
-                others = [each.id for each in nodes if each.name not in names]
+                others = [node.id for node in nodes if node.name not in names]
                 return others[0] if others else self._world.new_id()
             case behavior.NONE:
                 return ""
         return ids[0]
 
-    def _fabric_of(self, wanted: Json, sent: Json, delay: float) -> Thing | None:
-        """The one that is named by its id, or a new one."""
-        id_ = wanted.get("cluster_fabric_id")
+    def _fabric_of(self, fabric_details: Json, sent: Json, delay: float) -> Thing | None:
+        """Return the fabric named by its id, or a new one."""
+        id_ = fabric_details.get("cluster_fabric_id")
         if id_:
             return self._world.get("scp", _FABRIC, id_)
-        name = wanted["cluster_fabric_name"]
-        data = {"node_pool_id": wanted["node_pool_id"], "region_id": sent["region_id"]}
+        name = fabric_details["cluster_fabric_name"]
+        data = {"node_pool_id": fabric_details["node_pool_id"], "region_id": sent["region_id"]}
         return self._world.add(
             PLATFORM, "scp", _FABRIC, self._world.new_id(), name, data, delay=delay
         )
@@ -217,136 +219,145 @@ class Scp:
         }
         name = server["gpu_node_name"]
         id_ = self._world.new_id()
-        thing = self._world.add(call.actor, "scp", _NODE, id_, name, data, delay=call.delay)
-        thing.sent = sent
-        return thing
+        platform_object = self._world.add(
+            call.actor, "scp", _NODE, id_, name, data, delay=call.delay
+        )
+        platform_object.sent = sent
+        return platform_object
 
     def _remove(self, call: Call) -> Answer:
         ids = (call.body or {}).get("gpu_node_ids") or []
-        things = [self._world.find("scp", _NODE, id_) for id_ in ids]
-        for id_, thing in zip(ids, things, strict=True):
-            if thing is None:
+        platform_objects = [self._world.find("scp", _NODE, id_) for id_ in ids]
+        for id_, platform_object in zip(ids, platform_objects, strict=True):
+            if platform_object is None:
                 return _error(404, f"GPU Node {id_} is not found")
-            if thing.data["lock_enabled"]:
-                return _error(400, f"GPU Node {thing.name} is locked")
+            if platform_object.data["lock_enabled"]:
+                return _error(400, f"GPU Node {platform_object.name} is locked")
         if not call.ignored:
-            for thing in things:
-                assert thing
-                self._world.remove(call.actor, thing, _LATE if call.late else _LEAVES)
+            for platform_object in platform_objects:
+                assert platform_object
+                self._world.remove(call.actor, platform_object, _LATE if call.late else _LEAVES)
         return _moved(",".join(ids))
 
     def _switch(self, call: Call, switch: str) -> Answer:
         ids = call.body["gpu_node_ids"]
-        for thing in [self._world.find("scp", _NODE, id_) for id_ in ids]:
-            if thing is not None and not call.ignored:
-                self._world.change(call.actor, thing, switched=(switch, self._world.now))
+        for platform_object in [self._world.find("scp", _NODE, id_) for id_ in ids]:
+            if platform_object is not None and not call.ignored:
+                self._world.change(call.actor, platform_object, switched=(switch, self._world.now))
         return _moved(",".join(ids))
 
     def _list_nodes(self, call: Call) -> Answer:
-        nodes = [self._node(each) for each in self._world.listed("scp", _NODE)]
+        nodes = [self._node(node) for node in self._world.listed("scp", _NODE)]
         same = ("gpu_node_name", "state", "vpc_id", "cluster_fabric_name", "cluster_fabric_id")
-        found = [each for each in nodes if _matches(each, call.query, same)]
-        return self._paged(call, "gpu_nodes", found)
+        matching_nodes = [node for node in nodes if _matches(node, call.query, same)]
+        return self._paged(call, "gpu_nodes", matching_nodes)
 
-    def _paged(self, call: Call, name: str, found: list[Json]) -> Answer:
+    def _paged(self, call: Call, name: str, rows: list[Json]) -> Answer:
         size, page = int(call.query.get("size") or 20), int(call.query.get("page") or 0)
         field, _, order = call.query.get("sort", "created_at:desc").partition(":")
-        found.sort(key=lambda each: str(each.get(field)), reverse=order == "desc")
+        rows.sort(key=lambda item: str(item.get(field)), reverse=order == "desc")
         size = min(size, self._world.behavior.page_cap or size)
-        shown = choose_page(call, found, page * size, size)
-        return Answer(200, {name: shown, "count": len(found)})
+        page_rows = choose_page(call, rows, page * size, size)
+        return Answer(200, {name: page_rows, "count": len(rows)})
 
     def _fabrics(self, call: Call, rest: list[str]) -> Answer:
         if rest == ["modify-members"]:
             for id_ in call.body["gpu_node_id_list"]:
-                thing = self._world.find("scp", _NODE, id_)
-                if thing is not None and not call.ignored:
+                platform_object = self._world.find("scp", _NODE, id_)
+                if platform_object is not None and not call.ignored:
                     to = call.body["after_cluster_fabric_id"]
-                    self._world.change(call.actor, thing, fabric=to)
+                    self._world.change(call.actor, platform_object, fabric=to)
             return _moved("")
         # A fabric goes with its last node.
-        fabrics = [each for each in self._world.listed("scp", _FABRIC) if self._members(each)]
+        fabrics = [fabric for fabric in self._world.listed("scp", _FABRIC) if self._members(fabric)]
         if rest:
-            found = [each for each in fabrics if each.id == rest[0]]
-            if found:
-                return Answer(200, self._fabric(found[0]))
+            matching_fabrics = [fabric for fabric in fabrics if fabric.id == rest[0]]
+            if matching_fabrics:
+                return Answer(200, self._fabric(matching_fabrics[0]))
             return _error(404, f"Cluster Fabric {rest[0]} is not found")
-        shown = [self._fabric(each) for each in fabrics]
-        wanted = {
+        fabric_rows = [self._fabric(fabric) for fabric in fabrics]
+        expected = {
             "cluster_name" if name == "cluster_fabric_name" else name: value
             for name, value in call.query.items()
         }
         same = ("cluster_name", "state", "node_pool_id")
         return self._paged(
-            call, "cluster_fabrics", [each for each in shown if _matches(each, wanted, same)]
+            call,
+            "cluster_fabrics",
+            [fabric for fabric in fabric_rows if _matches(fabric, expected, same)],
         )
 
     def _members(self, fabric: Thing) -> list[Thing]:
         nodes = self._world.listed("scp", _NODE)
-        return [each for each in nodes if each.data["fabric"] == fabric.id]
+        return [node for node in nodes if node.data["fabric"] == fabric.id]
 
-    def _node(self, thing: Thing) -> Json:
-        fabric = self._world.get("scp", _FABRIC, thing.data["fabric"])
+    def _node(self, platform_object: Thing) -> Json:
+        fabric = self._world.get("scp", _FABRIC, platform_object.data["fabric"])
         own = {"fabric", "made_in", "switched", "broken"}
-        shown = {name: value for name, value in thing.data.items() if name not in own}
+        fields = {name: value for name, value in platform_object.data.items() if name not in own}
         return {
-            **shown,
-            "id": thing.id,
+            **fields,
+            "id": platform_object.id,
             "account_id": _ACCOUNT,
-            "gpu_node_name": thing.name,
-            "state": get_state(self._world, thing),
+            "gpu_node_name": platform_object.name,
+            "state": get_state(self._world, platform_object),
             "cluster_fabric_id": fabric.id if fabric else None,
             "cluster_fabric_name": fabric.name if fabric else "",
             "node_pool_id": fabric.data["node_pool_id"] if fabric else "",
-            "image_version": _image_name(thing.data["image_id"]),
+            "image_version": _image_name(platform_object.data["image_id"]),
             "os_type": "LINUX",
             "server_type": "s2v16m128_metal",
             "pfs_ip": ["10.252.128.2", "10.252.128.3"],
             "time_zone": "Asia/Seoul",
-            **self._stamps(thing),
+            **self._stamps(platform_object),
         }
 
-    def _stamps(self, thing: Thing) -> Json:
-        who, moment = "90dddfc2b1e04edba54ba2b41539a9ac", self._world.created_at(thing)
-        return {"created_at": moment, "created_by": who, "modified_at": moment, "modified_by": who}
+    def _stamps(self, platform_object: Thing) -> Json:
+        user, moment = "90dddfc2b1e04edba54ba2b41539a9ac", self._world.created_at(platform_object)
+        return {
+            "created_at": moment,
+            "created_by": user,
+            "modified_at": moment,
+            "modified_by": user,
+        }
 
-    def _fabric(self, thing: Thing) -> Json:
-        members = self._members(thing)
+    def _fabric(self, platform_object: Thing) -> Json:
+        members = self._members(platform_object)
         details = [
             {
-                "gpu_node_id": each.id,
-                "gpu_node_name": each.name,
-                "policy_ip": each.data["policy_ip"],
-                "product_type_id": each.data["product_type_id"],
+                "gpu_node_id": member.id,
+                "gpu_node_name": member.name,
+                "policy_ip": member.data["policy_ip"],
+                "product_type_id": member.data["product_type_id"],
                 "server_type": "s2v16m128_metal",
-                "state": get_state(self._world, each),
+                "state": get_state(self._world, member),
             }
-            for each in members
+            for member in members
         ]
         return {
-            "id": thing.id,
+            "id": platform_object.id,
             "account_id": _ACCOUNT,
-            "cluster_name": thing.name,
+            "cluster_name": platform_object.name,
             "description": "",
             "state": "RUNNING",
-            "node_pool_id": thing.data["node_pool_id"],
-            "region_id": thing.data["region_id"],
+            "node_pool_id": platform_object.data["node_pool_id"],
+            "region_id": platform_object.data["region_id"],
             "server_type": "s2v16m128_metal",
             "product_id": "f90e8ef54cc2451b825608e9f95f7bcb",
             "pirp_id": "20",
             "used_server_count": len(members),
             "gpu_node_details": details,
-            **self._stamps(thing),
+            **self._stamps(platform_object),
         }
 
 
-def get_state(world: World, thing: Thing) -> str:
+def get_state(world: World, platform_object: Thing) -> str:
     """Return the state of a node, in Samsung's words."""
-    if world.now >= thing.leaves:
+    if world.now >= platform_object.leaves:
         return "TERMINATING"
-    if thing.data.get("broken"):
+    if platform_object.data.get("broken"):
         return "ERROR"
-    switch, moment = thing.data.get("switched", ("", 0.0))
+    switch, moment = platform_object.data.get("switched", ("", 0.0))
     if switch:
         is_over = world.now >= moment + _SWITCHES
         over, under_way = {
@@ -354,12 +365,12 @@ def get_state(world: World, thing: Thing) -> str:
             "stop": ("STOPPED", "STOPPING"),
         }[switch]
         return over if is_over else under_way
-    return world.stage(thing, _STAGES)
+    return world.stage(platform_object, _STAGES)
 
 
 def _image_name(image_id: str) -> str:
-    return next((each["name"] for each in _IMAGES if each["id"] == image_id), "unknown")
+    return next((image["name"] for image in _IMAGES if image["id"] == image_id), "unknown")
 
 
-def _matches(shown: Json, query: Any, names: tuple[str, ...]) -> bool:
-    return all(shown[name] == query[name] for name in names if query.get(name))
+def _matches(row: Json, query: Any, names: tuple[str, ...]) -> bool:
+    return all(row[name] == query[name] for name in names if query.get(name))

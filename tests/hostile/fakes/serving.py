@@ -1,4 +1,4 @@
-"""The fake platforms over real HTTP, and the clock that all share.
+"""Serve the fake platforms over real HTTP, with the clock that all of them share.
 
 The standard library's server, because an answer may also be a closed connection.
 """
@@ -50,6 +50,7 @@ class Fakes:
         self.begin(World())
 
     def begin(self, world: World, *, has_slurm: bool = False) -> None:
+        """Begin a course with new, empty platforms."""
         self.world = world
         self.fleet = SlurmFleet(world) if has_slurm else Fleet(world)
         self.plan = Plan()
@@ -80,7 +81,7 @@ class Fakes:
             thread.join()
 
     def environ(self) -> dict[str, str]:
-        """The variables that point gpuform here, with our keys."""
+        """Return the variables that connect gpuform with the fakes, with our keys."""
         return {
             "GPUFORM_CLOCK": self.url,
             "TOGETHER_BASE_URL": f"{self.url}/together/v1",
@@ -124,35 +125,35 @@ class Fakes:
         is_hostile = call.actor == OURS and name in self.hostile
         fault = self.plan.choose(kind) if is_hostile else None
 
-        made = 0
+        created_count = 0
 
         def serve(call: Call) -> Answer:
-            nonlocal made
+            nonlocal created_count
             with self.world.lock:
                 before = len(self.world.things)
                 answer = platform.serve(call)
-                made += len(self.world.things) - before
+                created_count += len(self.world.things) - before
             return answer
 
         if fault is not None and fault.race and kind in (CREATE, CHANGE):
             before = len(self.world.things)
             self.race(fault.race, call)
-            for thing in self.world.things[before:]:
-                thing.raced = True
+            for platform_object in self.world.things[before:]:
+                platform_object.raced = True
         moment = self.world.now
         answer = answer_under(fault, call, serve, platform.refuse, self.signal)
         if call.actor == OURS:
             if kind == CREATE:
-                asked = Asked(
+                create_request = Asked(
                     moment,
-                    _wanted(call.body),
+                    _get_requested_object(call.body),
                     self.world.list_lag,
-                    had_effect=made > 0,
+                    had_effect=created_count > 0,
                     delay=fault.delay if fault else 0,
                 )
-                self.world.asked.append(asked)
-            told = "closed" if answer is None else answer.status
-            self.requests.append(f"{kind} {call.method} {'/'.join(call.path)}: {told}")
+                self.world.asked.append(create_request)
+            outcome = "closed" if answer is None else answer.status
+            self.requests.append(f"{kind} {call.method} {'/'.join(call.path)}: {outcome}")
         return answer
 
     def _tell_time(self, method: str, body: bytes) -> Answer:
@@ -162,8 +163,8 @@ class Fakes:
             return Answer(200, {"now": self.world.now, "emulator": f"world-{self.world.seed}"})
 
 
-def _wanted(body: Any) -> Json:
-    """What is to be made: the parser of AIOS gets it in an envelope."""
+def _get_requested_object(body: Any) -> Json:
+    """Return the requested object: AIOS's parser gets it in an envelope."""
     if not isinstance(body, dict):
         return {}
     return body["body"]["spec"]["values"] if "header" in body else body
@@ -175,7 +176,7 @@ class _Server(ThreadingHTTPServer):
     fakes: Fakes
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Print what is wrong with the stand-ins; a client that is killed breaks its connection."""
+        """Print errors of the fakes; a killed client breaks its connection."""
         if not isinstance(sys.exception(), OSError):
             traceback.print_exc()
 

@@ -1,4 +1,4 @@
-"""The commands of one Slurm cluster, from the manual pages of squeue, scontrol, sbatch and scancel.
+"""Fake the commands of one Slurm cluster, from the manual pages of squeue, scontrol and others.
 
 It runs nothing: `advance` of the clock ends what has run long enough. It answers as badly as its
 `Manners` say.
@@ -19,7 +19,7 @@ UID = 1001
 
 @dataclass
 class Manners:
-    """How it misbehaves; nothing of it by default."""
+    """Ways of misbehaving; none by default."""
 
     lag_s: float = 0.0
     """squeue and scontrol show what was so many seconds ago."""
@@ -59,7 +59,7 @@ class Job:
 
 
 class Slurm:
-    """A `gpuform.providers.slurm.processes.Commands`."""
+    """Implement `gpuform.providers.slurm.processes.Commands`."""
 
     label = "on the stand-in"
 
@@ -79,7 +79,7 @@ class Slurm:
     ) -> CommandOutput:
         del is_change, as_user
         self.commands.append(" ".join(command))
-        self._settle()
+        self._end_due_jobs()
         words = list(command)
         if words[:3] == ["scontrol", "show", "node"]:
             return self._printed(self._show_nodes())
@@ -98,12 +98,12 @@ class Slurm:
         return CommandOutput("", f"{words[0]}: command not found", 127)
 
     def start(self, node: str, name: str, minutes: float, user: int = 2002) -> Job:
-        """A job of somebody's begins on a node."""
+        """Start a job of somebody else on a node."""
         self._remember()
         now = self.clock.now()
-        made = Job(len(self.jobs) + 1, name, [node], [], user, began=now, ends=now + minutes * 60)
-        self.jobs.append(made)
-        return made
+        job = Job(len(self.jobs) + 1, name, [node], [], user, began=now, ends=now + minutes * 60)
+        self.jobs.append(job)
+        return job
 
     def add_node(self, name: str, address: str) -> None:
         """Let a node join; one that was DOWN comes back with its drain."""
@@ -123,12 +123,12 @@ class Slurm:
             del self.nodes[name]
 
     def jobs_on(self, node: str) -> list[str]:
-        """What really runs there now."""
-        self._settle()
+        """Return the jobs that really run there now."""
+        self._end_due_jobs()
         return [job.name for job in self.jobs if node in job.nodes and job.state in _ON_NODES]
 
-    def _settle(self) -> None:
-        """Jobs end when their time has come."""
+    def _end_due_jobs(self) -> None:
+        """End jobs whose time has come."""
         for job in self.jobs:
             if job.state == "RUNNING" and job.ends <= self.clock.now():
                 self._remember(job.ends)
@@ -163,39 +163,41 @@ class Slurm:
         return "\n".join(blocks) + "\n"
 
     def _queue(self, options: Sequence[str]) -> str:
-        given = dict(option.partition("=")[::2] for option in options)
+        options_by_name = dict(option.partition("=")[::2] for option in options)
         jobs = self._then()[1]
         forgotten = self.clock.now() - self.manners.forgets_after_s
-        shown = [job for job in jobs if job.state in _ON_NODES or job.ends > forgotten]
+        shown_jobs = [job for job in jobs if job.state in _ON_NODES or job.ends > forgotten]
         if self.manners.hides_jobs:
-            shown = [job for job in shown if job.user == UID]
-        if given.get("--states") != "all":
-            states = given.get("--states", "PENDING,RUNNING,COMPLETING").split(",")
-            shown = [job for job in shown if job.state in states]
-        if "--name" in given:
-            shown = [job for job in shown if job.name in given["--name"].split(",")]
-        if "--nodelist" in given:
-            names = {*given["--nodelist"].split(",")}
-            shown = [job for job in shown if names & {*job.nodes}]
-        return "".join(self._line(job, given) for job in shown)
+            shown_jobs = [job for job in shown_jobs if job.user == UID]
+        if options_by_name.get("--states") != "all":
+            states = options_by_name.get("--states", "PENDING,RUNNING,COMPLETING").split(",")
+            shown_jobs = [job for job in shown_jobs if job.state in states]
+        if "--name" in options_by_name:
+            shown_jobs = [
+                job for job in shown_jobs if job.name in options_by_name["--name"].split(",")
+            ]
+        if "--nodelist" in options_by_name:
+            names = {*options_by_name["--nodelist"].split(",")}
+            shown_jobs = [job for job in shown_jobs if names & {*job.nodes}]
+        return "".join(self._line(job, options_by_name) for job in shown_jobs)
 
-    def _line(self, job: Job, given: dict[str, str]) -> str:
+    def _line(self, job: Job, options_by_name: dict[str, str]) -> str:
         has_ended = job.state not in _ON_NODES
         nodes = "" if has_ended and self.manners.shows_no_node else ",".join(job.nodes)
-        if "--Format" in given:
-            told = next(
+        if "--Format" in options_by_name:
+            messages = next(
                 (self.manners.exit_codes[n] for n in job.nodes if n in self.manners.exit_codes),
                 f"{job.code}:0",
             )
             values = {
                 "JobID": job.number,
-                "exit_code": told,
+                "exit_code": messages,
                 "JobArrayID": job.number,
                 "BatchFlag": 1,
                 "Requeue": 1,
             }
-            fields = [each.split(":")[0] for each in given["--Format"].split(",")]
-            return "".join(f"{values[each]!s:<32}" for each in fields) + "\n"
+            fields = [field.split(":")[0] for field in options_by_name["--Format"].split(",")]
+            return "".join(f"{values[field]!s:<32}" for field in fields) + "\n"
         values = {
             "i": job.number,
             "N": nodes,
@@ -206,38 +208,45 @@ class Slurm:
             "r": "None",
             "j": job.name,
         }
-        return re.sub("%(.)", lambda found: str(values[found[1]]), given["--format"]) + "\n"
+        return (
+            re.sub(
+                "%(.)", lambda placeholder: str(values[placeholder[1]]), options_by_name["--format"]
+            )
+            + "\n"
+        )
 
     def _submit(self, options: Sequence[str]) -> CommandOutput:
         self._remember()
-        given = dict(option.partition("=")[::2] for option in options)
-        wanted = given["--nodelist"].split(",")
-        nodes = [self.manners.runs_elsewhere.get(node, node) for node in wanted]
+        options_by_name = dict(option.partition("=")[::2] for option in options)
+        node_names = options_by_name["--nodelist"].split(",")
+        nodes = [self.manners.runs_elsewhere.get(node, node) for node in node_names]
         now = self.clock.now()
-        job = Job(len(self.jobs) + 1, given["--job-name"], nodes, wanted, began=now)
-        job.ends, job.path = now + job.runs_for, given["--output"]
+        job = Job(len(self.jobs) + 1, options_by_name["--job-name"], nodes, node_names, began=now)
+        job.ends, job.path = now + job.runs_for, options_by_name["--output"]
         self.jobs.append(job)
         return CommandOutput(f"{job.number}\n", "", 0)
 
     def _tail(self, path: str) -> CommandOutput:
-        found = next((job for job in reversed(self.jobs) if job.path == path), None)
-        if found is None:
+        matching_job = next((job for job in reversed(self.jobs) if job.path == path), None)
+        if matching_job is None:
             return CommandOutput("", f"tail: cannot open '{path}': No such file or directory", 1)
-        lines = found.printed.splitlines(keepends=True)
+        lines = matching_job.printed.splitlines(keepends=True)
         return CommandOutput("".join(lines[:-1] if self.manners.loses_last_line else lines), "", 0)
 
     def _update(self, settings: Sequence[str]) -> CommandOutput:
         self._remember()
-        given = dict(setting.partition("=")[::2] for setting in settings)
-        for name in given["NodeName"].split(","):
+        options_by_name = dict(setting.partition("=")[::2] for setting in settings)
+        for name in options_by_name["NodeName"].split(","):
             if name not in self.nodes:
                 return CommandOutput(
                     "", f"scontrol: error: Invalid node name specified {shlex.quote(name)}", 1
                 )
             node = self.nodes[name]
-            state = given.get("State")
+            state = options_by_name.get("State")
             node["drain"] = {"DRAIN": True, "UNDRAIN": False, None: node["drain"]}[state]
-            node["reason"] = given.get("Reason", "" if state == "UNDRAIN" else node["reason"])
+            node["reason"] = options_by_name.get(
+                "Reason", "" if state == "UNDRAIN" else node["reason"]
+            )
         return CommandOutput("", "", 0)
 
     def _cancel(self, words: Sequence[str]) -> CommandOutput:

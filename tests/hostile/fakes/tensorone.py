@@ -1,4 +1,4 @@
-"""TensorOne's clusters, from its example of an answer and its public pages."""
+"""Fake TensorOne's clusters, from its example of an answer and its public pages."""
 
 from typing import Any
 
@@ -45,21 +45,21 @@ class TensorOne:
         rest = call.path[2:]
         if not rest:
             return self._make(call) if call.method == "POST" else self._list(call)
-        thing = self._world.find("tensorone", "cluster", rest[0])
-        if thing is None:
+        platform_object = self._world.find("tensorone", "cluster", rest[0])
+        if platform_object is None:
             details = {"resource": "cluster", "id": rest[0]}
             return self._error(404, "RESOURCE_NOT_FOUND", "Cluster not found", details)
         match (call.method, *rest[1:]):
             case ("GET",):
-                return self._told(200, self._cluster(thing))
+                return self._answer_data(200, self._cluster(platform_object))
             case ("PUT",):
-                return self._change(call, thing, call.body or {})
+                return self._change(call, platform_object, call.body or {})
             case ("DELETE",):
-                return self._remove(call, thing)
+                return self._remove(call, platform_object)
             case ("POST", "start" | "stop" as switch):
                 more = (call.body or {}).get("update_configuration") or {}
                 switched = {"switched": (switch, self._world.now)}
-                return self._change(call, thing, {**more, **switched})
+                return self._change(call, platform_object, {**more, **switched})
         return self._error(404, "RESOURCE_NOT_FOUND", "no such route")
 
     def _error(self, status: int, code: str, message: str, details: Json | None = None) -> Answer:
@@ -75,7 +75,7 @@ class TensorOne:
             },
         )
 
-    def _told(self, status: int, data: Any) -> Answer:
+    def _answer_data(self, status: int, data: Any) -> Answer:
         meta = {
             "request_id": "req_1",
             "response_time_ms": 9,
@@ -91,78 +91,80 @@ class TensorOne:
                 details = {"field": name, "reason": "required"}
                 return self._error(400, "VALIDATION_ERROR", f"{name} is required", details)
         id_ = self._world.new_id("cluster_")
-        thing = self._world.add(
+        platform_object = self._world.add(
             call.actor, "tensorone", "cluster", id_, sent["name"], dict(sent), delay=call.delay
         )
-        return self._told(201, self._cluster(thing))
+        return self._answer_data(201, self._cluster(platform_object))
 
     def _list(self, call: Call) -> Answer:
-        asked = call.query
-        page = int(asked.get("page", 1))
-        limit = min(self._world.behavior.page_cap or 100, int(asked.get("limit", 20)))
-        found = [
-            shown
-            for each in reversed(self._world.listed("tensorone", "cluster"))
-            if _matches(shown := self._cluster(each), asked)
+        requests = call.query
+        page = int(requests.get("page", 1))
+        limit = min(self._world.behavior.page_cap or 100, int(requests.get("limit", 20)))
+        matching = [
+            page_rows
+            for item in reversed(self._world.listed("tensorone", "cluster"))
+            if _matches(page_rows := self._cluster(item), requests)
         ]
-        total = len(found)
+        total = len(matching)
         pagination = {
             "page": page,
             "limit": limit,
             "total": total,
             "total_pages": -(-total // limit),
         }
-        shown = choose_page(call, found, (page - 1) * limit, limit)
-        return self._told(200, {"clusters": shown, "pagination": pagination})
+        page_rows = choose_page(call, matching, (page - 1) * limit, limit)
+        return self._answer_data(200, {"clusters": page_rows, "pagination": pagination})
 
-    def _change(self, call: Call, thing: Thing, changes: Json) -> Answer:
-        if thing.leaves != NEVER:
+    def _change(self, call: Call, platform_object: Thing, changes: Json) -> Answer:
+        if platform_object.leaves != NEVER:
             return self._error(409, "STATE_CONFLICT", "The cluster is being deleted")
         if not call.ignored:
-            self._world.change(call.actor, thing, **changes)
-        return self._told(200, self._cluster(thing))
+            self._world.change(call.actor, platform_object, **changes)
+        return self._answer_data(200, self._cluster(platform_object))
 
-    def _remove(self, call: Call, thing: Thing) -> Answer:
+    def _remove(self, call: Call, platform_object: Thing) -> Answer:
         sent: Json = call.body if isinstance(call.body, dict) else {}
         if sent.get("confirm_deletion") != "DELETE":
             return self._error(400, "VALIDATION_ERROR", "confirm_deletion must be DELETE")
-        status = self._status(thing)
+        status = self._status(platform_object)
         if status == "running" and not sent.get("force"):
             details = {"current_state": status, "required_state": "stopped"}
             return self._error(409, "STATE_CONFLICT", "The cluster is running", details)
         if not call.ignored:
-            self._world.remove(call.actor, thing, _LATE if call.late else _LEAVES)
-        return self._told(200, {"id": thing.id, "status": "deleting"})
+            self._world.remove(call.actor, platform_object, _LATE if call.late else _LEAVES)
+        return self._answer_data(200, {"id": platform_object.id, "status": "deleting"})
 
-    def _status(self, thing: Thing) -> str:
+    def _status(self, platform_object: Thing) -> str:
         now = self._world.now
-        if now >= thing.leaves:
+        if now >= platform_object.leaves:
             return "deleting"
-        switch, moment = thing.data.get("switched", ("", 0.0))
+        switch, moment = platform_object.data.get("switched", ("", 0.0))
         if switch:
             over, under_way = {
                 "start": ("running", "starting"),
                 "stop": ("stopped", "stopping"),
             }[switch]
             return over if now >= moment + _SWITCHES else under_way
-        if thing.data.get("auto_start") is False:
-            return "stopped" if now >= thing.made + _SWITCHES else "pending"
-        return self._world.stage(thing, _STAGES)
+        if platform_object.data.get("auto_start") is False:
+            return "stopped" if now >= platform_object.made + _SWITCHES else "pending"
+        return self._world.stage(platform_object, _STAGES)
 
-    def _cluster(self, thing: Thing) -> Json:
-        data, status = thing.data, self._status(thing)
+    def _cluster(self, platform_object: Thing) -> Json:
+        data, status = platform_object.data, self._status(platform_object)
         health = dict.fromkeys(
             ("gpu_health", "storage_health", "network_health", "docker_health"), "healthy"
         )
         count = data["gpu_count"]
         return {
-            "id": thing.id,
+            "id": platform_object.id,
             "name": data["name"],
             "description": data.get("description") or "",
             "status": status,
             "status_details": {
                 "message": f"Cluster is {status}",
-                "last_status_change": written(thing.busy_since + self._world.behavior.clock_skew),
+                "last_status_change": written(
+                    platform_object.busy_since + self._world.behavior.clock_skew
+                ),
                 "health_checks": health,
             },
             "configuration": {
@@ -211,22 +213,22 @@ class TensorOne:
                 "runtime_info": {},
             },
             "auto_terminate": data.get("auto_terminate") or {"enabled": False},
-            "uptime_seconds": int(self._world.now - thing.made),
-            "created_at": self._world.created_at(thing),
+            "uptime_seconds": int(self._world.now - platform_object.made),
+            "created_at": self._world.created_at(platform_object),
             "updated_at": written(self._world.clock()),
             "tags": data.get("tags") or {},
         }
 
 
-def _matches(shown: Json, asked: Any) -> bool:
-    configuration = shown["configuration"]
-    told = {
-        "status": shown["status"],
+def _matches(row: Json, query: Any) -> bool:
+    configuration = row["configuration"]
+    messages = {
+        "status": row["status"],
         "region": configuration["region"],
         "gpu_type": configuration["gpu_type"],
-        "project_id": shown["project_info"]["project_id"],
+        "project_id": row["project_info"]["project_id"],
     }
-    searched = asked.get("search", "")
-    return (searched in shown["name"] or searched in shown["description"]) and all(
-        told[name] == asked[name] for name in told if asked.get(name)
+    searched = query.get("search", "")
+    return (searched in row["name"] or searched in row["description"]) and all(
+        messages[name] == query[name] for name in messages if query.get(name)
     )

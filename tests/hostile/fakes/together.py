@@ -1,4 +1,4 @@
-"""Together's GPU clusters, from its reference: clusters, shared volumes, regions."""
+"""Fake Together's GPU clusters, from its reference: clusters, shared volumes, regions."""
 
 import base64
 from typing import Any
@@ -68,19 +68,19 @@ class Together:
         if not rest:
             if method == "POST":
                 return self._make_cluster(call)
-            things = self._world.listed("together", "cluster")
-            return Answer(200, {"clusters": [self._cluster(each) for each in things]})
-        thing = self._world.find("together", "cluster", rest[0])
-        if thing is None:
+            platform_objects = self._world.listed("together", "cluster")
+            return Answer(200, {"clusters": [self._cluster(item) for item in platform_objects]})
+        platform_object = self._world.find("together", "cluster", rest[0])
+        if platform_object is None:
             return _error(404, f"cluster {rest[0]} not found")
         if method == "PUT":
-            return self._change_cluster(call, thing)
+            return self._change_cluster(call, platform_object)
         if method == "DELETE":
             if not call.ignored:
                 within = _LATE if call.late else _CLUSTER_LEAVES
-                self._world.remove(call.actor, thing, within)
-            return Answer(200, {"cluster_id": thing.id})
-        return Answer(200, self._cluster(thing))
+                self._world.remove(call.actor, platform_object, within)
+            return Answer(200, {"cluster_id": platform_object.id})
+        return Answer(200, self._cluster(platform_object))
 
     def _make_cluster(self, call: Call) -> Answer:
         sent = call.body if isinstance(call.body, dict) else {}
@@ -96,7 +96,7 @@ class Together:
             if volume is None or self._volume_status(volume) != "available":
                 return _error(400, "Shared volume does not exist in the datacenter")
         id_ = self._world.new_id()
-        thing = self._world.add(
+        platform_object = self._world.add(
             call.actor,
             "together",
             "cluster",
@@ -105,28 +105,31 @@ class Together:
             dict(sent),
             delay=call.delay,
         )
-        return Answer(200, self._cluster(thing))
+        return Answer(200, self._cluster(platform_object))
 
-    def _change_cluster(self, call: Call, thing: Thing) -> Answer:
+    def _change_cluster(self, call: Call, platform_object: Thing) -> Answer:
         sent = {name: call.body[name] for name in call.body or {} if name != "cluster_id"}
-        if thing.leaves != NEVER:
+        if platform_object.leaves != NEVER:
             return _error(409, "the cluster is being deleted")
         if not call.ignored:
-            if sent.get("num_gpus", thing.data["num_gpus"]) != thing.data["num_gpus"]:
-                thing.busy_since = self._world.now - 2.0  # new workers are waited for
-            self._world.change(call.actor, thing, **sent)
-        return Answer(200, self._cluster(thing))
+            if (
+                sent.get("num_gpus", platform_object.data["num_gpus"])
+                != platform_object.data["num_gpus"]
+            ):
+                platform_object.busy_since = self._world.now - 2.0  # new workers are waited for
+            self._world.change(call.actor, platform_object, **sent)
+        return Answer(200, self._cluster(platform_object))
 
-    def _cluster(self, thing: Thing) -> Json:
-        status = self._world.stage(thing, _CLUSTER_STAGES)
-        if self._world.now >= thing.leaves:
+    def _cluster(self, platform_object: Thing) -> Json:
+        status = self._world.stage(platform_object, _CLUSTER_STAGES)
+        if self._world.now >= platform_object.leaves:
             status = "Deleting"
         ready = status == "Ready"
-        data = thing.data
+        data = platform_object.data
         volume = self._world.get("together", "volume", data.get("volume_id") or "")
         return {
-            "cluster_id": thing.id,
-            "cluster_name": thing.name,
+            "cluster_id": platform_object.id,
+            "cluster_name": platform_object.name,
             "cluster_type": data.get("cluster_type") or "KUBERNETES",
             "region": data["region"],
             "gpu_type": data["gpu_type"],
@@ -138,7 +141,7 @@ class Together:
             "project_id": "proj-1",
             "kube_config": base64.b64encode(KUBECONFIG.encode()).decode() if ready else "",
             "control_plane_nodes": [],
-            "gpu_worker_nodes": self._workers(thing) if ready else [],
+            "gpu_worker_nodes": self._workers(platform_object) if ready else [],
             "volumes": [self._volume(volume)] if volume else [],
             "add_ons": [],
             "phase_transitions": [],
@@ -148,24 +151,24 @@ class Together:
             "desired_preemptible_gpus": 0,
             "allocated_preemptible_gpus": 0,
             "control_plane_ready": ready,
-            "created_at": self._world.created_at(thing),
+            "created_at": self._world.created_at(platform_object),
         }
 
-    def _workers(self, thing: Thing) -> list[Json]:
+    def _workers(self, platform_object: Thing) -> list[Json]:
         return [
             {
-                "node_id": f"{thing.id}-{number}",
-                "host_name": f"{thing.name}-worker-{number}",
+                "node_id": f"{platform_object.id}-{number}",
+                "host_name": f"{platform_object.name}-worker-{number}",
                 "status": "NODE_PHASE_RUNNING",
                 "num_gpus": 8,
                 "num_cpu_cores": 192,
                 "memory_gib": 2048,
                 "networks": [],
                 "phase_transitions": [],
-                "instance_id": f"i-{thing.id}-{number}",
+                "instance_id": f"i-{platform_object.id}-{number}",
                 "marked_for_deletion": False,
             }
-            for number in range(thing.data["num_gpus"] // 8)
+            for number in range(platform_object.data["num_gpus"] // 8)
         ]
 
     def _volumes(self, call: Call, method: str, rest: list[str]) -> Answer:
@@ -175,7 +178,7 @@ class Together:
                 if not sent.get(name):
                     return _error(400, f"{name} is required")
             id_ = self._world.new_id()
-            thing = self._world.add(
+            platform_object = self._world.add(
                 call.actor,
                 "together",
                 "volume",
@@ -184,43 +187,43 @@ class Together:
                 dict(sent),
                 delay=call.delay,
             )
-            return Answer(200, self._volume(thing))
+            return Answer(200, self._volume(platform_object))
         if not rest and method == "GET":
-            things = self._world.listed("together", "volume")
-            return Answer(200, {"volumes": [self._volume(each) for each in things]})
+            platform_objects = self._world.listed("together", "volume")
+            return Answer(200, {"volumes": [self._volume(item) for item in platform_objects]})
         id_ = rest[0] if rest else str(sent.get("volume_id"))
-        found = self._world.find("together", "volume", id_)
-        if found is None:
+        result = self._world.find("together", "volume", id_)
+        if result is None:
             return _error(404, f"volume {id_} not found")
-        return self._one_volume(call, method, found, sent)
+        return self._one_volume(call, method, result, sent)
 
-    def _one_volume(self, call: Call, method: str, thing: Thing, sent: Json) -> Answer:
+    def _one_volume(self, call: Call, method: str, platform_object: Thing, sent: Json) -> Answer:
         if method == "PUT":
-            if sent.get("size_tib", 0) < thing.data["size_tib"]:
+            if sent.get("size_tib", 0) < platform_object.data["size_tib"]:
                 return _error(400, "a volume only grows")
             if not call.ignored:
-                self._world.change(call.actor, thing, size_tib=sent["size_tib"])
+                self._world.change(call.actor, platform_object, size_tib=sent["size_tib"])
         if method == "DELETE":
-            if self._volume_status(thing) == "bound":
+            if self._volume_status(platform_object) == "bound":
                 return _error(409, "the volume is attached to a cluster")
             if not call.ignored:
                 within = _LATE if call.late else _VOLUME_LEAVES
-                self._world.remove(call.actor, thing, within)
+                self._world.remove(call.actor, platform_object, within)
             return Answer(200, {"success": True})
-        return Answer(200, self._volume(thing))
+        return Answer(200, self._volume(platform_object))
 
-    def _volume_status(self, thing: Thing) -> str:
-        if self._world.now >= thing.leaves:
+    def _volume_status(self, platform_object: Thing) -> str:
+        if self._world.now >= platform_object.leaves:
             return "deleting"
         clusters = self._world.all_of("together", "cluster")
-        if any(each.data.get("volume_id") == thing.id for each in clusters):
+        if any(cluster.data.get("volume_id") == platform_object.id for cluster in clusters):
             return "bound"
-        return self._world.stage(thing, _VOLUME_STAGES)
+        return self._world.stage(platform_object, _VOLUME_STAGES)
 
-    def _volume(self, thing: Thing) -> dict[str, Any]:
+    def _volume(self, platform_object: Thing) -> dict[str, Any]:
         return {
-            "volume_id": thing.id,
-            "volume_name": thing.name,
-            "size_tib": thing.data["size_tib"],
-            "status": self._volume_status(thing),
+            "volume_id": platform_object.id,
+            "volume_name": platform_object.name,
+            "size_tib": platform_object.data["size_tib"],
+            "status": self._volume_status(platform_object),
         }

@@ -1,4 +1,4 @@
-"""What exists on the platforms, their clock, and a ledger of who did what.
+"""Define the objects of all fake platforms, their clock, and a ledger of who did what.
 
 Shares nothing with gpuform or its emulator: two readings of the same documents.
 """
@@ -25,7 +25,7 @@ NEVER = float("inf")
 
 @dataclass
 class Thing:
-    """One object of a platform. `busy_since` is when it last began to become ready."""
+    """One object of a platform; `busy_since` is when it last began to become ready."""
 
     platform: str
     kind: str
@@ -52,7 +52,7 @@ class Thing:
         return self.made <= moment < self.gone
 
     def lives(self, moment: float) -> bool:
-        """It exists, and nobody has asked for its end."""
+        """Return True if the object exists and nobody has requested its deletion."""
         return self.exists(moment) and moment < self.leaves
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ class Thing:
 
 @dataclass(frozen=True)
 class Asked:
-    """A create of ours: what it asked for, when, how old lists were, and whether it took effect."""
+    """A create of ours: its request, its time, the age of lists, and whether it took effect."""
 
     moment: float
     body: Json
@@ -73,7 +73,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Entry:
-    """A line of the ledger: `step` is the command or act during which it happened."""
+    """An entry of the ledger; `step` is the command or act during which it happened."""
 
     step: int
     moment: float
@@ -88,7 +88,7 @@ class Entry:
 
 @dataclass
 class World:
-    """All objects of all platforms. Whoever reads or changes it holds `lock`."""
+    """All objects of all platforms; readers and writers hold `lock`."""
 
     seed: int = 0
     odd_ids: bool = False
@@ -117,7 +117,7 @@ class World:
             self.now += seconds
 
     def new_id(self, prefix: str = "") -> str:
-        """32 hexadecimal digits after the prefix, or what nobody expects of an id."""
+        """Return 32 hexadecimal digits after the prefix, or an unusual id."""
         plain = f"{prefix}{self._random.getrandbits(128):032x}"
         return f"{plain[:12]} ü%2F&?{plain[12:18]}" if self.odd_ids else plain
 
@@ -136,64 +136,74 @@ class World:
         delay: float = 0.0,
     ) -> Thing:
         """Make an object `delay` seconds from now, visible when the platform's behavior says."""
-        made = self.now + delay
-        thing = Thing(platform, kind, id_, name, actor, made, data, made, sent=dict(data))
+        created_at = self.now + delay
+        platform_object = Thing(
+            platform, kind, id_, name, actor, created_at, data, created_at, sent=dict(data)
+        )
         chance = random.Random(f"{self.seed}-{len(self.things)}")
-        latest = thing.visible_from = self.now + LONGEST_DELAY
-        thing.listed_from = min(latest, made + chance.random() * self.behavior.list_delay)
-        thing.found_from = min(latest, made + chance.random() * self.behavior.get_delay)
-        self.things.append(thing)
-        self.record(actor, "made", thing)
-        return thing
+        latest = platform_object.visible_from = self.now + LONGEST_DELAY
+        platform_object.listed_from = min(
+            latest, created_at + chance.random() * self.behavior.list_delay
+        )
+        platform_object.found_from = min(
+            latest, created_at + chance.random() * self.behavior.get_delay
+        )
+        self.things.append(platform_object)
+        self.record(actor, "made", platform_object)
+        return platform_object
 
-    def record(self, actor: str, action: str, thing: Thing) -> None:
-        self.ledger.append(Entry(self.step, self.now, actor, action, thing))
+    def record(self, actor: str, action: str, platform_object: Thing) -> None:
+        self.ledger.append(Entry(self.step, self.now, actor, action, platform_object))
 
-    def change(self, actor: str, thing: Thing, **data: Any) -> None:
-        thing.data.update(data)
-        self.record(actor, f"changed {', '.join(data)} of", thing)
+    def change(self, actor: str, platform_object: Thing, **data: Any) -> None:
+        platform_object.data.update(data)
+        self.record(actor, f"changed {', '.join(data)} of", platform_object)
 
-    def remove(self, actor: str, thing: Thing, within: float) -> None:
-        """The platform has accepted to delete it, and needs so long."""
-        if thing.leaves == NEVER:
-            thing.leaves, thing.gone = self.now, self.now + within
-            self.record(actor, "deleted", thing)
+    def remove(self, actor: str, platform_object: Thing, within: float) -> None:
+        """Accept the deletion of the object, which takes the given time."""
+        if platform_object.leaves == NEVER:
+            platform_object.leaves, platform_object.gone = self.now, self.now + within
+            self.record(actor, "deleted", platform_object)
 
     def find(self, platform: str, kind: str, id_: str) -> Thing | None:
         """Return what a request about this id meets, or None while the platform answers 404."""
-        thing = self.get(platform, kind, id_)
-        return thing if thing is not None and thing.found_from <= self.now else None
+        platform_object = self.get(platform, kind, id_)
+        return (
+            platform_object
+            if platform_object is not None and platform_object.found_from <= self.now
+            else None
+        )
 
     def get(self, platform: str, kind: str, id_: str) -> Thing | None:
         """Return the object that exists, visible or not."""
-        return next((each for each in self.all_of(platform, kind) if each.id == id_), None)
+        return next((item for item in self.all_of(platform, kind) if item.id == id_), None)
 
     def all_of(self, platform: str, kind: str) -> list[Thing]:
         return [
-            each
-            for each in self.things
-            if each.platform == platform and each.kind == kind and each.exists(self.now)
+            item
+            for item in self.things
+            if item.platform == platform and item.kind == kind and item.exists(self.now)
         ]
 
     def listed(self, platform: str, kind: str) -> list[Thing]:
         """Return what a list shows, which may be old news."""
         return [
-            each
-            for each in self.things
-            if each.platform == platform and each.kind == kind and self._is_listed(each)
+            item
+            for item in self.things
+            if item.platform == platform and item.kind == kind and self._is_listed(item)
         ]
 
-    def _is_listed(self, thing: Thing) -> bool:
-        if thing.visible_from <= self.now and thing.exists(self.now):
+    def _is_listed(self, platform_object: Thing) -> bool:
+        if platform_object.visible_from <= self.now and platform_object.exists(self.now):
             return True
         moment = self.now - self.list_lag
-        return thing.exists(moment) and thing.listed_from <= moment
+        return platform_object.exists(moment) and platform_object.listed_from <= moment
 
     def clock(self) -> float:
         """Return what the platform's own clock shows."""
         return self.now + self.behavior.clock_skew
 
-    def created_at(self, thing: Thing) -> str | None:
+    def created_at(self, platform_object: Thing) -> str | None:
         """Return what the platform says about the creation of the object, or None for nothing."""
         match self.behavior.created_at:
             case behavior.YEAR_1:
@@ -203,14 +213,14 @@ class World:
             case behavior.ABSENT:
                 return None
         shift = {behavior.EARLY: -600, behavior.LATE: 600}.get(self.behavior.created_at, 0)
-        return written(thing.made + self.behavior.clock_skew + shift)
+        return written(platform_object.made + self.behavior.clock_skew + shift)
 
-    def stage(self, thing: Thing, stages: list[tuple[float, str]]) -> str:
-        """The last stage that began so many seconds after the object became busy."""
-        passed = max(0.0, self.now - thing.busy_since)
+    def stage(self, platform_object: Thing, stages: list[tuple[float, str]]) -> str:
+        """Return the last stage that began the given seconds after the object became busy."""
+        passed = max(0.0, self.now - platform_object.busy_since)
         return next(name for begins, name in reversed(stages) if passed >= begins)
 
 
 def written(moment: float) -> str:
-    """The moment as the platforms write it."""
+    """Return the moment as the platforms write it."""
     return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
