@@ -302,7 +302,11 @@ class CodeHostClient(ApiClient):
         return self._parse_answer(answer_type, self._send_request("GET", path, params=params))
 
     def write(self, answer_type: type[T], method: str, path: str, body: Mapping[str, Any]) -> T:
-        """Send a request with a body, and return the answer as `answer_type`."""
+        """Send a request with a body, and return the answer as `answer_type`.
+
+        Raises the errors of `gpuform.providers.errors`; UnknownOutcome if a POST may have
+        succeeded.
+        """
         return self._parse_answer(answer_type, self._send_request(method, path, body=body))
 
     def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> None:

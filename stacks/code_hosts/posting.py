@@ -161,7 +161,7 @@ class _CommentUpdate:
                 return PostResult(self._outcome, comments[0][0])
             added = None if comments else self._added
             if self._write_comment(comments[0][0] if comments else added) and added:
-                return PostResult("added", added)  # a forge's list may lag behind
+                return PostResult("added", added)  # a code host's list may lag behind
         raise self._failure or GpuformError(
             "the comment was edited by another job each time it was written",
             hint="see that two jobs do not review the same plans of one pull request",

@@ -21,12 +21,12 @@ _DASH: Final = re.compile(r"^ *-(?=\s)", re.MULTILINE)
 _LINE: Final = re.compile(r"[^\n]*\n?")
 
 
-def remove_spans(text: str, spans: Iterable[Span]) -> str:
-    """Return `text` without the characters of `spans`. Spans must not overlap."""
+def remove_spans(source: str, spans: Iterable[Span]) -> str:
+    """Return `source` without the characters of `spans`. Spans must not overlap."""
     # From the end of the text on: the earlier spans keep their positions.
     for begin, end in sorted(spans, reverse=True):
-        text = text[:begin] + text[end:]
-    return text
+        source = source[:begin] + source[end:]
+    return source
 
 
 def insert_lines(text: str, at: int, lines: Sequence[str]) -> str:
@@ -124,20 +124,20 @@ def find_dash(text: str, sequence: SequenceNode, at: int) -> int:
     return dash.end() - 1 if dash else end
 
 
-def append_lines(text: str, node: Node | None, lines: Sequence[str], column: int = 0) -> str:
+def append_lines(source: str, node: Node | None, lines: Sequence[str], column: int = 0) -> str:
     """Return the text with lines behind a block, or at the end of a document without any.
 
     Comments behind the block that stand at `column` or further to the right belong to the block.
     """
-    at = 0 if node is None else find_next_line(text, find_end(text, node))
-    for line in _LINE.finditer(text, at):
+    at = 0 if node is None else find_next_line(source, find_end(source, node))
+    for line in _LINE.finditer(source, at):
         words = line[0].lstrip(" ")
         is_of_block = words.startswith("#") and len(line[0]) - len(words) >= column
         if is_of_block or (node is None and words.startswith("---")):
             at = line.end()
         elif words.strip():
             break
-    if not text.endswith("\n") and text and at == len(text):
-        text += find_line_break(text)
-        at = len(text)
-    return insert_lines(text, at, lines)
+    if not source.endswith("\n") and source and at == len(source):
+        source += find_line_break(source)
+        at = len(source)
+    return insert_lines(source, at, lines)

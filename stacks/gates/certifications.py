@@ -115,6 +115,10 @@ def _find_untested_nodes(nodes: object, tested: Sequence[object]) -> str:
 
 
 def _select_problem(problems: Sequence[str] | None, *, is_accepted: bool) -> str:
+    """Return the first problem of a resource's certifications, or "".
+
+    None means no certification: then the resource must be accepted by its platform package.
+    """
     if problems is None:
         return "" if is_accepted else "it has GPUs, and no certification"
     return next((problem for problem in problems if problem), "")
@@ -139,7 +143,7 @@ def add_unreachable_platforms(plan: Plan, steps: Iterable[Step], settings: Setti
         failures = list(
             pool.map(lambda name: _find_probe_failure(name, regions[name], settings), regions)
         )
-    # What a check of its own met is told by it.
+    # A check that has met the same failure has reported it.
     reported = "\n".join(plan.unchecked)
     unreached = [message for message, reason in filter(None, failures) if reason not in reported]
     return plan.model_copy(update={"unchecked": (*plan.unchecked, *unreached)})

@@ -214,7 +214,7 @@ def _iterate_outermost_first(
     """Yield a node's ancestors without a group, the outermost first, then the node."""
     path: dict[str, GraphNode] = {}
     ancestor: GraphNode | None = node
-    # A damaged state may have circles, which end here.
+    # A damaged state may have cycles, which end here.
     while ancestor and ancestor.key not in group_numbers and ancestor.key not in path:
         path[ancestor.key] = ancestor
         ancestor = by_key.get(ancestor.parent)

@@ -129,7 +129,7 @@ def _build_change_node(change: ResourceChange, entry: ResourceState | None) -> G
         facts=tuple(fact for fact in facts if fact),
         gpus=(change.gpus_added or 0) - (change.gpus_removed or 0),
         parent=change.parent,
-        # A preview's JSON does not tell what needs what.
+        # A preview's JSON has no dependencies.
         dependencies=frozenset(
             change.dependencies or (find_dependency_urns(entry, provider=False) if entry else ())
         ),

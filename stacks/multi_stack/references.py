@@ -289,12 +289,12 @@ class StackContents:
         """Check a topology with the `exports` of other stacks; None for a program.
 
         Returns:
-            What the topology declares, as far as files tell.
+            What the topology declares, as far as files show it.
         """
         if self.topology is None:
             self._check_program_reads(exports, problems)
             return None
-        if self.plan_context is None:  # what is wrong with its settings is told already
+        if self.plan_context is None:  # the problem of its settings is reported already
             return None
         known_exports = {u.reference: exports[u.stack] for u in self.uses if u.stack in exports}
         return plan(self.topology, replace(self.plan_context, exports=known_exports), problems)

@@ -56,6 +56,7 @@ def find_danger(change: ResourceChange) -> Danger | None:
     if change.reason is PlanReason.GONE:
         with_gpus = "" if change.gpus_removed == 0 else f", with {_format_gpu_count(change)}"
         return Danger(Risk.GONE, f"is gone from the platform{with_gpus}")
+    # A resource that stays can lose capacity, too.
     if change.action not in _DESTROYING:
         return _find_reduction(change)
     # `retainOnDelete`: the resource leaves the state only.

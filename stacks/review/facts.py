@@ -290,6 +290,7 @@ def format_gate_counts(facts: StackFacts | Review) -> str:
     """Count the gates by verdict: `2 passed, 1 stops the plan`."""
     stacks = facts.stacks if isinstance(facts, Review) else [facts]
     gates = [gate for stack in stacks for gate in stack.plan.gates or ()]
+    # Gates over all stacks are in no single plan.
     if isinstance(facts, Review) and facts.combined is not None:
         gates += facts.combined.gates
     words = Counter(map(format_gate_verdict, gates))

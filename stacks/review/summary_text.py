@@ -107,6 +107,7 @@ def format_gpu_totals(plan: Plan, paint: Paint = PLAIN) -> str:
 def _format_gpu_total(sign: str, gpu_counts: Iterable[int | None]) -> str:
     numbers = list(gpu_counts)
     known_gpus = sum(number or 0 for number in numbers)
+    # None stands for an unknown number.
     if None not in numbers:
         return f"{sign}{known_gpus}" if known_gpus else ""
     return f"{sign}{known_gpus} or more" if known_gpus else "an unknown number"

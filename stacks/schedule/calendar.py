@@ -110,7 +110,7 @@ def find_start(
 ) -> float | None:
     """Return when the object of an entry was created, in Unix seconds; None if nobody knows.
 
-    `outputs` are what was last seen of the object: those of the entry, or newer ones.
+    `outputs` are the last observed ones of the object: those of the entry, or newer ones.
     """
     lifecycle = lifecycle_of(entry.type)
     if lifecycle is None:
@@ -134,6 +134,10 @@ def _find_due_by_hours(
     observed: Mapping[str, Any],
     now: float,
 ) -> DueChange | None:
+    """Return the stop outside of running hours, or the start inside; None without running hours.
+
+    A resource that is in this state already is included: the engine then finds no change.
+    """
     power, hours = lifecycle.power, read_running_hours(values)
     if power is None or hours is None:
         return None

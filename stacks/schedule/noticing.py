@@ -240,7 +240,7 @@ def _list_account_notices(account_credits: list[_ResourceCredit]) -> Iterator[No
 
 
 LARGEST_SKEW_S: Final = 300.0
-"""How far this machine's clock and a platform's may be apart for an end of time to count."""
+"""The largest difference between this machine's clock and a platform's for an end to count."""
 
 
 @dataclass(slots=True)
@@ -277,7 +277,7 @@ class ExpiryObserver:
 
         Args:
             platform: whose answers the run has read just now.
-            needs_date: whether it is a gap that no answer told the platform's time.
+            needs_date: whether evidence is missing if no answer has the platform's time.
         """
         ahead = self.get_clock_skew(platform)
         if ahead is None:

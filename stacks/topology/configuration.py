@@ -213,7 +213,7 @@ def _find_number_problems(declared_limits: Mapping[str, Any], value: float) -> I
         yield f"is less than {minimum:g}"
     if maximum is not None and value > maximum:
         yield f"is more than {maximum:g}"
-    # Exactly, as it is written: 0.3 is a multiple of 0.1.
+    # As exact fractions of the written digits: 0.3 is a multiple of 0.1.
     if step and Fraction(str(value)) % Fraction(str(step)):
         yield f"is not a multiple of {step:g}"
 

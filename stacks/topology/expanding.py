@@ -256,7 +256,7 @@ class _DeclaredNames:
         self._topology = topology
 
     def find_section(self, name: str) -> str | None:
-        """Return the only section with an entry `name`, or None."""
+        """Return the section (or `modules`) with an entry `name`; None for none or several."""
         declared = self._topology.declarations
         sections = [section for section in declared if name in declared[section]]
         if name in self._topology.modules:

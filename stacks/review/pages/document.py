@@ -228,6 +228,7 @@ def _build_items(review: Review, pieces: Any) -> dict[str, list[Item]]:
         )
         items["others" if subject.danger is None else "dangerous"].append(item)
     for stack in review.stacks:
+        # A table of one stack would repeat the heading.
         if is_multi_stack:
             items["stacks"].append(Item(partial(_render_piece, pieces.stack, stack)))
         if stack.plan.cost is not None:

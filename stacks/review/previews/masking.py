@@ -38,6 +38,7 @@ class _MaskingCrypter:
 
     def decrypt(self, ciphertext: str) -> str:
         del ciphertext
+        # A decrypted value is JSON.
         return f'"{MASK}"'
 
 

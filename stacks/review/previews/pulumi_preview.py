@@ -88,6 +88,7 @@ class Preview:
         """Return the errors of the preview; empty after a success."""
         errors = [*_list_errors(self.document)]
         specific_errors = [message for message in errors if message not in _GENERIC_ERRORS]
+        # A cancelled run may leave no message.
         if self.failed and not errors:
             return ("it has failed, or was cancelled, and does not tell why",)
         return tuple(specific_errors or errors)
@@ -103,6 +104,7 @@ class _GpuCounter:
     """Count GPUs from a resource's type and inputs alone."""
 
     def count_gpus(self, resource: ResourceState) -> int | None:
+        """Return the number of GPUs; 0 for other types than gpuform's, None if unknown."""
         kind = kind_of(resource.type)
         return (
             load_lifecycle_class(*kind).count_gpus(to_properties(to_provider(resource.inputs)))
@@ -128,7 +130,7 @@ def build_plan(name: str, preview: Preview) -> Plan:
         if not isinstance(entry, dict) or not is_urn(str(entry.get("urn"))):
             raise EngineError(f"{where}.urn is not the name of a resource")
         urn, op = str(entry["urn"]), str(entry.get("op"))
-        # Operations that change nothing still tell which command the document is of.
+        # Operations that change nothing still show which command the document is of.
         ops.setdefault(urn, []).append(op)
         stack, project = urn.removeprefix("urn:pulumi:").split("::")[:2]
         if op in _OPS:
@@ -159,6 +161,7 @@ def build_plan(name: str, preview: Preview) -> Plan:
         for step in resource_steps.values()
         if step.old or step.new
     ]
+    # The steps of a destroy and of removed declarations look alike.
     if operation == "destroy":
         changes = [entry.model_copy(update={"reason": PlanReason.DESTROYED}) for entry in changes]
     plan = Plan.from_changes(project, stack, changes)
@@ -185,7 +188,7 @@ def _infer_operation(
         return "destroy"  # no update deletes the stack's own entry
     is_refresh = preview.refreshes
     if is_refresh is None:
-        # What is refreshed ahead of something else is told twice.
+        # A resource that is refreshed ahead of another operation has two steps.
         is_refresh = any(_REFRESH in resource_ops for resource_ops in ops.values()) and all(
             len(resource_ops) == 1 for resource_ops in ops.values()
         )
@@ -195,8 +198,8 @@ def _infer_operation(
     if changed != {Op.DELETE}:
         return "update"
     if stack_ops is None:
-        # A part of a stack that is refreshed is told without it, and so is a destroy that is
-        # refused; a destroy of a part is told with it.
+        # A refresh of a part of a stack has no step of the stack's own, and neither has a
+        # refused destroy; a destroy of a part has one.
         if preview.refreshes is False or preview.errors:
             return "destroy"
         return "refresh" if "changeSummary" in preview.document else None

@@ -103,6 +103,7 @@ def _parse_json_values(name: str, content: bytes, hint: str) -> list[Any]:
     except UnicodeDecodeError as error:
         message = f"{name} is no plan: it is not UTF-8 text (byte {error.start})"
         raise PlanFileError(message, hint) from None
+    # `json.loads` reads only one value; an event log has one for each event.
     decoder, values, at = json.JSONDecoder(), list[Any](), _find_next_value(json_text, 0)
     if at == len(json_text):
         raise PlanFileError(f"{name} is no plan: it is empty", hint)

@@ -89,6 +89,7 @@ def _format_log_line(line: LogLine, paint: Paint) -> str:
     message = "\n".join(escape_invisible(part) for part in line.text.rstrip().split("\n"))
     if line.event == "unchecked":
         return f"not checked: {message}"
+    # Without a resource there is only the message.
     if line.event == "message" or not (is_urn(line.urn)):
         prefix = paint(_STYLES.get(line.severity, ""), f"{line.severity}: ")
         name = f"{name_of(line.urn)}: " if is_urn(line.urn) else ""

@@ -70,7 +70,7 @@ class Totals:
             stacks=len(statuses),
             resources=len(resources),
             gpus=sum(resource.summary.gpus for resource in resources),
-            not_ready=sum(map(_is_waiting, resources)),
+            not_ready=sum(map(_is_not_ready, resources)),
             cost=_sum_costs(costs) if costs else None,
             unread=[stack_status.name for stack_status in statuses if stack_status.is_unread],
             absent=[stack_status.name for stack_status in statuses if not stack_status.exists],
@@ -140,7 +140,7 @@ def _stack_to_json(stack_status: StackStatus) -> dict[str, Any]:
     return {"exists": stack_status.exists, "problem": stack_status.problem, **status_fields}
 
 
-def _is_waiting(resource: ResourceStatus) -> bool:
+def _is_not_ready(resource: ResourceStatus) -> bool:
     return resource.summary.ready is False
 
 

@@ -35,6 +35,7 @@ def render_orphans(
             (*_ORPHAN_COLUMNS, _OWNER),
             *(tuple(map(redact, _build_orphan_row(orphan))) for orphan in orphans.objects),
         ]
+        # Without owners, the column would be empty.
         if not any(orphan.held.owner for orphan in orphans.objects):
             rows = [row[: len(_ORPHAN_COLUMNS)] for row in rows]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -70,22 +71,22 @@ def _redact_strings(value: Any, redact: Callable[[str], str]) -> Any:
 
 
 def _build_orphan_row(orphan: Orphan) -> tuple[str, ...]:
-    held = orphan.held
+    existing = orphan.held
     cost = _UNKNOWN
     # Not every platform reports what an object costs.
-    if held.hourly_cost is not None:
-        cost = f"{held.hourly_cost:.2f} {held.currency}".rstrip() + "/h"
+    if existing.hourly_cost is not None:
+        cost = f"{existing.hourly_cost:.2f} {existing.currency}".rstrip() + "/h"
     age = _UNKNOWN if orphan.age is None else _format_age(orphan.age)
     cells = (
-        held.name,
-        held.id,
-        held.region or _UNKNOWN,
-        held.status or "-",
+        existing.name,
+        existing.id,
+        existing.region or _UNKNOWN,
+        existing.status or "-",
         age,
         cost,
-        held.owner or "-",
+        existing.owner or "-",
     )
-    return f"{held.platform}:{held.kind}", *map(escape_invisible, cells)
+    return f"{existing.platform}:{existing.kind}", *map(escape_invisible, cells)
 
 
 def _format_orphan_totals(orphans: Orphans, backend: str) -> str:
@@ -98,9 +99,9 @@ def _format_orphan_totals(orphans: Orphans, backend: str) -> str:
     if not orphans.objects:
         return f"No orphans {where}: every object belongs to a stack (backend {backend})."
     costs: dict[str, float] = {}
-    for held in (orphan.held for orphan in orphans.objects):
-        if held.hourly_cost is not None:
-            costs[held.currency] = costs.get(held.currency, 0.0) + held.hourly_cost
+    for existing in (orphan.held for orphan in orphans.objects):
+        if existing.hourly_cost is not None:
+            costs[existing.currency] = costs.get(existing.currency, 0.0) + existing.hourly_cost
     cost_texts = [
         f"{cost:.2f} {currency}".rstrip() + "/h" for currency, cost in sorted(costs.items())
     ]
@@ -122,20 +123,20 @@ def _describe_intent(intent: Intent) -> str:
 
 
 def _orphan_to_json(orphan: Orphan) -> dict[str, Any]:
-    held = orphan.held
+    existing = orphan.held
     return {
-        "platform": held.platform,
-        "kind": held.kind,
-        "id": held.id,
-        "name": held.name,
-        "region": held.region or None,
-        "tags": None if held.tags is None else dict(held.tags),
-        "status": held.status or None,
-        "owner": held.owner or None,
-        "created_at": None if held.created_at is None else _format_time(held.created_at),
+        "platform": existing.platform,
+        "kind": existing.kind,
+        "id": existing.id,
+        "name": existing.name,
+        "region": existing.region or None,
+        "tags": None if existing.tags is None else dict(existing.tags),
+        "status": existing.status or None,
+        "owner": existing.owner or None,
+        "created_at": None if existing.created_at is None else _format_time(existing.created_at),
         "age_seconds": orphan.age,
-        "hourly_cost": held.hourly_cost,
-        "currency": held.currency or None,
+        "hourly_cost": existing.hourly_cost,
+        "currency": existing.currency or None,
         "made_for": orphan.intent.urn if orphan.intent else None,
     }
 
@@ -174,6 +175,7 @@ def render_offers(
     """Yield a table of offers, and the unasked platforms."""
     if priced_offers:
         rows = [_OFFER_COLUMNS, *(_build_offer_row(priced, currency) for priced in priced_offers)]
+        # Columns without any value are left out.
         used = [
             column
             for column in range(len(_OFFER_COLUMNS))

@@ -297,6 +297,7 @@ def render_state(
 ) -> Iterator[str]:
     """Yield a table of the state entries and the pending operations."""
     rows = [(entry.urn, entry.id or "-", ", ".join(list_entry_flags(entry))) for entry in entries]
+    # A pending operation is one that an interrupted run has left.
     rows += [(o.resource.urn, o.resource.id or "-", f"pending: {o.type}") for o in pending]
     rows = [
         (escape_invisible(urn), escape_invisible(id_), escape_invisible(flags))

@@ -181,6 +181,7 @@ def _format_age(seconds: float) -> str:
 
 def _render_resource_table(resources: Sequence[ResourceStatus], paint: Paint) -> Iterator[str]:
     rows = [(*_COLUMNS, _OWNER), *map(_build_row, resources)]
+    # Without owners, the column would be empty.
     if not any(resource_status.summary.owner for resource_status in resources):
         rows = [row[: len(_COLUMNS)] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -42,6 +42,7 @@ class DeclaredAlias:
 
     @property
     def dependencies(self) -> frozenset[Handle]:
+        """Return the handles to register before the alias's parent is known."""
         return (
             frozenset([self.parent])
             if isinstance(self.parent, Handle)
