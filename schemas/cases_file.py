@@ -175,7 +175,7 @@ class ControlInputs(InputModel):
 
 
 class OutsideRequestInputs(InputModel):
-    """What somebody else asks the platform for, as by its console."""
+    """A request of another person to the platform, as from the platform's console."""
 
     method: Literal["POST", "PUT", "PATCH", "DELETE"] = Field(
         description="The method.", examples=["DELETE"]
@@ -465,7 +465,7 @@ class CasesInputs(InputModel):
 
     refuses_null: ClassVar[bool] = True
 
-    defaults: DefaultsInputs | None = Field(default=None, description="What all cases have.")
+    defaults: DefaultsInputs | None = Field(default=None, description="Defaults of all cases.")
     cases: dict[str, CaseInputs] = Field(
         min_length=1,
         description="The cases by their names.",

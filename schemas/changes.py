@@ -38,7 +38,7 @@ _NO_RULES: Final = FieldRules()
 
 
 class Action(StrEnum):
-    """What happens to one field.
+    """The action on one field.
 
     KEEP is no change: the field is no longer declared, and the platform keeps its value.
     """

@@ -31,7 +31,7 @@ FORMAT_VERSION: Final = "1"
 
 
 class PlanAction(StrEnum):
-    """What the operation does to a resource."""
+    """The action of the operation on a resource."""
 
     SAME = "same"
     CREATE = "create"
@@ -44,7 +44,7 @@ class PlanAction(StrEnum):
 
 
 class PlanReason(StrEnum):
-    """Why the operation does it. Reasons are shown, and decide nothing."""
+    """The reason of an action. Reasons are shown, and decide nothing."""
 
     NEW = "new"
     IMPORTED = "imported"
@@ -151,13 +151,13 @@ class _StateOnlyChange(PropertyChange):
 
 
 class ResourceChange(_PlanModel):
-    """What happens to one resource. A replacement is one change."""
+    """The action on one resource. A replacement is one change."""
 
     urn: str = Field(description="Pulumi's name of the resource.")
     type: str = Field(description="Type token of the resource.")
     name: str = Field(description="Name of the resource in the program.")
     action: PlanAction = Field(description="The action on the resource.")
-    reason: PlanReason = Field(description="Why.")
+    reason: PlanReason = Field(description="The reason of the action.")
     replace_paths: tuple[str, ...] = Field(
         default=(), description="The properties that force the replacement of the resource."
     )
@@ -222,7 +222,7 @@ class Amount(_PlanModel):
 
     billing: Billing = Field(description="How the cost is billed.")
     currency: str = Field(description="Currency of the cost.")
-    hourly: float = Field(description="What an hour costs.")
+    hourly: float = Field(description="Cost of an hour.")
 
 
 class StackCost(_PlanModel):

@@ -13,7 +13,7 @@ from gpuform.schemas.policies.drain import KubernetesInputs
 
 
 class Billing(StrEnum):
-    """How something is paid for."""
+    """How an amount is paid for."""
 
     ON_DEMAND = "on_demand"
     RESERVED = "reserved"
@@ -62,7 +62,7 @@ class Expense(_FactModel):
 
 
 class ResourceUsage(_FactModel):
-    """What one resource uses, before or after a change."""
+    """Usage of one resource before or after a change."""
 
     region: str = Field(default="", description="Region; empty: none, or unknown.")
     gpu_types: tuple[str, ...] = Field(

@@ -356,7 +356,7 @@ def describe_change_effect(rules: FieldRules) -> str:
     if rules.local:
         return "nothing"
     if rules.create_only:
-        return "holds for what is made later"
+        return "applies to objects created later"
     main_effect = "replaces" if rules.immutable else "in place"
     if rules.replace_if:
         main_effect = f"in place, or replaces: {rules.replace_if.because}"

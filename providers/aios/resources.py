@@ -171,7 +171,7 @@ class ClusterMetadataArguments(TypedDict):
     name: pulumi.Input[str]
     # Purpose of the cluster.
     description: pulumi.Input[str]
-    # Who owns or manages it.
+    # Person or team that manages the cluster.
     owner: pulumi.Input[str]
     # Email address for contact.
     email: NotRequired[pulumi.Input[str] | None]
@@ -230,7 +230,7 @@ class ScheduledDrainArguments(TypedDict):
 
 
 class ClusterArguments(TypedDict):
-    """A cluster's record in the registry. It creates no hardware, and its deletion deletes none."""
+    """A cluster's record in the registry. A record neither creates nor deletes hardware."""
 
     # Id of the cluster, unique in the registry. (replaces)
     cluster_id: pulumi.Input[str]
@@ -252,7 +252,7 @@ class ClusterArguments(TypedDict):
     storage: NotRequired[pulumi.Input[TotalStorageArguments] | None]
     # The whole network: computed from the nodes.
     network: NotRequired[pulumi.Input[TotalNetworkArguments] | None]
-    # What the cluster's controller uses.
+    # Settings of the cluster's controller.
     config: pulumi.Input[ConfigArguments]
     # Tags or labels.
     tags: pulumi.Input[Sequence[pulumi.Input[str]]]
@@ -292,7 +292,7 @@ class GpuNodeArguments(TypedDict):
 
 
 class Cluster(PlatformResource, module="gpuform.aios", name="Cluster"):
-    """A cluster's record in the registry. It creates no hardware, and its deletion deletes none."""
+    """A cluster's record in the registry. A record neither creates nor deletes hardware."""
 
     _lifecycle = ClusterLifecycle
 

@@ -34,7 +34,7 @@ PLATFORM = Platform(
         Setting(
             "scp:authToken", "SCP_TF_AUTH_TOKEN", "Token that belongs to the keys.", secret=True
         ),
-        Setting("scp:accountId", "SCP_TF_ACCOUNT_ID", "Account that requests are made for."),
+        Setting("scp:accountId", "SCP_TF_ACCOUNT_ID", "Account of the requests."),
         Setting(
             "scp:defaultRegion", "SCP_TF_DEFAULT_REGION", "Region where a resource names none."
         ),

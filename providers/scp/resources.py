@@ -262,8 +262,8 @@ class NodePoolArguments(TypedDict):
     os_user_password: pulumi.Input[str]
     # Script that a new node runs, at most 16384 characters. (replaces, write-only, secret)
     init_script: NotRequired[pulumi.Input[str] | None]
-    # Tags of new nodes. Change tags of existing nodes in the Resource Manager. (holds for what is
-    # made later)
+    # Tags of new nodes. Change tags of existing nodes in the Resource Manager. (applies to objects
+    # created later)
     tags: NotRequired[pulumi.Input[Mapping[str, pulumi.Input[str]]] | None]
     # When `gpuform expire` destroys the resource: at the end of a date in UTC, or at a moment with
     # an offset. Every plan of the week before shows a notice. (recorded, nothing is sent)
@@ -357,8 +357,8 @@ class GpuNodeArguments(TypedDict):
     os_user_password: pulumi.Input[str]
     # Script that a new node runs, at most 16384 characters. (replaces, write-only, secret)
     init_script: NotRequired[pulumi.Input[str] | None]
-    # Tags of new nodes. Change tags of existing nodes in the Resource Manager. (holds for what is
-    # made later)
+    # Tags of new nodes. Change tags of existing nodes in the Resource Manager. (applies to objects
+    # created later)
     tags: NotRequired[pulumi.Input[Mapping[str, pulumi.Input[str]]] | None]
     # When `gpuform expire` destroys the resource: at the end of a date in UTC, or at a moment with
     # an offset. Every plan of the week before shows a notice. (recorded, nothing is sent)

@@ -103,7 +103,7 @@ class ClusterRepairArguments(TypedDict):
 
 
 class AlternativeArguments(TypedDict):
-    """Another region, another GPU type, or both. What is left out stays as declared."""
+    """Another region, another GPU type, or both. Omitted properties stay as declared."""
 
     # The region to try.
     region: NotRequired[pulumi.Input[Region] | None]

@@ -48,7 +48,7 @@ ClusterId = Annotated[Id, AfterValidator(_validate_path_segment)]
 
 
 class ClusterInputs(InputModel):
-    """A cluster's record in the registry. It creates no hardware, and its deletion deletes none."""
+    """A cluster's record in the registry. A record neither creates nor deletes hardware."""
 
     retired_names: ClassVar[Mapping[str, str]] = {"id": "cluster_id"}
 
@@ -121,7 +121,7 @@ class ClusterInputs(InputModel):
         examples=[{"interfaces": 3, "tx_bandwidth": 15000, "rx_bandwidth": 15000}],
     )
     config: ConfigInputs = Field(
-        description="What the cluster's controller uses.",
+        description="Settings of the cluster's controller.",
         examples=[{"public_hostname": "cluster-west-vision-001.company.net"}],
     )
     tags: Annotated[list[str], Unordered] = Field(

@@ -414,7 +414,9 @@ class ClusterMetadataInputs(InputModel):
     description: str = Field(
         description="Purpose of the cluster.", examples=["Serves vision models."]
     )
-    owner: str = Field(description="Who owns or manages it.", examples=["AI Infrastructure"])
+    owner: str = Field(
+        description="Person or team that manages the cluster.", examples=["AI Infrastructure"]
+    )
     email: str | None = Field(
         default=None, description="Email address for contact.", examples=["infra@example.com"]
     )

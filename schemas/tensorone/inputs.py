@@ -104,7 +104,7 @@ HealthCheck = Literal["gpu", "storage", "network", "docker"]
 
 
 class AlternativeInputs(InputModel):
-    """Another region, another GPU type, or both. What is left out stays as declared."""
+    """Another region, another GPU type, or both. Omitted properties stay as declared."""
 
     region: Region | None = Field(
         default=None, description="The region to try.", examples=["us-east-1"]

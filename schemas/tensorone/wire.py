@@ -323,7 +323,7 @@ class Accepted(WireModel):
 
 
 class ListedTemplate(TemplateInfo):
-    """A template, as the clusters made from it report it."""
+    """A template, as the clusters created from it report it."""
 
     cluster_ids: tuple[str, ...] = Field(
         default=(), description="The clusters created from the template."

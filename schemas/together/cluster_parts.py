@@ -267,7 +267,7 @@ class AddOnInputs(InputModel):
 
 
 class AlternativeInputs(InputModel):
-    """Another region, another GPU type, or both. What is left out stays as declared."""
+    """Another region, another GPU type, or both. Omitted properties stay as declared."""
 
     region: str | None = Field(
         default=None, min_length=1, description="The region to try.", examples=["us-central-4"]

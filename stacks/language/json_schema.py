@@ -104,7 +104,7 @@ def _section(section: str, kind: str, platforms: list[str]) -> Schema:
 def _defaults(section: str, platforms: list[str]) -> Schema:
     return {
         "type": ["object", "null"],
-        "description": f"What every entry of {section} has that does not say otherwise.",
+        "description": f"Defaults of the entries of {section}.",
         "properties": {each: _to(f"defaults.{section}.{each}") for each in platforms},
         "additionalProperties": False,
     }

@@ -37,7 +37,7 @@ def test_what_is_said_of_a_field() -> None:
     assert "| `changes` | list of [Resource change](#resource-change) |" in PAGE
     assert "| `before` | [Resource usage](#resource-usage) or null |" in PAGE
     assert "| `format_version` | `1` | Version of this format. | always |" in PAGE
-    assert "| `drift` | Somebody changed it outside of the stack. |" in PAGE
+    assert "| `drift` | Somebody changed the resource outside of the stack. |" in PAGE
 
 
 def test_the_example_is_a_plan_of_this_release() -> None:

@@ -91,7 +91,7 @@ def test_the_yaml_is_valid_and_the_python_registers_the_same(
         ("together", "SharedVolume", "Inputs", "size_tib", "| in place, grow-only | required |"),
         ("scp", "NodePool", "Inputs", "nodes", "| map of [object](#node-of-the-inputs) |"),
         ("scp", "NodePool", "Inputs", "os_user_password", "secret | required |"),
-        ("scp", "NodePool", "Inputs", "tags", "| holds for what is made later |"),
+        ("scp", "NodePool", "Inputs", "tags", "| applies to objects created later |"),
     ],
 )
 def test_what_is_said_of_a_field(

@@ -38,20 +38,20 @@ The column *a change of it* says what gpuform does when you change the field and
 
 | words | what gpuform does |
 | --- | --- |
-| in place | It sends the change alone. The object stays. |
-| replaces | It deletes the object and makes a new one. The plan names the field. |
-| in place, or replaces: ... | It depends on the values; the reason is in the cell. |
-| grow-only | It refuses a smaller value, unless the resource is replaced anyway. |
-| write-only | The platform never tells the value. gpuform compares with what you declared last. |
-| secret | It shows the value nowhere and encrypts it in the state. |
+| in place | gpuform sends only the change. The object stays. |
+| replaces | gpuform deletes the object and creates a new one. The plan names the field. |
+| in place, or replaces: ... | The values decide; the reason is in the cell. |
+| grow-only | gpuform refuses a smaller value, unless the resource is replaced anyway. |
+| write-only | The platform never reports the value. gpuform compares the value declared last. |
+| secret | gpuform never shows the value, and encrypts the value in the state. |
 | as the fields it stands for | The field is another way to write other fields. |
-| holds for what is made later | It sends the value with a create alone. A change is no change. |
-| recorded, nothing is sent | It writes the value to the state. The platform never gets it. |
-| nothing | It is gpuform's own setting. The platform never gets it. |
+| applies to objects created later | gpuform sends the value only with a create. |
+| recorded, nothing is sent | gpuform writes the value to the state, and never sends it. |
+| nothing | The field is a setting of gpuform, which never sends it. |
 
 A field that you do not declare is never compared. The *default* is the platform's own value for it.
-When you no longer declare a field that has a default, it goes back to that value. A field that
-*replaces* stays as it is then: a removed line is no reason to replace a resource.
+When you no longer declare a field that has a default, the platform resets the field to the default.
+A field that *replaces* keeps its value then: a removed line is no reason to replace a resource.
 
 ## For every kind
 

@@ -30,7 +30,7 @@ class ClusterArguments(TypedDict):
     name: pulumi.Input[str]
     # Where it is. (replaces)
     region: pulumi.Input[Region]
-    # Type of its GPUs. (replaces)
+    # Type of the cluster's GPUs. (replaces)
     gpu_type: pulumi.Input[GpuType]
     # How many GPUs.
     gpu_count: pulumi.Input[int]

@@ -24,7 +24,7 @@ class ClusterInputs(InputModel):
     gpu_type: Annotated[
         Literal["N100", "N200"],
         Immutable,
-        Field(description="Type of its GPUs.", examples=["N100"]),
+        Field(description="Type of the cluster's GPUs.", examples=["N100"]),
     ]
     gpu_count: Annotated[int, Field(ge=1, le=64, description="How many GPUs.", examples=[8])]
 
