@@ -52,11 +52,11 @@ class Registry:
         found = self.call_emulator("GET", "requests")
         self.call_emulator("DELETE", "requests")
         return [
-            (each["method"], each["path"], each["body"])
-            for each in found
-            if each["method"] != "GET"
-            and not each["path"].endswith("/query")
-            and each["body"] != EMPTY_UPDATE.body
+            (request["method"], request["path"], request["body"])
+            for request in found
+            if request["method"] != "GET"
+            and not request["path"].endswith("/query")
+            and request["body"] != EMPTY_UPDATE.body
         ]
 
     def send_request(self, method: str, path: str, body: Any = None) -> httpx.Response:
@@ -105,7 +105,7 @@ class StoredResource:
     def check(self, declared: Json) -> Json:
         """Return the inputs that the lifecycle's check accepts."""
         found = self.lifecycle.check(self.state, {**declared, "__provider": "p"})
-        assert [(each.property, each.reason) for each in found.failures] == []
+        assert [(failure.property, failure.reason) for failure in found.failures] == []
         return {**found.inputs, "__provider": "p"}
 
     def apply(self, declared: Json) -> list[str]:
@@ -125,8 +125,8 @@ class StoredResource:
     def list_planned_paths(self, declared: Json) -> list[str]:
         with use_context(self.registry.create_context(self.name)):
             inputs = self.check(declared)
-            found = self.lifecycle.list_changes(self.state, inputs)
-            return [each.path for each in found if each.action != "keep"]
+            changes = self.lifecycle.list_changes(self.state, inputs)
+            return [change.path for change in changes if change.action != "keep"]
 
     def refresh(self) -> bool:
         """Read the object into the state; return False if it is gone."""

@@ -100,14 +100,14 @@ class Colleague:
     def _remove(self, entries: list[Json]) -> None:
         id_ = self.chance.choice(sorted(self.own))
         del self.own[id_]
-        left = [each for each in entries if each["id"] != id_]
+        left = [entry for entry in entries if entry["id"] != id_]
         self._write("$pull", {"nodes.nodeData": {"id": id_}}, left)
 
     def _change(self, entries: list[Json]) -> None:
         id_ = self.chance.choice(sorted(self.own))
         memory = self.chance.choice([1, 2, 3, 4])
         self.own[id_]["memory"] = memory
-        at = next(at for at, each in enumerate(entries) if each and each["id"] == id_)
+        at = next(at for at, entry in enumerate(entries) if entry and entry["id"] == id_)
         entries[at]["memory"] = memory
         self._write("$set", {f"nodes.nodeData.{at}.memory": memory}, entries)
 
@@ -243,7 +243,7 @@ class Course:
         lost = re.search("; gpuform could not restore the values of (.*?)(?:\n|;|$)", error)
         for id_ in (lost[1] if lost else "").split(", "):
             if id_ in self.colleague.own:
-                now = next(each for each in self.entries(WEST) if each["id"] == id_)
+                now = next(entry for entry in self.entries(WEST) if entry["id"] == id_)
                 self.colleague.own[id_] = {k: v for k, v in now.items() if k != "_id"}
 
     def _recover(self, thing: StoredResource) -> None:
@@ -271,13 +271,13 @@ class Course:
             assert found == plain(map(wired, self.east)), f"{found}; {self.describe()}"
             return
         id_ = f"{stack.name}-{name}"
-        found = [each for each in self.entries(WEST) if each["id"] == id_]
+        found = [entry for entry in self.entries(WEST) if entry["id"] == id_]
         own = wired({"id": id_, **self.wanted[stack.name][name]})
         assert plain(found) == plain([own]), f"{found} is not {own}; {self.describe()}"
 
     def _check_gone(self, thing: StoredResource) -> None:
         cluster_id, _, node_id = thing.id.partition("/")
-        found = [each for each in self.entries(cluster_id) if each["id"] == node_id]
+        found = [entry for entry in self.entries(cluster_id) if entry["id"] == node_id]
         assert found == [], self.describe()
 
     def _end(self) -> None:

@@ -231,14 +231,14 @@ def wrong_sums(record: Json) -> list[str]:
     wrong = [] if record["nodes"]["count"] == len(entries) else ["nodes.count"]
     for name, path in SUMS.items():
         told = _at(record, path)
-        if told != sum(_at(each, path) for each in entries):
+        if told != sum(_at(entry, path) for entry in entries):
             wrong.append(name)
     return wrong
 
 
 def sums_of(entries: list[Json]) -> Json:
     """The sums of entries by their dotted paths, as another well-behaved writer sets them."""
-    sums = {name: sum(_at(each, path) for each in entries) for name, path in SUMS.items()}
+    sums = {name: sum(_at(entry, path) for entry in entries) for name, path in SUMS.items()}
     return {"nodes.count": len(entries), **sums}
 
 

@@ -83,7 +83,7 @@ def test_a_filter_that_cannot_be_checked_is_not_sent() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ({"success": True, "result": [False, "no\n  template"]}, "failure: no template"),
         ({"success": True, "result": [False]}, "with a failure"),
@@ -93,9 +93,9 @@ def test_a_filter_that_cannot_be_checked_is_not_sent() -> None:
         ([], "unexpected form"),
     ],
 )
-def test_an_answer_of_200_without_a_record_is_an_error(content: Any, said: str) -> None:
+def test_an_answer_of_200_without_a_record_is_an_error(content: Any, message: str) -> None:
     client, _ = answering(content)
-    with pytest.raises(ServerError, match=said) as caught:
+    with pytest.raises(ServerError, match=message) as caught:
         client.create_by_parser({})
     assert caught.value.is_definite is False
 
@@ -135,7 +135,7 @@ def test_a_missing_address_is_named_in_the_error() -> None:
 def test_the_lookup_queries_records_for_programs(registry: Any) -> None:
     registry.send_request("POST", "/clusters", CLUSTER)
     registry.send_request("POST", "/clusters", {**CLUSTER, "id": "east", "regionId": "us-east-1"})
-    assert [each.id for each in clusters()] == [CLUSTER["id"], "east"]
+    assert [cluster.id for cluster in clusters()] == [CLUSTER["id"], "east"]
     for settings in ("raw", "wrapped", "both"):
         registry.configure(query_envelope=settings)
         (found,) = clusters({"regionId": "us-east-1"})

@@ -277,7 +277,7 @@ def test_a_lost_answer_is_found_again(cluster: Any, registry: Any) -> None:
     registry.inject_fault("POST", "/api/createCluster", drop="after")
     cluster.apply(DECLARED)
     assert cluster.id == ID
-    assert len([each for each in registry.list_writes() if each[0] == "POST"]) == 1
+    assert len([write for write in registry.list_writes() if write[0] == "POST"]) == 1
 
 
 def test_a_push_whose_answer_is_lost_is_not_repeated(cluster: Any, registry: Any) -> None:

@@ -22,9 +22,9 @@ FIRST = NODES[0]
 @pytest.fixture
 def scheduler(registry: Any, monkeypatch: pytest.MonkeyPatch) -> Simulated:
     clock = SimpleNamespace(now=lambda: registry.call_emulator("GET", "clock")["now"])
-    made = Simulated(clock, NODES)
-    monkeypatch.setattr(entry_removal, "create_declared_scheduler", lambda *_: made)
-    return made
+    simulated = Simulated(clock, NODES)
+    monkeypatch.setattr(entry_removal, "create_declared_scheduler", lambda *_: simulated)
+    return simulated
 
 
 @pytest.fixture

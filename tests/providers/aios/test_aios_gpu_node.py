@@ -256,15 +256,15 @@ def test_after_any_history_the_sums_are_those_of_the_entries(entries: list[Any])
     """Each step adds a node, changes it when it is there, or removes it when nothing differs."""
     record: dict[str, Any] = {"id": "c", "nodes": {"count": 0, "nodeData": []}}
     for entry in entries:
-        found = wire.Cluster.model_validate(record)
-        present = found.find_entry(entry["id"])
-        request = build_node_change(found, entry)
+        parsed = wire.Cluster.model_validate(record)
+        present = parsed.find_entry(entry["id"])
+        request = build_node_change(parsed, entry)
         if present is None:
-            body = build_node_addition(found, entry).body
+            body = build_node_addition(parsed, entry).body
         elif request is not None:
             body = request.body
         else:
-            body = build_node_removal(found, entry["id"], None).body
+            body = build_node_removal(parsed, entry["id"], None).body
         record = apply_update(record, body)
         seen = wire.Cluster.model_validate(record)
         nodes = [entry_to_declared(each) for each in seen.nodes.node_data]

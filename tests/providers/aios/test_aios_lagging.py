@@ -56,7 +56,7 @@ def entries(registry: LaggingRegistry) -> list[Any]:
 
 
 def ids(registry: LaggingRegistry) -> list[str]:
-    return [each["id"] for each in entries(registry)]
+    return [entry["id"] for entry in entries(registry)]
 
 
 def add_theirs(registry: LaggingRegistry, node_id: str = "theirs") -> None:
@@ -107,7 +107,7 @@ def test_a_change_by_place_that_is_lost_while_reads_lag_is_done_once(
     registry.fixed_lag, registry.next_write = 8.0, lost
     thing.apply(node(memory=7))
     assert thing.state["ready"] is True
-    assert [each["memory"] for each in entries(registry)] == [7]
+    assert [entry["memory"] for entry in entries(registry)] == [7]
 
 
 def test_a_value_that_somebody_sets_while_a_change_is_lost_is_not_put_back(
@@ -124,7 +124,7 @@ def test_a_value_that_somebody_sets_while_a_change_is_lost_is_not_put_back(
     registry.others, registry.faults.others = change_theirs, 1.0
     registry.next_write = "lost_before"
     thing.apply(node(memory=7))
-    assert [each["memory"] for each in entries(registry)] == [7, 7]
+    assert [entry["memory"] for entry in entries(registry)] == [7, 7]
 
 
 def test_a_value_that_somebody_gives_a_moved_node_while_a_change_is_lost_is_not_put_back(
@@ -147,7 +147,7 @@ def test_a_value_that_somebody_gives_a_moved_node_while_a_change_is_lost_is_not_
     registry.next_write = "lost_before"
     thing.apply(node(memory=7))
     assert "gpuform could not restore the values of last" in str(thing.state["not_ready_reason"])
-    memories = {each["id"]: each["memory"] for each in entries(registry)}
+    memories = {entry["id"]: entry["memory"] for entry in entries(registry)}
     assert memories == {"node-1": NODE["memory"], "last": 7}
 
 
@@ -170,7 +170,7 @@ def test_values_that_hit_a_moved_node_are_put_back_though_the_removed_one_is_the
     assert "the values of last were overwritten; gpuform restored the values" in str(
         thing.state["not_ready_reason"]
     )
-    memories = {each["id"]: each["memory"] for each in entries(registry)}
+    memories = {entry["id"]: entry["memory"] for entry in entries(registry)}
     assert memories == dict.fromkeys(("node-1", "last", "first"), NODE["memory"])
 
 
@@ -189,12 +189,12 @@ def test_an_unfinished_change_that_is_taken_back_is_undone_though_reads_lag(
     registry.others, registry.faults.others = answer_no_more, 1.0
     thing.apply(node(memory=7))
     assert thing.state["ready"] is False
-    assert [each["memory"] for each in entries(registry)] == [7]
+    assert [entry["memory"] for entry in entries(registry)] == [7]
     registry.faults.lost_after = registry.faults.others = 0.0
     registry.fixed_lag = 600.0
     thing.apply(node())
     assert thing.state["ready"] is True
-    assert [each["memory"] for each in entries(registry)] == [NODE["memory"]]
+    assert [entry["memory"] for entry in entries(registry)] == [NODE["memory"]]
 
 
 def test_a_record_that_is_not_shown_yet_is_waited_for(
@@ -248,7 +248,7 @@ def test_a_refresh_with_an_older_answer_keeps_the_changed_node(
     assert thing.refresh() is True
     assert thing.state["memory"] == 7
     thing.apply(node())
-    assert [each["memory"] for each in entries(registry)] == [NODE["memory"]]
+    assert [entry["memory"] for entry in entries(registry)] == [NODE["memory"]]
 
 
 def test_a_refresh_with_an_older_answer_keeps_the_changed_record(
@@ -301,7 +301,7 @@ def test_a_number_that_a_node_does_not_report_is_not_summed_as_zero(
     record = registry.get_record(WEST)
     assert record is not None
     assert (record["swap"], record["nodes"]["count"]) == (999, 2)
-    assert any("theirs has no swap" in text for text in stack.warnings)
+    assert any("theirs has no swap" in warning for warning in stack.warnings)
 
 
 def test_a_query_without_nodes_does_not_make_a_node_gone(

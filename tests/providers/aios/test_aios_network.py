@@ -16,7 +16,7 @@ ALONE = {name: value for name, value in DECLARED.items() if name != "nodes"}
 
 
 def list_news(before: Any, seen: Any) -> list[str]:
-    return [each.text for each in ClusterLifecycle.find_observed_news(before, seen)]
+    return [observed_new.text for observed_new in ClusterLifecycle.find_observed_news(before, seen)]
 
 
 def list_new_notices(cluster: Any) -> list[str]:

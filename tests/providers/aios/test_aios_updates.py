@@ -83,10 +83,10 @@ def test_updates_make_any_record_as_declared(first: Any, second: Any) -> None:
         requests.append(request)
         record = apply_update(record, request.body)
     assert len(requests) <= 3
-    seen = wire.Cluster.model_validate(record)
-    echo = select_declared_fields(ClusterInputs, cluster_to_declared(seen), after)
+    parsed = wire.Cluster.model_validate(record)
+    echo = select_declared_fields(ClusterInputs, cluster_to_declared(parsed), after)
     assert not requires_action(compute_changes(ClusterInputs, echo, after))
-    assert {each.id for each in seen.nodes.node_data} == {each["id"] for each in nodes[1]}
+    assert {each.id for each in parsed.nodes.node_data} == {each["id"] for each in nodes[1]}
     if not requires_action(compute_changes(ClusterInputs, before, after)):
         assert (fields, requests) == ({}, [])
 

@@ -89,7 +89,7 @@ def test_certified_nodes_have_measured_values_driver_and_system(world: World) ->
     made = world.create(world.declared())
     assert made.outs["ready"] is True
     assert proven(made.outs) == world.nodes()
-    assert {each["measured"] for each in made.outs["results"]} == {487.87}
+    assert {result["measured"] for result in made.outs["results"]} == {487.87}
     evidence = made.outs["evidence"][0]
     assert (evidence["driver"], evidence["image"]) == ("560", "ubuntu-22.04, 6.8.0-generic")
     assert evidence["machine"] != ""
@@ -130,7 +130,7 @@ def test_a_search_finds_the_node_in_a_group(world: World) -> None:
     world.set(slow_nodes={slow: 250})
     category = {**ALONE, "options": {"testScale": "diagnose"}}
     made = world.create(world.declared(category))
-    assert [each["node"] for each in made.outs["failures"]] == [slow]
+    assert [failure["node"] for failure in made.outs["failures"]] == [slow]
     assert proven(made.outs) == others
 
 
@@ -140,7 +140,7 @@ def test_a_broken_node_is_named_and_the_rest_of_its_group_is_not_tested(world: W
     made = world.create(world.declared({**ALL_REDUCE, "floor": 300}))
     assert f"node {broken}: communication/nccl-all-reduce: XID 79" in made.outs["not_ready_reason"]
     assert "not tested" in made.outs["not_ready_reason"]
-    assert [each["is_alone"] for each in made.outs["failures"]] == [True]
+    assert [failure["is_alone"] for failure in made.outs["failures"]] == [True]
     assert proven(made.outs) == []
     assert len(others) > 0
 

@@ -41,7 +41,7 @@ def test_a_machine_that_came_during_the_test_is_not_proven(world: LyingWorld) ->
         assert (made.outs["ready"], proven(made.outs)) == (False, others)
         again = world.update(made, world.declared())
     assert (again.outs["ready"], proven(again.outs)) == (True, [new, *others])
-    assert [each["nodes"] for each in again.outs["results"]] == [[new]]
+    assert [result["nodes"] for result in again.outs["results"]] == [[new]]
 
 
 def test_a_machine_that_went_during_the_test_is_blamed_no_more(world: LyingWorld) -> None:
@@ -60,10 +60,14 @@ def test_who_is_there_in_place_of_a_failed_machine_is_not_repaired(world: LyingW
     slow = world.nodes()[0]
     world.set(slow_nodes={slow: 100})
     world.create(world.declared())
-    assert [each.node for each in cluster.refresh()] == [slow]
+    assert [request.node for request in cluster.refresh()] == [slow]
     with exchanged(world, slow) as told:
         told.append("another")
         cluster.update()
         assert cluster.refresh() == []
-    sent = [each for each in world.cluster.control("GET", "/requests") if each["method"] == "POST"]
-    assert not [each for each in sent if "remediation" in each["path"]]
+    sent = [
+        request
+        for request in world.cluster.control("GET", "/requests")
+        if request["method"] == "POST"
+    ]
+    assert not [request for request in sent if "remediation" in request["path"]]

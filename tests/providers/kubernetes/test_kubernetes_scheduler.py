@@ -145,7 +145,7 @@ def test_an_eviction_ends_jobs_in_their_grace_period_and_leaves_daemons(cluster:
     cluster.control("DELETE", "/requests")
     for _ in range(2):
         cluster.scheduler.evict([name])
-    sent = [each["path"] for each in cluster.requests() if each["method"] == "POST"]
+    sent = [request["path"] for request in cluster.requests() if request["method"] == "POST"]
     assert sent == [f"/{cluster.id}/api/v1/namespaces/default/pods/a/eviction"]
     assert cluster.jobs() == {"default/a": name, "default/elsewhere": cluster.names[1]}
     cluster.server.clock.advance(61)

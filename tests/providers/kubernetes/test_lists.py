@@ -18,12 +18,12 @@ PODS = "/api/v1/pods"
 @pytest.fixture
 def fake() -> Kubernetes:
     """Three nodes; a job runs on the last one."""
-    made = Kubernetes(FakeClock())
+    kubernetes = Kubernetes(FakeClock())
     for number in range(3):
-        made.add_node(f"w{number}", has_proxy=False)
-        made.run(f"w{number}", f"proxy-{number}", "kube-system", owner="DaemonSet")
-    made.run("w2", "train")
-    return made
+        kubernetes.add_node(f"w{number}", has_proxy=False)
+        kubernetes.run(f"w{number}", f"proxy-{number}", "kube-system", owner="DaemonSet")
+    kubernetes.run("w2", "train")
+    return kubernetes
 
 
 @pytest.fixture

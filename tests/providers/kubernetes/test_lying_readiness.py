@@ -82,8 +82,8 @@ class LyingWorld(World):
 
     def categories(self, **fields: Any) -> None:
         def change(status: dict[str, Any]) -> None:
-            for each in status["categoryStatuses"]:
-                each.update(fields)
+            for categorystatuse in status["categoryStatuses"]:
+                categorystatuse.update(fields)
 
         self.change("certifications", change)
 
@@ -129,7 +129,7 @@ def named(*entries: Mapping[str, str]) -> bytes:
 
 def at_fault(world: World) -> list[str]:
     """The nodes that a repair would take."""
-    return [each["node"] for verdict in world.verdicts() for each in verdict.failures]
+    return [failure["node"] for verdict in world.verdicts() for failure in verdict.failures]
 
 
 CONTRADICTIONS: dict[str, Callable[[LyingWorld], None]] = {
@@ -183,7 +183,7 @@ def test_what_contradicts_itself_proves_nothing_and_is_tested_anew(
 def test_a_job_that_has_not_ended_is_nobodys_fault(world: LyingWorld, phase: str) -> None:
     made = world.create_with(lambda: world.first_group(phase=phase))
     assert proven(made.outs) == world.nodes()[1:]
-    assert [each["is_alone"] for each in made.outs["failures"]] == [False]
+    assert [failure["is_alone"] for failure in made.outs["failures"]] == [False]
     assert at_fault(world) == []
 
 
@@ -318,7 +318,7 @@ def test_who_stood_by_and_was_left_out_stays_proven(world: LyingWorld) -> None:
     _cordon(world, beside)
     again = world.update(made, declared)
     assert (again.outs["ready"], proven(again.outs)) == (False, [beside, other])
-    assert [each["node"] for each in again.outs["gaps"]] == [new]
+    assert [gap["node"] for gap in again.outs["gaps"]] == [new]
 
 
 def test_a_node_that_is_declared_and_not_there_is_not_proven(world: LyingWorld) -> None:

@@ -85,13 +85,13 @@ def listening() -> Iterator[tuple[str, list[str]]]:
 def test_no_file_is_sent_to_the_server_of_a_projects_kubeconfig(
     machine: Path, declared: str, place: str
 ) -> None:
-    wanted = ScheduledDrainInputs.model_validate(
+    parsed = ScheduledDrainInputs.model_validate(
         {"kubernetes": {"kubeconfig": declared.format(root=machine)}}
     )
     with listening() as (server, heard), use_context(ProviderContext()):
         write(machine / place, {"tokenFile": str(machine / "home" / "token")}, server)
         with pytest.raises(GpuformError, match=r"\(tokenFile\), and comes with the project"):
-            create_declared_scheduler(wanted, "pool train").list_nodes()
+            create_declared_scheduler(parsed, "pool train").list_nodes()
     assert heard == []
 
 

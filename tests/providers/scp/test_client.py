@@ -58,9 +58,9 @@ def client(scp: EmulatedScp) -> ScpClient:
 @pytest.fixture
 def ids(scp: EmulatedScp) -> list[str]:
     """Two running nodes of a fabric."""
-    made = scp.client.create_nodes(build_create_request("fabric-a", "a-001", "a-002"))
+    nodes = scp.client.create_nodes(build_create_request("fabric-a", "a-001", "a-002"))
     scp.move_clock(1000)
-    return made
+    return nodes
 
 
 def answering(*answers: httpx.Response, **fields: Any) -> ScpClient:
@@ -92,9 +92,9 @@ def test_a_create_may_be_answered_without_an_id(resource_id: str | None) -> None
 
 
 def test_only_ids_of_nodes_are_returned_by_a_create(client: ScpClient) -> None:
-    made = client.create_nodes(build_create_request("fabric-a", "a-001", "a-002", "a-003"))
-    assert len(made) == 3
-    assert {len(each) for each in made} == {32}
+    nodes = client.create_nodes(build_create_request("fabric-a", "a-001", "a-002", "a-003"))
+    assert len(nodes) == 3
+    assert {len(each) for each in nodes} == {32}
 
 
 @pytest.mark.parametrize("language", ["ko-KR", "en-US"])
@@ -168,7 +168,7 @@ def test_a_404_is_never_a_shortage() -> None:
 
 
 @pytest.mark.parametrize(
-    ("details", "said"),
+    ("details", "message"),
     [
         (("no such image",), ": no such image"),
         ((["name is too long", "image is unknown"],), ": name is too long; image is unknown"),
@@ -179,10 +179,10 @@ def test_a_404_is_never_a_shortage() -> None:
         ((), ""),
     ],
 )
-def test_the_details_of_a_refusal_are_in_the_message(details: Any, said: str) -> None:
+def test_the_details_of_a_refusal_are_in_the_message(details: Any, message: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         answering(refusal(400, *details)).get_fabric("x")
-    assert str(caught.value) == f"scp: GET /v1/cluster-fabrics/x answered 400{said}"
+    assert str(caught.value) == f"scp: GET /v1/cluster-fabrics/x answered 400{message}"
 
 
 def test_errors_that_are_no_objects_are_withheld() -> None:

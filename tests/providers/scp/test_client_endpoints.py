@@ -97,7 +97,7 @@ class Platform:
 
 
 def test_every_endpoint_is_called() -> None:
-    assert CALLS.keys() == {each.number for each in ENDPOINTS}
+    assert CALLS.keys() == {endpoint.number for endpoint in ENDPOINTS}
     assert len(CALLS) == 16
 
 
@@ -177,7 +177,10 @@ def test_a_node_is_created_changed_moved_and_deleted(scp: EmulatedScp) -> None:
     (there,) = client.list_fabrics(cluster_fabric_name="fabric-b")
     assert [member.gpu_node_id for member in client.get_fabric(here.id).gpu_node_details] == first
     (pool,) = client.list_node_pools(cluster_fabric_id=here.id)
-    assert here.id in [each.cluster_fabric_id for each in pool.cluster_fabric_details]
+    assert here.id in [
+        cluster_fabric_detail.cluster_fabric_id
+        for cluster_fabric_detail in pool.cluster_fabric_details
+    ]
 
     client.assign_nat(first[0], PUBLIC_IP)
     client.modify_members(there.id, here.id, second[:1])
@@ -200,10 +203,12 @@ def test_a_node_is_created_changed_moved_and_deleted(scp: EmulatedScp) -> None:
     with pytest.raises(NotFound):
         client.get_node(first[0])
 
-    asked = set(scp.list_requests())
+    requests = set(scp.list_requests())
     for endpoint in ENDPOINTS:
         path = re.sub(r"\\{\w+\\}", "[0-9a-f]{32}", re.escape(endpoint.path))
-        assert any(m == endpoint.method and re.fullmatch(path, p) for m, p in asked), str(endpoint)
+        assert any(m == endpoint.method and re.fullmatch(path, p) for m, p in requests), str(
+            endpoint
+        )
 
 
 def test_all_fields_of_a_created_node_are_read(scp: EmulatedScp) -> None:

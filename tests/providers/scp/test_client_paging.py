@@ -150,7 +150,7 @@ def test_fabrics_are_sorted_by_name() -> None:
         for number in range(7)
     ]
     found = Platform(cluster_fabrics=fabrics).client().list_fabrics()
-    assert [each.cluster_name for each in found] == [f"c{number}" for number in range(3, 10)]
+    assert [cluster.cluster_name for cluster in found] == [f"c{number}" for number in range(3, 10)]
 
 
 def test_filters_are_exact_even_if_the_platforms_are_not() -> None:

@@ -117,15 +117,15 @@ def test_token_and_account_come_from_the_source_of_the_keys(home: Home) -> None:
 
 
 def test_credentials_show_no_secret() -> None:
-    found = Credentials("hunter1", "hunter2", base_url="http://x", auth_token="hunter3")
-    assert "hunter" not in f"{found} {found!r}"
+    credentials = Credentials("hunter1", "hunter2", base_url="http://x", auth_token="hunter3")
+    assert "hunter" not in f"{credentials} {credentials!r}"
 
 
 def test_equal_keys_of_different_sources_are_equal() -> None:
-    one = Credentials("a", "b", base_url="http://x", source="here")
+    credentials = Credentials("a", "b", base_url="http://x", source="here")
     other = Credentials("a", "b", base_url="http://x", source="there")
-    assert one == other
-    assert hash(one) == hash(other)
+    assert credentials == other
+    assert hash(credentials) == hash(other)
 
 
 # The files.

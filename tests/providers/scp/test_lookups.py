@@ -52,15 +52,15 @@ def test_vendor_pools(scp: EmulatedScp) -> None:
 
 def test_fabrics_and_nodes(scp: EmulatedScp) -> None:
     assert (lookups.fabrics(), lookups.gpu_nodes()) == ([], [])
-    made = scp.client.create_nodes(build_create_request("fabric-a", "a-001", "a-002"))
+    nodes = scp.client.create_nodes(build_create_request("fabric-a", "a-001", "a-002"))
     scp.client.create_nodes(build_create_request("fabric-b", "b-001", "b-002"))
     scp.move_clock(1000)
     (fabric,) = lookups.fabrics("fabric-a", "RUNNING", POOL)
-    assert [member.gpu_node_id for member in fabric.gpu_node_details] == made
-    assert [node.id for node in lookups.gpu_nodes(cluster_fabric_id=fabric.id)] == made
-    assert [node.id for node in lookups.gpu_nodes("a-002")] == made[1:]
+    assert [member.gpu_node_id for member in fabric.gpu_node_details] == nodes
+    assert [node.id for node in lookups.gpu_nodes(cluster_fabric_id=fabric.id)] == nodes
+    assert [node.id for node in lookups.gpu_nodes("a-002")] == nodes[1:]
     address = lookups.gpu_nodes("a-001")[0].policy_ip
-    assert [node.id for node in lookups.gpu_nodes(ip=address)] == made[:1]
+    assert [node.id for node in lookups.gpu_nodes(ip=address)] == nodes[:1]
     assert lookups.gpu_nodes(state="STOPPED") == []
 
 

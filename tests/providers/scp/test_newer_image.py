@@ -74,7 +74,7 @@ def test_many_resources_share_one_list_of_images(environment: Any, pool_inputs: 
     environment.count_requests()
     for _ in range(3):
         environment.refresh(pool)
-    paths = [each["path"] for each in environment.call_emulator("GET", "requests")]
+    paths = [request["path"] for request in environment.call_emulator("GET", "requests")]
     assert len([path for path in paths if path.endswith("/images")]) == 1
 
 
@@ -100,8 +100,8 @@ def image(id_: str, **fields: Any) -> wire.Image:
     ],
 )
 def test_a_higher_version_of_the_same_kind_is_newer(fields: Properties, is_newer: bool) -> None:
-    found = find_newer_image([image("own"), image("other", **fields)], "own")
-    assert (found is not None) == is_newer
+    newer_image = find_newer_image([image("own"), image("other", **fields)], "own")
+    assert (newer_image is not None) == is_newer
 
 
 def test_images_that_cannot_be_compared_give_no_notice() -> None:

@@ -37,9 +37,9 @@ def kubeconfig(environment: Any, tmp_path: Path) -> str:
     made = environment.http.post("/together/v1/compute/clusters", json=CLUSTER, headers=headers)
     id_ = made.raise_for_status().json()["cluster_id"]
     environment.move_clock(3600)
-    shown = environment.http.get(f"/together/v1/compute/clusters/{id_}", headers=headers).json()
+    answer = environment.http.get(f"/together/v1/compute/clusters/{id_}", headers=headers).json()
     path = tmp_path / "kubeconfig"
-    path.write_bytes(base64.b64decode(shown["kube_config"]))
+    path.write_bytes(base64.b64decode(answer["kube_config"]))
     return str(path)
 
 

@@ -21,9 +21,9 @@ ASKED = {"kubernetes": {"kubeconfig": "kubeconfig"}}
 @pytest.fixture
 def scheduler(environment: Any, monkeypatch: pytest.MonkeyPatch) -> Simulated:
     """In the place of the Kubernetes that runs on the servers; the platform knows none."""
-    made = Simulated(environment.clock, [f"train-00{number}" for number in range(1, 5)])
-    monkeypatch.setattr(draining, "create_declared_scheduler", lambda *_: made)
-    return made
+    simulated = Simulated(environment.clock, [f"train-00{number}" for number in range(1, 5)])
+    monkeypatch.setattr(draining, "create_declared_scheduler", lambda *_: simulated)
+    return simulated
 
 
 @pytest.fixture
@@ -195,20 +195,20 @@ class TestWithoutAScheduler:
         assert list(environment.update(pool, fewer).nodes) == ["train-002", "train-003"]
 
     @pytest.mark.parametrize(
-        ("names", "said"),
+        ("names", "message"),
         [
             (["train-009"], r"drain.nodes\[0\]: node train-009 not found"),
             (["train-001", "train-002"], "drain.nodes: names 2, but 1 node is removed"),
         ],
     )
     def test_wrong_names_are_refused(
-        self, environment: Any, pool_inputs: Properties, names: list[str], said: str
+        self, environment: Any, pool_inputs: Properties, names: list[str], message: str
     ) -> None:
         pool = environment.create("NodePool", pool_inputs)
         fewer = {**pool_inputs, "count": 2, "drain": {"nodes": names}}
-        with pytest.raises(GpuformError, match=said):
+        with pytest.raises(GpuformError, match=message):
             predict_removed_nodes(environment, pool, fewer)
-        with pytest.raises(GpuformError, match=said):
+        with pytest.raises(GpuformError, match=message):
             environment.update(pool, fewer)
 
 

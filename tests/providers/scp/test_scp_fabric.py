@@ -64,9 +64,9 @@ def test_another_name_or_pool_is_another_fabric(environment: Any) -> None:
 
 
 def test_a_vendor_pool_that_does_not_exist_is_refused_while_planning(environment: Any) -> None:
-    found = environment.find_problems("Fabric", {**FABRIC, "node_pool_id": "POOL009-krw1a"})
-    assert list(found) == ["node_pool_id"]
-    assert "node pool POOL009-krw1a not found for this account" in found["node_pool_id"]
+    problems = environment.find_problems("Fabric", {**FABRIC, "node_pool_id": "POOL009-krw1a"})
+    assert list(problems) == ["node_pool_id"]
+    assert "node pool POOL009-krw1a not found for this account" in problems["node_pool_id"]
 
 
 def test_a_failed_fabric_is_not_ready(environment: Any, pool_inputs: Properties) -> None:

@@ -20,12 +20,12 @@ NAMES = ["train-001", "train-002", "train-003"]
 @pytest.fixture
 def fake(environment: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kubernetes]:
     monkeypatch.setenv("GPUFORM_ALLOW", "real-schedulers")
-    made = Kubernetes(environment.clock)
-    with serving(made) as address:
+    kubernetes = Kubernetes(environment.clock)
+    with serving(kubernetes) as address:
         text = kubeconfig(address)
         (tmp_path / "kubeconfig").write_text(text)
         with closing(get_kubernetes_client(text, "pool train")):
-            yield made
+            yield kubernetes
 
 
 @pytest.fixture

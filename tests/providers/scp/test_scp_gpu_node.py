@@ -146,9 +146,9 @@ def test_a_move_that_empties_a_declared_fabric_is_refused(
 def test_a_node_of_a_missing_fabric_is_refused_while_planning(
     environment: Any, node_inputs: Properties, fabric_id: str
 ) -> None:
-    found = environment.find_problems("GpuNode", {**node_inputs, "cluster_fabric_id": fabric_id})
-    assert list(found) == ["cluster_fabric_id"]
-    assert "one server cannot create a fabric" in found["cluster_fabric_id"]
+    problems = environment.find_problems("GpuNode", {**node_inputs, "cluster_fabric_id": fabric_id})
+    assert list(problems) == ["cluster_fabric_id"]
+    assert "one server cannot create a fabric" in problems["cluster_fabric_id"]
 
 
 def test_a_fabric_that_ends_before_the_create_is_an_error(
@@ -222,10 +222,12 @@ def test_a_failed_node_is_shown_in_every_plan_and_not_replaced(
 def test_unknown_values_are_changes_in_place(environment: Any, inputs: Properties) -> None:
     node = environment.create("GpuNode", inputs)
     assert list(environment.list_changes(node)) == []
-    found = GpuNodeLifecycle().find_planned_changes(
+    planned_changes = GpuNodeLifecycle().find_planned_changes(
         node.outs, {**inputs, "cluster_fabric_id": UNKNOWN}
     )
-    assert [(each.path, each.replaces) for each in found] == [("cluster_fabric_id", False)]
+    assert [(change.path, change.replaces) for change in planned_changes] == [
+        ("cluster_fabric_id", False)
+    ]
 
 
 def test_an_import_needs_no_replacement(environment: Any, inputs: Properties) -> None:

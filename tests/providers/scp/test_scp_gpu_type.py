@@ -100,7 +100,9 @@ def test_one_list_is_requested_for_all_and_none_for_a_kept_id(
     for _ in range(3):
         checked(environment, by_gpu)
     asked = [
-        each for each in environment.call_emulator("GET", "requests") if "products" in each["path"]
+        request
+        for request in environment.call_emulator("GET", "requests")
+        if "products" in request["path"]
     ]
     # One list of all types, and one of those that run the image.
     assert len(asked) == 2
@@ -137,7 +139,7 @@ def test_a_second_type_that_is_out_of_stock_is_ignored(
 
 
 @pytest.mark.parametrize(
-    ("gpu", "said"),
+    ("gpu", "message"),
     [
         ("H10O", "did you mean H100? The platform has A100, B200, H100"),
         ("Voodoo2", "use one of A100, B200, H100"),
@@ -145,11 +147,11 @@ def test_a_second_type_that_is_out_of_stock_is_ignored(
     ],
 )
 def test_an_unknown_gpu_is_refused(
-    environment: Any, by_gpu: Properties, gpu: str, said: str
+    environment: Any, by_gpu: Properties, gpu: str, message: str
 ) -> None:
     _, wrong = checked(environment, {**by_gpu, "gpu_type": gpu})
     assert list(wrong) == ["gpu_type"]
-    assert said in wrong["gpu_type"]
+    assert message in wrong["gpu_type"]
 
 
 def test_exactly_one_of_gpu_type_and_server_type_id_is_declared(
@@ -213,8 +215,8 @@ def test_a_platform_that_does_not_answer_is_asked_again_by_the_create(
     offers.cached_lists.clear()
     later, _ = checked(environment, by_gpu, inputs)
     assert later["server_type_id"] == H100
-    found = NodePoolLifecycle().list_changes(created.outs, later)
-    assert [(each.path, each.replaces, each.is_sent) for each in found] == [
+    changes = NodePoolLifecycle().list_changes(created.outs, later)
+    assert [(change.path, change.replaces, change.is_sent) for change in changes] == [
         ("server_type_id", False, False)
     ]
 

@@ -29,8 +29,8 @@ def advance(environment: Any, **time: float) -> None:
 def planned(environment: Any, thing: Any, inputs: Properties) -> dict[str, Any]:
     """What a plan would change, by path; what only stays is not among it."""
     with environment.use_context(thing.name):
-        found = KINDS[thing.kind]().list_changes(thing.outs, inputs)
-    return {each.path: each.after for each in found if each.action != "keep"}
+        changes = KINDS[thing.kind]().list_changes(thing.outs, inputs)
+    return {change.path: change.after for change in changes if change.action != "keep"}
 
 
 def states(thing: Any) -> set[str]:
@@ -116,8 +116,8 @@ def test_a_change_of_records_alone_sends_nothing(environment: Any, pool_inputs: 
     environment.count_writes()
     inputs = {**pool_inputs, "schedule": hours(environment), "expires": "9000-01-01"}
     with environment.use_context(made.name):
-        found = NodePoolLifecycle().list_changes(made.outs, inputs)
-    assert {(each.path, each.is_sent) for each in found} == {
+        changes = NodePoolLifecycle().list_changes(made.outs, inputs)
+    assert {(each.path, each.is_sent) for each in changes} == {
         ("expires", False),
         ("schedule", False),
     }

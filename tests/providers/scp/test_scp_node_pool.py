@@ -374,8 +374,8 @@ class TestFabrics:
         assert environment.find_problems("NodePool", moved, pool) == {}
         assert environment.find_problems("Fabric", fabric) == {}
         environment.count_writes()
-        found = environment.find_problems("NodePool", moved, pool)
-        assert "the last node of fabric fabric1" in found["cluster_fabric_name"]
+        problems = environment.find_problems("NodePool", moved, pool)
+        assert "the last node of fabric fabric1" in problems["cluster_fabric_name"]
         with pytest.raises(GpuformError, match="the last node of fabric fabric1"):
             environment.update(pool, moved)
         assert environment.count_writes() == {}
@@ -395,7 +395,7 @@ class TestFabrics:
         assert environment.list_changes(pool, {**joined, "count": 2}) == {"count": (1, 2)}
 
     @pytest.mark.parametrize(
-        ("change", "path", "said"),
+        ("change", "path", "message"),
         [
             ({"cluster_fabric_id": "f" * 32}, "cluster_fabric_id", f"fabric {'f' * 32} not found"),
             ({"cluster_fabric_name": "fabric3"}, "cluster_fabric_name", "is named fabric2"),
@@ -409,21 +409,21 @@ class TestFabrics:
         other: Any,
         change: Properties,
         path: str,
-        said: str,
+        message: str,
     ) -> None:
         fabric = {"cluster_fabric_name": "fabric2"}
         good = {**pool_inputs, **fabric, "cluster_fabric_id": other.outs["cluster_fabric_id"]}
-        found = environment.find_problems("NodePool", {**good, **change})
-        assert list(found) == [path]
-        assert said in found[path]
+        problems = environment.find_problems("NodePool", {**good, **change})
+        assert list(problems) == [path]
+        assert message in problems[path]
 
     def test_a_new_fabric_of_one_node_is_refused(
         self, environment: Any, pool_inputs: Properties
     ) -> None:
-        found = environment.find_problems("NodePool", many(pool_inputs, 1))
-        assert "one server cannot create the fabric fabric1" in found["count"]
-        found = environment.find_problems("NodePool", one_by_one(pool_inputs, a={}))
-        assert list(found) == ["nodes"]
+        problems = environment.find_problems("NodePool", many(pool_inputs, 1))
+        assert "one server cannot create the fabric fabric1" in problems["count"]
+        problems = environment.find_problems("NodePool", one_by_one(pool_inputs, a={}))
+        assert list(problems) == ["nodes"]
 
     def test_the_last_node_of_a_fabric_is_not_replaced(
         self, environment: Any, pool_inputs: Properties
@@ -657,7 +657,7 @@ def test_a_plan_without_an_answer_reports_skipped_checks(
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "said"),
+    ("field", "value", "message"),
     [
         ("image_id", "IMAGE-7XFMaJpLsapKvskFMjCtmn", "did you mean IMAGE-7XFMaJpLsapKvskFMjCtmm?"),
         ("image_id", "IMAGE-9sHgDr3XkWnVtBq6ZyLmPa", "not found in kr-west1"),
@@ -668,11 +668,11 @@ def test_a_plan_without_an_answer_reports_skipped_checks(
     ],
 )
 def test_what_the_platform_does_not_offer_is_refused_while_planning(
-    environment: Any, pool_inputs: Properties, field: str, value: str, said: str
+    environment: Any, pool_inputs: Properties, field: str, value: str, message: str
 ) -> None:
-    found = environment.find_problems("NodePool", {**pool_inputs, field: value})
-    assert list(found) == [field]
-    assert said in found[field]
+    problems = environment.find_problems("NodePool", {**pool_inputs, field: value})
+    assert list(problems) == [field]
+    assert message in problems[field]
 
 
 def test_an_image_that_the_servers_do_not_run_is_refused(
@@ -680,5 +680,5 @@ def test_an_image_that_the_servers_do_not_run_is_refused(
 ) -> None:
     east = {"region_id": "kr-east1", "image_id": "IMAGE-9sHgDr3XkWnVtBq6ZyLmPa"}
     servers = {"server_type_id": "1b6d4f0c83a94e57b2c90a7d5e16f348"}
-    found = environment.find_problems("NodePool", {**pool_inputs, **east, **servers})
-    assert "does not run the image" in found["server_type_id"]
+    problems = environment.find_problems("NodePool", {**pool_inputs, **east, **servers})
+    assert "does not run the image" in problems["server_type_id"]

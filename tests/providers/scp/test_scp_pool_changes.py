@@ -44,8 +44,12 @@ def three_nodes(declared: Properties) -> Properties:
 
 
 def shown(old: Properties, new: Properties) -> dict[str, tuple[Any, Any]]:
-    found = NodePoolLifecycle().list_changes(old, new)
-    return {each.path: (each.before, each.after) for each in found if each.action != Action.KEEP}
+    changes = NodePoolLifecycle().list_changes(old, new)
+    return {
+        change.path: (change.before, change.after)
+        for change in changes
+        if change.action != Action.KEEP
+    }
 
 
 def replacing(old: Properties, new: Properties) -> list[str]:
@@ -85,9 +89,9 @@ def test_a_missing_node_is_a_change_of_the_count(declared: Properties) -> None:
 
 def test_a_failed_node_is_planned_as_recreated(declared: Properties) -> None:
     old = stored(declared, node("001"), node("002", "ERROR"), node("003"), ready=False)
-    (found,) = NodePoolLifecycle().list_changes(old, declared)
-    assert (found.path, found.replaces) == ('nodes["train-002"].state', False)
-    assert "deletes and recreates it" in found.because
+    (change,) = NodePoolLifecycle().list_changes(old, declared)
+    assert (change.path, change.replaces) == ('nodes["train-002"].state', False)
+    assert "deletes and recreates it" in change.because
 
 
 def test_a_node_that_changes_state_plans_nothing(declared: Properties) -> None:
@@ -113,8 +117,8 @@ def test_a_shared_input_is_one_change(declared: Properties, three_nodes: Propert
     stopped = {**three_nodes, "state": "STOPPED"}
     assert shown(stopped, declared) == {"state": ("STOPPED", "RUNNING")}
     locked = {**three_nodes, "lock_enabled": True}
-    (kept,) = NodePoolLifecycle().list_changes(locked, declared)
-    assert (kept.path, kept.action) == ("lock_enabled", Action.KEEP)
+    (change,) = NodePoolLifecycle().list_changes(locked, declared)
+    assert (change.path, change.action) == ("lock_enabled", Action.KEEP)
 
 
 def test_changes_of_single_nodes_have_their_own_paths(declared: Properties) -> None:

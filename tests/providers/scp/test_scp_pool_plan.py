@@ -53,9 +53,9 @@ def kept(found: PoolPlan) -> list[str]:
 
 
 def test_missing_nodes_get_the_lowest_free_names() -> None:
-    found = plan_pool(counted(4), [node(2), node(5)])
-    assert names(found.create) == ["train-001", "train-003"]
-    assert kept(found) == ["train-002", "train-005"]
+    pool = plan_pool(counted(4), [node(2), node(5)])
+    assert names(pool.create) == ["train-001", "train-003"]
+    assert kept(pool) == ["train-002", "train-005"]
 
 
 def test_names_of_removed_nodes_are_not_used_again() -> None:
@@ -66,9 +66,9 @@ def test_names_of_removed_nodes_are_not_used_again() -> None:
 
 
 def test_a_node_under_deletion_does_not_count() -> None:
-    found = plan_pool(counted(2), [node(1), node(2, "TERMINATING")])
-    assert names(found.create) == ["train-002"]
-    assert names(found.delete) == []
+    pool = plan_pool(counted(2), [node(1), node(2, "TERMINATING")])
+    assert names(pool.create) == ["train-002"]
+    assert names(pool.delete) == []
 
 
 def test_nodes_are_removed_by_name_failure_power_and_age() -> None:
@@ -87,31 +87,31 @@ def test_nodes_of_a_stopped_pool_are_removed_by_age() -> None:
 
 def test_a_failed_node_is_replaced_unless_it_is_spared() -> None:
     nodes = [node(1), node(2, "ERROR")]
-    found = plan_pool(counted(2), nodes)
-    assert [(each.node.id, each.reason) for each in found.replace] == [
+    pool = plan_pool(counted(2), nodes)
+    assert [(problem.node.id, problem.reason) for problem in pool.replace] == [
         ("id-2", "the node has failed: gpuform deletes and recreates it")
     ]
-    assert names(found.deleted_nodes) == ["train-002"]
-    assert found.create == []
+    assert names(pool.deleted_nodes) == ["train-002"]
+    assert pool.create == []
     spared = plan_pool(counted(2), nodes, spared_ids={"id-2"})
     assert (spared.replace, kept(spared)) == ([], ["train-001", "train-002"])
 
 
 def test_a_map_of_nodes_is_kept_by_names() -> None:
     declared = mapped({"a": {}, "b": {"gpu_node_name": "train-002"}, "c": {"state": "STOPPED"}})
-    found = plan_pool(declared, [node(1), node(2)])
-    assert names(found.create) == ["train-a", "train-c"]
-    assert names(found.delete) == ["train-001"]
-    assert kept(found) == ["train-002"]
-    assert [wanted.key for _, wanted in found.keep] == ["b"]
-    assert {w.name: w.state for w in found.create} == {"train-a": "RUNNING", "train-c": "STOPPED"}
+    pool = plan_pool(declared, [node(1), node(2)])
+    assert names(pool.create) == ["train-a", "train-c"]
+    assert names(pool.delete) == ["train-001"]
+    assert kept(pool) == ["train-002"]
+    assert [wanted.key for _, wanted in pool.keep] == ["b"]
+    assert {w.name: w.state for w in pool.create} == {"train-a": "RUNNING", "train-c": "STOPPED"}
 
 
 def test_another_address_replaces_that_node_alone() -> None:
     declared = mapped({"001": {"ip_address": "192.168.0.1"}, "002": {"ip_address": "192.168.0.9"}})
-    found = plan_pool(declared, [node(1), node(2)])
-    assert [each.name for each in found.replace] == ["train-002"]
-    assert kept(found) == ["train-001"]
+    pool = plan_pool(declared, [node(1), node(2)])
+    assert [each.name for each in pool.replace] == ["train-002"]
+    assert kept(pool) == ["train-001"]
 
 
 def test_shared_inputs_hold_for_nodes_without_their_own() -> None:
@@ -140,20 +140,20 @@ def test_any_plan_leads_to_the_declared_number_of_nodes(
     nodes = [node(number, state) for number, state in there]
     live = [node for node in nodes if not is_terminating(node.state)]
     declared = counted(count, remove=remove)
-    found = plan_pool(declared, nodes)
-    after = len(live) - len(found.delete) + len(found.create)
+    pool = plan_pool(declared, nodes)
+    after = len(live) - len(pool.delete) + len(pool.create)
     assert after == count
-    assert not found.delete or not found.create
-    made = names(found.create)
+    assert not pool.delete or not pool.create
+    made = names(pool.create)
     assert len(set(made)) == len(made)
     assert not {*made} & {each.gpu_node_name for each in live}
     assert not {*made} & {*remove}
     # Nothing is told twice, and nothing that leaves is told anything.
-    ids = [each.id for each in (*found.deleted_nodes, *(each for each, _ in found.keep))]
+    ids = [each.id for each in (*pool.deleted_nodes, *(each for each, _ in pool.keep))]
     assert sorted(ids) == sorted(each.id for each in live)
     # Once it is done, there is nothing more to do.
-    left = [node(int(name[-3:])) for name in (*made, *kept(found))]
-    again = plan_pool(declared, [*left, *(node(int(each.name[-3:])) for each in found.replace)])
+    left = [node(int(name[-3:])) for name in (*made, *kept(pool))]
+    again = plan_pool(declared, [*left, *(node(int(each.name[-3:])) for each in pool.replace)])
     assert (again.create, again.delete, again.replace) == ([], [], [])
 
 
@@ -199,8 +199,10 @@ FABRIC = TargetFabric(name="fabric1")
 def test_differences_between_a_node_and_its_declaration(
     seen: dict[str, Any], wanted: dict[str, Any], fields: list[str]
 ) -> None:
-    found = find_differences(node(1, **seen), DeclaredNode("k", "train-001", **wanted), FABRIC)
-    assert [each.field for each in found] == fields
+    differences = find_differences(
+        node(1, **seen), DeclaredNode("k", "train-001", **wanted), FABRIC
+    )
+    assert [each.field for each in differences] == fields
 
 
 def test_a_fabric_declared_by_id_is_compared_by_id() -> None:

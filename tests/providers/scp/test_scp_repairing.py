@@ -61,9 +61,9 @@ def _no_wishes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def scheduler(environment: Any, monkeypatch: pytest.MonkeyPatch) -> Simulated:
-    made = Simulated(environment.clock, NAMES)
-    monkeypatch.setattr(draining, "create_declared_scheduler", lambda *_: made)
-    return made
+    simulated = Simulated(environment.clock, NAMES)
+    monkeypatch.setattr(draining, "create_declared_scheduler", lambda *_: simulated)
+    return simulated
 
 
 @pytest.fixture
@@ -411,10 +411,10 @@ class TestNotReady:
     def test_a_declared_not_ready_time_needs_a_scheduler(
         self, environment: Any, pool_inputs: Properties
     ) -> None:
-        told = environment.find_problems(
+        problems = environment.find_problems(
             "NodePool", {**pool_inputs, "repair": {"on": ["not_ready"]}}
         )
-        assert "declare drain.kubernetes or drain.slurm" in told["repair.on"]
+        assert "declare drain.kubernetes or drain.slurm" in problems["repair.on"]
 
 
 @pytest.mark.parametrize(
@@ -443,10 +443,10 @@ def test_contradictory_repairs_are_refused(
     path: str,
 ) -> None:
     alone = {**node_inputs, "cluster_fabric_id": "f" * 32}
-    told = environment.find_problems(
+    problems = environment.find_problems(
         kind, {**(pool_inputs if kind == "NodePool" else alone), **fields}
     )
-    assert path in told
+    assert path in problems
 
 
 def heat(environment: Any, node: str, degrees: float) -> None:
@@ -579,8 +579,8 @@ class TestOneNode:
     def test_a_node_that_waits_for_a_review_is_reported(self, environment: Any, node: Any) -> None:
         environment.set_node_state(node.id, "ERROR")
         inputs = {**node.inputs, "repair": {}}
-        told = GpuNodeLifecycle().list_notices(inputs, environment.refresh(node).outs, 0.0)
-        assert "the repair needs a review of the plan" in next(each.text for each in told)
+        notices = GpuNodeLifecycle().list_notices(inputs, environment.refresh(node).outs, 0.0)
+        assert "the repair needs a review of the plan" in next(each.text for each in notices)
 
 
 @given(
@@ -600,7 +600,7 @@ def test_limits_hold_for_any_broken_nodes(failed: set[int], parallel: int, most:
     policy = {"approve": "automatic", "max_parallel": parallel, "max_unhealthy": most}
     decision = NodePoolLifecycle.decide_repairs({"gpu_nodes": nodes}, {"repair": policy})
     bound = most if isinstance(most, int) else max(1, 12 * int(most[:-1]) // 100)
-    assert {each.instance for each in decision.due_repairs} == (
+    assert {due_repair.instance for due_repair in decision.due_repairs} == (
         {f"i{at}" for at in failed} if len(failed) <= bound else set()
     )
     assert decision.max_parallel == parallel

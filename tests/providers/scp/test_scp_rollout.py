@@ -20,9 +20,9 @@ NAMES = ["train-001", "train-002", "train-003", "train-004"]
 
 @pytest.fixture
 def scheduler(environment: Any, monkeypatch: pytest.MonkeyPatch) -> Simulated:
-    made = Simulated(environment.clock, NAMES)
-    monkeypatch.setattr(draining, "create_declared_scheduler", lambda *_: made)
-    return made
+    simulated = Simulated(environment.clock, NAMES)
+    monkeypatch.setattr(draining, "create_declared_scheduler", lambda *_: simulated)
+    return simulated
 
 
 @pytest.fixture
@@ -269,7 +269,7 @@ def test_failed_nodes_count_against_max_unavailable(
 
 
 @pytest.mark.parametrize(
-    ("rollout", "path", "said"),
+    ("rollout", "path", "message"),
     [
         ({"max_unavailable": 0}, "rollout.max_unavailable", "write 1 or more"),
         (
@@ -287,8 +287,8 @@ def test_failed_nodes_count_against_max_unavailable(
     ],
 )
 def test_contradictory_rollouts_are_refused(
-    environment: Any, pool_inputs: Properties, rollout: Properties, path: str, said: str
+    environment: Any, pool_inputs: Properties, rollout: Properties, path: str, message: str
 ) -> None:
-    told = environment.find_problems("NodePool", {**pool_inputs, "rollout": rollout})
-    assert list(told) == [path]
-    assert said in told[path]
+    problems = environment.find_problems("NodePool", {**pool_inputs, "rollout": rollout})
+    assert list(problems) == [path]
+    assert message in problems[path]

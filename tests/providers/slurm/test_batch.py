@@ -23,7 +23,7 @@ PATTERN = r"busbw: (\S+)"
 
 def read(*records: str) -> dict[str, SlurmJob]:
     return parse_batch_jobs(
-        "".join(f"\x1e{each}\n" for each in records), uid=7, job_names=["a", "b"]
+        "".join(f"\x1e{record}\n" for record in records), uid=7, job_names=["a", "b"]
     )
 
 

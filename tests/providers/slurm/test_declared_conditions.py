@@ -44,8 +44,8 @@ def cluster(
 
 def conditions(cluster: SlurmCluster, **schedulers: Any) -> dict[str, NodeCondition]:
     with closing(EmulatorClock(cluster.url)) as clock, use_context(ProviderContext(clock=clock)):
-        wanted = ScheduledDrainInputs.model_validate(schedulers)
-        return list_node_conditions(wanted, "nodes")
+        parsed = ScheduledDrainInputs.model_validate(schedulers)
+        return list_node_conditions(parsed, "nodes")
 
 
 KUBERNETES = {"kubeconfig": "kubeconfig"}
@@ -54,7 +54,7 @@ SLURM = {"via": "local"}
 
 def test_a_problem_in_kubernetes_has_its_start_time(cluster: SlurmCluster) -> None:
     assert {
-        each: conditions(cluster, kubernetes=KUBERNETES)[each] for each in WORKERS
+        worker: conditions(cluster, kubernetes=KUBERNETES)[worker] for worker in WORKERS
     } == dict.fromkeys(WORKERS, NodeCondition())
     cluster.control("POST", f"/kubernetes/{cluster.id}/nodes/{WORKERS[1]}", {"ready": False})
     found = conditions(cluster, kubernetes=KUBERNETES)

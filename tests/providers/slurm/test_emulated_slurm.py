@@ -32,8 +32,8 @@ def cluster(server: Server) -> Iterator[SlurmCluster]:
 
 
 def asked(cluster: SlurmCluster, **inputs: object) -> Scheduler:
-    given = SlurmInputs.model_validate(inputs)
-    return create_slurm_scheduler(given, kubeconfig=cluster.kubeconfig, cluster="train")
+    parsed = SlurmInputs.model_validate(inputs)
+    return create_slurm_scheduler(parsed, kubeconfig=cluster.kubeconfig, cluster="train")
 
 
 @pytest.fixture

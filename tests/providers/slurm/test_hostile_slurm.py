@@ -46,7 +46,7 @@ def make_tester(call: ProviderContext, slurm: Slurm, category: CategoryInputs) -
 def certify(call: ProviderContext, slurm: Slurm, *, nodes: str = "each") -> Any:
     category = category_of(nodes)
     tester = make_tester(call, slurm, category)
-    wanted = CertificationRequest(
+    certification_request = CertificationRequest(
         label="fabric",
         categories=[category],
         tests_all_nodes=True,
@@ -55,11 +55,13 @@ def certify(call: ProviderContext, slurm: Slurm, *, nodes: str = "each") -> Any:
     )
     machines = [Machine(name, f"machine-{name}") for name in NODES]
     with use_context(call):
-        return CertificationRunner(call, tester, wanted, lambda: machines, call.clock.now).certify()
+        return CertificationRunner(
+            call, tester, certification_request, lambda: machines, call.clock.now
+        ).certify()
 
 
 def proven(outputs: Any) -> list[str]:
-    return [each.node for each in outputs.evidence]
+    return [result.node for result in outputs.evidence]
 
 
 def test_every_node_passes_when_slurm_reports_everything(

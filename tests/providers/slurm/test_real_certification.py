@@ -47,7 +47,7 @@ def certifying(slurm: Slurm, tmp_path: Path) -> Any:
             [CATEGORY],
             {f"host-{name}": name for name in NODES},
         )
-        want = CertificationRequest(
+        certification_request = CertificationRequest(
             label="fabric",
             categories=[CATEGORY],
             tests_all_nodes=False,
@@ -56,7 +56,9 @@ def certifying(slurm: Slurm, tmp_path: Path) -> Any:
         )
         machines = [Machine(f"host-{name}", f"machine-{name}") for name in nodes]
         call = ProviderContext(stored_properties=known or {})
-        return CertificationRunner(call, tester, want, lambda: machines, call.clock.now)
+        return CertificationRunner(
+            call, tester, certification_request, lambda: machines, call.clock.now
+        )
 
     return made
 
@@ -68,8 +70,8 @@ def test_the_slow_node_is_named_with_its_figure(certifying: Any, monkeypatch: An
         "node host-w1: communication/nccl-all-reduce: 250 GB/s is below the floor of 300 GB/s "
         "less 10%"
     )
-    assert [each.node for each in outputs.evidence] == ["host-w0", "host-w2"]
-    assert {each.measured for each in outputs.results} == {250.0, 487.87}
+    assert [result.node for result in outputs.evidence] == ["host-w0", "host-w2"]
+    assert {result.measured for result in outputs.results} == {250.0, 487.87}
 
 
 def test_a_drained_node_is_waited_for_and_its_job_is_found_again(

@@ -143,7 +143,7 @@ def test_a_job_of_several_parts_is_one(scheduler: Scheduler, slurm: Slurm) -> No
     until(lambda: job_ids(scheduler, "w1") == [f"{job.id}+1"], "the second part")
     scheduler.cordon(["w1"], MARK)
     scheduler.evict(["w1"])
-    until(lambda: not any(each.jobs for each in scheduler.list_nodes()), "nodes without jobs")
+    until(lambda: not any(node.jobs for node in scheduler.list_nodes()), "nodes without jobs")
     assert slurm.is_known(f"{job.id}+0", "PENDING")
 
 

@@ -75,8 +75,8 @@ def test_each_node_is_measured_by_a_job_of_its_own(world: World) -> None:
     made = world.create()
     assert (made.outs["ready"], made.outs["by"]) == (True, "Slurm"), made.outs
     assert proven(made.outs) == HOSTS
-    assert [each["nodes"] for each in made.outs["results"]] == [[name] for name in HOSTS]
-    assert {each["measured"] for each in made.outs["results"]} == {487.87}
+    assert [result["nodes"] for result in made.outs["results"]] == [[name] for name in HOSTS]
+    assert {result["measured"] for result in made.outs["results"]} == {487.87}
     assert len(world.jobs()) == 3
     again = world.update(made)
     assert again.outs["run"] == made.outs["run"]
@@ -92,7 +92,7 @@ def test_a_slow_node_is_named_and_it_alone_is_tested_again(world: World) -> None
     assert told in made.outs["not_ready_reason"]
     assert proven(made.outs) == [HOSTS[0], HOSTS[2]]
     [verdict] = Verdicts(world.records).list_for_cluster(world.cluster.id)
-    assert [each["node"] for each in verdict.failures] == [HOSTS[1]]
+    assert [failure["node"] for failure in verdict.failures] == [HOSTS[1]]
     world.measure(node=NODES[1], figure=480.0)
     mended = world.update(made)
     assert mended.outs["ready"] is True
@@ -104,7 +104,7 @@ def test_a_job_that_fails_or_prints_nothing_proves_nothing_and_blames_nobody(wor
     world.measure(node=NODES[2], text="no figure at all")
     made = world.create()
     assert proven(made.outs) == [HOSTS[1]]
-    assert [each["is_alone"] for each in made.outs["failures"]] == [False, False]
+    assert [failure["is_alone"] for failure in made.outs["failures"]] == [False, False]
     assert Verdicts(world.records).list_for_cluster(world.cluster.id) == []
 
 
@@ -192,5 +192,5 @@ def test_jobs_of_a_test_that_is_not_declared_any_more_are_cancelled(world: World
     assert len(world.jobs()) == 7
     world.update(made, wait_minutes=1)
     states = world.cluster.states()
-    going = [each for each in states.values() if each in {"PENDING", "RUNNING"}]
+    going = [state for state in states.values() if state in {"PENDING", "RUNNING"}]
     assert (states[theirs], len(going)) == ("RUNNING", 1 + 3)

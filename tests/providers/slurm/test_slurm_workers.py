@@ -18,7 +18,7 @@ def told(outs: dict[str, Any], name: str) -> list[Any]:
 
 
 def notices(outs: dict[str, Any]) -> list[str]:
-    return [each.text for each in ClusterLifecycle.list_notices({}, outs, 0.0)]
+    return [notice.text for notice in ClusterLifecycle.list_notices({}, outs, 0.0)]
 
 
 def host(outs: dict[str, Any], slurm_name: str) -> str:

@@ -44,8 +44,8 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
 
 
 def commands(sshd: Sshd, **inputs: object) -> SshCommandRunner:
-    given = SlurmInputs.model_validate({"via": "ssh", "port": sshd.port, **inputs})
-    return SshCommandRunner(given, options=("-F", str(sshd.configuration)))
+    parsed = SlurmInputs.model_validate({"via": "ssh", "port": sshd.port, **inputs})
+    return SshCommandRunner(parsed, options=("-F", str(sshd.configuration)))
 
 
 def test_the_scheduler_reads_through_ssh(sshd: Sshd) -> None:
