@@ -25,7 +25,7 @@ from gpuform.stacks.engine.values import PropertyMap
 from gpuform.stacks.resource_rules import lifecycle_of
 from gpuform.stacks.review.value_text import short_type
 
-_GONE: Final = "it is gone from the platform: `gpuform refresh` takes that over"
+_GONE: Final = "it no longer exists on the platform: `gpuform refresh` updates the state"
 
 
 @dataclass(frozen=True, slots=True)

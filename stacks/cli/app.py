@@ -22,33 +22,39 @@ from gpuform.stacks.cli.session import common_flags
 _COMMANDS = {
     "new": (
         "new_command",
-        "Make a project that runs at once from a template, or list the templates.",
+        "Create a project that runs at once from a template, or list the templates.",
     ),
     "test": (
         "test_command",
-        "Play the cases of a stack: what it does when stock is out, a node dies, a run is killed.",
+        ("Run the test cases of a stack: no capacity, a node that dies, a run that is killed."),
     ),
     "preview": ("run_commands", "Show what `up` would change."),
-    "review": ("review_commands", "Show saved plans to those who decide on them."),
+    "review": ("review_commands", "Show saved plans to the people who approve them."),
     "fetch-plan": (
         "review_commands",
         "Get the plan that a pull request was reviewed with, to apply it.",
     ),
-    "up": ("run_commands", "Create, change and delete resources until they are as declared."),
+    "up": (
+        "run_commands",
+        "Create, update and delete resources until they match their declarations.",
+    ),
     "import": (
         "declaration_commands",
-        "Take objects that exist into the stack, with their entries.",
+        "Import existing objects into the stack, with their declarations.",
     ),
-    "refresh": ("run_commands", "Take over what the platforms say of every resource."),
-    "drift": ("maintenance_commands", "Show what was changed behind the stack's back."),
+    "refresh": (
+        "run_commands",
+        "Update the state with what the platforms report of every resource.",
+    ),
+    "drift": ("maintenance_commands", "Show drift: what changed outside of the stack."),
     "destroy": ("run_commands", "Delete every resource of the stack."),
     "expire": (
         "maintenance_commands",
-        "Destroy what has expired, and stop or start what has running hours.",
+        "Destroy what has expired, and stop or start resources with running hours.",
     ),
     "repair": (
         "maintenance_commands",
-        "Repair broken nodes, none under a job.",
+        "Repair broken nodes that run no jobs.",
     ),
     "status": (
         "status_commands",
@@ -58,12 +64,12 @@ _COMMANDS = {
         "access_commands",
         "Put clusters' credentials into your kubeconfig.",
     ),
-    "ssh-config": ("access_commands", "Write the stack's machines as hosts for SSH."),
-    "connect": ("access_commands", "Get on a cluster."),
-    "topology": ("topology_command", "Tell schedulers where the stack's nodes are."),
+    "ssh-config": ("access_commands", "Write the stack's machines as SSH hosts."),
+    "connect": ("access_commands", "Connect to a cluster."),
+    "topology": ("topology_command", "Export the locations of the stack's nodes to schedulers."),
     "logs": (
         "stack_data_commands",
-        "Show what happened in a run: what it changed, step by step, and what was said.",
+        "Show a run step by step: its changes and its messages.",
     ),
     "lsp": (
         "server_commands",
@@ -72,11 +78,11 @@ _COMMANDS = {
     "mcp": ("server_commands", "Serve agents by the Model Context Protocol, on stdin and stdout."),
     "doctor": (
         "platform_commands",
-        "Look for what would make a run fail, and say what to do about it.",
+        "Check for what would make a run fail, and say how to fix it.",
     ),
     "orphans": (
         "platform_commands",
-        "Show what the platforms hold and no stack of this backend owns.",
+        "Show objects on the platforms that no stack of this backend owns.",
     ),
     "offers": (
         "platform_commands",
@@ -84,15 +90,15 @@ _COMMANDS = {
     ),
     "console": (
         "declaration_commands",
-        "Evaluate expressions as a topology has them, against the stack.",
+        "Evaluate expressions of the topology language against the stack.",
     ),
     "graph": (
         "status_commands",
-        "Draw the stack: clusters with what is in them, volumes and fabrics beside.",
+        "Draw a graph of the stack: clusters with their nodes, volumes and fabrics.",
     ),
     "manifests": (
         "declaration_commands",
-        "Print the YAML of the stack's volume claims, for those who apply it themselves.",
+        "Print the YAML of the stack's volume claims, to apply it yourself.",
     ),
     "validate": (
         "topology_file_commands",
@@ -100,13 +106,13 @@ _COMMANDS = {
     ),
     "convert": (
         "declaration_commands",
-        "Say what is declared in another form: YAML, Python, from the state, from Terraform.",
+        "Convert declarations: to YAML or Python, from the state or from Terraform.",
     ),
-    "stack": ("stack_commands", "Make, list, select, rename, remove and read stacks."),
-    "state": ("state_commands", "Look at a stack's state and edit it."),
+    "stack": ("stack_commands", "Create, list, select, rename, remove and read stacks."),
+    "state": ("state_commands", "Read and edit a stack's state."),
     "cancel": ("maintenance_commands", "Remove the locks that an ended command left on a stack."),
-    "login": ("setup_commands", "Choose where stacks live: a folder or a bucket."),
-    "logout": ("setup_commands", "Forget the backend that `login` chose."),
+    "login": ("setup_commands", "Choose the backend that stores stacks: a folder or a bucket."),
+    "logout": ("setup_commands", "Forget the backend chosen by `login`."),
     "config": ("config_commands", "List, read and change a stack's configuration."),
     "about": (
         "setup_commands",
@@ -114,7 +120,7 @@ _COMMANDS = {
     ),
     "whoami": (
         "setup_commands",
-        "Show as whom runs are recorded; with --verbose, in which backend.",
+        "Show the user that runs are recorded for; with --verbose, the backend.",
     ),
     "schema": ("topology_file_commands", "Print the JSON Schema of topology files, for editors."),
     "fmt": (
@@ -123,7 +129,7 @@ _COMMANDS = {
     ),
     "plugin": (
         "setup_commands",
-        "Install the provider plugin for the Pulumi CLI, and look after it.",
+        "Install the provider plugin for the Pulumi CLI, and maintain it.",
     ),
     "emulator": ("server_commands", "Serve the platforms' APIs on this machine."),
     "help": ("setup_commands", "Show a page of the documentation, or list the pages."),

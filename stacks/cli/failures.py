@@ -39,18 +39,22 @@ class Meaning(NamedTuple):
 _RUNS: Final = ("preview", "up", "refresh", "destroy", "expire", "repair")
 
 MEANINGS: Final = (
-    Meaning(SUCCESS, "SUCCESS", (), "It is done."),
-    Meaning(FAILED, "FAILED", (), "It failed, was refused, was declined or was interrupted."),
-    Meaning(FAILED, "FAILED", ("review",), "One of the previews has failed."),
+    Meaning(SUCCESS, "SUCCESS", (), "Success."),
+    Meaning(
+        FAILED, "FAILED", (), "The command failed, was refused, was declined or was interrupted."
+    ),
+    Meaning(FAILED, "FAILED", ("review",), "A preview failed."),
     Meaning(FAILED, "FAILED", ("drift", "status", "graph"), "Something could not be read."),
-    Meaning(FAILED, "FAILED", ("validate", "doctor"), "There are problems."),
+    Meaning(FAILED, "FAILED", ("validate", "doctor"), "Problems were found."),
     Meaning(FAILED, "FAILED", ("fmt",), "With `--check`: a file would change."),
-    Meaning(FAILED, "FAILED", ("convert",), "Something of Terraform's is not taken over."),
+    Meaning(
+        FAILED, "FAILED", ("convert",), "The file cannot contain some of Terraform's resources."
+    ),
     Meaning(BAD_FLAGS, "BAD_FLAGS", (), "The flags are wrong. Nothing was done."),
     Meaning(
-        CHANGES, "CHANGES", ("review", "drift"), "With `--detailed-exitcode`: there are changes."
+        CHANGES, "CHANGES", ("review", "drift"), "With `--detailed-exitcode`: changes were found."
     ),
-    Meaning(FOUND, "FOUND", ("orphans",), "There are objects that no stack owns."),
+    Meaning(FOUND, "FOUND", ("orphans",), "Objects were found that no stack owns."),
     Meaning(FOUND, "FOUND", ("expire", "repair"), "With `--dry-run`: something is due."),
     Meaning(FOUND, "FOUND", ("review",), "With `--fail-on-danger`: a change is dangerous."),
     Meaning(
@@ -60,10 +64,8 @@ MEANINGS: Final = (
         "With `--require-checks`: a check could not be made. Nothing was changed.",
     ),
     Meaning(INCOMPLETE, "INCOMPLETE", ("orphans",), "A platform or a state could not be read."),
-    Meaning(INCOMPLETE, "INCOMPLETE", ("offers",), "A platform could not be asked."),
-    Meaning(
-        INCOMPLETE, "INCOMPLETE", ("expire",), "Nobody tells from which moment a `ttl` counts."
-    ),
+    Meaning(INCOMPLETE, "INCOMPLETE", ("offers",), "A platform could not be reached."),
+    Meaning(INCOMPLETE, "INCOMPLETE", ("expire",), "The start time of a `ttl` is unknown."),
     Meaning(
         POLICY_VIOLATION,
         "POLICY_VIOLATION",
@@ -76,26 +78,29 @@ MEANINGS: Final = (
         ("review",),
         "With `--detailed-exitcode`, `--fail-on-danger` or `--require-checks`: a gate stops one.",
     ),
-    Meaning(STACK_NOT_FOUND, "STACK_NOT_FOUND", (), "There is no such stack, or none is selected."),
+    Meaning(
+        STACK_NOT_FOUND, "STACK_NOT_FOUND", (), "The stack does not exist, or no stack is selected."
+    ),
     Meaning(
         UNEXPECTED_CHANGES,
         "UNEXPECTED_CHANGES",
         ("preview", "up", "refresh"),
-        "With `--expect-no-changes`: there are changes.",
+        "With `--expect-no-changes`: changes were found.",
     ),
     Meaning(
         ABANDONED,
         "ABANDONED",
         _RUNS,
-        "A second signal ended it at once. The state has what was under way as pending.",
+        "A second signal ended the command at once. The state has the unfinished operations "
+        "as pending.",
     ),
     Meaning(
         OUT_OF_CREDIT,
         "OUT_OF_CREDIT",
         (*_RUNS, "status"),
-        "No credit is left: something has stopped for it, or was refused.",
+        "No credit is left: a platform stopped or refused something.",
     ),
-    Meaning(INTERNAL_ERROR, "INTERNAL_ERROR", (), "A fault of gpuform. Please report it."),
+    Meaning(INTERNAL_ERROR, "INTERNAL_ERROR", (), "An error in gpuform. Please report it."),
 )
 """Every exit code with its meanings, for the documentation."""
 

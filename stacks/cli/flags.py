@@ -32,22 +32,23 @@ adopt_flag = click.option(
     "--adopt",
     multiple=True,
     metavar="ID",
-    help="Take this object for the one that an interrupted create of the stack has made.",
+    help="Adopt this object as the result of an interrupted create of the stack.",
 )
 create_anew_flag = click.option(
     "--create-anew",
     is_flag=True,
-    help="Nothing that is there was made by an interrupted create of the stack: make it anew.",
+    help="Assert that no existing object comes from an interrupted create of the stack, and "
+    "create again.",
 )
 require_checks_flag = click.option(
     "--require-checks",
     is_flag=True,
-    help="Fail when a check could not be made: no key, no answer, stock or a price not told.",
+    help="Fail when a check could not be made: no key, no answer, unknown capacity or price.",
 )
 offline_flag = click.option(
     "--offline",
     is_flag=True,
-    help="Ask no platform: take what the state has, which may be out of date.",
+    help="Do not request the platforms: use the state, which may be out of date.",
 )
 parallel_flag = click.option(
     "--parallel",
@@ -57,9 +58,11 @@ parallel_flag = click.option(
     # As under the Pulumi CLI, less than 1 is one at a time.
     callback=lambda _context, _option, value: None if value is None else max(1, value),
     metavar="N",
-    help="Most resource operations at a time, one with 0 and less; 256 when not given.",
+    help="Number of parallel resource operations; 0 or less means 1; default: 256.",
 )
-yes_flag = click.option("--yes", "-y", is_flag=True, help="Do not ask; the preview is still shown.")
+yes_flag = click.option(
+    "--yes", "-y", is_flag=True, help="Skip the confirmation; the preview is still shown."
+)
 
 
 def parse_duration(context: click.Context, parameter: click.Parameter, value: str) -> float:
@@ -118,7 +121,7 @@ TITLES: Final[Mapping[str, str]] = {
     "review": "Review",
     "files": "Files",
     "looking": "Look",
-    "access": "Get on a cluster",
+    "access": "Connect to a cluster",
     "stack": "Stacks",
     "tools": "Tools",
 }
@@ -148,7 +151,7 @@ lock_flag = click.option(
     default="0",
     expose_value=False,
     callback=_remember_seconds,
-    help="Wait that long (30s, 10m) while another command has the stack's lock.",
+    help="Wait this long (30s, 10m) while another command has the stack's lock.",
 )
 
 
@@ -173,16 +176,17 @@ filter_flag = click.option(
     "filters",
     multiple=True,
     metavar="WHAT",
-    help="With --all, only these: a name (network/prod, clusters-*), a folder (./clusters), or "
-    "what a git diff touches ([main]); `...` before it adds the dependants.",
+    help="With --all, only these stacks: a name (network/prod, clusters-*), a folder "
+    "(./clusters), or those that a git diff affects ([main]); `...` before it adds the "
+    "dependants.",
 )
 
 jobs_flag = click.option(
     "--jobs",
     type=click.IntRange(1),
     metavar="N",
-    help="With --all, most stacks that work at a time; one for each processor while planning, and "
-    "8 while applying, when not given.",
+    help="With --all, number of stacks that run in parallel; default: one for each processor "
+    "while planning, and 8 while applying.",
 )
 
 
@@ -202,4 +206,4 @@ def multi_stack_flags(command: Command) -> Command:
 def reject_filter_without_all(*, every_stack: bool, filters: Sequence[str]) -> None:
     """Raise UsageError for --filter without --all."""
     if filters and not every_stack:
-        raise click.UsageError("--filter chooses among the stacks of --all")
+        raise click.UsageError("--filter requires --all")

@@ -31,8 +31,8 @@ def import_and_show(options: ImportOptions, session: Session, *, yes: bool) -> i
     # Before the platform is asked: the question comes after the objects are listed.
     if not (yes or options.preview_only or screen.interactive):
         raise EngineError(
-            "`gpuform import` asks before it adopts anything, and nobody is here to answer",
-            hint="add --yes, or look first with --preview-only",
+            "`gpuform import` asks before it adopts anything, and it cannot ask here",
+            hint="add --yes, or preview first with --preview-only",
         )
     workspace = find_workspace(session)
     if is_continued_in_virtualenv(workspace.project):

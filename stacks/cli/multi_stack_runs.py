@@ -60,15 +60,17 @@ def run_command(
     for name in _SINGLE_STACK_OPTIONS:
         if getattr(options, name):
             flag = f"--{name.replace('_', '-')}"
-            raise click.UsageError(f"{flag} is about one stack: it does not go with --all")
+            raise click.UsageError(f"{flag} is for one stack: it cannot be combined with --all")
     if options.plan is not None and options.preview_only:
-        raise click.UsageError("--plan is checked stack by stack: it does not go with --all here")
+        raise click.UsageError(
+            "--plan is checked for one stack at a time: it cannot be combined with --all here"
+        )
     require_answerable(arguments, session.screen)
     runs_programs = options.operation == "update"
     order, names = order_stacks(session, multi_stack_flags.filters, runs_programs=runs_programs)
     # A filter by a git diff may match nothing: a CI job succeeds then.
     if not names:
-        session.screen.print("No stack is touched: nothing is to be done.")
+        session.screen.print("No stack is affected: nothing to do.")
         return SUCCESS
     printer = _MultiStackPrinter(session.screen, arguments, options.save_plan or options.plan)
     run_options = MultiStackOptions(
@@ -228,10 +230,10 @@ class _MultiStackPrinter:
             self.screen.print("Nothing was changed.")
         if options.save_plan is not None and result.reason is ExitReason.SUCCEEDED:
             command = "up" if options.operation == "update" else options.operation
-            next_command = f"`gpuform {command} --all --plan {options.save_plan}` applies it."
+            next_command = f"To apply it, run `gpuform {command} --all --plan {options.save_plan}`."
             # With JSON stdout has nothing but the JSON.
             print_message = self.screen.warn if self.arguments.json else self.screen.print
-            print_message(f"Plan saved to {options.save_plan}: {next_command}")
+            print_message(f"Saved the plan to {options.save_plan}. {next_command}")
 
     def _print_table(self, result: MultiStackResult) -> None:
         """Print a line for each stack of the apply; nothing for a preview or a failed plan."""
@@ -294,8 +296,8 @@ def _list_reasons(result: MultiStackResult) -> list[str]:
         if is_applied:
             lines.append(
                 f"error: the run {outcome}: {counted(len(failed_names), 'stack')} not done "
-                f"({', '.join(failed_names)}). "
-                "What was done is kept; the next run goes on from here."
+                f"({', '.join(failed_names)}). The states have all completed changes; the "
+                "next run continues from there."
             )
         else:
             lines.append(f"error: the plan {outcome}: nothing was changed")

@@ -398,7 +398,7 @@ def _report_drift(result: DriftResult) -> TaskResult:
     code = SUCCESS if result.succeeded else FAILED
     summary = format_planned_operations(result.plan.summary) if result.succeeded else errors
     return TaskResult(
-        code=code, plan=result.plan, summary=summary or "not every resource could be read"
+        code=code, plan=result.plan, summary=summary or "not all resources could be read"
     )
 
 

@@ -65,7 +65,7 @@ _FLAGS = (
         is_flag=True,
         expose_value=False,
         callback=remember_flag,
-        help="Ask nothing and show no live display, also on a terminal.",
+        help="Never ask, and show no live display, even on a terminal.",
     ),
     click.option(
         "--verbose",
@@ -83,7 +83,7 @@ _STACK = click.option(
     metavar="NAME",
     expose_value=False,
     callback=remember_flag,
-    help="The stack to work on; the selected one when not given.",
+    help="The stack to work on; default: the selected one.",
 )
 
 

@@ -210,6 +210,6 @@ def _format_reasons(result: RunResult, *, preview_only: bool) -> Iterator[str]:
     # Without a creation time nobody can tell when a `ttl` is over.
     for name in result.unknown_ends:
         yield (
-            f"error: {name}: nobody tells when it was made, which its ttl counts from: "
+            f"error: {name}: its creation time is unknown, and its ttl counts from there: "
             "declare expires instead"
         )

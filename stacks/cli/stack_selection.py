@@ -56,7 +56,7 @@ def order_stacks(
     if runs_programs:
         problems.extend(program_problems)
     if problems:
-        raise MultiStackError(f"the stacks cannot be put in order:\n{format_text(list(problems))}")
+        raise MultiStackError(f"cannot order the stacks:\n{format_text(list(problems))}")
     names = select_stacks(order, filters)
     # With --all, --stack chooses the stacks of this name in all projects.
     if session.stack is not None:
@@ -91,4 +91,4 @@ def require_any_stack(chosen: ChosenStacks, problems: Diagnostics) -> None:
     Does nothing without problems.
     """
     if problems and not chosen.order.workspace.stacks:
-        raise MultiStackError(f"the stacks are not known:\n{format_text(list(problems))}")
+        raise MultiStackError(f"cannot load the stacks:\n{format_text(list(problems))}")

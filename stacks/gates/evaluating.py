@@ -48,8 +48,8 @@ class GateEvaluator:
         # A misspelled permission would lift nothing, without a word.
         if requested - permissions_of_gates:
             raise EngineError(
-                f"{', '.join(sorted(requested - permissions_of_gates))}: there is no such gate",
-                hint=f"gates are lifted by {', '.join(sorted(permissions_of_gates))}"
+                f"unknown gates: {', '.join(sorted(requested - permissions_of_gates))}",
+                hint=f"the project's gates are {', '.join(sorted(permissions_of_gates))}"
                 if permissions_of_gates
                 else "the project has no gates.yaml",
             )

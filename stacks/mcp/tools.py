@@ -294,7 +294,7 @@ class Tools:
     def _named(self, stack: str) -> str:
         """A stack's name in its project. Raises Refused for what is no name."""
         if not _STACK.fullmatch(stack):
-            raise Refused(f"{stack!r} is no name of a stack", hint="`list_stacks` tells them")
+            raise Refused(f"{stack!r} is not a valid stack name", hint="`list_stacks` tells them")
         return stack
 
     def _require_topology(self, project: Project) -> None:

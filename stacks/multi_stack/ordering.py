@@ -61,10 +61,10 @@ class StackOrder:
         for cycle in find_cycles(dependencies):
             path = " -> ".join(cycle)
             position = dependencies[cycle[0]][cycle[1]]
-            hint = "take one of these references out, or move what is read into a stack of its own"
+            hint = "remove one of these references, or move what it reads into its own stack"
             for name in cycle:
                 problems_by_stack[name].add(
-                    position, "cycle", f"these stacks need each other: {path}", hint
+                    position, "cycle", f"these stacks depend on each other in a cycle: {path}", hint
                 )
         for stack_problems in problems_by_stack.values():
             problems.extend(stack_problems)
@@ -168,9 +168,9 @@ def _check_foreign_stack(
     if namesake is not None:
         message = (
             f"{member.name} reads {short}, which is in another backend: "
-            f"{strip_credentials(namesake.backend)}, and not {strip_credentials(member.backend)}"
+            f"{strip_credentials(namesake.backend)}, not {strip_credentials(member.backend)}"
         )
-        hint = "a stack reads stacks of its own backend only: give both the same"
+        hint = "a stack can read only stacks of its own backend: use one backend for both"
         problems.add(use.position, "unknown-stack", message, hint)
         return
     # What could not be read may be what is meant; a bucket cannot be asked without credentials.
@@ -183,9 +183,9 @@ def _check_foreign_stack(
         problems.add(use.position, "unknown-stack", error.message, error.hint or "")
         return
     if not is_there:
-        message = f"{member.name} reads {short}, and there is no such stack"
+        message = f"{member.name} reads {short}, which does not exist"
         names = ", ".join(candidate for candidate in workspace.stacks if candidate != member.name)
-        hint = f"add it to {FILE}, or name one of {names}" if names else f"add it to {FILE}"
+        hint = f"add it to {FILE}, or use one of {names}" if names else f"add it to {FILE}"
         problems.add(use.position, "unknown-stack", message, hint)
 
 
@@ -223,21 +223,23 @@ def _check_settings(member: WorkspaceStack, problems: Diagnostics) -> None:
     path = member.project.get_settings_path(member.stack)
     others = list_stacks_with_settings(member.project)
     if others and not path.exists():
-        message = f"there is no {path.name} for the stack {member.name}"
+        message = f"stack {member.name} has no settings file {path.name}"
         nearest_name = find_nearest_name(member.stack, tuple(others))
         suggestion = (
-            f"did you mean {nearest_name}?" if nearest_name else f"there is {', '.join(others)}"
+            f"did you mean {nearest_name}?"
+            if nearest_name
+            else (f"the settings files are {', '.join(others)}")
         )
-        hint = f"{suggestion}; `gpuform stack init --all` makes it"
+        hint = f"{suggestion}; to create it, run `gpuform stack init --all`"
         problems.add(member.position, "unknown-stack", message, hint)
 
 
 def _add_missing_program(member: WorkspaceStack, problems: Diagnostics) -> None:
     program = member.project.program
     reason = "has neither topology.yaml nor __main__.py" if program.is_dir() else "does not exist"
-    hint = "write it, or name its folder or file as `main` in Pulumi.yaml"
+    hint = "create it, or set `main` in Pulumi.yaml to the program's folder or file"
     position = SourcePosition(format_path(member.project.path))
-    problems.add(position, "program", f"there is no program: {format_path(program)} {reason}", hint)
+    problems.add(position, "program", f"no program: {format_path(program)} {reason}", hint)
 
 
 _DEPENDANTS: Final = "..."
@@ -270,7 +272,7 @@ def _select_by_filter(order: StackOrder, filter_text: str, pattern: str) -> list
     if pattern.startswith("["):
         match = _DIFF.fullmatch(pattern)
         if match is None:
-            raise MultiStackError(f"--filter {filter_text} is not understood", hint=_FORMS)
+            raise MultiStackError(f"--filter {filter_text} is not a valid filter", hint=_FORMS)
         # A diff may touch nothing: that is an answer.
         return _list_changed_stacks(order, match["base"], match["head"])
     if pattern.startswith((".", "/")):
@@ -281,7 +283,8 @@ def _select_by_filter(order: StackOrder, filter_text: str, pattern: str) -> list
     if not matching_names:
         names = ", ".join(workspace.stacks)
         raise MultiStackError(
-            f"--filter {filter_text} means none of the stacks", hint=f"there is {names}; {_FORMS}"
+            f"--filter {filter_text} matches none of the stacks",
+            hint=f"the stacks are {names}; {_FORMS}",
         )
     return matching_names
 
@@ -316,7 +319,7 @@ def _list_changed_stacks(order: StackOrder, base: str, head: str | None) -> list
     for revision in (base, head or "HEAD"):
         # git would read a revision that begins with a hyphen as an option.
         if not _REVISION.fullmatch(revision):
-            raise MultiStackError(f"{revision!r} is no revision of git", hint=_FORMS)
+            raise MultiStackError(f"{revision!r} is not a revision of git", hint=_FORMS)
     top = Path(_run_git(workspace.root, "rev-parse", "--show-toplevel").strip())
     revisions = [f"{base}...{head}"] if head else [_find_merge_base(workspace.root, base)]
     # `-z` and no renames: each name stands alone, and a moved file counts in both folders.
@@ -391,13 +394,13 @@ def _run_git(folder: Path, *arguments: str) -> str:
         )
     except OSError as error:
         raise MultiStackError(
-            "git cannot be run, which tells what was changed", hint="install git, or name stacks"
+            "cannot run git, which finds the changed files", hint="install git, or filter by names"
         ) from error
     if result.returncode != 0:
         errors = result.stderr.decode(errors="replace").strip().splitlines()
         raise MultiStackError(
-            f"git cannot tell what was changed: {errors[-1] if errors else 'it failed'}",
-            hint="in a CI job the base has to be fetched: `git fetch origin main`",
+            f"git cannot list the changed files: {errors[-1] if errors else 'it failed'}",
+            hint="in a CI job, fetch the base first: `git fetch origin main`",
         )
     # Names of files need not be UTF-8.
     return result.stdout.decode(errors="surrogateescape")

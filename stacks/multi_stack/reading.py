@@ -47,7 +47,7 @@ def read_workspace(
     problems = Diagnostics()
     workspace = find_workspace(start, environ, problems)
     if problems:
-        raise MultiStackError(f"the stacks are not known:\n{format_text(list(problems))}")
+        raise MultiStackError(f"cannot load the stacks:\n{format_text(list(problems))}")
     if stack is None:
         return workspace
     selected = {name: workspace.stacks[name] for name in select_by_name(workspace, stack)}
@@ -64,7 +64,9 @@ def select_by_name(workspace: MultiStackWorkspace, stack: str) -> list[str]:
     ]
     if not selected:
         names = ", ".join(sorted({candidate.stack for candidate in workspace.stacks.values()}))
-        raise MultiStackError(f"no project has a stack named {stack!r}", hint=f"there is {names}")
+        raise MultiStackError(
+            f"no project has a stack named {stack!r}", hint=f"the stacks are {names}"
+        )
     return selected
 
 
@@ -83,11 +85,9 @@ def find_workspace(
     if file is None:
         reader = _WorkspaceReader(start, environ, problems)
         stacks = reader.read_tree()
-        hint = f"write a {FILE}, or make a stack: `gpuform stack init NAME` in its folder"
+        hint = f"write a {FILE}, or create a stack: `gpuform stack init NAME` in its folder"
         if not stacks and not problems:
-            raise MultiStackError(
-                f"there is no {FILE}, and no project with a stack in {start}", hint
-            )
+            raise MultiStackError(f"no {FILE}, and no project with a stack in {start}", hint)
         return MultiStackWorkspace(start, stacks, is_complete=not reader.unread)
     reader = _WorkspaceReader(file.parent, environ, problems)
     members = reader.read_file(file)
@@ -128,8 +128,8 @@ class _WorkspaceReader:
                     position = find_nearest_node(
                         root, ("stacks", index, "after", after_index)
                     ).position
-                    message = f"{other!r} in `after` is none of the stacks"
-                    hint = f"name it as PROJECT/STACK; there is {', '.join(members)}"
+                    message = f"{other!r} in `after` is not one of the stacks"
+                    hint = f"write it as PROJECT/STACK; the stacks are {', '.join(members)}"
                     self.problems.add(position, "unknown-stack", message, hint)
         return members
 
@@ -144,7 +144,7 @@ class _WorkspaceReader:
         stack_name = entry.get("stack")
         if stack_name and not _STACK_NAME.fullmatch(stack_name):
             name_position = find_nearest_node(root, ("stacks", index, "stack")).position
-            message = f"{stack_name!r} is no name of a stack"
+            message = f"{stack_name!r} is not a valid stack name"
             hint = "write letters, digits, hyphens, underscores and dots, without the project"
             self.problems.add(name_position, "unknown-stack", message, hint)
             return
@@ -153,7 +153,7 @@ class _WorkspaceReader:
             stacks = [stack_name] if stack_name else list_stacks_with_settings(project)
             if not stacks:
                 folder = format_path(project.directory)
-                hint = "name it with `stack`, or make one: `gpuform stack init NAME`"
+                hint = "name it with `stack`, or create one: `gpuform stack init NAME`"
                 self.problems.add(position, "no-stack", f"{folder} has no stack", hint)
             for stack in stacks:
                 self._add_stack(members, project, stack, position, tuple(entry.get("after") or ()))
@@ -161,15 +161,17 @@ class _WorkspaceReader:
     def _load_projects(self, pattern: str, position: SourcePosition) -> Sequence[Project]:
         path = Path(pattern)
         if path.is_absolute() or ".." in path.parts:
-            message = f"{pattern} is no folder below the file's own"
-            hint = f"put {FILE} into a folder that all projects are below"
+            message = f"{pattern} is not a folder below the file's folder"
+            hint = f"move {FILE} to a folder that is above all projects"
             self.problems.add(position, "folder", message, hint)
             return ()
         try:
             # Path.glob knows no pattern without a name.
             folders = sorted(self.root.glob(pattern)) if path.parts else [self.root]
         except ValueError as error:
-            self.problems.add(position, "folder", f"{pattern!r} is no pattern of folders: {error}")
+            self.problems.add(
+                position, "folder", f"{pattern!r} is not a valid pattern of folders: {error}"
+            )
             return ()
         folders = [
             candidate
@@ -178,7 +180,7 @@ class _WorkspaceReader:
         ]
         files = [file for folder in folders if (file := _find_project_file(folder)) is not None]
         if not files:
-            reason = "has no Pulumi.yaml" if folders else "is not there"
+            reason = "has no Pulumi.yaml" if folders else "does not exist"
             self.problems.add(position, "folder", f"{pattern} {reason}", "name a project's folder")
         return [project for file in files if (project := self._load_project(file)) is not None]
 
@@ -221,15 +223,15 @@ class _WorkspaceReader:
         declared = members.setdefault(member.name, member)
         if declared.project.path != project.path:
             message = (
-                f"two stacks are named {member.name}: of {format_path(declared.project.path)} "
-                f"and of {format_path(project.path)}"
+                f"two stacks have the name {member.name}: of "
+                f"{format_path(declared.project.path)} and of {format_path(project.path)}"
             )
-            hint = "give each project a name of its own, in its Pulumi.yaml"
+            hint = "give each project its own name, in its Pulumi.yaml"
             self.problems.add(position, "same-name", message, hint)
         # Two entries of stacks.yaml can match one project.
         elif declared is not member:
-            message = f"{member.name} is named twice: at {declared.position} as well"
-            self.problems.add(position, "same-name", message, "name it once")
+            message = f"{member.name} is listed twice: also at {declared.position}"
+            self.problems.add(position, "same-name", message, "list it once")
 
 
 def _get_backend_url(project: Project, environ: Mapping[str, str]) -> str:

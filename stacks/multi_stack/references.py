@@ -308,9 +308,9 @@ class StackContents:
                 if output not in (stack_exports or ()):
                     nearest_name = find_nearest_name(output, tuple(stack_exports or ()))
                     existing = (
-                        f"there is {', '.join(sorted(stack_exports))}"
+                        f"its outputs are {', '.join(sorted(stack_exports))}"
                         if stack_exports
-                        else "it has none"
+                        else "it has no outputs"
                     )
                     message = f"the stack {use.stack} has no output {output}"
                     hint = f"did you mean {nearest_name}?" if nearest_name else existing

@@ -63,7 +63,7 @@ def _iterate_stack_facts(
         yield "error", error.message
         return
     if name is None:
-        yield "error", "none is selected"
+        yield "error", "no stack is selected"
         return
     yield "name", name
     try:
@@ -74,7 +74,7 @@ def _iterate_stack_facts(
         yield "error", error.message
         return
     if latest is None:
-        yield "error", "there is no such stack"
+        yield "error", "the stack does not exist"
         return
     yield "resources", sum(map(is_listed, latest.get("resources") or []))
     yield "pending_operations", len(latest.get("pending_operations") or [])

@@ -65,9 +65,9 @@ class ConfigSetting:
         config_key = ConfigKeys.of(workspace.project).find(root)
         if config_key.secret and plaintext:
             raise EngineError(
-                f"{config_key.name} is a secret ({config_key.declared}) and is not kept in the "
-                "clear",
-                hint="Leave --plaintext out: the value is encrypted.",
+                f"{config_key.name} is a secret ({config_key.declared}) and cannot be "
+                "stored in plain text",
+                hint="Leave --plaintext out: the value is then encrypted.",
             )
         return cls(workspace, stack, config_key, root, path, secret or config_key.secret)
 
@@ -126,6 +126,8 @@ def set_config_values(
     for setting, (key, value_text) in zip(settings, values, strict=True):
         setting.set(value_text, selected.ask_passphrase)
         description = (
-            f"is set, encrypted ({setting.config_key.declared})" if setting.is_secret else "is set"
+            f"was set, encrypted ({setting.config_key.declared})"
+            if setting.is_secret
+            else "was set"
         )
         report(f"{key} {description} in {workspace.project.get_settings_path(stack).name}")

@@ -74,8 +74,8 @@ def convert(options: ConvertOptions, select: Callable[[], SelectedStack]) -> Con
     declared, secrets = read(options, select())
     if not (declared.entries or declared.outputs):
         raise EngineError(
-            f"the {options.kind} has nothing to convert; nothing was written",
-            "name another stack with --stack" if options.kind == "state" else None,
+            f"the {options.kind} contains nothing to convert; nothing was written",
+            "pass another stack with --stack" if options.kind == "state" else None,
         )
     return ConvertResult(write(declared), secrets=secrets)
 
@@ -104,12 +104,10 @@ def _convert_terraform(options: ConvertOptions) -> ConvertResult:
     write = program_text if options.form == "python" else topology_text
     # Omissions without a line of their own have line 0, which is left out.
     omissions = [f"  {omission}".replace(":0:1: ", ": ") for omission in conversion.left]
-    notes = (
-        ["What is not taken over, or not as it is written there:", *omissions] if omissions else []
-    )
+    notes = ["Not converted, or converted with changes:", *omissions] if omissions else []
     count = len(conversion.declared.entries)
     notes.append(
-        f"{counted(count, 'resource')} of Terraform's: `gpuform up` takes over what exists."
+        f"{counted(count, 'resource')} of Terraform's: `gpuform up` imports existing objects."
     )
     notes.append("Then remove them from Terraform: `terraform state rm ADDRESS` destroys nothing.")
     return ConvertResult(

@@ -105,8 +105,8 @@ def _parse_set_value(name: str, value_text: str) -> Value:
     )
     if problems or has_expression(value_text):
         raise NotImported(
-            f"--set {name}: {value_text} is no value",
-            hint="write it as in a topology file, or '{{ config.NAME }}'",
+            f"--set {name}: {value_text} is not a valid value",
+            hint="write the value as in a topology file, or '{{ config.NAME }}'",
         )
     return value
 
@@ -128,8 +128,8 @@ def _find_parent(
             if reference is not None:
                 return resource.urn, reference
     raise NotImported(
-        f"the stack has no resource {parent_name} that an entry could name as its parent",
-        hint="give the URN of a resource that is declared: `gpuform state list`",
+        f"the stack has no resource {parent_name} to use as a parent",
+        hint="pass the URN of a declared resource: `gpuform state list`",
     )
 
 
@@ -205,7 +205,7 @@ class _ImportRun:
         for line in adoption.warnings:
             self.callbacks.warn(line)
         if not adoption.targets and not adoption.finished:
-            self.callbacks.report("There is nothing to import.")
+            self.callbacks.report("Nothing to import.")
             return ImportResult(ExitReason.SUCCEEDED)
         if self.options.preview_only:
             entries = adoption.request.place.text(adoption.made.declared)
@@ -332,8 +332,8 @@ def _reject_changes(outcome: Outcome) -> None:
         for change in resource.changes:
             if change.is_sent:
                 raise EngineError(
-                    f"{resource.urn}: {change.path} would be changed from {change.before!r} to "
-                    f"{change.after!r} by what import declares, or the file's defaults",
-                    hint="nothing was adopted. Declare it yourself, with `import` in its options, "
-                    "and look at `gpuform preview`",
+                    f"{resource.urn}: the imported declaration, or the file's defaults, "
+                    f"would change {change.path} from {change.before!r} to {change.after!r}",
+                    hint="nothing was imported. Declare the resource yourself, with `import` in "
+                    "its options, and look at `gpuform preview`",
                 )

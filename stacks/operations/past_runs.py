@@ -35,13 +35,13 @@ def read_run(workspace: Workspace, stack: str, number: int | None) -> PastRun:
     runs = workspace.backend.open_history(workspace.project.name, stack)
     names = runs.names
     if not names:
-        raise EngineError(f"nothing was done to stack {stack} yet")
+        raise EngineError(f"stack {stack} has no runs yet")
     # Runs count from 1, the oldest: a number stays the same while further runs follow.
     number = number or len(names)
     if number > len(names):
         raise EngineError(
-            f"stack {stack} has no run {number}: its latest is {len(names)}",
-            hint="`gpuform stack history` lists them",
+            f"stack {stack} has no run {number}: its latest run is {len(names)}",
+            hint="`gpuform stack history` lists the runs",
         )
     name = names[number - 1]
     data = runs.read_log(name)
@@ -49,8 +49,8 @@ def read_run(workspace: Workspace, stack: str, number: int | None) -> PastRun:
         log = None if data is None else RunLog.model_validate_json(data)
     except ValidationError as error:
         raise DamagedFile(
-            f"what was kept of run {number} of stack {stack} cannot be read: it is damaged, or of "
-            "a newer gpuform",
-            hint="`gpuform stack history` shows what the history says of it",
+            f"the log of run {number} of stack {stack} cannot be read: it is damaged, or "
+            "written by a newer gpuform",
+            hint="`gpuform stack history` shows the run's entry in the history",
         ) from error
     return PastRun(number, runs.read_entry(name), log)

@@ -213,7 +213,7 @@ def _read_resources(
         elif answer.outputs is None:
             resources.append(
                 _ObservedResource(
-                    replace(entry, outputs={}), "it is gone from the platform", is_gone=True
+                    replace(entry, outputs={}), "it no longer exists on the platform", is_gone=True
                 )
             )
         else:
@@ -346,7 +346,7 @@ def _read_stack_status(workspace_stack: WorkspaceStack, query: StatusQuery) -> S
         if workspace_stack.stack not in workspace.list_stacks():
             backend_url = strip_credentials(workspace.backend.url)
             # Not an error: before its first run a stack of the workspace does not exist.
-            problem = f"It does not exist in {backend_url} yet."
+            problem = f"The stack does not exist in {backend_url} yet."
             return StackStatus(workspace_stack.name, None, problem, exists=False)
         selected = SelectedStack(workspace, workspace_stack.stack, ask_passphrase=ask_passphrase)
         status = read_status(

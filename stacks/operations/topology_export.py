@@ -133,8 +133,8 @@ def apply_topology(
     """
     if options.form not in APPLICABLE_FORMATS:
         raise NoTopology(
-            f"{options.form} is a text, and nothing of a Kubernetes",
-            hint=f"--apply goes with {', '.join(APPLICABLE_FORMATS)}",
+            f"{options.form} is a text, and cannot be written to Kubernetes",
+            hint=f"--apply supports {', '.join(APPLICABLE_FORMATS)}",
         )
     workspace = selected.workspace
     lock = workspace.backend.create_lock(
@@ -176,7 +176,7 @@ def _require_readable(placements: Sequence[ResourceWithNodes]) -> None:
     """Raise EngineError for an unreadable resource, because outdated facts must not be written."""
     for placement in placements:
         if placement.problem:
-            raise EngineError(f"{placement.name} could not be looked at: {placement.problem}")
+            raise EngineError(f"{placement.name} could not be read: {placement.problem}")
 
 
 def _require_all_of_kubernetes(
@@ -205,7 +205,7 @@ def _require_all_of_kubernetes(
         raise NoTopology(
             f"{', '.join(unselected_names)} may be in the same Kubernetes, whose nodes are written "
             "together",
-            hint=f"name them as well: {', '.join([*selected_names, *unselected_names])}",
+            hint=f"select these as well: {', '.join([*selected_names, *unselected_names])}",
         )
 
 

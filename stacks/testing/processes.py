@@ -101,7 +101,7 @@ class Process:
             seen, _ = self._ask(look_in_process)
             if isinstance(seen, Report):
                 return replace(seen, plan=self._plan)
-        told = self.told or f"its process ended with {code}{self._output()}"
+        told = self.told or f"its process exited with {code}{self._output()}"
         self.told = Redactor((self._part.inputs.secrets or {}).values()).redact(told)
         return None
 

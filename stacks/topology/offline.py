@@ -69,7 +69,7 @@ def read_plan_context(file: Path, stack: str | None, project: Project | None = N
     settings = StackSettings.load(project, name)
     if not settings.path.exists():
         raise EngineError(
-            f"there is no {settings.path.name} for the stack {name}",
+            f"stack {name} has no settings file {settings.path.name}",
             hint=f"create it: `gpuform stack init {name}`, or leave --stack out",
         )
     return PlanContext(_Settings(project, settings), {**names, "stack": name})

@@ -78,7 +78,7 @@ def render_topograph(topology: StackTopology) -> str:
 
 def _reject_duplicate_nodes(topology: StackTopology) -> None:
     if not topology.nodes:
-        raise NoTopology(f"{topology.title} has no nodes yet", hint="make them: `gpuform up`")
+        raise NoTopology(f"{topology.title} has no nodes yet", hint="create them: `gpuform up`")
     names = [require_slurm_name(node.name, "node") for node in topology.nodes]
     duplicate_name = next((name for name in names if names.count(name) > 1), None)
     if duplicate_name is not None:

@@ -293,7 +293,7 @@ def build_node_labels(topology: StackTopology, namespace: str) -> list[Manifest]
     can have.
     """
     if not topology.nodes:
-        raise NoTopology(f"{topology.title} has no nodes yet", hint="make them: `gpuform up`")
+        raise NoTopology(f"{topology.title} has no nodes yet", hint="create them: `gpuform up`")
     owner_label = build_owner_label(topology)
     return [
         NodeMetadata(
@@ -347,7 +347,7 @@ def build_kueue_objects(topology: StackTopology, namespace: str) -> list[Manifes
     `namespace` is ignored: both kinds have none. Raises NoTopology without nodes.
     """
     if not topology.nodes:
-        raise NoTopology(f"{topology.title} has no nodes yet", hint="make them: `gpuform up`")
+        raise NoTopology(f"{topology.title} has no nodes yet", hint="create them: `gpuform up`")
     name = build_object_name(topology)
     levels = [{"nodeLabel": key} for key in list_kueue_levels(topology)]
     flavor = {"nodeLabels": {STACK_LABEL: build_owner_label(topology)}, "topologyName": name}

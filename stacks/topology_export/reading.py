@@ -318,7 +318,7 @@ def _build_fabric_names(resources: Sequence[ResourceWithNodes]) -> dict[tuple[st
 def _describe_gaps(resources: Sequence[ResourceWithNodes]) -> Iterator[str]:
     for resource in resources:
         if resource.problem:
-            yield f"{resource.name}: as the state has it, because {_to_line(resource.problem)}"
+            yield f"{resource.name}: read from the state, because {_to_line(resource.problem)}"
         elif not resource.placement.nodes:
             yield f"{resource.name} has no nodes yet"
         if resource.placement.untold:

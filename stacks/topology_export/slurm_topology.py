@@ -347,7 +347,7 @@ def reject_duplicate_names(topology: StackTopology) -> None:
     Raises NoTopology also for names that Slurm cannot read.
     """
     if not topology.nodes:
-        raise NoTopology(f"{topology.title} has no nodes yet", hint="make them: `gpuform up`")
+        raise NoTopology(f"{topology.title} has no nodes yet", hint="create them: `gpuform up`")
     first_nodes: dict[str, Node] = {}
     for node in topology.nodes:
         other = first_nodes.setdefault(require_node_slurm_name(node), node)
@@ -404,7 +404,7 @@ def build_slinky_objects(topology: StackTopology, namespace: str) -> list[Manife
     import yaml  # noqa: PLC0415 - slow
 
     if not topology.nodes:
-        raise NoTopology(f"{topology.title} has no nodes yet", hint="make them: `gpuform up`")
+        raise NoTopology(f"{topology.title} has no nodes yet", hint="create them: `gpuform up`")
     switches, blocks = build_switches(topology), list_blocks(topology)
     topology_yaml = yaml.safe_dump(
         list(_iterate_topologies(switches, blocks)), sort_keys=False, width=1000

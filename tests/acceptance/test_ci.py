@@ -56,7 +56,7 @@ def on_a_terminal(project: Any, *arguments: str, **environ: str) -> tuple[int, s
         (("up",), "add --yes (the preview is shown first) or --skip-preview"),
         (("destroy",), "add --yes"),
         (("stack", "rm", "dev"), "add --yes"),
-        (("config", "set", "gpus"), "give the value after the key, or write it to stdin"),
+        (("config", "set", "gpus"), "write the value after the key, or to stdin"),
         (
             ("stack", "change-secrets-provider", "passphrase"),
             "Set GPUFORM_NEW_PASSPHRASE to it",
@@ -117,7 +117,7 @@ def test_a_job_that_is_cancelled(project: Any) -> None:
         process.send_signal(signal.SIGTERM)
         told, _ = process.communicate(timeout=LAST_RESORT)
     assert process.returncode == failures.FAILED
-    assert "Interrupted: no new work is begun" in told
+    assert "Interrupted: nothing new starts" in told
     group, rest = told.split("::endgroup::")
     assert "creating failed" in group
     assert "The update was interrupted." in rest

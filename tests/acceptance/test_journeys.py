@@ -208,7 +208,7 @@ def test_replacing_by_a_reviewed_plan(trainer: Newcomer) -> None:
     assert all(each in review for each in lost)
     assert "16 destroyed, 16 added" in review
     (told,) = re.findall(r"^    (gpuform up .*)$", review, re.MULTILINE)
-    assert "nobody is here to answer" in trainer.types(told, code=1)
+    assert "it cannot ask here" in trainer.types(told, code=1)
 
     done = trainer.types(f"{told} --yes")
     assert all(each in done for each in lost)
@@ -226,7 +226,7 @@ def test_destroying_by_a_reviewed_plan(trainer: Newcomer) -> None:
     review = trainer.types("gpuform review gone.json")
     assert review.startswith("Plan of training/dev (emulated): destroy")
     (told,) = re.findall(r"^    (gpuform destroy .*)$", review, re.MULTILINE)
-    assert "nobody is here to answer" in trainer.types(told, code=1)
+    assert "it cannot ask here" in trainer.types(told, code=1)
     assert "- 2 deleted" in trainer.types("gpuform up --emulate --plan gone.json --yes")
     assert "has no resources" in trainer.types("gpuform status --emulate")
 
@@ -243,7 +243,7 @@ def test_taking_over_what_somebody_made_by_hand(beside: Newcomer, colleague: Col
     assert "= 1 imported" in done
     assert "\n  hand:\n    platform: together\n" in (beside.folder / "topology.yaml").read_text()
     beside.types("gpuform preview --expect-no-changes")
-    assert "There is nothing to import." in beside.types(
+    assert "Nothing to import." in beside.types(
         f"gpuform import together:Cluster hand {made} --yes"
     )
     beside.types("gpuform orphans")
@@ -310,9 +310,9 @@ def test_workflows_for_the_repository(newcomer: Newcomer, forge: str, workflow: 
 
     told = there.types(f"gpuform new ci --stack prod --forge {forge}")
     assert workflow in told
-    assert f"The first lines of {workflow} say which variables" in told
+    assert f"The first lines of {workflow} list the variables" in told
     assert "warning: the state is in file://" in told
-    assert "run this again with --force --backend URL" in told
+    assert "run the command again with --force --backend URL" in told
     again = f"gpuform new ci --stack prod --forge {forge} --backend s3://team?region=eu-central-1"
     assert f"overwrite   {workflow}" in there.types(again, code=1)
     assert "warning" not in there.types(f"{again} --force")

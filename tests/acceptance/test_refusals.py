@@ -93,7 +93,7 @@ def test_what_a_member_may_not_do_is_not_begun(project):
     project.declare(CLUSTER)
     refused = project.run("up", "--yes", TOGETHER_API_KEY=MEMBER_KEY)
     assert refused.code == 1
-    for words in ("role Member", "Admin", "nothing of it was begun"):
+    for words in ("role Member", "Admin", "nothing was started"):
         assert words in refused.text, refused.text
     assert project.objects["clusters"] == []
     assert "resources" not in project.state

@@ -132,7 +132,7 @@ def test_a_bad_topology_changes_nothing_and_tells_all(project, program):
 def test_a_directory_without_either(project):
     result = project.run("up", "--yes")
     assert result.code == 1
-    assert "there is no program" in result.text
+    assert "no program: " in result.text
     assert "or a topology.yaml" in result.text
 
 

@@ -82,7 +82,7 @@ def test_labels_come_with_nodes_and_go_with_them(project: Any, official: Any) ->
 
     assert "6 changes written." in project.ok(*apply, "--yes").out
     assert ours(official) == dict.fromkeys(("training-worker-0", "training-worker-1"), labels)
-    assert "Nothing is to be written." in project.ok(*apply, "--yes").out
+    assert "No changes." in project.ok(*apply, "--yes").out
 
     project.declare({**CLUSTER, "num_gpus": 24})
     project.up()
@@ -253,9 +253,13 @@ def move(project: Any, node: str, before: str, after: str) -> None:
     ("arguments", "code", "text"),
     [
         (("--format", "slurm-tree", "--apply"), 1, "slurm-tree is a text"),
-        (("--format", "kueue", "--apply", "--remove"), 2, "--apply and --remove are two things"),
-        (("--format", "kueue", "--apply", "--output", "x"), 2, "--output takes a text"),
-        (("--format", "kueue", "--yes"), 2, "--yes goes with --apply or --remove"),
+        (
+            ("--format", "kueue", "--apply", "--remove"),
+            2,
+            ("--apply and --remove cannot be combined"),
+        ),
+        (("--format", "kueue", "--apply", "--output", "x"), 2, "--output writes a text"),
+        (("--format", "kueue", "--yes"), 2, "--yes requires --apply or --remove"),
         (("--format", "kueue", "--apply", "--json"), 2, "--json cannot ask: add --yes"),
         (("--format", "slurm-tree"), 1, "stack 'dev' has nothing with GPU nodes"),
         ((), 2, "Missing option '--format'"),

@@ -133,7 +133,7 @@ def test_the_jobs_sign_in_to_the_states_cloud(repository: Path, write: Write, ba
     for forge in SCHEMAS:
         ran = write("--forge", forge, "--backend", backend)
         assert ran.exit_code == 0, ran.output
-        assert ("which no job reaches" in ran.output) is (action is None)
+        assert ("which no job can reach" in ran.output) is (action is None)
     files = list(map(str, repository.glob(".github/workflows/*")))
     for forge, found in (("github", files), ("gitlab", [str(repository / ".gitlab-ci.yml")])):
         checked = CliRunner().invoke(check_jsonschema, [*SCHEMAS[forge], *found])

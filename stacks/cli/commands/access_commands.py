@@ -74,7 +74,7 @@ class ReachedStack:
         for cluster in clusters:
             if cluster.stale:
                 screen.warn(
-                    f"warning: {cluster.name}: as the state has it, because {cluster.stale}"
+                    f"warning: {cluster.name}: shown from the state, because {cluster.stale}"
                 )
         return clusters
 
@@ -84,16 +84,20 @@ class ReachedStack:
 @click.option(
     "--file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The kubeconfig; the files of KUBECONFIG, or ~/.kube/config, when not given.",
+    help="The kubeconfig; default: the files of KUBECONFIG, or ~/.kube/config.",
+)
+@click.option("--context", metavar="NAME", help="Name of the context; default: the cluster's name.")
+@click.option(
+    "--use", is_flag=True, help="Make it the current context, even if another one is current."
 )
 @click.option(
-    "--context", metavar="NAME", help="Name of the context; the cluster's when not given."
+    "--force", is_flag=True, help="Replace entries of this name that gpuform did not write."
 )
-@click.option("--use", is_flag=True, help="Make it the current context, also where there is one.")
-@click.option("--force", is_flag=True, help="Replace entries of this name that are not gpuform's.")
 @click.option("--print", "to_stdout", is_flag=True, help="Print a kubeconfig; change no file.")
-@click.option("--remove", is_flag=True, help="Take out what gpuform wrote of these clusters.")
-@click.option("--json", "-j", "as_json", is_flag=True, help="Say in JSON what was done.")
+@click.option(
+    "--remove", is_flag=True, help="Remove the entries that gpuform wrote of these clusters."
+)
+@click.option("--json", "-j", "as_json", is_flag=True, help="Print the result as JSON.")
 @offline_flag
 @emulate_flag
 @stack_flags
@@ -127,18 +131,18 @@ def kubeconfig(  # noqa: PLR0913 - a flag each
     from gpuform.stacks.access.kubeconfig_files import KubeconfigFiles  # noqa: PLC0415 - the engine
 
     if to_stdout and (remove or as_json):
-        raise click.UsageError("--print goes with neither --remove nor --json")
+        raise click.UsageError("--print cannot be combined with --remove or --json")
     with open_session() as session:
         files = KubeconfigFiles.of(file, session.environ)
         reached_stack = ReachedStack.from_session(session)
         if remove:
             written_contexts = _remove_contexts(files, reached_stack, clusters)
-            _report_written(reached_stack, written_contexts, "taken out of", as_json=as_json)
+            _report_written(reached_stack, written_contexts, "removed from", as_json=as_json)
             return
         reached_clusters = reached_stack.read_clusters(clusters, offline=offline, emulate=emulate)
         usable = _select_usable(reached_stack, reached_clusters, are_named=bool(clusters))
         if context and len(usable) != 1:
-            raise click.UsageError(f"--context names one cluster, and these are {len(usable)}")
+            raise click.UsageError(f"--context names one cluster, but {len(usable)} are selected")
         credentials = [_build_credential(cluster, context, files, to_stdout) for cluster in usable]
         if to_stdout:
             session.screen.write(_render_credentials(credentials))
@@ -168,7 +172,7 @@ def _select_usable(
         raise EngineError("\n".join(reasons))
     if not usable:
         raise EngineError(
-            f"stack '{reached_stack.stack}' has no clusters", hint="make them: `gpuform up`"
+            f"stack '{reached_stack.stack}' has no clusters", hint="create them: `gpuform up`"
         )
     for reason in reasons:
         reached_stack.session.screen.warn(reason)
@@ -217,11 +221,10 @@ def _remove_contexts(
     for name in names:
         if not any(name in (context, name_of(mark.urn)) for context, mark in own_contexts.items()):
             raise EngineError(
-                f"there is no context of {name!r} that gpuform wrote for stack "
-                f"'{reached_stack.stack}'",
-                hint=f"there are: {', '.join(sorted(own_contexts))}"
+                f"gpuform wrote no context of {name!r} for stack '{reached_stack.stack}'",
+                hint=f"existing contexts: {', '.join(sorted(own_contexts))}"
                 if own_contexts
-                else "there is none at all",
+                else "gpuform wrote no context for this stack",
             )
     return files.take_out(
         lambda context, mark: (
@@ -247,10 +250,10 @@ def _report_written(
         screen.print(format_json(rows, indent=2))
         return
     for written in written_contexts:
-        unchanged = "" if written.changed else ", as it was already"
+        unchanged = "" if written.changed else ", unchanged"
         screen.print(f"context {written.context}: {preposition} {written.path}{unchanged}")
     if not written_contexts:
-        screen.print(f"There is no context that gpuform wrote for stack {reached_stack.stack}.")
+        screen.print(f"gpuform wrote no contexts for stack {reached_stack.stack}.")
 
 
 def check_login_name(context: click.Context, parameter: click.Parameter, value: str) -> str:
@@ -258,7 +261,7 @@ def check_login_name(context: click.Context, parameter: click.Parameter, value: 
     from gpuform.schemas.access import is_valid_user  # noqa: PLC0415 - not for help
 
     if value and not is_valid_user(value):
-        raise click.BadParameter(f"{value!r} is no login name", context, parameter)
+        raise click.BadParameter(f"{value!r} is not a valid login name", context, parameter)
     return value
 
 
@@ -267,7 +270,7 @@ def check_jump_host(context: click.Context, parameter: click.Parameter, value: s
     from gpuform.schemas.access import is_valid_jump_host  # noqa: PLC0415 - not for help
 
     if value and not is_valid_jump_host(value):
-        message = f"{value!r} is no jump host: [USER@]HOST[:PORT]"
+        message = f"{value!r} is not a jump host: [USER@]HOST[:PORT]"
         raise click.BadParameter(message, context, parameter)
     return value
 
@@ -277,7 +280,7 @@ jump_flag = click.option(
     default="",
     metavar="[USER@]HOST",
     callback=check_jump_host,
-    help="Log in through this host (ssh -J); the declared ssh_jump of a cluster when not given.",
+    help="Log in through this host (ssh -J); default: the declared ssh_jump of each cluster.",
 )
 
 user_flag = click.option(
@@ -285,7 +288,7 @@ user_flag = click.option(
     default="",
     metavar="NAME",
     callback=check_login_name,
-    help="Who logs in; as the platform says, else as SSH does, when not given.",
+    help="The login name; default: the platform's, else SSH's.",
 )
 
 
@@ -293,16 +296,16 @@ user_flag = click.option(
 @click.option(
     "--file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The file to write; one for this stack in ~/.ssh/gpuform/ when not given.",
+    help="The file to write; default: a file of this stack in ~/.ssh/gpuform/.",
 )
 @click.option(
-    "--install", is_flag=True, help="Have ~/.ssh/config include it, by a line at its start."
+    "--install", is_flag=True, help="Include the file in ~/.ssh/config, by a line at its start."
 )
 @click.option("--print", "to_stdout", is_flag=True, help="Print the entries; change no file.")
 @click.option(
-    "--remove", is_flag=True, help="Delete the file; with --install take the line out, too."
+    "--remove", is_flag=True, help="Delete the file; with --install also remove the line."
 )
-@click.option("--json", "-j", "as_json", is_flag=True, help="Say in JSON which hosts there are.")
+@click.option("--json", "-j", "as_json", is_flag=True, help="Print the hosts as JSON.")
 @user_flag
 @jump_flag
 @offline_flag
@@ -320,7 +323,7 @@ def ssh_config(  # noqa: PLR0913 - a flag each
     offline: bool,
     emulate: bool,
 ) -> None:
-    """Write the stack's machines as hosts for SSH.
+    """Write the stack's machines as SSH hosts.
 
     Workers, Slurm's login node and public addresses become NODE.STACK.PROJECT, in a file of the
     stack's own, which is written whole each time: what is gone goes out of it. Your own
@@ -340,7 +343,7 @@ def ssh_config(  # noqa: PLR0913 - a flag each
     )
 
     if to_stdout and (install or remove or as_json):
-        raise click.UsageError("--print goes with neither --install, --remove nor --json")
+        raise click.UsageError("--print cannot be combined with --install, --remove or --json")
     with open_session() as session:
         reached_stack = ReachedStack.from_session(session)
         files = SshFiles.of(
@@ -369,7 +372,7 @@ def _remove_hosts(files: "SshFiles", screen: "Screen", *, install: bool) -> None
     was_deleted = files.remove()
     screen.print(f"{files.own.path}: {'deleted' if was_deleted else 'there is no such file'}")
     if install and files.uninstall():
-        screen.print(f"{files.users.path}: without the line `{files.include}`")
+        screen.print(f"{files.users.path}: removed the line `{files.include}`")
 
 
 def _build_document(files: "SshFiles", hosts: "list[SshHost]") -> dict[str, object]:
@@ -401,11 +404,11 @@ def _print_hosts(
             screen.print(f"ssh {host.alias}")
     screen.print(f"{files.own.path}: {'written' if changed else 'as it was already'}")
     if installed:
-        screen.print(f"{files.users.path}: begins with `{files.include}` now")
+        screen.print(f"{files.users.path}: added `{files.include}` as its first line")
     elif not files.is_included:
         screen.print(
-            f"{files.users.path} does not include it yet. Put this line at its start, or run it "
-            f"again with --install:\n    {files.include}"
+            f"{files.users.path} does not include this file yet. Add this line at its "
+            f"start, or run the command again with --install:\n    {files.include}"
         )
 
 
@@ -416,9 +419,9 @@ def _print_hosts(
 @click.option(
     "--via",
     type=click.Choice(["kubectl", "ssh", "slurm"]),
-    help="kubectl, SSH to a machine, or Slurm's login node; what suits the cluster when not given.",
+    help="kubectl, SSH to a machine, or Slurm's login node; default: what the cluster supports.",
 )
-@click.option("--port", type=int, help="Print where this mapped port is reached; run nothing.")
+@click.option("--port", type=int, help="Print the address of this mapped port; run nothing.")
 @click.option("--print", "to_stdout", is_flag=True, help="Print the command; do not run it.")
 @user_flag
 @jump_flag
@@ -438,7 +441,7 @@ def connect(  # noqa: PLR0913 - a flag each
     offline: bool,
     emulate: bool,
 ) -> int:
-    """Get on a cluster.
+    """Connect to a cluster.
 
     Runs kubectl with the cluster's context (`kubectl get nodes`, or what stands after --), or SSH:
     to a node, to Slurm's login node, to a machine that is the cluster. A command after -- runs

@@ -29,8 +29,10 @@ _path_flag = click.option(
 
 
 @click.group(cls=AliasedGroup, invoke_without_command=True)
-@click.option("--show-secrets", is_flag=True, help="Show secret values in the clear.")
-@click.option("--json", "-j", "as_json", is_flag=True, help="A JSON object instead of a table.")
+@click.option("--show-secrets", is_flag=True, help="Show secret values in plain text.")
+@click.option(
+    "--json", "-j", "as_json", is_flag=True, help="Print a JSON object instead of a table."
+)
 @stack_flags
 @click.pass_context
 def config(context: click.Context, show_secrets: bool, as_json: bool) -> None:
@@ -52,11 +54,11 @@ def config(context: click.Context, show_secrets: bool, as_json: bool) -> None:
 @config.command("set")
 @click.argument("key")
 @click.argument("value", required=False)
-@click.option("--secret", is_flag=True, help="Encrypt the value as the stack's secrets are.")
+@click.option("--secret", is_flag=True, help="Encrypt the value with the stack's secrets provider.")
 @click.option(
     "--plaintext",
     is_flag=True,
-    help="Keep the value in the clear, as without a flag. Refused for what is declared secret.",
+    help="Store the value in plain text (the default). Refused for keys that are declared secret.",
 )
 @_path_flag
 @stack_flags
@@ -77,7 +79,7 @@ def set_value(key: str, value: str | None, secret: bool, plaintext: bool, path: 
     from gpuform.stacks.operations.config_setting import ConfigSetting  # noqa: PLC0415 - not for help
 
     if secret and plaintext:
-        raise click.UsageError("--secret and --plaintext exclude each other")
+        raise click.UsageError("--secret and --plaintext cannot be combined")
     with open_session() as session:
         workspace, name = _find_stack(session)
         setting = ConfigSetting.from_key(
@@ -90,7 +92,7 @@ def set_value(key: str, value: str | None, secret: bool, plaintext: bool, path: 
         if setting.is_secret and not secret:
             config_key = setting.config_key
             session.screen.print(
-                f"{config_key.name} is a secret ({config_key.declared}): it is encrypted."
+                f"{config_key.name} is a secret ({config_key.declared}): its value is encrypted."
             )
 
 
@@ -116,7 +118,7 @@ def get_value(key: str, path: bool) -> None:
         if value is None:
             raise EngineError(
                 f"the configuration key {full_key} has no value",
-                hint=f"give it one: gpuform config set {key} VALUE",
+                hint=f"set one: gpuform config set {key} VALUE",
             )
         # Only a secret needs the passphrase.
         crypter = _open_stack(workspace, session).crypter if is_secure(value) else None
@@ -238,8 +240,8 @@ def _parse_object_value(value_text: str) -> dict[str, Json]:
 def _read_value(session: Session, key: str, *, secret: bool) -> str:
     """Read a value from stdin, or ask on a terminal, without an echo for secrets."""
     if not session.screen.interactive:
-        missing = f"{key} is given no value, and nobody is asked here"
-        hint = "give the value after the key, or write it to stdin"
+        missing = f"no value for {key} given, and the command cannot ask for it here"
+        hint = "write the value after the key, or to stdin"
         return session.screen.read_stdin(missing, hint).rstrip("\n")
     if secret:
         return getpass.getpass(f"{key}: ")

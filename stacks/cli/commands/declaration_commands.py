@@ -31,30 +31,30 @@ _SOURCES: Final = ("topology", "state", "program", "terraform")
     type=click.Choice(_SOURCES),
     default="topology",
     show_default=True,
-    help="What is read: a topology file, the stack's state, the project's Python program, or "
+    help="The source: a topology file, the stack's state, the project's Python program, or "
     "Terraform's files with their state.",
 )
 @click.option(
     "--to",
     "form",
     type=click.Choice(["python", "yaml"]),
-    help="What is written; python for a topology, else yaml, when not given.",
+    help="The format to write; default: python for a topology, else yaml.",
 )
 @click.option(
     "--out",
     "-o",
-    help="The file to write, - for stdout; __main__.py or topology.yaml when not given.",
+    help="The file to write, - for stdout; default: __main__.py or topology.yaml.",
 )
-@click.option("--force", "-f", is_flag=True, help="Also where that file exists: it is replaced.")
+@click.option("--force", "-f", is_flag=True, help="Replace the file if it exists.")
 @click.option(
     "--set-secrets",
     is_flag=True,
-    help="Keep secret values that the new file asks for in the stack's configuration, encrypted.",
+    help="Store secret values that the new file reads in the stack's configuration, encrypted.",
 )
 @click.option(
     "--emulate",
     is_flag=True,
-    help="Run an emulator of the platforms while a program runs, for what it asks them.",
+    help="Run an emulator of the platforms for the lookups of a program.",
 )
 @stack_flags
 def convert(
@@ -64,7 +64,7 @@ def convert(
     out: str | None,
     **flags: bool,
 ) -> int:
-    """Say what is declared in another form: YAML, Python, from the state, from Terraform.
+    """Convert declarations: to YAML or Python, from the state or from Terraform.
 
     A topology becomes a Python program that keeps its loops, references, options and typed
     configuration. The state, or a run of the project's Python program that changes nothing, becomes
@@ -104,9 +104,9 @@ def convert(
 
 def _reject_needless_conversion(source: Path | None, kind: str, form: str) -> None:
     if kind == "topology" and form == "yaml":
-        raise click.UsageError("a topology is YAML already: `gpuform fmt` formats it")
+        raise click.UsageError("a topology already is YAML: `gpuform fmt` formats it")
     if kind in ("state", "program") and source is not None:
-        raise click.UsageError(f"--from {kind} reads the project's own: name no file")
+        raise click.UsageError(f"--from {kind} reads the project: do not pass a file")
 
 
 def _choose_target(out: str | None, form: str, *, force: bool) -> Path | None:
@@ -117,7 +117,7 @@ def _choose_target(out: str | None, form: str, *, force: bool) -> Path | None:
     if path.exists() and not force:
         raise EngineError(
             f"{path} exists; nothing was written",
-            hint="--out FILE writes another one, --force this one",
+            hint="write another file with --out FILE, or replace this one with --force",
         )
     return path
 
@@ -133,11 +133,11 @@ def _write_declarations(content: str, target: Path | None, session: Session) -> 
         replace_file(target, content.encode())
     except OSError as error:
         raise click.FileError(str(target), error.strerror) from None
-    session.screen.print(f"{target} is written.")
+    session.screen.print(f"Wrote {target}.")
     program, topology = target.with_name("__main__.py"), target.with_name("topology.yaml")
     if target in (program, topology) and program.exists() and topology.exists():
         session.screen.print(
-            f"{program} is what runs: {topology} is read only if the program does that."
+            f"{program} is the program that runs: it has to load {topology} itself."
         )
 
 
@@ -145,7 +145,7 @@ def _write_declarations(content: str, target: Path | None, session: Session) -> 
 @click.argument("clusters", metavar="[CLUSTER]...", nargs=-1)
 @stack_flags
 def manifests(clusters: tuple[str, ...]) -> None:
-    """Print the YAML of the stack's volume claims, for those who apply it themselves.
+    """Print the YAML of the stack's volume claims, to apply it yourself.
 
     It is what the program declares, of the clusters that are named (by their entry, their name or
     their id) or of all. No platform and no cluster is asked.
@@ -185,13 +185,13 @@ _EXIT_WORDS: Final = ("exit", "quit")
     "expressions",
     multiple=True,
     metavar="EXPR",
-    help="Evaluate this and exit; may be given several times.",
+    help="Evaluate this expression and exit; may be repeated.",
 )
-@click.option("--show-secrets", is_flag=True, help="Show secret values in the clear.")
+@click.option("--show-secrets", is_flag=True, help="Show secret values in plain text.")
 @emulate_flag
 @stack_flags
 def console(expressions: tuple[str, ...], show_secrets: bool, emulate: bool) -> int:
-    """Evaluate expressions as a topology has them, against the stack.
+    """Evaluate expressions of the topology language against the stack.
 
     `clusters.train.status`, `config.gpus * 2`, `scp.images('kr-west1') | first`: names are those of
     the topology, or of the state where a program declares it; values are those of the state. What
@@ -294,7 +294,7 @@ def _parse_pairs(
     pairs = [pair_text.partition("=") for pair_text in values]
     for name, equals, _ in pairs:
         if not name or not equals:
-            raise click.BadParameter("write it as FIELD=VALUE")
+            raise click.BadParameter("write FIELD=VALUE")
     return tuple((name, value) for name, _, value in pairs)
 
 
@@ -302,27 +302,37 @@ def _parse_pairs(
 @click.argument("type_", metavar="[TYPE]", required=False)
 @click.argument("name", required=False)
 @click.argument("id_", metavar="[ID]", required=False)
-@click.option("--all", "-a", "everything", is_flag=True, help="Everything that the account holds.")
-@click.option("--platform", metavar="NAME", help="Whose account, with --all: together, scp, ...")
+@click.option("--all", "-a", "everything", is_flag=True, help="Import every object of the account.")
 @click.option(
-    "--type", "types", multiple=True, metavar="TYPE", help="With --all: only these types."
+    "--platform", metavar="NAME", help="With --all: the platform of the account: together, scp, ..."
 )
 @click.option(
-    "--name", "names", multiple=True, metavar="PATTERN", help="With --all: only of these names."
+    "--type",
+    "types",
+    multiple=True,
+    metavar="TYPE",
+    help="With --all: only objects of these types.",
+)
+@click.option(
+    "--name",
+    "names",
+    multiple=True,
+    metavar="PATTERN",
+    help="With --all: only objects with these names.",
 )
 @click.option(
     "--region",
     "regions",
     multiple=True,
     metavar="REGION",
-    help="Only of these regions, of what tells its own; scp is asked at their addresses.",
+    help="Only objects of these regions; for scp, the regions to request.",
 )
 @click.option(
     "--tag",
     "tags",
     multiple=True,
     metavar="NAME[=VALUE]",
-    help="With --all: only with all of these tags.",
+    help="With --all: only objects with all of these tags.",
 )
 @click.option(
     "--set",
@@ -330,28 +340,32 @@ def _parse_pairs(
     multiple=True,
     metavar="FIELD=VALUE",
     callback=_parse_pairs,
-    help="An input that the platform does not tell; '{{ config.NAME }}' for a secret.",
+    help="An input that the platform does not report; '{{ config.NAME }}' for a secret.",
 )
-@click.option("--parent", metavar="URN", help="The resource that these are shown under.")
+@click.option("--parent", metavar="URN", help="The parent resource of the imported resources.")
 @click.option(
-    "--protect/--no-protect", default=False, help="Whether they are protected against deletion."
+    "--protect/--no-protect",
+    default=False,
+    help="Whether to protect the imported resources from deletion.",
 )
 @click.option(
     "--out",
     "-o",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="The file of the topology, or of the program, that gets the entries.",
+    help="The file of the topology or program to add the entries to.",
 )
-@click.option("--python", is_flag=True, help="Write Python, also where there is a topology.")
-@click.option("--preview-only", is_flag=True, help="Show what would be written, and do nothing.")
+@click.option("--python", is_flag=True, help="Write Python, even if a topology exists.")
+@click.option(
+    "--preview-only", is_flag=True, help="Show what would be written, and change nothing."
+)
 @yes_flag
 @parallel_flag
 @emulate_flag
 @lock_flag
 @stack_flags
 def import_(**flags: Any) -> int:
-    """Take objects that exist into the stack, with their entries.
+    """Import existing objects into the stack, with their declarations.
 
     One by TYPE, NAME and ID (together:Cluster train 6f3a...), or all that an account holds. Writes
     their entries into topology.yaml, or into the Python program, shows what will be adopted, asks,
@@ -381,11 +395,11 @@ def _check_import_options(options: ImportOptions) -> None:
     object_names = (options.type_, options.name, options.id_)
     if options.everything:
         if any(object_names):
-            raise click.UsageError("--all takes no TYPE, NAME and ID")
+            raise click.UsageError("--all cannot be combined with TYPE, NAME and ID")
         if not options.platform:
-            raise click.UsageError("--all wants a --platform")
+            raise click.UsageError("--all requires --platform")
         return
     if not all(object_names):
-        raise click.UsageError("give TYPE, NAME and ID of an object, or --all and a --platform")
+        raise click.UsageError("pass TYPE, NAME and ID of an object, or --all and --platform")
     if options.platform or options.types or options.names or options.tags:
-        raise click.UsageError("--platform, --type, --name and --tag go with --all")
+        raise click.UsageError("--platform, --type, --name and --tag require --all")

@@ -45,16 +45,16 @@ if TYPE_CHECKING:
     type=click.Choice(FORMATS),
     default="text",
     show_default=True,
-    help="As in `gpuform review`.",
+    help="The format, as in `gpuform review`.",
 )
 @output_flag
 @click.option(
     "--save-plan",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Write what was found to this file as well, for `gpuform review FILE`.",
+    help="Also write the result to this file, for `gpuform review FILE`.",
 )
-@click.option("--detailed-exitcode", is_flag=True, help="Exit with 2 if there is drift.")
+@click.option("--detailed-exitcode", is_flag=True, help="Exit with 2 if drift is found.")
 @click.option(
     "--target",
     "-t",
@@ -78,7 +78,7 @@ def drift(  # noqa: PLR0913, PLR0917 - the flags
     jobs: int | None,
     emulate: bool,
 ) -> int:
-    """Show what was changed behind the stack's back.
+    """Show drift: what changed outside of the stack.
 
     Reads every resource and compares it with what the stack last knew; the program is not run, so
     that what it wants is not mixed in. No state is written and no lock is taken. Exits with 1 when
@@ -102,7 +102,9 @@ def drift(  # noqa: PLR0913, PLR0917 - the flags
 
     reject_filter_without_all(every_stack=every_stack, filters=filters)
     if every_stack and target:
-        raise click.UsageError("--target is about one stack: it does not go with --all")
+        raise click.UsageError(
+            "--target selects resources of one stack: it cannot be combined with --all"
+        )
     with open_session() as session:
         if every_stack:
             result = _find_drift_of_all(MultiStackFlags(filters, jobs), session, emulate=emulate)
@@ -154,7 +156,7 @@ def _list_problems(drift_result: "DriftResult") -> Iterator[str]:
 
     if not drift_result.succeeded:
         yield from render_diagnostics(drift_result.diagnostics)
-        yield "error: not every resource could be read"
+        yield "error: not all resources could be read"
 
 
 @click.command()
@@ -168,7 +170,7 @@ def _list_problems(drift_result: "DriftResult") -> Iterator[str]:
 @click.option(
     "--target-dependents",
     is_flag=True,
-    help="Destroy what depends on something that has expired along with it.",
+    help="Also destroy the dependents of expired resources.",
 )
 @click.option(
     "--allow",
@@ -181,9 +183,9 @@ def _list_problems(drift_result: "DriftResult") -> Iterator[str]:
     "-m",
     default="",
     metavar="TEXT",
-    help="What it is for, kept in the history; the commit's title when not given.",
+    help="A message for the history; default: the title of the commit.",
 )
-@click.option("--json", "-j", is_flag=True, help="Pulumi's JSON on stdout, and nothing else there.")
+@click.option("--json", "-j", is_flag=True, help="Print Pulumi's JSON to stdout, and nothing else.")
 @require_checks_flag
 @adopt_flag
 @create_anew_flag
@@ -192,7 +194,7 @@ def _list_problems(drift_result: "DriftResult") -> Iterator[str]:
 @emulate_flag
 @stack_flags
 def expire(**flags: Any) -> int:
-    """Destroy what has expired, and stop or start what has running hours.
+    """Destroy what has expired, and stop or start resources with running hours.
 
     Works from the state, without the program: reads the resources that declare expires, ttl or
     schedule, and does what is due by them, no more. What is protected, needs a permission or is
@@ -217,7 +219,7 @@ def expire(**flags: Any) -> int:
     "--mode",
     metavar="MODE",
     default="",
-    help="How, in the platform's words, such as REBOOT_VM; for all the nodes that are named.",
+    help="The repair action, in the platform's words, such as REBOOT_VM; for all named nodes.",
 )
 @yes_flag
 @click.option(
@@ -236,7 +238,7 @@ def expire(**flags: Any) -> int:
     "--plan",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Do what this plan says, and no more.",
+    help="Do only what this plan contains.",
 )
 @click.option(
     "--allow",
@@ -249,16 +251,16 @@ def expire(**flags: Any) -> int:
     "-m",
     default="",
     metavar="TEXT",
-    help="What it is for, kept in the history; the commit's title when not given.",
+    help="A message for the history; default: the title of the commit.",
 )
-@click.option("--json", "-j", is_flag=True, help="Pulumi's JSON on stdout, and nothing else there.")
+@click.option("--json", "-j", is_flag=True, help="Print Pulumi's JSON to stdout, and nothing else.")
 @require_checks_flag
 @parallel_flag
 @lock_flag
 @emulate_flag
 @stack_flags
 def repair(node: tuple[str, ...], mode: str, **flags: Any) -> int:
-    """Repair broken nodes, none under a job.
+    """Repair broken nodes that run no jobs.
 
     Repairs what the `repair` of the resources lets be repaired, or the nodes NODE whatever is
     declared. Works from the state, without the program: looks at the resources that have nodes,
@@ -276,11 +278,13 @@ def repair(node: tuple[str, ...], mode: str, **flags: Any) -> int:
     from gpuform.stacks.cli import stack_runs  # noqa: PLC0415 - the engine, not for help
 
     if mode and not node:
-        raise click.UsageError("--mode is for the nodes that are named: gpuform repair NODE --mode")
+        raise click.UsageError("--mode requires named nodes: gpuform repair NODE --mode")
     if flags.get("save_plan") and not flags["preview_only"]:
-        raise click.UsageError("--save-plan goes with --dry-run")
+        raise click.UsageError("--save-plan requires --dry-run")
     if flags.get("plan") and (node or flags["preview_only"]):
-        raise click.UsageError("--plan says which nodes are repaired: leave the others out")
+        raise click.UsageError(
+            "--plan determines the nodes to repair: leave the other arguments out"
+        )
     repair_nodes = tuple(f"{node_name}={mode}" if mode else node_name for node_name in node)
     options = RunOptions("repair", repair_nodes=repair_nodes)
     with open_session() as session:
@@ -315,11 +319,11 @@ def cancel(name: str | None, yes: bool) -> int:
         for holder in holders:
             session.screen.print(holder.describe())
         question = (
-            "If one of these processes still runs, what it does from now on may be lost to the "
-            "state. Remove the locks?"
+            "If one of these processes still runs, the state may lose its further changes. "
+            "Remove the locks?"
         )
         if not is_confirmed(session.screen, question, yes=yes):
             return FAILED
         lock.cancel()
-        session.screen.print(f"Stack {name} is no longer locked.")
+        session.screen.print(f"Removed the locks of stack {name}.")
         return SUCCESS

@@ -24,25 +24,34 @@ from gpuform.stacks.workflow_files import Clouds, Repository, workflow_files
     "directory",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path(),
-    help="The folder to make the project in; the current one when not given.",
+    help="The folder to create the project in; default: the current one.",
 )
-@click.option("--name", "-n", help="The project's name; the folder's when not given.")
-@click.option("--description", "-d", default="", help="What it is; the template's when not given.")
-@click.option("--python", is_flag=True, help="A Python program instead of a topology file.")
-@click.option("--force", "-f", is_flag=True, help="Also where files are; those in the way go.")
+@click.option("--name", "-n", help="The project's name; default: the folder's.")
 @click.option(
-    "--yes", "-y", is_flag=True, expose_value=False, help="As for Pulumi; nothing is asked anyway."
+    "--description", "-d", default="", help="The project's description; default: the template's."
+)
+@click.option("--python", is_flag=True, help="Write a Python program instead of a topology file.")
+@click.option(
+    "--force", "-f", is_flag=True, help="Also write into a folder with files, and replace them."
+)
+@click.option(
+    "--yes",
+    "-y",
+    is_flag=True,
+    expose_value=False,
+    help="Accepted for Pulumi's sake: the command never asks.",
 )
 @click.option(
     "--forge",
     type=click.Choice(CODE_HOSTS),
-    help="For ci: whose workflows; the git remote's if not.",
+    help="For ci: the code host; default: that of the git remote.",
 )
 @click.option("--branch", default="main", show_default=True, help="For ci: the default branch.")
 @click.option(
     "--backend",
     metavar="URL",
-    help="For ci: where the state is; as Pulumi.yaml says if not. The jobs sign in to its cloud.",
+    help="For ci: the backend of the state; default: that of Pulumi.yaml. The jobs sign in to "
+    "its cloud.",
 )
 @stack_flags
 def new(  # noqa: PLR0913, PLR0917 - the flags
@@ -56,7 +65,7 @@ def new(  # noqa: PLR0913, PLR0917 - the flags
     branch: str,
     backend: str | None,
 ) -> None:
-    """Make a project that runs at once from a template, or list the templates.
+    """Create a project that runs at once from a template, or list the templates.
 
     `gpuform new ci` writes workflows for the repository around a project: plan and comment on a
     pull request, a check before the merge, apply of the reviewed plan, scheduled drift and orphans.
@@ -90,7 +99,7 @@ def new(  # noqa: PLR0913, PLR0917 - the flags
         name = project_name(directory) if name is None else name
         files = project_files(template, name, description, python=python)
         write_project(directory, files, force=force)
-        session.screen.print(f"Project {name} is made: {', '.join(files)}")
+        session.screen.print(f"Created project {name}: {', '.join(files)}")
         session.screen.print("\nNext:")
         if directory.resolve() != Path.cwd():
             session.screen.print(f"  cd {directory}")
@@ -98,7 +107,7 @@ def new(  # noqa: PLR0913, PLR0917 - the flags
         session.screen.print("  gpuform up --emulate")
         session.screen.print("\nOn the real platform:")
         session.screen.print("  gpuform stack init prod")
-        session.screen.print("  gpuform doctor  # says which keys are missing")
+        session.screen.print("  gpuform doctor  # shows which keys are missing")
         session.screen.print("  gpuform up")
 
 
@@ -110,13 +119,13 @@ def _print_templates(session: Session) -> None:
     session.screen.print(f"{'TEMPLATE':<{width}}  MAKES")
     for name, description in available_templates.items():
         session.screen.print(f"{name:<{width}}  {description}")
-    session.screen.print("\nMake one: gpuform new TEMPLATE --dir FOLDER")
+    session.screen.print("\nCreate one: gpuform new TEMPLATE --dir FOLDER")
     session.screen.print("Workflows for its repository: gpuform new ci")
 
 
 _NEXT_STEPS = {
-    "github": "which variables, secrets and rules to set",
-    "gitlab": "which variables and which schedule to set",
+    "github": "the variables, secrets and rules to set",
+    "gitlab": "the variables and the schedule to set",
 }
 
 
@@ -152,14 +161,14 @@ def write_ci_workflows(
     )
     write_files(repository.root, files, force=force)
     for name in files:
-        session.screen.print(f"Written in {repository.root}: {name}")
+        session.screen.print(f"Wrote in {repository.root}: {name}")
     for file in require_here(repository.project, clouds.extras):
-        session.screen.print(f"Written in {repository.root}: {file.relative_to(repository.root)}")
-    session.screen.print(f"The first lines of {next(iter(files))} say {_NEXT_STEPS[forge]}.")
+        session.screen.print(f"Wrote in {repository.root}: {file.relative_to(repository.root)}")
+    session.screen.print(f"The first lines of {next(iter(files))} list {_NEXT_STEPS[forge]}.")
     if backend.startswith("file:"):
         session.screen.warn(
-            f"warning: the state is in {backend}, which no job reaches: keep it in a bucket, and "
-            "run this again with --force --backend URL (s3://, gs:// or azblob://)"
+            f"warning: the state is in {backend}, which no job can reach: use a bucket, and "
+            "run the command again with --force --backend URL (s3://, gs:// or azblob://)"
         )
 
 
@@ -175,7 +184,7 @@ def _find_code_host(root: Path) -> CodeHostName:
         config = ""
     code_hosts: list[CodeHostName] = [name for name in ("github", "gitlab") if name in config]
     if len(code_hosts) != 1:
-        raise click.UsageError("name the forge: --forge github or --forge gitlab")
+        raise click.UsageError("name the code host: --forge github or --forge gitlab")
     return code_hosts[0]
 
 
@@ -186,10 +195,10 @@ def store_secrets(secrets: Mapping[str, str], session: Session, *, stores: bool)
     """
     screen = session.screen
     if not stores:
-        screen.warn("The file has no secrets. Before the next run give the stack these:")
+        screen.warn("The file contains no secrets. Before the next run, set these in the stack:")
         for key in secrets:
             screen.warn(f"  gpuform config set --secret {key} VALUE")
-        screen.warn("or convert again with --force --set-secrets, which keeps them as they are.")
+        screen.warn("or convert again with --force --set-secrets, which stores their values.")
         return
     workspace = find_workspace(session)
     stack = workspace.open(
@@ -199,6 +208,4 @@ def store_secrets(secrets: Mapping[str, str], session: Session, *, stores: bool)
         stack.settings.set(key, {SECURE: stack.crypter.encrypt(value)})
     stack.settings.save()
     count_text = counted(len(secrets), "secret value")
-    screen.print(
-        f"{count_text} {'is' if len(secrets) == 1 else 'are'} kept in {stack.settings.path.name}."
-    )
+    screen.print(f"Stored {count_text} in {stack.settings.path.name}.")

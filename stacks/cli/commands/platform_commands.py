@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--json", "-j", "as_json", is_flag=True, help="JSON instead of text.")
+@click.option("--json", "-j", "as_json", is_flag=True, help="Print JSON instead of text.")
 @click.option(
     "--emulate",
     is_flag=True,
-    help="Ask an emulator of the platforms, as `up --emulate` does.",
+    help="Use an emulator of the platforms, as `up --emulate` does.",
 )
 @stack_flags
 def doctor(as_json: bool, emulate: bool) -> int:
-    """Look for what would make a run fail, and say what to do about it.
+    """Check for what would make a run fail, and say how to fix it.
 
     Versions, the project's program, the backend, the stack's passphrase, state and locks, and of
     each platform whether the credentials are there, valid and allowed to read: one request is sent
@@ -65,23 +65,23 @@ def _find_project_folder() -> Path:
     "platforms",
     multiple=True,
     metavar="NAME",
-    help="Only this one's account; all that have credentials when not given.",
+    help="Only this platform's account; default: all with credentials.",
 )
 @click.option(
     "--region",
     "regions",
     multiple=True,
     metavar="REGION",
-    help="Ask scp at this region's address; the default region's when not given.",
+    help="Request scp in this region; default: the default region.",
 )
 @click.option(
     "--older-than",
     default="0",
     metavar="DURATION",
     callback=parse_duration,
-    help="Leave out what is younger (30m, 12h); what is of unknown age stays.",
+    help="Omit objects younger than this (30m, 12h); objects of unknown age stay.",
 )
-@click.option("--json", "-j", "as_json", is_flag=True, help="JSON instead of a table.")
+@click.option("--json", "-j", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @emulate_flag
 @stack_flags
 def orphans(
@@ -91,7 +91,7 @@ def orphans(
     as_json: bool,
     emulate: bool,
 ) -> int:
-    """Show what the platforms hold and no stack of this backend owns.
+    """Show objects on the platforms that no stack of this backend owns.
 
     Reads the state of every stack and the platforms' lists, with age and cost where a platform
     tells them; and the records of creates of this project that were never settled. Credentials are
@@ -168,13 +168,13 @@ def _create_completion(get_value: "Callable[[Offer], str]") -> Completion:
     multiple=True,
     metavar="NAME",
     shell_complete=_create_completion(lambda offer: offer.platform),
-    help="Only this one; all when not given.",
+    help="Only this platform; default: all.",
 )
 @click.option(
     "--gpu",
     metavar="TYPE",
     shell_complete=_create_completion(lambda offer: offer.gpu),
-    help="Only GPUs of this type, and what else there is in their regions: H100, h100_sxm.",
+    help="Only GPUs of this type, and other offers in their regions: H100, h100_sxm.",
 )
 @click.option(
     "--region",
@@ -182,13 +182,13 @@ def _create_completion(get_value: "Callable[[Offer], str]") -> Completion:
     multiple=True,
     metavar="REGION",
     shell_complete=_create_completion(lambda offer: offer.region),
-    help="Only this region; scp is asked at its address, else at the default region's.",
+    help="Only this region; scp is requested there, else in the default region.",
 )
-@click.option("--json", "-j", "as_json", is_flag=True, help="JSON instead of a table.")
+@click.option("--json", "-j", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.option(
     "--emulate",
     is_flag=True,
-    help="Run an emulator of the platforms meanwhile, and ask that.",
+    help="Run an emulator of the platforms meanwhile, and request that.",
 )
 @stack_flags
 def offers(
@@ -248,7 +248,7 @@ def offers(
                 screen.print(line)
         # Offers that are documented need no answer of the platform.
         if not offers_found.asked and set(platforms or ("",)) - {*offers_found.documented}:
-            screen.warn("error: no platform could be asked")
+            screen.warn("error: no platform could be reached")
             return FAILED
         return INCOMPLETE if offers_found.failures else SUCCESS
 

@@ -23,9 +23,9 @@ _CODE_HOST_FLAGS = (
     click.option(
         "--forge",
         type=click.Choice(CODE_HOSTS),
-        help="Where the pull request is; the forge whose CI runs this when not given.",
+        help="The code host of the pull request; default: the one whose CI runs the command.",
     ),
-    click.option("--forge-url", metavar="URL", help="The address of the forge's REST API."),
+    click.option("--forge-url", metavar="URL", help="The address of the code host's REST API."),
     click.option(
         "--repository", metavar="OWNER/NAME", help="The repository; for GitLab also its id."
     ),
@@ -65,19 +65,19 @@ def code_host_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     type=click.Choice(FORMATS),
     default="text",
     show_default=True,
-    help="github and gitlab are Markdown that folds; html is one page with nothing to load.",
+    help="github and gitlab are Markdown that folds; html is one self-contained page.",
 )
 @output_flag
 @click.option(
     "--detailed-exitcode",
     is_flag=True,
-    help="Exit with 2 if a plan would change anything, and with 5 if a gate stops one.",
+    help="Exit with 2 if a plan changes anything, and with 5 if a gate stops one.",
 )
 @click.option(
     "--gates",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Put the plans before the gates of this file, instead of those of their own projects.",
+    help="Evaluate the gates of this file, instead of those of the projects.",
 )
 @click.option(
     "--allow",
@@ -88,15 +88,15 @@ def code_host_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--fail-on-danger",
     is_flag=True,
-    help="Exit with 3 if a plan destroys, replaces or takes capacity away.",
+    help="Exit with 3 if a plan destroys, replaces or removes capacity.",
 )
 @require_checks_flag
 @click.option(
     "--post",
     "to_post",
     is_flag=True,
-    help="Also write it as a comment of the pull request, one for these stacks, and as the job's "
-    "summary where GITHUB_STEP_SUMMARY names its file.",
+    help="Also post it as a comment on the pull request, one for these stacks, and as the job's "
+    "summary if GITHUB_STEP_SUMMARY is set.",
 )
 @click.option(
     "--label",
@@ -119,7 +119,7 @@ def review(  # noqa: PLR0913, PLR0917 - the flags
     label: bool,
     review_flags: ReviewFlags,
 ) -> int:
-    """Show saved plans to those who decide on them.
+    """Show saved plans to the people who approve them.
 
     FILE is a plan that `gpuform preview --save-plan` saved, with --all of several stacks, or what
     `--json` printed or `--event-log FILE` wrote of a preview of an update, a refresh or a destroy,
@@ -144,7 +144,7 @@ def review(  # noqa: PLR0913, PLR0917 - the flags
     from gpuform.stacks.cli.commands.review_gates import build_review  # noqa: PLC0415 - not for help
 
     if label and not to_post:
-        raise click.UsageError("--label is for --post")
+        raise click.UsageError("--label requires --post")
     with open_session() as session:
         built_review = build_review(files, gates, allow, session.environ)
         write_review(built_review, form, output, session)
@@ -168,11 +168,13 @@ def review(  # noqa: PLR0913, PLR0917 - the flags
 @click.argument(
     "output", type=click.Path(dir_okay=False, path_type=Path), default="plan.json", metavar="FILE"
 )
-@click.option("--commit", metavar="SHA", help="A commit of the branch; the CI's when not given.")
+@click.option(
+    "--commit", metavar="SHA", help="A commit of the branch; default: the commit of the CI job."
+)
 @click.option(
     "--path",
     metavar="PATH",
-    help="Where the plan is in what the job kept; FILE's name when not given.",
+    help="The path of the plan in the job's artifact; default: the name of FILE.",
 )
 @code_host_flags
 @common_flags
@@ -202,11 +204,11 @@ def fetch_plan(
         sha = commit or review_place.commit
         # A job of a merge knows its commit alone: the code host finds the pull request.
         if review_place.pull_request is None and not sha:
-            raise click.UsageError("name the pull request or the commit: --pull-request, --commit")
+            raise click.UsageError("pass the pull request or the commit: --pull-request, --commit")
         with open_code_host(review_place, session.environ) as code_host:
             content = code_host.fetch_reviewed_plan(sha, path or output.name)
-        reviewed_plan = read_saved_plans("what the job kept", content)
+        reviewed_plan = read_saved_plans("the job's artifact", content)
         write_plan(output, reviewed_plan)
         plans = reviewed_plan.plans if isinstance(reviewed_plan, StacksPlan) else (reviewed_plan,)
         names = ", ".join(f"{plan.project}/{plan.stack}" for plan in plans)
-        session.screen.print(f"Plan of {names}, made {plans[-1].made_at}: {output}")
+        session.screen.print(f"Wrote the plan of {names}, made {plans[-1].made_at}: {output}")

@@ -52,7 +52,7 @@ def build_review(
     single_stack_plans = []
     for name, plan in zip(files, read_plans_of_files, strict=True):
         if isinstance(plan, StacksPlan):
-            hint = "review it by itself: it is one plan already"
+            hint = "review it alone: it already is one plan"
             raise EngineError(f"{name} is a plan of several stacks", hint=hint)
         single_stack_plans.append(plan)
     return Review(
@@ -80,7 +80,7 @@ def evaluate_gates(
 
 def _read_gates(file: Path) -> Sequence[Gate]:
     if not file.exists():
-        raise EngineError(f"there are no gates {file}")
+        raise EngineError(f"the gates file {file} does not exist")
     return read_gates(file, str(file))
 
 
@@ -108,9 +108,9 @@ def _allow_gates(plan: Plan, allowed: frozenset[str]) -> Plan:
 
 
 _POST_MESSAGES = {
-    "added": "Comment added",
-    "edited": "Comment edited",
-    "left": "Comment left as it is: it shows a plan that was made later",
+    "added": "Added a comment",
+    "edited": "Edited the comment",
+    "left": "Left the comment unchanged: it shows a newer plan",
 }
 
 
@@ -130,8 +130,8 @@ def publish_review(
     _write_job_summary(render_markdown(review, folded=True) + origin, session)
     if review_place.pull_request is None:
         raise GpuformError(
-            "it is not known which pull request this is: the job was not started by one",
-            hint="say it: --pull-request N",
+            "cannot find the pull request: no pull request started this job",
+            hint="pass it: --pull-request N",
         )
     with open_code_host(review_place, session.environ) as code_host:
 

@@ -41,7 +41,7 @@ def _run_command(options: RunOptions, flags: dict[str, Any]) -> int:
     arguments = RunArguments.from_flags(options, flags)
     options = arguments.options
     if options.exclude and (options.target or options.target_replace):
-        raise click.UsageError("--exclude goes with neither --target nor --target-replace")
+        raise click.UsageError("--exclude cannot be combined with --target or --target-replace")
     with open_session() as session:
         if multi_stack_flags is not None:
             from gpuform.stacks.cli import multi_stack_runs  # noqa: PLC0415 - as above
@@ -78,7 +78,7 @@ _COMMON_FLAGS = (
     jobs_flag,
     parallel_flag,
     click.option(
-        "--json", "-j", is_flag=True, help="Pulumi's JSON on stdout, and nothing else there."
+        "--json", "-j", is_flag=True, help="Print Pulumi's JSON to stdout, and nothing else."
     ),
     emulate_flag,
     click.option(
@@ -95,8 +95,8 @@ _COMMON_FLAGS = (
         "--profile",
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="Write where the time goes (steps, provider calls, requests, waits) to this file, for "
-        "a browser's trace viewer such as ui.perfetto.dev.",
+        help="Write the durations (steps, provider calls, requests, waits) to this file, for a "
+        "browser's trace viewer such as ui.perfetto.dev.",
     ),
     click.option(
         "--event-log",
@@ -111,11 +111,11 @@ _REFRESH = click.option(
     "-r",
     is_flag=True,
     default=None,
-    help="Read every resource from its platform first. --refresh=false lifts `options: {refresh: "
-    "always}` of Pulumi.yaml.",
+    help="Refresh every resource from its platform first. --refresh=false overrides `options: "
+    "{refresh: always}` of Pulumi.yaml.",
 )
 _EXPECT_NO_CHANGES = click.option(
-    "--expect-no-changes", is_flag=True, help="Exit with 7 if anything changes (or would)."
+    "--expect-no-changes", is_flag=True, help="Exit with 7 if anything changes (or would change)."
 )
 _ALLOW = click.option(
     "--allow",
@@ -131,37 +131,41 @@ _TARGET_FLAGS = (
         metavar="URN",
         help="Only this resource (and its provider): a URN, a name, or a pattern with * or **.",
     ),
-    click.option("--target-dependents", is_flag=True, help="And all that depends on the targets."),
     click.option(
-        "--exclude", "-x", multiple=True, metavar="URN", help="Leave this resource as it is."
+        "--target-dependents", is_flag=True, help="Also update all dependents of the targets."
     ),
     click.option(
-        "--exclude-dependents", is_flag=True, help="And all that depends on what is excluded."
+        "--exclude", "-x", multiple=True, metavar="URN", help="Leave this resource unchanged."
+    ),
+    click.option(
+        "--exclude-dependents",
+        is_flag=True,
+        help="Also leave all dependents of the excluded resources unchanged.",
     ),
 )
 _REPLACE_FLAGS = (
     click.option(
-        "--replace", multiple=True, metavar="URN", help="Replace this resource, changed or not."
+        "--replace", multiple=True, metavar="URN", help="Replace this resource, even if unchanged."
     ),
     click.option(
         "--target-replace",
         multiple=True,
         metavar="URN",
-        help="Replace this resource and touch no other: --target URN --replace URN.",
+        help="Replace this resource and change no other: --target URN --replace URN.",
     ),
 )
 _CONTINUE_ON_ERROR = click.option(
     "--continue-on-error",
     is_flag=True,
-    help="When a resource fails, go on with those that do not need it.",
+    help="When a resource fails, continue with those that do not depend on it.",
 )
-_SKIP_PREVIEW = click.option("--skip-preview", "-f", is_flag=True, help="Do it without a preview.")
+_SKIP_PREVIEW = click.option("--skip-preview", "-f", is_flag=True, help="Skip the preview.")
 _MESSAGE = click.option(
     "--message",
     "-m",
     default="",
     metavar="TEXT",
-    help="What it is for, kept in the history; the commit's title when not given.",
+    help="A message for the history; default: the title of the commit.",
 )
 _CHANGE_FLAGS = (_MESSAGE, lock_flag)
 _ADOPTION_FLAGS = (adopt_flag, create_anew_flag)
@@ -169,13 +173,13 @@ _SAVE_PLAN = click.option(
     "--save-plan",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Write the plan to this file, for `up --plan FILE`; secrets are masked in it.",
+    help="Save the plan to this file, for `up --plan FILE`; secrets are masked.",
 )
 _SAVE_PLAN_ALONE = click.option(
     "--save-plan",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Write the plan to this file, for --plan FILE, and do nothing else; secrets are masked.",
+    help="Save the plan to this file, for --plan FILE, and change nothing; secrets are masked.",
 )
 _REMOVE = click.option(
     "--remove", is_flag=True, help="Then remove the stack, its settings and its history."
@@ -183,18 +187,18 @@ _REMOVE = click.option(
 _EXCLUDE_PROTECTED = click.option(
     "--exclude-protected",
     is_flag=True,
-    help="Leave what is protected, and what that needs; destroy all else.",
+    help="Keep protected resources and their dependencies; destroy everything else.",
 )
 _RUN_PROGRAM = click.option(
     "--run-program",
     is_flag=True,
     envvar="PULUMI_RUN_PROGRAM",
-    help="Run the program first, for components and providers as it declares them now.",
+    help="Run the program first, to use its current components and providers.",
 )
 _CLEAR_PENDING = click.option(
     "--clear-pending-creates",
     is_flag=True,
-    help="Forget interrupted creates that nothing can look for.",
+    help="Forget interrupted creates whose result cannot be looked up.",
 )
 _NO_MESSAGE = click.option(
     "--message",
@@ -204,14 +208,14 @@ _NO_MESSAGE = click.option(
     help="Accepted for Pulumi's sake: a preview is not in the history.",
 )
 _PREVIEW_ONLY = click.option(
-    "--preview-only", is_flag=True, help="Only show what would be done; nothing is changed."
+    "--preview-only", is_flag=True, help="Only show a preview; change nothing."
 )
 _PLAN = click.option(
     "--plan",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Do no more than this saved plan says; refused when state, configuration or program "
-    "moved since.",
+    help="Make only the changes of this saved plan; refused if the state, configuration or "
+    "program changed since.",
 )
 _DIGEST = click.option(
     "--digest",
@@ -222,8 +226,8 @@ _CHECK_PLAN = click.option(
     "--plan",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Fail where `up --plan FILE` would be refused: the saved plan is overtaken, be it of an "
-    "update, a destroy or a refresh.",
+    help="Fail if `up --plan FILE` would be refused because the saved plan (of an update, "
+    "destroy or refresh) is out of date.",
 )
 
 
@@ -277,7 +281,7 @@ def preview(**flags: Any) -> int:
     *_ADOPTION_FLAGS,
 )
 def up(**flags: Any) -> int:
-    """Create, change and delete resources until they are as declared.
+    """Create, update and delete resources until they match their declarations.
 
     Shows the plan, asks, does it and waits until everything is ready. What is done is recorded in
     the stack's state, also when a part fails. With --plan it does what was planned, be it an
@@ -309,7 +313,7 @@ def up(**flags: Any) -> int:
     *_ADOPTION_FLAGS,
 )
 def refresh(**flags: Any) -> int:
-    """Take over what the platforms say of every resource.
+    """Update the state with what the platforms report of every resource.
 
     Reads every resource of the stack and records what it finds; nothing on a platform is changed.
     With --plan it takes over what the plan says, or less: what was changed since is refused.
@@ -355,9 +359,13 @@ def destroy(**flags: Any) -> int:
       gpuform destroy --save-plan gone.json
     """
     if flags["remove"] and any(flags[name] for name in ("target", "exclude", "plan", "save_plan")):
-        raise click.UsageError("--remove cannot go with --target, --exclude, --plan or --save-plan")
+        raise click.UsageError(
+            "--remove cannot be combined with --target, --exclude, --plan or --save-plan"
+        )
     if flags["exclude_protected"] and any(flags[name] for name in ("target", "remove", "plan")):
-        raise click.UsageError("--exclude-protected cannot go with --target, --remove or --plan")
+        raise click.UsageError(
+            "--exclude-protected cannot be combined with --target, --remove or --plan"
+        )
     return _run_command(RunOptions("destroy"), _imply_preview_only(flags))
 
 
@@ -370,5 +378,5 @@ def _imply_preview_only(flags: dict[str, Any]) -> dict[str, Any]:
     preview_flag = "--preview-only" if flags["preview_only"] else "--save-plan"
     is_preview = flags["preview_only"] or flags["save_plan"] is not None
     if is_preview and flags["skip_preview"]:
-        raise click.UsageError(f"--skip-preview and {preview_flag} cannot be used together")
+        raise click.UsageError(f"--skip-preview and {preview_flag} cannot be combined")
     return {**flags, "preview_only": is_preview}

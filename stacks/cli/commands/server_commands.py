@@ -33,20 +33,20 @@ _PORT = click.option(
     type=click.IntRange(0, 65535),
     default=DEFAULT_PORT,
     show_default=True,
-    help="Port on the loopback interface; 0 takes a free one.",
+    help="Port on the loopback interface; 0 chooses a free one.",
 )
 _STORE = click.option(
     "--store",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Keep the objects in this file; in memory when not given.",
+    help="Store the objects in this file; default: in memory.",
 )
 _SPEED = click.option(
     "--speed",
     type=click.FloatRange(0, 1_000_000),
     default=0.0,
     metavar="N",
-    help="Let the clock run, N of its seconds in a real one. Otherwise it stands still, and "
-    "gpuform moves it when it waits.",
+    help="Let the clock run N times as fast as real time. By default it stands still, and "
+    "gpuform advances it when it waits.",
 )
 _PORT_CHOICE = click.option(
     "--port",
@@ -102,7 +102,7 @@ def emulator(context: click.Context, port: int, store: Path | None, speed: float
     "--port",
     type=click.IntRange(0, 65535),
     default=0,
-    help="Port on the loopback interface; a free one when not given.",
+    help="Port on the loopback interface; default: a free one.",
 )
 @_STORE
 @_SPEED
@@ -156,9 +156,9 @@ def stop(port: int | None) -> None:
         ]
         click.echo(f"unset {' '.join(names)}")
     if stopped is None:
-        click.echo(f"No emulator answers at {url}: it has ended already.", err=True)
+        click.echo(f"No emulator answers at {url}: it has already ended.", err=True)
     else:
-        click.echo(f"Emulator {stopped.identity} at {url} is stopped.", err=True)
+        click.echo(f"Stopped emulator {stopped.identity} at {url}.", err=True)
 
 
 @emulator.command("status")
@@ -215,7 +215,7 @@ def share_store(folder: Path) -> None:
       gpuform emulator share .
     """
     click.echo(
-        f"Projects in {folder} share their emulated objects, in {create_shared_store(folder)}."
+        f"Projects in {folder} now share their emulated objects, in {create_shared_store(folder)}."
     )
 
 
@@ -243,7 +243,7 @@ def _get_address(port: int | None) -> str:
     if url is None:
         raise EngineError(
             "no variable names an emulator",
-            hint='start one: eval "$(gpuform emulator start)"; or name one: --port PORT',
+            hint='start one: eval "$(gpuform emulator start)"; or pass its port: --port PORT',
         )
     return url
 
@@ -285,7 +285,7 @@ def lsp() -> None:
         # An extra of the package: most installations serve no editor.
         if find_spec("pygls") is None:
             raise EngineError(
-                "`gpuform lsp` needs a package that is not installed: pygls",
+                "`gpuform lsp` requires a package that is not installed: pygls",
                 f"Install it: pip install '{get_pip_requirement('lsp')}'",
             )
         from gpuform.stacks.lsp.server import serve  # noqa: PLC0415 - an extra
@@ -297,10 +297,12 @@ def lsp() -> None:
 @click.option(
     "--run-programs",
     is_flag=True,
-    help="Also plan projects that are Python programs, which runs them. A program can do all that "
-    "its user can.",
+    help="Also plan projects that are Python programs, which runs the programs with your "
+    "permissions.",
 )
-@click.option("--emulate", is_flag=True, help="Ask an emulator of the platforms, for trying it.")
+@click.option(
+    "--emulate", is_flag=True, help="Use an emulator of the platforms, to try the command."
+)
 @common_flags
 def mcp(run_programs: bool, emulate: bool) -> None:
     """Serve agents by the Model Context Protocol, on stdin and stdout.

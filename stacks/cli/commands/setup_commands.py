@@ -20,7 +20,7 @@ from gpuform.stacks.help_pages import NoSuchPage, Page, find_page, page_names, r
 
 @click.group()
 def plugin() -> None:
-    """Install the provider plugin for the Pulumi CLI, and look after it.
+    """Install the provider plugin for the Pulumi CLI, and maintain it.
 
     \b
     Examples:
@@ -54,8 +54,8 @@ def install() -> None:
     ]
     for plugin_version in newer_versions:
         click.echo(
-            f"warning: Pulumi takes the newest, which is {plugin_version.folder}\n"
-            f"  gpuform plugin uninstall {plugin_version.version}",
+            f"warning: Pulumi uses the newest version, {plugin_version.folder}\n  gpuform "
+            f"plugin uninstall {plugin_version.version}",
             err=True,
         )
 
@@ -82,7 +82,7 @@ def uninstall(version: str | None) -> int:
 
 
 @plugin.command()
-@click.option("--json", "-j", "as_json", is_flag=True, help="JSON instead of text.")
+@click.option("--json", "-j", "as_json", is_flag=True, help="Print JSON instead of text.")
 def doctor(as_json: bool) -> int:
     """Say which plugin the Pulumi CLI takes, whether it works, and what to do if not.
 
@@ -159,7 +159,7 @@ def _read_chosen_page(context: click.Context, words: tuple[str, ...]) -> str:
     page_name, _, anchor = words[0].partition("#")
     path = _find_command_path(context, (page_name, *words[1:]))
     if path is None and len(words) > 1:
-        raise NoSuchPage(f"there is no command {' '.join(words)}", hint="all pages: gpuform help")
+        raise NoSuchPage(f"unknown command {' '.join(words)}", hint="all pages: gpuform help")
     if path is None:
         return _read_section(read_page(find_page(page_name)), anchor)
     # Each command has one page, and each subcommand a part of that.
@@ -281,7 +281,7 @@ def completion(shell: str) -> None:
 
 
 @click.command()
-@click.option("--json", "-j", "as_json", is_flag=True, help="JSON instead of text.")
+@click.option("--json", "-j", "as_json", is_flag=True, help="Print JSON instead of text.")
 @stack_flags
 def about(as_json: bool) -> None:
     """Show versions, the machine, the project, its backend and its stack.
@@ -308,10 +308,10 @@ def about(as_json: bool) -> None:
 
 
 @click.command()
-@click.option("--json", "-j", "as_json", is_flag=True, help="JSON, with the backend.")
+@click.option("--json", "-j", "as_json", is_flag=True, help="Print JSON, with the backend.")
 @common_flags
 def whoami(as_json: bool) -> None:
-    """Show as whom runs are recorded; with --verbose, in which backend.
+    """Show the user that runs are recorded for; with --verbose, the backend.
 
     \b
     Example:
@@ -339,10 +339,10 @@ _HOME_URL = "file://~"
 
 @click.command()
 @click.argument("url", required=False)
-@click.option("--local", "-l", is_flag=True, help="Keep state in your home folder: file://~.")
+@click.option("--local", "-l", is_flag=True, help="Store state in your home folder: file://~.")
 @common_flags
 def login(url: str | None, local: bool) -> None:
-    """Choose where stacks live: a folder or a bucket.
+    """Choose the backend that stores stacks: a folder or a bucket.
 
     URL is file://DIRECTORY, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or azblob://CONTAINER/PREFIX, as
     for the Pulumi CLI, which takes the same choice from the same file. It holds where neither
@@ -355,7 +355,7 @@ def login(url: str | None, local: bool) -> None:
       gpuform login --local
     """
     if local and url is not None:
-        raise click.UsageError("--local and a URL exclude each other")
+        raise click.UsageError("--local and a URL cannot be combined")
     with open_session() as session:
         chosen_url = (
             _HOME_URL if local else url or credentials.get_current_url(session.environ) or _HOME_URL
@@ -368,8 +368,8 @@ def login(url: str | None, local: bool) -> None:
         environment_url = session.environ.get("PULUMI_BACKEND_URL")
         if environment_url and environment_url != chosen_url:
             session.screen.warn(
-                f"warning: PULUMI_BACKEND_URL is set, and {strip_credentials(environment_url)} is "
-                "used"
+                "warning: PULUMI_BACKEND_URL is set, so commands use "
+                f"{strip_credentials(environment_url)}"
             )
 
 
@@ -379,7 +379,7 @@ def login(url: str | None, local: bool) -> None:
 @click.option("--local", "-l", is_flag=True, help="Forget your home folder: file://~.")
 @common_flags
 def logout(url: str | None, everywhere: bool, local: bool) -> None:
-    """Forget the backend that `login` chose.
+    """Forget the backend chosen by `login`.
 
     State and credentials stay.
 
@@ -388,11 +388,11 @@ def logout(url: str | None, everywhere: bool, local: bool) -> None:
       gpuform logout
     """
     if sum((everywhere, local, url is not None)) > 1:
-        raise click.UsageError("give a URL, --local or --all, not several")
+        raise click.UsageError("pass only one of URL, --local and --all")
     with open_session() as session:
         if everywhere:
             credentials.log_out_of_all(session.environ)
-            session.screen.print("Logged out of everything.")
+            session.screen.print("Logged out of all backends.")
             return
         chosen_url = _HOME_URL if local else url or credentials.get_current_url(session.environ)
         anchored_url = anchor_file_url(chosen_url, Path.cwd())

@@ -54,8 +54,8 @@ _PROVIDER = click.option(
     "--secrets-provider",
     metavar="PROVIDER",
     callback=check_provider,
-    help="What protects the new stack's secrets: passphrase, which is the default, or the URL of a "
-    "key (awskms://, azurekeyvault://, gcpkms://, hashivault://).",
+    help="The secrets provider of the new stack: passphrase (the default) or the URL of a key "
+    "(awskms://, azurekeyvault://, gcpkms://, hashivault://).",
 )
 
 
@@ -63,7 +63,7 @@ _PROVIDER = click.option(
 @stack_flags
 @click.pass_context
 def stack(context: click.Context) -> None:
-    """Make, list, select, rename, remove and read stacks.
+    """Create, list, select, rename, remove and read stacks.
 
     A stack is one instance of the project, with its own configuration and state.
 
@@ -87,13 +87,13 @@ for _command in (output, export, import_state, history, change_secrets_provider)
 @click.option(
     "--emulate",
     is_flag=True,
-    help="It lives on the emulator: every command on it wants --emulate.",
+    help="Create the stack on the emulator: every command on it requires --emulate.",
 )
 @click.option(
     "--all",
     "every_stack",
     is_flag=True,
-    help="Every stack that stacks.yaml names and that is not there yet.",
+    help="Create every stack of stacks.yaml that does not exist yet.",
 )
 @common_flags
 def init(name: str | None, secrets_provider: str | None, emulate: bool, every_stack: bool) -> None:
@@ -110,7 +110,7 @@ def init(name: str | None, secrets_provider: str | None, emulate: bool, every_st
       gpuform stack init --all
     """
     if (name is None) is not every_stack:
-        raise click.UsageError("give the NAME of the stack, or --all")
+        raise click.UsageError("pass the NAME of the stack, or --all")
     with open_session() as session:
         if name is None:
             _create_all_stacks(session, secrets_provider, emulate=emulate)
@@ -125,8 +125,8 @@ def init(name: str | None, secrets_provider: str | None, emulate: bool, every_st
 
 
 @stack.command("ls")
-@click.option("--all", "-a", "everything", is_flag=True, help="Those of all projects.")
-@click.option("--json", "as_json", is_flag=True, help="A JSON list instead of a table.")
+@click.option("--all", "-a", "everything", is_flag=True, help="List the stacks of all projects.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list instead of a table.")
 @common_flags
 def list_stacks(everything: bool, as_json: bool) -> None:
     """List the project's stacks, or all of the backend's.
@@ -166,7 +166,7 @@ def list_stacks(everything: bool, as_json: bool) -> None:
 
 @stack.command()
 @click.argument("name")
-@click.option("--create", "-c", is_flag=True, help="Make the stack if there is none.")
+@click.option("--create", "-c", is_flag=True, help="Create the stack if it does not exist.")
 @_PROVIDER
 @common_flags
 def select(name: str, create: bool, secrets_provider: str | None) -> None:
@@ -206,7 +206,7 @@ def unselect() -> None:
     "--force",
     "-f",
     is_flag=True,
-    help="Forget its resources too; they go on existing, and costing.",
+    help="Remove the stack although it has resources; they keep running and cost money.",
 )
 @adopt_flag
 @create_anew_flag
@@ -236,11 +236,12 @@ def remove(
         screen = session.screen
         if not yes and not screen.interactive:
             raise EngineError(
-                f"removing stack '{name}' wants a confirmation, and nobody is here to give it",
+                f"removing stack '{name}' requires a confirmation, and the command cannot "
+                "ask for it here",
                 hint="add --yes",
             )
         if not yes:
-            answer = screen.ask(f"This removes stack {name}. Type its name to go on: ")
+            answer = screen.ask(f"This removes stack {name}. Type its name to confirm: ")
             if answer != name:
                 screen.print("Nothing was changed.")
                 return 1
@@ -254,7 +255,7 @@ def remove(
                 timeout=build_lock_timeout(screen),
                 recover=lambda lock: recover_leftovers(selected, callbacks, lock, emulate=emulate),
             )
-        screen.print(f"Stack {name} is removed.")
+        screen.print(f"Removed stack {name}.")
         return 0
 
 
@@ -280,12 +281,12 @@ def rename(name: str) -> None:
         old_project = opened.project.name
         new_project, new_name = parse_new_name(opened.project, name)
         if (new_project, new_name) == (old_project, opened.name):
-            raise EngineError(f"the stack's name is '{new_name}' already")
+            raise EngineError(f"the name of the stack already is '{new_name}'")
         rename_stack(
             opened, new_project, new_name, session.environ, build_lock_timeout(session.screen)
         )
         if new_project == old_project:
-            session.screen.print(f"Stack {opened.name} is now {new_name}, and selected.")
+            session.screen.print(f"Renamed stack {opened.name} to {new_name} and selected it.")
             return
         full_name = build_full_name(new_project, new_name)
         settings = opened.project.get_settings_path(new_name).name
@@ -318,7 +319,7 @@ def _create_stack(
             # platforms.
             record_environment(records, StackEnvironment(emulated=True, emulator=""))
     environment_text = " on the emulator" if emulate else ""
-    session.screen.print(f"Stack {name} is made{environment_text} and selected.")
+    session.screen.print(f"Created and selected stack {name}{environment_text}.")
 
 
 def _create_all_stacks(session: Session, provider: str | None, *, emulate: bool) -> None:
@@ -328,7 +329,7 @@ def _create_all_stacks(session: Session, provider: str | None, *, emulate: bool)
         workspace = Workspace(workspace_stack.project, backend, session.environ)
         # The command can be repeated after a failure.
         if workspace_stack.stack in workspace.list_stacks():
-            session.screen.print(f"{workspace_stack.name} is there already.")
+            session.screen.print(f"Stack {workspace_stack.name} already exists.")
             continue
         session.screen.print(f"{workspace_stack.name}:")
         _create_stack(workspace, workspace_stack.stack, session, provider, emulate=emulate)

@@ -30,7 +30,9 @@ _UNREADABLE = "ERROR_UNABLE_TO_DECRYPT"
 
 
 @click.command()
-@click.option("--json", "-j", "as_json", is_flag=True, help="Pulumi's JSON instead of a table.")
+@click.option(
+    "--json", "-j", "as_json", is_flag=True, help="Print Pulumi's JSON instead of a table."
+)
 @click.option("--show-secrets", is_flag=True, help="Show secret configuration, in JSON.")
 @click.option(
     "--page-size",
@@ -38,7 +40,7 @@ _UNREADABLE = "ERROR_UNABLE_TO_DECRYPT"
     default=10,
     show_default=True,
     metavar="N",
-    help="Operations on a page.",
+    help="Number of runs on a page.",
 )
 @click.option(
     "--page",
@@ -88,7 +90,7 @@ def history(as_json: bool, show_secrets: bool, page_size: int, page: int) -> Non
             return
         if not entries:
             page_text = f"on page {page}" if page > 1 else "yet"
-            session.screen.print(f"Nothing was done to stack {name} {page_text}.")
+            session.screen.print(f"No runs of stack {name} {page_text}.")
             return
         session.screen.print("\n".join(render_history(entries, latest)))
 
@@ -141,10 +143,12 @@ def _format_time(seconds: int) -> str:
 
 @click.command()
 @click.argument("number", type=click.IntRange(1), required=False)
-@click.option("--json", "-j", "as_json", is_flag=True, help="One JSON object instead of text.")
+@click.option(
+    "--json", "-j", "as_json", is_flag=True, help="Print one JSON object instead of text."
+)
 @stack_flags
 def logs(number: int | None, as_json: bool) -> None:
-    """Show what happened in a run: what it changed, step by step, and what was said.
+    """Show a run step by step: its changes and its messages.
 
     NUMBER is that of `gpuform stack history`; the latest run when not given. It is what gpuform
     keeps beside the history, secrets masked; runs of the Pulumi CLI have none.
@@ -174,17 +178,15 @@ def logs(number: int | None, as_json: bool) -> None:
             return
         paint = session.screen.paint
         session.screen.print("\n".join(render_run(run.entry, run.number, stack, paint=paint)))
-        log_lines = (
-            list(render_log(run.log, paint=paint)) if run.log else ["No log of it was kept."]
-        )
+        log_lines = list(render_log(run.log, paint=paint)) if run.log else ["This run has no log."]
         if log_lines:
             session.screen.print("\n" + "\n".join(log_lines))
 
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--json", "-j", "as_json", is_flag=True, help="JSON instead of text.")
-@click.option("--show-secrets", is_flag=True, help="Show secret values in the clear.")
+@click.option("--json", "-j", "as_json", is_flag=True, help="Print JSON instead of text.")
+@click.option("--show-secrets", is_flag=True, help="Show secret values in plain text.")
 @stack_flags
 def output(name: str | None, as_json: bool, show_secrets: bool) -> None:
     """Show the stack's outputs, or the one named.
@@ -214,7 +216,11 @@ def output(name: str | None, as_json: bool, show_secrets: bool) -> None:
             _print_outputs(session, outputs, as_json=as_json, show_secrets=show_secrets)
             return
         if name not in outputs:
-            hint = f"its outputs: {', '.join(sorted(outputs))}" if outputs else "it has none yet"
+            hint = (
+                f"its outputs: {', '.join(sorted(outputs))}"
+                if outputs
+                else ("it has no outputs yet")
+            )
             raise EngineError(f"stack '{opened.name}' has no output '{name}'", hint=hint)
         value = to_display_value(outputs[name], show_secrets=show_secrets)
         is_text = isinstance(value, str) and not as_json
@@ -275,15 +281,16 @@ def change_secrets_provider(provider: str) -> None:
             stack.settings, stack.snapshot, stack.crypter, new_crypter
         )
         session.screen.print(
-            f"The secrets of stack {stack.name} {_describe_new_provider(provider)}.\n"
-            "Earlier states, in the .bak file and in .pulumi/backups, are encrypted as before."
+            f"The secrets of stack {stack.name} "
+            f"{_describe_new_provider(provider)}.\nEarlier states, in the .bak file and in "
+            ".pulumi/backups, keep their encryption."
         )
 
 
 def _describe_new_provider(provider: str) -> str:
     if is_passphrase(provider):
         return "have a new passphrase: set PULUMI_CONFIG_PASSPHRASE to it"
-    return f"are under a new key, which {provider.partition('?')[0]} protects"
+    return f"are encrypted with a new key, which {provider.partition('?')[0]} protects"
 
 
 def _ask_new_passphrase(session: Session) -> str:
@@ -312,7 +319,7 @@ def _ask_new_passphrase(session: Session) -> str:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write to this file instead of stdout.",
 )
-@click.option("--show-secrets", is_flag=True, help="Show secret values in the clear.")
+@click.option("--show-secrets", is_flag=True, help="Show secret values in plain text.")
 @stack_flags
 def export(file: Path | None, show_secrets: bool) -> None:
     """Write the stack's state as Pulumi's deployment JSON.
@@ -341,7 +348,12 @@ def export(file: Path | None, show_secrets: bool) -> None:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Read this file instead of stdin.",
 )
-@click.option("--force", "-f", is_flag=True, help="Also what breaks rules, or is of another stack.")
+@click.option(
+    "--force",
+    "-f",
+    is_flag=True,
+    help="Also import a state that breaks rules or belongs to another stack.",
+)
 @lock_flag
 @stack_flags
 def import_state(file: Path | None, force: bool) -> None:
@@ -363,7 +375,7 @@ def import_state(file: Path | None, force: bool) -> None:
                 selected, deployment_json, source, session.screen.warn, force=force
             )
         entries = "1 entry" if count == 1 else f"{count} entries"
-        session.screen.print(f"Stack {selected.name} has the state of {source}: {entries}.")
+        session.screen.print(f"Imported {source} as the state of stack {selected.name}: {entries}.")
 
 
 def _write_file(file: Path, content: str, *, private: bool) -> None:

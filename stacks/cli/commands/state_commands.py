@@ -77,10 +77,10 @@ def recover() -> int:
             count = recover_unsaved_state(workspace.backend, workspace.project.name, name, path)
         if count:
             changes = counted(count, "change")
-            session.screen.print(f"The state of stack {name} has {changes} more.")
-            session.screen.print("`gpuform refresh` compares it with what the platforms have.")
+            session.screen.print(f"Recovered {changes} into the state of stack {name}.")
+            session.screen.print("Run `gpuform refresh` to compare it with the platforms.")
         else:
-            session.screen.print(f"The state of stack {name} has everything already.")
+            session.screen.print(f"The state of stack {name} already has all changes.")
         return SUCCESS
 
 
@@ -90,12 +90,12 @@ def recover() -> int:
     is_flag=False,
     flag_value="",
     metavar="[FILE]",
-    help="Bring back an earlier state: this one, or the last good one.",
+    help="Restore an earlier state: this one, or the last good one.",
 )
 @click.option(
     "--discard-journal",
     is_flag=True,
-    help="Give up what the journal of an interrupted run tells; it is kept beside its place.",
+    help="Discard the journal of an interrupted run; its file is kept.",
 )
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @lock_flag
@@ -116,7 +116,7 @@ def repair(from_backup: str | None, discard_journal: bool, yes: bool) -> int:
       gpuform state repair --from-backup .pulumi/stacks/training/dev.json.bak
     """
     if from_backup is not None and discard_journal:
-        raise click.UsageError("--from-backup and --discard-journal exclude each other")
+        raise click.UsageError("--from-backup and --discard-journal cannot be combined")
     with open_session() as session:
         workspace = find_workspace(session, runs_program=False)
         name = workspace.resolve(session.stack)
@@ -135,7 +135,7 @@ def _repair_state(screen: Screen, workspace: Workspace, name: str, *, yes: bool)
         sealed_state = read_sealed_state(workspace, name, screen.warn)
     result = repair_snapshot(sealed_state.snapshot)
     if not result.done:
-        screen.print("The state is sound: there is nothing to repair.")
+        screen.print("The state is valid: nothing to repair.")
         return SUCCESS
     # Writing the state would drop fields of a newer format.
     reject_unknown_newer_fields(load_checkpoint(sealed_state.data))
@@ -147,7 +147,7 @@ def _repair_state(screen: Screen, workspace: Workspace, name: str, *, yes: bool)
     # The journal's changes are in the repaired state; journals of other states stay.
     if sealed_state.recovered and not sealed_state.orphaned_journals:
         backend.open_journal(project, name).remove()
-    screen.print(f"The state is repaired. What was there is kept in {backup_location}.")
+    screen.print(f"Repaired the state. The previous state is in {backup_location}.")
     return SUCCESS
 
 
@@ -164,18 +164,18 @@ def _restore_backup(
     )
     # A choice from the list was confirmation enough.
     if backup_name:
-        question = f"Bring back {location} with {len(snapshot.resources)} resources?"
+        question = f"Restore {location} with {len(snapshot.resources)} resources?"
         if not is_confirmed(screen, question, yes=yes):
             return FAILED
     backup_location = backend.restore(project, name, backend.read_backup(location))
-    screen.print(f"Stack {name} has the state of {location} again.")
+    screen.print(f"Restored the state of stack {name} from {location}.")
     if backup_location is not None:
-        screen.print(f"What was there is kept in {backup_location}.")
+        screen.print(f"The previous state is in {backup_location}.")
     # A journal may belong to the state that is back: its changes count again.
     sealed_state = read_sealed_state(workspace, name, screen.warn)
     if sealed_state.recovered:
-        screen.print(f"{sealed_state.recovered} changes of the journal belong to it and are kept.")
-    screen.print("`gpuform refresh` compares it with what the platforms have.")
+        screen.print(f"The {sealed_state.recovered} changes of its journal are included.")
+    screen.print("Run `gpuform refresh` to compare it with the platforms.")
     return SUCCESS
 
 
@@ -194,14 +194,14 @@ def _choose_backup(screen: Screen, backups: Sequence[Backup], *, yes: bool) -> s
         if backup.fault:
             screen.print(f"-  {backup.describe()}")
     if not usable_backups:
-        raise EngineError("there is no earlier state that can be used")
+        raise EngineError("no usable earlier state found")
     if yes:
         return usable_backups[0].where
     if not screen.interactive:
         raise EngineError(
-            "which one is to be brought back?", hint="name it: --from-backup FILE --yes"
+            "which backup should be restored?", hint="pass it: --from-backup FILE --yes"
         )
-    answer = screen.ask(f"Bring back which one? [1-{len(usable_backups)}/no] ")
+    answer = screen.ask(f"Restore which one? [1-{len(usable_backups)}/no] ")
     if answer.isdigit() and 1 <= int(answer) <= len(usable_backups):
         return usable_backups[int(answer) - 1].where
     screen.print("Nothing was changed.")
@@ -215,7 +215,7 @@ def _reject_state_of_another_stack(
     if foreign:
         raise EngineError(
             f"{location} is not a state of stack {name} of {project}: it has {foreign[0]}",
-            hint="Name another file.",
+            hint="Pass another file.",
         )
 
 
@@ -225,13 +225,13 @@ def _discard_journal(screen: Screen, workspace: Workspace, name: str, *, yes: bo
     if not stack_journal.read():
         screen.print(f"Stack {name} has no journal of an interrupted run.")
         return SUCCESS
-    screen.print(f"{stack_journal.where} tells of these objects:")
+    screen.print(f"{stack_journal.where} records these objects:")
     # Named before the question: nothing else knows of these objects afterwards.
     for urn, id_ in journal.find_objects(stack_journal):
         screen.print(f"  {urn} (id {id_})")
-    if not is_confirmed(screen, "Give up what it tells?", yes=yes):
+    if not is_confirmed(screen, "Discard them?", yes=yes):
         return FAILED
-    screen.print(f"The journal is kept in {stack_journal.set_aside()}.")
+    screen.print(f"Kept the journal in {stack_journal.set_aside()}.")
     return SUCCESS
 
 
@@ -252,18 +252,18 @@ def upgrade() -> None:
         legacy = workspace.backend.list_legacy_stacks()
         if legacy:
             raise EngineError(
-                "these stacks have the layout of old Pulumi CLIs, which knows no projects:"
+                "these stacks have the layout of old Pulumi CLIs, without projects:"
                 + "".join(f"\n  {path}" for path in legacy),
-                hint="bring them up to date with `pulumi state upgrade`",
+                hint="upgrade them with `pulumi state upgrade`",
             )
-        session.screen.print("The backend has the latest layout: there is nothing to do.")
+        session.screen.print("The backend has the latest layout: nothing to upgrade.")
 
 
 @click.group(cls=AliasedGroup, invoke_without_command=True)
 @stack_flags
 @click.pass_context
 def state(context: click.Context) -> None:
-    """Look at a stack's state and edit it.
+    """Read and edit a stack's state.
 
     The state says which objects on the platforms are the stack's. Edits change only what it says:
     nothing is created, changed or deleted on a platform. Each keeps the state that was there as a
@@ -294,7 +294,7 @@ for _command in (
 
 
 @state.command("list")
-@click.option("--json", "-j", "as_json", is_flag=True, help="JSON instead of a table.")
+@click.option("--json", "-j", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @stack_flags
 def list_entries(as_json: bool) -> None:
     """List every entry of the state: URN, id and what is special about it.
@@ -319,8 +319,8 @@ def list_entries(as_json: bool) -> None:
 
 @state.command()
 @click.argument("resource")
-@click.option("--json", "-j", "as_json", is_flag=True, help="JSON instead of YAML.")
-@click.option("--show-secrets", is_flag=True, help="Show secret values in the clear.")
+@click.option("--json", "-j", "as_json", is_flag=True, help="Print JSON instead of YAML.")
+@click.option("--show-secrets", is_flag=True, help="Show secret values in plain text.")
 @stack_flags
 def show(resource: str, as_json: bool, show_secrets: bool) -> None:
     """Show what the state says of one resource.

@@ -47,10 +47,10 @@ def add_edit_flags(command: Command) -> Command:
 
 @click.command()
 @click.argument("resource", required=False)
-@click.option("--all", "everything", is_flag=True, help="Every entry of the state.")
-@click.option("--force", is_flag=True, help="What is protected, too.")
-@click.option("--target-dependents", is_flag=True, help="And all that depends on it.")
-@click.option("--id", "id_", metavar="ID", help="The object, where a resource has several.")
+@click.option("--all", "everything", is_flag=True, help="Delete every entry of the state.")
+@click.option("--force", is_flag=True, help="Also delete protected resources.")
+@click.option("--target-dependents", is_flag=True, help="Also delete all dependents.")
+@click.option("--id", "id_", metavar="ID", help="The id of the object, if a resource has several.")
 @add_edit_flags
 def delete(
     resource: str | None,
@@ -69,7 +69,7 @@ def delete(
       gpuform state delete 'urn:pulumi:dev::training::lab:index:Machine::old'
     """
     if (resource is None) != everything:
-        raise click.UsageError("name one resource, or give --all")
+        raise click.UsageError("pass one resource, or --all")
     with open_session() as session, open_for_change(session) as stack:
         snapshot = stack.snapshot
         if resource is None:
@@ -158,7 +158,7 @@ def _change_flag(
     value: bool,
 ) -> int:
     if bool(resources) == everything:
-        raise click.UsageError("name resources, or give --all")
+        raise click.UsageError("pass resources, or --all")
     with open_session() as session, open_for_change(session) as stack:
         snapshot = stack.snapshot
         if everything:
@@ -196,7 +196,7 @@ def rename(resource: str, name: str, yes: bool) -> int:
         # An intent names the URN: the next run looks for the object under the new one.
         with move_intents(stack.get_intents(), stack.get_intents(), {entry.urn: new_urn}):
             stack.save(after)
-        session.screen.print("Resource renamed.")
+        session.screen.print("Renamed the resource.")
         return SUCCESS
 
 
@@ -205,9 +205,9 @@ DEST_PASSPHRASE = "GPUFORM_DEST_PASSPHRASE"  # noqa: S105 - the name of a variab
 
 @click.command()
 @click.argument("resources", nargs=-1, required=True)
-@click.option("--source", metavar="STACK", help="Where they are; the selected stack by default.")
-@click.option("--dest", metavar="STACK", help="Where they go; the selected stack by default.")
-@click.option("--include-parents", is_flag=True, help="And all the parents of these.")
+@click.option("--source", metavar="STACK", help="The source stack; default: the selected stack.")
+@click.option("--dest", metavar="STACK", help="The destination stack; default: the selected stack.")
+@click.option("--include-parents", is_flag=True, help="Also move all parents of the resources.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @lock_flag
 @common_flags
@@ -231,7 +231,7 @@ def move(
       gpuform state move --source dev --dest prod train data
     """
     if source is None and dest is None:
-        raise click.UsageError("give --source, --dest or both")
+        raise click.UsageError("pass --source, --dest or both")
     with (
         open_session() as session,
         _open_source_and_dest(session, source, dest) as (source_stack, dest_stack),
@@ -250,7 +250,9 @@ def move(
         if not is_confirmed(session.screen, "Move them?", yes=yes):
             return FAILED
         _save_move(result, source_stack, dest_stack)
-        session.screen.print(f"Moved from stack {source_stack.name} to stack {dest_stack.name}.")
+        session.screen.print(
+            f"Moved the resources from stack {source_stack.name} to stack {dest_stack.name}."
+        )
         return SUCCESS
 
 
@@ -308,7 +310,7 @@ def _open_dest(
         # The passphrase fits the source: the error has to name the destination.
         raise EngineError(
             f"incorrect passphrase for the destination, stack '{stack_id[1]}'",
-            hint=f"Set {DEST_PASSPHRASE} to it, if it is not that of the source.",
+            hint=f"Set {DEST_PASSPHRASE} to it, if it differs from that of the source.",
         ) from error
 
 
@@ -329,12 +331,16 @@ def _print_move(screen: Screen, move_result: Move, source_name: str, dest_name: 
     for old, new in move_result.urns.items():
         screen.print(f"{old} becomes {new}")
     for urn in move_result.borrowed:
-        screen.print(f"their provider is {urn}, whose configuration is stack {dest_name}'s own")
+        screen.print(f"their provider is {urn}, with the configuration of stack {dest_name}")
     _print_dropped_references(
-        screen, f"Dropped from what stays in stack {source_name}:", move_result.dropped_here
+        screen,
+        f"Dropped from the resources that stay in stack {source_name}:",
+        move_result.dropped_here,
     )
     _print_dropped_references(
-        screen, f"Dropped from what goes to stack {dest_name}:", move_result.dropped_there
+        screen,
+        f"Dropped from the resources that move to stack {dest_name}:",
+        move_result.dropped_there,
     )
 
 
@@ -375,6 +381,6 @@ def _restore_dest(dest: _OpenStack, before: Snapshot, error: EngineError) -> Non
     # Neither write succeeded: a person has to remove the copies.
     except EngineError:
         error.hint = (
-            f"The resources are in both states now. Take them out of stack {dest.name} with "
+            f"Both states now have the resources. Delete them from stack {dest.name} with "
             f"`gpuform state delete --stack {dest.name}`, then try again."
         )

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--json", "-j", "as_json", is_flag=True, help="JSON instead of a table.")
+@click.option("--json", "-j", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.option(
     "--refresh",
     "-r",
     is_flag=True,
-    help="Ask the platforms now; the state stays as it is.",
+    help="Request the platforms now; the state does not change.",
 )
 @emulate_flag
 @multi_stack_flags
@@ -89,7 +89,7 @@ def _show_stack(session: Session, *, as_json: bool, refresh: bool, emulate: bool
     # Without --refresh nothing was asked, and nothing is missing.
     unread_names = stack_status.unread_names if refresh else ()
     if unread_names:
-        session.screen.warn(f"error: could not look at {', '.join(unread_names)}")
+        session.screen.warn(f"error: could not read {', '.join(unread_names)}")
         return FAILED
     return OUT_OF_CREDIT if is_out_of_credit(stack_status.notices) else SUCCESS
 
@@ -159,7 +159,7 @@ def _report_failures(
         if stack_status.status is not None
     }
     failures += [
-        f"{name}: could not look at {', '.join(status.unread_names)}"
+        f"{name}: could not read {', '.join(status.unread_names)}"
         for name, status in statuses_by_name.items()
         if refresh and status.unread_names
     ]
@@ -182,13 +182,13 @@ _MAX_SHAPES = 60
     type=click.Choice(["dot", "mermaid", "html"]),
     default="dot",
     show_default=True,
-    help="dot is Graphviz's, mermaid is for Markdown; html is one page with nothing to load.",
+    help="dot is Graphviz's, mermaid is for Markdown; html is one self-contained page.",
 )
 @click.option(
     "--plan",
     "plan_file",
     metavar="FILE",
-    help="Draw what this plan does, in the colours and symbols of a review; - is stdin.",
+    help="Draw the changes of this plan, in the colours and symbols of a review; - is stdin.",
 )
 @output_flag
 @click.option(
@@ -196,7 +196,7 @@ _MAX_SHAPES = 60
     type=click.IntRange(min=0),
     default=_MAX_SHAPES,
     show_default=True,
-    help="Where there are more shapes, like resources are one shape with a count; 0 never.",
+    help="Above this number of shapes, draw similar resources as one shape with a count; 0: never.",
 )
 @multi_stack_flags
 @stack_flags
@@ -208,7 +208,7 @@ def graph(
     every_stack: bool,
     filters: tuple[str, ...],
 ) -> int:
-    """Draw the stack: clusters with what is in them, volumes and fabrics beside.
+    """Draw a graph of the stack: clusters with their nodes, volumes and fabrics.
 
     It draws the state, which needs no passphrase; nothing is asked of a platform and no secret is
     shown. With --plan it draws what a saved plan, or the output of `gpuform preview --json` or
@@ -228,7 +228,7 @@ def graph(
     """
     reject_filter_without_all(every_stack=every_stack, filters=filters)
     if every_stack and plan_file is not None:
-        raise click.UsageError("--all draws states: it does not go with --plan")
+        raise click.UsageError("--all draws states: it cannot be combined with --plan")
     with open_session() as session:
         if every_stack:
             drawing, code = _build_workspace_drawing(session, filters, most)
@@ -251,9 +251,8 @@ def _build_stack_drawing(session: Session, plan_file: str | None, max_shapes: in
         plan = read_plan("stdin" if plan_file == "-" else plan_file, read_content(plan_file))
         if plan.errors:
             raise EngineError(
-                f"there is no graph of a plan that is not whole: its preview has failed: "
-                f"{plan.errors[0]}",
-                "`gpuform review` shows how far it came",
+                f"cannot draw an incomplete plan: its preview failed: {plan.errors[0]}",
+                "`gpuform review` shows how far the preview came",
             )
         title = f"{plan.project}/{plan.stack}"
         nodes = build_plan_nodes(plan, _read_planned_state(session, plan))
@@ -279,7 +278,7 @@ def _build_workspace_drawing(
         entries, note = None, "could not be read"
         try:
             entries = _read_entries(session, workspace_stack)
-            note = "not made yet" if entries is None else ""
+            note = "not created yet" if entries is None else ""
         # A stack that cannot be read keeps no other from being drawn.
         except EngineError as error:
             failures.append(f"{workspace_stack.name}: {error}")
@@ -356,6 +355,7 @@ def _render_drawing(drawing: "Drawing", form: str, session: Session) -> str:
     mermaid = render_mermaid(drawing)
     if not is_within_limits(mermaid, drawing):
         session.screen.warn(
-            "warning: Mermaid refuses drawings of this size as it comes: give a smaller --most"
+            "warning: Mermaid's default settings refuse drawings of this size: pass a "
+            "smaller --most"
         )
     return mermaid

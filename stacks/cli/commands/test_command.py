@@ -35,13 +35,13 @@ _STYLES: Final = {"passed": "add", "failed": "error", "broken": "error", "skippe
     "patterns",
     multiple=True,
     metavar="TEXT",
-    help="Only cases of which this is part of FILE/NAME, with those that they start from.",
+    help="Only cases whose FILE/NAME contains this, with the cases that they start from.",
 )
 @click.option(
     "--jobs",
     "-j",
     type=click.IntRange(min=1),
-    help="How many cases are played at a time; as many as there are processors when not given.",
+    help="Number of cases that run in parallel; default: the number of processors.",
 )
 @click.option(
     "--timeout",
@@ -50,17 +50,20 @@ _STYLES: Final = {"passed": "add", "failed": "error", "broken": "error", "skippe
     default="5m",
     show_default=True,
     metavar="DURATION",
-    help="How long a case may take, in real time. One that takes longer is ended, as broken.",
+    help="Real time that a case may take. A case that takes longer is ended and reported as "
+    "broken.",
 )
-@click.option("--update", "-u", is_flag=True, help="Write the snapshots anew.")
-@click.option("--coverage", is_flag=True, help="Show what of the stack no case exercises.")
+@click.option("--update", "-u", is_flag=True, help="Write the snapshots again.")
+@click.option(
+    "--coverage", is_flag=True, help="Show the parts of the stack that no case exercises."
+)
 @click.option(
     "--junit",
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write the results as JUnit XML into this file.",
 )
-@click.option("--list", "only_list", is_flag=True, help="List the cases instead of playing them.")
-@click.option("--json", "as_json", is_flag=True, help="JSON instead of text.")
+@click.option("--list", "only_list", is_flag=True, help="List the cases and run none.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 @common_flags
 def test(  # noqa: PLR0913, PLR0917 - the flags
     paths: tuple[Path, ...],
@@ -73,7 +76,7 @@ def test(  # noqa: PLR0913, PLR0917 - the flags
     only_list: bool,
     as_json: bool,
 ) -> int:
-    """Play the cases of a stack: what it does when stock is out, a node dies, a run is killed.
+    """Run the test cases of a stack: no capacity, a node that dies, a run that is killed.
 
     PATH is a test file, or the folder of a project, whose tests/*.yaml are played; the current
     project when not given. Each case is a run of the real engine on an emulator of its own, with a
@@ -205,8 +208,8 @@ def _render_result(result: "Result", width: int, paint: Paint) -> Iterator[str]:
 def _describe_unused(path: Path, *, is_removed: bool) -> str:
     from gpuform.stacks.topology.files import format_path  # noqa: PLC0415 - the engine, not for help
 
-    removal = "it is removed" if is_removed else "`gpuform test --update` removes it"
-    return f"no case has the snapshot {format_path(path)} any more: {removal}"
+    removal = "removed" if is_removed else "`gpuform test --update` removes it"
+    return f"no case uses the snapshot {format_path(path)} any longer: {removal}"
 
 
 def _summarize(results: Sequence["Result"]) -> str:

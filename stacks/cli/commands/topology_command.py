@@ -36,23 +36,27 @@ _FORMATS = (
     "form",
     type=click.Choice(_FORMATS),
     required=True,
-    help="For whom: Slurm, Slinky, Kubernetes, Kueue, Topograph, Ansible.",
+    help="The scheduler: Slurm, Slinky, Kubernetes, Kueue, Topograph, Ansible.",
 )
 @click.option(
     "--refresh",
     "-r",
     is_flag=True,
-    help="Ask the platforms now, and the clusters for the labels of their nodes.",
+    help="Request the platforms now, and the clusters for the labels of their nodes.",
 )
-@click.option("--apply", "apply_", is_flag=True, help="Write it into the cluster's Kubernetes.")
-@click.option("--remove", is_flag=True, help="Take back what --apply wrote in this format.")
+@click.option(
+    "--apply", "apply_", is_flag=True, help="Write the topology into the cluster's Kubernetes."
+)
+@click.option("--remove", is_flag=True, help="Remove what --apply wrote in this format.")
 @yes_flag
 @click.option(
     "--kubeconfig",
     type=click.Path(dir_okay=False),
-    help="The Kubernetes of the nodes; the cluster's own, or drain.kubernetes, when not given.",
+    help="The kubeconfig of the nodes; default: the cluster's own, or drain.kubernetes.",
 )
-@click.option("--context", metavar="NAME", help="Context in it; the current one when not given.")
+@click.option(
+    "--context", metavar="NAME", help="Context of the kubeconfig; default: the current one."
+)
 @click.option(
     "--namespace",
     default="slurm",
@@ -65,7 +69,7 @@ _FORMATS = (
     "-j",
     "as_json",
     is_flag=True,
-    help="The nodes, the text, and what is not known, as JSON; or what was written.",
+    help="Print the nodes, the text and the unknown values, or the changes, as JSON.",
 )
 @output_flag
 @emulate_flag
@@ -86,7 +90,7 @@ def topology(  # noqa: PLR0913 - a flag each
     output: Path | None,
     emulate: bool,
 ) -> int:
-    """Tell schedulers where the stack's nodes are.
+    """Export the locations of the stack's nodes to schedulers.
 
     Writes the topology of the nodes in the format of a scheduler: region, vendor pool, fabric,
     switches, NVLink domain. What is not known is left out, and said on stderr. The state tells it;
@@ -108,12 +112,12 @@ def topology(  # noqa: PLR0913 - a flag each
     from gpuform.stacks.operations.topology_export import TopologyOptions  # noqa: PLC0415 - as above
 
     if apply_ and remove:
-        raise click.UsageError("--apply and --remove are two things: give one")
+        raise click.UsageError("--apply and --remove cannot be combined")
     is_writing = apply_ or remove
     if is_writing and output is not None:
-        raise click.UsageError("--output takes a text, and --apply and --remove write none")
+        raise click.UsageError("--output writes a text, but --apply and --remove write none")
     if yes and not is_writing:
-        raise click.UsageError("--yes goes with --apply or --remove")
+        raise click.UsageError("--yes requires --apply or --remove")
     with open_session() as session:
         selected = select_stack(session, find_workspace(session))
         options = TopologyOptions(
@@ -185,9 +189,9 @@ def _apply_topology(
         # --json without --yes was refused before: there is no question.
         if as_json:
             return yes
-        screen.print(f"In the Kubernetes of {escape_invisible(changes.kubernetes)}:")
+        screen.print(f"Changes in the Kubernetes of {escape_invisible(changes.kubernetes)}:")
         screen.print("\n".join(render_label_changes(changes.changes, screen.paint)))
-        return is_confirmed(screen, "Write this?", yes=yes)
+        return is_confirmed(screen, "Write these changes?", yes=yes)
 
     with raise_on_signals():
         applied = apply_topology(
@@ -211,11 +215,7 @@ def _summarize_changes(changes: "Sequence[Change]") -> str:
     from gpuform.stacks.topology_export.applying import WRITING_ACTIONS  # noqa: PLC0415 - not for help
 
     change_count = sum(change.action in WRITING_ACTIONS for change in changes)
-    return (
-        f"{counted(change_count, 'change')} written."
-        if change_count
-        else "Nothing is to be written."
-    )
+    return f"Wrote {counted(change_count, 'change')}." if change_count else "No changes."
 
 
 def _print_unknown(session: Session, unknown: Sequence[str]) -> None:

@@ -33,7 +33,7 @@ _FORMATS = ("text", "json", "sarif", "github")
     type=click.Choice(_FORMATS),
     default="text",
     show_default=True,
-    help="How problems are told: sarif for code scanning, github for a workflow's log.",
+    help="The format of problems: sarif for code scanning, github for a workflow's log.",
 )
 @multi_stack_flags
 @stack_flags
@@ -59,7 +59,9 @@ def validate(
     """
     reject_filter_without_all(every_stack=every_stack, filters=filters)
     if every_stack and files:
-        raise click.UsageError("--all checks the topologies of all stacks: name no FILE with it")
+        raise click.UsageError(
+            "--all checks the topologies of all stacks: it cannot be combined with FILE"
+        )
     with open_session() as session:
         return (
             _check_all_stacks(session, filters, form)
@@ -116,7 +118,7 @@ def _summarize_stacks(
 ) -> Iterator[str]:
     """Yield a line for each stack with the number of resources, and the stacks read."""
     if not chosen_stacks.names:
-        yield "No stack is touched: nothing is to be checked."
+        yield "No stack is affected: nothing to check."
     for name in chosen_stacks.names:
         topology = topologies.get(name)
         line = _summarize_topology(name, topology) if topology else f"{name} is a Python program"
@@ -151,7 +153,7 @@ def _summarize_topology(label: str, topology: "PlannedTopology") -> str:
     summary = f"{label} is valid: {counted(len(topology.resources), 'resource')}"
     open_groups = topology.list_open_groups()
     return (
-        f"{summary}, and those of {', '.join(open_groups)}, not known here"
+        f"{summary}, and those of {', '.join(open_groups)}, which are not known here"
         if open_groups
         else summary
     )
@@ -182,7 +184,7 @@ def fmt(files: tuple[str, ...], check: bool, diff: bool) -> int:
       gpuform fmt --check --diff topology.yaml volumes.yaml
     """
     if _STDIN in files and len(files) > 1:
-        raise click.UsageError("`-` stands alone")
+        raise click.UsageError("`-` cannot be combined with files")
     with open_session() as session:
         format_run = _FormatRun(session.screen, check=check, diff=diff)
         if files == (_STDIN,):
@@ -229,8 +231,8 @@ class _FormatRun:
             topology_file = find_topology_file(Path()) or find_topology(Path.cwd())
         except EngineError as error:
             raise EngineError(
-                f"there is no topology.yaml in {Path.cwd()} or the project around it",
-                hint="name the files: gpuform fmt FILE...",
+                f"no topology.yaml in {Path.cwd()} or its project",
+                hint="pass the files: gpuform fmt FILE...",
             ) from error
         formatted_paths: set[Path] = set()
         remaining_paths = [topology_file]
@@ -291,7 +293,7 @@ def _read_file(path: Path) -> bytes:
 
     if path.is_dir():
         raise EngineError(
-            f"{path} is a folder", hint=f"name the files in it: gpuform fmt {path}/*.yaml"
+            f"{path} is a folder", hint=f"pass the files in it: gpuform fmt {path}/*.yaml"
         )
     return path.read_bytes()
 
@@ -311,12 +313,13 @@ def _build_diff(label: str, before: str, after: str) -> Iterator[str]:
     type=click.Choice(["topology", "prices", "gates", "stacks", "tests", "plan"]),
     default="topology",
     show_default=True,
-    help="Of which files: topologies, prices.yaml, gates.yaml, stacks.yaml, tests/*.yaml, plans.",
+    help="The kind of files: topologies, prices.yaml, gates.yaml, stacks.yaml, tests/*.yaml, "
+    "plans.",
 )
 @click.option(
     "--link",
     is_flag=True,
-    help="Write .gpuform/topology.schema.json instead, which refers to the schema installed here.",
+    help="Write .gpuform/topology.schema.json instead, which refers to the installed schema.",
 )
 @common_flags
 def schema(output: Path | None, what: str, link: bool) -> None:
@@ -336,7 +339,9 @@ def schema(output: Path | None, what: str, link: bool) -> None:
     with open_session() as session:
         if link:
             if output is not None or what != "topology":
-                raise click.UsageError("--link stands for topologies, and names its file itself")
+                raise click.UsageError(
+                    "--link is for topologies, and cannot be combined with --output"
+                )
             session.screen.print(f"Editors find the schema by {_link_schema()}.")
             return
         write_parts([_render_schema(what)], output, session.screen)

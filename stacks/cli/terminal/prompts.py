@@ -38,7 +38,7 @@ def require_answerable(arguments: RunArguments, screen: Screen) -> None:
     # A question on stdout would be part of the JSON.
     if arguments.json:
         raise click.UsageError(
-            f"`{arguments.command} --json` cannot ask: add --yes, or look first with "
+            f"`{arguments.command} --json` cannot ask: add --yes, or preview first with "
             f"`gpuform {_PREVIEW_COMMANDS.get(options.operation, 'preview')} --json`"
         )
     # Found before the run: a preview may take minutes, and the question comes after it.
@@ -46,8 +46,8 @@ def require_answerable(arguments: RunArguments, screen: Screen) -> None:
         skip_hint = "" if options.operation in ("expire", "repair") else " or --skip-preview"
         preview_command = _PREVIEW_COMMANDS.get(options.operation, "preview")
         raise EngineError(
-            f"`gpuform {arguments.command}` asks before it changes anything, and nobody is here "
-            "to answer",
+            f"`gpuform {arguments.command}` asks before it changes anything, and it cannot "
+            "ask here",
             hint=f"add --yes (the preview is shown first){skip_hint}; `gpuform {preview_command}` "
             "only shows what would change",
         )
@@ -89,7 +89,7 @@ def confirm_all_plans(screen: Screen, plan: StacksPlan) -> bool:
     expected_answer = plan.name if by_name else "yes"
     stacks = counted(len(plan.plans), "stack")
     question = f"This destroys {stacks}." if destroys else f"Perform this on {stacks}?"
-    name_request = f" Type the name of their folder, {plan.name}, to go on." if by_name else ""
+    name_request = f" Type the name of their folder, {plan.name}, to confirm." if by_name else ""
     try:
         while True:
             answer = screen.ask(
@@ -115,7 +115,7 @@ def is_confirmed(screen: Screen, question: str, *, yes: bool) -> bool:
         return True
     if not screen.interactive:
         raise EngineError(
-            "this wants a confirmation, and nobody is here to give it", hint="add --yes"
+            "this requires a confirmation, and the command cannot ask for it here", hint="add --yes"
         )
     if is_yes(screen.ask(screen.paint("bold", f"{question} [yes/no] "))):
         return True
@@ -129,7 +129,7 @@ def is_yes(answer: str) -> bool:
 
 
 def _build_question(plan: Plan, *, by_name: bool) -> str:
-    parts = [format_loss(plan), "Type the stack's name to go on." if by_name else ""]
+    parts = [format_loss(plan), " Type the stack's name to confirm." if by_name else ""]
     if plan.operation == "destroy":
         deleted = plan.summary.get(PlanAction.DELETE, 0)
         deletion = (

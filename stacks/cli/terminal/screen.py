@@ -254,15 +254,13 @@ def _create_ignored_flag(name: str, reason: str) -> Callable[[Any], Any]:
     return click.option(f"--{name}", is_flag=True, expose_value=False, help=help_text)
 
 
-show_secrets_flag = _create_flag(
-    "show-secrets", "Show secrets in the stack's outputs in the clear."
-)
+show_secrets_flag = _create_flag("show-secrets", "Show secret outputs of the stack in plain text.")
 show_reads_flag = _create_ignored_flag("show-reads", "what the program reads is always shown")
 display_flags = (
-    _create_flag("show-sames", "Show the resources that do not change, too."),
+    _create_flag("show-sames", "Also show unchanged resources."),
     _create_flag("urns", "Show each resource's URN."),
     _create_flag("suppress-outputs", "Show no outputs of the stack."),
-    _create_flag("suppress-progress", "Do not tell what is under way: only what has ended."),
+    _create_flag("suppress-progress", "Show no progress: only what has ended."),
     _create_ignored_flag("diff", "property changes are always shown"),
     _create_ignored_flag("show-replacement-steps", "a replacement is one change"),
     _create_ignored_flag("show-full-output", "outputs are never cut"),

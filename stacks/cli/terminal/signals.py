@@ -15,8 +15,8 @@ from gpuform.stacks.cli.failures import ABANDONED
 from gpuform.stacks.cli.terminal.screen import Screen
 
 INTERRUPTED_MESSAGE = (
-    "Interrupted: no new work is begun and waiting ends; what is on its way is finished and kept. "
-    "Once more leaves at once."
+    "Interrupted: nothing new starts and waits end; running requests finish and are "
+    "recorded. Interrupt again to leave at once."
 )
 
 # Windows has no SIGHUP; SIGBREAK is sent when a console is closed.

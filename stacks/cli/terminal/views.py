@@ -247,7 +247,7 @@ class HumanView(_ScreenView):
             and not display.removes
         ):
             remove_command = f"gpuform stack rm {self.started.stack}"
-            yield [f"The stack is empty. `{remove_command}` forgets it and its settings."]
+            yield [f"The stack is empty. `{remove_command}` removes it and its settings."]
         elif self.started.operation == "repair":
             yield list(self._list_repair_commands(run_ended, outcome))
 
@@ -258,12 +258,12 @@ class HumanView(_ScreenView):
         if not any(notice.kind is NoticeKind.REPAIR for notice in notices):
             return
         on = f"--stack {self.started.stack}"
-        yield self.screen.paint("bold", "Not everything that is broken is repaired. Next:")
+        yield self.screen.paint("bold", "Some broken nodes are not repaired. Next:")
         commands = {
             f"gpuform repair {on}": "shows the plan and asks",
             f"gpuform repair --dry-run --save-plan FILE {on}": "for a review; then "
             "`gpuform repair --plan FILE --yes`",
-            f"gpuform repair NODE {on}": "one node, whatever is declared",
+            f"gpuform repair NODE {on}": "one node, without a declared `repair`",
         }
         width = max(map(len, commands))
         for command, explanation in commands.items():
@@ -279,10 +279,10 @@ class HumanView(_ScreenView):
         how = "was interrupted" if outcome.cancelled else "failed"
         command = {"update": "up"}.get(self.started.operation, self.started.operation)
         yield self.screen.paint("error", f"The {self.started.operation} {how}.")
-        yield "  What was done is kept in the state; what was not begun is as before."
+        yield "  The state has all completed changes; nothing else was changed."
         for resource in outcome.snapshot.resources:
             # Created, and the wait for readiness failed: the next run waits again.
             if resource.init_errors and not resource.delete:
-                yield f"  {name_of(resource.urn)} exists, is recorded, and is not ready yet."
-        do = "" if outcome.cancelled else "remove the cause and "
-        yield f"  Next: {do}run `gpuform {command}` again; it goes on from here."
+                yield f"  {name_of(resource.urn)} exists and is in the state, but is not ready yet."
+        do = "" if outcome.cancelled else "fix the cause and "
+        yield f"  Next: {do}run `gpuform {command}` again; it continues from here."

@@ -117,10 +117,10 @@ def assign_permissions(
         known_gates |= project_gate_names
     if gate_permissions - known_gates:
         raise EngineError(
-            f"{', '.join(sorted(gate_permissions - known_gates))}: there is no such gate",
-            hint=f"gates are lifted by {', '.join(sorted(known_gates))}"
+            f"unknown gates: {', '.join(sorted(gate_permissions - known_gates))}",
+            hint=f"the stacks' gates are {', '.join(sorted(known_gates))}"
             if known_gates
-            else "there are none",
+            else "the stacks have no gates",
         )
     return assigned
 
@@ -148,7 +148,7 @@ def _build_unknown_cost(plan: Plan) -> PlanCost:
     adds_expenses = any(
         change.after is not None and change.after.expenses for change in plan.changes
     )
-    unknown = ("costs what nobody tells: its project has no prices.yaml",) if adds_expenses else ()
+    unknown = ("its cost is unknown: its project has no prices.yaml",) if adds_expenses else ()
     return PlanCost(before=StackCost(), after=StackCost(unknown=unknown))
 
 

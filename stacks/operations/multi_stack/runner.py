@@ -163,8 +163,10 @@ def _select_planned_names(
     missing = [name for name in names if name not in order.workspace.stacks]
     if missing:
         raise PlanRefused(
-            f"{options.run.plan} plans {', '.join(missing)}, which is none of the stacks here",
-            hint="apply it where it was made: in the folder of stacks.yaml, or of the projects",
+            f"{options.run.plan} plans {', '.join(missing)}, which does not belong to the "
+            "stacks here",
+            hint="apply the plan in the folder where you made it: that of stacks.yaml, or of the "
+            "projects",
         )
     planned = saved_plan.plans[0].operation
     if options.run.operation not in ("update", planned):
@@ -193,10 +195,10 @@ def _require_planned_together(
             if seals.get(stack) != seal:
                 other = stack.removeprefix("organization/")
                 raise PlanRefused(
-                    f"{_format_stack_name(plan)} was planned with what {other} will give out, "
-                    f"and {other} is not applied by the same plan",
-                    hint=f"apply {options.run.plan} as it was made, or make a new plan with the "
-                    "same --filter",
+                    f"{_format_stack_name(plan)} was planned with the planned outputs of "
+                    f"{other}, but the same plan does not apply {other}",
+                    hint=f"apply the complete plan {options.run.plan}, or make a new plan with "
+                    "the same --filter",
                 )
 
 
@@ -317,7 +319,7 @@ class _MultiStackRun:
         )
         if not selected_plans:
             raise PlanRefused(
-                f"{self.options.run.plan} plans none of the stacks that --filter leaves"
+                f"{self.options.run.plan} contains none of the stacks that --filter selects"
             )
         # Gates over all stacks were evaluated over the complete plan, and are evaluated again.
         return plan.model_copy(update={"plans": selected_plans, "gates": None})
@@ -358,8 +360,8 @@ class _MultiStackRun:
         for cycle in find_cycles(dependencies):
             path = " -> ".join(cycle)
             raise EngineError(
-                f"these stacks need each other by their states: {path}",
-                hint="do one of them by itself first, in its folder",
+                f"these stacks depend on each other in a cycle: {path}",
+                hint="run one of these stacks alone first, in its folder",
             )
         results, is_cancelled = self._run_schedule(
             dependencies, _APPLIED_AT_ONCE, build_task, preview=False

@@ -211,12 +211,12 @@ class Schedule:
         for name in cycle.split(" -> ") if cycle else ():
             self._cycles[name] = cycle
         if asked_stack in self._cycles:
-            error = f"these stacks need each other: {self._cycles[asked_stack]}"
+            error = f"these stacks depend on each other in a cycle: {self._cycles[asked_stack]}"
             return OutputsResponse(number=number, error=error)
         result = self.results[asked_stack]
         if result.code != 0:
             return OutputsResponse(
-                number=number, error=f"there is no plan of stack {asked_stack}, which it reads"
+                number=number, error=f"stack {asked_stack}, which it reads, has no plan"
             )
         basis = result.plan.basis if result.plan is not None else None
         outputs = result.outputs or pack_outputs({})
@@ -248,8 +248,6 @@ class Schedule:
             if other in self.results and self.results[other].code != 0
         )
         if failed:
-            outcome = (
-                "was not begun" if self.results[failed[0]].code == NOT_STARTED else "has failed"
-            )
-            return f"not begun: {failed[0]} {outcome}"
-        return "not begun: the run was interrupted"
+            outcome = "was not started" if self.results[failed[0]].code == NOT_STARTED else "failed"
+            return f"not started: {failed[0]} {outcome}"
+        return "not started: the run was interrupted"

@@ -280,13 +280,13 @@ class StackProcess:
     def _listen(self) -> None:
         process = self._process
         if process is None or process.stdout is None:
-            raise AssertionError("a process is heard once it is started")
+            raise AssertionError("a process can be reached only after its start")
         problem = ""
         for line in process.stdout:
             try:
                 message = decode_process_message(line)
             except ValueError:
-                problem = "its process said what nobody understands"
+                problem = "its process sent an invalid message"
                 process.kill()
                 break
             if isinstance(message, Hello):
@@ -302,7 +302,7 @@ class StackProcess:
                     stream.close()
         # A process that was killed sends no result of its own.
         if self._has_task:
-            summary = problem or f"its process ended with {code}"
+            summary = problem or f"its process exited with {code}"
             self.listener(self, TaskResult(code=_FAILURE_CODE, summary=summary))
 
     def _reject_other_version(self, hello: Hello) -> str:
@@ -314,8 +314,10 @@ class StackProcess:
         if hello.version == own:
             return ""
         self.kill()
-        message = f"{self.interpreter.python} has gpuform {hello.version}, and this is {own}"
-        return f"{message}: install the same there"
+        message = (
+            f"{self.interpreter.python} has gpuform {hello.version}, but this is gpuform {own}"
+        )
+        return f"{message}: install the same version there"
 
 
 class ProcessPool:

@@ -41,7 +41,7 @@ def require_emulator() -> None:
         from gpuform.stacks.engine.machine import get_pip_requirement  # noqa: PLC0415
 
         raise EngineError(
-            f"the emulator needs packages that are not installed: {', '.join(missing)}",
+            f"the emulator requires packages that are not installed: {', '.join(missing)}",
             f"Install them: pip install '{get_pip_requirement('emulator')}'",
         )
 

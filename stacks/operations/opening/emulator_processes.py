@@ -125,7 +125,7 @@ def stop_emulator(url: str, expected_identity: str) -> RunningEmulator | None:
         raise EngineError(
             f"the emulator at {url} is {emulator.identity}, and {EMULATOR_VARIABLE} names "
             f"{expected_identity}: gpuform does not stop it",
-            hint="to stop it: `gpuform emulator stop --port PORT`",
+            hint="to stop it, run `gpuform emulator stop --port PORT`",
         )
     answer = httpx.post(
         f"{url}/_emulator/stop",

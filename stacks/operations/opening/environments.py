@@ -69,15 +69,16 @@ def _require_emulated(stack: Stack, recorded: StackEnvironment | None) -> None:
     A state without a record may be that of real objects.
     """
     if recorded is not None and not recorded.emulated:
-        raise build_wrong_environment_error(recorded, "this run would be on the emulator")
+        raise build_wrong_environment_error(recorded, "this run would use the emulator")
     if recorded is None and any(
         lifecycle_of(resource.type) for resource in stack.snapshot.resources
     ):
         raise WrongEnvironment(
-            f"nothing says that the resources of stack {stack.name} are on the emulator, and this "
-            "run would be on it",
-            hint="if they are there: `gpuform stack export` them, and `gpuform stack import` them "
-            "into a stack that `gpuform stack init NAME --emulate` has made",
+            "this run would use the emulator, but it is unknown whether the resources of "
+            f"stack {stack.name} are there",
+            hint="if they are, export them with `gpuform stack export`, and import them with "
+            "`gpuform stack import` into a stack created by `gpuform stack init NAME "
+            "--emulate`",
         )
 
 
@@ -91,7 +92,7 @@ def _check_environment(stack: Stack, recorded: StackEnvironment | None) -> bool:
     # GPUFORM_CLOCK is among the variables of `gpuform emulator env`.
     has_emulator_clock = bool(os.environ.get(CLOCK_VARIABLE))
     if recorded is not None and recorded.emulated and not has_emulator_clock:
-        raise build_wrong_environment_error(recorded, "this run would ask real platforms")
+        raise build_wrong_environment_error(recorded, "this run would use real platforms")
     if recorded is not None and not recorded.emulated:
         refuse_foreign_clock(os.environ, "the stack lives on real platforms")
     # An address may have been set since: a platform at another address is another environment.
@@ -102,7 +103,7 @@ def _check_environment(stack: Stack, recorded: StackEnvironment | None) -> bool:
         return recorded is not None and recorded.emulated
     addresses = [find_address(platform, settings) for platform in platforms()]
     if not any(is_emulated(address) for address in addresses if address):
-        refuse_foreign_clock(os.environ, "no platform's address is an emulator's")
+        refuse_foreign_clock(os.environ, "no platform has an emulator's address")
     _require_emulated(stack, recorded)
     return True
 

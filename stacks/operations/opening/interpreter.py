@@ -44,8 +44,8 @@ def refuse_other_interpreter(project: Project) -> None:
     python = find_other_interpreter(project)
     if python is not None:
         raise EngineError(
-            f"{project.path} has its program run by {python}, and this process is another one's",
-            hint=f"run this with {python}",
+            f"{project.path} runs its program with {python}, but this process is another Python",
+            hint=f"run this command with {python}",
         )
 
 
@@ -73,7 +73,7 @@ class ProgramEnvironment:
         """
         pythons = [self.folder / name for name in _PYTHONS if (self.folder / name).is_file()]
         if not pythons:
-            raise self.build_error(f"there is no virtualenv in {self.folder}", _CREATE_HINTS)
+            raise self.build_error(f"no virtualenv in {self.folder}", _CREATE_HINTS)
         try:
             process = subprocess.run(  # noqa: S603 - the project names it, as for the Pulumi CLI
                 # -P: a package in the current folder does not count as installed.
@@ -110,15 +110,15 @@ class ProgramEnvironment:
 
 
 _CREATE_HINTS = {
-    "pip": "make it: `python3 -m venv {0} && {0}/bin/pip install '{1}'`, "
-    "and the program's requirements",
-    "uv": "make it: `uv sync`",
-    "poetry": "make it: `poetry install`",
+    "pip": "create it: `python3 -m venv {0} && {0}/bin/pip install '{1}'`, and the program's "
+    "requirements",
+    "uv": "create it: `uv sync`",
+    "poetry": "create it: `poetry install`",
 }
 _INSTALL_HINTS = {
-    "pip": "install it there: `{0}/bin/pip install '{1}'` (it needs Python 3.11)",
-    "uv": "install it there: `uv add '{1}'` (it needs Python 3.11)",
-    "poetry": "install it there: `poetry add '{1}'` (it needs Python 3.11)",
+    "pip": "install it there: `{0}/bin/pip install '{1}'` (requires Python 3.11)",
+    "uv": "install it there: `uv add '{1}'` (requires Python 3.11)",
+    "poetry": "install it there: `poetry add '{1}'` (requires Python 3.11)",
 }
 
 
@@ -192,6 +192,6 @@ def _find_poetry_virtualenv(program: Path, file_name: str, node: Node) -> Path:
             file_name,
             node,
             "Poetry has no virtualenv for this project",
-            hint="make it: `poetry install`",
+            hint="create it: `poetry install`",
         )
     return Path(path)

@@ -34,7 +34,7 @@ def create_passphrase_finder(
 
     def ask_twice(prompt: str) -> str:
         if ask_passphrase is None:
-            raise AssertionError("somebody is asked only where somebody can answer")
+            raise AssertionError("a passphrase can be asked for on a terminal only")
         first = ask_passphrase(prompt)
         if ask_passphrase("Enter it again") != first:
             raise EngineError("the two passphrases differ", hint="run the command again")
@@ -103,8 +103,9 @@ class SelectedStack:
         # The environment is the process's: two operations would see each other's variables.
         if not _OPERATION_LOCK.acquire(blocking=False):
             raise EngineError(
-                "another operation is at work in this process",
-                hint="One runs at a time: begin this one after it, or in a process of its own.",
+                "another operation is running in this process",
+                hint="One runs at a time: start this one when that has ended, or in its own "
+                "process.",
             )
         try:
             with set_variables(self.env_vars):
@@ -203,8 +204,8 @@ def warn_of_recovery(changes: int, report: Callable[[str], None]) -> None:
     """Report how many changes of an interrupted run were recovered from the journal, if any."""
     if changes:
         report(
-            f"warning: the last run was interrupted; {changes} changes that it made were "
-            "recovered from its journal"
+            f"warning: the last run was interrupted; recovered {changes} changes of it from "
+            "its journal"
         )
 
 

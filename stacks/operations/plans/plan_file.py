@@ -53,7 +53,7 @@ def read_stacks_plan(path: Path) -> StacksPlan:
     plan = read_saved_plans(str(path), _read_content(path))
     if isinstance(plan, Plan):
         raise PlanRefused(
-            f"{path} is a plan of one stack", hint=f"apply it without --all: --plan {path}"
+            f"{path} is a plan of a single stack", hint=f"apply it without --all: --plan {path}"
         )
     return plan
 

@@ -41,7 +41,7 @@ class RunEnded:
     def plan(self) -> Plan:
         """Return the plan of the run, built at the first use because gates may send requests."""
         if self.outcome is None:
-            raise AssertionError("a run without an outcome made no plan")
+            raise AssertionError("a run without an outcome has no plan")
         if self._plan is None:
             started = self.started
             plan = self.record.build_plan(started.project, started.stack, self.outcome)

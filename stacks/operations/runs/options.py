@@ -89,7 +89,7 @@ class RunOptions:
             raise EngineError(
                 "a run that only previews cannot skip its preview: preview_only and skip_preview "
                 "are both set",
-                hint="leave one of them out; with preview_only nothing is changed",
+                hint="leave one out; with preview_only nothing is changed",
             )
 
     @property

@@ -75,8 +75,8 @@ def recover_earlier_runs(
         )
     if stack.orphaned_journals and lock is not None:
         callbacks.warn(
-            "another program has written the state since a run was interrupted; the journal of "
-            f"that run is kept in {stack.set_journal_aside()}"
+            "a run was interrupted, and another program has written the state since; the "
+            f"journal of that run is kept in {stack.set_journal_aside()}"
         )
     if recovered is not None and lock is not None:
         # The saved state has a digest and a journal that the open stack does not know.
@@ -101,7 +101,7 @@ def forget_pending_creates(
     remaining_operations = [operation for operation in pending if operation.type != "creating"]
     stack.save(replace(stack.snapshot, pending_operations=remaining_operations))
     for urn in pending_urns:
-        callbacks.warn(f"the interrupted create of {name_of(urn)} is forgotten")
+        callbacks.warn(f"forgot the interrupted create of {name_of(urn)}")
     return selected.open(exclusive=True)
 
 
@@ -140,13 +140,16 @@ def forget_deleted_objects(stack: Stack, after: Snapshot, report: Callable[[str]
 
     def remove_contexts() -> None:
         for context in forget_contexts(deleted, os.environ):
-            report(f"context {context.context}: taken out of {context.path}, its cluster is gone")
+            report(
+                f"context {context.context}: removed from {context.path}, because its cluster "
+                "is deleted"
+            )
 
     def remove_hosts() -> None:
         state_location = state_of(stack.backend, stack.project.name, stack.name)
         path = forget_hosts(deleted, stack.project.name, stack.name, state_location)
         if path is not None:
-            report(f"{path}: without the hosts that are gone")
+            report(f"{path}: removed the hosts of deleted machines")
 
     _try_removal(remove_contexts, "gpuform kubeconfig --remove", report)
     _try_removal(remove_hosts, "gpuform ssh-config", report)
@@ -156,8 +159,8 @@ def _try_removal(remove: Callable[[], None], command: str, report: Callable[[str
     try:
         remove()
     except EngineError as error:
-        report(f"warning: what is left of deleted clusters could not be taken out: {error.message}")
-        report(f"  `{command}` does it")
+        report(f"warning: could not remove the entries of deleted clusters: {error.message}")
+        report(f"  To remove them, run `{command}`")
     except RuntimeError:  # an account without a home has no such files
         return
 
@@ -201,9 +204,7 @@ class KeyRights:
             if lifecycle is not None and (reason := write_refusal(lifecycle, self.settings)):
                 refused.setdefault(reason, []).append(name_of(urn))
         if refused:
-            raise EngineError(
-                "; ".join(_describe_refusals(refused)), hint="nothing of it was begun"
-            )
+            raise EngineError("; ".join(_describe_refusals(refused)), hint="nothing was started")
 
 
 def _describe_refusals(refused: Mapping[str, list[str]]) -> Iterator[str]:
@@ -212,7 +213,7 @@ def _describe_refusals(refused: Mapping[str, list[str]]) -> Iterator[str]:
         listed = ", ".join(sorted(names)[:_SHOWN_NAMES]) + (
             f" and {omitted_count} more" if omitted_count > 0 else ""
         )
-        yield f"{reason}. This changes {listed}"
+        yield f"{reason}. This would change {listed}"
 
 
 def _is_unsent(change: ResourceChange) -> bool:

@@ -46,7 +46,7 @@ class RepairRun:
         if missing:
             node_names = sorted(name for names in nodes.values() for name in names)
             raise EngineError(
-                f"{', '.join(missing)}: there is no such node in stack {self.stack.name}",
+                f"{', '.join(missing)}: no such node in stack {self.stack.name}",
                 hint=f"its nodes are {', '.join(node_names[:_SHOWN_NODES]) or 'none'}"
                 f"{', ...' if len(node_names) > _SHOWN_NODES else ''}; `gpuform refresh` looks for "
                 "new ones",
@@ -135,9 +135,9 @@ def describe_unplanned_repairs(
                 planned_repair
             ) != _get_compared_fields(node_repair):
                 difference = (
-                    "not planned"
+                    "not in the plan"
                     if planned_repair is None
-                    else f"another one than planned: {_describe_repair(planned_repair)}"
+                    else f"different from the plan: {_describe_repair(planned_repair)}"
                 )
                 differences.append(
                     f"{name_of(change.urn)}: the repair of node {node_repair.node} by "

@@ -120,7 +120,7 @@ class RunLogger:
         if self._printed_lines > MAX_PRINTED_LINES:
             omitted_count = self._printed_lines - MAX_PRINTED_LINES
             self._add_line(
-                event="message", severity="info", text=f"... and {omitted_count} lines more"
+                event="message", severity="info", text=f"... and {omitted_count} more lines"
             )
         messages = [line.text for line in self._lines if line.event == "message"]
         all_secrets = (

@@ -160,7 +160,7 @@ def run_operation(
     if options.remove and not options.preview_only and result.succeeded:
         # After the run has given its lock back: the removal takes the lock itself.
         workspace.remove(name, force=False, timeout=selected.build_lock_timeout(callbacks.warn))
-        callbacks.report(f"Stack {name} is removed.")
+        callbacks.report(f"Removed stack {name}.")
     return result
 
 
@@ -199,7 +199,7 @@ def _prepare_stack(
 def _warn_of_other_runs(callbacks: OperationCallbacks, lock_holder: str, recovered: int) -> None:
     """Warn of a run in progress, else of an interrupted run."""
     if lock_holder:
-        callbacks.warn(f"{lock_holder}: what is shown may be overtaken")
+        callbacks.warn(f"{lock_holder}: the state shown may be out of date")
     else:
         warn_of_recovery(recovered, callbacks.warn)
 
@@ -331,7 +331,7 @@ class PlannedRun:
         """
         options = self.options
         if options.preview_only or self.lock is None:
-            raise AssertionError("a run that only previews, or holds no lock, applies nothing")
+            raise AssertionError("a run that only previews, or has no lock, applies nothing")
         origin = build_origin(self.stack, os.environ, options.message, self.saved_plan)
         # The history names the run before its first change, also if the process is killed.
         history_run = self.stack.begin(options.operation, origin)
@@ -398,7 +398,7 @@ class PlannedRun:
             write_plan(path, self._seal_plan(run_ended, outcome, {}))
             command = "up" if self.options.operation == "update" else self.options.operation
             self.callbacks.report(
-                f"Plan saved to {path}: `gpuform {command} --plan {path}` applies it."
+                f"Saved the plan to {path}. To apply it, run `gpuform {command} --plan {path}`."
             )
 
     def _seal_plan(

@@ -43,14 +43,14 @@ def require_digest(saved_plan: "SavedPlan | None", digest: str) -> None:
     """
     if saved_plan is None:
         raise PlanRefused(
-            "a digest says which saved plan is meant, and there is none",
-            hint="name its file, too: --plan FILE",
+            "a digest was given, but no saved plan",
+            hint="also pass the plan's file: --plan FILE",
         )
     if saved_plan.basis.seal != digest:
         raise PlanRefused(
-            f"{saved_plan.path} is another plan than the one that was reviewed: its digest is "
-            f"{saved_plan.basis.seal}, and {digest or 'an empty one'} was given",
-            hint="review it: `gpuform review` shows its digest, and what it does",
+            f"{saved_plan.path} is not the reviewed plan: its digest is "
+            f"{saved_plan.basis.seal}, but {digest or 'an empty one'} was given",
+            hint="review it with `gpuform review`, which shows its digest and its changes",
         )
 
 
@@ -120,8 +120,8 @@ class SavedPlan:
                 stack_name.removeprefix("organization/") for stack_name in plan.planned_with
             )
             raise PlanRefused(
-                f"{path} is a part of a plan of several stacks: it was planned with {others}",
-                hint="apply the plan of all with `gpuform up --all --plan FILE`",
+                f"{path} is a part of a plan of several stacks, planned with {others}",
+                hint="apply the complete plan with `gpuform up --all --plan FILE`",
             )
         return cls.from_plan(path, plan, project, stack, operation)
 
@@ -136,15 +136,15 @@ class SavedPlan:
         """
         if (plan.project, plan.stack) != (project, stack):
             raise PlanRefused(
-                f"{path} is a plan for stack {plan.stack} of project {plan.project}, "
-                f"and this is stack {stack} of project {project}",
+                f"{path} is a plan for stack {plan.stack} of project {plan.project}, but "
+                f"this is stack {stack} of project {project}",
                 hint=f"apply it with --stack {plan.stack} in its project, or {NEW_PLAN_HINT}",
             )
         # What is due depends on the time of the run: a plan of `expire` is outdated at once.
         if operation not in ("update", plan.operation) or plan.operation == "expire":
             raise PlanRefused(
                 f"{path} is a plan of another operation: {plan.operation}",
-                hint="`gpuform expire` plans for itself"
+                hint="`gpuform expire` makes its own plan"
                 if plan.operation == "expire"
                 else f"apply it with `gpuform up --plan {path}`",
             )
@@ -170,11 +170,13 @@ class SavedPlan:
                 condition = condition if planned[name] else f"without {flag}"
                 raise PlanRefused(
                     f"{self.path} was made {condition}",
-                    hint=f"leave {flag} out: what the plan was made with is taken from it",
+                    hint=f"leave {flag} out: the plan contains its value",
                 )
         # A plan of a newer gpuform may be limited by an option that this release would ignore.
         if planned.keys() != set(_RECORDED_OPTIONS):
-            raise PlanRefused(f"{self.path} was made with options that this gpuform does not know")
+            raise PlanRefused(
+                f"{self.path} was made with options that this gpuform does not support"
+            )
         return replace(options, operation=self.plan.operation, **planned)
 
     def require_current(self, options: RunOptions, stack: Stack) -> PlanConstraint:
@@ -191,7 +193,7 @@ class SavedPlan:
             )
         )
         if not is_sealed(self.plan, digest):
-            raise PlanRefused(f"{self.path} was edited after it was made", hint=NEW_PLAN_HINT)
+            raise PlanRefused(f"{self.path} was edited after it was saved", hint=NEW_PLAN_HINT)
         return constraint
 
     def reject_additional_changes(
@@ -209,7 +211,7 @@ class SavedPlan:
         lines = "".join(f"\n  {difference}" for difference in differences)
         if lines:
             raise PlanRefused(
-                f"the plan {self.path} is overtaken, and nothing was changed:{lines}",
+                f"the plan {self.path} is out of date, and nothing was changed:{lines}",
                 hint=NEW_PLAN_HINT,
             )
 

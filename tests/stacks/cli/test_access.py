@@ -77,7 +77,7 @@ def test_from_a_cluster_to_a_context_and_back(applied_project: Run, home: Path) 
     assert document["current-context"] == "training"
     assert document["users"][0]["user"]["token"]
     assert file.stat().st_mode & 0o777 == 0o600 or os.name == "nt"
-    assert applied_project("kubeconfig", "train").out.endswith("as it was already\n")
+    assert applied_project("kubeconfig", "train").out.endswith("unchanged\n")
     ran = applied_project("connect", "train", "--print", "--", "get", "pods")
     assert ran.out == "kubectl --context training get pods\n"
     ran = applied_project("kubeconfig", "--remove", "--json")
@@ -97,7 +97,7 @@ def test_the_platform_is_asked_and_the_state_where_it_does_not_answer(
     ran = up("kubeconfig", "--file", str(file))
     assert ran.code == 0
     assert "warning: train: as the state has it, because" in ran.err
-    assert ran.out.endswith("as it was already\n")
+    assert ran.out.endswith("unchanged\n")
     httpx.delete(f"{emulator.url}/_emulator/faults", trust_env=False, verify=False)
     httpx.post(f"{emulator.url}/_emulator/reset", trust_env=False, verify=False)
     ran = up("kubeconfig")
@@ -142,7 +142,7 @@ def test_what_destroy_deletes_goes_out_of_the_files(up: Run, home: Path) -> None
     assert "training-worker-1.cloud.together.ai" in hosts.read_text()
     ran = up("destroy", "--yes", "--skip-preview")
     assert ran.code == 0
-    assert f"context training: taken out of {file}, its cluster is gone" in ran.err
+    assert f"context training: removed from {file}, because its cluster is deleted" in ran.err
     assert file.read_text() == "# mine\n"
     assert not hosts.exists()
 
@@ -159,7 +159,7 @@ def test_a_file_that_cannot_be_changed_keeps_no_run_from_its_end(up: Run, home: 
     ran = up("destroy", "--yes", "--skip-preview")
     assert ran.code == 0
     assert "is read-only" in ran.err
-    assert "`gpuform kubeconfig --remove` does it" in ran.err
+    assert "`gpuform kubeconfig --remove`" in ran.err
     file.chmod(0o600)
     assert up("kubeconfig", "--remove").code == 0
     assert contexts(file) == []
@@ -210,16 +210,16 @@ def test_what_is_refused(applied_project: Run, home: Path, project: Path) -> Non
         (("kubeconfig", "data"), "data is a together:SharedVolume, which nobody can get on"),
         (("kubeconfig", "--file", "kc"), "is inside the project"),
         (("ssh-config", "--file", "hosts"), "is inside the project"),
-        (("kubeconfig", "--print", "--remove"), "--print goes with neither"),
-        (("kubeconfig", "nope", "--remove"), "there is no context of 'nope'"),
+        (("kubeconfig", "--print", "--remove"), "--print cannot be combined with"),
+        (("kubeconfig", "nope", "--remove"), "gpuform wrote no context of 'nope'"),
         (("connect", "train", "--node", "training-worker-8"), "did you mean training-worker-"),
         (("connect", "train", "--via", "slurm"), "has no Slurm login node"),
         (("connect", "train", "--port", "80"), "port 80 of train is not reached"),
-        (("connect", "train", "--user", "-oX"), "'-oX' is no login name"),
-        (("connect", "train", "--jump", "-oX"), "'-oX' is no jump host"),
+        (("connect", "train", "--user", "-oX"), "'-oX' is not a valid login name"),
+        (("connect", "train", "--jump", "-oX"), "'-oX' is not a jump host"),
     ]:
         ran = applied_project(*args)
-        assert ran.code == (2 if "goes with neither" in message or "-oX" in args else 1), args
+        assert ran.code == (2 if "cannot be combined with" in message or "-oX" in args else 1), args
         assert message in ran.err
     assert {path: path.read_bytes() for path in project.rglob("*") if path.is_file()} == before
     assert not list(home.iterdir())
@@ -245,7 +245,7 @@ def test_a_stack_without_clusters(dev: Run, home: Path, emulator: Any) -> None:
     ran = dev("kubeconfig")
     assert ran.code == 1
     assert "stack 'dev' has no clusters" in ran.err
-    assert dev("kubeconfig", "--remove").out.startswith("There is no context")
+    assert dev("kubeconfig", "--remove").out.startswith("gpuform wrote no contexts")
     told = dev("connect", "train").err
     assert "it has no clusters yet: `gpuform up`\n  more: gpuform help guides/access\n" in told
 

@@ -122,7 +122,7 @@ def test_what_a_killed_command_left_is_taken_over(
     ran = dev("destroy", "--yes", "--skip-preview")
     assert ran.code == 0
     assert f"(pid {holder.pid}) by gpuform" in ran.err
-    assert "taken over" in ran.err
+    assert "takes it over" in ran.err
     assert list((project / LOCKS).iterdir()) == []
 
 

@@ -126,7 +126,7 @@ class TestSomebodyAtWork:
         who = "ada@build-7 (pid 4711) by gpuform, since 2026-03-01 08:00:00 UTC ("
         ran = somebody.run("preview")
         assert who in ran.err
-        assert "is running on the stack: what is shown may be overtaken" in ran.err
+        assert "is running on the stack: the state shown may be out of date" in ran.err
         assert "another run is in 1 operation, whose results this plan misses" in ran.out
         assert "interrupted" not in ran.out + ran.err
         ran = somebody.run("status")
@@ -170,7 +170,7 @@ class TestStatus:
         assert (ran.code, sources(ran)) == (0, ["As of now, from the platforms:"])
         monkeypatch.delenv("TOGETHER_API_KEY")
         ran = applied_project.run("status", "--refresh")
-        assert (ran.code, ran.err) == (1, "error: could not look at data, train\n")
+        assert (ran.code, ran.err) == (1, "error: could not read data, train\n")
         assert sources(ran) == [
             (
                 "As of now, from the platforms; data, train as of less than a minute ago, from the "
@@ -184,4 +184,4 @@ class TestStatus:
         urllib.request.urlopen(request).close()
         assert os.environ["TOGETHER_API_KEY"]
         ran = applied_project.run("status", "--refresh")
-        assert (ran.code, ran.out.count("    it is gone from the platform")) == (0, 2)
+        assert (ran.code, ran.out.count("    it no longer exists on the platform")) == (0, 2)

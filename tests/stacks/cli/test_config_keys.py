@@ -35,7 +35,7 @@ class TestSecrets:
         ran = topology("config", "set", "password", "hunter2")
         assert ran.code == 0, ran.err
         assert ran.out == (
-            "password is a secret (declared at topology.yaml:4:3): it is encrypted.\n"
+            "password is a secret (declared at topology.yaml:4:3): its value is encrypted.\n"
         )
         assert "hunter2" not in settings(project)
         assert topology("config", "get", "password").out == "hunter2\n"

@@ -53,8 +53,8 @@ def test_examples_in_every_direction(
     converted = run("convert")
     assert (converted.code, converted.err) == (0, "")
     assert converted.out == (
-        "__main__.py is written.\n"
-        "__main__.py is what runs: topology.yaml is read only if the program does that.\n"
+        "Wrote __main__.py.\n__main__.py is the program that runs: it has to load "
+        "topology.yaml itself.\n"
     )
     (project / "topology.yaml").unlink()
     same(run)
@@ -202,11 +202,11 @@ def test_what_no_topology_can_say(dev: Run, project: Path, expected: str) -> Non
 def test_there_has_to_be_something(dev: Run, project: Path) -> None:
     ran = dev("convert", "--from", "state")
     assert (ran.code, ran.out) == (1, "")
-    assert "the state has nothing to convert; nothing was written" in ran.err
+    assert "the state contains nothing to convert; nothing was written" in ran.err
     (project / "__main__.py").write_text("import pulumi\n")
     ran = dev("convert", "--from", "program")
     assert ran.code == 1
-    assert "the program has nothing to convert" in ran.err
+    assert "the program contains nothing to convert" in ran.err
     assert dev("convert", "--from", "state", "--stack", "none").code == 6
 
 

@@ -89,8 +89,8 @@ class TestALostVolume:
         ran = volumes.run("up", answers="yes\ny\nno\n")
         assert ran.code == 1
         question = (
-            "Perform this update? The data on data will be gone. Type the stack's name to go on. "
-            "[dev/no/details] "
+            "Perform this update? The data on data will be gone.  Type the stack's name to "
+            "confirm. [dev/no/details] "
         )
         assert ran.out.count(question) == 3
         assert ran.out.count("Answer dev, no or details.") == 2

@@ -90,7 +90,7 @@ def test_what_cannot_be_read_is_an_error_beside_what_was_found(
     before = files(applied_project.project)
     ran = applied_project.run("drift", "--detailed-exitcode")
     assert ran.code == 1
-    assert "error: not every resource could be read" in ran.err
+    assert "error: not all resources could be read" in ran.err
     assert "~ num_gpus: 16 => 24" in ran.out
     assert "GPUs: none gone, 8 new" in ran.out
     assert files(applied_project.project) == before

@@ -42,7 +42,9 @@ def test_says_what_to_install(
         monkeypatch.setitem(sys.modules, package, None)
     ran = dev(*command)
     assert ran.code == 1
-    assert "the emulator needs packages that are not installed: flask, werkzeug, wsproto" in ran.err
+    assert (
+        "the emulator requires packages that are not installed: flask, werkzeug, wsproto"
+    ) in ran.err
     assert "pip install '" in ran.err
     assert "[emulator]'" in ran.err
     assert not (project / ".gpuform").exists()

@@ -124,7 +124,7 @@ def test_nowhere_to_keep_the_emulator_s_objects(dev: Run, project: Path) -> None
     (project / ".gpuform").write_text("a file where the folder should be")
     ran = dev("preview", "--emulate")
     assert ran.code == 1
-    assert "cannot be made" in ran.err
+    assert "cannot be created" in ran.err
 
 
 def test_a_preview_that_fails_stops_the_command(dev: Run, project: Path) -> None:
@@ -181,8 +181,8 @@ def test_somebody_who_answers(dev: Run) -> None:
 
 @pytest.mark.usefixtures("terminal")
 def test_non_interactive_on_a_terminal(dev: Run) -> None:
-    assert "nobody is here" in dev("up", "--non-interactive").err
-    assert "nobody is here" in dev("--non-interactive", "up").err
+    assert "it cannot ask here" in dev("up", "--non-interactive").err
+    assert "it cannot ask here" in dev("--non-interactive", "up").err
 
 
 @pytest.mark.usefixtures("terminal")

@@ -413,7 +413,13 @@ def test_every_flag_that_promises_to_change_nothing_is_kept() -> None:
     assert promising <= kept, promising - kept
 
 
-SAYING: Final = ("Only show", "nothing is changed", "do nothing", "change nothing", "without writ")
+SAYING: Final = (
+    "Only show",
+    "nothing is changed",
+    ("change nothing"),
+    "change nothing",
+    "without writ",
+)
 """How the help of a flag promises it."""
 
 

@@ -263,7 +263,7 @@ def test_a_bad_file_does_not_keep_the_others_from_being_formatted(run: Any, proj
     ran = run("fmt", "bad.yaml", ".", "good.yaml")
     assert (ran.code, ran.out) == (1, "good.yaml\n")
     assert "error: bad.yaml:2:1: not YAML" in ran.err
-    assert "error: . is a folder\n  name the files in it" in ran.err
+    assert "error: . is a folder\n  pass the files in it" in ran.err
     assert run("fmt", "good.yaml").out == ""
     assert run("fmt", "good.yaml").code == 0
 
@@ -307,7 +307,7 @@ def test_the_file_keeps_its_mode_and_its_links(run: Any, project: Path) -> None:
 def test_without_a_topology_it_says_what_to_do(run: Any) -> None:
     ran = run("fmt")
     assert ran.code == 1
-    assert "there is no topology.yaml in" in ran.err
+    assert "no topology.yaml in" in ran.err
     assert "gpuform fmt FILE..." in ran.err
 
 

@@ -106,7 +106,7 @@ def test_a_permission_is_for_a_gate_that_there_is(applied_project: PlannedProjec
     ran = applied_project.run("destroy", "--yes", "--allow", "gate:fwe")
     assert (ran.code, ran.err.splitlines()[:2]) == (
         1,
-        ["error: gate:fwe: there is no such gate", "  gates are lifted by gate:few"],
+        ["error: unknown gates: gate:fwe", "  the project's gates are gate:few"],
     )
     (applied_project.project / "gates.yaml").write_text("gates:\n  few: {max: 1}\n")
     ran = applied_project.run("preview")

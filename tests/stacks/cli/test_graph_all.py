@@ -39,7 +39,7 @@ def test_each_stack_is_a_box(run: Any, applied_project: Path) -> None:
         (by_name["clusters/prod"], by_name["network/prod"]),
         (by_name["apps/prod"], by_name["clusters/prod"]),
     }
-    assert found.labels[by_name["apps/prod"]] == "apps/prod\nnot made yet"
+    assert found.labels[by_name["apps/prod"]] == "apps/prod\nnot created yet"
     assert found.inside[found.inside[by_name["data"]]] == by_name["network/prod"]
     assert found.inside[found.inside[by_name["scratch"]]] == by_name["clusters/prod"]
     mermaid = read_mermaid(run("graph", "--all", "--format", "mermaid").out)

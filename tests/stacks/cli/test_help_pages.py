@@ -83,7 +83,7 @@ def test_a_page_by_its_name_or_the_end_of_it(given: str, meant: str) -> None:
         (("adobt",), "there is no page adobt\n  did you mean guides/adopt"),
         (("guides/adobt",), "did you mean guides/adopt"),
         (("concepts/plan#nowhere",), "the page concepts/plan has no part nowhere\n  "),
-        (("stack", "innit"), "there is no command stack innit\n  all pages: gpuform help\n"),
+        (("stack", "innit"), "unknown command stack innit\n  all pages: gpuform help\n"),
         (("zzz",), "there is no page zzz\n  all pages: gpuform help\n"),
         (("",), "all pages: gpuform help\n"),
         (("../README",), "there is no page"),

@@ -218,12 +218,12 @@ def test_a_missing_virtualenv_is_told_with_its_place(dev: Run, project: Path) ->
     write_options(project, virtualenv="nowhere")
     ran = dev("preview")
     assert ran.code == 1
-    assert ran.err.startswith(f"error: {project}/Pulumi.yaml:5:17: there is no virtualenv in ")
+    assert ran.err.startswith(f"error: {project}/Pulumi.yaml:5:17: no virtualenv in ")
     assert f"python3 -m venv {project}/nowhere" in ran.err
     assert "remove the option `virtualenv`" in ran.err
     write_options(project, toolchain="uv")
     ran = dev("up", "--yes")
-    assert f"{project}/Pulumi.yaml:5:16: there is no virtualenv in {project}/.venv" in ran.err
+    assert f"{project}/Pulumi.yaml:5:16: no virtualenv in {project}/.venv" in ran.err
     assert "uv sync" in ran.err
 
 

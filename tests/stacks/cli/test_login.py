@@ -104,7 +104,7 @@ def test_home_and_everything(run: Run, credentials: Path, place: str, monkeypatc
     assert run("login", "--local").out == "Logged in to file://~.\n"
     assert json.loads(credentials.read_text())["current"] == "file://~"
     assert run("logout", "--local").code == 0
-    assert run("logout", "--all").out == "Logged out of everything.\n"
+    assert run("logout", "--all").out == "Logged out of all backends.\n"
     assert not credentials.exists()
 
 

@@ -128,7 +128,7 @@ class TestSecrets:
         assert dev("up", "--yes", "--skip-preview").code == 0
         lines = dev("logs", "--json").json["log"]["lines"]
         assert len(lines) == MAX_PRINTED_LINES + 1
-        assert lines[-1]["text"] == f"... and {MAX_PRINTED_LINES + 4} lines more"
+        assert lines[-1]["text"] == f"... and {MAX_PRINTED_LINES + 4} more lines"
 
 
 class TestWhereItCameFrom:
@@ -188,7 +188,7 @@ class TestOddHistories:
         assert told.code == 0
         assert "in-progress" in told.out
         assert "was killed before it could say how it ended" in told.out
-        assert "No log of it was kept." in told.out
+        assert "This run has no log." in told.out
         assert dev("stack", "history").out.splitlines()[1].split()[3:] == ["in-progress", "-"]
         (project / "__main__.py").write_text("")
         assert dev("destroy", "--yes", "--skip-preview").code == 0
@@ -202,19 +202,19 @@ class TestOddHistories:
         (folder / "dev-17.history.json").write_text(json.dumps(entry))
         told = dev("logs")
         assert told.code == 0
-        assert "No log of it was kept." in told.out
+        assert "This run has no log." in told.out
         assert dev("stack", "history").out.splitlines()[1].split()[:4] == [
             *("1", str(10**18), "update", "succeeded"),
         ]
 
     def test_what_is_refused(self, dev: Run, project: Path) -> None:
-        assert "nothing was done to stack dev yet" in dev("logs").err
+        assert "stack dev has no runs yet" in dev("logs").err
         assert dev("logs", "0").code == 2
         (project / "__main__.py").write_text("")
         assert dev("up", "--yes", "--skip-preview").code == 0
         refused = dev("logs", "7")
         assert refused.code == 1
-        assert "stack dev has no run 7: its latest is 1" in refused.err
+        assert "stack dev has no run 7: its latest run is 1" in refused.err
         assert "gpuform stack history" in refused.err
 
     @pytest.mark.parametrize(

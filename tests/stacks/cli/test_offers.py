@@ -83,7 +83,7 @@ def test_who_could_not_be_asked(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
     assert ran.code == 1
     assert "not asked: together (the API key for Together is missing" in ran.out
     assert "not asked: tensorone (its API has no such lists" in ran.out
-    assert ran.err == "error: no platform could be asked\n"
+    assert ran.err == "error: no platform could be reached\n"
     assert run("offers", "--platform", "tensorone").code == 0
 
 

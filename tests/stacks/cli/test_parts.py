@@ -52,7 +52,7 @@ def test_what_is_excluded_is_no_target(applied_project: PlannedProject) -> None:
     for command in (["up", "--yes"], ["refresh", "--yes"], ["destroy", "--yes"], ["preview"]):
         ran = applied_project.run(*command, "--target", "**", "--exclude", "train")
         assert ran.code == 2
-        assert "--exclude goes with neither --target nor --target-replace" in ran.err
+        assert "--exclude cannot be combined with --target or --target-replace" in ran.err
     assert applied_project.run("up", "--target-replace", "data", "--exclude", "train").code == 2
     assert (applied_project.state_file, applied_project.sent_changes) == before
 

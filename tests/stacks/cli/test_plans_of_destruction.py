@@ -92,7 +92,7 @@ def test_a_planned_destroy_that_is_overtaken_is_refused(applied_project: Planned
     assert applied_project.run("destroy", "--save-plan", "plan.json").code == 0
     plan = (applied_project.project / "plan.json").read_text()
     applied_project.edit_plan(lambda document: document.update(operation="refresh"))
-    assert "was edited after it was made" in applied_project.apply_refused_plan()
+    assert "was edited after it was saved" in applied_project.apply_refused_plan()
     (applied_project.project / "plan.json").write_text(plan)
     ran = applied_project.run("refresh", "--plan", "plan.json", "--yes")
     assert ran.code == 1
@@ -102,7 +102,7 @@ def test_a_planned_destroy_that_is_overtaken_is_refused(applied_project: Planned
     assert "state of urn:pulumi:dev" in applied_project.apply_refused_plan()
     ran = applied_project.run("preview", "--plan", "plan.json")
     assert ran.code == 1
-    assert "is overtaken" in ran.err
+    assert "is out of date" in ran.err
 
 
 @pytest.mark.slow

@@ -309,7 +309,7 @@ class TestCommands:
             (tmp_path / "home" / "plugins" / f"resource-gpuform-v{name}").mkdir(parents=True)
         told = run("plugin", "install")
         assert told.code == 0
-        assert "warning: Pulumi takes the newest, which is " in told.err
+        assert "warning: Pulumi uses the newest version, " in told.err
         assert "gpuform plugin uninstall 99.0.0" in told.err
         assert "0.0.1" not in told.err
 

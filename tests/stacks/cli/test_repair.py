@@ -98,7 +98,7 @@ def test_nobody_repairs_what_nobody_has_reviewed(train: Any) -> None:
         ran = planned_project.run(command, "--yes", *(["--refresh"] if command == "up" else []))
         assert (ran.code, asked(planned_project)) == (0, [])
         assert "Not repaired: the repair needs a review of the plan" in ran.out
-    assert "Not everything that is broken is repaired. Next:" in ran.out
+    assert "Some broken nodes are not repaired. Next:" in ran.out
     assert "gpuform repair --stack dev  " in ran.out
     assert "gpuform repair NODE --stack dev  " in ran.out
     assert planned_project.run("repair", "--yes", "--allow", "repair").code == 0
@@ -153,7 +153,7 @@ def test_a_saved_plan_is_bound_to_the_proposal(train: Any) -> None:
     propose(planned_project, id=id_, mode="REMEDIATION_MODE_VM_ONLY")
     ran = planned_project.run("repair", "--plan", "plan.json", "--yes")
     assert (ran.code, asked(planned_project)) == (1, [])
-    assert "is another one than planned: HOST_AWARE" in ran.err
+    assert "is different from the plan: HOST_AWARE" in ran.err
     propose(planned_project, id=id_)
     propose(planned_project, 2)
     ran = planned_project.run("repair", "--plan", "plan.json", "--yes")
@@ -223,14 +223,14 @@ def test_a_repair_by_name_of_a_node_that_works_leaves_nothing_to_do(train: Any) 
     done = planned_project.run(*BY_HAND, "--yes")
 
     assert done.code == 0
-    assert "Not everything that is broken is repaired" not in done.out
+    assert "Some broken nodes are not repaired" not in done.out
 
 
 NOT_MEANT = [
-    ("nobody --yes", 1, "nobody: there is no such node in stack dev"),
+    ("nobody --yes", 1, "nobody: no such node in stack dev"),
     ("train-worker-0 --mode PRAY --yes", 1, "the platform has no repair PRAY"),
-    ("--mode REBOOT_VM", 2, "--mode is for the nodes that are named"),
-    ("--save-plan x.json --yes", 2, "--save-plan goes with --dry-run"),
+    ("--mode REBOOT_VM", 2, "--mode requires named nodes"),
+    ("--save-plan x.json --yes", 2, "--save-plan requires --dry-run"),
     ("", 1, "`gpuform repair` asks before it changes anything"),
 ]
 

@@ -67,7 +67,7 @@ def test_a_job_of_github(
     planned_project.save_plan()
     posted = planned_project.run("review", "plan.json", "--post", "--label", "--detailed-exitcode")
     assert posted.code == 2, posted.err
-    assert posted.err == ("Comment added https://forge/c/101\nLabelled gpuform: changes\n")
+    assert posted.err == ("Added a comment https://forge/c/101\nLabelled gpuform: changes\n")
     assert "2 to create" in posted.out
     body = forge.comments[0]["body"]
     for text in (body, action.read_text()):
@@ -80,7 +80,7 @@ def test_a_job_of_gitlab(
     planned_project: PlannedProject, job: None, forge: forge_server.Forge
 ) -> None:
     planned_project.save_plan()
-    for told in ("Comment added", "Comment edited"):
+    for told in ("Added a comment", "Edited the comment"):
         posted = planned_project.run("review", "plan.json", "--post")
         assert (posted.code, posted.err) == (0, f"{told}\n")
     assert "by [this job](https://gitlab.com/o/r/-/jobs/5)" in forge.comments[0]["body"]
@@ -104,9 +104,9 @@ def test_by_flags_and_without_a_ci(
         == 0
     )
     assert len(forge.comments) == 1
-    assert (
-        "error: --label is for --post" in planned_project.run("review", "plan.json", "--label").err
-    )
+    assert ("error: --label requires --post") in planned_project.run(
+        "review", "plan.json", "--label"
+    ).err
 
 
 def test_a_forge_that_refuses_fails_the_job_and_never_tells_the_token(
@@ -177,7 +177,7 @@ def test_the_reviewed_plan_is_fetched(
     Path("plan.json").unlink()
     fetched = planned_project.run("fetch-plan")
     assert fetched.code == 0, fetched.err
-    assert fetched.out.startswith("Plan of demo/dev, made 2")
+    assert fetched.out.startswith("Wrote the plan of demo/dev, made 2")
     assert planned_project.run("preview", "--plan", "plan.json").code == 0
 
 
@@ -187,7 +187,7 @@ def test_the_reviewed_plan_is_fetched(
         (None, "was not kept"),
         ({"expired": True}, "is kept no longer"),
         ({"packed": b"no archive"}, "has no plan.json"),
-        ({}, "what the job kept is no plan"),
+        ({}, "the job's artifact is no plan"),
     ],
 )
 def test_a_plan_that_is_not_there(

@@ -37,7 +37,7 @@ def test_nothing_is_begun(member: PlannedProject, flags: list[str]) -> None:
     refused = member.run("up", *flags)
     assert refused.code == 1
     assert refused.err.startswith(REFUSED)
-    assert "This changes data, train\n  nothing of it was begun" in refused.err
+    assert "This would change data, train\n  nothing was started" in refused.err
     assert questions(member) == 1
     assert member.sent_changes == []
     assert b'"fabric"' not in member.state_file, "nor on another platform"

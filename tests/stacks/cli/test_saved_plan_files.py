@@ -73,12 +73,12 @@ def test_a_newer_form(planned_project: PlannedProject) -> None:
 
 
 EDITS: list[tuple[dict[str, Any], str]] = [
-    ({"stack": "prod"}, "a plan for stack prod of project demo, and this is stack dev"),
-    ({"project": "other"}, "a plan for stack dev of project other, and this is stack dev"),
-    ({"operation": "destroy"}, "plan.json was edited after it was made"),
+    ({"stack": "prod"}, "a plan for stack prod of project demo, but this is stack dev"),
+    ({"project": "other"}, "a plan for stack dev of project other, but this is stack dev"),
+    ({"operation": "destroy"}, "plan.json was edited after it was saved"),
     ({"operation": "expire"}, "plan.json is a plan of another operation: expire"),
     ({"basis": None}, "it does not say what it was made from"),
-    ({"made_by": "me"}, "plan.json was edited after it was made"),
+    ({"made_by": "me"}, "plan.json was edited after it was saved"),
 ]
 
 
@@ -93,14 +93,14 @@ def test_what_a_plan_is_for(planned_project: PlannedProject) -> None:
 def test_a_plan_that_was_widened(planned_project: PlannedProject) -> None:
     planned_project.save_plan()
     planned_project.edit_plan(lambda plan: plan["basis"]["effects"].update({"urn": ["delete"]}))
-    assert "plan.json was edited after it was made" in planned_project.apply_refused_plan()
+    assert "plan.json was edited after it was saved" in planned_project.apply_refused_plan()
 
 
 def test_another_stack(planned_project: PlannedProject) -> None:
     planned_project.save_plan()
     assert planned_project.run("stack", "init", "prod").code == 0
     assert (
-        "a plan for stack dev of project demo, and this is stack prod"
+        "a plan for stack dev of project demo, but this is stack prod"
         in planned_project.apply_refused_plan()
     )
 

@@ -21,7 +21,7 @@ STACK = "urn:pulumi:dev::demo::pulumi:pulumi:Stack::demo-dev"
 def test_what_was_planned_is_done(planned_project: PlannedProject) -> None:
     ran = planned_project.run("preview", "--save-plan", "plan.json")
     assert ran.code == 0
-    assert "Plan saved to plan.json: `gpuform up --plan plan.json` applies it." in ran.out
+    assert "Saved the plan to plan.json. To apply it, run `gpuform up --plan plan.json`." in ran.out
     assert planned_project.sent_changes == []
     assert stat.S_IMODE((planned_project.project / "plan.json").stat().st_mode) == 0o600
     document = planned_project.plan_document
@@ -48,7 +48,7 @@ def test_what_was_planned_is_done(planned_project: PlannedProject) -> None:
     assert "    + 2 created" in ran.out
     assert len(planned_project.sent_changes) == 2
     assert (
-        "the plan plan.json is overtaken, and nothing was changed:"
+        "the plan plan.json is out of date, and nothing was changed:"
         in planned_project.apply_refused_plan()
     )
 
@@ -147,7 +147,7 @@ def test_overtaken_by_another_run(applied_project: PlannedProject) -> None:
     assert applied_project.run("up", "--yes").code == 0
     applied_project.run("config", "set", "gpus", "24")
     assert applied_project.apply_refused_plan().splitlines() == [
-        "error: the plan plan.json is overtaken, and nothing was changed:",
+        "error: the plan plan.json is out of date, and nothing was changed:",
         f"  state of {TRAIN} changed since the plan",
         f"  {NEW_PLAN_HINT}",
         "  more: gpuform help concepts/saved-plans",
@@ -158,7 +158,7 @@ def test_overtaken_by_the_configuration(planned_project: PlannedProject) -> None
     planned_project.save_plan()
     planned_project.run("config", "set", "gpus", "24")
     assert (
-        "\n  configuration key demo:gpus was set since the plan\n"
+        "\n  configuration key demo:gpus was added since the plan\n"
         in planned_project.apply_refused_plan()
     )
 

@@ -106,8 +106,8 @@ def test_a_plan_of_all_is_saved_reviewed_and_applied(estate: Estate) -> None:
     assert "expect" not in estate.ok("preview", "--all", "--expect-no-changes")
     again = estate.run("up", "--all", "--plan", "plan.json", "--yes")
     assert again.code == 1
-    assert "volumes/dev: the plan plan.json is overtaken, and nothing was changed" in again.stderr
-    assert "training/dev  not begun: volumes/dev has failed" in again.stdout
+    assert "volumes/dev: the plan plan.json is out of date, and nothing was changed" in again.stderr
+    assert "training/dev  not started: volumes/dev has failed" in again.stdout
 
 
 def test_an_overtaken_part_stops_what_depends_on_it_alone(estate: Estate) -> None:
@@ -119,8 +119,8 @@ def test_an_overtaken_part_stops_what_depends_on_it_alone(estate: Estate) -> Non
     done = estate.run("up", "--all", "--plan", "plan.json", "--yes")
     assert done.code == 1
     assert "volumes/dev   done: 1 updated" in done.stdout
-    assert "training/dev  failed: the plan plan.json is overtaken" in done.stdout
-    assert "told/dev      not begun: training/dev has failed" in done.stdout
+    assert "training/dev  failed: the plan plan.json is out of date" in done.stdout
+    assert "told/dev      not started: training/dev has failed" in done.stdout
     assert "declares different inputs: num_gpus" in done.stderr
 
 
@@ -129,7 +129,7 @@ def test_a_preview_that_fails_changes_nothing_anywhere(estate: Estate) -> None:
     done = estate.run("up", "--all", "--yes")
     assert done.code == 1
     assert "error: the plan failed: nothing was changed" in done.stderr
-    assert "told/dev: not begun: training/dev has failed" in done.stdout
+    assert "told/dev: not started: training/dev has failed" in done.stdout
     assert estate.export("volumes/dev").get("resources") is None
 
 
@@ -140,7 +140,7 @@ def test_what_fails_stops_what_depends_on_it_and_the_next_run_goes_on(estate: Es
     assert "volumes/dev   done: 1 created" in done.stdout
     (failed,) = (each for each in done.stdout.splitlines() if "training/dev  failed" in each)
     assert "Together is out of capacity: it has no 16 H100_SXM GPUs free" in failed
-    assert "told/dev      not begun: training/dev has failed" in done.stdout
+    assert "told/dev      not started: training/dev has failed" in done.stdout
     again = estate.ok("up", "--all", "--yes")
     assert ordered(again, "Stacks:", *(f"{name:<12}  done" for name in NAMES))
 
@@ -182,7 +182,7 @@ def test_a_filter(estate: Estate) -> None:
     assert "training/dev: planned" in estate.ok("preview", "--all", "--filter", "...training")
     missing = estate.run("preview", "--all", "--filter", "nothing")
     assert missing.code == 1
-    assert "--filter nothing means none of the stacks" in missing.stderr
+    assert "--filter nothing matches none of the stacks" in missing.stderr
 
 
 def test_drift_of_all(estate: Estate) -> None:

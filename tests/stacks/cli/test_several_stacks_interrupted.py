@@ -82,7 +82,7 @@ def test_the_first_signal_ends_all_in_good_order(estate: Estate, number: int) ->
     assert "Interrupted" in err
     assert "volumes/dev   done" in out
     assert "training/dev  failed" in out
-    assert "told/dev      not begun" in out
+    assert "told/dev      not started" in out
     assert locks(estate) == []
     assert machine(estate)["initErrors"] == ["interrupted"]
 
@@ -94,7 +94,7 @@ def test_the_second_signal_leaves_at_once(estate: Estate) -> None:
         left = children(process)
         process.send_signal(signal.SIGINT)
         assert process.stderr is not None
-        while "Once more leaves at once" not in process.stderr.readline():
+        while "Interrupt again to leave at once" not in process.stderr.readline():
             pass
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=LAST_RESORT)
@@ -124,5 +124,5 @@ def test_a_process_that_is_killed_fails_its_stack_alone(estate: Estate) -> None:
             os.kill(pid, signal.SIGKILL)
         out, err = process.communicate(timeout=LAST_RESORT)
         assert process.returncode == 1
-    assert "training/dev  failed: its process ended with -9" in out, out + err
-    assert "told/dev      not begun: training/dev has failed" in out
+    assert "training/dev  failed: its process exited with -9" in out, out + err
+    assert "told/dev      not started: training/dev has failed" in out

@@ -273,7 +273,7 @@ class TestImport:
         assert dev("state", "delete", "--all", "--yes").code == 0
         ran = dev("stack", "import", answers=exported)
         assert ran.code == 0, ran.err
-        assert "the state of stdin: 1 entry" in ran.out
+        assert "Imported stdin as the state of stack dev: 1 entry" in ran.out
         assert json.loads(state.read_bytes())["checkpoint"]["latest"]["resources"] == before
         assert dev("stack", "output", "kubeconfig", "--show-secrets").out.startswith("apiVersion")
         assert (state.with_name("dev.json.bak")).exists()
@@ -420,7 +420,7 @@ class TestHistory:
         assert shown[0]["config"]["demo:token"]["value"] == "ERROR_UNABLE_TO_DECRYPT"
 
     def test_nothing_yet(self, dev: Run) -> None:
-        assert dev("stack", "history").out == "Nothing was done to stack dev yet.\n"
+        assert dev("stack", "history").out == "No runs of stack dev yet.\n"
         assert dev("stack", "history", "--json").json == []
 
 
@@ -496,8 +496,8 @@ class TestRename:
         assert dev("stack", "select", "dev").code == 0
         before = (project / ".pulumi/stacks/demo/dev.json").read_bytes()
         assert "exists already" in dev("stack", "rename", "prod").err
-        assert "is 'dev' already" in dev("stack", "rename", "dev").err
-        assert "is 'dev' already" in dev("stack", "rename", "organization/demo/dev").err
+        assert "already is 'dev'" in dev("stack", "rename", "dev").err
+        assert "already is 'dev'" in dev("stack", "rename", "organization/demo/dev").err
         assert "is not a stack name" in dev("stack", "rename", "a b").err
         assert "is not a project name" in dev("stack", "rename", "organization/a*b/prod").err
         for name in ("acme/train/prod", "organization/train/prod/x"):

@@ -397,7 +397,7 @@ class TestLocks:
 
 
 def test_upgrade(dev: Run, project: Path) -> None:
-    assert "nothing to do" in dev("state", "upgrade").out
+    assert "nothing to upgrade" in dev("state", "upgrade").out
     (project / ".pulumi/stacks/old.json").write_text("{}")
     ran = dev("state", "upgrade")
     assert ran.code == 1

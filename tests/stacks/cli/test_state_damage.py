@@ -154,8 +154,8 @@ class TestFromBackup:
     def test_no_candidate(self, run: Run, files: Files) -> None:
         truncated(files)
         files.bak.unlink()
-        assert "no earlier state" in run("preview").err
-        assert "no earlier state" in run("state", "repair", "--from-backup", "--yes").err
+        assert "No usable earlier state" in run("preview").err
+        assert "no usable earlier state" in run("state", "repair", "--from-backup", "--yes").err
 
     @pytest.mark.parametrize(
         ("text", "said"),
@@ -184,7 +184,7 @@ class TestRepair:
         before = files.all()
         ran = run("state", "repair")
         assert ran.code == 0
-        assert "sound" in ran.out
+        assert "The state is valid" in ran.out
         assert files.all() == before
 
     def test_it_shows_asks_and_keeps(self, run: Run, files: Files, terminal: None) -> None:
@@ -246,7 +246,7 @@ class TestJournal:
         assert sorted(e.get("id", "") for e in exported) == ["", "m-a", "m-b", "m-c"]
         ran = run("state", "delete", "b", "--yes")
         assert ran.code == 0
-        assert "1 changes that it made were recovered" in ran.err
+        assert "recovered 1 changes of it from its journal" in ran.err
         assert files.ids == ["m-a", "m-c"]
         assert not files.journal.exists()
 
@@ -255,7 +255,7 @@ class TestJournal:
         truncated(files)
         ran = run("state", "repair", "--from-backup", "--yes")
         assert ran.code == 0
-        assert "1 changes of the journal belong to it" in ran.out
+        assert "The 1 changes of its journal are included." in ran.out
         assert "m-c" in run("state", "list").out
 
     def test_it_can_be_given_up(self, run: Run, files: Files, terminal: None) -> None:
@@ -304,7 +304,7 @@ class TestJournal:
 @pytest.mark.parametrize(
     ("old", "new", "said", "hint"),
     [
-        ('"version":3', '"version":5', "version 5; versions 3 and 4", "newer gpuform"),
+        ('"version":3', '"version":5', "version 5; versions 3 and 4", "upgrade gpuform"),
         ('"version":3', '"version":4,"features":["time-travel"]', "time-travel", "upgrade gpuform"),
     ],
 )

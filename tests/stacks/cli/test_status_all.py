@@ -72,7 +72,7 @@ def test_each_under_its_name_and_the_totals(run: Any, applied_project: Path) -> 
     assert [line for line in lines if line in names] == names
     assert (
         lines[lines.index("apps/prod:") + 1]
-        == f"It does not exist in file://{applied_project}/state yet."
+        == f"The stack does not exist in file://{applied_project}/state yet."
     )
     assert lines[-1] == (
         "All 3 stacks: 4 resources, 16 GPUs; not made yet: apps/prod; "
@@ -92,7 +92,7 @@ def test_as_json(run: Any, applied_project: Path) -> None:
     assert sorted(names) == ["network", "scratch", "train"]
     assert found["stacks"]["apps/prod"] == {
         "exists": False,
-        "problem": f"It does not exist in file://{applied_project}/state yet.",
+        "problem": f"The stack does not exist in file://{applied_project}/state yet.",
     }
     totals = found["totals"]
     assert totals["cost"]["amounts"] == []
@@ -127,7 +127,7 @@ def test_a_backend_that_is_not_there(run: Any, applied_project: Path, salt: str)
     write_project(applied_project, "network", backend="file://./none", salt=salt)
     ran = run("status", "--all")
     assert ran.code == 1
-    assert "It could not be read: the backend file://" in ran.out
+    assert "It could not be read: the folder /" in ran.out
     assert "All 3 stacks: 3 resources" in ran.out
 
 
@@ -140,7 +140,7 @@ def test_a_broken_project_holds_no_other(run: Any, applied_project: Path) -> Non
     (applied_project / "stacks.yaml").write_text("stacks: 5\n")
     ran = run("status", "--all")
     assert (ran.code, ran.out) == (1, "")
-    assert "the stacks are not known:\nstacks.yaml:1:9: " in ran.err
+    assert "cannot load the stacks:\nstacks.yaml:1:9: " in ran.err
 
 
 def test_a_broken_topology_is_nothing_to_the_status(run: Any, applied_project: Path) -> None:
@@ -166,7 +166,7 @@ def test_the_platforms_are_asked_on_request(run: Any, applied_project: Path, emu
     assert run("status", "--all").code == 0
     ran = run("status", "--all", "--refresh")
     assert ran.code == 1
-    assert ran.err == "error: clusters/prod: could not look at train\n"
+    assert ran.err == "error: clusters/prod: could not read train\n"
     assert ran.out.count("As of now, from the platforms") == 2
 
 

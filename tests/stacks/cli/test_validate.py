@@ -37,7 +37,7 @@ def test_what_no_stack_has_set_yet(run: Any, topology: Any) -> None:
     ran = run("validate")
     assert ran.code == 0
     assert ran.out == (
-        "topology.yaml is valid: 1 resource, and those of clusters.more, not known here\n"
+        "topology.yaml is valid: 1 resource, and those of clusters.more, which are not known here\n"
     )
 
 
@@ -122,7 +122,7 @@ def test_the_values_of_a_stack(run: Any, topology: Any, project: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--stack", "prod"], 1, "there is no Pulumi.prod.yaml"),
+        (["--stack", "prod"], 1, "stack prod has no settings file Pulumi.prod.yaml"),
         (["--format", "xml"], 2, "'xml' is not one of"),
         ([], 1, "has no topology.yaml"),
     ],

@@ -37,7 +37,7 @@ def test_some_of_them(run: Any, three: Path) -> None:
     ran = run("validate", "--all", "--filter", "network", "--stack", "prod")
     assert ran.out == "network/prod is valid: 1 resource\n"
     ran = run("validate", "--all", "--filter", "apps", "--stack", "dev")
-    assert (ran.code, ran.out) == (0, "No stack is touched: nothing is to be checked.\n")
+    assert (ran.code, ran.out) == (0, "No stack is affected: nothing to check.\n")
     inside = run("--cwd", "apps", "validate", "--all", "--filter", "../network", "--stack", "dev")
     assert inside.out == "network/dev is valid: 1 resource\n"
 
@@ -98,4 +98,4 @@ def test_no_stack_at_all(run: Any, three: Path, monkeypatch: pytest.MonkeyPatch)
     (three / "stacks.yaml").unlink()
     ran = run("--cwd", "empty", "validate", "--all")
     assert (ran.code, ran.out) == (1, "")
-    assert "there is no stacks.yaml, and no project with a stack in" in ran.err
+    assert "no stacks.yaml, and no project with a stack in" in ran.err

@@ -165,7 +165,7 @@ def test_after_a_failure_it_says_what_was_kept_and_what_to_do(screen: Screen) ->
     )
     assert "    error: no capacity" in told
     assert "    1 errored" in told
-    assert "train exists, is recorded, and is not ready yet." in told
+    assert "train exists and is in the state, but is not ready yet." in told
     assert "run `gpuform up` again" in told
     assert "Outputs" not in told
 

@@ -83,7 +83,7 @@ def assert_all_are_refused(
 
 @pytest.mark.slow
 def test_a_real_stack_is_not_emulated(real: PlannedProject) -> None:
-    why = "the stack lives on real platforms, and this run would be on the emulator"
+    why = "the stack lives on real platforms, and this run would use the emulator"
     assert_all_are_refused(real, "--emulate", told=(why, "gpuform stack init NAME --emulate"))
 
 
@@ -92,7 +92,7 @@ def test_an_emulated_stack_is_not_real(
     applied_project: PlannedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("GPUFORM_CLOCK")
-    why = "the stack lives on the emulator, and this run would ask real platforms"
+    why = "the stack lives on the emulator, and this run would use real platforms"
     assert_all_are_refused(applied_project, told=(why, "add --emulate"))
 
 
@@ -219,7 +219,10 @@ def test_a_state_of_unknown_world_is_not_emulated(real: PlannedProject) -> None:
     before = real.state_file
     ran = real.run("destroy", "--yes", "--emulate")
     assert ran.code == 1
-    assert "nothing says that the resources of stack dev are on the emulator" in ran.err
+    assert (
+        "this run would use the emulator, but it is unknown whether the resources of stack dev "
+        "are on the emulator"
+    ) in ran.err
     assert real.state_file == before
 
 
@@ -229,7 +232,7 @@ def test_a_stack_is_made_on_the_emulator(
 ) -> None:
     monkeypatch.delenv("GPUFORM_CLOCK")
     told = planned_project.run("stack", "init", "trial", "--emulate")
-    assert (told.code, told.out) == (0, "Stack trial is made on the emulator and selected.\n")
+    assert (told.code, told.out) == (0, "Created and selected stack trial on the emulator.\n")
     refused = planned_project.run("up", "--yes")
     assert "the stack lives on the emulator" in refused.err
     assert planned_project.sent_changes == []

@@ -309,6 +309,6 @@ def test_levels_and_permissions(tmp_path: Path) -> None:
     )
     assert stopping.source == "gates.yaml:2:3"
     assert list_blocking_gates(GateEvaluator(gates, ("gate:hard",), tmp_path).evaluate(plan)) == []
-    with pytest.raises(EngineError, match="gate:hart: there is no such gate") as refused:
+    with pytest.raises(EngineError, match="unknown gates: gate:hart") as refused:
         GateEvaluator(gates, ("gate:hart",), tmp_path)
-    assert refused.value.hint == "gates are lifted by gate:hard, gate:soft"
+    assert refused.value.hint == "the project's gates are gate:hard, gate:soft"

@@ -100,7 +100,7 @@ def test_what_is_no_name_of_a_stack_is_refused(world: World) -> None:
     calls = [("read_stack", {"folder": "training", "stack": name}) for name in names]
     calls.append(("simulate", {"folder": "training", "stack": "../../x"}))
     calls.append(("save_plan", {"folder": "training", "stack": "../x", "save_to": "x.json"}))
-    assert all("is no name of a stack" in problem(each) for each in world.ask(*calls))
+    assert all("is not a valid stack name" in problem(each) for each in world.ask(*calls))
 
 
 PLACES = [

@@ -56,7 +56,7 @@ def test_a_change_is_planned_by_an_agent_and_applied_by_a_person(world: World) -
     command = ("up", "--yes", "--stack", "prod", "--plan", "grow.json", "--digest")
     refused = world.gpuform(*command, other)
     assert refused.code == 1
-    assert "another plan than the one that was reviewed" in refused.stderr
+    assert "not the reviewed plan" in refused.stderr
     assert world.writes == []
     assert f"Digest: {digest}" in world.gpuform("review", "grow.json").stdout
     assert saved["told"]["to_apply"].split()[1:] == [

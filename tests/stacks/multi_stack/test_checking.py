@@ -120,8 +120,8 @@ def test_a_name_beside_those_with_settings_is_probably_misspelt(root: Path) -> N
     (root / "stacks.yaml").write_text("stacks: [{folder: one, stack: prd}]")
     assert list_problems() == [
         (
-            "stacks.yaml:1:19: there is no Pulumi.prd.yaml for the stack one/prd: did you mean "
-            "prod?; `gpuform stack init --all` makes it"
+            "stacks.yaml:1:19: stack one/prd has no settings file Pulumi.prd.yaml: did you "
+            "mean prod?; to create it, run `gpuform stack init --all`"
         )
     ]
     (root / "stacks.yaml").write_text("stacks: [{folder: one, stack: west}]")

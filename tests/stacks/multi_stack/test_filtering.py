@@ -255,15 +255,15 @@ def test_a_repository_above(git: Git, root: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("[none]", "git cannot tell what was changed: .*none"),
-        ("[--output=x]", "is no revision of git"),
-        ("[-p]", "is no revision of git"),
-        ("[]", "'' is no revision of git"),
-        ("[...main]", "'' is no revision of git"),
-        ("[a b]", "'a b' is no revision of git"),
-        ("[main...--x]", "'--x' is no revision of git"),
-        ("[main...none]", "git cannot tell what was changed"),
-        ("[main..change]", "git cannot tell what was changed"),
+        ("[none]", "git cannot list the changed files: .*none"),
+        ("[--output=x]", "is not a revision of git"),
+        ("[-p]", "is not a revision of git"),
+        ("[]", "'' is not a revision of git"),
+        ("[...main]", "'' is not a revision of git"),
+        ("[a b]", "'a b' is not a revision of git"),
+        ("[main...--x]", "'--x' is not a revision of git"),
+        ("[main...none]", "git cannot list the changed"),
+        ("[main..change]", "git cannot list the changed"),
     ],
 )
 def test_what_is_no_diff(git: Git, root: Path, text: str, told: str) -> None:

@@ -134,8 +134,8 @@ def test_a_circle_is_told_where_it_is_written(root: Path, way: str) -> None:
         (root / "stacks.yaml").write_text(file_text)
     (problem,) = read_order(root)[1]
     assert problem == (
-        "apps/__main__.py:3:12: these stacks need each other: apps/prod -> clusters/prod -> "
-        "network/prod -> apps/prod"
+        "apps/__main__.py:3:12: these stacks depend on each other in a cycle: apps/prod -> "
+        "clusters/prod -> network/prod -> apps/prod"
     )
 
 
@@ -174,8 +174,8 @@ def test_a_reference_into_another_backend(root: Path) -> None:
     problems = read_order(root)[1]
     assert problems == [
         (
-            "clusters/topology.yaml:2:12: clusters/prod reads network/prod, which is in another "
-            f"backend: s3://states, and not file://{root}/state"
+            "clusters/topology.yaml:2:12: clusters/prod reads network/prod, which is in "
+            f"another backend: s3://states, not file://{root}/state"
         )
     ]
 

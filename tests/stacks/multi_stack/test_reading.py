@@ -101,20 +101,26 @@ def test_stars_stand_for_any_text(root: Path) -> None:
 @pytest.mark.parametrize(
     ("entry", "told"),
     [
-        ("folder: none", "1:19: none is not there"),
+        ("folder: none", "1:19: none does not exist"),
         ("folder: state", "1:19: state has no Pulumi.yaml"),
-        ("folder: /etc", "1:19: /etc is no folder below the file's own"),
-        ("folder: network/../../x", "1:19: network/../../x is no folder below the file's own"),
-        ("folder: a**", "1:19: 'a**' is no pattern of folders: "),
+        ("folder: /etc", "1:19: /etc is not a folder below the file's folder"),
+        (
+            "folder: network/../../x",
+            "1:19: network/../../x is not a folder below the file's folder",
+        ),
+        ("folder: a**", "1:19: 'a**' is not a valid pattern of folders: "),
         ('folder: "a\\0b"', "1:19: "),
         ("folder: bare", "1:19: bare has no stack"),
-        ("folder: network, stack: a/b", "1:35: 'a/b' is no name of a stack"),
-        ("folder: network, stack: ../x", "1:35: '../x' is no name of a stack"),
-        ("folder: network, after: [none/prod]", "1:36: 'none/prod' in `after` is none of the"),
-        ("folder: network, after: [prod]", "1:36: 'prod' in `after` is none of the stacks"),
+        ("folder: network, stack: a/b", "1:35: 'a/b' is not a valid stack name"),
+        ("folder: network, stack: ../x", "1:35: '../x' is not a valid stack name"),
+        ("folder: network, after: [none/prod]", "1:36: 'none/prod' in `after` is not one of the"),
+        ("folder: network, after: [prod]", "1:36: 'prod' in `after` is not one of the stacks"),
         ("folder: ''", "1:19: stacks[0].folder: "),
         ("folders: network", "1:11: stacks[0].folders: is not known"),
-        ("folder: network}, {folder: n*k", "1:38: network/prod is named twice: at stacks.yaml"),
+        (
+            "folder: network}, {folder: n*k",
+            ("1:38: network/prod is listed twice: also at stacks.yaml"),
+        ),
     ],
 )
 def test_what_is_wrong_with_an_entry(root: Path, entry: str, told: str) -> None:
@@ -131,7 +137,7 @@ def test_what_is_no_file_of_stacks(root: Path, text: str) -> None:
     assert not estate.stacks
     assert problems
     assert problems[0].startswith("stacks.yaml:")
-    with pytest.raises(MultiStackError, match="the stacks are not known"):
+    with pytest.raises(MultiStackError, match="cannot load the stacks"):
         read_workspace(root, os.environ)
 
 

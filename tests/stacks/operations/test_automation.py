@@ -279,7 +279,7 @@ def test_second_operation_in_a_process_is_refused(automated_stack: AutomatedStac
     refusals: list[str] = []
 
     def confirm(_plan: Plan) -> bool:
-        with pytest.raises(EngineError, match="another operation is at work") as refused:
+        with pytest.raises(EngineError, match="another operation is running") as refused:
             preview(automated_stack.stack)
         refusals.append(str(refused.value))
         return False

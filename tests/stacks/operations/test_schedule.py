@@ -193,7 +193,7 @@ def test_stacks_that_wait_for_each_other_fail() -> None:
     assert (results["p0/dev"].code, results["p1/dev"].code) == (1, 1)
     assert results["p2/dev"].code == 0
     said = [answer.error for answer in played.received_outputs.values()]
-    assert all("these stacks need each other: p" in text for text in said)
+    assert all("these stacks depend on each other in a cycle: p" in text for text in said)
 
 
 def test_stack_that_waits_for_its_dependent_fails() -> None:
@@ -201,7 +201,7 @@ def test_stack_that_waits_for_its_dependent_fails() -> None:
     results = build_schedule({"p0/dev": set(), "p1/dev": {"p0/dev"}}, played).run()
     assert results["p0/dev"].code == 1
     assert results["p1/dev"].code == NOT_STARTED
-    assert "need each other" in played.received_outputs["p0/dev", "p1/dev"].error
+    assert "depend on each other" in played.received_outputs["p0/dev", "p1/dev"].error
 
 
 @pytest.mark.parametrize("jobs", [1, 4])
@@ -213,7 +213,7 @@ def test_cancelled_run_starts_no_stack(jobs: int) -> None:
     results = plan.run()
     assert played.started == []
     assert {each.code for each in results.values()} == {NOT_STARTED}
-    assert results["p0/dev"].summary == "not begun: the run was interrupted"
+    assert results["p0/dev"].summary == "not started: the run was interrupted"
 
 
 def test_outputs_of_a_stack_outside_of_the_run_are_those_of_its_state() -> None:

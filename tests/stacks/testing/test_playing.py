@@ -365,7 +365,7 @@ def test_what_is_wrong_in_a_case_is_no_failure_of_its_run(played: Played) -> Non
         "target": "6: --target trian matches no resource of the stack or its program",
         "at_destroy": "7: --exclude trian matches no resource of the stack",
         "permission": "8: nonsense: permission not found",
-        "gate": "9: gate:palce: there is no such gate",
+        "gate": "9: unknown gates: gate:palce",
         "state": "10: demo.yaml is not JSON: Expecting value: line 1 column 1 (char 0)",
     }
     assert [each.place.column for each in results["target"].findings] == [28]
@@ -392,7 +392,7 @@ def test_a_program_that_dies_is_told_of_and_others_are_played(
         "cases: {dies: {config: {dies: true}}, lives: {expect: {outputs: {answer: 42}}}}"
     )
     assert results["dies"].status is Status.BROKEN
-    assert "ended with 7" in results["dies"].told
+    assert "exited with 7" in results["dies"].told
     assert results["lives"].status is Status.PASSED
 
 

@@ -39,7 +39,7 @@ def test_no_process_loses_its_exit_code(tmp_path: Path, monkeypatch: pytest.Monk
 
     with ThreadPoolExecutor(8) as threads:
         found = Counter(threads.map(told, range(_PROCESSES)))
-    assert found == {"its process ended with 0": _PROCESSES}
+    assert found == {"its process exited with 0": _PROCESSES}
 
 
 HANGS = """\

@@ -294,4 +294,4 @@ def test_another_backends_run_is_refused(make: Callable[[], Scene]) -> None:
 
 def test_without_anything_to_recover_it_says_so(make: Callable[[], Scene]) -> None:
     done = make().run("state", "recover")
-    assert (done.code, done.stdout) == (0, "The state of stack dev has everything already.\n")
+    assert (done.code, done.stdout) == (0, "The state of stack dev already has all changes.\n")

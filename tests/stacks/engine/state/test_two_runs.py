@@ -114,7 +114,7 @@ def test_a_run_that_was_killed_is_gone_on_from(project: Path, environ: dict[str,
     done = run_gpuform(project, *UP, WHO="successor", **environ)
     assert done.code == 0, done.stderr
     assert "takes it over" in done.stderr
-    assert "recovered from its journal" in done.stderr
+    assert "changes of it from its journal" in done.stderr
     assert "creating urn:pulumi:dev::demo::pulumi-python:dynamic:Resource::second" in done.stdout
     assert ids(environ) in WHOEVER_MADE_THE_THIRD
 
