@@ -115,7 +115,7 @@ def chosen(cases: Iterable[Case], patterns: Sequence[str]) -> list[Case]:
         met = [case for case in cases if pattern in case.address]
         if not met:
             names = ", ".join(case.address for case in cases)
-            raise TestFilesError(f"no case is named like {pattern!r}", hint=f"there is {names}")
+            raise TestFilesError(f"no case matches {pattern!r}", hint=f"the cases are {names}")
         wanted |= {(case.file, case.name) for case in met}
     by_name = {(case.file, case.name): case for case in cases}
     for key in list(wanted):

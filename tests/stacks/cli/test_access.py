@@ -96,14 +96,17 @@ def test_the_platform_is_asked_and_the_state_where_it_does_not_answer(
     assert up("kubeconfig", "--file", str(file), "--offline").err == ""
     ran = up("kubeconfig", "--file", str(file))
     assert ran.code == 0
-    assert "warning: train: as the state has it, because" in ran.err
+    assert "warning: train: shown from the state, because" in ran.err
     assert ran.out.endswith("unchanged\n")
     httpx.delete(f"{emulator.url}/_emulator/faults", trust_env=False, verify=False)
     httpx.post(f"{emulator.url}/_emulator/reset", trust_env=False, verify=False)
     ran = up("kubeconfig")
     assert ran.code == 1
-    assert "train has no kubeconfig: it is gone from the platform" in ran.err
-    assert "nobody can log in to train: it is gone" in up("connect", "train", "--via", "ssh").err
+    assert "train has no kubeconfig: it no longer exists on the platform" in ran.err
+    assert (
+        "nobody can log in to train: it no longer exists"
+        in up("connect", "train", "--via", "ssh").err
+    )
 
 
 @pytest.mark.slow

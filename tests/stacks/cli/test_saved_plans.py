@@ -65,7 +65,7 @@ def test_nothing_to_do(applied_project: PlannedProject) -> None:
 def test_json(planned_project: PlannedProject) -> None:
     ran = planned_project.run("preview", "--json", "--save-plan", "plan.json")
     assert ran.json["changeSummary"] == {"create": 3}
-    assert "Plan saved to plan.json" in ran.err
+    assert "Saved the plan to plan.json" in ran.err
     ran = planned_project.apply_plan("--json")
     assert ran.code == 0
     assert [line for line in ran.lines if "summaryEvent" in line]

@@ -101,7 +101,7 @@ def test_what_cannot_be_read_is_shown_as_it_was_with_the_reason(up: Run, admin: 
     assert "traceId trace-" in ran.out
     admin("DELETE", "faults")
     admin("POST", "reset")
-    assert up("status", "--refresh").out.count("it is gone from the platform") == 2
+    assert up("status", "--refresh").out.count("it no longer exists on the platform") == 2
 
 
 def test_a_lock_is_neither_needed_nor_left(up: Run, project: Path) -> None:

@@ -45,9 +45,9 @@ def test_an_output_that_a_program_reads_and_the_other_has_not(root: Path) -> Non
         )
     ]
     (root / "clusters/topology.yaml").write_text(CLUSTERS.replace("  base:", "  xyz:"))
-    assert list_problems()[0].endswith(": there is xyz")
+    assert list_problems()[0].endswith(": its outputs are xyz")
     (root / "clusters/topology.yaml").write_text(build_topology("scratch"))
-    assert list_problems()[0].endswith(": it has none")
+    assert list_problems()[0].endswith(": it has no outputs")
 
 
 def test_an_output_that_a_program_has_not(root: Path) -> None:
@@ -89,7 +89,7 @@ def test_settings_that_cannot_be_used(root: Path, text: str) -> None:
 def test_a_project_without_a_program(root: Path) -> None:
     path = write_project(root, "one") / "Pulumi.yaml"
     expected_problem = (
-        "one/Pulumi.yaml:1:1: there is no program: one has neither topology.yaml nor __main__.py"
+        "one/Pulumi.yaml:1:1: no program: one has neither topology.yaml nor __main__.py"
     )
     assert [problem.rpartition(": ")[0] for problem in list_problems()] == [expected_problem]
     path.write_text(path.read_text() + "main: src\n")
@@ -125,7 +125,7 @@ def test_a_name_beside_those_with_settings_is_probably_misspelt(root: Path) -> N
         )
     ]
     (root / "stacks.yaml").write_text("stacks: [{folder: one, stack: west}]")
-    assert ": there is prod; " in list_problems()[0]
+    assert ": the settings files are prod; " in list_problems()[0]
 
 
 def test_where_no_stack_has_settings_none_is_made_yet(root: Path) -> None:

@@ -150,8 +150,8 @@ def test_a_stack_that_is_nowhere(root: Path) -> None:
     reads = {"a": "organization/none/prod", "b": "dev", "c": "acme/one/prod", "d": "a/b/c/d"}
     write_project(root, "one", {"topology.yaml": build_topology(reads=reads)})
     assert read_order(root)[1] == [
-        "one/topology.yaml:2:6: one/prod reads none/prod, and there is no such stack",
-        "one/topology.yaml:3:6: one/prod reads one/dev, and there is no such stack",
+        "one/topology.yaml:2:6: one/prod reads none/prod, which does not exist",
+        "one/topology.yaml:3:6: one/prod reads one/dev, which does not exist",
         "one/topology.yaml:4:6: 'acme/one/prod' is not the name of a stack in this backend",
         "one/topology.yaml:5:6: 'a/b/c/d' is not the name of a stack in this backend",
     ]

@@ -145,7 +145,7 @@ def test_projects_with_one_name(root: Path) -> None:
     write_project(root, "a/same")
     write_project(root, "b/same")
     (problem,) = read_stacks(root)[1]
-    assert "two stacks are named same/prod: of a/same/Pulumi.yaml and of b/same" in problem
+    assert "two stacks have the name same/prod: of a/same/Pulumi.yaml and of b/same" in problem
 
 
 def test_a_broken_project_is_one_problem_among_others(root: Path) -> None:

@@ -207,7 +207,7 @@ def test_who_chooses_a_case_chooses_those_before_it(written: Written) -> None:
     cases = read_cases([written(CHAINED)], Path())
     assert [case.name for case in chosen(cases, ["demo/leaf"])] == ["leaf", "middle", "root"]
     assert chosen(cases, []) == cases
-    with pytest.raises(FilesError, match="no case is named like 'leav'"):
+    with pytest.raises(FilesError, match="no case matches 'leav'"):
         chosen(cases, ["leav"])
     with pytest.raises(FilesError, match="the filter is empty"):
         chosen(cases, [""])
