@@ -1,3 +1,5 @@
+"""Provide a passphrase crypter and its salt for the tests of state files."""
+
 import pytest
 
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter

@@ -1,4 +1,4 @@
-"""The file backend: Pulumi's layout, formats, and files that are never torn."""
+"""Test the file backend: Pulumi's layout and formats, and atomic writes."""
 
 import gzip
 import json
@@ -28,7 +28,7 @@ def stacks(tmp_path: Path) -> Path:
     return tmp_path / ".pulumi" / "stacks" / "demo"
 
 
-def test_a_stack_is_written_and_read(backend: Backend, stacks: Path) -> None:
+def test_a_written_stack_can_be_read_back(backend: Backend, stacks: Path) -> None:
     assert backend.read("demo", "dev") is None
     assert not backend.exists("demo", "dev")
     backend.write("demo", "dev", OLD)
@@ -41,7 +41,7 @@ def test_a_stack_is_written_and_read(backend: Backend, stacks: Path) -> None:
     assert stat.S_IMODE((stacks / "dev.json").stat().st_mode) == 0o600
 
 
-def test_reading_leaves_nothing_behind_and_writing_marks_the_layout(
+def test_reading_creates_no_files_and_writing_creates_the_layout_file(
     backend: Backend, tmp_path: Path
 ) -> None:
     backend.read("demo", "dev")
@@ -52,7 +52,9 @@ def test_reading_leaves_nothing_behind_and_writing_marks_the_layout(
     assert Backend.open(f"file://{tmp_path}", {}).read("demo", "dev") == OLD
 
 
-def test_stacks_are_listed_without_side_files(backend: Backend, stacks: Path) -> None:
+def test_backups_and_other_side_files_are_not_listed_as_stacks(
+    backend: Backend, stacks: Path
+) -> None:
     for name in ("dev", "prod"):
         backend.write("demo", name, OLD)
     backend.write("other", "dev", OLD)
@@ -68,7 +70,9 @@ def test_stacks_are_listed_without_side_files(backend: Backend, stacks: Path) ->
     assert len(backend.list_stacks()) == 4
 
 
-def test_the_format_of_a_file_is_kept(backend: Backend, stacks: Path) -> None:
+def test_a_checkpoint_is_rewritten_in_the_format_of_its_file(
+    backend: Backend, stacks: Path
+) -> None:
     stacks.mkdir(parents=True)
     path = stacks / "dev.json.gz"
     path.write_bytes(gzip.compress(OLD))
@@ -79,7 +83,9 @@ def test_the_format_of_a_file_is_kept(backend: Backend, stacks: Path) -> None:
     assert not (stacks / "dev.json").exists()
 
 
-def test_of_two_variants_the_newest_counts(backend: Backend, stacks: Path) -> None:
+def test_the_newest_of_a_plain_and_a_gzipped_checkpoint_is_read(
+    backend: Backend, stacks: Path
+) -> None:
     stacks.mkdir(parents=True)
     (stacks / "dev.json").write_bytes(OLD)
     (stacks / "dev.json.gz").write_bytes(gzip.compress(NEW))
@@ -90,7 +96,9 @@ def test_of_two_variants_the_newest_counts(backend: Backend, stacks: Path) -> No
     assert backend.list_stacks() == ["organization/demo/dev"]
 
 
-def test_compressed_content_is_known_by_its_first_bytes(backend: Backend, stacks: Path) -> None:
+def test_compression_is_detected_by_the_first_bytes_of_the_content(
+    backend: Backend, stacks: Path
+) -> None:
     stacks.mkdir(parents=True)
     (stacks / "dev.json").write_bytes(gzip.compress(OLD))
     assert backend.read("demo", "dev") == OLD
@@ -102,7 +110,9 @@ def test_compressed_content_is_known_by_its_first_bytes(backend: Backend, stacks
     [gzip.compress(OLD)[:-4], gzip.compress(OLD)[:12] + b"junkjunk"],
     ids=["cut short", "damaged"],
 )
-def test_a_torn_gzip_file_is_refused(backend: Backend, stacks: Path, data: bytes) -> None:
+def test_a_truncated_gzip_checkpoint_is_an_error(
+    backend: Backend, stacks: Path, data: bytes
+) -> None:
     stacks.mkdir(parents=True)
     (stacks / "dev.json.gz").write_bytes(data)
     with pytest.raises(BackendError, match="not a complete compressed file"):
@@ -110,7 +120,9 @@ def test_a_torn_gzip_file_is_refused(backend: Backend, stacks: Path, data: bytes
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="Python 3.14 has zstd")
-def test_zstd_is_refused_where_python_lacks_it(backend: Backend, stacks: Path) -> None:
+def test_a_zstd_checkpoint_is_an_error_on_a_python_without_zstd(
+    backend: Backend, stacks: Path
+) -> None:
     stacks.mkdir(parents=True)
     (stacks / "dev.json.zst").write_bytes(b"\x28\xb5\x2f\xfd...")
     with pytest.raises(BackendError, match="zstd") as caught:
@@ -122,7 +134,7 @@ def test_zstd_is_refused_where_python_lacks_it(backend: Backend, stacks: Path) -
 
 
 @pytest.mark.skipif(sys.version_info < (3, 14), reason="needs the zstd of Python 3.14")
-def test_zstd_is_read_and_kept(backend: Backend, stacks: Path) -> None:
+def test_a_zstd_checkpoint_is_read_and_stays_zstd(backend: Backend, stacks: Path) -> None:
     from compression import zstd
 
     stacks.mkdir(parents=True)
@@ -166,7 +178,7 @@ backend.write("demo", "dev", b'{"version":3,"new":2}')
         ("fsync", "5", (NEW, OLD)),  # never reached: the write ends well
     ],
 )
-def test_a_process_that_dies_leaves_a_whole_file(
+def test_a_process_killed_while_writing_leaves_a_complete_checkpoint(
     backend: Backend, tmp_path: Path, stacks: Path, where: str, at: str, left
 ) -> None:
     content, backup = left
@@ -184,7 +196,7 @@ def test_a_process_that_dies_leaves_a_whole_file(
     assert backend.read("demo", "dev") == NEW
 
 
-def test_a_failed_write_leaves_the_old_file_and_no_rest(
+def test_a_failed_write_keeps_the_old_checkpoint_and_removes_its_temporary_file(
     backend: Backend, stacks: Path, monkeypatch
 ) -> None:
     backend.write("demo", "dev", OLD)
@@ -200,7 +212,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_rest(
     assert backend.read("demo", "dev") == OLD
 
 
-def test_removal_keeps_a_backup_as_the_cli_does(
+def test_a_removed_stack_leaves_a_backup_as_under_the_pulumi_cli(
     backend: Backend, stacks: Path, tmp_path: Path
 ) -> None:
     backend.write("demo", "dev", OLD)
@@ -214,7 +226,7 @@ def test_removal_keeps_a_backup_as_the_cli_does(
     backend.remove("demo", "dev")
 
 
-def test_copies_at_the_end_of_an_operation(backend: Backend, tmp_path: Path) -> None:
+def test_a_backup_is_created_at_the_end_of_an_operation(backend: Backend, tmp_path: Path) -> None:
     backend.write("demo", "dev", OLD)
     backend.create_backup("demo", "dev")
     entry = HistoryEntry(
@@ -249,7 +261,7 @@ def test_copies_at_the_end_of_an_operation(backend: Backend, tmp_path: Path) -> 
     }
 
 
-def test_backups_can_be_turned_off(tmp_path: Path) -> None:
+def test_no_backups_are_created_when_they_are_disabled(tmp_path: Path) -> None:
     environ = {"PULUMI_DIY_BACKEND_DISABLE_CHECKPOINT_BACKUPS": "true"}
     backend = Backend.open(f"file://{tmp_path}", environ)
     backend.write("demo", "dev", OLD)
@@ -258,7 +270,7 @@ def test_backups_can_be_turned_off(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../x", "a b", "x" * 101, "é"])
-def test_names_that_could_leave_the_folder_are_refused(backend: Backend, name: str) -> None:
+def test_stack_names_with_path_traversal_are_rejected(backend: Backend, name: str) -> None:
     for call in (
         backend.read,
         backend.exists,
@@ -273,7 +285,9 @@ def test_names_that_could_leave_the_folder_are_refused(backend: Backend, name: s
 
 
 class TestOpen:
-    def test_home_and_relative_folders(self, tmp_path: Path, monkeypatch) -> None:
+    def test_a_file_url_accepts_the_home_directory_and_relative_paths(
+        self, tmp_path: Path, monkeypatch
+    ) -> None:
         (tmp_path / "a b").mkdir()
         monkeypatch.setenv("HOME", str(tmp_path))
         monkeypatch.chdir(tmp_path)
@@ -282,18 +296,20 @@ class TestOpen:
         assert Backend.open("file://./a b", {}).storage.root == tmp_path / "a b"
         assert Backend.open("file://.", {}).storage.root == tmp_path
 
-    def test_a_missing_folder_is_named(self, tmp_path: Path) -> None:
+    def test_a_missing_directory_is_an_error_with_its_path(self, tmp_path: Path) -> None:
         with pytest.raises(BackendError, match=r"absent of the backend .* does not exist"):
             Backend.open(f"file://{tmp_path}/absent", {})
 
     @pytest.mark.parametrize("url", ["https://u:hunter2@host", "nonsense"])
-    def test_other_kinds_are_refused_with_what_works(self, url: str) -> None:
+    def test_an_unsupported_backend_url_is_an_error_that_lists_the_supported_ones(
+        self, url: str
+    ) -> None:
         with pytest.raises(BackendError, match="gpuform does not support") as caught:
             Backend.open(url, {})
         assert "file://" in caught.value.hint
         assert "hunter2" not in str(caught.value)
 
-    def test_the_old_layout_is_refused(self, tmp_path: Path) -> None:
+    def test_the_legacy_layout_without_projects_is_rejected(self, tmp_path: Path) -> None:
         (tmp_path / ".pulumi" / "stacks").mkdir(parents=True)
         (tmp_path / ".pulumi" / "stacks" / "dev.json").write_text("{}")
         with pytest.raises(BackendError, match="version 0") as caught:
@@ -303,14 +319,16 @@ class TestOpen:
     @pytest.mark.parametrize(
         ("meta", "found"), [("version: 2\n", "version 2"), ("version: 0", "version 0"), ("x", "no")]
     )
-    def test_other_layouts_are_refused(self, tmp_path: Path, meta: str, found: str) -> None:
+    def test_an_unknown_layout_version_is_rejected(
+        self, tmp_path: Path, meta: str, found: str
+    ) -> None:
         (tmp_path / ".pulumi").mkdir()
         (tmp_path / ".pulumi" / "meta.yaml").write_text(meta)
         with pytest.raises(BackendError, match=found):
             Backend.open(f"file://{tmp_path}", {})
 
 
-def test_where_stacks_are(tmp_path: Path) -> None:
+def test_the_checkpoint_path_of_a_stack_is_that_of_pulumi(tmp_path: Path) -> None:
     nobody = {"PULUMI_HOME": str(tmp_path)}
     project = Project("demo", Path("/p/Pulumi.yaml"), backend_url="file://state")
     assert get_backend_url({"PULUMI_BACKEND_URL": "file:///x"}, project) == "file:///x"
@@ -319,5 +337,5 @@ def test_where_stacks_are(tmp_path: Path) -> None:
     assert get_backend_url(nobody, None) == "file://~"
 
 
-def test_errors_of_the_room_are_one_family() -> None:
+def test_all_backend_errors_share_a_base_class() -> None:
     assert issubclass(BackendError, EngineError)

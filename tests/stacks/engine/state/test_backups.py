@@ -1,4 +1,4 @@
-"""Earlier states and the history: kept in order, found again, never overwritten."""
+"""Test backups of checkpoints and the update history: order, lookup and restore."""
 
 import gzip
 import json
@@ -59,7 +59,9 @@ def stacks(tmp_path: Path) -> Path:
 
 
 class TestOrder:
-    def test_a_clock_that_goes_back_changes_nothing(self, backend: Backend, monkeypatch) -> None:
+    def test_the_order_is_kept_when_the_clock_is_set_back(
+        self, backend: Backend, monkeypatch
+    ) -> None:
         for number, now in enumerate([5_000, 1_000, 1_000, 9_000]):
             monkeypatch.setattr(time, "time_ns", lambda now=now: now * 10**15)
             backend.write("demo", "dev", state(*map(str, range(number))))
@@ -68,14 +70,14 @@ class TestOrder:
         assert [
             entry.start_time for entry in backend.open_history("demo", "dev").list_latest()
         ] == [3, 2, 1, 0]
-        kept = [b for b in find_backups(backend, "demo", "dev") if "/backups/" in b.where]
-        assert [backup.resources for backup in kept] == [4, 3, 2, 1]
-        assert [path.name for path in sorted(Path(b.where) for b in kept)] == [
+        backups = [b for b in find_backups(backend, "demo", "dev") if "/backups/" in b.where]
+        assert [backup.resources for backup in backups] == [4, 3, 2, 1]
+        assert [path.name for path in sorted(Path(b.where) for b in backups)] == [
             f"dev.{at}.json"
             for at in (5_000 * 10**15, 5_000 * 10**15 + 1, 5_000 * 10**15 + 2, 9_000 * 10**15)
         ]
 
-    def test_pages_of_the_history(self, backend: Backend) -> None:
+    def test_the_history_is_paged_newest_first(self, backend: Backend) -> None:
         for number in range(5):
             backend.open_history("demo", "dev").add(HistoryEntry("update", "succeeded", number, 9))
         assert [e.start_time for e in backend.open_history("demo", "dev").list_latest(1, 2)] == [
@@ -86,7 +88,9 @@ class TestOrder:
         assert backend.open_history("demo", "dev").list_latest(9, 2) == []
         assert backend.open_history("demo", "prod").list_latest() == []
 
-    def test_compressed_history_of_the_cli(self, backend: Backend, tmp_path: Path) -> None:
+    def test_gzipped_history_of_the_pulumi_cli_is_read(
+        self, backend: Backend, tmp_path: Path
+    ) -> None:
         folder = tmp_path / ".pulumi/history/demo/dev"
         folder.mkdir(parents=True)
         entry = HistoryEntry("destroy", "failed", 1, 2, {"delete": 3}, message="bye")
@@ -96,7 +100,9 @@ class TestOrder:
         assert backend.open_history("demo", "dev").list_latest() == [entry]
 
     @pytest.mark.parametrize("text", ["", "[]", "{}", '{"kind": "update", "startTime": "x"}'])
-    def test_a_damaged_entry_is_named(self, backend: Backend, tmp_path: Path, text: str) -> None:
+    def test_a_damaged_history_entry_is_an_error_with_its_path(
+        self, backend: Backend, tmp_path: Path, text: str
+    ) -> None:
         folder = tmp_path / ".pulumi/history/demo/dev"
         folder.mkdir(parents=True)
         (folder / "dev-17.history.json").write_text(text)
@@ -105,7 +111,7 @@ class TestOrder:
 
 
 class TestLastGood:
-    def test_the_latest_that_can_be_used(self, backend: Backend, stacks: Path) -> None:
+    def test_the_newest_valid_backup_is_found(self, backend: Backend, stacks: Path) -> None:
         assert find_last_good_backup(backend, "demo", "dev") is None
         backend.write("demo", "dev", state("a"))
         backend.create_backup("demo", "dev")
@@ -114,13 +120,15 @@ class TestLastGood:
         os.utime(stacks / "dev.json.bak", (1, 1))
         assert find_last_good_backup(backend, "demo", "dev") == backup
         os.utime(stacks / "dev.json.bak")
-        found = find_last_good_backup(backend, "demo", "dev")
-        assert found is not None
-        assert Path(found.where) == stacks / "dev.json.bak"
-        assert found.resources == 2
-        assert "2 resources" in found.describe()
+        last_good_backup = find_last_good_backup(backend, "demo", "dev")
+        assert last_good_backup is not None
+        assert Path(last_good_backup.where) == stacks / "dev.json.bak"
+        assert last_good_backup.resources == 2
+        assert "2 resources" in last_good_backup.describe()
 
-    def test_what_cannot_be_used_says_why(self, backend: Backend, stacks: Path) -> None:
+    def test_an_invalid_backup_is_listed_with_its_problem(
+        self, backend: Backend, stacks: Path
+    ) -> None:
         stacks.mkdir(parents=True)
         (stacks / "dev.json.bak").write_bytes(state("a")[:100])
         (stacks / "dev.json.1700000000000000000").write_bytes(state("a", "a"))
@@ -134,7 +142,9 @@ class TestLastGood:
         assert "not a complete compressed file" in faults["dev.json.gz.bak"]
         assert find_last_good_backup(backend, "demo", "dev") is None
 
-    def test_an_error_names_it(self, backend: Backend, stacks: Path) -> None:
+    def test_the_error_of_a_damaged_checkpoint_names_the_newest_valid_backup(
+        self, backend: Backend, stacks: Path
+    ) -> None:
         backend.write("demo", "dev", state("a"))
         backend.write("demo", "dev", state("b"))
         with (
@@ -153,12 +163,16 @@ class TestLastGood:
         assert "`gpuform state repair`, which shows" in broken.value.hint
         assert "dev.json.bak" in broken.value.hint
 
-    def test_or_says_that_there_is_none(self, backend: Backend) -> None:
+    def test_the_error_of_a_damaged_checkpoint_reports_that_no_valid_backup_exists(
+        self, backend: Backend
+    ) -> None:
         with pytest.raises(StateError) as caught, add_backup_hint(backend, "demo", "dev"):
             raise StateError("torn")
         assert "No usable earlier state" in caught.value.hint
 
-    def test_a_newer_format_is_not_damage(self, backend: Backend) -> None:
+    def test_a_checkpoint_of_a_newer_format_is_not_reported_as_damaged(
+        self, backend: Backend
+    ) -> None:
         backend.write("demo", "dev", state("a"))
         backend.write("demo", "dev", state("b"))
         with pytest.raises(UnknownFormat) as caught, add_backup_hint(backend, "demo", "dev"):
@@ -166,20 +180,22 @@ class TestLastGood:
         assert caught.value.hint == "a newer gpuform"
 
 
-class TestRestoring:
-    def test_nothing_is_overwritten(self, backend: Backend, stacks: Path) -> None:
+class TestRestore:
+    def test_a_restore_keeps_a_copy_of_the_damaged_checkpoint(
+        self, backend: Backend, stacks: Path
+    ) -> None:
         backend.write("demo", "dev", state("a"))
         backend.write("demo", "dev", state("b"))
         (stacks / "dev.json").write_bytes(b"torn")
-        kept = backend.restore("demo", "dev", state("c"))
-        assert kept is not None
-        assert Path(kept).read_bytes() == b"torn"
+        copy_path = backend.restore("demo", "dev", state("c"))
+        assert copy_path is not None
+        assert Path(copy_path).read_bytes() == b"torn"
         assert len(load_backup(backend, str(stacks / "dev.json.bak")).resources) == 2
         assert "::a" in (stacks / "dev.json.bak").read_text()
         assert "::c" in (stacks / "dev.json").read_text()
         assert backend.list_stacks() == ["organization/demo/dev"]
 
-    def test_a_full_disk_names_what_is_left(
+    def test_a_restore_on_a_full_disk_names_the_remaining_copies(
         self, backend: Backend, stacks: Path, monkeypatch
     ) -> None:
         backend.write("demo", "dev", state("a"))
@@ -199,19 +215,19 @@ class TestRestoring:
             assert {p.name for p in stacks.iterdir()} <= {"dev.json", "dev.json.bak"}
 
 
-class TestSealed:
-    def test_a_state_is_written_again_as_it_was(
+class TestReadSealed:
+    def test_a_sealed_state_is_written_back_unchanged_without_the_key(
         self, backend: Backend, crypter: PassphraseCrypter
     ) -> None:
         secrets = {"key": Secret("hunter2"), "deep": {"list": [Secret({"a": 1.0}), 5.0]}}
         data = state("a", crypter=crypter, outputs=secrets)
         backend.write("demo", "dev", data)
-        found = read_sealed(backend, "demo", "dev")
-        assert found.snapshot.to_json(SEALED) == data
-        assert found.recovered == 0
-        assert "hunter2" not in repr(found.snapshot)
+        sealed_state = read_sealed(backend, "demo", "dev")
+        assert sealed_state.snapshot.to_json(SEALED) == data
+        assert sealed_state.recovered == 0
+        assert "hunter2" not in repr(sealed_state.snapshot)
 
-    def test_secrets_in_the_clear_cannot_be_sealed(self, backend: Backend) -> None:
+    def test_a_state_with_plaintext_secrets_cannot_be_sealed(self, backend: Backend) -> None:
         data = json.loads(state("a"))
         plain = {"4dabf18193072939515e22adb298388d": "1b47061264138c4ac30d75fd1eb44270"}
         data["checkpoint"]["latest"]["resources"][0]["outputs"] = {
@@ -223,7 +239,7 @@ class TestSealed:
             snapshot.to_json(SEALED)
         assert "hunter2" not in str(caught.value)
 
-    def test_pending_operations_are_kept(self, backend: Backend) -> None:
+    def test_a_sealed_state_keeps_its_pending_operations(self, backend: Backend) -> None:
         snapshot = Snapshot(
             "organization/demo/dev",
             [ResourceState(STACK, False, "pulumi:pulumi:Stack")],
@@ -233,12 +249,16 @@ class TestSealed:
         backend.write("demo", "dev", data)
         assert read_sealed(backend, "demo", "dev").snapshot.to_json(SEALED) == data
 
-    def test_a_stack_that_is_not_there(self, backend: Backend) -> None:
+    def test_reading_the_sealed_state_of_a_missing_stack_is_an_error(
+        self, backend: Backend
+    ) -> None:
         with pytest.raises(EngineError, match="no stack named 'dev'"):
             read_sealed(backend, "demo", "dev")
 
 
-def test_files_that_cannot_be_read_are_named(backend: Backend, stacks: Path, monkeypatch) -> None:
+def test_an_unreadable_file_is_an_error_with_its_path(
+    backend: Backend, stacks: Path, monkeypatch
+) -> None:
     backend.write("demo", "dev", state("a"))
 
     def broken(_path: Path) -> bytes:

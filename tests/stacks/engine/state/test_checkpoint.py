@@ -1,4 +1,4 @@
-"""The checkpoint file: read, written, and refused."""
+"""Test reading and writing checkpoint files, and the rejection of invalid ones."""
 
 import hashlib
 import json
@@ -34,7 +34,7 @@ SALT = "v1:AAECAwQFBgc=:v1:AAECAwQFBgcICQoL:Lsv0Mq4P43OA9/CWlvPiZJXoK3BhFA=="
 
 
 def checkpoint(**latest) -> dict:
-    """A checkpoint as the Pulumi CLI 3.260 writes it."""
+    """Return a checkpoint as the Pulumi CLI 3.260 writes checkpoints."""
     version = "v3.260.0"
     return {
         "version": 3,
@@ -105,11 +105,11 @@ def checkpoint(**latest) -> dict:
     }
 
 
-def read(document: dict, crypter) -> Snapshot:
+def parse_checkpoint(document: dict, crypter) -> Snapshot:
     return Snapshot.from_json(json.dumps(document).encode(), crypter)
 
 
-def test_what_the_cli_wrote_is_written_back_the_same(crypter) -> None:
+def test_a_checkpoint_of_the_pulumi_cli_round_trips_unchanged(crypter) -> None:
     document = checkpoint(
         pending_operations=[
             {
@@ -124,15 +124,15 @@ def test_what_the_cli_wrote_is_written_back_the_same(crypter) -> None:
         ],
         metadata={"integrity_error": {"version": "v3.1.0", "command": "up", "error": "e"}},
     )
-    text = read(document, crypter).to_json(crypter)
+    text = parse_checkpoint(document, crypter).to_json(crypter)
     assert json.loads(text) == document
     assert b"\n" not in text
     assert b"<Ready & set>" in text
     assert b'"size":1,' in text
 
 
-def test_what_it_means(crypter) -> None:
-    snapshot = read(checkpoint(), crypter)
+def test_a_checkpoint_is_parsed_into_a_snapshot(crypter) -> None:
+    snapshot = parse_checkpoint(checkpoint(), crypter)
     stack, _, a, b = snapshot.resources
     assert snapshot.stack == "organization/demo/dev"
     assert snapshot.secrets_provider.state == {"salt": SALT}
@@ -144,8 +144,8 @@ def test_what_it_means(crypter) -> None:
     assert b.dependencies == [RESOURCE + "a"]
 
 
-def test_fragments_give_the_same_text_as_the_whole(crypter) -> None:
-    snapshot = read(checkpoint(), crypter)
+def test_a_checkpoint_joined_from_fragments_equals_one_written_at_once(crypter) -> None:
+    snapshot = parse_checkpoint(checkpoint(), crypter)
     snapshot.pending_operations.append(PendingOperation(snapshot.resources[2], "updating"))
     joined = join_checkpoint(
         snapshot,
@@ -155,7 +155,7 @@ def test_fragments_give_the_same_text_as_the_whole(crypter) -> None:
     assert joined == snapshot.to_json(crypter)
 
 
-def test_a_new_stack_has_no_resources_and_our_manifest(crypter) -> None:
+def test_a_new_checkpoint_has_no_resources_and_the_manifest_of_gpuform(crypter) -> None:
     snapshot = Snapshot("organization/demo/dev", secrets_provider=crypter.provider)
     written = json.loads(snapshot.to_json(crypter))
     latest = written["checkpoint"]["latest"]
@@ -169,7 +169,7 @@ def test_a_new_stack_has_no_resources_and_our_manifest(crypter) -> None:
     assert Snapshot.from_json(snapshot.to_json(crypter), None) == snapshot
 
 
-def test_zero_and_empty_fields_are_left_out() -> None:
+def test_zero_and_empty_fields_are_omitted() -> None:
     state = ResourceState("urn:a", False, "t", custom_timeouts={"create": 0.0})
     assert json.loads(encode_resource(state, None)) == {
         "urn": "urn:a",
@@ -188,17 +188,19 @@ def test_zero_and_empty_fields_are_left_out() -> None:
         ("replaceWith", [STACK_URN], "replaceWith"),
     ],
 )
-def test_version_4_is_written_when_a_field_needs_it(crypter, field, value, feature) -> None:
+def test_version_4_is_written_only_for_fields_that_require_version_4(
+    crypter, field, value, feature
+) -> None:
     document = checkpoint()
     document["checkpoint"]["latest"]["resources"][2][field] = value
-    written = json.loads(read(document, crypter).to_json(crypter))
+    written = json.loads(parse_checkpoint(document, crypter).to_json(crypter))
     assert written == document | {"version": 4, "features": [feature]}
     del document["checkpoint"]["latest"]["resources"][2][field]
     document |= {"version": 4, "features": [feature]}
-    assert json.loads(read(document, crypter).to_json(crypter))["version"] == 3
+    assert json.loads(parse_checkpoint(document, crypter).to_json(crypter))["version"] == 3
 
 
-def test_snippets_and_byte_strings_are_carried_through(crypter) -> None:
+def test_snippets_and_byte_strings_round_trip_unchanged(crypter) -> None:
     document = checkpoint(snippets=[{"id": 7, "big": 12345678901234567890, "x": None}])
     byte_string = {
         "4dabf18193072939515e22adb298388d": "803fd3297a5875dc03ca845dda5d2a98",
@@ -206,29 +208,31 @@ def test_snippets_and_byte_strings_are_carried_through(crypter) -> None:
     }
     document["checkpoint"]["latest"]["resources"][2]["outputs"]["raw"] = byte_string
     document |= {"version": 4, "features": ["byteString", "snippets-prototype"]}
-    assert json.loads(read(document, crypter).to_json(crypter)) == document
+    assert json.loads(parse_checkpoint(document, crypter).to_json(crypter)) == document
 
 
-def test_unknown_fields_of_a_resource_are_dropped_as_the_cli_does(crypter) -> None:
+def test_unknown_resource_fields_are_dropped_as_by_the_pulumi_cli(crypter) -> None:
     document = checkpoint()
     document["checkpoint"]["latest"]["resources"][2]["ours"] = "private"
-    assert json.loads(read(document, crypter).to_json(crypter)) == checkpoint()
+    assert json.loads(parse_checkpoint(document, crypter).to_json(crypter)) == checkpoint()
 
 
-def test_exports_can_show_secrets(crypter) -> None:
-    shown = read(checkpoint(), crypter).to_json(crypter, show_secrets=True)
-    assert rb'"plaintext":"\"hush\""' in shown
-    assert read(json.loads(shown), None) == read(checkpoint(), crypter)
+def test_an_export_with_show_secrets_has_plaintext_values(crypter) -> None:
+    plaintext_export = parse_checkpoint(checkpoint(), crypter).to_json(crypter, show_secrets=True)
+    assert rb'"plaintext":"\"hush\""' in plaintext_export
+    assert parse_checkpoint(json.loads(plaintext_export), None) == parse_checkpoint(
+        checkpoint(), crypter
+    )
 
 
-def test_a_replacement_trigger_may_be_secret(crypter) -> None:
+def test_a_secret_replacement_trigger_round_trips(crypter) -> None:
     state = ResourceState("urn:a", True, "t", replacement_trigger=Secret("hush"))
     assert b"hush" not in encode_resource(state, crypter)
     snapshot = Snapshot("s", [state], secrets_provider=crypter.provider)
     assert Snapshot.from_json(snapshot.to_json(crypter), crypter).resources == [state]
 
 
-def test_the_secrets_provider_is_known_before_anything_is_decrypted() -> None:
+def test_the_secrets_provider_is_read_without_decryption() -> None:
     loaded = load_checkpoint(json.dumps(checkpoint()).encode())
     assert loaded.secrets_provider.type == "passphrase"
     with pytest.raises(Exception, match="secrets provider"):
@@ -251,26 +255,25 @@ def test_the_secrets_provider_is_known_before_anything_is_decrypted() -> None:
         ({"checkpoint": {"latest": {"secrets_providers": {"state": 1}}}}, "`secrets_providers` is"),
     ],
 )
-def test_other_checkpoints_are_refused(change: dict, problem: str) -> None:
+def test_an_unsupported_checkpoint_is_rejected(change: dict, problem: str) -> None:
     data = json.dumps(checkpoint() | change).encode()
     with pytest.raises(StateError, match=problem) as caught:
         load_checkpoint(data)
     assert caught.value.hint
 
 
-def test_an_empty_stack_as_the_cli_writes_it() -> None:
-    """A stack that never had an update has no `latest`, or one without resources."""
+def test_an_empty_stack_of_the_pulumi_cli_has_no_resources() -> None:
     for latest in ({}, {"latest": {}}, {"latest": {"manifest": {}, "metadata": {}}}):
         document = checkpoint() | {"checkpoint": {"stack": "organization/demo/dev", **latest}}
-        found = Snapshot.from_json(json.dumps(document).encode(), None)
-        assert (found.stack, found.resources) == ("organization/demo/dev", [])
+        snapshot = Snapshot.from_json(json.dumps(document).encode(), None)
+        assert (snapshot.stack, snapshot.resources) == ("organization/demo/dev", [])
 
 
 @pytest.mark.parametrize(
     "data",
     [b"", b"{", b"[]", b'"text"', b"\xff", b"[" * 9999 + b"]" * 9999, b'{"a": 1, "a": 2}', b"NaN"],
 )
-def test_what_is_no_checkpoint_is_refused(data: bytes) -> None:
+def test_data_that_is_not_a_checkpoint_is_rejected(data: bytes) -> None:
     with pytest.raises(StateError, match="JSON"):
         load_checkpoint(data)
 
@@ -296,17 +299,19 @@ def test_what_is_no_checkpoint_is_refused(data: bytes) -> None:
         ("stackTrace", ["x"]),
     ],
 )
-def test_a_malformed_entry_is_named(crypter, field: str, value) -> None:
+def test_a_malformed_resource_is_an_error_with_its_urn_and_field(
+    crypter, field: str, value
+) -> None:
     document = checkpoint()
     document["checkpoint"]["latest"]["resources"][2][field] = value
     with pytest.raises(StateError, match="Resource::a is malformed"):
-        read(document, crypter)
+        parse_checkpoint(document, crypter)
 
 
 @pytest.mark.parametrize("latest", [{"resources": [{}]}, {"resources": [{"urn": "", "type": "t"}]}])
-def test_an_entry_without_urn_or_type_is_refused(crypter, latest: dict) -> None:
+def test_a_resource_without_urn_or_type_is_rejected(crypter, latest: dict) -> None:
     with pytest.raises(StateError, match="no urn or no type"):
-        read(checkpoint(**latest), crypter)
+        parse_checkpoint(checkpoint(**latest), crypter)
 
 
 @pytest.mark.parametrize(
@@ -323,18 +328,18 @@ def test_an_entry_without_urn_or_type_is_refused(crypter, latest: dict) -> None:
         ({"metadata": {"a": reduce(lambda inner, _: [inner], range(200), 0)}}, "nested deeper"),
     ],
 )
-def test_a_malformed_checkpoint_is_refused(crypter, latest: dict, problem: str) -> None:
+def test_a_malformed_checkpoint_is_rejected(crypter, latest: dict, problem: str) -> None:
     with pytest.raises(StateError, match=problem):
-        read(checkpoint(**latest), crypter)
+        parse_checkpoint(checkpoint(**latest), crypter)
 
 
-def test_a_wrong_magic_is_kept_for_the_integrity_check(crypter) -> None:
+def test_a_wrong_manifest_magic_is_left_to_the_integrity_check(crypter) -> None:
     manifest = {"time": "", "magic": "0000", "version": "v3.260.0"}
-    assert read(checkpoint(manifest=manifest), crypter).manifest.magic == "0000"
+    assert parse_checkpoint(checkpoint(manifest=manifest), crypter).manifest.magic == "0000"
     assert Manifest().magic != "0000"
 
 
-def test_timestamps_are_rfc_3339_in_utc() -> None:
+def test_timestamps_are_written_as_rfc_3339_in_utc() -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z", format_timestamp())
 
 
@@ -342,6 +347,6 @@ def test_timestamps_are_rfc_3339_in_utc() -> None:
     ("microsecond", "text"),
     [(0, "08:00:07Z"), (839_730, "08:00:07.83973Z"), (5, "08:00:07.000005Z")],
 )
-def test_times_are_written_as_pulumi_writes_them(microsecond: int, text: str) -> None:
+def test_fractions_of_seconds_are_written_as_by_pulumi(microsecond: int, text: str) -> None:
     moment = datetime(2026, 3, 1, 8, 0, 7, microsecond, tzinfo=UTC)
     assert format_timestamp(moment) == f"2026-03-01T{text}"

@@ -1,4 +1,4 @@
-"""The rules of a sound snapshot: random sound ones pass, every single fault is found."""
+"""Test the integrity rules: random valid snapshots pass, and each injected fault is reported."""
 
 from copy import deepcopy
 
@@ -15,102 +15,102 @@ pytestmark = pytest.mark.slow
 
 
 @given(snapshots())
-def test_sound_snapshots_pass(snapshot: Snapshot) -> None:
+def test_valid_snapshots_have_no_problems(snapshot: Snapshot) -> None:
     assert verify(snapshot) == []
     check(snapshot)
 
 
-def _absent_parent(snapshot: Snapshot, state: ResourceState) -> None:
+def _add_missing_parent(snapshot: Snapshot, state: ResourceState) -> None:
     state.parent = urn(99)
 
 
-def _absent_dependency(snapshot: Snapshot, state: ResourceState) -> None:
+def _add_missing_dependency(snapshot: Snapshot, state: ResourceState) -> None:
     state.dependencies = [*state.dependencies, urn(99)]
 
 
-def _absent_property_dependency(snapshot: Snapshot, state: ResourceState) -> None:
+def _add_missing_property_dependency(snapshot: Snapshot, state: ResourceState) -> None:
     state.property_dependencies = {"gpus": [urn(99)]}
 
 
-def _absent_deleted_with(snapshot: Snapshot, state: ResourceState) -> None:
+def _add_missing_deleted_with(snapshot: Snapshot, state: ResourceState) -> None:
     state.deleted_with = urn(99)
 
 
-def _absent_replace_with(snapshot: Snapshot, state: ResourceState) -> None:
+def _add_missing_replace_with(snapshot: Snapshot, state: ResourceState) -> None:
     state.replace_with = [urn(99)]
 
 
-def _itself(snapshot: Snapshot, state: ResourceState) -> None:
+def _add_dependency_on_itself(snapshot: Snapshot, state: ResourceState) -> None:
     first = next(s for s in snapshot.resources if s.urn == state.urn)
     first.dependencies = [first.urn]
 
 
-def _twice(snapshot: Snapshot, state: ResourceState) -> None:
+def _duplicate_resource(snapshot: Snapshot, state: ResourceState) -> None:
     state.delete = False
     snapshot.resources.append(deepcopy(state))
 
 
-def _other_provider_id(snapshot: Snapshot, state: ResourceState) -> None:
+def _change_provider_id(snapshot: Snapshot, state: ResourceState) -> None:
     state.provider, state.pending_replacement = f"{PROVIDER}::p-2", False
 
 
-def _id_on_component(snapshot: Snapshot, state: ResourceState) -> None:
+def _add_id_to_component(snapshot: Snapshot, state: ResourceState) -> None:
     state.custom, state.id = False, "i"
 
 
-def _no_urn(snapshot: Snapshot, state: ResourceState) -> None:
+def _remove_urn(snapshot: Snapshot, state: ResourceState) -> None:
     snapshot.resources.append(ResourceState("", True, "t"))
 
 
-def _no_type(snapshot: Snapshot, state: ResourceState) -> None:
+def _remove_type(snapshot: Snapshot, state: ResourceState) -> None:
     state.type = ""
 
 
-def _no_id(snapshot: Snapshot, state: ResourceState) -> None:
+def _remove_id(snapshot: Snapshot, state: ResourceState) -> None:
     state.custom, state.id = True, ""
 
 
-def _another_type(snapshot: Snapshot, state: ResourceState) -> None:
+def _change_type(snapshot: Snapshot, state: ResourceState) -> None:
     state.type = "my:mod:Other"
 
 
-def _no_name(snapshot: Snapshot, state: ResourceState) -> None:
+def _remove_name(snapshot: Snapshot, state: ResourceState) -> None:
     state.urn = "r1"
 
 
-def _wrong_magic(snapshot: Snapshot, state: ResourceState) -> None:
+def _change_manifest_magic(snapshot: Snapshot, state: ResourceState) -> None:
     snapshot.manifest.magic = "0" * 64
 
 
-def _parent_later(snapshot: Snapshot, state: ResourceState) -> None:
+def _move_parent_behind_child(snapshot: Snapshot, state: ResourceState) -> None:
     snapshot.resources.append(snapshot.resources.pop(0))
     snapshot.resources[1].parent = STACK
 
 
 FAULTS = {
-    _absent_parent: r"parent .*::r99 is missing",
-    _absent_dependency: r"dependency .*::r99 is missing",
-    _absent_property_dependency: r"property 'gpus', .*::r99 is missing",
-    _absent_deleted_with: r"deletedWith .*::r99 is missing",
-    _absent_replace_with: r"replaceWith .*::r99 is missing",
-    _itself: r"dependency .* comes after it",
-    _twice: r"occurs twice",
-    _other_provider_id: r"unknown provider .*::p-2",
-    _id_on_component: r"not custom but has an id",
-    _no_urn: r"has no urn",
-    _no_type: r"has no type",
-    _no_id: r"has no id",
-    _another_type: r"type my:mod:Other, which differs from the type in its URN",
-    _no_name: r"r1 is not a URN",
-    _wrong_magic: r"magic does not match",
-    _parent_later: r"parent .*Stack::demo-dev comes after it",
+    _add_missing_parent: r"parent .*::r99 is missing",
+    _add_missing_dependency: r"dependency .*::r99 is missing",
+    _add_missing_property_dependency: r"property 'gpus', .*::r99 is missing",
+    _add_missing_deleted_with: r"deletedWith .*::r99 is missing",
+    _add_missing_replace_with: r"replaceWith .*::r99 is missing",
+    _add_dependency_on_itself: r"dependency .* comes after it",
+    _duplicate_resource: r"occurs twice",
+    _change_provider_id: r"unknown provider .*::p-2",
+    _add_id_to_component: r"not custom but has an id",
+    _remove_urn: r"has no urn",
+    _remove_type: r"has no type",
+    _remove_id: r"has no id",
+    _change_type: r"type my:mod:Other, which differs from the type in its URN",
+    _remove_name: r"r1 is not a URN",
+    _change_manifest_magic: r"magic does not match",
+    _move_parent_behind_child: r"parent .*Stack::demo-dev comes after it",
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__.strip("_"))
 @settings(max_examples=25)
 @given(snapshot=snapshots(), data=st.data())
-def test_every_fault_is_found(fault, snapshot: Snapshot, data) -> None:
+def test_each_injected_fault_is_reported(fault, snapshot: Snapshot, data) -> None:
     state = data.draw(st.sampled_from(snapshot.resources[2:]))
     fault(snapshot, state)
     with pytest.raises(IntegrityError, match=FAULTS[fault]) as caught:
@@ -119,8 +119,9 @@ def test_every_fault_is_found(fault, snapshot: Snapshot, data) -> None:
 
 
 @given(snapshot=snapshots(), data=st.data())
-def test_a_swap_that_breaks_an_order_is_found(snapshot: Snapshot, data) -> None:
-    """Whatever two neighbours change places: refused exactly when the later one needs the other."""
+def test_swapped_neighbours_are_reported_if_the_second_depends_on_the_first(
+    snapshot: Snapshot, data
+) -> None:
     resources = snapshot.resources
     at = data.draw(st.integers(1, len(resources) - 1))
     first, second = resources[at - 1], resources[at]
@@ -136,18 +137,18 @@ def test_a_swap_that_breaks_an_order_is_found(snapshot: Snapshot, data) -> None:
     assert bool(verify(snapshot)) == (needs and not still_there)
 
 
-def test_all_faults_are_named_at_once() -> None:
+def test_several_faults_are_reported_together() -> None:
     type_ = type_of(urn(0))
     states = [ResourceState(urn(n), False, type_, id="i", parent=urn(99)) for n in range(3)]
     assert len(verify(Snapshot("s", states))) == 6
 
 
-def test_both_version_and_magic_may_be_empty() -> None:
+def test_a_manifest_without_version_and_magic_is_valid() -> None:
     manifest = Manifest("2026-01-01T00:00:00Z", version="")
     assert manifest.magic == ""
     assert verify(Snapshot("s", manifest=manifest)) == []
 
 
-def test_all_copies_may_be_marked_for_deletion() -> None:
+def test_a_urn_may_have_only_entries_pending_deletion() -> None:
     old = ResourceState(urn(1), False, type_of(urn(1)), delete=True)
     assert verify(Snapshot("s", [old, deepcopy(old)])) == []

@@ -1,4 +1,4 @@
-"""A journal brings any checkpoint of its run up to date, whatever a crash has cut off."""
+"""Test that a journal, truncated anywhere, brings any checkpoint of its run up to date."""
 
 import json
 from dataclasses import replace
@@ -33,8 +33,8 @@ pulumi.export('address', d.address)
 """
 
 
-class KeptJournal(Journal):
-    """One that stays when the run has ended well."""
+class PersistentJournal(Journal):
+    """A journal that stays when its run has ended without errors."""
 
     __slots__ = ()
 
@@ -44,7 +44,7 @@ class KeptJournal(Journal):
 
 @pytest.fixture
 def interrupted(lab, tmp_path):
-    """Runs a program on what another left: the journal, all checkpoints, the state at the end."""
+    """Return a function that runs a program and returns journal, checkpoints and outcome."""
 
     def run(operation, before=BEFORE, after=AFTER, **options):
         lab.up(before)
@@ -58,8 +58,10 @@ def interrupted(lab, tmp_path):
         )
         first = lab.snapshot.to_json(lab.crypter)
         written = [first]
-        kept = KeptJournal(FileLog(tmp_path / "dev.journal"), journal.compute_digest(first))
-        subject = replace(lab.subject(), write=written.append, journal=kept)
+        run_journal = PersistentJournal(
+            FileLog(tmp_path / "dev.journal"), journal.compute_digest(first)
+        )
+        subject = replace(lab.subject(), write=written.append, journal=run_journal)
         subject = replace(subject, snapshot=Snapshot.from_json(first, lab.crypter))
         deployment = Deployment(subject, Options(operation, preview=False, **options), EventBus())
         outcome = deployment.run()
@@ -68,60 +70,66 @@ def interrupted(lab, tmp_path):
     return run
 
 
-def entries(snapshot):
-    """What a state says, without its time."""
+def list_entries(snapshot):
+    """Return the resources and pending operations of a snapshot, without its time."""
     document = json.loads(snapshot.to_json(None, show_secrets=True))
     latest = document["checkpoint"]["latest"]
     return latest.get("resources"), latest.get("pending_operations")
 
 
-def recovered(path, data, crypter):
+def recover_snapshot(path, data, crypter):
     snapshot = Snapshot.from_json(data, crypter)
     return journal.recover(FileLog(path), data, snapshot, crypter).snapshot
 
 
-def overtaken(path, data, crypter):
-    """What the only journal at a path tells beside a state that does not fit it."""
-    (told,) = journal.recover(
+def read_orphaned_journal(path, data, crypter):
+    """Return the only journal at `path` as orphaned: its base is not the checkpoint `data`."""
+    (orphaned_journal,) = journal.recover(
         FileLog(path), data, Snapshot.from_json(data, crypter), crypter
     ).orphaned_journals
-    return told
+    return orphaned_journal
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("operation", ["update", "refresh", "destroy"])
 @pytest.mark.parametrize("parallel", [1, 16])
-def test_every_checkpoint_of_a_run_leads_to_its_end(interrupted, lab, operation, parallel):
+def test_recovery_from_any_checkpoint_of_a_run_gives_its_final_state(
+    interrupted, lab, operation, parallel
+):
     path, written, outcome = interrupted(operation, parallel=parallel)
     assert outcome.succeeded
     for data in written:
-        assert entries(recovered(path, data, lab.crypter)) == entries(outcome.snapshot)
+        assert list_entries(recover_snapshot(path, data, lab.crypter)) == list_entries(
+            outcome.snapshot
+        )
 
 
 @pytest.mark.parametrize("operation", ["update", "refresh", "destroy"])
-def test_a_journal_cut_off_anywhere_leads_to_a_sound_state(interrupted, lab, operation):
+def test_a_journal_truncated_anywhere_recovers_to_a_valid_state(interrupted, lab, operation):
     path, written, _ = interrupted(operation, parallel=4)
-    whole = path.read_bytes()
-    ends = [place + 1 for place, byte in enumerate(whole) if byte == ord("\n")]
-    known = set()
+    complete_journal = path.read_bytes()
+    ends = [position + 1 for position, byte in enumerate(complete_journal) if byte == ord("\n")]
+    resource_counts = set()
     for end in ends:
         for cut in (end, end - 1, end - 20):
-            path.write_bytes(whole[:cut])
-            state = recovered(path, written[0], lab.crypter)
+            path.write_bytes(complete_journal[:cut])
+            state = recover_snapshot(path, written[0], lab.crypter)
             assert edits.verify(state) == []
-        path.write_bytes(whole[:end])
-        known.add(len(recovered(path, written[0], lab.crypter).resources))
-    assert len(known) > 1
+        path.write_bytes(complete_journal[:end])
+        resource_counts.add(len(recover_snapshot(path, written[0], lab.crypter).resources))
+    assert len(resource_counts) > 1
 
 
-def test_a_failing_run_is_recovered_with_what_failed(interrupted, lab):
+def test_the_journal_of_a_failed_run_recovers_to_its_final_state(interrupted, lab):
     after = "a = Machine('a', size=2)\nMachine('x', refuse='create', size=a.size)\n"
     path, written, outcome = interrupted("update", after=after)
     assert not outcome.succeeded
-    assert entries(recovered(path, written[0], lab.crypter)) == entries(outcome.snapshot)
+    assert list_entries(recover_snapshot(path, written[0], lab.crypter)) == list_entries(
+        outcome.snapshot
+    )
 
 
-def test_no_secret_is_in_a_journal_in_the_clear(interrupted):
+def test_a_journal_contains_no_plaintext_secrets(interrupted):
     after = "Machine('s', size=pulumi.Output.secret('hush-hush'))"
     path, _, outcome = interrupted("update", after=after)
     assert outcome.succeeded
@@ -129,72 +137,72 @@ def test_no_secret_is_in_a_journal_in_the_clear(interrupted):
     assert b"hush-hush" not in path.read_bytes()
 
 
-def test_a_run_without_changes_keeps_no_journal(interrupted):
+def test_a_run_without_changes_writes_no_journal(interrupted):
     path, written, outcome = interrupted("update", after=BEFORE)
     assert outcome.succeeded
     assert len(written) == 1
     assert not path.exists()
 
 
-def test_a_journal_of_another_version_is_refused_and_stays(interrupted, lab):
+def test_a_journal_of_another_version_is_an_error_and_is_kept(interrupted, lab):
     path, written, _ = interrupted("update")
     head, _, rest = path.read_bytes().partition(b"\n")
-    text = head.partition(b" ")[2].replace(b'"gpuform-journal":1', b'"gpuform-journal":2')
-    path.write_bytes(journal.encode_line(text) + rest)
+    header = head.partition(b" ")[2].replace(b'"gpuform-journal":1', b'"gpuform-journal":2')
+    path.write_bytes(journal.encode_line(header) + rest)
     before = path.read_bytes()
-    with pytest.raises(JournalError, match="version") as told:
-        recovered(path, written[0], lab.crypter)
-    assert "gpuform state repair --discard-journal" in (told.value.hint or "")
+    with pytest.raises(JournalError, match="version") as caught:
+        recover_snapshot(path, written[0], lab.crypter)
+    assert "gpuform state repair --discard-journal" in (caught.value.hint or "")
     assert path.read_bytes() == before
 
 
-def test_a_journal_that_another_program_has_overtaken_tells_what_only_it_knows(interrupted, lab):
-    """Cut off anywhere: what is in a checkpoint that was written the other program knew."""
+def test_an_orphaned_journal_reports_the_objects_that_only_the_journal_has(interrupted, lab):
+    """Truncate the journal after each line: only objects in no checkpoint are reported."""
     path, _, _ = interrupted("update", parallel=4)
-    whole = path.read_bytes()
+    complete_journal = path.read_bytes()
     other = Snapshot("organization/lab/dev").to_json(lab.crypter)
-    lines = whole.splitlines(keepends=True)
+    lines = complete_journal.splitlines(keepends=True)
     records = [json.loads(line.partition(b" ")[2]) for line in lines]
     unsure = 0
     for end in range(1, len(lines) + 1):
         path.write_bytes(b"".join(lines[:end]))
-        told = overtaken(path, other, lab.crypter)
+        orphaned_journal = read_orphaned_journal(path, other, lab.crypter)
         ops = [record.get("op") for record in records[:end]]
         start = max((n for n in range(end - 1) if ops[n] == "checkpoint"), default=0)
         ids = [(record.get("resource") or {}).get("id") for record in records[:end]]
-        new = {entry.id for entry in told.created}
+        new = {entry.id for entry in orphaned_journal.created}
         assert new <= {*ids[start:]} - {*ids[:start]}
         removed = {r["old"] for r in records[:end] if r.get("op") == "remove"}
         adds = [r for r in records[start:end] if r.get("op") == "add" and r["new"] not in removed]
         assert new >= {r["resource"]["id"] for r in adds if r["resource"].get("id")}
-        assert told.is_sure == (ops[-1] != "checkpoint")
-        unsure += not told.is_sure
+        assert orphaned_journal.is_sure == (ops[-1] != "checkpoint")
+        unsure += not orphaned_journal.is_sure
     assert unsure
 
 
-def test_creates_without_an_end_are_told_of_an_overtaken_journal(interrupted, lab):
+def test_an_orphaned_journal_reports_unfinished_creates(interrupted, lab):
     path, _, _ = interrupted("update", parallel=1)
     lines = path.read_bytes().splitlines(keepends=True)
     begun = [n for n, line in enumerate(lines) if b'"op":"begin"' in line and b'"creating"' in line]
     path.write_bytes(b"".join(lines[: begun[0] + 1]))
     other = Snapshot("organization/lab/dev").to_json(lab.crypter)
-    (create,) = overtaken(path, other, lab.crypter).unfinished_creates
+    (create,) = read_orphaned_journal(path, other, lab.crypter).unfinished_creates
     assert create.urn in lines[begun[0]].decode()
 
 
-def test_a_checkpoint_that_could_not_be_written_is_known_to_nobody(interrupted, lab):
+def test_objects_of_an_unwritten_checkpoint_are_reported_by_an_orphaned_journal(interrupted, lab):
     path, _, _ = interrupted("update", parallel=1)
     head, *lines = path.read_bytes().splitlines(keepends=True)
     adds = [n for n, line in enumerate(lines) if b'"op":"add"' in line and b'"id":"m-' in line]
     after = next(n for n in range(adds[0], len(lines)) if b'"op":"checkpoint"' in lines[n])
     other = Snapshot("organization/lab/dev").to_json(lab.crypter)
-    for op, known in (("unwritten", True), ("begun-anything", False)):
+    for op, is_reported in (("unwritten", True), ("begun-anything", False)):
         following = journal.Record(op).encode()
         path.write_bytes(b"".join([head, *lines[: after + 1], following]))
-        assert bool(overtaken(path, other, lab.crypter).created) == known
+        assert bool(read_orphaned_journal(path, other, lab.crypter).created) == is_reported
 
 
-def test_a_store_that_refuses_a_checkpoint_is_in_the_journal(lab, tmp_path):
+def test_objects_of_a_run_whose_checkpoint_write_failed_are_in_the_journal(lab, tmp_path):
     path = tmp_path / "dev.journal"
     first = lab.snapshot.to_json(lab.crypter)
     written = []
@@ -204,77 +212,83 @@ def test_a_store_that_refuses_a_checkpoint_is_in_the_journal(lab, tmp_path):
             raise EngineError("no room")
         written.append(data)
 
-    kept = Journal(FileLog(path), journal.compute_digest(first))
-    subject = replace(lab.subject(), journal=kept, write=write)
+    run_journal = Journal(FileLog(path), journal.compute_digest(first))
+    subject = replace(lab.subject(), journal=run_journal, write=write)
     (lab.directory / "__main__.py").write_text(
         "from lab import Machine\na = Machine('a')\nb = Machine('b', size=a.size)\n"
     )
     with pytest.raises(EngineError, match="no room"):
         Deployment(subject, Options("update", preview=False), EventBus()).run()
-    ids = {entry.id for entry in overtaken(path, first + b" ", lab.crypter).created}
+    ids = {entry.id for entry in read_orphaned_journal(path, first + b" ", lab.crypter).created}
     assert ids == set(lab.world)
     assert ids
 
 
-def test_a_journal_whose_secrets_another_key_has_is_named(interrupted, lab):
+def test_a_journal_with_secrets_of_another_key_is_an_error(interrupted, lab):
     path, _, _ = interrupted("update", after="Machine('s', size=pulumi.Output.secret('hush'))")
     other = Snapshot("organization/lab/dev").to_json(lab.crypter)
 
-    class Another:
+    class OtherCrypter:
         def decrypt(self, ciphertext: str) -> str:
             raise EngineError(f"cannot open {len(ciphertext)} characters")
 
-    with pytest.raises(JournalError, match=r"contains secrets.*cannot open") as told:
-        journal.recover(FileLog(path), other, Snapshot.from_json(other, lab.crypter), Another())
-    assert "--discard-journal" in (told.value.hint or "")
+    with pytest.raises(JournalError, match=r"contains secrets.*cannot open") as caught:
+        journal.recover(
+            FileLog(path), other, Snapshot.from_json(other, lab.crypter), OtherCrypter()
+        )
+    assert "--discard-journal" in (caught.value.hint or "")
 
 
-def test_a_journal_that_does_not_fit_and_knows_nothing_new_adds_nothing(interrupted, lab):
+def test_an_orphaned_journal_without_new_objects_changes_nothing(interrupted, lab):
     path, _, outcome = interrupted("update")
     other = outcome.snapshot.to_json(lab.crypter)
-    assert entries(recovered(path, other, lab.crypter)) == entries(outcome.snapshot)
-    assert overtaken(path, other, lab.crypter).find_lost_objects(outcome.snapshot) == []
+    assert list_entries(recover_snapshot(path, other, lab.crypter)) == list_entries(
+        outcome.snapshot
+    )
+    assert read_orphaned_journal(path, other, lab.crypter).find_lost_objects(outcome.snapshot) == []
 
 
-def test_a_record_that_does_not_fit_the_state_is_refused(interrupted, lab):
+def test_a_journal_record_that_contradicts_the_state_is_an_error(interrupted, lab):
     path, written, _ = interrupted("update")
     head = path.read_bytes().partition(b"\n")[0] + b"\n"
     path.write_bytes(head + journal.Record("remove", {"old": 99}).encode())
     with pytest.raises(JournalError, match="damaged"):
-        recovered(path, written[0], lab.crypter)
+        recover_snapshot(path, written[0], lab.crypter)
 
 
-def test_without_a_journal_there_is_nothing_to_recover(tmp_path, lab):
+def test_a_missing_journal_recovers_nothing(tmp_path, lab):
     data = Snapshot("organization/lab/dev").to_json(lab.crypter)
     snapshot = Snapshot.from_json(data, lab.crypter)
-    found = journal.recover(FileLog(tmp_path / "none"), data, snapshot, lab.crypter)
-    assert found == journal.RecoveredState(snapshot)
+    recovered_state = journal.recover(FileLog(tmp_path / "none"), data, snapshot, lab.crypter)
+    assert recovered_state == journal.RecoveredState(snapshot)
 
 
-def test_a_journal_that_cannot_be_written_stops_the_run(lab, tmp_path):
+def test_a_run_stops_before_any_create_when_its_journal_cannot_be_written(lab, tmp_path):
     (tmp_path / "file").touch()
     first = lab.snapshot.to_json(lab.crypter)
-    kept = Journal(FileLog(tmp_path / "file" / "dev.journal"), journal.compute_digest(first))
-    subject = replace(lab.subject(), journal=kept)
+    run_journal = Journal(FileLog(tmp_path / "file" / "dev.journal"), journal.compute_digest(first))
+    subject = replace(lab.subject(), journal=run_journal)
     (lab.directory / "__main__.py").write_text("from lab import Machine\nMachine('a')\n")
     with pytest.raises(EngineError, match=r"dev\.journal cannot be written"):
         Deployment(subject, Options("update", preview=False), EventBus()).run()
     assert lab.world == {}
 
 
-def test_of_several_runs_the_one_that_fits_counts(interrupted, lab):
-    """Owners of a bucket's lock that came too late may leave journals that say nothing."""
+def test_recovery_uses_the_run_whose_base_is_the_checkpoint(interrupted, lab):
+    """Runs that got a bucket's lock too late may leave journals without records."""
     path, written, outcome = interrupted("update")
-    whole = path.read_bytes()
+    complete_journal = path.read_bytes()
     head = {"gpuform-journal": journal.VERSION}
     for base in (journal.compute_digest(written[0]), "of another checkpoint"):
         stray = journal.encode_line(json.dumps({**head, "base": base}).encode())
-        for both in (stray + whole, whole + stray):
+        for both in (stray + complete_journal, complete_journal + stray):
             path.write_bytes(both)
-            assert entries(recovered(path, written[0], lab.crypter)) == entries(outcome.snapshot)
+            assert list_entries(recover_snapshot(path, written[0], lab.crypter)) == list_entries(
+                outcome.snapshot
+            )
 
 
-def test_of_several_runs_each_is_told(interrupted, lab):
+def test_each_orphaned_journal_of_several_runs_is_reported(interrupted, lab):
     path, written, outcome = interrupted("update")
     urn = b"urn:pulumi:dev::lab::t::n"
     lost = journal.Record(
@@ -285,8 +299,9 @@ def test_of_several_runs_each_is_told(interrupted, lab):
     stray = journal.encode_line(b'{"gpuform-journal":1,"base":"another"}') + lost.encode()
     path.write_bytes(path.read_bytes() + stray + stray)
     snapshot = Snapshot.from_json(written[0], lab.crypter)
-    found = journal.recover(FileLog(path), written[0], snapshot, lab.crypter)
-    assert entries(found.snapshot) == entries(outcome.snapshot)
+    recovered_state = journal.recover(FileLog(path), written[0], snapshot, lab.crypter)
+    assert list_entries(recovered_state.snapshot) == list_entries(outcome.snapshot)
     assert [
-        [e.id for e in each.find_lost_objects(found.snapshot)] for each in found.orphaned_journals
+        [e.id for e in orphaned_journal.find_lost_objects(recovered_state.snapshot)]
+        for orphaned_journal in recovered_state.orphaned_journals
     ] == [["m-lost"]] * 2

@@ -1,4 +1,4 @@
-"""The lock of a bucket: one owner at a time, whatever becomes of processes and clocks."""
+"""Test the lock of a bucket with killed and stopped processes and wrong clocks."""
 
 import json
 import os
@@ -29,85 +29,89 @@ LOCK = ".pulumi/gpuform/demo/dev.lock"
 
 
 @pytest.fixture
-def place(bucket_server: BucketServer) -> str:
+def backend_url(bucket_server: BucketServer) -> str:
     return url(bucket_server.bucket(), bucket_server.port)
 
 
-def locks(place: str) -> list[dict[str, Any]]:
-    """What Pulumi sees."""
-    storage = Backend.open(place, KEYS).storage
+def list_pulumi_locks(backend_url: str) -> list[dict[str, Any]]:
+    """Return the lock files that Pulumi sees."""
+    storage = Backend.open(backend_url, KEYS).storage
     names = [entry.name for entry in storage.list_entries(".pulumi/locks/organization/demo/dev")]
-    return [json.loads(found.data) for name in names if (found := storage.read(name))]
+    return [json.loads(lock_file.data) for name in names if (lock_file := storage.read(name))]
 
 
-def held(place: str) -> dict[str, Any]:
-    found = Backend.open(place, KEYS).storage.read(LOCK)
-    assert found is not None
-    document: dict[str, Any] = json.loads(found.data)
+def read_lease(backend_url: str) -> dict[str, Any]:
+    lease_file = Backend.open(backend_url, KEYS).storage.read(LOCK)
+    assert lease_file is not None
+    document: dict[str, Any] = json.loads(lease_file.data)
     return document
 
 
-def test_it_is_in_pulumis_list_too_while_held(place: str) -> None:
-    with Backend.open(place, KEYS).create_lock("demo", "dev"):
-        (told,) = locks(place)
-        assert told["pid"] == os.getpid()
-        assert not held(place)["released"]
+def test_a_held_lock_is_also_a_pulumi_lock_file(backend_url: str) -> None:
+    with Backend.open(backend_url, KEYS).create_lock("demo", "dev"):
+        (lock,) = list_pulumi_locks(backend_url)
+        assert lock["pid"] == os.getpid()
+        assert not read_lease(backend_url)["released"]
         with pytest.raises(LockedError, match=f"pid {os.getpid()}.* by gpuform") as caught:
-            Backend.open(place, KEYS).create_lock("demo", "dev").acquire()
+            Backend.open(backend_url, KEYS).create_lock("demo", "dev").acquire()
         assert "--lock-timeout" in caught.value.hint
-        assert len(locks(place)) == 1
-    assert locks(place) == []
-    assert held(place)["released"]
-    with Backend.open(place, KEYS).create_lock("demo", "dev"):
+        assert len(list_pulumi_locks(backend_url)) == 1
+    assert list_pulumi_locks(backend_url) == []
+    assert read_lease(backend_url)["released"]
+    with Backend.open(backend_url, KEYS).create_lock("demo", "dev"):
         pass
 
 
-def test_pulumis_own_lock_is_respected(place: str) -> None:
-    storage = Backend.open(place, KEYS).storage
+def test_a_lock_of_the_pulumi_cli_blocks_gpuform(backend_url: str) -> None:
+    storage = Backend.open(backend_url, KEYS).storage
     other = ".pulumi/locks/organization/demo/dev/other.json"
     storage.write(other, b'{"pid":1,"username":"ann","hostname":"elsewhere","timestamp":"x"}')
     with pytest.raises(LockedError, match="ann@elsewhere"):
-        Backend.open(place, KEYS).create_lock("demo", "dev").acquire()
-    assert held(place)["released"]
-    Backend.open(place, KEYS).create_lock("demo", "dev").cancel()
-    assert locks(place) == []
-    with Backend.open(place, KEYS).create_lock("demo", "dev"):
+        Backend.open(backend_url, KEYS).create_lock("demo", "dev").acquire()
+    assert read_lease(backend_url)["released"]
+    Backend.open(backend_url, KEYS).create_lock("demo", "dev").cancel()
+    assert list_pulumi_locks(backend_url) == []
+    with Backend.open(backend_url, KEYS).create_lock("demo", "dev"):
         pass
 
 
-def test_a_living_owner_is_not_cancelled(place: str) -> None:
-    with Backend.open(place, KEYS).create_lock("demo", "dev"):
+def test_cancel_is_refused_while_the_owner_runs(backend_url: str) -> None:
+    with Backend.open(backend_url, KEYS).create_lock("demo", "dev"):
         with pytest.raises(LockedError):
-            Backend.open(place, KEYS).create_lock("demo", "dev").cancel()
-        assert len(locks(place)) == 1
+            Backend.open(backend_url, KEYS).create_lock("demo", "dev").cancel()
+        assert len(list_pulumi_locks(backend_url)) == 1
 
 
-def test_a_living_owner_keeps_it_longer_than_a_silence(place: str) -> None:
-    with Backend.open(place, SHORT).create_lock("demo", "dev"):
-        while held(place)["beat"] < 5:  # four are a silence
+def test_a_running_owner_keeps_the_lock_beyond_the_lease_time(backend_url: str) -> None:
+    with Backend.open(backend_url, SHORT).create_lock("demo", "dev"):
+        while read_lease(backend_url)["beat"] < 5:  # four are a silence
             time.sleep(0.05)
         with pytest.raises(LockedError):
-            Backend.open(place, SHORT).create_lock("demo", "dev").acquire()
+            Backend.open(backend_url, SHORT).create_lock("demo", "dev").acquire()
 
 
 @pytest.mark.parametrize("skew", [-86400, 86400])
-def test_clocks_that_differ_by_a_day_change_nothing(place: str, skew: int, monkeypatch) -> None:
+def test_the_lock_holds_between_clocks_that_differ_by_a_day(
+    backend_url: str, skew: int, monkeypatch
+) -> None:
     real = time.time
-    with Backend.open(place, SHORT).create_lock("demo", "dev"):
+    with Backend.open(backend_url, SHORT).create_lock("demo", "dev"):
         monkeypatch.setattr(lease.time, "time", lambda: real() + skew)
         with pytest.raises(LockedError):
-            Backend.open(place, SHORT).create_lock("demo", "dev").acquire()
+            Backend.open(backend_url, SHORT).create_lock("demo", "dev").acquire()
 
 
-@pytest.mark.parametrize("given", ["0", "x", "99999"])
-def test_a_time_that_makes_no_sense_is_refused(place: str, given: str) -> None:
+@pytest.mark.parametrize("seconds", ["0", "x", "99999"])
+def test_an_invalid_lease_time_is_an_error(backend_url: str, seconds: str) -> None:
     with pytest.raises(EngineError, match="GPUFORM_LEASE_SECONDS"):
-        Backend.open(place, {**KEYS, "GPUFORM_LEASE_SECONDS": given}).create_lock("demo", "dev")
+        Backend.open(backend_url, {**KEYS, "GPUFORM_LEASE_SECONDS": seconds}).create_lock(
+            "demo", "dev"
+        )
 
 
-def start(text: str, *arguments: str) -> subprocess.Popen[str]:
+def start_python(program: str, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", text, *arguments],
+        [sys.executable, "-c", program, *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -115,31 +119,35 @@ def start(text: str, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def said(process: subprocess.Popen[str]) -> str:
+def read_line(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     return process.stdout.readline().strip()
 
 
-def test_of_ten_at_once_exactly_one_gets_in(place: str, tmp_path: Path) -> None:
-    processes = ten(place, tmp_path, 0, **SHORT)
+def test_of_ten_concurrent_processes_exactly_one_gets_the_lock(
+    backend_url: str, tmp_path: Path
+) -> None:
+    processes = ten(backend_url, tmp_path, 0, **SHORT)
     go(processes)
-    assert sorted(said(process) for process in processes) == ["in"] + ["refused"] * 9
+    assert sorted(read_line(process) for process in processes) == ["in"] + ["refused"] * 9
     go(processes)
     codes = [process.wait(timeout=LAST_RESORT) for process in processes]
     for process in processes:
         process.communicate()
     assert sorted(codes) == [0] + [3] * 9
-    assert locks(place) == []
+    assert list_pulumi_locks(backend_url) == []
 
 
-def test_of_ten_that_wait_each_gets_in_alone(place: str, tmp_path: Path) -> None:
-    processes = ten(place, tmp_path, 100, **SHORT)
+def test_ten_waiting_processes_get_the_lock_one_after_another(
+    backend_url: str, tmp_path: Path
+) -> None:
+    processes = ten(backend_url, tmp_path, 100, **SHORT)
     go(processes)
     for process in processes:
         assert process.communicate(timeout=LAST_RESORT)[0] == "in\n"
         assert process.returncode == 0
     assert (tmp_path / "done").read_text() == "x" * 10
-    assert locks(place) == []
+    assert list_pulumi_locks(backend_url) == []
 
 
 # An owner that reads, waits to be told, and then writes what is its own no more.
@@ -171,25 +179,27 @@ with backend.create_lock("demo", "dev"):
 """
 
 
-def test_a_killed_owner_is_followed_after_a_silence(place: str) -> None:
-    owner = start(OWNER, place)
-    assert said(owner) == "in"
+def test_the_lock_of_a_killed_owner_is_taken_over_after_the_lease_time(backend_url: str) -> None:
+    owner = start_python(OWNER, backend_url)
+    assert read_line(owner) == "in"
     owner.kill()
     owner.communicate()
-    told: list[str] = []
+    notices: list[str] = []
     with pytest.raises(LockedError):
-        Backend.open(place, SHORT).create_lock("demo", "dev").acquire()
-    with Backend.open(place, SHORT).create_lock("demo", "dev", LockTimeout(60, told.append)):
-        assert [each["pid"] for each in locks(place)] == [os.getpid()]
-    assert any("takes it over" in text for text in told)
+        Backend.open(backend_url, SHORT).create_lock("demo", "dev").acquire()
+    with Backend.open(backend_url, SHORT).create_lock(
+        "demo", "dev", LockTimeout(60, notices.append)
+    ):
+        assert [lock["pid"] for lock in list_pulumi_locks(backend_url)] == [os.getpid()]
+    assert any("takes it over" in notice for notice in notices)
 
 
-def test_an_owner_that_was_stopped_does_not_write_over_its_successor(place: str) -> None:
-    Backend.open(place, KEYS).write("demo", "dev", b'{"by":"nobody"}')
-    owner = start(OWNER, place)
-    assert said(owner) == "in"
+def test_an_owner_resumed_after_a_takeover_writes_nothing(backend_url: str) -> None:
+    Backend.open(backend_url, KEYS).write("demo", "dev", b'{"by":"nobody"}')
+    owner = start_python(OWNER, backend_url)
+    assert read_line(owner) == "in"
     owner.send_signal(signal.SIGSTOP)
-    backend = Backend.open(place, SHORT)
+    backend = Backend.open(backend_url, SHORT)
     with backend.create_lock("demo", "dev", LockTimeout(60)):
         assert backend.read("demo", "dev") == b'{"by":"nobody"}'
         own = Journal(backend.open_journal("demo", "dev"), "base")
@@ -199,20 +209,22 @@ def test_an_owner_that_was_stopped_does_not_write_over_its_successor(place: str)
         owner.send_signal(signal.SIGCONT)
         for _ in range(4):
             go([owner])
-            assert said(owner) == "LeaseLost"
+            assert read_line(owner) == "LeaseLost"
         assert owner.wait(timeout=LAST_RESORT) == 0
         owner.communicate()
         assert own.log.read() == b""
-        assert not held(place)["released"], "the owner must not release its successor's lock"
-        assert len(locks(place)) == 1
+        assert not read_lease(backend_url)["released"], (
+            "the owner must not release its successor's lock"
+        )
+        assert len(list_pulumi_locks(backend_url)) == 1
         own.append([Record("third")])
         backend.write("demo", "dev", b'{"by":"successor","n":2}')
-    assert Backend.open(place, KEYS).read("demo", "dev") == b'{"by":"successor","n":2}'
+    assert Backend.open(backend_url, KEYS).read("demo", "dev") == b'{"by":"successor","n":2}'
 
 
-def test_a_write_that_was_on_its_way_while_the_owner_changed_is_refused(place: str) -> None:
-    """Nobody can stop between the look at the lease and the write: the ETag tells even then."""
-    ours, theirs = Backend.open(place, KEYS), Backend.open(place, KEYS)
+def test_a_checkpoint_write_that_began_before_a_takeover_is_rejected(backend_url: str) -> None:
+    """No check of the lease can be atomic with the write: the ETag rejects the late write."""
+    ours, theirs = Backend.open(backend_url, KEYS), Backend.open(backend_url, KEYS)
     ours.write("demo", "dev", b'{"n":1}')
     theirs.read("demo", "dev")
     theirs.write("demo", "dev", b'{"n":2}')
@@ -221,16 +233,18 @@ def test_a_write_that_was_on_its_way_while_the_owner_changed_is_refused(place: s
 
 
 def check_until_refused(lock: StackLock) -> None:
-    """Looks until the lease's own thread has noticed."""
+    """Check the lock until the thread of its lease has noticed the loss."""
     while True:
         lock.check()
         time.sleep(0.05)
 
 
-def test_an_owner_without_a_network_is_not_sure_any_more(bucket_server: BucketServer) -> None:
+def test_an_owner_without_network_fails_its_lock_check_until_the_network_is_back(
+    bucket_server: BucketServer,
+) -> None:
     with proxy(bucket_server) as front:
-        place = url(bucket_server.bucket(), front.port)
-        backend = Backend.open(place, {**SHORT, "AWS_MAX_ATTEMPTS": "1"})
+        backend_url = url(bucket_server.bucket(), front.port)
+        backend = Backend.open(backend_url, {**SHORT, "AWS_MAX_ATTEMPTS": "1"})
         lock = backend.create_lock("demo", "dev")
         lock.acquire()
         front.rule = lambda _request: Fault(503, "SlowDown")
@@ -243,7 +257,9 @@ def test_an_owner_without_a_network_is_not_sure_any_more(bucket_server: BucketSe
 
 
 @pytest.mark.parametrize("header", ["if-match", "if-none-match"])
-def test_a_store_without_conditions_is_refused(bucket_server: BucketServer, header: str) -> None:
+def test_a_bucket_without_conditional_writes_is_rejected(
+    bucket_server: BucketServer, header: str
+) -> None:
     with proxy(bucket_server) as front:
         front.forgets = (header,)
         backend = Backend.open(url(bucket_server.bucket(), front.port), KEYS)
@@ -251,28 +267,28 @@ def test_a_store_without_conditions_is_refused(bucket_server: BucketServer, head
             backend.create_lock("demo", "dev").acquire()
 
 
-def test_it_is_released_when_the_interpreter_ends(place: str) -> None:
+def test_the_lock_is_released_at_interpreter_exit(backend_url: str) -> None:
     program = (
         "import sys\n"
         "from gpuform.stacks.engine.store.backend import Backend\n"
         "Backend.open(sys.argv[1]).create_lock('demo', 'dev').acquire()\n"
     )
     subprocess.run(
-        [sys.executable, "-c", program, place],
+        [sys.executable, "-c", program, backend_url],
         check=True,
         timeout=LAST_RESORT,
         env={**os.environ, **SHORT},
     )
-    assert locks(place) == []
-    assert held(place)["released"]
+    assert list_pulumi_locks(backend_url) == []
+    assert read_lease(backend_url)["released"]
 
 
-def test_one_that_was_taken_away_is_told(place: str) -> None:
-    lock = Backend.open(place, SHORT).create_lock("demo", "dev")
+def test_an_owner_whose_lease_was_overwritten_gets_an_error(backend_url: str) -> None:
+    lock = Backend.open(backend_url, SHORT).create_lock("demo", "dev")
     lock.acquire()
-    storage = Backend.open(place, KEYS).storage
+    storage = Backend.open(backend_url, KEYS).storage
     storage.write(LOCK, b'{"seconds": 60, "username": "another"}')
     with pytest.raises(LeaseLost, match="another process took it"):
         check_until_refused(lock)
     lock.release()
-    assert held(place)["username"] == "another"
+    assert read_lease(backend_url)["username"] == "another"

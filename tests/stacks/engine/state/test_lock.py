@@ -1,4 +1,7 @@
-"""The stack lock: Pulumi's list-write-list, and the kernel's lock between gpuform processes."""
+"""Test the stack lock of a folder.
+
+Pulumi's lock files, and the kernel's lock between gpuform processes.
+"""
 
 import errno
 import json
@@ -33,8 +36,8 @@ def own(tmp_path: Path) -> Path:
     return tmp_path / ".pulumi" / "gpuform" / "demo" / "dev.lock"
 
 
-class Ticks:
-    """A clock on which others do something while someone sleeps."""
+class ScriptedClock:
+    """A clock that calls the next of the given functions at each sleep."""
 
     def __init__(self, *happens: Any) -> None:
         self.slept: list[float] = []
@@ -51,24 +54,24 @@ class Ticks:
 
 @pytest.fixture
 def dead_pid() -> int:
-    """A process that has ended and was waited for."""
+    """Return the process id of a process that has ended."""
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait(timeout=LAST_RESORT)
     return process.pid
 
 
 def refuse_locks(*_: Any) -> None:
-    """Stand for the kernel's lock on a file system that has none."""
+    """Fail as `flock` fails on a file system without locks."""
     raise OSError(errno.ENOLCK, "No locks available")
 
 
-def url_of(folder: Path) -> str:
-    """The backend that a folder of locks is in."""
+def get_backend_url(folder: Path) -> str:
+    """Return the URL of the backend that has the lock folder."""
     return f"file://{folder.parents[4]}"
 
 
-def left_lock(folder: Path, **fields: Any) -> Path:
-    """A lock file as a process of this machine leaves it, 2 hours and 5 seconds ago."""
+def write_stale_lock(folder: Path, **fields: Any) -> Path:
+    """Write a lock file of a process on this machine, 2 hours and 5 seconds old."""
     since = datetime.now(UTC) - timedelta(hours=2, seconds=5)
     content = {
         "pid": 1,
@@ -83,7 +86,9 @@ def left_lock(folder: Path, **fields: Any) -> Path:
     return path
 
 
-def test_it_is_a_file_while_held_and_says_by_whom(tmp_path: Path, folder: Path, own: Path) -> None:
+def test_a_held_lock_is_a_file_that_names_its_owner(
+    tmp_path: Path, folder: Path, own: Path
+) -> None:
     with Backend.open(f"file://{tmp_path}", {}).create_lock("demo", "dev"):
         (path,) = folder.iterdir()
         content = json.loads(path.read_text())
@@ -96,7 +101,7 @@ def test_it_is_a_file_while_held_and_says_by_whom(tmp_path: Path, folder: Path, 
     assert list(own.parent.iterdir()) == []
 
 
-def test_a_second_one_is_refused_with_all_that_is_known(folder: Path, own: Path) -> None:
+def test_a_second_lock_is_refused_with_the_owner_and_the_file(folder: Path, own: Path) -> None:
     with file_lock(folder, own):
         with pytest.raises(LockedError) as caught, file_lock(folder, own):
             pytest.fail("locked twice")
@@ -110,7 +115,7 @@ def test_a_second_one_is_refused_with_all_that_is_known(folder: Path, own: Path)
         pass
 
 
-def test_it_is_held_even_when_pulumi_cancel_removed_its_file(folder: Path, own: Path) -> None:
+def test_the_lock_holds_after_pulumi_cancel_removed_its_file(folder: Path, own: Path) -> None:
     with file_lock(folder, own):
         (path,) = folder.iterdir()
         path.unlink()
@@ -118,13 +123,13 @@ def test_it_is_held_even_when_pulumi_cancel_removed_its_file(folder: Path, own: 
             file_lock(folder, own).acquire()
 
 
-def test_it_is_released_when_the_work_fails(folder: Path, own: Path) -> None:
+def test_the_lock_is_released_after_an_exception(folder: Path, own: Path) -> None:
     with pytest.raises(ValueError, match="work"), file_lock(folder, own):
         raise ValueError("work")
     assert list(folder.iterdir()) == []
 
 
-def test_one_that_appears_while_locking_wins(folder: Path, own: Path, monkeypatch) -> None:
+def test_a_lock_file_that_appears_during_acquire_wins(folder: Path, own: Path, monkeypatch) -> None:
     def both(path: Path, data: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
@@ -137,19 +142,19 @@ def test_one_that_appears_while_locking_wins(folder: Path, own: Path, monkeypatc
     assert not own.exists()
 
 
-def test_it_is_released_when_the_interpreter_ends(folder: Path, own: Path) -> None:
+def test_the_lock_is_released_at_interpreter_exit(folder: Path, own: Path) -> None:
     program = (
         "import pathlib, sys\n"
         "from gpuform.stacks.engine.store.backend import Backend\n"
         "Backend.open(sys.argv[3], {}).create_lock('demo', 'dev').acquire()\n"
         "assert list(pathlib.Path(sys.argv[1]).iterdir())\n"
     )
-    command = [sys.executable, "-c", program, str(folder), str(own), url_of(folder)]
+    command = [sys.executable, "-c", program, str(folder), str(own), get_backend_url(folder)]
     subprocess.run(command, check=True, timeout=LAST_RESORT)
     assert list(folder.iterdir()) == []
 
 
-def test_a_forked_child_does_not_give_it_back(folder: Path, own: Path) -> None:
+def test_a_forked_child_does_not_release_the_lock(folder: Path, own: Path) -> None:
     program = (
         "import os, pathlib, sys\n"
         "from gpuform.stacks.engine.store.backend import Backend\n"
@@ -163,108 +168,114 @@ def test_a_forked_child_does_not_give_it_back(folder: Path, own: Path) -> None:
         "    assert own.exists() and len(list(folder.iterdir())) == 1\n"
         "assert not own.exists() and not list(folder.iterdir())\n"
     )
-    command = [sys.executable, "-c", program, str(folder), str(own), url_of(folder)]
+    command = [sys.executable, "-c", program, str(folder), str(own), get_backend_url(folder)]
     subprocess.run(command, check=True, timeout=LAST_RESORT)
 
 
-class TestLeftBehind:
-    def test_gpuforms_own_is_taken_over(self, folder: Path, own: Path, dead_pid: int) -> None:
-        left = left_lock(folder, pid=dead_pid, engine="gpuform")
-        told: list[str] = []
-        with file_lock(folder, own, LockTimeout(report=told.append)):
-            assert not left.exists()
-        (notice,) = told
+class TestStaleLocks:
+    def test_a_stale_lock_of_gpuform_is_taken_over(
+        self, folder: Path, own: Path, dead_pid: int
+    ) -> None:
+        stale_lock = write_stale_lock(folder, pid=dead_pid, engine="gpuform")
+        notices: list[str] = []
+        with file_lock(folder, own, LockTimeout(report=notices.append)):
+            assert not stale_lock.exists()
+        (notice,) = notices
         assert "takes it over" in notice
         assert f"ann@{socket.gethostname()} (pid {dead_pid}) by gpuform, 2:00:0" in notice
 
-    def test_after_a_kill_the_next_one_gets_in(self, folder: Path, own: Path) -> None:
+    def test_the_lock_of_a_killed_process_is_taken_over(self, folder: Path, own: Path) -> None:
         program = (
             "import os, pathlib, sys\n"
             "from gpuform.stacks.engine.store.backend import Backend\n"
             "Backend.open(sys.argv[3], {}).create_lock('demo', 'dev').acquire()\n"
             "os.kill(os.getpid(), 9)\n"
         )
-        command = [sys.executable, "-c", program, str(folder), str(own), url_of(folder)]
+        command = [sys.executable, "-c", program, str(folder), str(own), get_backend_url(folder)]
         assert subprocess.run(command, check=False, timeout=LAST_RESORT).returncode == -9
         assert own.exists()
         assert len(list(folder.iterdir())) == 1
         with file_lock(folder, own):
             assert len(list(folder.iterdir())) == 1
 
-    def test_one_with_our_own_number_is_not_ours(self, folder: Path, own: Path) -> None:
-        left_lock(folder, pid=os.getpid(), engine="gpuform")
+    def test_a_stale_lock_with_the_current_process_id_is_taken_over(
+        self, folder: Path, own: Path
+    ) -> None:
+        write_stale_lock(folder, pid=os.getpid(), engine="gpuform")
         with file_lock(folder, own):
             assert len(list(folder.iterdir())) == 1
 
     @pytest.mark.parametrize(
-        ("fields", "said"),
+        ("fields", "expected_message"),
         [
             ({}, r"2:00:0\d ago; that process no longer runs"),  # the Pulumi CLI's
             ({"engine": "gpuform", "hostname": "elsewhere"}, r"ann@elsewhere .* by gpuform, 2:00"),
         ],
     )
-    def test_others_are_shown_and_left(
-        self, folder: Path, own: Path, dead_pid: int, fields: dict[str, str], said: str
+    def test_stale_locks_of_pulumi_and_of_other_machines_are_reported_and_kept(
+        self, folder: Path, own: Path, dead_pid: int, fields: dict[str, str], expected_message: str
     ) -> None:
-        left = left_lock(folder, pid=dead_pid, **fields)
-        with pytest.raises(LockedError, match=said) as caught:
+        stale_lock = write_stale_lock(folder, pid=dead_pid, **fields)
+        with pytest.raises(LockedError, match=expected_message) as caught:
             file_lock(folder, own).acquire()
-        assert left.exists()
+        assert stale_lock.exists()
         assert "gpuform cancel" in caught.value.hint
 
-    def test_one_whose_process_runs_is_left(self, folder: Path, own: Path) -> None:
-        left = left_lock(folder, pid=os.getppid(), engine="gpuform")
+    def test_a_lock_whose_process_runs_is_kept(self, folder: Path, own: Path) -> None:
+        stale_lock = write_stale_lock(folder, pid=os.getppid(), engine="gpuform")
         with pytest.raises(LockedError):
             file_lock(folder, own).acquire()
-        assert left.exists()
+        assert stale_lock.exists()
 
-    def test_without_the_kernels_lock_nothing_is_taken_over(
+    def test_no_lock_is_taken_over_on_a_file_system_without_flock(
         self, folder: Path, own: Path, dead_pid: int, monkeypatch
     ) -> None:
         monkeypatch.setattr("fcntl.flock", refuse_locks)
-        left = left_lock(folder, pid=dead_pid, engine="gpuform")
+        stale_lock = write_stale_lock(folder, pid=dead_pid, engine="gpuform")
         with pytest.raises(LockedError, match="no longer runs"):
             file_lock(folder, own).acquire()
-        left.unlink()
+        stale_lock.unlink()
         with file_lock(folder, own), pytest.raises(LockedError, match=f"pid {os.getpid()}"):
             file_lock(folder, own).acquire()
 
 
 class TestWaiting:
-    def test_it_goes_on_when_the_lock_is_free(self, folder: Path, own: Path) -> None:
+    def test_a_waiting_process_gets_the_lock_when_it_is_released(
+        self, folder: Path, own: Path
+    ) -> None:
         holder = file_lock(folder, own)
         holder.acquire()
-        clock, told = Ticks(lambda: None, holder.release), []
-        with file_lock(folder, own, LockTimeout(600, told.append, clock)):
+        clock, notices = ScriptedClock(lambda: None, holder.release), []
+        with file_lock(folder, own, LockTimeout(600, notices.append, clock)):
             assert len(list(folder.iterdir())) == 1
         assert len(clock.slept) == 2
-        (notice,) = told
+        (notice,) = notices
         assert f"pid {os.getpid()}" in notice
 
-    def test_it_ends_when_the_time_is_over(self, folder: Path, own: Path) -> None:
-        clock, told = Ticks(), []
+    def test_waiting_ends_with_an_error_at_the_lock_timeout(self, folder: Path, own: Path) -> None:
+        clock, notices = ScriptedClock(), []
         with file_lock(folder, own), pytest.raises(LockedError):
-            file_lock(folder, own, LockTimeout(10, told.append, clock)).acquire()
+            file_lock(folder, own, LockTimeout(10, notices.append, clock)).acquire()
         assert sum(clock.slept) == pytest.approx(10)
         assert len(clock.slept) < 20
-        assert len(told) == 1
+        assert len(notices) == 1
 
-    def test_it_waits_for_the_pulumi_cli_too(self, folder: Path, own: Path) -> None:
-        left = left_lock(folder, pid=os.getppid())
-        clock = Ticks(left.unlink)
+    def test_waiting_covers_locks_of_the_pulumi_cli(self, folder: Path, own: Path) -> None:
+        stale_lock = write_stale_lock(folder, pid=os.getppid())
+        clock = ScriptedClock(stale_lock.unlink)
         with file_lock(folder, own, LockTimeout(5, clock=clock)):
             assert len(clock.slept) == 1
 
-    def test_by_default_it_fails_at_once(self, folder: Path, own: Path) -> None:
-        clock = Ticks()
+    def test_without_a_lock_timeout_acquire_fails_at_once(self, folder: Path, own: Path) -> None:
+        clock = ScriptedClock()
         with file_lock(folder, own), pytest.raises(LockedError):
             file_lock(folder, own, LockTimeout(clock=clock)).acquire()
         assert clock.slept == []
 
 
 class TestCancel:
-    def test_it_removes_every_file(self, folder: Path, own: Path) -> None:
-        left_lock(folder)
+    def test_cancel_removes_all_lock_files(self, folder: Path, own: Path) -> None:
+        write_stale_lock(folder)
         (folder / "broken.json").write_text("")
         (folder / ".cut-off.json.tmp").write_text("")
         lock = file_lock(folder, own)
@@ -277,21 +288,25 @@ class TestCancel:
         assert not own.exists()
         lock.cancel()
 
-    def test_a_living_gpuform_is_never_locked_out(self, folder: Path, own: Path) -> None:
+    def test_cancel_is_refused_while_a_gpuform_process_holds_the_lock(
+        self, folder: Path, own: Path
+    ) -> None:
         with file_lock(folder, own):
             with pytest.raises(LockedError, match=f"pid {os.getpid()}") as caught:
                 file_lock(folder, own).cancel()
             assert len(list(folder.iterdir())) == 1
         assert "end it" in caught.value.hint
 
-    def test_nor_where_the_kernel_cannot_tell(self, folder: Path, own: Path, monkeypatch) -> None:
+    def test_cancel_is_refused_for_a_running_process_without_flock(
+        self, folder: Path, own: Path, monkeypatch
+    ) -> None:
         monkeypatch.setattr("fcntl.flock", refuse_locks)
         with file_lock(folder, own), pytest.raises(LockedError):
             file_lock(folder, own).cancel()
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "expected_message"),
     [
         ("not json", "not a readable lock"),
         ("{}", "owner is unknown"),
@@ -305,22 +320,26 @@ class TestCancel:
         ('{"pid": 99999999999999999999, "username": "max"}', "max@"),
     ],
 )
-def test_other_locks_count_too(folder: Path, own: Path, content: str, said: str) -> None:
+def test_an_unreadable_or_foreign_lock_file_blocks_gpuform(
+    folder: Path, own: Path, content: str, expected_message: str
+) -> None:
     folder.mkdir(parents=True)
     (folder / "other.json").write_text(content)
-    with pytest.raises(LockedError, match=said):
+    with pytest.raises(LockedError, match=expected_message):
         file_lock(folder, own).acquire()
     assert [path.name for path in folder.iterdir()] == ["other.json"]
 
 
-def test_attrs_files_of_the_cli_are_no_locks(folder: Path, own: Path) -> None:
+def test_attrs_files_of_the_pulumi_cli_are_ignored(folder: Path, own: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "gone.json.attrs").write_text("{}")
     with file_lock(folder, own):
         pass
 
 
-def test_a_folder_that_cannot_be_written_is_named(folder: Path, own: Path, monkeypatch) -> None:
+def test_an_unwritable_lock_folder_is_an_error_with_its_path(
+    folder: Path, own: Path, monkeypatch
+) -> None:
     def read_only(*_: object, **__: object) -> None:
         raise OSError(30, "Read-only file system")
 
@@ -336,8 +355,10 @@ def test_a_folder_that_cannot_be_written_is_named(folder: Path, own: Path, monke
         pass
 
 
-def test_the_kernels_lock_is_not_fooled_by_a_file_that_went_away(own: Path, monkeypatch) -> None:
-    """Between opening and locking, the last owner removes the file: another one would be new."""
+def test_the_kernel_lock_is_retried_when_its_file_was_removed_meanwhile(
+    own: Path, monkeypatch
+) -> None:
+    """The last owner removes the file between open and flock: the lock must be on a new file."""
     first = KernelLock(own)
     assert first.take() is LockAttempt.TAKEN
     import fcntl
@@ -363,11 +384,13 @@ def test_the_kernels_lock_is_not_fooled_by_a_file_that_went_away(own: Path, monk
 
 
 @pytest.mark.slow
-def test_of_ten_at_once_exactly_one_gets_in(folder: Path, own: Path, tmp_path: Path) -> None:
-    processes = ten(url_of(folder), tmp_path, 0)
+def test_of_ten_concurrent_processes_exactly_one_gets_the_lock(
+    folder: Path, own: Path, tmp_path: Path
+) -> None:
+    processes = ten(get_backend_url(folder), tmp_path, 0)
     go(processes)
-    said = [process.stdout.readline() for process in processes if process.stdout]
-    assert sorted(said) == ["in\n"] + ["refused\n"] * 9
+    answers = [process.stdout.readline() for process in processes if process.stdout]
+    assert sorted(answers) == ["in\n"] + ["refused\n"] * 9
     go(processes)
     codes = [process.wait(timeout=LAST_RESORT) for process in processes]
     for process in processes:
@@ -378,8 +401,10 @@ def test_of_ten_at_once_exactly_one_gets_in(folder: Path, own: Path, tmp_path: P
 
 
 @pytest.mark.slow
-def test_of_ten_that_wait_each_gets_in_alone(folder: Path, own: Path, tmp_path: Path) -> None:
-    processes = ten(url_of(folder), tmp_path, 100)
+def test_ten_waiting_processes_get_the_lock_one_after_another(
+    folder: Path, own: Path, tmp_path: Path
+) -> None:
+    processes = ten(get_backend_url(folder), tmp_path, 100)
     go(processes)
     for process in processes:
         assert process.communicate(timeout=LAST_RESORT)[0] == "in\n"

@@ -1,4 +1,4 @@
-"""Pulumi.yaml: found, read, refused."""
+"""Test Pulumi.yaml: lookup, parsing and errors."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def write(tmp_path: Path):
     return write
 
 
-def test_a_small_project(write, tmp_path: Path) -> None:
+def test_a_minimal_project_file_is_read(write, tmp_path: Path) -> None:
     project = load_project(write("name: demo\nruntime: python\n"))
     assert project.name == "demo"
     assert project.directory == tmp_path
@@ -29,7 +29,7 @@ def test_a_small_project(write, tmp_path: Path) -> None:
     assert project.get_settings_path("dev") == tmp_path / "Pulumi.dev.yaml"
 
 
-def test_everything(write, tmp_path: Path) -> None:
+def test_all_fields_of_a_project_file_are_read(write, tmp_path: Path) -> None:
     project = load_project(
         write(
             """\
@@ -70,7 +70,7 @@ config:
     }
 
 
-def test_it_is_found_from_a_folder_below(write, tmp_path: Path, monkeypatch) -> None:
+def test_the_project_file_is_found_from_a_subfolder(write, tmp_path: Path, monkeypatch) -> None:
     path = write("name: demo\nruntime: python\n")
     below = tmp_path / "a" / "b"
     below.mkdir(parents=True)
@@ -79,7 +79,7 @@ def test_it_is_found_from_a_folder_below(write, tmp_path: Path, monkeypatch) -> 
     assert find_project(Path()).path == path
 
 
-def test_no_project_says_what_to_do(tmp_path: Path) -> None:
+def test_a_missing_project_file_is_an_error_with_a_hint(tmp_path: Path) -> None:
     with pytest.raises(ProjectError, match=r"no Pulumi\.yaml in") as caught:
         find_project(tmp_path)
     assert "--cwd" in caught.value.hint
@@ -106,18 +106,18 @@ def test_no_project_says_what_to_do(tmp_path: Path) -> None:
         ("name: demo\n  runtime: python", r":2:10: not YAML"),
     ],
 )
-def test_problems_are_located(write, text: str, problem: str) -> None:
+def test_problems_in_a_project_file_have_line_and_column(write, text: str, problem: str) -> None:
     with pytest.raises(EngineError, match=problem):
         load_project(write(text))
 
 
-def test_another_runtime_is_sent_to_the_cli(write) -> None:
+def test_an_unsupported_runtime_is_an_error_that_names_the_pulumi_cli(write) -> None:
     with pytest.raises(EngineError) as caught:
         load_project(write("name: demo\nruntime: nodejs"))
     assert "Pulumi CLI" in caught.value.hint
 
 
-def test_unreadable_files_are_named(tmp_path: Path) -> None:
+def test_an_unreadable_project_file_is_an_error_with_its_path(tmp_path: Path) -> None:
     with pytest.raises(ProjectError, match="cannot be read"):
         load_project(tmp_path / "absent.yaml")
     (tmp_path / "latin.yaml").write_bytes(b"name: \xe9")
@@ -129,11 +129,11 @@ def test_unreadable_files_are_named(tmp_path: Path) -> None:
     ("key", "full"),
     [("size", "demo:size"), ("aws:region", "aws:region"), ("demo:config:size", "demo:size")],
 )
-def test_keys_have_a_namespace(write, key: str, full: str) -> None:
+def test_configuration_keys_get_the_project_namespace(write, key: str, full: str) -> None:
     assert load_project(write("name: demo\nruntime: python")).qualify_key(key) == full
 
 
 @pytest.mark.parametrize("key", ["", ":a", "a:", "a:b:c", "a::b"])
-def test_other_keys_are_refused(write, key: str) -> None:
+def test_invalid_configuration_keys_are_rejected(write, key: str) -> None:
     with pytest.raises(ProjectError, match="not a configuration key"):
         load_project(write("name: demo\nruntime: python")).qualify_key(key)

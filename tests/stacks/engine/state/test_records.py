@@ -1,4 +1,4 @@
-"""Records with the state: kept before they are needed, gone when they are not, whatever is cut."""
+"""Test the records beside a state, which stay consistent after any crash."""
 
 import json
 import threading
@@ -29,32 +29,32 @@ from gpuform.stacks.engine.store.storage.protocol import Version
 FOLDER = "records"
 
 
-class Cut(Exception):
+class SimulatedCrash(Exception):
     """The process ended here."""
 
 
-class Cutting(Files):
-    """Files whose process ends at the operation before which `left` is 0."""
+class CrashingFiles(Files):
+    """Files whose process crashes after `remaining_operations` writes and deletes."""
 
-    left: int | None = None
+    remaining_operations: int | None = None
 
-    def _pass(self) -> None:
-        if self.left == 0:
-            raise Cut
-        if self.left is not None:
-            self.left -= 1
+    def _count_operation(self) -> None:
+        if self.remaining_operations == 0:
+            raise SimulatedCrash
+        if self.remaining_operations is not None:
+            self.remaining_operations -= 1
 
     def write(self, name: str, data: bytes, replacing: Version | None = None) -> Version:
-        self._pass()
+        self._count_operation()
         return super().write(name, data, replacing)
 
     def delete(self, *names: str) -> None:
         for name in names:
-            self._pass()
+            self._count_operation()
             super().delete(name)
 
 
-def _there(storage: Files) -> dict[str, Any]:
+def _read_records(storage: Files) -> dict[str, Any]:
     batches = Batches(storage, FOLDER)
     batches.read()
     return {name: fields for name, fields in batches.current.items() if fields is not None}
@@ -68,34 +68,34 @@ CHANGES = st.dictionaries(
 @pytest.mark.slow
 @settings(deadline=None, max_examples=80)
 @given(changes=st.lists(st.tuples(CHANGES, st.sampled_from([None, None, 0, 1, 2, 3])), max_size=12))
-def test_a_cut_leaves_what_was_or_what_is_to_be(
+def test_a_crash_leaves_the_records_before_or_after_the_change(
     changes: list[tuple[dict[str, Any], int | None]],
 ) -> None:
-    """Each change is cut off somewhere, or not; then somebody reads anew and goes on."""
+    """Crash during each change, or do not; then read again and continue."""
     with TemporaryDirectory() as directory:
-        storage = Cutting(Path(directory))
-        batches, kept = Batches(storage, FOLDER), dict[str, Any]()
-        for change, left in changes:
-            after = {k: v for k, v in {**kept, **change}.items() if v is not None}
-            storage.left = left
+        storage = CrashingFiles(Path(directory))
+        batches, records = Batches(storage, FOLDER), dict[str, Any]()
+        for change, crash_after in changes:
+            after = {k: v for k, v in {**records, **change}.items() if v is not None}
+            storage.remaining_operations = crash_after
             try:
                 batches.write(change)
-            except Cut:
-                storage.left = None
+            except SimulatedCrash:
+                storage.remaining_operations = None
                 batches = Batches(storage, FOLDER)
                 batches.read()
-                assert _there(storage) == (kept if left == 0 else after)
+                assert _read_records(storage) == (records if crash_after == 0 else after)
             else:
-                storage.left = None
-                assert _there(storage) == after
-            kept = _there(storage)
-        batches.write(dict.fromkeys(kept))
+                storage.remaining_operations = None
+                assert _read_records(storage) == after
+            records = _read_records(storage)
+        batches.write(dict.fromkeys(records))
         batches.write({"last": None})
         assert storage.list_entries(FOLDER) == []
 
 
-def test_those_who_wait_share_a_write(tmp_path: Path) -> None:
-    storage = Cutting(tmp_path)
+def test_waiting_threads_share_one_write(tmp_path: Path) -> None:
+    storage = CrashingFiles(tmp_path)
     batches = Batches(storage, FOLDER)
     commit, meanwhile = GroupCommit(batches), threading.Barrier(2)
     real, written = storage.write, list[Mapping[str, Any]]()
@@ -113,21 +113,21 @@ def test_those_who_wait_share_a_write(tmp_path: Path) -> None:
         first = pool.submit(commit.write, {"first": {}})
         meanwhile.wait()
         others = [pool.submit(commit.write, {f"r{n}": {"n": n}}) for n in range(8)]
-        for each in (first, *others):
-            each.result()
-    assert [len(each) for each in written] == [1, 8]
-    assert len(_there(storage)) == 9
+        for write_result in (first, *others):
+            write_result.result()
+    assert [len(batch) for batch in written] == [1, 8]
+    assert len(_read_records(storage)) == 9
 
 
-def test_a_write_that_fails_fails_for_all_who_share_it(tmp_path: Path) -> None:
-    storage = Cutting(tmp_path)
-    storage.left = 0
+def test_a_write_after_a_failed_write_does_not_repeat_the_failed_change(tmp_path: Path) -> None:
+    storage = CrashingFiles(tmp_path)
+    storage.remaining_operations = 0
     commit = GroupCommit(Batches(storage, FOLDER))
-    with pytest.raises(Cut):
+    with pytest.raises(SimulatedCrash):
         commit.write({"a": {}})
-    storage.left = None
+    storage.remaining_operations = None
     commit.write({"b": {}})
-    assert set(_there(storage)) == {"b"}
+    assert set(_read_records(storage)) == {"b"}
 
 
 @pytest.fixture
@@ -135,30 +135,30 @@ def backend(tmp_path: Path) -> Backend:
     return Backend.open(f"file://{tmp_path}", {})
 
 
-def _intent(name: str) -> Intent:
+def _build_intent(name: str) -> Intent:
     urn = f"urn:pulumi:dev::demo::gpuform:together:Cluster::{name}"
     return Intent(urn, "together", "Cluster", name, "", 1.0)
 
 
-def test_another_machine_finds_them(backend: Backend, tmp_path: Path) -> None:
-    open_intents(backend, "demo", "dev").record(_intent("train"))
+def test_intents_are_readable_from_another_machine(backend: Backend, tmp_path: Path) -> None:
+    open_intents(backend, "demo", "dev").record(_build_intent("train"))
     again = Backend.open(f"file://{tmp_path}", {})
-    assert open_intents(again, "demo", "dev").list_all() == [_intent("train")]
+    assert open_intents(again, "demo", "dev").list_all() == [_build_intent("train")]
     assert open_intents(again, "demo", "prod").list_all() == []
-    assert read_all_intents(again) == [_intent("train")]
+    assert read_all_intents(again) == [_build_intent("train")]
 
 
-def test_nothing_is_left_of_what_is_settled(backend: Backend, tmp_path: Path) -> None:
+def test_forgotten_intents_leave_no_files(backend: Backend, tmp_path: Path) -> None:
     intents = open_intents(backend, "demo", "dev")
-    many = [_intent(f"c{n}") for n in range(20)]
-    for each in many:
-        intents.record(each)
-        intents.record_id(each, each.name)
+    many = [_build_intent(f"c{n}") for n in range(20)]
+    for intent in many:
+        intents.record(intent)
+        intents.record_id(intent, intent.name)
     intents.forget_all(many)
     assert [path for path in (tmp_path / ".pulumi/gpuform").rglob("*") if path.is_file()] == []
 
 
-def test_who_has_lost_the_lock_writes_nothing(
+def test_records_are_not_written_after_the_lock_was_lost(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lost(_project: str, _stack: str) -> None:
@@ -173,15 +173,17 @@ def test_who_has_lost_the_lock_writes_nothing(
     assert BackendRecords(backend, "demo", "dev").names() == ["a"]
 
 
-def test_a_damaged_record_stops_who_needs_it(backend: Backend, tmp_path: Path) -> None:
-    open_intents(backend, "demo", "dev").record(_intent("train"))
+def test_a_damaged_record_is_an_error_with_its_path(backend: Backend, tmp_path: Path) -> None:
+    open_intents(backend, "demo", "dev").record(_build_intent("train"))
     (batch,) = (tmp_path / ".pulumi/gpuform/demo/dev.records").iterdir()
     batch.write_text("[]")
     with pytest.raises(GpuformError, match=f"the record {batch} is damaged"):
         open_intents(backend, "demo", "dev").list_all()
 
 
-def test_a_host_of_pulumis_finds_them_by_the_url(backend: Backend, tmp_path: Path) -> None:
+def test_a_plugin_host_finds_the_records_by_the_backend_url(
+    backend: Backend, tmp_path: Path
+) -> None:
     environ = {"PULUMI_BACKEND_URL": f"file://{tmp_path}"}
     assert records_for_host("demo", "dev", tmp_path, environ) is None  # there is no such stack
     backend.write("demo", "dev", b"{}")
@@ -194,10 +196,10 @@ def test_a_host_of_pulumis_finds_them_by_the_url(backend: Backend, tmp_path: Pat
 
 
 @pytest.mark.parametrize("runtime", ["python", "yaml", "go", "{name: nodejs, options: {}}"])
-def test_a_host_finds_the_backend_of_a_project_in_any_language(
+def test_a_plugin_host_finds_the_backend_of_a_project_with_any_runtime(
     runtime: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also by the project's file alone: the plugin serves them all."""
+    """Find the backend from the project file alone: the plugin serves all runtimes."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "Pulumi.yaml").write_text(
         f"name: demo\nruntime: {runtime}\nbackend: {{url: 'file://.'}}\n"
@@ -208,7 +210,7 @@ def test_a_host_finds_the_backend_of_a_project_in_any_language(
     assert records.place.startswith(str(tmp_path))
 
 
-def test_an_answer_is_added_beside_the_records_of_who_took_the_lock_over(
+def test_a_late_answer_is_recorded_beside_the_records_of_the_new_lock_owner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = Backend.open(f"file://{tmp_path}", {})

@@ -1,4 +1,4 @@
-"""Random property values come back the same from the wire and from the state."""
+"""Test that random property values round-trip over the wire and through a state."""
 
 import math
 
@@ -55,8 +55,8 @@ values = st.recursive(
 properties = st.dictionaries(texts, values, max_size=4)
 
 
-class Reversing:
-    """A crypter whose ciphertext shows that the value went through it."""
+class ReversingCrypter:
+    """A crypter whose ciphertext is the reversed plaintext."""
 
     def encrypt(self, plaintext: str, previous: str | None = None) -> str:
         return previous or "v1:" + plaintext[::-1]
@@ -67,39 +67,39 @@ class Reversing:
 
 @pytest.mark.slow
 @given(properties)
-def test_wire(given_properties) -> None:
+def test_values_round_trip_over_the_wire(given_properties) -> None:
     sent = to_struct(given_properties).SerializeToString()
     assert from_struct(Struct.FromString(sent)) == given_properties
 
 
 @pytest.mark.slow
 @given(properties)
-def test_state(given_properties) -> None:
-    text = value_json.dump(value_json.encode_map(given_properties, Reversing()))
-    again = value_json.decode_map(value_json.load(text), Reversing())
+def test_values_round_trip_through_a_state(given_properties) -> None:
+    text = value_json.dump(value_json.encode_map(given_properties, ReversingCrypter()))
+    again = value_json.decode_map(value_json.load(text), ReversingCrypter())
     assert again == given_properties
     # Secrets read from a state are written back with the same text.
-    assert value_json.dump(value_json.encode_map(again, Reversing())) == text
+    assert value_json.dump(value_json.encode_map(again, ReversingCrypter())) == text
 
 
 @pytest.mark.slow
 @given(properties)
-def test_readable_export(given_properties) -> None:
-    shown = value_json.encode_map(given_properties, None, show_secrets=True)
-    again = value_json.decode_map(value_json.load(value_json.dump(shown)), None)
+def test_values_round_trip_through_an_export_with_plaintext_secrets(given_properties) -> None:
+    plaintext_values = value_json.encode_map(given_properties, None, show_secrets=True)
+    again = value_json.decode_map(value_json.load(value_json.dump(plaintext_values)), None)
     assert again == given_properties
 
 
 @pytest.mark.slow
 @given(properties)
-def test_providers_get_no_secret(given_properties) -> None:
+def test_providers_receive_unwrapped_values(given_properties) -> None:
     bare = unwrap_secrets(given_properties)
     assert not contains_secret(bare)
     assert contains_unknown(bare) == contains_unknown(given_properties)
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
-def test_numbers_survive_the_text_exactly(number: float) -> None:
+def test_floats_round_trip_exactly_through_json(number: float) -> None:
     text = value_json.dump(value_json.encode_number(number))
     assert math.copysign(1, value_json.decode(value_json.load(text), None)) == math.copysign(
         1, number

@@ -1,4 +1,4 @@
-"""Passphrase secrets: known texts, wrong passphrases, damaged texts, where a passphrase is from."""
+"""Test passphrase encryption, its errors, and where the passphrase is read from."""
 
 import base64
 import hashlib
@@ -16,14 +16,14 @@ from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import SecretsProvider
 
 
-def test_known_texts(crypter) -> None:
+def test_known_ciphertexts_are_decrypted(crypter) -> None:
     assert crypter.decrypt("v1:DA0ODxAREhMUFRYX:zPZvatrqs6NZkKeqmiN5vXksTIWFOw==") == '"hush"'
     assert crypter.decrypt("v1:GBkaGxwdHh8gISIj:gN/XAo5ttGRXTfHtniJBU724ZAiB5WNsQucanhiGvw==") == (
         "raw config text"
     )
 
 
-def test_what_a_new_stack_writes_is_read_by_the_documented_recipe() -> None:
+def test_a_new_stack_encrypts_by_pulumis_documented_recipe() -> None:
     crypter = PassphraseCrypter.create_new("pässphrase")
     version, salt, *sample = crypter.salt_state.split(":")
     assert version == "v1"
@@ -31,18 +31,18 @@ def test_what_a_new_stack_writes_is_read_by_the_documented_recipe() -> None:
         "sha256", "pässphrase".encode(), base64.b64decode(salt), 1_000_000, 32
     )
 
-    def opened(text: list[str]) -> bytes:
+    def decrypt_independently(text: list[str]) -> bytes:
         assert text[0] == "v1"
         nonce, sealed = map(base64.b64decode, text[1:])
         assert len(nonce) == 12
         return AESGCM(key).decrypt(nonce, sealed, None)
 
     assert len(base64.b64decode(salt)) == 8
-    assert opened(sample) == b"pulumi"
-    assert opened(crypter.encrypt("geheim é").split(":")) == "geheim é".encode()
+    assert decrypt_independently(sample) == b"pulumi"
+    assert decrypt_independently(crypter.encrypt("geheim é").split(":")) == "geheim é".encode()
 
 
-def test_texts_differ_each_time_but_an_unchanged_one_is_kept(crypter) -> None:
+def test_ciphertexts_differ_each_time_but_that_of_an_unchanged_value_is_kept(crypter) -> None:
     first = crypter.encrypt("x")
     assert crypter.encrypt("x") != first
     assert crypter.encrypt("x", first) == first
@@ -50,7 +50,7 @@ def test_texts_differ_each_time_but_an_unchanged_one_is_kept(crypter) -> None:
     assert crypter.decrypt(crypter.encrypt("x", "v1:of:another")) == "x"
 
 
-def test_a_wrong_passphrase_says_what_to_do(salt_state: str) -> None:
+def test_a_wrong_passphrase_is_an_error_with_a_hint(salt_state: str) -> None:
     crypter = PassphraseCrypter("wrong battery", salt_state)
     with pytest.raises(WrongPassphrase) as caught:
         crypter.decrypt("v1:DA0ODxAREhMUFRYX:zPZvatrqs6NZkKeqmiN5vXksTIWFOw==")
@@ -60,14 +60,14 @@ def test_a_wrong_passphrase_says_what_to_do(salt_state: str) -> None:
     assert "battery" not in f"{caught.value!r} {caught.value.hint} {crypter!r}"
 
 
-def test_nothing_is_derived_before_it_is_needed(salt_state: str, monkeypatch) -> None:
+def test_the_key_is_derived_at_first_use(salt_state: str, monkeypatch) -> None:
     monkeypatch.setattr(hashlib, "pbkdf2_hmac", lambda *_: pytest.fail("derived a key"))
     assert PassphraseCrypter("never used", salt_state).provider == SecretsProvider(
         "passphrase", {"salt": salt_state}
     )
 
 
-def test_a_key_is_derived_once_in_a_process(crypter, salt_state: str, monkeypatch) -> None:
+def test_the_key_is_derived_once_in_a_process(crypter, salt_state: str, monkeypatch) -> None:
     crypter.check()
     monkeypatch.setattr(hashlib, "pbkdf2_hmac", lambda *_: pytest.fail("derived it again"))
     PassphraseCrypter("correct horse", salt_state).check()
@@ -86,7 +86,7 @@ def test_a_key_is_derived_once_in_a_process(crypter, salt_state: str, monkeypatc
         "v1:DA0ODxAREhMUFRYX:",
     ],
 )
-def test_damaged_texts_are_refused(crypter, ciphertext: str) -> None:
+def test_damaged_ciphertexts_are_rejected(crypter, ciphertext: str) -> None:
     with pytest.raises(SecretsError, match="cannot be decrypted"):
         crypter.decrypt(ciphertext)
 
@@ -94,13 +94,13 @@ def test_damaged_texts_are_refused(crypter, ciphertext: str) -> None:
 @pytest.mark.parametrize(
     "salt", ["", "v1", "v1:AAECAwQFBgc=", "v2:AAECAwQFBgc=:v1:a:b", "v1:?:v1:a"]
 )
-def test_malformed_salts_are_refused(salt: str) -> None:
+def test_malformed_salts_are_rejected(salt: str) -> None:
     with pytest.raises(SecretsError, match="salt is malformed"):
         PassphraseCrypter("x", salt)
 
 
 @pytest.mark.parametrize("kind", ["cloud", "service", "b64", "unheard-of"])
-def test_other_providers_are_refused_by_name(kind: str) -> None:
+def test_an_unsupported_secrets_provider_is_an_error_with_its_name(kind: str) -> None:
     with pytest.raises(SecretsError, match=kind) as caught:
         create_stored_crypter(
             SecretsProvider(kind, {}), lambda: pytest.fail("asked for a passphrase")
@@ -108,32 +108,32 @@ def test_other_providers_are_refused_by_name(kind: str) -> None:
     assert "Pulumi CLI" in caught.value.hint
 
 
-def test_the_passphrase_provider_is_found(salt_state: str) -> None:
+def test_the_passphrase_provider_is_opened_from_its_salt(salt_state: str) -> None:
     provider = SecretsProvider("passphrase", {"salt": salt_state})
     assert create_stored_crypter(provider, lambda: "correct horse").provider == provider
 
 
 class TestFindPassphrase:
-    def test_the_variable_wins_and_may_be_empty(self, tmp_path) -> None:
+    def test_the_environment_variable_wins_and_may_be_empty(self, tmp_path) -> None:
         environ = {"PULUMI_CONFIG_PASSPHRASE": "", "PULUMI_CONFIG_PASSPHRASE_FILE": "absent"}
         assert find_passphrase(environ, tmp_path, lambda _: pytest.fail("asked")) == ""
 
-    def test_then_the_file(self, tmp_path) -> None:
+    def test_without_the_variable_the_passphrase_file_is_read(self, tmp_path) -> None:
         (tmp_path / "secret.txt").write_text("from file\n")
         environ = {"PULUMI_CONFIG_PASSPHRASE_FILE": "secret.txt"}
         assert find_passphrase(environ, tmp_path, None) == "from file"
 
-    def test_a_missing_file_is_named(self, tmp_path) -> None:
+    def test_a_missing_passphrase_file_is_an_error_with_its_path(self, tmp_path) -> None:
         environ = {"PULUMI_CONFIG_PASSPHRASE_FILE": str(tmp_path / "absent")}
         with pytest.raises(SecretsError, match="absent, which cannot be read"):
             find_passphrase(environ, tmp_path, None)
 
-    def test_then_whoever_sits_at_the_terminal(self, tmp_path) -> None:
+    def test_without_variable_and_file_the_terminal_is_prompted(self, tmp_path) -> None:
         assert find_passphrase({}, tmp_path, lambda prompt: f"typed for {prompt[:5]}") == (
             "typed for Enter"
         )
 
-    def test_else_the_error_names_the_two_ways(self, tmp_path) -> None:
+    def test_without_a_terminal_the_error_names_variable_and_file(self, tmp_path) -> None:
         with pytest.raises(SecretsError) as caught:
             find_passphrase({}, tmp_path, None)
         assert "PULUMI_CONFIG_PASSPHRASE " in caught.value.hint

@@ -1,4 +1,4 @@
-"""Pulumi.<stack>.yaml: every kind of value, what programs get of it, and edits."""
+"""Test Pulumi.<stack>.yaml: every kind of value, the configuration of programs, and edits."""
 
 import stat
 from pathlib import Path
@@ -56,7 +56,7 @@ def settings(project: Project) -> StackSettings:
     return StackSettings.load(project, "dev")
 
 
-def test_what_the_file_says(settings: StackSettings) -> None:
+def test_values_are_read_as_written_in_the_file(settings: StackSettings) -> None:
     assert settings.encryption_salt.startswith("v1:AAEC")
     assert settings.secrets_provider == ""
     assert settings.get("count") == "5"
@@ -67,7 +67,9 @@ def test_what_the_file_says(settings: StackSettings) -> None:
     assert settings.get("empty") == ""
 
 
-def test_what_the_program_gets(settings: StackSettings, crypter) -> None:
+def test_the_program_gets_decrypted_values_and_the_names_of_the_secret_ones(
+    settings: StackSettings, crypter
+) -> None:
     config, secret = settings.build_program_config(crypter)
     assert config == {
         "aws:region": "eu-west-1",
@@ -85,7 +87,9 @@ def test_what_the_program_gets(settings: StackSettings, crypter) -> None:
     assert sorted(secret) == ["demo:mixed", "demo:test-token", "demo:token"]
 
 
-def test_what_the_provider_resource_gets(settings: StackSettings, crypter) -> None:
+def test_the_provider_resource_gets_secret_values_as_secrets(
+    settings: StackSettings, crypter
+) -> None:
     inputs = settings.build_provider_inputs(crypter)
     assert inputs["demo:token"] == Secret("raw config text")
     assert inputs["demo:count"] == "5"
@@ -93,7 +97,7 @@ def test_what_the_provider_resource_gets(settings: StackSettings, crypter) -> No
     assert "raw config text" not in repr(inputs)
 
 
-def test_a_stack_without_a_file_has_the_projects_defaults(project: Project) -> None:
+def test_a_stack_without_settings_has_the_defaults_of_the_project(project: Project) -> None:
     settings = StackSettings.load(project, "new")
     config, secret = settings.build_program_config(None)
     assert config == {"demo:count": "1", "demo:gpus": "16", "demo:test-token": "for-tests"}
@@ -101,7 +105,9 @@ def test_a_stack_without_a_file_has_the_projects_defaults(project: Project) -> N
     assert not settings.path.exists()
 
 
-def test_edits_are_saved_and_the_rest_is_kept(settings: StackSettings, project: Project) -> None:
+def test_an_edit_keeps_all_other_lines_and_the_file_mode(
+    settings: StackSettings, project: Project
+) -> None:
     settings.path.chmod(0o600)
     settings.set("count", "6")
     settings.set("aws:profile", "ci")
@@ -110,8 +116,8 @@ def test_edits_are_saved_and_the_rest_is_kept(settings: StackSettings, project: 
     assert settings.remove("zip") is False
     settings.save()
     assert stat.S_IMODE(settings.path.stat().st_mode) == 0o600
-    text = settings.path.read_text()
-    assert text == (
+    saved_settings = settings.path.read_text()
+    assert saved_settings == (
         SETTINGS.replace("demo:count: 5", 'demo:count: "6"')
         .replace('  demo:zip: "0123"\n', "")
         .replace(f"token:\n    secure: {RAW}", "token:\n    secure: v1:x:y")
@@ -122,7 +128,7 @@ def test_edits_are_saved_and_the_rest_is_kept(settings: StackSettings, project: 
     assert again.get("aws:profile") == "ci"
 
 
-def test_a_new_file_is_made(project: Project, salt_state: str) -> None:
+def test_saving_creates_a_missing_settings_file(project: Project, salt_state: str) -> None:
     settings = StackSettings.load(project, "new")
     settings.set_secrets_provider(SecretsProvider("passphrase", {"salt": salt_state}))
     settings.set("gpus", "24")
@@ -133,7 +139,7 @@ def test_a_new_file_is_made(project: Project, salt_state: str) -> None:
     assert StackSettings.load(project, "new").encryption_salt == salt_state
 
 
-def test_keys_without_namespace_in_the_file_are_the_projects(project: Project) -> None:
+def test_keys_without_a_namespace_belong_to_the_project(project: Project) -> None:
     path = project.get_settings_path("dev")
     path.write_text("config:\n  size: 1\n  other: 2\n")
     settings = StackSettings.load(project, "dev")
@@ -143,7 +149,7 @@ def test_keys_without_namespace_in_the_file_are_the_projects(project: Project) -
     assert settings.content == 'config:\n  demo:size: "3"\n'
 
 
-def test_a_key_that_has_to_be_set_is_named(tmp_path: Path) -> None:
+def test_a_missing_required_key_is_an_error_with_its_name(tmp_path: Path) -> None:
     (tmp_path / "Pulumi.yaml").write_text(
         "name: demo\nruntime: python\nconfig: {region: {type: string}}\n"
     )
@@ -154,21 +160,23 @@ def test_a_key_that_has_to_be_set_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", ["many", "1.5", "true", "[1]"])
-def test_a_value_of_another_type_is_refused(project: Project, value: str) -> None:
+def test_a_value_that_does_not_match_the_declared_type_is_rejected(
+    project: Project, value: str
+) -> None:
     settings = StackSettings.load(project, "dev")
     settings.set("gpus", value)
     with pytest.raises(EngineError, match="demo:gpus of stack dev is not of the type integer"):
         settings.build_program_config(None)
 
 
-def test_a_secure_value_without_salt_is_refused(project: Project) -> None:
+def test_an_encrypted_value_without_a_salt_is_an_error(project: Project) -> None:
     settings = StackSettings.load(project, "dev")
     settings.set("token", {"secure": RAW})
     with pytest.raises(EngineError, match="demo:token: the value is encrypted"):
         settings.build_program_config(None)
 
 
-def test_a_secure_value_of_another_stack_is_named_but_not_shown(project, crypter) -> None:
+def test_an_encrypted_value_of_another_stack_is_an_error_with_its_key(project, crypter) -> None:
     settings = StackSettings.load(project, "dev")
     settings.set("token", {"secure": RAW.replace("GBk", "GBl")})
     with pytest.raises(EngineError, match=r"configuration demo:token: .*cannot be decrypted"):
@@ -185,19 +193,21 @@ def test_a_secure_value_of_another_stack_is_named_but_not_shown(project, crypter
         ("config: {", r":1:10: not YAML"),
     ],
 )
-def test_problems_are_located(project: Project, text: str, problem: str) -> None:
+def test_problems_in_a_settings_file_have_line_and_column(
+    project: Project, text: str, problem: str
+) -> None:
     project.get_settings_path("dev").write_text(text)
     with pytest.raises(EngineError, match=problem):
         StackSettings.load(project, "dev")
 
 
-def test_environments_need_pulumi_cloud(project: Project) -> None:
+def test_pulumi_esc_environments_are_rejected(project: Project) -> None:
     project.get_settings_path("dev").write_text("environment: [prod]\n")
     with pytest.raises(EngineError, match="Pulumi Cloud"):
         StackSettings.load(project, "dev").build_program_config(None)
 
 
-def test_a_folder_that_cannot_be_written_is_named(project: Project, monkeypatch) -> None:
+def test_an_unwritable_settings_folder_is_an_error(project: Project, monkeypatch) -> None:
     settings = StackSettings.load(project, "dev")
     settings.set("gpus", "8")
     settings.path = project.path / "below-a-file" / "Pulumi.dev.yaml"

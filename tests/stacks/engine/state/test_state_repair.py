@@ -1,4 +1,4 @@
-"""Repairing a state: what can be put right is, and nothing is lost silently."""
+"""Test the repair of a state: which faults are repaired, and that each change is reported."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from gpuform.stacks.engine.state.edits import NotRepairable, verify
 PART = "urn:pulumi:dev::demo::lab:index:Rack$lab:index:Unit$pulumi-python:dynamic:Resource::r3"
 
 
-def resource(number: int, **fields: object) -> ResourceState:
+def build_resource(number: int, **fields: object) -> ResourceState:
     made = ResourceState(
         urn(number),
         True,
@@ -25,7 +25,7 @@ def resource(number: int, **fields: object) -> ResourceState:
     return replace(made, **fields)
 
 
-def state(*entries: ResourceState) -> Snapshot:
+def build_snapshot(*entries: ResourceState) -> Snapshot:
     return Snapshot(
         "organization/demo/dev",
         [
@@ -39,7 +39,7 @@ def state(*entries: ResourceState) -> Snapshot:
 @pytest.mark.slow
 @settings(max_examples=50)
 @given(snapshots())
-def test_a_sound_state_stays_as_it_is(snapshot: Snapshot) -> None:
+def test_a_valid_state_is_not_changed(snapshot: Snapshot) -> None:
     result = repair(snapshot)
     assert result.done == []
     assert result.snapshot.resources == snapshot.resources
@@ -48,7 +48,9 @@ def test_a_sound_state_stays_as_it_is(snapshot: Snapshot) -> None:
 @pytest.mark.slow
 @settings(max_examples=50)
 @given(snapshots(), st.data())
-def test_any_order_is_put_right(snapshot: Snapshot, data: st.DataObject) -> None:
+def test_resources_in_any_order_are_sorted_behind_their_dependencies(
+    snapshot: Snapshot, data: st.DataObject
+) -> None:
     # Of an old object's references nobody can say whether they mean new or old ones.
     sound = replace(snapshot, resources=[e for e in snapshot.resources if not e.delete])
     shuffled = replace(sound, resources=data.draw(st.permutations(sound.resources)))
@@ -62,20 +64,20 @@ def test_any_order_is_put_right(snapshot: Snapshot, data: st.DataObject) -> None
 @pytest.mark.slow
 @settings(max_examples=50)
 @given(snapshots(), st.data())
-def test_whatever_is_missing_no_object_is_forgotten(
+def test_repair_after_a_missing_entry_keeps_all_other_objects(
     snapshot: Snapshot, data: st.DataObject
 ) -> None:
     gone = data.draw(st.sampled_from(snapshot.resources[2:]))
-    left = [entry for entry in snapshot.resources if entry.urn != gone.urn]
-    result = repair(replace(snapshot, resources=left))
+    remaining_entries = [entry for entry in snapshot.resources if entry.urn != gone.urn]
+    result = repair(replace(snapshot, resources=remaining_entries))
     assert verify(result.snapshot) == []
-    assert [e.id for e in result.snapshot.resources] == [e.id for e in left]
+    assert [e.id for e in result.snapshot.resources] == [e.id for e in remaining_entries]
 
 
-def test_what_was_done_is_told() -> None:
-    broken = state(
-        resource(1, dependencies=[urn(2), urn(9)], property_dependencies={"to": [urn(9)]}),
-        resource(2, deleted_with=urn(9), replace_with=[urn(9)]),
+def test_each_repair_is_reported() -> None:
+    broken = build_snapshot(
+        build_resource(1, dependencies=[urn(2), urn(9)], property_dependencies={"to": [urn(9)]}),
+        build_resource(2, deleted_with=urn(9), replace_with=[urn(9)]),
     )
     broken.manifest.magic = "0" * 64
     result = repair(broken)
@@ -92,14 +94,14 @@ def test_what_was_done_is_told() -> None:
     assert verify(result.snapshot) == []
 
 
-def test_children_of_what_is_missing_get_other_urns() -> None:
+def test_children_of_a_missing_parent_get_new_urns() -> None:
     unit = "urn:pulumi:dev::demo::lab:index:Rack$lab:index:Unit::u"
     rack = "urn:pulumi:dev::demo::lab:index:Rack::r"
     result = repair(
-        state(
+        build_snapshot(
             ResourceState(unit, False, "lab:index:Unit", parent=rack),
-            resource(3, urn=PART, parent=unit),
-            resource(4, dependencies=[PART]),
+            build_resource(3, urn=PART, parent=unit),
+            build_resource(4, dependencies=[PART]),
         )
     )
     alone, part, user = result.snapshot.resources[2:]
@@ -112,29 +114,36 @@ def test_children_of_what_is_missing_get_other_urns() -> None:
 
 
 @pytest.mark.parametrize(
-    ("entries", "said"),
+    ("entries", "expected_message"),
     [
-        ([resource(1), resource(1, id="i-2")], "occurs twice"),
-        ([resource(1, provider=f"{PROVIDER}::p-9")], "unknown provider"),
-        ([resource(1, custom=False)], "not custom but has an id"),
-        ([resource(1, dependencies=[urn(2)]), resource(2, parent=urn(1))], "in a cycle"),
+        ([build_resource(1), build_resource(1, id="i-2")], "occurs twice"),
+        ([build_resource(1, provider=f"{PROVIDER}::p-9")], "unknown provider"),
+        ([build_resource(1, custom=False)], "not custom but has an id"),
+        (
+            [build_resource(1, dependencies=[urn(2)]), build_resource(2, parent=urn(1))],
+            "in a cycle",
+        ),
     ],
 )
-def test_what_cannot_be_repaired_is_told(entries: list[ResourceState], said: str) -> None:
-    with pytest.raises(NotRepairable, match=said) as caught:
-        repair(state(*entries))
+def test_a_fault_that_cannot_be_repaired_is_an_error(
+    entries: list[ResourceState], expected_message: str
+) -> None:
+    with pytest.raises(NotRepairable, match=expected_message) as caught:
+        repair(build_snapshot(*entries))
     assert "--from-backup" in caught.value.hint
 
 
-def test_what_needs_itself_does_no_more() -> None:
-    result = repair(state(resource(1, dependencies=[urn(1)])))
+def test_a_dependency_on_itself_is_dropped() -> None:
+    result = repair(build_snapshot(build_resource(1, dependencies=[urn(1)])))
     assert result.snapshot.resources[2].dependencies == []
     assert result.done == [f"dropped: {urn(1)}: dependency {urn(1)}, which is the resource itself"]
 
 
 @pytest.mark.slow
-def test_a_long_chain_is_no_problem() -> None:
-    chain = [resource(n, dependencies=[urn(n + 1)]) for n in range(3000)] + [resource(3000)]
-    result = repair(state(*chain))
+def test_a_chain_of_3000_dependencies_is_repaired() -> None:
+    chain = [build_resource(n, dependencies=[urn(n + 1)]) for n in range(3000)] + [
+        build_resource(3000)
+    ]
+    result = repair(build_snapshot(*chain))
     assert verify(result.snapshot) == []
     assert len(result.snapshot.resources) == 3003

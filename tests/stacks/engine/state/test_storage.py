@@ -1,4 +1,4 @@
-"""What the engine relies on, in a folder and in a bucket."""
+"""Test the storage interface of the engine in a folder and in buckets."""
 
 import json
 import subprocess
@@ -42,7 +42,7 @@ def azure_server() -> Iterator[int]:
         pytest.param("azblob", marks=AZURE),
     ]
 )
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def backend_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "file":
         return f"file://{tmp_path}"
     if request.param == "s3":
@@ -55,56 +55,56 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def storage(place: str) -> Storage:
-    return open_storage(place, KEYS)
+def storage(backend_url: str) -> Storage:
+    return open_storage(backend_url, KEYS)
 
 
 @pytest.fixture
 def bucket(storage: Storage) -> Storage:
-    """A storage that honours conditions."""
+    """Return a storage with conditional writes; skip the test for a folder."""
     if isinstance(storage, Files):
         pytest.skip("files need no conditions")
     return storage
 
 
-def names(storage: Storage, folder: str, after: str = "") -> list[str]:
+def list_names(storage: Storage, folder: str, after: str = "") -> list[str]:
     return [entry.name for entry in storage.list_entries(folder, after)]
 
 
-def test_what_is_written_is_read(storage: Storage) -> None:
+def test_written_data_can_be_read_and_located(storage: Storage) -> None:
     assert storage.read("a/b.json") is None
     storage.write("a/b.json", b"one")
     storage.write("a/b.json", b"two")
-    found = storage.read("a/b.json")
-    assert found is not None
-    assert found.data == b"two"
+    stored_file = storage.read("a/b.json")
+    assert stored_file is not None
+    assert stored_file.data == b"two"
     assert storage.locate("a/b.json").endswith("/a/b.json")
     assert storage.get_name(storage.locate("a/b.json")) == "a/b.json"
     assert storage.get_name("/somewhere/else") is None
 
 
-def test_entries_are_sorted_and_those_of_a_folder_only(storage: Storage) -> None:
+def test_a_listing_is_sorted_and_limited_to_its_folder(storage: Storage) -> None:
     for name in ("a/c.json", "a/b/d.json", "ab.json", "a/b.json"):
         storage.write(name, b"")
-    assert names(storage, "a") == ["a/b.json", "a/b/d.json", "a/c.json"]
-    assert names(storage, "a", after="a/b.json") == ["a/b/d.json", "a/c.json"]
-    assert names(storage, "none") == []
+    assert list_names(storage, "a") == ["a/b.json", "a/b/d.json", "a/c.json"]
+    assert list_names(storage, "a", after="a/b.json") == ["a/b/d.json", "a/c.json"]
+    assert list_names(storage, "none") == []
 
 
-def test_copying_and_removing_what_is_not_there_is_no_error(storage: Storage) -> None:
+def test_copying_or_deleting_a_missing_file_is_not_an_error(storage: Storage) -> None:
     storage.write("a", b"one")
     assert storage.copy("a", "b/c")
     assert not storage.copy("none", "d")
     storage.delete("a", "none", "b/c")
     storage.delete("none")
     storage.delete()
-    assert names(storage, "b") == []
+    assert list_names(storage, "b") == []
     assert storage.read("a") is None
     assert storage.read("d") is None
 
 
-def test_the_backend_is_the_same(place: str) -> None:
-    backend = Backend.open(place, KEYS)
+def test_the_backend_behaves_the_same_on_every_storage(backend_url: str) -> None:
+    backend = Backend.open(backend_url, KEYS)
     assert backend.list_stacks() == []
     backend.write("demo", "dev", b'{"version":3}')
     backend.write("demo", "dev", b'{"version":3,"n":2}')
@@ -113,7 +113,7 @@ def test_the_backend_is_the_same(place: str) -> None:
     backend.create_backup("demo", "dev")
     for kind in ("update", "refresh"):
         backend.open_history("demo", "dev").add(HistoryEntry(kind, "succeeded", 1, 2))
-    again = Backend.open(place, KEYS)
+    again = Backend.open(backend_url, KEYS)
     assert again.read("demo", "dev") == b'{"version":3,"n":2}'
     assert [entry.kind for entry in again.open_history("demo", "dev").list_latest()] == [
         "refresh",
@@ -122,8 +122,10 @@ def test_the_backend_is_the_same(place: str) -> None:
     assert [entry.kind for entry in again.open_history("demo", "dev").list_latest(1, 1)] == [
         "update"
     ]
-    kept = sorted(again.storage.locate(entry.name) for entry in again.list_backups("demo", "dev"))
-    assert [again.read_backup(where) for where in kept] == [
+    backup_locations = sorted(
+        again.storage.locate(entry.name) for entry in again.list_backups("demo", "dev")
+    )
+    assert [again.read_backup(where) for where in backup_locations] == [
         b'{"version":3,"n":2}',
         b'{"version":3}',
     ]
@@ -134,23 +136,23 @@ def test_the_backend_is_the_same(place: str) -> None:
     ]
     again.remove("demo", "dev")
     assert again.list_stacks() == ["organization/demo/prod"]
-    assert Backend.open(place, KEYS).read("demo", "dev") is None
+    assert Backend.open(backend_url, KEYS).read("demo", "dev") is None
 
 
-def test_gzip_as_pulumi_has_it(place: str) -> None:
-    Backend.open(place, KEYS).write("demo", "dev", b'{"n":1}')
+def test_gzip_is_enabled_by_pulumis_variables(backend_url: str) -> None:
+    Backend.open(backend_url, KEYS).write("demo", "dev", b'{"n":1}')
     for number, switch in ((2, "PULUMI_DIY_BACKEND_GZIP"), (3, "PULUMI_SELF_MANAGED_STATE_GZIP")):
-        zipping = Backend.open(place, {**KEYS, switch: "1"})
+        zipping = Backend.open(backend_url, {**KEYS, switch: "1"})
         zipping.write("demo", "dev", b'{"n":%d}' % number)
-        found = zipping.storage.read(".pulumi/stacks/demo/dev.json.gz")
-        assert found is not None
-        assert found.data.startswith(b"\x1f\x8b")
+        stored_file = zipping.storage.read(".pulumi/stacks/demo/dev.json.gz")
+        assert stored_file is not None
+        assert stored_file.data.startswith(b"\x1f\x8b")
         assert zipping.read("demo", "dev") == b'{"n":%d}' % number
         assert zipping.list_stacks() == ["organization/demo/dev"]
-    plain = Backend.open(place, KEYS)
+    plain = Backend.open(backend_url, KEYS)
     assert plain.read("demo", "dev") == b'{"n":3}'
     plain.write("demo", "dev", b'{"n":4}')
-    assert names(plain.storage, ".pulumi/stacks") == [
+    assert list_names(plain.storage, ".pulumi/stacks") == [
         ".pulumi/stacks/demo/dev.json.bak",
         ".pulumi/stacks/demo/dev.json.gz",
         ".pulumi/stacks/demo/dev.json.gz.bak",
@@ -158,8 +160,8 @@ def test_gzip_as_pulumi_has_it(place: str) -> None:
 
 
 @pytest.mark.slow
-class TestConditions:
-    def test_a_lease_has_one_owner(self, bucket: Storage) -> None:
+class TestConditionalWrites:
+    def test_a_lease_has_one_owner_at_a_time(self, bucket: Storage) -> None:
         ours, theirs = bucket.create_exclusion("lock"), bucket.create_exclusion("lock")
         assert ours.take() is LockAttempt.TAKEN
         assert theirs.take() is LockAttempt.HELD
@@ -168,7 +170,7 @@ class TestConditions:
         assert theirs.take() is LockAttempt.TAKEN
         theirs.release()
 
-    def test_a_version_is_replaced_once(self, bucket: Storage) -> None:
+    def test_a_version_can_be_replaced_only_once(self, bucket: Storage) -> None:
         first = bucket.write("a", b"1", replacing=ABSENT)
         with pytest.raises(ChangedMeanwhile):
             bucket.write("a", b"2", replacing=ABSENT)
@@ -177,24 +179,24 @@ class TestConditions:
             bucket.write("a", b"4", replacing=first)
         with pytest.raises(ChangedMeanwhile):
             bucket.write("none", b"5", replacing=first)
-        found = bucket.read("a")
-        assert found is not None
-        assert found.data == b"3"
-        bucket.write("a", b"6", replacing=found.version)
+        stored_file = bucket.read("a")
+        assert stored_file is not None
+        assert stored_file.data == b"3"
+        bucket.write("a", b"6", replacing=stored_file.version)
 
-    def test_a_checkpoint_that_another_has_written_is_not_written_over(
+    def test_a_checkpoint_written_by_another_process_is_not_overwritten(
         self, bucket_server: BucketServer
     ) -> None:
-        place = url(bucket_server.bucket(), bucket_server.port)
-        ours, theirs = Backend.open(place, KEYS), Backend.open(place, KEYS)
+        backend_url = url(bucket_server.bucket(), bucket_server.port)
+        ours, theirs = Backend.open(backend_url, KEYS), Backend.open(backend_url, KEYS)
         ours.write("demo", "dev", b'{"n":1}')
         assert theirs.read("demo", "dev") == b'{"n":1}'
         theirs.write("demo", "dev", b'{"n":2}')
         with pytest.raises(ChangedMeanwhile):
             ours.write("demo", "dev", b'{"n":3}')
-        assert Backend.open(place, KEYS).read("demo", "dev") == b'{"n":2}'
+        assert Backend.open(backend_url, KEYS).read("demo", "dev") == b'{"n":2}'
 
-    def test_a_lost_answer_is_not_taken_for_another_writer(
+    def test_a_write_whose_answer_was_lost_is_not_a_conflict(
         self, bucket_server: BucketServer
     ) -> None:
         lost: list[Request] = []
@@ -212,32 +214,34 @@ class TestConditions:
             lost.clear()
             storage.write("a", b"2", replacing=first)
             assert len(lost) == 1
-            found = storage.read("a")
-            assert found is not None
-            assert found.data == b"2"
+            stored_file = storage.read("a")
+            assert stored_file is not None
+            assert stored_file.data == b"2"
 
-    def test_when_no_try_helped_nothing_is_tried_again(self, bucket_server: BucketServer) -> None:
-        """A run whose store is gone ends soon; it goes on where the store comes back."""
+    def test_requests_are_not_retried_after_all_retries_of_one_failed(
+        self, bucket_server: BucketServer
+    ) -> None:
+        """A run whose bucket is gone ends soon, and continues if the bucket answers again."""
         with proxy(bucket_server) as front:
             environ = {**KEYS, "AWS_MAX_ATTEMPTS": "3"}
             storage = open_storage(url(bucket_server.bucket(), front.port), environ)
             storage.write("a", b"1")
             front.rule = lambda _request: Fault(503, "SlowDown")
-            seen = []
+            request_counts = []
             for _ in range(3):
                 before = len(front.seen)
                 with pytest.raises(StorageFailed):
                     storage.read("a")
-                seen.append(len(front.seen) - before)
+                request_counts.append(len(front.seen) - before)
             front.heal()
             assert storage.read("a") is not None
-        assert seen == [3, 1, 1]
+        assert request_counts == [3, 1, 1]
 
 
 @pytest.mark.slow
 class TestErrors:
     @pytest.mark.parametrize(
-        ("fault", "said", "hint"),
+        ("fault", "expected_message", "hint"),
         [
             (Fault(403, "AccessDenied"), "AccessDenied: injected", "credentials"),
             (Fault(400, "ExpiredToken"), "ExpiredToken: injected", "aws sso login"),
@@ -248,8 +252,8 @@ class TestErrors:
         ],
         ids=lambda value: value.code if isinstance(value, Fault) else "",
     )
-    def test_each_is_told_with_what_to_do(
-        self, bucket_server: BucketServer, fault: Fault, said: str, hint: str
+    def test_each_failure_is_an_error_with_a_hint(
+        self, bucket_server: BucketServer, fault: Fault, expected_message: str, hint: str
     ) -> None:
         with proxy(bucket_server) as front:
             storage = open_storage(url(bucket_server.bucket(), front.port), ONCE)
@@ -262,7 +266,7 @@ class TestErrors:
                 lambda: storage.list_entries("a"),
             ]
             for call in calls:
-                with pytest.raises(StorageFailed, match=said) as caught:
+                with pytest.raises(StorageFailed, match=expected_message) as caught:
                     call()
                 assert hint in caught.value.hint
                 assert "s3://b-" in str(caught.value)
@@ -271,7 +275,7 @@ class TestErrors:
 
 class TestAddresses:
     @pytest.mark.parametrize(
-        ("address", "said", "hint"),
+        ("address", "expected_message", "hint"),
         [
             ("s3://bucket?regoin=x", "unknown parameter: regoin", "Did you mean region"),
             ("s3://bucket?s3ForcePathStyle=perhaps", "s3ForcePathStyle=perhaps", "true or false"),
@@ -283,13 +287,15 @@ class TestAddresses:
             ("ftp://host", "gpuform does not support the backend", "s3://BUCKET"),
         ],
     )
-    def test_what_cannot_be_used_is_told(self, address: str, said: str, hint: str) -> None:
-        with pytest.raises(BackendError, match=said) as caught:
+    def test_an_invalid_backend_url_is_an_error_with_a_hint(
+        self, address: str, expected_message: str, hint: str
+    ) -> None:
+        with pytest.raises(BackendError, match=expected_message) as caught:
             open_storage(address, KEYS)
         assert hint in caught.value.hint
         assert "hush" not in str(caught.value)
 
-    def test_pulumis_parameters_are_taken(self) -> None:
+    def test_pulumis_url_parameters_are_accepted(self) -> None:
         parameters = (
             "region=eu-central-1&awssdk=v2&endpoint=minio:9000&disableSSL=true&s3ForcePathStyle=1"
             "&ssetype=aws:kms&kmskeyid=k&hostname_immutable=true&prefix=deep/"
@@ -298,7 +304,9 @@ class TestAddresses:
         assert opened.locate("x") == "s3://bucket/team/deep/x"
 
     @pytest.mark.slow
-    def test_profiles_are_read_as_by_awss_tools(self, tmp_path: Path, monkeypatch: Any) -> None:
+    def test_aws_profiles_are_read_as_by_the_aws_cli(
+        self, tmp_path: Path, monkeypatch: Any
+    ) -> None:
         keys = {"Version": 1, "AccessKeyId": "made", "SecretAccessKey": "up"}
         (tmp_path / "keys.json").write_text(json.dumps(keys))
         (tmp_path / "config").write_text(
@@ -309,12 +317,12 @@ class TestAddresses:
         monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
         monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
         open_storage("s3://bucket?profile=team", {})
-        for profile, said in (("none", "could not be found"), ("old", "SSO")):
-            with pytest.raises(BackendError, match=said) as caught:
+        for profile, expected_message in (("none", "could not be found"), ("old", "SSO")):
+            with pytest.raises(BackendError, match=expected_message) as caught:
                 open_storage(f"s3://bucket?profile={profile}", {})
             assert "aws sso login" in caught.value.hint
 
-    def test_the_extra_is_named_when_it_is_missing(self) -> None:
+    def test_a_missing_cloud_extra_is_an_error_with_the_install_command(self) -> None:
         program = (
             "import sys\n"
             "sys.modules['obstore'] = None\n"
@@ -336,7 +344,7 @@ class TestAddresses:
         assert all("pip install '" in line and "[cloud]'" in line for line in lines)
         assert "hush" not in done.stdout
 
-    def test_a_folder_needs_nothing_of_a_bucket(self, tmp_path: Path) -> None:
+    def test_a_file_backend_imports_no_bucket_library(self, tmp_path: Path) -> None:
         program = (
             "import sys\n"
             "from gpuform.stacks.engine.store.backend import Backend\n"

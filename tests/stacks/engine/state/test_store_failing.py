@@ -1,4 +1,4 @@
-"""The store of the state fails in the middle of a run: nothing more is begun, nothing is lost."""
+"""Test a run whose state storage fails midway: no new operation starts, and no object is lost."""
 
 import json
 import shutil
@@ -49,8 +49,8 @@ CHAIN = """
 
 
 @dataclass
-class Scene:
-    """A project whose state is in a bucket behind a proxy; `world` is what exists."""
+class FailingStorageProject:
+    """A project whose state is in a bucket behind a proxy."""
 
     folder: Path
     gpuform: Cli
@@ -66,18 +66,18 @@ class Scene:
         return self.project / ".gpuform/unsaved/dev.jsonl"
 
     @property
-    def world(self) -> list[str]:
+    def existing_objects(self) -> list[str]:
         file = self.project / "world"
         return file.read_text().split() if file.exists() else []
 
     @property
     def snapshot(self) -> Snapshot:
-        """The checkpoint alone, as Pulumi finds it."""
+        """Return the checkpoint without its journal, as Pulumi finds the state."""
         data = Backend.open(self.url, KEYS).read("demo", "dev")
         assert data is not None
-        found = Snapshot.from_json(data, PassphraseCrypter(PASSPHRASE, SALT))
-        assert edits.verify(found) == []
-        return found
+        snapshot = Snapshot.from_json(data, PassphraseCrypter(PASSPHRASE, SALT))
+        assert edits.verify(snapshot) == []
+        return snapshot
 
     @property
     def ids(self) -> list[str]:
@@ -104,13 +104,17 @@ class Scene:
 
 
 @pytest.fixture
-def make(tmp_path: Path, bucket_server: BucketServer) -> Iterator[Callable[[], Scene]]:
+def make(
+    tmp_path: Path, bucket_server: BucketServer
+) -> Iterator[Callable[[], FailingStorageProject]]:
     with proxy(bucket_server) as front:
 
-        def made() -> Scene:
+        def create_project() -> FailingStorageProject:
             front.heal()
             shutil.rmtree(tmp_path / "scene", ignore_errors=True)
-            scene = Scene(tmp_path / "scene", run_gpuform, front, bucket_server.bucket())
+            scene = FailingStorageProject(
+                tmp_path / "scene", run_gpuform, front, bucket_server.bucket()
+            )
             scene.project.mkdir(parents=True)
             (scene.project / "Pulumi.yaml").write_text("name: demo\nruntime: python\n")
             (scene.project / "Pulumi.dev.yaml").write_text(f"encryptionsalt: {SALT}\n")
@@ -119,7 +123,7 @@ def make(tmp_path: Path, bucket_server: BucketServer) -> Iterator[Callable[[], S
             assert scene.run("stack", "init", "dev").code == 0
             return scene
 
-        yield made
+        yield create_project
 
 
 FAULTS = {
@@ -135,12 +139,14 @@ def is_segment(request: Request) -> bool:
     return request.method == "PUT" and ".journal/" in request.name
 
 
-def once_made(scene: Scene, fault: Fault) -> Callable[[Request], Fault | None]:
-    """Everything fails once the journal is to tell of something that was made."""
+def fail_after_first_create(
+    scene: FailingStorageProject, fault: Fault
+) -> Callable[[Request], Fault | None]:
+    """Return a rule by which all requests fail once the journal has to record a created object."""
     failing = []
 
     def rule(request: Request) -> Fault | None:
-        if is_segment(request) and scene.world:
+        if is_segment(request) and scene.existing_objects:
             failing.append(request)
         return fault if failing else None
 
@@ -148,15 +154,17 @@ def once_made(scene: Scene, fault: Fault) -> Callable[[Request], Fault | None]:
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-def test_a_run_stops_and_is_brought_back(make: Callable[[], Scene], fault: Fault) -> None:
+def test_a_run_without_storage_stops_and_is_recovered(
+    make: Callable[[], FailingStorageProject], fault: Fault
+) -> None:
     scene = make()
-    scene.front.rule = once_made(scene, fault)
+    scene.front.rule = fail_after_first_create(scene, fault)
     ran = scene.up()
     assert ran.code == 1
     assert str(scene.unsaved) in ran.stderr
     assert "gpuform state recover" in ran.stderr
     assert "Traceback" not in ran.stderr
-    assert 1 <= len(scene.world) < 4
+    assert 1 <= len(scene.existing_objects) < 4
     scene.front.heal()
     for refused in (scene.up(), scene.run("preview")):
         assert refused.code == 1
@@ -165,13 +173,13 @@ def test_a_run_stops_and_is_brought_back(make: Callable[[], Scene], fault: Fault
     assert recovered.code == 0, recovered.stderr
     assert "more" in recovered.stdout
     assert not scene.unsaved.exists()
-    assert scene.ids == sorted(scene.world)
+    assert scene.ids == sorted(scene.existing_objects)
     done = scene.up()
     assert done.code == 0, done.stderr
-    assert sorted(scene.world) == scene.ids == ["t-0", "t-1", "t-2", "t-3"]
+    assert sorted(scene.existing_objects) == scene.ids == ["t-0", "t-1", "t-2", "t-3"]
 
 
-def test_at_whatever_write_it_fails_nothing_is_lost(make: Callable[[], Scene]) -> None:
+def test_no_object_is_lost_whichever_write_fails(make: Callable[[], FailingStorageProject]) -> None:
     scene = make()
     first = len(scene.front.seen)
     assert scene.up().code == 0
@@ -196,13 +204,13 @@ def test_at_whatever_write_it_fails_nothing_is_lost(make: Callable[[], Scene]) -
             assert recovered.code == 0, (number, recovered.stderr)
         ended = scene.up("--continue-on-error")
         assert ended.code == 0, (number, ended.stderr)
-        assert sorted(scene.world) == scene.ids == ["t-0", "t-1", "t-2", "t-3"], number
+        assert sorted(scene.existing_objects) == scene.ids == ["t-0", "t-1", "t-2", "t-3"], number
         assert scene.run("destroy", "--yes", "--skip-preview").code == 0
-        assert (scene.world, scene.ids) == ([], [])
+        assert (scene.existing_objects, scene.ids) == ([], [])
     assert stopped > 5
 
 
-def test_a_short_failure_is_not_noticed(make: Callable[[], Scene]) -> None:
+def test_a_short_outage_is_bridged_by_retries(make: Callable[[], FailingStorageProject]) -> None:
     scene = make()
     scene.front.rule = lambda each: FAULTS["unavailable"] if each.number % 5 == 0 else None
     done = scene.gpuform(
@@ -215,15 +223,17 @@ def test_a_short_failure_is_not_noticed(make: Callable[[], Scene]) -> None:
     )
     assert done.code == 0, done.stderr
     scene.front.heal()
-    assert scene.ids == sorted(scene.world)
+    assert scene.ids == sorted(scene.existing_objects)
 
 
-def test_a_store_that_comes_back_in_time_gets_everything(make: Callable[[], Scene]) -> None:
-    """The last checkpoint succeeds: then there is nothing to recover."""
+def test_a_storage_that_answers_again_gets_the_final_checkpoint(
+    make: Callable[[], FailingStorageProject],
+) -> None:
+    """The last checkpoint is written: nothing is left to recover."""
     scene, failed = make(), []
 
     def rule(request: Request) -> Fault | None:
-        if failed or not (is_segment(request) and scene.world):
+        if failed or not (is_segment(request) and scene.existing_objects):
             return None
         failed.append(request)
         return FAULTS["unavailable"]
@@ -233,56 +243,62 @@ def test_a_store_that_comes_back_in_time_gets_everything(make: Callable[[], Scen
     assert ran.code == 1
     assert "cannot be written" in ran.stdout
     assert not scene.unsaved.exists()
-    assert scene.ids == sorted(scene.world)
+    assert scene.ids == sorted(scene.existing_objects)
 
 
-def test_nothing_is_brought_back_over_another_run(make: Callable[[], Scene]) -> None:
+def test_recovery_is_refused_after_another_run_changed_the_state(
+    make: Callable[[], FailingStorageProject],
+) -> None:
     scene = make()
-    scene.front.rule = once_made(scene, FAULTS["unavailable"])
+    scene.front.rule = fail_after_first_create(scene, FAULTS["unavailable"])
     assert scene.up().code == 1
     scene.front.heal()
-    kept = scene.unsaved.read_bytes()
+    unsaved_records = scene.unsaved.read_bytes()
     scene.unsaved.unlink()  # the colleague's machine has no such file
-    world = scene.world
+    existing_objects = scene.existing_objects
     (scene.project / "__main__.py").write_text("")
     assert scene.up().code == 0
-    scene.unsaved.write_bytes(kept)
+    scene.unsaved.write_bytes(unsaved_records)
     refused = scene.run("state", "recover")
     assert refused.code == 1, refused.stdout
-    assert scene.unsaved.read_bytes() == kept
+    assert scene.unsaved.read_bytes() == unsaved_records
     assert "import" in refused.stderr
-    assert any(f"(id {id_})" in refused.stderr for id_ in world)
+    assert any(f"(id {id_})" in refused.stderr for id_ in existing_objects)
 
 
-def test_what_another_run_left_meanwhile_stays(make: Callable[[], Scene]) -> None:
-    """A colleague's run goes on from ours and fails as well: its journal is in the bucket."""
+def test_recovery_keeps_the_journal_of_another_failed_run(
+    make: Callable[[], FailingStorageProject],
+) -> None:
+    """A colleague's run starts from the same state and fails too: its journal is in the bucket."""
     scene = make()
-    scene.front.rule = once_made(scene, FAULTS["unavailable"])
+    scene.front.rule = fail_after_first_create(scene, FAULTS["unavailable"])
     assert scene.up().code == 1
-    kept = scene.unsaved.read_bytes()
+    unsaved_records = scene.unsaved.read_bytes()
     scene.unsaved.unlink()
     (scene.project / "world").unlink()
     (scene.project / "__main__.py").write_text("from things import Thing\nThing('theirs')\n")
 
     def rule(request: Request) -> Fault | None:
         checkpoint = request.method == "PUT" and request.name.endswith("/dev.json")
-        return FAULTS["unavailable"] if checkpoint and scene.world else None
+        return FAULTS["unavailable"] if checkpoint and scene.existing_objects else None
 
     scene.front.rule = rule
     theirs = scene.up()
     assert theirs.code == 1
     assert "the next command continues from there" in theirs.stderr
-    assert (scene.world, scene.ids, scene.unsaved.exists()) == (["theirs"], [], False)
+    assert (scene.existing_objects, scene.ids, scene.unsaved.exists()) == (["theirs"], [], False)
     scene.front.heal()
-    scene.unsaved.write_bytes(kept)
+    scene.unsaved.write_bytes(unsaved_records)
     refused = scene.run("state", "recover", "--lock-timeout", "30s")
     assert refused.code == 1
     assert "(id t-0)" in refused.stderr
     assert scene.ids == ["theirs"]
-    assert scene.unsaved.read_bytes() == kept
+    assert scene.unsaved.read_bytes() == unsaved_records
 
 
-def test_another_backends_run_is_refused(make: Callable[[], Scene]) -> None:
+def test_recovery_of_a_run_of_another_backend_is_refused(
+    make: Callable[[], FailingStorageProject],
+) -> None:
     scene = make()
     scene.unsaved.parent.mkdir(parents=True)
     part = {"journal": "s3://other/x.journal", "run": "r", "number": 3, "lines": ""}
@@ -292,6 +308,8 @@ def test_another_backends_run_is_refused(make: Callable[[], Scene]) -> None:
     assert "s3://other/x.journal" in refused.stderr
 
 
-def test_without_anything_to_recover_it_says_so(make: Callable[[], Scene]) -> None:
+def test_recovery_without_unsaved_records_reports_nothing_to_do(
+    make: Callable[[], FailingStorageProject],
+) -> None:
     done = make().run("state", "recover")
     assert (done.code, done.stdout) == (0, "The state of stack dev already has all changes.\n")

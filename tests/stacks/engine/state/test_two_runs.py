@@ -1,4 +1,4 @@
-"""Two runs of one stack in a bucket: the second begins when the first is dead, or seems to be."""
+"""Test two runs of one stack in a bucket: the second begins when the first is killed or stopped."""
 
 import os
 import signal
@@ -82,8 +82,8 @@ WHOEVER_MADE_THE_THIRD = [
 UP = ("up", "--yes", "--skip-preview", "--parallel", "1", "--lock-timeout", "60s")
 
 
-def first_run(project: Path, environ: dict[str, str]) -> subprocess.Popen[str]:
-    """One that is in the middle of creating `second`."""
+def start_first_run(project: Path, environ: dict[str, str]) -> subprocess.Popen[str]:
+    """Start a run and return its process while it creates `second`."""
     assert run_gpuform(project, "stack", "init", "dev", **environ).code == 0
     process = subprocess.Popen(
         [sys.executable, "-m", "gpuform.stacks.cli", *UP],
@@ -99,7 +99,7 @@ def first_run(project: Path, environ: dict[str, str]) -> subprocess.Popen[str]:
     return process
 
 
-def ids(environ: dict[str, str]) -> list[str]:
+def list_ids(environ: dict[str, str]) -> list[str]:
     data = Backend.open(environ["PULUMI_BACKEND_URL"], KEYS).read("demo", "dev")
     assert data is not None
     snapshot = Snapshot.from_json(data, PassphraseCrypter(PASSPHRASE, SALT))
@@ -107,8 +107,10 @@ def ids(environ: dict[str, str]) -> list[str]:
     return sorted(e.id for e in snapshot.resources if "Resource::" in e.urn)
 
 
-def test_a_run_that_was_killed_is_gone_on_from(project: Path, environ: dict[str, str]) -> None:
-    owner = first_run(project, environ)
+def test_a_run_continues_from_the_journal_of_a_killed_run(
+    project: Path, environ: dict[str, str]
+) -> None:
+    owner = start_first_run(project, environ)
     owner.kill()
     owner.communicate()
     done = run_gpuform(project, *UP, WHO="successor", **environ)
@@ -116,26 +118,26 @@ def test_a_run_that_was_killed_is_gone_on_from(project: Path, environ: dict[str,
     assert "takes it over" in done.stderr
     assert "changes of it from its journal" in done.stderr
     assert "creating urn:pulumi:dev::demo::pulumi-python:dynamic:Resource::second" in done.stdout
-    assert ids(environ) in WHOEVER_MADE_THE_THIRD
+    assert list_ids(environ) in WHOEVER_MADE_THE_THIRD
 
 
-def test_a_run_that_was_stopped_ends_when_it_wakes_up(
+def test_a_stopped_run_ends_when_resumed_after_a_takeover(
     project: Path, environ: dict[str, str]
 ) -> None:
-    owner = first_run(project, environ)
+    owner = start_first_run(project, environ)
     owner.send_signal(signal.SIGSTOP)
     done = run_gpuform(project, *UP, WHO="successor", **environ)
     assert done.code == 0, done.stderr
-    after = ids(environ)
+    after = list_ids(environ)
     assert after in WHOEVER_MADE_THE_THIRD
     made = (project / "made").read_text()
     (project / "go").touch()
     owner.send_signal(signal.SIGCONT)
-    told = owner.communicate(timeout=LAST_RESORT)[0]
+    output = owner.communicate(timeout=LAST_RESORT)[0]
     assert owner.returncode == 1
-    assert "another process took it" in told
-    assert "gpuform state recover" in told
-    assert ids(environ) == after
+    assert "another process took it" in output
+    assert "gpuform state recover" in output
+    assert list_ids(environ) == after
     assert (project / "made").read_text() == made, "nothing is begun without the lock"
     unsaved = project / ".gpuform/unsaved/dev.jsonl"
     assert "second-owner" in unsaved.read_text()

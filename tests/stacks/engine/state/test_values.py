@@ -1,4 +1,4 @@
-"""Property values: what they show, how secrets spread, and what the wire makes of them."""
+"""Test property values: display, secrets, unknowns, and conversion to and from the wire."""
 
 import copy
 import pickle
@@ -33,26 +33,26 @@ SECRET = "1b47061264138c4ac30d75fd1eb44270"
 UNKNOWN_TEXT = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 
 
-def struct(**fields: object) -> Struct:
+def build_struct(**fields: object) -> Struct:
     made = Struct()
     made.update(fields)
     return made
 
 
-def test_secrets_and_unknowns_show_nothing() -> None:
+def test_repr_of_secrets_and_unknowns_hides_the_value() -> None:
     assert repr({"key": Secret("hush", "v1:aa:bb"), "id": UNKNOWN}) == (
         "{'key': [secret], 'id': [unknown]}"
     )
     assert "hush" not in f"{Secret('hush')} {Secret('hush')!r}"
 
 
-def test_there_is_one_unknown_also_after_copies() -> None:
+def test_copies_of_the_unknown_value_are_the_same_object() -> None:
     assert Unknown() is UNKNOWN
     assert copy.deepcopy({"a": UNKNOWN})["a"] is UNKNOWN
     assert pickle.loads(pickle.dumps(UNKNOWN)) is UNKNOWN
 
 
-def test_ciphertext_is_no_part_of_the_value() -> None:
+def test_secrets_with_different_ciphertexts_are_equal() -> None:
     assert Secret("a", "v1:x:y") == Secret("a")
     assert Secret("a") != Secret("b")
     assert Secret("a") != "a"
@@ -69,46 +69,48 @@ def test_ciphertext_is_no_part_of_the_value() -> None:
         ({"a": ["x", None, 2.0, True]}, False, False),
     ],
 )
-def test_contains(value, unknown: bool, secret: bool) -> None:
+def test_secrets_and_unknowns_are_detected_inside_of_values(
+    value, unknown: bool, secret: bool
+) -> None:
     assert contains_unknown(value) is unknown
     assert contains_secret(value) is secret
 
 
-def test_unwrap_removes_the_outer_secret_and_unwrap_secrets_all() -> None:
+def test_unwrap_removes_the_outer_secret_and_unwrap_secrets_removes_all() -> None:
     value = Secret({"a": Secret("x"), "b": [Secret(1.0)]})
     assert unwrap(value) == {"a": Secret("x"), "b": [Secret(1.0)]}
     assert unwrap_secrets(value) == {"a": "x", "b": [1.0]}
     assert unwrap_secrets({"plain": [None]}) == {"plain": [None]}
 
 
-class TestAnnotateSecrets:
-    def test_a_secret_inside_a_list_makes_the_whole_list_secret(self) -> None:
+class TestMarkEchoedSecrets:
+    def test_a_secret_inside_a_list_makes_the_list_secret(self) -> None:
         outs = mark_echoed_secrets({"l": ["a", "b"]}, {"l": ["a", Secret("b")]})
         assert outs == {"l": Secret(["a", "b"])}
 
-    def test_a_secret_inside_an_object_marks_that_key_only(self) -> None:
+    def test_a_secret_inside_an_object_makes_only_its_key_secret(self) -> None:
         outs = mark_echoed_secrets(
             {"o": {"a": "a", "b": "b", "new": 1.0}}, {"o": {"a": Secret("a"), "b": "b"}}
         )
         assert outs == {"o": {"a": Secret("a"), "b": "b", "new": 1.0}}
 
-    def test_a_secret_object_makes_the_whole_answer_secret(self) -> None:
+    def test_a_secret_object_makes_the_output_object_secret(self) -> None:
         outs = mark_echoed_secrets({"o": {"a": "a"}}, {"o": Secret({"a": "a"})})
         assert outs == {"o": Secret({"a": "a"})}
 
-    def test_a_secret_under_another_name_stays_plain_as_in_pulumi(self) -> None:
+    def test_a_secret_returned_under_another_name_stays_plain_as_under_pulumi(self) -> None:
         assert mark_echoed_secrets({"copy": "hush"}, {"token": Secret("hush")}) == {"copy": "hush"}
 
-    def test_what_is_secret_already_is_not_wrapped_again(self) -> None:
+    def test_a_secret_output_is_not_wrapped_twice(self) -> None:
         assert mark_echoed_secrets({"t": Secret("x")}, {"t": Secret("x")}) == {"t": Secret("x")}
 
-    def test_the_arguments_are_kept(self) -> None:
+    def test_the_arguments_are_not_changed(self) -> None:
         outs, ins = {"o": {"a": "a"}}, {"o": {"a": Secret("a")}}
         mark_echoed_secrets(outs, ins)
         assert outs == {"o": {"a": "a"}}
 
 
-def test_mark_secret_outputs_by_name_and_by_input() -> None:
+def test_secret_outputs_are_marked_by_name_and_by_input() -> None:
     outs = {"kube": "k", "token": "t", "id": "i", "list": ["x"], "plain": "p"}
     ins = {"token": Secret("t"), "list": [Secret("x")]}
     assert mark_secret_outputs(outs, ins, ["kube", "id", "absent"]) == {
@@ -120,15 +122,15 @@ def test_mark_secret_outputs_by_name_and_by_input() -> None:
     }
 
 
-def test_equal_secrets_keep_their_ciphertext() -> None:
+def test_unchanged_secrets_keep_their_ciphertext() -> None:
     old = {"a": Secret("x", "v1:1:1"), "o": {"b": [Secret("y", "v1:2:2")]}, "c": Secret("z", "v1")}
     new = {"a": Secret("x"), "o": {"b": [Secret("y")]}, "c": Secret("changed"), "d": Secret("x")}
-    kept = keep_ciphertexts(new, old)
-    assert kept == new
-    assert kept["a"].ciphertext == "v1:1:1"
-    assert kept["o"]["b"][0].ciphertext == "v1:2:2"
-    assert kept["c"].ciphertext is None
-    assert kept["d"].ciphertext is None
+    values = keep_ciphertexts(new, old)
+    assert values == new
+    assert values["a"].ciphertext == "v1:1:1"
+    assert values["o"]["b"][0].ciphertext == "v1:2:2"
+    assert values["c"].ciphertext is None
+    assert values["d"].ciphertext is None
 
 
 @pytest.mark.parametrize(
@@ -147,20 +149,20 @@ def test_equal_secrets_keep_their_ciphertext() -> None:
         (UNKNOWN, UNKNOWN, True),
     ],
 )
-def test_equal_knows_true_from_one(a, b, same: bool) -> None:
+def test_are_equal_distinguishes_true_from_one(a, b, same: bool) -> None:
     assert are_equal(a, b) is same
     assert are_equal(b, a) is same
 
 
-def test_a_secret_that_changes_from_true_to_one_is_a_new_one() -> None:
-    kept = keep_ciphertexts({"a": Secret(1.0)}, {"a": Secret(True, "v1:x:y")})
-    assert kept["a"].value == 1.0
-    assert kept["a"].ciphertext is None
+def test_a_secret_that_changes_from_true_to_one_is_encrypted_again() -> None:
+    values = keep_ciphertexts({"a": Secret(1.0)}, {"a": Secret(True, "v1:x:y")})
+    assert values["a"].value == 1.0
+    assert values["a"].ciphertext is None
 
 
 class TestFromStruct:
-    def test_what_python_programs_send(self) -> None:
-        sent = struct(
+    def test_values_of_python_programs_are_decoded(self) -> None:
+        sent = build_struct(
             token={SIGNATURE: SECRET, "value": "hush"},
             later=UNKNOWN_TEXT,
             both={SIGNATURE: SECRET, "value": UNKNOWN_TEXT},
@@ -182,8 +184,8 @@ class TestFromStruct:
             "ref": ResourceReference("urn:x", UNKNOWN, "1.2.3"),
         }
 
-    def test_numbers_stay_floats(self) -> None:
-        assert type(from_struct(struct(n=8))["n"]) is float
+    def test_numbers_are_decoded_as_floats(self) -> None:
+        assert type(from_struct(build_struct(n=8))["n"]) is float
 
     @pytest.mark.parametrize(
         ("fields", "value"),
@@ -195,16 +197,16 @@ class TestFromStruct:
             ({"secret": True}, Secret(UNKNOWN)),
         ],
     )
-    def test_output_values_become_what_they_hold(self, fields, value) -> None:
-        sent = struct(x={SIGNATURE: "d0e6a833031e9bbcd3f4e8bde6ca49a4", **fields})
+    def test_output_values_are_unwrapped(self, fields, value) -> None:
+        sent = build_struct(x={SIGNATURE: "d0e6a833031e9bbcd3f4e8bde6ca49a4", **fields})
         assert from_struct(sent) == {"x": value}
 
     @pytest.mark.parametrize(
         "sentinel",
         ["1c4a061d-8072-4f0a-a4cb-0ff528b18fe7", "dd056dcd-154b-4c76-9bd3-c8f88648b5ff"],
     )
-    def test_typed_sentinels_of_go_are_unknown(self, sentinel: str) -> None:
-        assert from_struct(struct(x=[sentinel])) == {"x": [UNKNOWN]}
+    def test_typed_unknown_sentinels_of_go_are_decoded_as_unknown(self, sentinel: str) -> None:
+        assert from_struct(build_struct(x=[sentinel])) == {"x": [UNKNOWN]}
 
     @pytest.mark.parametrize(
         ("fields", "problem"),
@@ -218,13 +220,13 @@ class TestFromStruct:
             ),
         ],
     )
-    def test_what_has_no_meaning_is_refused_by_name(self, fields, problem: str) -> None:
+    def test_an_invalid_value_is_an_error_with_its_property(self, fields, problem: str) -> None:
         with pytest.raises(EngineError, match="property 'bad'") as caught:
-            from_struct(struct(good=1, bad=[fields]))
+            from_struct(build_struct(good=1, bad=[fields]))
         assert problem in str(caught.value)
 
 
-def test_to_struct_writes_pulumis_encodings() -> None:
+def test_to_struct_uses_pulumis_encodings() -> None:
     sent = to_struct({"s": Secret([UNKNOWN]), "a": Asset(path="f", hash="h"), "e": {}, "l": []})
     assert sent.fields["s"].struct_value.fields[SIGNATURE].string_value == SECRET
     value = sent.fields["s"].struct_value.fields["value"]
@@ -238,10 +240,10 @@ def test_to_struct_writes_pulumis_encodings() -> None:
     assert sent.fields["l"].WhichOneof("kind") == "list_value"
 
 
-def test_a_secret_whose_name_the_answer_lacks_marks_the_inputs_that_nobody_gave() -> None:
-    given = {"scale_down": Secret({"wait_minutes": 10}), "name": "train"}
+def test_a_renamed_secret_input_makes_undeclared_outputs_secret() -> None:
+    inputs = {"scale_down": Secret({"wait_minutes": 10}), "name": "train"}
     answer = {"drain": {"wait_minutes": 10}, "name": "train", "ready": True}
     names = ["drain", "name"]
     marked = {**answer, "drain": Secret({"wait_minutes": 10})}
-    assert mark_renamed_secrets(answer, given, names) == marked
+    assert mark_renamed_secrets(answer, inputs, names) == marked
     assert mark_renamed_secrets(answer, {"name": Secret("train")}, names) == answer

@@ -1,4 +1,4 @@
-"""The selected stack, in Pulumi's own file."""
+"""Test the selected stack in Pulumi's workspace file."""
 
 import hashlib
 import json
@@ -22,31 +22,31 @@ def environ(tmp_path: Path) -> dict[str, str]:
     return {"PULUMI_HOME": str(tmp_path / "home"), "PULUMI_BACKEND_URL": "file:///one", "PATH": ""}
 
 
-def file_of(project: Project, environ: dict[str, str]) -> Path:
+def get_workspace_path(project: Project, environ: dict[str, str]) -> Path:
     digest = hashlib.sha1(str(project.path).encode()).hexdigest()
     return Path(environ["PULUMI_HOME"]) / "workspaces" / f"demo-{digest}-workspace.json"
 
 
-def write(project: Project, environ: dict[str, str], text: str) -> Path:
-    path = file_of(project, environ)
+def write_workspace_file(project: Project, environ: dict[str, str], text: str) -> Path:
+    path = get_workspace_path(project, environ)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     return path
 
 
-def test_a_selection_is_kept_where_the_cli_looks(project: Project, environ) -> None:
+def test_a_selection_is_stored_in_pulumis_workspace_file(project: Project, environ) -> None:
     assert find_selected_stack(project, environ) is None
     select_stack(project, "dev", environ)
-    kept = {"stacks": {"file:///one": "organization/demo/dev"}}
-    assert json.loads(file_of(project, environ).read_text()) == kept
+    expected_workspace = {"stacks": {"file:///one": "organization/demo/dev"}}
+    assert json.loads(get_workspace_path(project, environ).read_text()) == expected_workspace
     assert find_selected_stack(project, environ) == "dev"
     select_stack(project, None, environ)
     assert find_selected_stack(project, environ) is None
-    assert not file_of(project, environ).exists()
+    assert not get_workspace_path(project, environ).exists()
     select_stack(project, None, environ)
 
 
-def test_each_backend_has_a_selection_of_its_own(project: Project, environ) -> None:
+def test_each_backend_has_its_own_selection(project: Project, environ) -> None:
     other = environ | {"PULUMI_BACKEND_URL": "s3://bucket/prefix?region=x"}
     select_stack(project, "dev", environ)
     assert find_selected_stack(project, other) is None
@@ -62,17 +62,19 @@ def test_each_backend_has_a_selection_of_its_own(project: Project, environ) -> N
     )
 
 
-def test_a_backend_is_known_by_its_url_as_it_was_written(tmp_path: Path, environ) -> None:
+def test_the_selection_is_stored_under_the_backend_url_as_written(tmp_path: Path, environ) -> None:
     del environ["PULUMI_BACKEND_URL"]
     project = Project("demo", tmp_path / "Pulumi.yaml", backend_url="file://./state")
     select_stack(project, "dev", environ)
-    assert list(json.loads(file_of(project, environ).read_text())["stacks"]) == ["file://./state"]
+    assert list(json.loads(get_workspace_path(project, environ).read_text())["stacks"]) == [
+        "file://./state"
+    ]
 
 
-def test_what_an_older_cli_chose_counts_until_something_newer_is_chosen(
+def test_a_selection_of_an_older_cli_applies_until_a_new_selection(
     project: Project, environ
 ) -> None:
-    path = write(project, environ, '{"stack": "organization/demo/old"}')
+    path = write_workspace_file(project, environ, '{"stack": "organization/demo/old"}')
     assert find_selected_stack(project, environ) == "old"
     select_stack(project, "new", environ)
     assert json.loads(path.read_text()) == {
@@ -92,7 +94,7 @@ def test_what_an_older_cli_chose_counts_until_something_newer_is_chosen(
 
 
 @pytest.mark.parametrize(
-    ("version", "kept"),
+    ("version", "expected_workspace"),
     [
         ("v3.255.1", {"stack": "organization/demo/dev"}),
         ("v3.256.0", {"stacks": {"file:///one": "organization/demo/dev"}}),
@@ -100,8 +102,8 @@ def test_what_an_older_cli_chose_counts_until_something_newer_is_chosen(
         ("no version", {"stacks": {"file:///one": "organization/demo/dev"}}),
     ],
 )
-def test_the_installed_cli_finds_the_selection(
-    project: Project, environ, tmp_path: Path, version: str, kept: dict[str, object]
+def test_the_selection_is_written_in_the_format_of_the_installed_cli(
+    project: Project, environ, tmp_path: Path, version: str, expected_workspace: dict[str, object]
 ) -> None:
     cli = tmp_path / "bin" / "pulumi"
     cli.parent.mkdir()
@@ -109,23 +111,21 @@ def test_the_installed_cli_finds_the_selection(
     cli.chmod(0o755)
     environ["PATH"] = str(cli.parent)
     select_stack(project, "dev", environ)
-    assert json.loads(file_of(project, environ).read_text()) == kept
+    assert json.loads(get_workspace_path(project, environ).read_text()) == expected_workspace
     assert find_selected_stack(project, environ) == "dev"
 
 
 @pytest.mark.parametrize("stored", ["dev", "organization/dev", "organization/demo/dev"])
 @pytest.mark.parametrize("shape", ['{"stack": "%s"}', '{"stacks": {"file:///one": "%s"}}'])
-def test_every_spelling_of_the_cli_is_understood(
+def test_all_stack_name_forms_of_the_cli_are_read(
     project: Project, environ, stored: str, shape: str
 ) -> None:
-    write(project, environ, shape % stored)
+    write_workspace_file(project, environ, shape % stored)
     assert find_selected_stack(project, environ) == "dev"
 
 
-def test_a_stack_of_another_project_is_not_taken_for_the_own_one_of_that_name(
-    project: Project, environ
-) -> None:
-    write(project, environ, '{"stacks": {"file:///one": "organization/other/dev"}}')
+def test_a_selected_stack_of_another_project_is_not_found(project: Project, environ) -> None:
+    write_workspace_file(project, environ, '{"stacks": {"file:///one": "organization/other/dev"}}')
     with pytest.raises(StackNotFound, match=r"organization/other/dev.*demo"):
         find_selected_stack(project, environ)
     with pytest.raises(StackNotFound, match="acme/dev"):
@@ -134,21 +134,21 @@ def test_a_stack_of_another_project_is_not_taken_for_the_own_one_of_that_name(
     assert find_selected_stack(project, environ) == "dev"
 
 
-def test_what_an_older_cli_chose_in_another_backend_is_nothing_here(
+def test_a_selection_of_an_older_cli_in_another_backend_is_ignored(
     project: Project, environ
 ) -> None:
-    write(project, environ, '{"stack": "acme/demo/dev"}')
+    write_workspace_file(project, environ, '{"stack": "acme/demo/dev"}')
     assert find_selected_stack(project, environ) is None
 
 
-def test_the_variable_wins(project: Project, environ) -> None:
+def test_the_environment_variable_wins_over_the_selection(project: Project, environ) -> None:
     select_stack(project, "dev", environ)
     assert (
         find_selected_stack(project, environ | {"PULUMI_STACK": "organization/demo/prod"}) == "prod"
     )
 
 
-def test_an_empty_variable_selects_nothing(project: Project, environ) -> None:
+def test_an_empty_environment_variable_selects_no_stack(project: Project, environ) -> None:
     select_stack(project, "dev", environ)
     assert find_selected_stack(project, environ | {"PULUMI_STACK": ""}) is None
 
@@ -164,10 +164,10 @@ def test_an_empty_variable_selects_nothing(project: Project, environ) -> None:
         ('{"version": 2, "stacks": {}}', "version.*newer Pulumi CLI"),
     ],
 )
-def test_a_file_that_is_not_understood_is_named_and_left_alone(
+def test_an_invalid_workspace_file_is_an_error_and_is_not_changed(
     project: Project, environ, text: str, why: str
 ) -> None:
-    path = write(project, environ, text)
+    path = write_workspace_file(project, environ, text)
     for attempt in (
         lambda: find_selected_stack(project, environ),
         lambda: select_stack(project, "dev", environ),
@@ -181,13 +181,17 @@ def test_a_file_that_is_not_understood_is_named_and_left_alone(
     assert find_selected_stack(project, environ | {"PULUMI_STACK": "dev"}) == "dev"
 
 
-def test_the_users_home_is_the_default(project: Project, tmp_path: Path, monkeypatch) -> None:
+def test_the_workspace_file_is_in_the_home_directory_by_default(
+    project: Project, tmp_path: Path, monkeypatch
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     select_stack(project, "dev", {})
     assert len(list((tmp_path / ".pulumi" / "workspaces").iterdir())) == 1
 
 
-def test_a_home_that_cannot_be_written_is_named(project: Project, tmp_path: Path) -> None:
+def test_an_unwritable_home_directory_is_an_error_with_a_hint(
+    project: Project, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(EngineError, match="cannot save the selected stack") as caught:
         select_stack(

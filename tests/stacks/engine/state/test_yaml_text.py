@@ -1,4 +1,4 @@
-"""Reading YAML with positions and editing it in place."""
+"""Test YAML parsing with positions, and in-place edits."""
 
 import pytest
 from hypothesis import given
@@ -24,14 +24,14 @@ other: {a: 1}
 """
 
 
-def load(text: str):
+def parse_yaml(text: str):
     root = yaml_text.parse(text, "f.yaml")
     return yaml_text.convert_node(root, "f.yaml") if root is not None else {}
 
 
 def test_scalars_follow_yaml_1_2() -> None:
     text = "a: yes\nb: 1:30\nc: 0x1f\nd: ~\ne: 2026-01-01\nf: 1e3\ng: True\nh: '5'\ni: 010\nj: 0o17"
-    assert load(text) == {
+    assert parse_yaml(text) == {
         "a": "yes",
         "b": "1:30",
         "c": 31,
@@ -45,26 +45,26 @@ def test_scalars_follow_yaml_1_2() -> None:
     }
 
 
-def test_setting_an_entry_keeps_every_other_line() -> None:
+def test_setting_an_entry_keeps_all_other_lines() -> None:
     text = set_entry(FILE, ["config", "demo:a"], "6", "f")
     assert text == FILE.replace("demo:a: 5 # five", 'demo:a: "6" # five')
 
 
-def test_a_new_entry_goes_to_the_end_of_its_mapping() -> None:
+def test_a_new_entry_is_appended_to_its_mapping() -> None:
     text = set_entry(FILE, ["config", "demo:new"], {"secure": "v1:x:y"}, "f")
     assert text == FILE.replace(
         '  demo:b: "x"\n', '  demo:b: "x"\n  demo:new:\n    secure: v1:x:y\n'
     )
 
 
-def test_a_mapping_that_is_missing_is_made() -> None:
+def test_a_missing_mapping_is_created() -> None:
     assert set_entry("", ["config", "a:b"], "x", "f") == "config:\n  a:b: x\n"
     assert set_entry("a: 1", ["config", "a:b"], "x", "f") == "a: 1\nconfig:\n  a:b: x\n"
     assert set_entry("config: {}\n", ["config", "a:b"], "x", "f") == "config:\n  a:b: x\n"
     assert set_entry("config:\n", ["config", "a:b"], "x", "f") == "config:\n  a:b: x\n"
 
 
-def test_removing_an_entry_takes_its_lines_only() -> None:
+def test_removing_an_entry_removes_only_its_lines() -> None:
     text = remove_entry(FILE, ["config", "demo:obj"], "f")
     assert text == FILE.replace("  demo:obj:\n    x: 1\n    y: [1, yes, 1:30]\n", "")
     assert remove_entry(FILE, ["config", "absent"], "f") == FILE
@@ -82,13 +82,13 @@ def test_removing_an_entry_takes_its_lines_only() -> None:
         "config:\r\n  a: 1\r\n",
     ],
 )
-def test_unusual_forms_mean_what_they_should_after_an_edit(text: str) -> None:
-    wanted = load(text)
-    wanted["config"]["a"] = "new"
-    assert load(set_entry(text, ["config", "a"], "new", "f")) == wanted
-    del wanted["config"]["a"]
-    assert load(remove_entry(text, ["config", "a"], "f")) == {
-        key: value for key, value in wanted.items() if value
+def test_edits_of_unusual_yaml_give_the_expected_values(text: str) -> None:
+    expected_values = parse_yaml(text)
+    expected_values["config"]["a"] = "new"
+    assert parse_yaml(set_entry(text, ["config", "a"], "new", "f")) == expected_values
+    del expected_values["config"]["a"]
+    assert parse_yaml(remove_entry(text, ["config", "a"], "f")) == {
+        key: value for key, value in expected_values.items() if value
     }
 
 
@@ -110,7 +110,7 @@ def test_unusual_forms_mean_what_they_should_after_an_edit(text: str) -> None:
         (True, "true"),
     ],
 )
-def test_text_that_looks_like_something_else_is_quoted(value, text: str) -> None:
+def test_strings_that_look_like_other_types_are_quoted(value, text: str) -> None:
     assert set_entry("", ["k"], value, "f") == f"k: {text}\n"
 
 
@@ -127,9 +127,9 @@ json_values = st.recursive(
 @given(
     st.dictionaries(st.text(max_size=5), json_values, max_size=3), st.text(max_size=5), json_values
 )
-def test_any_value_can_be_set_anywhere(start: dict, key: str, value) -> None:
+def test_any_value_can_be_set_under_any_key(start: dict, key: str, value) -> None:
     text = yaml_text.dump({"config": start, "z": 1})
-    assert load(set_entry(text, ["config", key], value, "f")) == {
+    assert parse_yaml(set_entry(text, ["config", key], value, "f")) == {
         "config": start | {key: value},
         "z": 1,
     }
@@ -147,6 +147,6 @@ def test_any_value_can_be_set_anywhere(start: dict, key: str, value) -> None:
         ("a: \x00", "f.yaml:1:1"),
     ],
 )
-def test_problems_have_a_position(text: str, where: str) -> None:
+def test_yaml_errors_have_line_and_column(text: str, where: str) -> None:
     with pytest.raises(YamlError, match=f"^{where}: "):
-        load(text)
+        parse_yaml(text)
