@@ -17,7 +17,7 @@ from gpuform.stacks.graph.page import render_page
 STACK = "urn:pulumi:dev::demo::pulumi:pulumi:Stack::demo-dev"
 
 
-def entry(kind: str, name: str, *needs: ResourceState, **values: object) -> ResourceState:
+def create_entry(kind: str, name: str, *needs: ResourceState, **values: object) -> ResourceState:
     type_ = f"pulumi-python:dynamic/gpuform.{kind}"
     return ResourceState(
         f"urn:pulumi:dev::demo::{type_}::{name}",
@@ -30,35 +30,35 @@ def entry(kind: str, name: str, *needs: ResourceState, **values: object) -> Reso
     )
 
 
-def drawing_of(*entries: ResourceState, most: int = MAX_SHAPES) -> Drawing:
+def build_state_drawing(*entries: ResourceState, most: int = MAX_SHAPES) -> Drawing:
     return build_drawing("demo/dev", build_state_nodes(entries), most)
 
 
-def same_everywhere(drawing: Drawing) -> Drawn:
-    """What all formats say."""
-    found = read_dot(render_dot(drawing))
+def compare_formats(drawing: Drawing) -> Drawn:
+    """Compare the drawing in all formats, and return it as read back."""
+    drawn = read_dot(render_dot(drawing))
     other = read_mermaid(render_mermaid(drawing))
-    assert other.arrows == found.arrows
-    assert other.inside == found.inside
+    assert other.arrows == drawn.arrows
+    assert other.inside == drawn.inside
     likes = str.maketrans({"\N{FULLWIDTH DOLLAR SIGN}": "$"})
     assert {k: v.translate(likes) for k, v in other.labels.items()} == {
         k: v.replace("\N{SET MINUS}", "\\").replace("\N{RATIO}", ":").translate(likes)
-        for k, v in found.labels.items()
+        for k, v in drawn.labels.items()
     }
     shapes = [*drawing.list_boxes(), *drawing.list_shapes()]
-    assert found.labels == {shape.key: "\n".join(get_label_lines(shape)) for shape in shapes}
+    assert drawn.labels == {shape.key: "\n".join(get_label_lines(shape)) for shape in shapes}
     _check_page(render_page(drawing), len(shapes), len(drawing.arrows))
-    return found
+    return drawn
 
 
 def _check_page(text: str, shapes: int, arrows: int) -> None:
     assert "<script" not in text.lower()
     assert not re.search(r"(src|href)=(?!\"?#)", re.sub(r">[^<]*<", "><", text))
-    found = re.search(r"<svg.*</svg>", text, re.DOTALL)
-    if found is None:
+    match = re.search(r"<svg.*</svg>", text, re.DOTALL)
+    if match is None:
         assert shapes == 0
         return
-    svg = ET.fromstring(found[0])
+    svg = ET.fromstring(match[0])
     assert len(svg.findall("g")) == shapes
     assert len(svg.findall("path")) == arrows
 
@@ -69,8 +69,8 @@ names = (
 
 
 @st.composite
-def stacks(draw: st.DrawFn) -> list[GraphNode]:
-    """Things in things that need each other in any way."""
+def draw_nodes(draw: st.DrawFn) -> list[GraphNode]:
+    """Draw nodes with any parents and dependencies."""
     count = draw(st.integers(0, 12))
     keys = [f"urn:pulumi:dev::demo::t::{at}" for at in range(count)]
     others = st.sampled_from(["", "gone", *keys])

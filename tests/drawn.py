@@ -1,4 +1,4 @@
-"""What a drawing's texts say, read back strictly: every line has to be of a known form."""
+"""Read the texts of drawings back strictly: every line must have a known form."""
 
 import re
 from dataclasses import dataclass, field
@@ -28,26 +28,26 @@ _EDGE = re.compile(
 
 
 def read_dot(text: str) -> Drawn:
-    """Fails for any line that is not one of the forms that a drawing has."""
+    """Read a drawing in DOT. Any line in another form fails."""
     head, *lines = text.splitlines()
     assert _HEAD.fullmatch(head), head
     assert all(map(_DEFAULTS.fullmatch, lines[:3]))
     drawn, open_ = Drawn(), [""]
     points: set[str] = set()
     for line in lines[3:]:
-        if found := _OPEN.fullmatch(line):
-            drawn.inside[found[1]] = open_[-1]
-            open_.append(found[1])
-        elif found := _TITLE.fullmatch(line):
-            drawn.labels[open_[-1]] = _of_dot(found[1])
-        elif found := _NODE.fullmatch(line):
-            drawn.labels[found[1]] = _of_dot(found[2])
-            drawn.inside[found[1]] = open_[-1]
-        elif found := _POINT.fullmatch(line):
-            assert found[1] == open_[-1]
-            points.add(found[1])
-        elif found := _EDGE.fullmatch(line):
-            drawn.arrows.add((found[1], found[2]))
+        if match := _OPEN.fullmatch(line):
+            drawn.inside[match[1]] = open_[-1]
+            open_.append(match[1])
+        elif match := _TITLE.fullmatch(line):
+            drawn.labels[open_[-1]] = _unescape_dot(match[1])
+        elif match := _NODE.fullmatch(line):
+            drawn.labels[match[1]] = _unescape_dot(match[2])
+            drawn.inside[match[1]] = open_[-1]
+        elif match := _POINT.fullmatch(line):
+            assert match[1] == open_[-1]
+            points.add(match[1])
+        elif match := _EDGE.fullmatch(line):
+            drawn.arrows.add((match[1], match[2]))
         else:
             assert line.strip() == "}", line
             last = open_.pop()
@@ -57,11 +57,11 @@ def read_dot(text: str) -> Drawn:
     return drawn
 
 
-def _of_dot(label: str) -> str:
+def _unescape_dot(label: str) -> str:
     """Graphviz reads entities of HTML after it has read escapes."""
     assert not re.search(r"&(?!amp;)", label), label
-    found = re.sub(r"\\(.)", lambda m: "\n" if m[1] == "n" else m[1], label)
-    return found.replace("&amp;", "&")
+    unescaped = re.sub(r"\\(.)", lambda m: "\n" if m[1] == "n" else m[1], label)
+    return unescaped.replace("&amp;", "&")
 
 
 _SHAPE = re.compile(r' *(subgraph )?([a-z][0-9]+)\["([^"]*)"\]')
@@ -70,14 +70,14 @@ _LOOK = re.compile(r"  (classDef|class) [A-Za-z0-9:#, -]+")
 
 
 def read_mermaid(text: str) -> Drawn:
-    """Fails for any line that is not one of the forms that a drawing has."""
+    """Read a drawing in Mermaid. Any line in another form fails."""
     comment, head, *lines = text.splitlines()
     assert comment.startswith("%% ")
     assert head == "flowchart LR"
     drawn, open_ = Drawn(), [""]
     for line in lines:
         if shape := _SHAPE.fullmatch(line):
-            drawn.labels[shape[2]] = _of_mermaid(shape[3])
+            drawn.labels[shape[2]] = _unescape_mermaid(shape[3])
             drawn.inside[shape[2]] = open_[-1]
             open_ += [shape[2]] if shape[1] else []
         elif arrow := _ARROW.fullmatch(line):
@@ -90,9 +90,9 @@ def read_mermaid(text: str) -> Drawn:
     return drawn
 
 
-def _of_mermaid(label: str) -> str:
+def _unescape_mermaid(label: str) -> str:
     lines = label.split("<br/>")
     for line in lines:
         assert re.fullmatch(r"([A-Za-z0-9 :_-]|#[0-9]+;)*", line), line
-    shown = [re.sub(r"#([0-9]+);", lambda m: chr(int(m[1])), line) for line in lines]
-    return "\n".join(shown).replace("\N{SET MINUS}", "\\").replace("\N{RATIO}", ":")
+    unescaped_lines = [re.sub(r"#([0-9]+);", lambda m: chr(int(m[1])), line) for line in lines]
+    return "\n".join(unescaped_lines).replace("\N{SET MINUS}", "\\").replace("\N{RATIO}", ":")

@@ -1,6 +1,6 @@
-"""A forge over HTTP: what GitHub's and GitLab's documents say of the requests that gpuform sends.
+"""Serve a fake code host over HTTP, with the answers of GitHub's and GitLab's documents.
 
-One pull request of one repository, in both forges' forms. Tests inject answers and other jobs.
+One pull request of one repository, in the forms of both. Tests inject answers and other jobs.
 """
 
 import io
@@ -23,7 +23,7 @@ Answer = tuple[dict[str, Any], int, dict[str, str]]
 
 @dataclass
 class Fault:
-    """The next `times` requests of this method whose path ends so are answered like that.
+    """Answer the next `times` requests of a method whose path has this ending with `answer`.
 
     An answer of None is a broken connection; with `after`, the request has had its effect.
     """
@@ -36,7 +36,7 @@ class Fault:
 
 
 @dataclass
-class Forge:
+class FakeCodeHost:
     """The state of the one repository o/r (GitLab's project 7)."""
 
     url: str = ""
@@ -56,17 +56,17 @@ class Forge:
     log: list[str] = field(default_factory=list)
     _next: int = 100
 
-    def write(self, body: str, user: dict[str, Any] = ME) -> dict[str, Any]:
+    def add_comment(self, body: str, user: dict[str, Any] = ME) -> dict[str, Any]:
         self._next += 1
         comment = {"id": self._next, "body": body, "user": user, "author": user, "system": False}
         self.comments.append(comment | {"html_url": f"https://forge/c/{self._next}"})
         return self.comments[-1]
 
     def reset(self) -> None:
-        """As it was at first; it is served at the same address."""
-        vars(self).update(vars(Forge(self.url)))
+        """Restore the first state; the address stays."""
+        vars(self).update(vars(FakeCodeHost(self.url)))
 
-    def keep(self, name: str, head: str, content: bytes, **more: Any) -> dict[str, Any]:
+    def add_artifact(self, name: str, head: str, content: bytes, **more: Any) -> dict[str, Any]:
         packed = io.BytesIO()
         with zipfile.ZipFile(packed, "w") as archive:
             archive.writestr("plan.json", content)
@@ -83,7 +83,7 @@ class Forge:
         )
         return self.artifacts[-1]
 
-    def sent(self, method: str) -> list[str]:
+    def list_requests(self, method: str) -> list[str]:
         return [line for line in self.log if line.startswith(method)]
 
 
@@ -98,9 +98,11 @@ class _Handler(WSGIRequestHandler):
 
 
 @contextmanager
-def serve_forge() -> Iterator[Forge]:
-    forge = Forge()
-    server = make_server("127.0.0.1", 0, _app(forge), threaded=True, request_handler=_Handler)
+def serve_code_host() -> Iterator[FakeCodeHost]:
+    forge = FakeCodeHost()
+    server = make_server(
+        "127.0.0.1", 0, _create_app(forge), threaded=True, request_handler=_Handler
+    )
     forge.url = f"http://127.0.0.1:{server.port}"
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
@@ -112,24 +114,24 @@ def serve_forge() -> Iterator[Forge]:
         server.server_close()
 
 
-def _app(forge: Forge) -> Flask:
+def _create_app(forge: FakeCodeHost) -> Flask:
     app = Flask("forge")
     app.config["PROPAGATE_EXCEPTIONS"] = True  # a broken connection is the server's to break
-    _around(app, forge)
-    _github(app, forge)
-    _gitlab(app, forge)
+    _add_fault_hooks(app, forge)
+    _add_github_routes(app, forge)
+    _add_gitlab_routes(app, forge)
     return app
 
 
-def _around(app: Flask, forge: Forge) -> None:
-    def fault(*, after: bool) -> Any:
-        for each in forge.faults:
-            hit = each.method == request.method and request.path.endswith(each.ending)
-            if hit and each.times and each.after == after:
-                each.times -= 1
-                if each.answer is None:
+def _add_fault_hooks(app: Flask, forge: FakeCodeHost) -> None:
+    def find_fault_answer(*, after: bool) -> Any:
+        for injected in forge.faults:
+            hit = injected.method == request.method and request.path.endswith(injected.ending)
+            if hit and injected.times and injected.after == after:
+                injected.times -= 1
+                if injected.answer is None:
                     raise ConnectionAbortedError
-                body, status, headers = each.answer
+                body, status, headers = injected.answer
                 return jsonify(body), status, headers
         return None
 
@@ -141,29 +143,29 @@ def _around(app: Flask, forge: Forge) -> None:
         bearer = request.headers.get("Authorization") == f"Bearer {TOKEN}"
         if not bearer and request.headers.get("PRIVATE-TOKEN") != TOKEN:
             return jsonify(message="Bad credentials"), 401
-        return fault(after=False)
+        return find_fault_answer(after=False)
 
     @app.after_request
     def _after(response: Response) -> Response:
-        made = fault(after=True)
+        made = find_fault_answer(after=True)
         if other := forge.meanwhile.pop(request.method, None):
             other()
         return response if made is None else app.make_response(made)
 
 
-def _found(items: list[dict[str, Any]], comment: int) -> dict[str, Any] | None:
+def _find_comment(items: list[dict[str, Any]], comment: int) -> dict[str, Any] | None:
     return next((item for item in items if item["id"] == comment), None)
 
 
-def _page(items: list[Any]) -> tuple[list[Any], int, int | None]:
+def _paginate(items: list[Any]) -> tuple[list[Any], int, int | None]:
     size, page = int(request.args.get("per_page", 30)), int(request.args.get("page", 1))
     more = len(items) > page * size
     return items[(page - 1) * size : page * size], size, page + 1 if more else None
 
 
-def _github(app: Flask, forge: Forge) -> None:  # noqa: C901 - a function for each route
+def _add_github_routes(app: Flask, forge: FakeCodeHost) -> None:  # noqa: C901 - a function for each route
     def listed(items: list[Any]) -> Any:
-        shown, size, following = _page(items)
+        shown, size, following = _paginate(items)
         # Another host, as behind a proxy: no token may be sent there.
         link = f"<https://elsewhere.invalid{request.path}?per_page={size}&page={following}>"
         return jsonify(shown), 200, {"Link": f'{link}; rel="next"'} if following else {}
@@ -185,11 +187,11 @@ def _github(app: Flask, forge: Forge) -> None:  # noqa: C901 - a function for ea
         if request.method == "GET":
             return listed(forge.comments)
         body = request.get_json()["body"]
-        return too_long() if len(body) > forge.longest else (jsonify(forge.write(body)), 201)
+        return too_long() if len(body) > forge.longest else (jsonify(forge.add_comment(body)), 201)
 
     @app.route("/repos/o/r/issues/comments/<int:comment>", methods=["PATCH", "DELETE"])
     def comment(comment: int) -> Any:
-        found = _found(forge.comments, comment)
+        found = _find_comment(forge.comments, comment)
         if found is None:
             return jsonify(message="Not Found"), 404
         if request.method == "DELETE":
@@ -243,14 +245,14 @@ def _github(app: Flask, forge: Forge) -> None:  # noqa: C901 - a function for ea
     def blob(artifact: int) -> Any:
         if "Authorization" in request.headers or "PRIVATE-TOKEN" in request.headers:
             return "the token was given away", 400
-        return _found(forge.artifacts, artifact)["packed"]
+        return _find_comment(forge.artifacts, artifact)["packed"]
 
 
-def _gitlab(app: Flask, forge: Forge) -> None:  # noqa: C901 - as above
+def _add_gitlab_routes(app: Flask, forge: FakeCodeHost) -> None:  # noqa: C901 - as above
     root = "/api/v4/projects/7"
 
     def listed(items: list[Any]) -> Any:
-        shown, _, following = _page(items)
+        shown, _, following = _paginate(items)
         return jsonify(shown), 200, {"X-Next-Page": str(following or "")}
 
     def checked(body: str) -> Any:
@@ -268,11 +270,11 @@ def _gitlab(app: Flask, forge: Forge) -> None:  # noqa: C901 - as above
         if request.method == "GET":
             return listed(forge.comments)
         body = request.get_json()["body"]
-        return checked(body) or (jsonify(forge.write(body)), 201)
+        return checked(body) or (jsonify(forge.add_comment(body)), 201)
 
     @app.route(f"{root}/merge_requests/<int:number>/notes/<int:note>", methods=["PUT", "DELETE"])
     def note(number: int, note: int) -> Any:
-        found = _found(forge.comments, note)
+        found = _find_comment(forge.comments, note)
         if found is None:
             return jsonify(message="404 Not found"), 404
         if request.method == "DELETE":
@@ -304,13 +306,13 @@ def _gitlab(app: Flask, forge: Forge) -> None:  # noqa: C901 - as above
 
     @app.get(f"{root}/pipelines/<int:pipeline>/jobs")
     def jobs(pipeline: int) -> Any:
-        found = _found(forge.pipelines, pipeline)["jobs"]
+        found = _find_comment(forge.pipelines, pipeline)["jobs"]
         return listed([{k: v for k, v in job.items() if k != "files"} for job in found])
 
     @app.get(f"{root}/jobs/<int:job>/artifacts/<path:file>")
     def artifact(job: int, file: str) -> Any:
         every = [each for pipeline in forge.pipelines for each in pipeline["jobs"]]
-        files = _found(every, job).get("files", {})
+        files = _find_comment(every, job).get("files", {})
         if file not in files:
             return jsonify(message="404 Not found"), 404
         return files[file]

@@ -1,4 +1,4 @@
-"""What the documents of a review are, to those who read them."""
+"""Read the documents of a review as their readers do: Markdown, HTML and JSON."""
 
 import json
 from collections.abc import Callable
@@ -46,13 +46,13 @@ class Document:
 
     @property
     def rows(self) -> list[list[str]]:
-        found: list[list[str]] = []
+        rows: list[list[str]] = []
         for token, following in zip(self.tokens, self.tokens[1:], strict=False):
             if token.type == "tr_open":
-                found.append([])
+                rows.append([])
             elif token.type in ("td_open", "th_open"):
-                found[-1].append(following.content)
-        return found
+                rows[-1].append(following.content)
+        return rows
 
     @property
     def html(self) -> str:
@@ -61,14 +61,14 @@ class Document:
     @property
     def inline_types(self) -> set[str]:
         children = (token.children or [] for token in self.tokens if token.type == "inline")
-        return {child.type for each in children for child in each}
+        return {child.type for inline in children for child in inline}
 
     def _inlines(self, opening: str) -> list[str]:
         pairs = zip(self.tokens, self.tokens[1:], strict=False)
         return [following.content for token, following in pairs if token.type == opening]
 
 
-def parsed(text: str) -> Document:
+def parse_markdown(text: str) -> Document:
     return Document(MarkdownIt("commonmark").enable("table").parse(text))
 
 
@@ -94,8 +94,8 @@ class Tags(HTMLParser):
         self.text += data
 
 
-def tags(text: str) -> Tags:
-    """The page's tags, all of them closed."""
+def parse_html(text: str) -> Tags:
+    """Parse a page, all of whose tags must be closed."""
     reader = Tags()
     reader.feed(text)
     reader.close()

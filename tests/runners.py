@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from forge_server import TOKEN, Forge
+from forge_server import TOKEN, FakeCodeHost
 from processes.limits import LAST_RESORT
 
 PASSPHRASE = "the passphrase of a test"
@@ -23,7 +23,7 @@ class Runner:
 
     origin: Path
     work: Path
-    forge: Forge
+    forge: FakeCodeHost
     outside: dict[str, str]
     secrets: dict[str, str]
     backend: str
@@ -128,7 +128,7 @@ class GitHubRunner(Runner):
                     return code
             elif "upload-artifact" in step["uses"]:
                 content = (folder / given["path"]).read_bytes()
-                self.forge.keep(given["name"], pull["head"]["sha"] if pull else "", content)
+                self.forge.add_artifact(given["name"], pull["head"]["sha"] if pull else "", content)
             else:
                 assert step["uses"].partition("@")[0] in (
                     "actions/checkout",

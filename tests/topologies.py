@@ -1,4 +1,4 @@
-"""Topologies written into a folder and planned, with no platform to ask."""
+"""Write topologies into a folder and plan them; no platform is asked."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,25 +13,25 @@ from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics
 from gpuform.stacks.topology.planning import PlanContext, PlannedTopology, plan
 
 
-def flow(values: Mapping[str, Any], **more: str) -> str:
-    """An object in YAML's flow style; `more` is YAML already."""
-    said = {key: value for key, value in values.items() if key not in more}
-    return ", ".join(f"{key}: {value}" for key, value in {**said, **more}.items())
+def format_flow(values: Mapping[str, Any], **more: str) -> str:
+    """Format an object in YAML's flow style. The values of `more` are YAML already."""
+    remaining_values = {key: value for key, value in values.items() if key not in more}
+    return ", ".join(f"{key}: {value}" for key, value in {**remaining_values, **more}.items())
 
 
-def cluster(**more: str) -> str:
-    """The entry of a valid cluster."""
-    return f"{{{flow({'platform': 'together', **CLUSTER}, **more)}}}"
+def declare_cluster(**more: str) -> str:
+    """Return the entry of a valid cluster; `more` replaces values of it."""
+    return f"{{{format_flow({'platform': 'together', **CLUSTER}, **more)}}}"
 
 
-def volume(**more: str) -> str:
-    """The entry of a valid shared volume."""
-    return f"{{{flow({'platform': 'together', **VOLUME}, **more)}}}"
+def declare_volume(**more: str) -> str:
+    """Return the entry of a valid shared volume; `more` replaces values of it."""
+    return f"{{{format_flow({'platform': 'together', **VOLUME}, **more)}}}"
 
 
 @dataclass
 class Stack:
-    """What a stack sets."""
+    """The configuration of a stack: texts by name, and the names of secrets."""
 
     texts: dict[str, str] = field(default_factory=dict)
     secrets: set[str] = field(default_factory=set)
@@ -49,8 +49,8 @@ class Result:
     problems: list[Diagnostic]
 
     @property
-    def told(self) -> list[str]:
-        """What is wrong, as `file:line: message`."""
+    def positioned_messages(self) -> list[str]:
+        """Return the problems as `file:line: message`."""
         return [f"{p.position.file}:{p.position.line}: {p.message}" for p in self.problems]
 
     @property
@@ -59,11 +59,11 @@ class Result:
 
     @property
     def names(self) -> list[str]:
-        return [each.instance.name for each in self.planned.resources]
+        return [resource.instance.name for resource in self.planned.resources]
 
     def values(self, name: str) -> Mapping[str, Any]:
-        (found,) = [e.values for e in self.planned.resources if e.instance.name == name]
-        return found
+        (resource_values,) = [e.values for e in self.planned.resources if e.instance.name == name]
+        return resource_values
 
 
 class Topologies:
@@ -78,7 +78,10 @@ class Topologies:
         (self.folder / name).write_text(dedent(text))
 
     def __call__(self, text: str, *, planning: bool = True, **config: str) -> Result:
-        """`planning` as a run does it, else as `gpuform validate` does; `config` is the stack's."""
+        """Plan a topology as a run does, or without `planning` as `gpuform validate` does.
+
+        `config` is the configuration of the stack.
+        """
         self.write(text)
         self.stack.texts = config
         lookup = (lambda platform, name: pytest.fail("asks a platform")) if planning else None
@@ -87,12 +90,14 @@ class Topologies:
         planned = plan(Path("topology.yaml"), PlanContext(self.stack, program, lookup), problems)
         return Result(planned, list(problems))
 
-    def good(self, text: str, **config: str) -> Result:
+    def plan_valid(self, text: str, **config: str) -> Result:
+        """Plan a topology that must have no problems."""
         result = self(text, **config)
-        assert result.told == []
+        assert result.positioned_messages == []
         return result
 
-    def bad(self, text: str, **config: str) -> list[str]:
+    def plan_invalid(self, text: str, **config: str) -> list[str]:
+        """Plan a topology that must have problems, and return them as `file:line: message`."""
         result = self(text, **config)
         assert result.problems
-        return result.told
+        return result.positioned_messages

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from check_jsonschema import main as check_jsonschema
 from click.testing import CliRunner, Result
-from forge_server import TOKEN, Forge, serve_forge
+from forge_server import TOKEN, FakeCodeHost, serve_code_host
 from runners import PASSPHRASE, GitHubRunner, GitLabRunner
 
 from gpuform.providers.emulator.server import Server, environment, serve
@@ -239,8 +239,8 @@ def test_a_folder_without_a_project(repository: Path, write: Write) -> None:
 
 
 @pytest.fixture
-def forge() -> Iterator[Forge]:
-    with serve_forge() as served:
+def forge() -> Iterator[FakeCodeHost]:
+    with serve_code_host() as served:
         yield served
 
 
@@ -263,7 +263,7 @@ def volumes(emulator: Server) -> list[int]:
 
 
 def prepared(
-    kind: type[Any], repository: Path, tmp_path: Path, forge: Forge, emulator: Server
+    kind: type[Any], repository: Path, tmp_path: Path, forge: FakeCodeHost, emulator: Server
 ) -> Any:
     """A runner of that forge, for a repository whose stack prod exists."""
     backend = tmp_path / "backend"
@@ -298,7 +298,7 @@ def test_from_a_plan_to_its_apply(
     repository: Path,
     write: Write,
     tmp_path: Path,
-    forge: Forge,
+    forge: FakeCodeHost,
     emulator: Server,
 ) -> None:
     assert write("--forge", kind.name, "--stack", "prod").exit_code == 0
@@ -348,7 +348,7 @@ def test_a_branch_that_asks_for_a_destroy(
     repository: Path,
     write: Write,
     tmp_path: Path,
-    forge: Forge,
+    forge: FakeCodeHost,
     emulator: Server,
 ) -> None:
     assert write("--forge", kind.name, "--stack", "prod").exit_code == 0
@@ -386,7 +386,7 @@ def nothing_secret_is_told(runner: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="the jobs run on Linux")
 def test_a_merge_queue_checks_and_a_fork_gets_nothing(
-    repository: Path, write: Write, tmp_path: Path, forge: Forge, emulator: Server
+    repository: Path, write: Write, tmp_path: Path, forge: FakeCodeHost, emulator: Server
 ) -> None:
     write("--forge", "github", "--stack", "prod")
     runner = prepared(GitHubRunner, repository, tmp_path, forge, emulator)

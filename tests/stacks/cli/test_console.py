@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from plan_scenes import PlannedProject
-from topologies import cluster, volume
+from topologies import declare_cluster, declare_volume
 
 Run = Any
 TOPOLOGY = f"""config:
@@ -14,12 +14,12 @@ TOPOLOGY = f"""config:
   token: {{secret: true, default: hunter2}}
 include: {{file: pool.yaml, name: pool, with: {{label: pool}}}}
 clusters:
-  train: {cluster(num_gpus="'{{ config.gpus }}'", volume="'{{ modules.pool.volume }}'")}
-  later: {cluster(cluster_name="later", for_each="[a]")}
+  train: {declare_cluster(num_gpus="'{{ config.gpus }}'", volume="'{{ modules.pool.volume }}'")}
+  later: {declare_cluster(cluster_name="later", for_each="[a]")}
 """
 POOL = f"""inputs: {{label: {{}}}}
 shared_volumes:
-  data: {volume(volume_name="'{{ inputs.label }}'")}
+  data: {declare_volume(volume_name="'{{ inputs.label }}'")}
 outputs: {{volume: "{{{{ shared_volumes.data }}}}"}}
 """
 

@@ -7,7 +7,7 @@ import httpx
 import pytest
 from declared import CLUSTER
 from plan_scenes import PlannedProject
-from topologies import cluster, volume
+from topologies import declare_cluster, declare_volume
 
 Run = Any
 PROGRAM = """\
@@ -80,7 +80,7 @@ def test_the_value_of_a_topology_and_values_in_quotes(
 
 def test_a_resource_of_a_module(planned_project: PlannedProject, project: Path) -> None:
     (project / "__main__.py").unlink()
-    entry = volume(region="'{{ inputs.region }}'")
+    entry = declare_volume(region="'{{ inputs.region }}'")
     (project / "pool.yaml").write_text(
         f"inputs: {{region: {{}}}}\nshared_volumes:\n  data: {entry}"
     )
@@ -109,7 +109,7 @@ def test_a_rule_over_several_resources(planned_project: PlannedProject, project:
 
 def test_a_step_that_fails(planned_project: PlannedProject, project: Path) -> None:
     (project / "__main__.py").unlink()
-    entries = f"  one: {cluster()}\n  two: {cluster()}\n"
+    entries = f"  one: {declare_cluster()}\n  two: {declare_cluster()}\n"
     (project / "topology.yaml").write_text(f"clusters:\n{entries}")
     rule = {"method": "POST", "path": "clusters", "capacity": True}
     httpx.post(

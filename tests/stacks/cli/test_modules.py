@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 from plan_scenes import PlannedProject
-from topologies import volume
+from topologies import declare_volume
 
 POOL = f"""inputs:
   tib: {{type: integer, minimum: 1}}
   label: {{}}
 shared_volumes:
-  data: {volume(volume_name="'{{ inputs.label }}'", size_tib="'{{ inputs.tib }}'")}
+  data: {declare_volume(volume_name="'{{ inputs.label }}'", size_tib="'{{ inputs.tib }}'")}
 outputs:
   volume: "{{{{ shared_volumes.data }}}}"
   token: "{{{{ inputs.label ~ '-token' }}}}"
@@ -96,7 +96,7 @@ def test_problems_of_a_program_are_told_with_its_line(teams: Run, project: Path)
 
 def test_an_input_that_is_known_only_later_is_checked_then(teams: Run, project: Path) -> None:
     text = TOPOLOGY.replace('"{{ each.value }}"', '"{{ shared_volumes.x.id[:0] }}"')
-    (project / "topology.yaml").write_text(text + f"shared_volumes:\n  x: {volume()}\n")
+    (project / "topology.yaml").write_text(text + f"shared_volumes:\n  x: {declare_volume()}\n")
     (project / "pool.yaml").write_text(POOL.replace("label: {}", "label: {min_length: 3}"))
     ran = teams("up", "--yes", "--skip-preview")
     assert ran.code == 1
@@ -132,9 +132,9 @@ def test_entries_are_imported_beside_modules(teams: Run, project: Path) -> None:
 
 
 def test_an_entry_moves_into_a_module(teams: Run, project: Path) -> None:
-    (project / "topology.yaml").write_text(f"shared_volumes:\n  old: {volume()}\n")
+    (project / "topology.yaml").write_text(f"shared_volumes:\n  old: {declare_volume()}\n")
     done(teams, "up", "--yes", "--skip-preview")
-    aliased = volume(options="{aliases: [{name: old, parent: null}]}")
+    aliased = declare_volume(options="{aliases: [{name: old, parent: null}]}")
     (project / "pool.yaml").write_text(f"inputs: {{}}\nshared_volumes:\n  data: {aliased}\n")
     (project / "topology.yaml").write_text("include: {file: pool.yaml, name: team}\n")
     told = done(teams, "up", "--yes")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from topologies import cluster
+from topologies import declare_cluster
 
 from gpuform.providers.emulator.server import environment, serve
 
@@ -115,7 +115,7 @@ def test_what_there_is_not(reached: Run, flags: tuple[str, str], told: str) -> N
 
 def test_validate_tells_what_was_not_offered_lately(reached: Run, project: Path) -> None:
     (project / "__main__.py").unlink()
-    text = f"clusters:\n  train: {cluster(region='us-centrl-8')}\n"
+    text = f"clusters:\n  train: {declare_cluster(region='us-centrl-8')}\n"
     (project / "topology.yaml").write_text(text)
     assert reached("validate").out == "topology.yaml is valid: 1 resource\n"
     assert reached("offers", "--platform", "together").code == 0
@@ -136,7 +136,7 @@ def test_a_plan_tells_it_where_the_platform_cannot_be_asked(
     reached: Run, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (project / "__main__.py").unlink()
-    text = f"clusters:\n  train: {cluster(region='us-centrl-8')}\n"
+    text = f"clusters:\n  train: {declare_cluster(region='us-centrl-8')}\n"
     (project / "topology.yaml").write_text(text)
     assert reached("stack", "init", "dev").code == 0
     assert reached("offers", "--platform", "together").code == 0

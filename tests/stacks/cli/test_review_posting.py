@@ -15,18 +15,20 @@ CI = ("GITHUB_", "GH_", "GITLAB_", "CI_")
 
 
 @pytest.fixture
-def forge(monkeypatch: pytest.MonkeyPatch) -> Iterator[forge_server.Forge]:
+def forge(monkeypatch: pytest.MonkeyPatch) -> Iterator[forge_server.FakeCodeHost]:
     """A forge, and no trace of the CI that the tests may run in."""
     import os
 
     for name in [name for name in os.environ if name.startswith(CI)]:
         monkeypatch.delenv(name)
-    with forge_server.serve_forge() as served:
+    with forge_server.serve_code_host() as served:
         yield served
 
 
 @pytest.fixture
-def action(forge: forge_server.Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def action(
+    forge: forge_server.FakeCodeHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
     """A job of GitHub Actions for pull request 12; the file of its summary."""
     event = tmp_path / "event.json"
     event.write_text(json.dumps({"pull_request": {"number": 12, "head": {"sha": "abc" * 13}}}))
@@ -46,7 +48,7 @@ def action(forge: forge_server.Forge, tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.fixture
-def job(forge: forge_server.Forge, monkeypatch: pytest.MonkeyPatch) -> None:
+def job(forge: forge_server.FakeCodeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job of GitLab CI for merge request 12."""
     variables = {
         "GITLAB_CI": "true",
@@ -62,7 +64,7 @@ def job(forge: forge_server.Forge, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_job_of_github(
-    planned_project: PlannedProject, action: Path, forge: forge_server.Forge
+    planned_project: PlannedProject, action: Path, forge: forge_server.FakeCodeHost
 ) -> None:
     planned_project.save_plan()
     posted = planned_project.run("review", "plan.json", "--post", "--label", "--detailed-exitcode")
@@ -77,7 +79,7 @@ def test_a_job_of_github(
 
 
 def test_a_job_of_gitlab(
-    planned_project: PlannedProject, job: None, forge: forge_server.Forge
+    planned_project: PlannedProject, job: None, forge: forge_server.FakeCodeHost
 ) -> None:
     planned_project.save_plan()
     for told in ("Added a comment", "Edited the comment"):
@@ -87,7 +89,9 @@ def test_a_job_of_gitlab(
 
 
 def test_by_flags_and_without_a_ci(
-    planned_project: PlannedProject, forge: forge_server.Forge, monkeypatch: pytest.MonkeyPatch
+    planned_project: PlannedProject,
+    forge: forge_server.FakeCodeHost,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     planned_project.save_plan()
     nowhere = planned_project.run("review", "plan.json", "--post")
@@ -110,7 +114,7 @@ def test_by_flags_and_without_a_ci(
 
 
 def test_a_forge_that_refuses_fails_the_job_and_never_tells_the_token(
-    planned_project: PlannedProject, action: Path, forge: forge_server.Forge
+    planned_project: PlannedProject, action: Path, forge: forge_server.FakeCodeHost
 ) -> None:
     planned_project.save_plan()
     answer = ({"message": f"Resource not accessible by {TOKEN}"}, 403, {})
@@ -155,7 +159,7 @@ def test_a_saved_plan_is_checked_without_applying_it(applied_project: PlannedPro
 @pytest.mark.parametrize("forge_name", ["github", "gitlab"])
 def test_the_reviewed_plan_is_fetched(
     planned_project: PlannedProject,
-    forge: forge_server.Forge,
+    forge: forge_server.FakeCodeHost,
     request: pytest.FixtureRequest,
     forge_name: str,
 ) -> None:
@@ -163,9 +167,11 @@ def test_the_reviewed_plan_is_fetched(
     planned_project.save_plan()
     content = Path("plan.json").read_bytes()
     forge.head = "a" * 40
-    forge.keep(f"gpuform-plan-{forge.head}", forge.head, b"an older one")
-    forge.keep(f"gpuform-plan-{forge.head}", forge.head, content)
-    forge.keep(f"gpuform-plan-{forge.head}", "b" * 40, b"of somebody who has chosen the name")
+    forge.add_artifact(f"gpuform-plan-{forge.head}", forge.head, b"an older one")
+    forge.add_artifact(f"gpuform-plan-{forge.head}", forge.head, content)
+    forge.add_artifact(
+        f"gpuform-plan-{forge.head}", "b" * 40, b"of somebody who has chosen the name"
+    )
     old = {"id": 1, "name": "gpuform-plan", "status": "success", "files": {"plan.json": b"old"}}
     new = {"id": 2, "name": "gpuform-plan", "status": "success", "files": {"plan.json": content}}
     train = {"id": 3, "name": "gpuform-fresh", "status": "running"}
@@ -193,12 +199,12 @@ def test_the_reviewed_plan_is_fetched(
 def test_a_plan_that_is_not_there(
     planned_project: PlannedProject,
     action: Path,
-    forge: forge_server.Forge,
+    forge: forge_server.FakeCodeHost,
     artifact: Any,
     told: str,
 ) -> None:
     if artifact is not None:
-        forge.keep(f"gpuform-plan-{forge.head}", forge.head, b"[]", **artifact)
+        forge.add_artifact(f"gpuform-plan-{forge.head}", forge.head, b"[]", **artifact)
     missing = planned_project.run("fetch-plan")
     assert missing.code == 1
     assert told in missing.err
@@ -206,7 +212,7 @@ def test_a_plan_that_is_not_there(
 
 
 def test_a_plan_job_of_gitlab_that_failed(
-    planned_project: PlannedProject, job: None, forge: forge_server.Forge
+    planned_project: PlannedProject, job: None, forge: forge_server.FakeCodeHost
 ) -> None:
     done = {"id": 1, "name": "gpuform-plan", "status": "success", "files": {"plan.json": b"old"}}
     failed = {"id": 2, "name": "gpuform-plan", "status": "failed"}
@@ -218,7 +224,7 @@ def test_a_plan_job_of_gitlab_that_failed(
 def test_a_commit_that_came_by_no_pull_request(
     planned_project: PlannedProject,
     action: Path,
-    forge: forge_server.Forge,
+    forge: forge_server.FakeCodeHost,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("GITHUB_EVENT_PATH")
@@ -229,7 +235,7 @@ def test_a_commit_that_came_by_no_pull_request(
 
 
 def test_a_preview_that_failed_is_posted_as_failed(
-    planned_project: PlannedProject, action: Path, forge: forge_server.Forge
+    planned_project: PlannedProject, action: Path, forge: forge_server.FakeCodeHost
 ) -> None:
     """By gpuform itself: its program ends in an error, and so does the review of what it told."""
     main = planned_project.project / "__main__.py"

@@ -5,17 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from topologies import cluster
+from topologies import declare_cluster
 
 GPUS = '"{{ config.gpus }}"'
 GOOD = f"""config:
   gpus: {{type: integer, default: 16, multiple_of: 8}}
   sites: {{type: array}}
 clusters:
-  train: {cluster(num_gpus=GPUS)}
+  train: {declare_cluster(num_gpus=GPUS)}
 """
 BAD = GOOD.replace("us-central-8", "5").replace("H100_SXM", "H100_SMX") + "clutsers: {}\n"
-EACH = GOOD + "  more: " + cluster(for_each="'{{ config.sites }}'") + "\n"
+EACH = GOOD + "  more: " + declare_cluster(for_each="'{{ config.sites }}'") + "\n"
 
 
 @pytest.fixture

@@ -42,23 +42,23 @@ def clock() -> Iterator[StoppedClock]:
 
 
 @pytest.fixture(scope="session")
-def served() -> Iterator[forge_server.Forge]:
-    with forge_server.serve_forge() as forge:
+def served() -> Iterator[forge_server.FakeCodeHost]:
+    with forge_server.serve_code_host() as forge:
         yield forge
 
 
 @pytest.fixture
-def server(served: forge_server.Forge) -> forge_server.Forge:
+def server(served: forge_server.FakeCodeHost) -> forge_server.FakeCodeHost:
     served.reset()
     return served
 
 
-def github(server: forge_server.Forge, number: int | None = 12) -> GitHub:
+def github(server: forge_server.FakeCodeHost, number: int | None = 12) -> GitHub:
     target = ReviewTarget("github", server.url, "o/r", number)
     return GitHub(target, SecretStr(forge_server.TOKEN))
 
 
-def gitlab(server: forge_server.Forge, number: int | None = 12) -> GitLab:
+def gitlab(server: forge_server.FakeCodeHost, number: int | None = 12) -> GitLab:
     target = ReviewTarget("gitlab", f"{server.url}/api/v4", "7", number)
     return GitLab(target, SecretStr(forge_server.TOKEN))
 
@@ -74,7 +74,7 @@ def clients() -> dict[str, Callable[..., GitHub | GitLab]]:
 
 @pytest.fixture(params=list(CLIENTS))
 def forge(
-    request: pytest.FixtureRequest, server: forge_server.Forge, clock: StoppedClock
+    request: pytest.FixtureRequest, server: forge_server.FakeCodeHost, clock: StoppedClock
 ) -> Iterator[CodeHost]:
     """Each forge in turn."""
     made = CLIENTS[request.param](server)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from forge_server import TOKEN, Fault
-from forge_server import Forge as Server
+from forge_server import FakeCodeHost as Server
 from pydantic import SecretStr
 
 from gpuform.providers.errors import (
@@ -184,7 +184,7 @@ def test_the_token_is_in_no_error_no_log_and_no_representation(
 def test_a_kept_file_is_fetched_without_the_token(
     client: CodeHostClient, server: Server, clock: Any
 ) -> None:
-    server.keep("gpuform-plan", "a" * 40, b"{}")
+    server.add_artifact("gpuform-plan", "a" * 40, b"{}")
     assert client.download("/repos/o/r/actions/artifacts/1/zip").startswith(b"PK")
 
 

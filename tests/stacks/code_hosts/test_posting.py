@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from forge_server import SOMEBODY, Fault
-from forge_server import Forge as Server
+from forge_server import FakeCodeHost as Server
 
 from gpuform.providers.errors import ApiError, GpuformError, NotFound, ServerError
 from gpuform.stacks.code_hosts.client import CommentTooLong
@@ -44,12 +44,12 @@ def test_added_then_edited_in_place_also_to_no_changes(
 
 def test_found_again_on_the_last_page(forge: CodeHost, server: Server, review: Make) -> None:
     for n in range(230):
-        server.write(f"comment {n}", SOMEBODY if n % 2 else {"id": 1, **SOMEBODY})
+        server.add_comment(f"comment {n}", SOMEBODY if n % 2 else {"id": 1, **SOMEBODY})
     assert post_outcome(forge, review(destroys=8)) == "added"
     server.log.clear()
     assert post_outcome(forge, review(destroys=24)) == "edited"
     assert len(server.comments) == 231
-    assert [line for line in server.sent("GET") if "page=3" in line]
+    assert [line for line in server.list_requests("GET") if "page=3" in line]
 
 
 def test_each_set_of_stacks_has_its_own(forge: CodeHost, server: Server, review: Make) -> None:
@@ -64,7 +64,7 @@ def test_the_mark_in_the_comment_of_another_is_left_alone(
     post_outcome(forge, review())
     forged = server.comments[0]["body"].replace("made=2026", "made=2999")
     server.comments.clear()
-    server.write(forged, SOMEBODY)
+    server.add_comment(forged, SOMEBODY)
     assert post_outcome(forge, review(destroys=8)) == "added"
     assert list_bodies(server)[0] == forged
 
@@ -86,7 +86,7 @@ def test_two_jobs_that_add_at_once_leave_one_comment(
     of_the_other = server.comments.pop()["body"]
 
     def other_job() -> None:
-        server.comments.insert(0, server.write(of_the_other) | {"id": 50})
+        server.comments.insert(0, server.add_comment(of_the_other) | {"id": 50})
         server.comments.pop()
 
     server.meanwhile["GET"] = lambda: server.meanwhile.update(GET=other_job)
@@ -121,7 +121,7 @@ def test_an_older_plan_takes_its_own_comment_back(
     younger = server.comments.pop()["body"]
 
     def other_job() -> None:
-        server.comments.insert(0, server.write(younger) | {"id": 50})
+        server.comments.insert(0, server.add_comment(younger) | {"id": 50})
         server.comments.pop()
 
     server.meanwhile["GET"] = lambda: server.meanwhile.update(GET=other_job)

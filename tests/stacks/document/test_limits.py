@@ -9,7 +9,7 @@ from gpuform.stacks.document.nodes import to_plain_value
 from gpuform.stacks.document.reading import DEEPEST, LARGEST, MOST_NODES, read_file, read_text
 
 
-def told(text: str) -> list[str]:
+def list_messages(text: str) -> list[str]:
     problems = Diagnostics()
     to_plain_value(read_text(text, "f", problems))
     return [problem.message for problem in problems]
@@ -37,15 +37,15 @@ THOUSAND = "a: &a {" + "".join(f"k{at}: 1," for at in range(1000)) + "}\n"
     ids=["laughs", "a long text", "merged in one", "merged in many"],
 )
 def test_aliases_do_not_multiply_without_end(text: str) -> None:
-    assert told(text) == [TOO_MANY]
+    assert list_messages(text) == [TOO_MANY]
 
 
 def test_aliases_may_repeat_what_is_small() -> None:
-    assert told(LONG_TEXT + f"b: [{'*a,' * 100}]") == []
-    assert told(THOUSAND + f"b: {{<<: [{'*a,' * 100}]}}") == []
+    assert list_messages(LONG_TEXT + f"b: [{'*a,' * 100}]") == []
+    assert list_messages(THOUSAND + f"b: {{<<: [{'*a,' * 100}]}}") == []
 
 
-def chain(length: int) -> str:
+def build_alias_chain(length: int) -> str:
     more = (f"a{at}: &a{at} [*a{at - 1}]\n" for at in range(1, length))
     return "a0: &a0 [x]\n" + "".join(more)
 
@@ -58,30 +58,30 @@ def chain(length: int) -> str:
         (lambda depth: "{a: " * depth + "1" + "}" * depth, DEEPEST),
         (lambda depth: "".join(" " * at + "a:\n" for at in range(depth)), DEEPEST),
         (lambda depth: "a:\n" + "- " * depth + "x", DEEPEST - 1),
-        (chain, DEEPEST - 1),
+        (build_alias_chain, DEEPEST - 1),
     ],
     ids=["lists", "one line", "objects", "indented", "dashes", "aliases"],
 )
 def test_depth(deep, most: int) -> None:
-    assert told(deep(most)) == []
-    assert told(deep(most + 1)) != []
-    assert len(told(deep(2_000))) == 1
+    assert list_messages(deep(most)) == []
+    assert list_messages(deep(most + 1)) != []
+    assert len(list_messages(deep(2_000))) == 1
 
 
 @pytest.mark.parametrize("depth", [DEEPEST + 1, 100_000])
 @pytest.mark.parametrize("opening", ["[", "{", "- ", "? ", "[{"])
 def test_too_deep_is_refused_at_once(opening: str, depth: int) -> None:
-    assert told("a:\n " + opening * depth) == [TOO_DEEP]
+    assert list_messages("a:\n " + opening * depth) == [TOO_DEEP]
 
 
 def test_a_long_key_is_told_in_short() -> None:
     key = "x" * 10_000
-    (message,) = told(f'? &k "{key}"\n: 1\n*k : 2\n')
+    (message,) = list_messages(f'? &k "{key}"\n: 1\n*k : 2\n')
     assert len(message) < 200
 
 
 def test_a_long_tag_is_told_in_short() -> None:
-    (message,) = told(f"a: !{'x' * 10_000} 1")
+    (message,) = list_messages(f"a: !{'x' * 10_000} 1")
     assert len(message) < 200
 
 

@@ -31,32 +31,32 @@ texts = st.text(max_size=80) | st.text(_SIGNS, max_size=60)
 
 
 @st.composite
-def mutated(draw: st.DrawFn) -> str:
+def draw_mutated(draw: st.DrawFn) -> str:
     """The valid file with some pieces replaced, left out or doubled."""
-    text = VALID
+    mutated_text = VALID
     for _ in range(draw(st.integers(1, 4))):
-        start = draw(st.integers(0, len(text)))
-        end = draw(st.integers(start, min(len(text), start + 20)))
-        text = (
-            text[:start]
-            + draw(st.text(_SIGNS, max_size=4) | st.just(text[start:end] * 2))
-            + (text[end:])
+        start = draw(st.integers(0, len(mutated_text)))
+        end = draw(st.integers(start, min(len(mutated_text), start + 20)))
+        mutated_text = (
+            mutated_text[:start]
+            + draw(st.text(_SIGNS, max_size=4) | st.just(mutated_text[start:end] * 2))
+            + (mutated_text[end:])
         )
-    return text
+    return mutated_text
 
 
-def check_places(text: str, problems: Diagnostics) -> None:
+def check_positions(text: str, problems: Diagnostics) -> None:
     lines = LINE_BREAK.split(text)
-    for each in problems:
-        assert each.position.file == "f"
-        assert 1 <= each.position.line <= len(lines)
-        assert 1 <= each.position.column <= len(lines[each.position.line - 1]) + 1
-        assert each.message
-        assert each.rule
+    for problem in problems:
+        assert problem.position.file == "f"
+        assert 1 <= problem.position.line <= len(lines)
+        assert 1 <= problem.position.column <= len(lines[problem.position.line - 1]) + 1
+        assert problem.message
+        assert problem.rule
 
 
 @pytest.mark.slow
-@given(texts | mutated())
+@given(texts | draw_mutated())
 @example("\ud800")
 @example("a: \udfff")
 @example("a: [*a")
@@ -67,7 +67,7 @@ def check_places(text: str, problems: Diagnostics) -> None:
 def test_any_text(text: str) -> None:
     problems = Diagnostics()
     to_plain_value(read_text(text, "f", problems))
-    check_places(text, problems)
+    check_positions(text, problems)
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,9 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@given(data=st.binary(max_size=80) | mutated().map(lambda text: text.encode("utf-8", "replace")))
+@given(
+    data=st.binary(max_size=80) | draw_mutated().map(lambda text: text.encode("utf-8", "replace"))
+)
 @example(data=b"\xef\xbb\xbf")
 @example(data=b"\xef\xbb\xbf\xef\xbb\xbfa: 1")
 @settings(max_examples=300)
@@ -84,7 +86,7 @@ def test_any_bytes(data: bytes, file: Path) -> None:
     file.write_bytes(data)
     problems = Diagnostics()
     to_plain_value(read_file(file, "f", problems))
-    check_places(data.decode("utf-8", "replace"), problems)
+    check_positions(data.decode("utf-8", "replace"), problems)
 
 
 def test_the_valid_file_is_valid() -> None:

@@ -7,7 +7,7 @@ from gpuform.stacks.document.nodes import ScalarNode
 from gpuform.stacks.document.reading import read_text
 
 
-def scalar(text: str) -> ScalarNode:
+def read_scalar(text: str) -> ScalarNode:
     problems = Diagnostics()
     node = read_text(f"key: {text}", "f", problems).get("key")
     assert not problems
@@ -17,7 +17,7 @@ def scalar(text: str) -> ScalarNode:
 
 @pytest.mark.parametrize("text", ["", "~", "null", "Null", "NULL"])
 def test_null(text: str) -> None:
-    assert scalar(text).value is None
+    assert read_scalar(text).value is None
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_null(text: str) -> None:
     ],
 )
 def test_true_and_false(text: str, value: bool) -> None:
-    assert scalar(text).value is value
+    assert read_scalar(text).value is value
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_true_and_false(text: str, value: bool) -> None:
     ],
 )
 def test_numbers(text: str, value: float) -> None:
-    found = scalar(text).value
+    found = read_scalar(text).value
     assert (found, type(found)) == (value, type(value))
 
 
@@ -54,15 +54,15 @@ def test_numbers(text: str, value: float) -> None:
     ],
 )
 def test_everything_else_is_the_text_that_it_is(text: str) -> None:
-    assert scalar(text).value == text
+    assert read_scalar(text).value == text
 
 
 @pytest.mark.parametrize("text", ["", "~", "null", "true", "1", "0.5", "<<", "2024-01-01"])
 @pytest.mark.parametrize("quoted", ["'{}'", '"{}"', "!!str {}", "! {}"])
 def test_quoted_is_always_text(text: str, quoted: str) -> None:
-    assert scalar(quoted.format(text)).value == text
+    assert read_scalar(quoted.format(text)).value == text
 
 
 def test_a_scalar_keeps_how_it_is_written() -> None:
-    assert scalar("3.10").text == "3.10"
-    assert scalar("TRUE").text == "TRUE"
+    assert read_scalar("3.10").text == "3.10"
+    assert read_scalar("TRUE").text == "TRUE"

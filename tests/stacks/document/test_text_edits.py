@@ -23,7 +23,7 @@ COMMENTS = st.sampled_from(["", "", "  # about this\n", "# at the left\n", "\n",
 
 
 @st.composite
-def settings_files(draw: st.DrawFn) -> tuple[str, list[str]]:
+def draw_settings_files(draw: st.DrawFn) -> tuple[str, list[str]]:
     """Return a file with `config`, and the keys in it."""
     keys = draw(st.lists(st.sampled_from("abcdef"), unique=True, min_size=2, max_size=4))
     members = [
@@ -32,22 +32,22 @@ def settings_files(draw: st.DrawFn) -> tuple[str, list[str]]:
     ]
     head = draw(st.sampled_from(["", "# the team\nsalt: v1:abc # keep\n", "---\n"]))
     end = draw(st.sampled_from(["", "\n# the end\nother: {a: 1}\n", "# the end\n", "...\n"]))
-    text = f"{head}config:\n{''.join(members)}{end}"
-    return text.replace("\n", draw(st.sampled_from(["\n", "\r\n"]))), keys
+    file_text = f"{head}config:\n{''.join(members)}{end}"
+    return file_text.replace("\n", draw(st.sampled_from(["\n", "\r\n"]))), keys
 
 
 def is_part_of(lines: list[str], whole: list[str]) -> bool:
     """Return whether `whole` has all of `lines`, in their order."""
-    left = iter(whole)
-    return all(line in left for line in lines)
+    remaining_lines = iter(whole)
+    return all(line in remaining_lines for line in lines)
 
 
-def comments_between(lines: list[str]) -> list[str]:
+def list_comments(lines: list[str]) -> list[str]:
     """Return the comments that stand between the entries."""
     return [line for line in lines if line.startswith(("#", "  #"))]
 
 
-@given(settings_files())
+@given(draw_settings_files())
 def test_an_entry_that_is_set_or_removed_leaves_every_other_line(
     file: tuple[str, list[str]],
 ) -> None:
@@ -59,10 +59,10 @@ def test_an_entry_that_is_set_or_removed_leaves_every_other_line(
     rest = remove_entry(text, ["config", f"demo:{keys[0]}"], "f").splitlines(keepends=True)
     assert is_part_of(rest, lines)
     assert sum("demo:" in line for line in rest) == len(keys) - 1
-    assert comments_between(rest) == comments_between(lines)
+    assert list_comments(rest) == list_comments(lines)
 
 
-@given(settings_files())
+@given(draw_settings_files())
 def test_a_variable_that_is_added_leaves_every_other_line(file: tuple[str, list[str]]) -> None:
     lines = file[0].replace("demo:", "demo_").splitlines(keepends=True)
     declared = Declared([], [Variable("day", {"secret": True})])

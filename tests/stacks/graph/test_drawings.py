@@ -3,7 +3,14 @@
 import random
 
 import pytest
-from drawing_scenes import STACK, drawing_of, entry, names, same_everywhere, stacks
+from drawing_scenes import (
+    STACK,
+    build_state_drawing,
+    compare_formats,
+    create_entry,
+    draw_nodes,
+    names,
+)
 from drawn import Drawn
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,10 +27,10 @@ from gpuform.stacks.graph.page import render_page
 
 @pytest.mark.slow
 @settings(max_examples=40)
-@given(stacks(), names, st.integers(0, 15), st.randoms(use_true_random=False))
+@given(draw_nodes(), names, st.integers(0, 15), st.randoms(use_true_random=False))
 def test_any_drawing(things: list[GraphNode], title: str, most: int, chance: random.Random) -> None:
     drawing = build_drawing(title, things, most)
-    same_everywhere(drawing)
+    compare_formats(drawing)
     assert sum(len(item.nodes) for item in drawing.list_shapes()) == len(things), "each once"
     mixed = list(things)
     chance.shuffle(mixed)
@@ -39,15 +46,15 @@ def test_any_drawing(things: list[GraphNode], title: str, most: int, chance: ran
 @settings(max_examples=40)
 @given(plans())
 def test_any_plan(plan: Plan) -> None:
-    same_everywhere(build_drawing(plan.project, build_plan_nodes(plan)))
+    compare_formats(build_drawing(plan.project, build_plan_nodes(plan)))
 
 
 def test_clusters_hold_their_nodes_and_volumes_stand_beside() -> None:
-    volume = entry("together:SharedVolume", "data")
-    train = entry("together:Cluster", "train", volume, region="us-central-8", num_gpus=16)
-    west = entry("aios:Cluster", "west")
-    node = entry("aios:GpuNode", "node-1", west)
-    drawn = same_everywhere(drawing_of(train, volume, west, node))
+    volume = create_entry("together:SharedVolume", "data")
+    train = create_entry("together:Cluster", "train", volume, region="us-central-8", num_gpus=16)
+    west = create_entry("aios:Cluster", "west")
+    node = create_entry("aios:GpuNode", "node-1", west)
+    drawn = compare_formats(build_state_drawing(train, volume, west, node))
     by_name = {label.split("\n")[0]: key for key, label in drawn.labels.items()}
     assert drawn.inside[by_name["node-1"]] == by_name["west"]
     assert drawn.inside[by_name["data"]] == drawn.inside[by_name["train"]] == by_name["Together AI"]
@@ -60,14 +67,16 @@ def list_fabric_labels(found: Drawn) -> list[str]:
 
 
 def test_pools_of_one_fabric_share_it_declared_or_not() -> None:
-    pools = [entry("scp:NodePool", f"pool-{n}", cluster_fabric_name="train-a") for n in (1, 2)]
-    alone = same_everywhere(drawing_of(*pools))
+    pools = [
+        create_entry("scp:NodePool", f"pool-{n}", cluster_fabric_name="train-a") for n in (1, 2)
+    ]
+    alone = compare_formats(build_state_drawing(*pools))
     assert [label for label in alone.labels.values() if "scp:Fabric" in label] == [
         "train-a\nscp:Fabric"
     ]
     assert len(alone.arrows) == 2
-    fabric = entry("scp:Fabric", "net", cluster_fabric_name="train-a")
-    declared = same_everywhere(drawing_of(*pools, fabric))
+    fabric = create_entry("scp:Fabric", "net", cluster_fabric_name="train-a")
+    declared = compare_formats(build_state_drawing(*pools, fabric))
     assert [label for label in declared.labels.values() if "scp:Fabric" in label] == [
         "net\nscp:Fabric"
     ]
@@ -76,30 +85,30 @@ def test_pools_of_one_fabric_share_it_declared_or_not() -> None:
 
 def test_components_hold_their_children() -> None:
     part = ResourceState("urn:pulumi:dev::demo::my:Part::p", custom=False, type="my:Part")
-    inner = entry("together:Cluster", "train")
+    inner = create_entry("together:Cluster", "train")
     inner.parent = part.urn
-    drawn = same_everywhere(drawing_of(part, inner))
+    drawn = compare_formats(build_state_drawing(part, inner))
     assert drawn.inside["n1"] == "n2" or drawn.inside["n2"] == "n1"
 
 
 def test_old_objects_and_the_engines_own_entries_are_not_drawn() -> None:
-    old = entry("together:Cluster", "train")
+    old = create_entry("together:Cluster", "train")
     old.delete = True
     root = ResourceState(STACK, custom=False, type="pulumi:pulumi:Stack")
-    assert drawing_of(old, root).list_shapes() == []
+    assert build_state_drawing(old, root).list_shapes() == []
 
 
 @pytest.mark.slow
 def test_a_large_stack_is_a_few_shapes_with_counts() -> None:
-    volumes = [entry("together:SharedVolume", f"data-{n}") for n in range(2000)]
+    volumes = [create_entry("together:SharedVolume", f"data-{n}") for n in range(2000)]
     clusters = [
-        entry("together:Cluster", f"train-{n}", volume, num_gpus=8)
+        create_entry("together:Cluster", f"train-{n}", volume, num_gpus=8)
         for n, volume in enumerate(volumes)
     ]
-    records = [entry("aios:Cluster", f"site-{n}") for n in range(3)]
-    nodes = [entry("aios:GpuNode", f"node-{n}", records[n % 3]) for n in range(6000)]
-    drawing = drawing_of(*volumes, *clusters, *records, *nodes)
-    drawn = same_everywhere(drawing)
+    records = [create_entry("aios:Cluster", f"site-{n}") for n in range(3)]
+    nodes = [create_entry("aios:GpuNode", f"node-{n}", records[n % 3]) for n in range(6000)]
+    drawing = build_state_drawing(*volumes, *clusters, *records, *nodes)
+    drawn = compare_formats(drawing)
     labels = sorted(drawn.labels.values())
     assert (
         "2,000 \N{MULTIPLICATION SIGN} together:Cluster\ntrain-0 ... train-1999\n16,000 GPUs"
@@ -115,9 +124,9 @@ def test_a_large_stack_is_a_few_shapes_with_counts() -> None:
 
 
 def test_parts_of_one_cluster_go_first() -> None:
-    records = [entry("aios:Cluster", f"site-{n}") for n in range(20)]
-    nodes = [entry("aios:GpuNode", f"node-{n}", records[n % 20]) for n in range(100)]
-    labels = same_everywhere(drawing_of(*records, *nodes)).labels.values()
+    records = [create_entry("aios:Cluster", f"site-{n}") for n in range(20)]
+    nodes = [create_entry("aios:GpuNode", f"node-{n}", records[n % 20]) for n in range(100)]
+    labels = compare_formats(build_state_drawing(*records, *nodes)).labels.values()
     assert sum(label.startswith("5 \N{MULTIPLICATION SIGN} aios:GpuNode") for label in labels) == 20
 
 
@@ -129,7 +138,7 @@ def test_components_of_any_depth() -> None:
     ]
     for part, outer in zip(parts[1:], parts, strict=False):
         part.parent = outer.urn
-    drawing = drawing_of(*parts, most=5000)
+    drawing = build_state_drawing(*parts, most=5000)
     assert len(drawing.list_shapes()) == 2000
     assert render_dot(drawing).count("subgraph") < 2010
     assert render_page(drawing)
@@ -140,10 +149,10 @@ CREATED = {"action": PlanAction.CREATE, "reason": PlanReason.NEW}
 
 def test_a_plan_is_drawn_in_the_colours_and_symbols_of_a_review() -> None:
     remaining, gone = (
-        entry("together:SharedVolume", "data"),
-        entry("together:Cluster", "old", num_gpus=8),
+        create_entry("together:SharedVolume", "data"),
+        create_entry("together:Cluster", "old", num_gpus=8),
     )
-    new = entry("together:Cluster", "new", remaining)
+    new = create_entry("together:Cluster", "new", remaining)
     changes = [
         ResourceChange(
             urn=new.urn, type=new.type, name="new", dependencies=(remaining.urn,), gpus_added=16,
@@ -161,7 +170,7 @@ def test_a_plan_is_drawn_in_the_colours_and_symbols_of_a_review() -> None:
     drawing = build_drawing(
         "demo/dev", build_plan_nodes(Plan.from_changes("demo", "dev", changes), [remaining, gone])
     )
-    drawn = same_everywhere(drawing)
+    drawn = compare_formats(drawing)
     by_name = {label.split("\n")[0]: key for key, label in drawn.labels.items()}
     assert set(by_name) == {"Together AI", "+ new", "data", "- old"}
     assert drawn.arrows == {(by_name["+ new"], by_name["data"])}
@@ -175,8 +184,8 @@ def test_a_plan_is_drawn_in_the_colours_and_symbols_of_a_review() -> None:
 @pytest.mark.parametrize("write", [render_dot, render_mermaid, render_page])
 def test_no_secret_is_shown(write: object) -> None:
     values = {name: Secret("hunter2") for name in ("region", "gpu_type", "cluster_fabric_name")}
-    cluster = entry("together:Cluster", "train", num_gpus=Secret(16), **values)
-    pool = entry("scp:NodePool", "pool", **values)
-    rendered = write(drawing_of(cluster, pool))  # type: ignore[operator]
+    cluster = create_entry("together:Cluster", "train", num_gpus=Secret(16), **values)
+    pool = create_entry("scp:NodePool", "pool", **values)
+    rendered = write(build_state_drawing(cluster, pool))  # type: ignore[operator]
     assert "hunter2" not in rendered
     assert "[secret]" not in rendered

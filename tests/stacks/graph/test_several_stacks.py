@@ -3,7 +3,7 @@
 from itertools import combinations
 
 import pytest
-from drawing_scenes import entry, names, same_everywhere, stacks
+from drawing_scenes import compare_formats, create_entry, draw_nodes, names
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,7 +27,7 @@ def draw_parts(draw: st.DrawFn) -> list[StackPart]:
     return [
         StackPart(
             title,
-            draw(stacks()),
+            draw(draw_nodes()),
             draw(st.lists(others, max_size=4, unique=True)),
             draw(names),
         )
@@ -76,7 +76,7 @@ def list_everything(drawing: Drawing) -> list[Shape]:
 @given(draw_parts(), names, st.integers(0, 20))
 def test_any_stacks(parts: list[StackPart], title: str, most: int) -> None:
     drawing = build_multi_stack_drawing(title, parts, most)
-    same_everywhere(drawing)
+    compare_formats(drawing)
     check_places(drawing)
     keys = [shape.key for shape in list_everything(drawing)]
     assert len(keys) == len(set(keys)), "whatever stacks have alike"
@@ -94,7 +94,9 @@ def test_any_stacks(parts: list[StackPart], title: str, most: int) -> None:
 
 
 def volumes(count: int) -> list[GraphNode]:
-    return build_state_nodes([entry("together:SharedVolume", f"data-{at}") for at in range(count)])
+    return build_state_nodes(
+        [create_entry("together:SharedVolume", f"data-{at}") for at in range(count)]
+    )
 
 
 def test_stacks_hold_platforms_and_these_their_things() -> None:
@@ -104,7 +106,7 @@ def test_stacks_hold_platforms_and_these_their_things() -> None:
         StackPart("apps/prod", (), ["clusters/prod", "network/prod"], "not made yet"),
     ]
     drawing = build_multi_stack_drawing("all", parts)
-    drawn = same_everywhere(drawing)
+    drawn = compare_formats(drawing)
     by_label = {label: key for key, label in drawn.labels.items()}
     assert set(by_label) >= {"network/prod", "clusters/prod", "apps/prod\nnot made yet"}
     network, clusters = by_label["network/prod"], by_label["clusters/prod"]

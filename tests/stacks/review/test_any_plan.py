@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_strategies import plans
-from review_documents import FORMS, LIMIT, parsed, tags
+from review_documents import FORMS, LIMIT, parse_html, parse_markdown
 
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.review.facts import Review, StackFacts, format_gate_counts
@@ -32,7 +32,7 @@ def test_markdown_is_the_document_that_it_seems_to_be(review: Review) -> None:
         rendered = FORMS[form](review)
         assert count_characters(rendered) <= LIMIT
         assert rendered.encode(), "it can be written"
-        document = parsed(rendered)
+        document = parse_markdown(rendered)
         assert f"**{format_planned_operations(review.counts)}**" in document.paragraphs
         expected = [
             *(["Stacks"] if len(review.stacks) > 1 else []),
@@ -50,7 +50,7 @@ def test_markdown_is_the_document_that_it_seems_to_be(review: Review) -> None:
         if form == "markdown":
             assert document.html == ""
         else:
-            assert {tag for tag, _ in tags(document.html).tags} <= {
+            assert {tag for tag, _ in parse_html(document.html).tags} <= {
                 "details",
                 "summary",
                 "b",
@@ -67,7 +67,7 @@ def test_markdown_is_the_document_that_it_seems_to_be(review: Review) -> None:
 @settings(max_examples=40)
 @given(reviews)
 def test_html_is_well_formed_and_loads_nothing(review: Review) -> None:
-    page = tags(FORMS["html"](review))
+    page = parse_html(FORMS["html"](review))
     names = [tag for tag, _ in page.tags]
     assert names[0] == "html"
     assert page.tags[0][1] == {"lang": "en"}

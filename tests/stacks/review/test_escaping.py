@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from plan_strategies import ODD_TEXTS
-from review_documents import parsed, tags
+from review_documents import parse_html, parse_markdown
 
 from gpuform.schemas.safe_text import escape_invisible
 from gpuform.stacks.review.pages.markdown_page import (
@@ -20,7 +20,7 @@ TEXTS = st.sampled_from(ODD_TEXTS) | st.text(max_size=30) | st.text("`|\\ \n*_",
 
 
 def list_inline_tokens(inline: str) -> list[tuple[str, str]]:
-    (paragraph,) = (t for t in parsed(f"x {inline} y").tokens if t.type == "inline")
+    (paragraph,) = (t for t in parse_markdown(f"x {inline} y").tokens if t.type == "inline")
     return [(child.type, child.content) for child in paragraph.children or []]
 
 
@@ -33,14 +33,16 @@ def test_a_code_span_is_one_and_shows_the_text(text: str) -> None:
 
 @given(TEXTS, TEXTS)
 def test_cells_stay_cells(one: str, other: str) -> None:
-    document = parsed(f"| a | b |\n|---|---|\n| {format_cell(one)} | {format_cell(other)} |\n")
+    document = parse_markdown(
+        f"| a | b |\n|---|---|\n| {format_cell(one)} | {format_cell(other)} |\n"
+    )
     assert len(document.rows) == 2
     assert [len(row) for row in document.rows] == [2, 2]
 
 
 @given(TEXTS, st.sampled_from(["text", "diff"]))
 def test_a_block_is_one_and_shows_the_lines(text: str, language: str) -> None:
-    tokens = parsed(f"before\n\n{format_block(text, language)}\n\nafter").tokens
+    tokens = parse_markdown(f"before\n\n{format_block(text, language)}\n\nafter").tokens
     (fence,) = (token for token in tokens if token.type == "fence")
     assert fence.info == language
     if len(text) <= 1000:
@@ -51,7 +53,7 @@ def test_a_block_is_one_and_shows_the_lines(text: str, language: str) -> None:
 @given(TEXTS)
 def test_in_html_it_is_text(text: str) -> None:
     for made in (str(format_html_code(text)), str(format_html_words(text))):
-        read = tags(f"<summary>{made}</summary>")
+        read = parse_html(f"<summary>{made}</summary>")
         assert {name for name, _ in read.tags} <= {"summary", "code"}
         assert "\n" not in made
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from processes.limits import LAST_RESORT
-from review_documents import tags
+from review_documents import parse_html
 
 PAGE = Path(__file__).parent / "scenarios" / "together-replaced" / "plan.html"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -66,7 +66,7 @@ def measure_page(tmp_path: Path, *flags: str) -> dict[str, Any]:
     html = html.replace("default-src 'none'", "script-src 'unsafe-inline'")
     page = tmp_path / "plan.html"
     page.write_text(html.replace("</body>", f"{LOOK}</body>"))
-    attributes = dict(tags(dump_page(page, tmp_path / "profile", *flags)).tags[0][1])
+    attributes = dict(parse_html(dump_page(page, tmp_path / "profile", *flags)).tags[0][1])
     measurements: dict[str, Any] = json.loads(attributes["data-seen"])
     return measurements
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from conformance.emulated import Platform, emulated
 from conformance.stacks import EmbeddedStack
-from review_documents import FORMS, parsed, tags
+from review_documents import FORMS, parse_html, parse_markdown
 
 from gpuform.providers.emulator.server import environment
 from gpuform.schemas.plan import Plan
@@ -130,8 +130,8 @@ def test_the_scenarios_are_of_all_platforms() -> None:
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_the_documents_are_sound(name: str) -> None:
     plan = read_plan("plan.json", (FOLDER / name / "plan.json").read_bytes())
-    tags((FOLDER / name / "plan.html").read_text())
-    document = parsed((FOLDER / name / "plan.github.md").read_text())
+    parse_html((FOLDER / name / "plan.html").read_text())
+    document = parse_markdown((FOLDER / name / "plan.github.md").read_text())
     assert document.headings[0].startswith("gpuform plan: `conformance/dev`")
     visible_count = sum(change.action != "same" for change in plan.changes)
     assert document.html.count("<details>") >= visible_count

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from review_documents import FORMS, LIMIT, parsed, tags
+from review_documents import FORMS, LIMIT, parse_html, parse_markdown
 
 from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, PropertyChange, ResourceChange
@@ -60,7 +60,7 @@ def many() -> Review:
 def test_thirty_stacks_with_two_thousand_changes_each(many: Review, form: str) -> None:
     rendered = FORMS[form](many)
     assert LIMIT * 0.9 < count_characters(rendered) <= LIMIT
-    document = parsed(rendered)
+    document = parse_markdown(rendered)
     assert document.headings[0] == "gpuform plan: 30 stacks"
     assert document.paragraphs[:2] == [
         "**59,910 to update, 90 to replace**",
@@ -80,7 +80,7 @@ def test_thirty_stacks_with_two_thousand_changes_each(many: Review, form: str) -
 def test_a_page_of_them_counts_everything(many: Review) -> None:
     page = FORMS["html"](many)
     assert len(page) <= 1_500_000
-    rendered = tags(page).text
+    rendered = parse_html(page).text
     assert "59,910 to update, 90 to replace" in rendered
     assert "more left out here" in rendered
 

@@ -56,24 +56,24 @@ class Running:
         self.printed = ""
 
     def __call__(self, *command: str, code: int = 0) -> str:
-        """What a command prints."""
+        """Run a command and return what it prints."""
         with contextlib.chdir(self.folder):
             done = CliRunner().invoke(cli, command, env=self.environ)
         assert done.exit_code == code, (command, done.output)
         assert "Traceback" not in done.output
         return done.output
 
-    def topology(self, text: str) -> None:
+    def write_topology(self, text: str) -> None:
         (self.folder / "topology.yaml").write_text(text)
 
-    def program(self, text: str) -> None:
+    def write_program(self, text: str) -> None:
         (self.folder / "__main__.py").write_text(text)
 
     def up(self, code: int = 0) -> str:
         return self("up", "--yes", "--skip-preview", code=code)
 
-    def steps(self) -> list[tuple[str, str]]:
-        """What a preview would do, and to which resource."""
+    def list_steps(self) -> list[tuple[str, str]]:
+        """Return the operations of a preview, each with the name of its resource."""
         steps = json.loads(self("preview", "--json"))["steps"]
         done = [(step["op"], step["urn"].rpartition("::")[2]) for step in steps]
         return sorted(step for step in done if step[0] != "same")
@@ -84,16 +84,16 @@ class Running:
 
     @property
     def names(self) -> list[str]:
-        """The platform's resources in the state."""
+        """Return the names of the platforms' resources in the state."""
         resources = self.state["deployment"].get("resources", [])
         urns = [resource["urn"] for resource in resources if "dynamic/gpuform" in resource["urn"]]
         return sorted(urn.rpartition("::")[2] for urn in urns)
 
-    def output(self, name: str) -> Any:
+    def get_output(self, name: str) -> Any:
         return json.loads(self("stack", "output", "--json", "--show-secrets"))[name]
 
-    def holds(self, text: str) -> list[str]:
-        """The files of the project that hold a text, whatever its case."""
+    def find_files_with(self, text: str) -> list[str]:
+        """Return the files of the project with `text` inside, in upper or lower case."""
         pattern = re.compile(re.escape(text.encode()), re.IGNORECASE)
         files = (file for file in self.folder.rglob("*") if file.is_file())
         return [file.name for file in files if pattern.search(file.read_bytes())]

@@ -43,10 +43,10 @@ def ways(crypter: PassphraseCrypter, form: str = "dynamic") -> Iterator[Ways]:
         yield both_ways
 
 
-def write(found: Ways, topology: dict[str, Any]) -> None:
+def write_topology(both_ways: Ways, topology: dict[str, Any]) -> None:
     topology_yaml = yaml.safe_dump(topology, sort_keys=False)
     note(topology_yaml)
-    (found.directory / "topology.yaml").write_text(topology_yaml)
+    (both_ways.directory / "topology.yaml").write_text(topology_yaml)
 
 
 def compare(ran: tuple[Ran, Ran]) -> None:
@@ -75,11 +75,11 @@ def test_runs_come_to_the_same(
     crypter: PassphraseCrypter, before: dict[str, Any], after: dict[str, Any], form: str
 ) -> None:
     with ways(crypter, form) as both_ways:
-        write(both_ways, before)
+        write_topology(both_ways, before)
         compare(both_ways.both(preview=True))
         compare(both_ways.both())
         compare(both_ways.both(preview=True))
-        write(both_ways, after)
+        write_topology(both_ways, after)
         compare(both_ways.both(preview=True))
         compare(both_ways.both())
         for operation in ("refresh", "destroy"):
@@ -95,7 +95,7 @@ def test_what_needs_a_failure_is_left_out_alike(
 ) -> None:
     with ways(crypter, form) as both_ways:
         for topology in (before, after):
-            write(both_ways, topology)
+            write_topology(both_ways, topology)
             compare(both_ways.both(preview=True))
             compare(both_ways.both(continue_on_error=True))
 
@@ -107,9 +107,9 @@ def test_previews_tell_all_that_is_refused(
     crypter: PassphraseCrypter, before: dict[str, Any], after: dict[str, Any], form: str
 ) -> None:
     with ways(crypter, form) as both_ways:
-        write(both_ways, before)
+        write_topology(both_ways, before)
         both_ways.both()
-        write(both_ways, after)
+        write_topology(both_ways, after)
         compare(both_ways.both(preview=True))
 
 
@@ -121,7 +121,7 @@ def test_failing_expressions_are_told_alike(
 ) -> None:
     """What was under way goes on as far as it can: of that nothing is promised."""
     with ways(crypter) as both_ways:
-        write(both_ways, topology)
+        write_topology(both_ways, topology)
         with_sdk, without = both_ways.both(preview=preview)
         sdk_errors, tells = with_sdk.seen["errors"], without.seen["errors"]
         if not sdk_errors:

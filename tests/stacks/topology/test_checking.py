@@ -1,11 +1,11 @@
 """Every entry against its model: all problems at once, each where it is written."""
 
 import pytest
-from topologies import Topologies, cluster, volume
+from topologies import Topologies, declare_cluster, declare_volume
 
 
 def declare_train(**more: str) -> str:
-    return f"clusters:\n  train:\n    {cluster(**more)}"
+    return f"clusters:\n  train:\n    {declare_cluster(**more)}"
 
 
 def test_all_problems_are_told_at_once_each_at_its_place(topologies: Topologies) -> None:
@@ -36,10 +36,10 @@ def test_a_number_for_a_text_is_told_with_quotes(topologies: Topologies) -> None
 
 
 def test_rules_over_several_resources(topologies: Topologies) -> None:
-    entry = cluster(volume='"{{ shared_volumes.data }}"')
+    entry = declare_cluster(volume='"{{ shared_volumes.data }}"')
     (message,) = topologies(f"""
         clusters: {{train: {entry}}}
-        shared_volumes: {{data: {volume(region="us-east-2")}}}
+        shared_volumes: {{data: {declare_volume(region="us-east-2")}}}
     """).messages
     assert message.startswith("clusters.train.volume_id: shared volume 'data' is in us-east-2")
 
@@ -54,12 +54,12 @@ def test_a_region_that_is_not_there(topologies: Topologies) -> None:
 
 def test_what_is_not_known_yet_is_not_checked(topologies: Topologies) -> None:
     topology_yaml = "config: {n: {type: integer}}\n" + declare_train(num_gpus='"{{ config.n }}"')
-    assert topologies(topology_yaml, planning=False).told == []
+    assert topologies(topology_yaml, planning=False).positioned_messages == []
     assert topologies(topology_yaml, n="12").messages[0].startswith("clusters.train.num_gpus: ")
 
 
 def test_of_an_object_that_is_only_read_no_property_is_required(topologies: Topologies) -> None:
-    topologies.good("clusters: {train: {platform: together, options: {id: abc}}}")
+    topologies.plan_valid("clusters: {train: {platform: together, options: {id: abc}}}")
     entry = "{platform: together, options: {id: '{{ none }}'}}"
     assert "clusters.train.cluster_name: is required: " in "".join(
         topologies(f"clusters: {{train: {entry}}}").messages
@@ -85,7 +85,7 @@ def test_of_an_object_that_is_only_read_no_property_is_required(topologies: Topo
     ],
 )
 def test_options(topologies: Topologies, options: str) -> None:
-    topologies.good(_with_options(options))
+    topologies.plan_valid(_with_options(options))
 
 
 @pytest.mark.parametrize(
@@ -130,10 +130,10 @@ def _with_options(options: str) -> str:
           on: {{type: boolean, default: true}}
           minutes: {{type: integer, default: 45}}
         clusters:
-          train: {cluster(options=options)}
-          one: {cluster()}
-          some: {cluster(for_each="[a, b]")}
-          none: {cluster(for_each="[a]", when="false")}
+          train: {declare_cluster(options=options)}
+          one: {declare_cluster()}
+          some: {declare_cluster(for_each="[a, b]")}
+          none: {declare_cluster(for_each="[a]", when="false")}
     """
 
 

@@ -30,7 +30,7 @@ def declare_variable(said: str) -> str:
 def test_values_have_the_declared_type(
     topologies: Topologies, said: str, text: str, value: Any
 ) -> None:
-    config_value = topologies.good(declare_variable(said), x=text).planned.config["x"].value
+    config_value = topologies.plan_valid(declare_variable(said), x=text).planned.config["x"].value
     assert config_value == value
     assert type(config_value) is type(value)
 
@@ -95,7 +95,7 @@ def test_a_variable_that_cannot_be_understood_is_not_shown(topologies: Topologie
     topology_yaml = (
         declare_variable("type: int, secret: true") + "\noutputs: {o: '{{ config.x | int }}'}"
     )
-    messages = topologies(topology_yaml, x=SECRET).told
+    messages = topologies(topology_yaml, x=SECRET).positioned_messages
     assert len(messages) == 1
     assert SECRET not in messages[0]
 
@@ -104,7 +104,7 @@ def test_a_value_is_needed_to_run_and_not_to_check(topologies: Topologies) -> No
     (problem,) = topologies(declare_variable("secret: true")).problems
     assert problem.message == "config.x has no value"
     assert problem.hint == "set it: gpuform config set --secret x VALUE"
-    assert topologies(declare_variable("secret: true"), planning=False).told == []
+    assert topologies(declare_variable("secret: true"), planning=False).positioned_messages == []
 
 
 @pytest.mark.parametrize(

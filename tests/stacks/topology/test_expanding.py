@@ -1,12 +1,12 @@
 """`for_each` and `when`: which instances there are, and what is refused."""
 
 import pytest
-from topologies import Topologies, cluster
+from topologies import Topologies, declare_cluster
 
 
 def declare_clusters(for_each: str, **more: str) -> str:
     more = {"cluster_name": '"train-{{ each.key }}"', **more}
-    return f"clusters: {{train: {cluster(for_each=for_each, **more)}}}"
+    return f"clusters: {{train: {declare_cluster(for_each=for_each, **more)}}}"
 
 
 @pytest.mark.parametrize(
@@ -24,14 +24,14 @@ def declare_clusters(for_each: str, **more: str) -> str:
 )
 def test_there_is_one_for_each(topologies: Topologies, for_each: str, keys: list[str]) -> None:
     config = "config: {sites: {type: array}, first: {default: p}}\n"
-    result = topologies.good(config + declare_clusters(for_each), sites='["p", "q"]')
+    result = topologies.plan_valid(config + declare_clusters(for_each), sites='["p", "q"]')
     assert result.names == [f"train-{key}" for key in keys]
     for key in keys:
         assert result.values(f"train-{key}")["cluster_name"] == f"train-{key}"
 
 
 def test_values_are_objects_and_keep_their_types(topologies: Topologies) -> None:
-    result = topologies.good(
+    result = topologies.plan_valid(
         declare_clusters(
             "{a: {gpus: 8, place: [us-central-8]}}",
             num_gpus='"{{ each.value.gpus }}"',
@@ -46,7 +46,7 @@ def test_values_are_objects_and_keep_their_types(topologies: Topologies) -> None
     "for_each", ["5", "text", "null", "[1.5]", "[true]", "[null]", "[[a]]", "'{{ 1 }}'"]
 )
 def test_other_forms_are_refused(topologies: Topologies, for_each: str) -> None:
-    (message,) = topologies.bad(declare_clusters(for_each))
+    (message,) = topologies.plan_invalid(declare_clusters(for_each))
     assert message.endswith("for_each must be a map, or a list of texts and whole numbers")
 
 
@@ -65,7 +65,7 @@ def test_keys_that_name_nothing(topologies: Topologies, for_each: str, message: 
 
 
 def test_two_resources_of_one_name(topologies: Topologies) -> None:
-    single, other = cluster(), cluster(for_each="[b]")
+    single, other = declare_cluster(), declare_cluster(for_each="[b]")
     assert topologies(f"clusters: {{a-b: {single}, a: {other}}}").messages == [
         "clusters.a-b and clusters.a.b would both be called a-b"
     ]
@@ -73,7 +73,7 @@ def test_two_resources_of_one_name(topologies: Topologies) -> None:
 
 @pytest.mark.parametrize("when", ["'{{ each.value != 2 }}'", '\'{{ each.key in ["a", "c"] }}\''])
 def test_when_leaves_instances_out(topologies: Topologies, when: str) -> None:
-    assert topologies.good(declare_clusters("{a: 1, b: 2, c: 3}", when=when)).names == [
+    assert topologies.plan_valid(declare_clusters("{a: 1, b: 2, c: 3}", when=when)).names == [
         "train-a",
         "train-c",
     ]
@@ -81,7 +81,7 @@ def test_when_leaves_instances_out(topologies: Topologies, when: str) -> None:
 
 @pytest.mark.parametrize("when", ["null", "'no'", "yes", "0", "[]", "'{{ 1 }}'"])
 def test_when_is_true_or_false(topologies: Topologies, when: str) -> None:
-    topology_yaml = f"clusters: {{train: {cluster(when=when)}}}"
+    topology_yaml = f"clusters: {{train: {declare_cluster(when=when)}}}"
     assert topologies(topology_yaml).messages == ["clusters.train: `when` must be true or false"]
 
 
@@ -100,7 +100,7 @@ def test_what_is_declared_is_known_while_planning(
     topology_yaml = f"""
         config: {{hidden: {{secret: true, default: x}}}}
         stack_references: {{n: organization/network/dev}}
-        clusters: {{train: {cluster(**{key: value})}, other: {cluster()}}}
+        clusters: {{train: {declare_cluster(**{key: value})}, other: {declare_cluster()}}}
     """
     (message,) = topologies(topology_yaml).messages
     assert message.startswith(f"clusters.train: {key} must be known while planning{why}")
@@ -109,5 +109,5 @@ def test_what_is_declared_is_known_while_planning(
 def test_a_check_takes_what_no_stack_has_set(topologies: Topologies) -> None:
     topology_yaml = "config: {sites: {type: array}}\n" + declare_clusters("'{{ config.sites }}'")
     topology_yaml += "\noutputs: {o: '{{ clusters.train.a.status }}'}"
-    assert topologies(topology_yaml, planning=False).told == []
+    assert topologies(topology_yaml, planning=False).positioned_messages == []
     assert topologies(topology_yaml).messages == ["config.sites has no value"]

@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 import pytest
-from topologies import Topologies, cluster, volume
+from topologies import Topologies, declare_cluster, declare_volume
 
 from gpuform.stacks.authoring.yaml_values import scalar
 from gpuform.stacks.expressions.values import find_foreign_references
@@ -16,8 +16,8 @@ TAKEN_AS_TEXT = "is written for another tool: gpuform would take it as text"
 def declare(volume_id: str) -> str:
     return f"""
         config: {{a: {{default: x}}}}
-        shared_volumes: {{data: {volume()}, big-one: {volume(volume_name="'b'")}}}
-        clusters: {{train: {cluster(volume_id=repr(volume_id))}}}
+        shared_volumes: {{data: {declare_volume()}, big-one: {declare_volume(volume_name="'b'")}}}
+        clusters: {{train: {declare_cluster(volume_id=repr(volume_id))}}}
     """
 
 
@@ -77,7 +77,7 @@ OTHER_TEXTS = [
 def test_other_text_and_escaped_text_is_no_problem(
     topologies: Topologies, written: str, value: str
 ) -> None:
-    result = topologies.good(declare(written))
+    result = topologies.plan_valid(declare(written))
 
     assert result.values("train")["volume_id"] == value
 
@@ -103,7 +103,7 @@ SCRIPT = """
 
 
 def declare_script(line: str) -> str:
-    return SCRIPT.replace("VOLUME", volume()).replace("LINE", line)
+    return SCRIPT.replace("VOLUME", declare_volume()).replace("LINE", line)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_outputs_options_and_modules_are_looked_at(topologies: Topologies) -> No
     problems = topologies(f"""
         include: [{{name: m, file: m.yaml, with: {{a: "${{data.id}}"}}}}]
         shared_volumes:
-          data: {volume(options="{depends_on: ['${data.id}']}")}
+          data: {declare_volume(options="{depends_on: ['${data.id}']}")}
         outputs: {{c: "${{data.id}}"}}
     """).problems
 
@@ -165,9 +165,9 @@ def test_an_editor_shows_the_problem(topologies: Topologies, tmp_path: Path) -> 
 def test_text_is_written_so_that_it_means_itself(topologies: Topologies, text: str) -> None:
     written = scalar(text)
 
-    result = topologies.good(f"""
-        shared_volumes: {{data: {volume()}}}
-        clusters: {{train: {cluster(volume_id=written)}}}
+    result = topologies.plan_valid(f"""
+        shared_volumes: {{data: {declare_volume()}}}
+        clusters: {{train: {declare_cluster(volume_id=written)}}}
     """)
 
     assert result.values("train")["volume_id"] == text

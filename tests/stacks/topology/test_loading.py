@@ -3,25 +3,25 @@
 from pathlib import Path
 
 import pytest
-from topologies import Topologies, cluster, volume
+from topologies import Topologies, declare_cluster, declare_volume
 
 
 def test_an_empty_file_declares_nothing(topologies: Topologies) -> None:
-    assert topologies.good("").names == []
+    assert topologies.plan_valid("").names == []
 
 
 def test_a_file_that_is_not_there(topologies: Topologies) -> None:
-    assert topologies.bad("include: [other.yaml]") == [
+    assert topologies.plan_invalid("include: [other.yaml]") == [
         "topology.yaml:1: there is no file other.yaml"
     ]
 
 
 def test_includes_are_relative_to_the_file_that_has_them(topologies: Topologies) -> None:
     topologies.write("include: [more.yaml]\nconfig: {a: {default: x}}", "parts/base.yaml")
-    topologies.write(f"shared_volumes: {{data: {volume()}}}", "parts/more.yaml")
-    result = topologies.good(f"""
+    topologies.write(f"shared_volumes: {{data: {declare_volume()}}}", "parts/more.yaml")
+    result = topologies.plan_valid(f"""
         include: [parts/base.yaml, ./parts/more.yaml]
-        clusters: {{train: {cluster(cluster_name='"{{ config.a }}"')}}}
+        clusters: {{train: {declare_cluster(cluster_name='"{{ config.a }}"')}}}
     """)
     assert result.names == ["train", "data"]
     assert result.values("train")["cluster_name"] == "x"
@@ -30,7 +30,7 @@ def test_includes_are_relative_to_the_file_that_has_them(topologies: Topologies)
 @pytest.mark.parametrize("other", ["topology.yaml", "other.yaml"])
 def test_files_that_include_each_other(topologies: Topologies, other: str) -> None:
     topologies.write("include: [topology.yaml]", "other.yaml")
-    (message,) = topologies.bad(f"include: [{other}]")
+    (message,) = topologies.plan_invalid(f"include: [{other}]")
     way = "topology.yaml -> " + ("other.yaml -> " if other == "other.yaml" else "")
     assert message == f"{other}:1: files include each other: {way}topology.yaml"
 
@@ -46,7 +46,7 @@ def test_files_that_include_each_other(topologies: Topologies, other: str) -> No
     ],
 )
 def test_includes_of_no_file(topologies: Topologies, include: str, message: str) -> None:
-    assert topologies.bad(f"include: {include}") == [f"topology.yaml:1: {message}"]
+    assert topologies.plan_invalid(f"include: {include}") == [f"topology.yaml:1: {message}"]
 
 
 FOREIGN_FILES = {
@@ -81,7 +81,7 @@ class TestFilesOutsideTheProject:
         (tmp_path / "x.json").write_text(content)
         (tmp_path / "project" / "link.json").symlink_to("../x.json")
 
-        messages = topologies.bad(f"include: {include}")
+        messages = topologies.plan_invalid(f"include: {include}")
 
         assert "s3cret" not in "".join(messages)
         assert "it is outside the project" in "".join(messages)
@@ -92,7 +92,9 @@ class TestFilesOutsideTheProject:
         (tmp_path / ".git").mkdir()
         (tmp_path / "x.yaml").write_text("custers: {}")
 
-        assert topologies.bad("include: [../x.yaml]") == ["../x.yaml:1: custers is not known"]
+        assert topologies.plan_invalid("include: [../x.yaml]") == [
+            "../x.yaml:1: custers is not known"
+        ]
 
     def test_the_files_of_git_itself_are_outside(
         self, topologies: Topologies, tmp_path: Path
@@ -100,22 +102,22 @@ class TestFilesOutsideTheProject:
         (tmp_path / ".git").mkdir()
         (tmp_path / ".git" / "x.json").write_text('{"s3cret": 1}')
 
-        (message,) = topologies.bad("include: [../.git/x.json]")
+        (message,) = topologies.plan_invalid("include: [../.git/x.json]")
 
         assert "s3cret" not in message
 
     def test_a_topology_outside_that_is_sound_is_included(
         self, topologies: Topologies, tmp_path: Path
     ) -> None:
-        (tmp_path / "x.yaml").write_text(f"shared_volumes: {{data: {volume()}}}")
+        (tmp_path / "x.yaml").write_text(f"shared_volumes: {{data: {declare_volume()}}}")
 
-        assert topologies.good("include: [../x.yaml]").names == ["data"]
+        assert topologies.plan_valid("include: [../x.yaml]").names == ["data"]
 
 
 def test_an_include_of_links_in_a_circle(topologies: Topologies, tmp_path: Path) -> None:
     (tmp_path / "one.yaml").symlink_to(tmp_path / "two.yaml")
     (tmp_path / "two.yaml").symlink_to(tmp_path / "one.yaml")
-    assert topologies.bad(f"include: ['{tmp_path}/one.yaml']") == [
+    assert topologies.plan_invalid(f"include: ['{tmp_path}/one.yaml']") == [
         "topology.yaml:1: this is no path of a file"
     ]
 
@@ -123,33 +125,33 @@ def test_an_include_of_links_in_a_circle(topologies: Topologies, tmp_path: Path)
 @pytest.mark.parametrize("key", ["clusters", "config", "outputs", "defaults"])
 def test_a_name_is_declared_once_in_all_files(topologies: Topologies, key: str) -> None:
     entry = {
-        "clusters": f"{{a: {cluster()}}}",
+        "clusters": f"{{a: {declare_cluster()}}}",
         "config": "{a: {default: b}}",
         "outputs": "{a: b}",
         "defaults": "{clusters: {together: {num_gpus: 8}}}",
     }[key]
     topologies.write(f"{key}: {entry}", "other.yaml")
-    (message,) = topologies.bad(f"include: [other.yaml]\n{key}: {entry}")
+    (message,) = topologies.plan_invalid(f"include: [other.yaml]\n{key}: {entry}")
     assert message.startswith(f"other.yaml:1: {key}.")
     assert "is there twice: first at topology.yaml:2:" in message
 
 
 def test_a_problem_is_told_where_its_text_is(topologies: Topologies) -> None:
     topologies.write("defaults: {clusters: {together: {num_gpus: 12}}}", "defaults.yaml")
-    entry = cluster().replace(", num_gpus: 16", "")
-    (message,) = topologies.bad(f"include: [defaults.yaml]\nclusters: {{train: {entry}}}")
+    entry = declare_cluster().replace(", num_gpus: 16", "")
+    (message,) = topologies.plan_invalid(f"include: [defaults.yaml]\nclusters: {{train: {entry}}}")
     assert message.startswith("defaults.yaml:1: clusters.train.num_gpus: ")
 
 
 def test_an_entry_says_more_than_its_defaults(topologies: Topologies) -> None:
-    result = topologies.good(f"""
+    result = topologies.plan_valid(f"""
         defaults:
           clusters:
             together: {{num_gpus: 8, duration_days: 2, volume_id: v, options: {{protect: true}}}}
-        shared_volumes: {{data: {volume()}}}
+        shared_volumes: {{data: {declare_volume()}}}
         clusters:
-          train: {cluster(volume='"{{ shared_volumes.data }}"', duration_days="null")}
-          other: {cluster(volume="null", duration_days="null", options="{protect: null}")}
+          train: {declare_cluster(volume='"{{ shared_volumes.data }}"', duration_days="null")}
+          other: {declare_cluster(volume="null", duration_days="null", options="{protect: null}")}
     """)
     train, other = result.planned.resources[1:]
     assert train.values["num_gpus"] == 16
@@ -161,8 +163,8 @@ def test_an_entry_says_more_than_its_defaults(topologies: Topologies) -> None:
 
 
 def test_one_property_under_two_names(topologies: Topologies) -> None:
-    entry = cluster(volume="a", volume_id="b")
-    assert topologies.bad(f"clusters: {{train: {entry}}}") == [
+    entry = declare_cluster(volume="a", volume_id="b")
+    assert topologies.plan_invalid(f"clusters: {{train: {entry}}}") == [
         "topology.yaml:1: volume and volume_id are the same: keep one of the two"
     ]
 
@@ -201,5 +203,7 @@ def test_what_a_file_cannot_say(topologies: Topologies, text: str, message: str,
 
 
 def test_anchors_have_a_place(topologies: Topologies) -> None:
-    topology_yaml = f"x-one: &one {cluster()}\nclusters: {{a: *one, b: {{<<: *one, num_gpus: 24}}}}"
-    assert topologies.good(topology_yaml).values("b")["num_gpus"] == 24
+    topology_yaml = (
+        f"x-one: &one {declare_cluster()}\nclusters: {{a: *one, b: {{<<: *one, num_gpus: 24}}}}"
+    )
+    assert topologies.plan_valid(topology_yaml).values("b")["num_gpus"] == 24

@@ -1,16 +1,16 @@
 """Modules in `include`: inputs, outputs, instances, names, and where problems are told."""
 
 import pytest
-from topologies import Topologies, cluster, volume
+from topologies import Topologies, declare_cluster, declare_volume
 
 POOL = f"""
 inputs:
   gpus: {{type: integer, multiple_of: 8}}
   label: {{default: pool}}
 shared_volumes:
-  data: {volume(volume_name="'{{ inputs.label }}'")}
+  data: {declare_volume(volume_name="'{{ inputs.label }}'")}
 clusters:
-  head: {cluster(num_gpus="'{{ inputs.gpus }}'", volume="'{{ shared_volumes.data }}'")}
+  head: {declare_cluster(num_gpus="'{{ inputs.gpus }}'", volume="'{{ shared_volumes.data }}'")}
 outputs:
   volume: "{{{{ shared_volumes.data }}}}"
   label: "{{{{ inputs.label }}}}"
@@ -32,14 +32,14 @@ def pool(topologies: Topologies) -> None:
 
 
 def test_what_is_in_a_module_is_named_after_it(topologies: Topologies) -> None:
-    result = topologies.good(ONE)
+    result = topologies.plan_valid(ONE)
     assert result.names == ["train-data", "train-head"]
     assert result.values("train-head")["num_gpus"] == 16
     assert result.values("train-data")["volume_name"] == "pool"
 
 
 def test_instances(topologies: Topologies) -> None:
-    result = topologies.good(EACH + 'outputs: {all: "{{ modules.train.b.label }}"}')
+    result = topologies.plan_valid(EACH + 'outputs: {all: "{{ modules.train.b.label }}"}')
     assert sorted(result.names) == ["train-a-data", "train-a-head", "train-b-data", "train-b-head"]
     assert result.values("train-b-data")["volume_name"] == "two"
 
@@ -47,16 +47,16 @@ def test_instances(topologies: Topologies) -> None:
 def test_a_module_that_is_not_there(topologies: Topologies) -> None:
     topology_yaml = ONE.replace("with:", 'when: "{{ config.wanted }}", with:')
     topology_yaml += "config: {wanted: {type: boolean, default: false}}\n"
-    assert topologies.good(topology_yaml).names == []
-    messages = topologies.bad(topology_yaml + 'outputs: {a: "{{ modules.train.label }}"}')
+    assert topologies.plan_valid(topology_yaml).names == []
+    messages = topologies.plan_invalid(topology_yaml + 'outputs: {a: "{{ modules.train.label }}"}')
     assert messages == ["topology.yaml:3: modules.train is not declared: its `when` is false"]
 
 
 def test_outputs_are_values_and_dependencies(topologies: Topologies) -> None:
-    entry = cluster(
+    entry = declare_cluster(
         volume="'{{ modules.train.volume }}'", cluster_name="'{{ modules.train.label }}'"
     )
-    result = topologies.good(ONE + f"clusters:\n  other: {entry}\n")
+    result = topologies.plan_valid(ONE + f"clusters:\n  other: {entry}\n")
     assert result.values("other")["cluster_name"] == "pool"
     (other,) = [
         resource for resource in result.planned.resources if resource.instance.name == "other"
@@ -67,17 +67,17 @@ def test_outputs_are_values_and_dependencies(topologies: Topologies) -> None:
 
 def test_resources_go_in_and_options_name_them(topologies: Topologies) -> None:
     volume_id = "'{{ inputs.volume }}'"
-    entry = cluster(volume=volume_id, options=f"{{depends_on: [{volume_id}]}}")
+    entry = declare_cluster(volume=volume_id, options=f"{{depends_on: [{volume_id}]}}")
     topologies.write(f"inputs: {{volume: {{}}}}\nclusters:\n  head: {entry}\n", "inner.yaml")
-    after = volume(volume_name="last", options="{depends_on: ['{{ modules.a }}']}")
+    after = declare_volume(volume_name="last", options="{depends_on: ['{{ modules.a }}']}")
     topology_yaml = f"""
 include:
   - {{file: inner.yaml, name: a, with: {{volume: "{{{{ shared_volumes.data }}}}"}}}}
 shared_volumes:
-  data: {volume()}
+  data: {declare_volume()}
   last: {after}
 """
-    result = topologies.good(topology_yaml)
+    result = topologies.plan_valid(topology_yaml)
     by_name = {resource.instance.name: resource for resource in result.planned.resources}
     assert [resource.name for resource in by_name["a-head"].uses["volume_id"]] == ["data"]
     assert [resource.name for resource in by_name["a-head"].after] == ["data"]
@@ -212,7 +212,7 @@ def test_a_problem_of_a_file_is_told_once(topologies: Topologies) -> None:
         f"  - {{file: pool.yaml, name: n{number}, with: {{gpus: 8}}}}\n" for number in (1, 2)
     )
     topology_yaml += "  - {file: pool.yaml, name: n1, with: {gpus: 8}}\n"
-    messages = topologies.bad(topology_yaml)
+    messages = topologies.plan_invalid(topology_yaml)
     assert "topology.yaml:4: modules.n1 is there twice: first at topology.yaml:2:29" in messages
     assert messages[0].startswith("pool.yaml:8: modules.n1.clusters.head.gpu_typ: is not known")
     assert len(messages) == 2
@@ -225,13 +225,13 @@ def test_values_that_are_made_of_themselves(topologies: Topologies) -> None:
       - {file: same.yaml, name: a, with: {x: "{{ modules.b.y }}"}}
       - {file: same.yaml, name: b, with: {x: "{{ modules.a.y }}"}}
     """
-    messages = topologies.bad(topology_yaml)
+    messages = topologies.plan_invalid(topology_yaml)
     assert any("is made of itself" in message for message in messages)
 
 
 def test_two_resources_of_one_name(topologies: Topologies) -> None:
-    topology_yaml = ONE + f"shared_volumes:\n  train-data: {volume()}\n"
-    assert topologies.bad(topology_yaml) == [
+    topology_yaml = ONE + f"shared_volumes:\n  train-data: {declare_volume()}\n"
+    assert topologies.plan_invalid(topology_yaml) == [
         (
             "pool.yaml:6: shared_volumes.train-data and modules.train.shared_volumes.data would "
             "both be called train-data"
@@ -249,7 +249,7 @@ def test_many_modules_that_use_each_other(topologies: Topologies) -> None:
         for at in range(1, 40)
     ]
     topology_yaml = "include:\n" + "\n".join(lines) + "\noutputs: {end: '{{ modules.n39.y }}'}\n"
-    topologies.good(topology_yaml)
+    topologies.plan_valid(topology_yaml)
 
 
 def test_secrets_stay_unknown_while_checking(topologies: Topologies) -> None:
@@ -276,6 +276,6 @@ def test_what_is_known_before_its_instances_are(topologies: Topologies) -> None:
 
 
 def test_a_module_is_no_topology(topologies: Topologies) -> None:
-    messages = topologies.bad(POOL)
+    messages = topologies.plan_invalid(POOL)
     assert messages[0].endswith("topology.yaml is a module: it has inputs")
     assert topologies(POOL, planning=False).problems == []

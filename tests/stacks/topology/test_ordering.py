@@ -1,7 +1,7 @@
 """What a resource needs comes before it, whatever names it; circles are told as their way."""
 
 import pytest
-from topologies import Topologies, cluster, volume
+from topologies import Topologies, declare_cluster, declare_volume
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from topologies import Topologies, cluster, volume
     ],
 )
 def test_what_is_named_comes_first(topologies: Topologies, more: dict[str, str]) -> None:
-    result = topologies(f"clusters: {{a: {cluster(**more)}, z: {cluster()}}}")
+    result = topologies(f"clusters: {{a: {declare_cluster(**more)}, z: {declare_cluster()}}}")
     assert [resource.instance.declaration.name for resource in result.planned.resources] == [
         "z",
         "a",
@@ -31,13 +31,15 @@ def test_what_is_named_comes_first(topologies: Topologies, more: dict[str, str])
 
 
 def test_the_rest_is_in_the_order_of_the_file(topologies: Topologies) -> None:
-    result = topologies.good(f"clusters: {{b: {cluster()}, c: {cluster()}, a: {cluster()}}}")
+    result = topologies.plan_valid(
+        f"clusters: {{b: {declare_cluster()}, c: {declare_cluster()}, a: {declare_cluster()}}}"
+    )
     assert result.names == ["b", "c", "a"]
 
 
 def test_a_circle_is_told_once_as_its_way(topologies: Topologies) -> None:
     def after(name: str) -> str:
-        return cluster(cluster_name=f'"{{{{ clusters.{name}.id }}}}"')
+        return declare_cluster(cluster_name=f'"{{{{ clusters.{name}.id }}}}"')
 
     assert topologies(f"""
         clusters:
@@ -45,7 +47,9 @@ def test_a_circle_is_told_once_as_its_way(topologies: Topologies) -> None:
           b: {after("c")}
           c: {after("b")}
           d: {after("c")}
-    """).told == ["topology.yaml:4: these need each other: clusters.b -> clusters.c -> clusters.b"]
+    """).positioned_messages == [
+        "topology.yaml:4: these need each other: clusters.b -> clusters.c -> clusters.b"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -57,7 +61,7 @@ def test_a_circle_is_told_once_as_its_way(topologies: Topologies) -> None:
     ],
 )
 def test_what_needs_itself(topologies: Topologies, more: dict[str, str]) -> None:
-    assert topologies(f"clusters: {{a: {cluster(**more)}}}").messages == [
+    assert topologies(f"clusters: {{a: {declare_cluster(**more)}}}").messages == [
         "these need each other: clusters.a -> clusters.a"
     ]
 
@@ -65,6 +69,6 @@ def test_what_needs_itself(topologies: Topologies, more: dict[str, str]) -> None
 @pytest.mark.slow
 def test_a_chain_as_long_as_the_file(topologies: Topologies) -> None:
     names = [f'"{{{{ shared_volumes.v{n}.id }}}}"' for n in range(1, 1201)]
-    entries = [f"v{n}: {volume(volume_name=name)}" for n, name in enumerate(names)]
-    topology_yaml = "shared_volumes:\n  " + "\n  ".join([*entries, f"v1200: {volume()}"])
-    assert topologies.good(topology_yaml).names == [f"v{n}" for n in range(1200, -1, -1)]
+    entries = [f"v{n}: {declare_volume(volume_name=name)}" for n, name in enumerate(names)]
+    topology_yaml = "shared_volumes:\n  " + "\n  ".join([*entries, f"v1200: {declare_volume()}"])
+    assert topologies.plan_valid(topology_yaml).names == [f"v{n}" for n in range(1200, -1, -1)]

@@ -1,19 +1,19 @@
 """What expressions refer to: by which names, what comes of it, and what is refused."""
 
 import pytest
-from topologies import Topologies, cluster, volume
+from topologies import Topologies, declare_cluster, declare_volume
 
 from gpuform.schemas.values import UNKNOWN
 
 NAMES = f"""
 clusters:
-  items: {cluster()}
-  id: {cluster()}
-  a-b: {cluster()}
-  a.b: {cluster()}
-  "9x": {cluster()}
-  get: {cluster(for_each="[items, get, id, '0']")}
-  off: {cluster(when="false")}
+  items: {declare_cluster()}
+  id: {declare_cluster()}
+  a-b: {declare_cluster()}
+  a.b: {declare_cluster()}
+  "9x": {declare_cluster()}
+  get: {declare_cluster(for_each="[items, get, id, '0']")}
+  off: {declare_cluster(when="false")}
 config: {{which: {{default: items}}, x-y: {{default: z}}}}
 stack_references: {{net-work: organization/network/dev}}
 outputs:
@@ -44,7 +44,7 @@ outputs:
     ],
 )
 def test_names_of_every_form(topologies: Topologies, expression: str) -> None:
-    topologies.good(f'{NAMES}"{{{{ {expression} }}}}"')
+    topologies.plan_valid(f'{NAMES}"{{{{ {expression} }}}}"')
 
 
 @pytest.mark.parametrize(
@@ -73,11 +73,11 @@ def test_names_of_nothing(topologies: Topologies, expression: str, message: str,
 
 
 def test_a_property_uses_what_it_refers_to_at_any_depth(topologies: Topologies) -> None:
-    result = topologies.good(f"""
-        shared_volumes: {{data: {volume(for_each="[a, b]")}}}
+    result = topologies.plan_valid(f"""
+        shared_volumes: {{data: {declare_volume(for_each="[a, b]")}}}
         clusters:
-          train: {cluster(for_each="[a]", volume='"{{ shared_volumes.data[each.key] }}"')}
-          other: {cluster(cluster_name='"x-{{ clusters.train.a.status | lower }}"')}
+          train: {declare_cluster(for_each="[a]", volume='"{{ shared_volumes.data[each.key] }}"')}
+          other: {declare_cluster(cluster_name='"x-{{ clusters.train.a.status | lower }}"')}
     """)
     uses = {resource.instance.name: resource for resource in result.planned.resources}
     assert [used.name for used in uses["train-a"].uses["volume_id"]] == ["data-a"]
@@ -86,9 +86,9 @@ def test_a_property_uses_what_it_refers_to_at_any_depth(topologies: Topologies) 
 
 
 def test_an_id_is_that_of_one_resource(topologies: Topologies) -> None:
-    entry = cluster(volume='"{{ shared_volumes.data }}"')
+    entry = declare_cluster(volume='"{{ shared_volumes.data }}"')
     (problem,) = topologies(f"""
-        shared_volumes: {{data: {volume(for_each="[a, b]")}}}
+        shared_volumes: {{data: {declare_volume(for_each="[a, b]")}}}
         clusters: {{train: {entry}}}
     """).problems
     assert problem.message == "clusters.train.volume_id: this names several resources"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from comparing import kept
 from declared import CLUSTER
-from topologies import cluster, volume
+from topologies import declare_cluster, declare_volume
 
 URN = "urn:pulumi:dev::demo::a:b:C::x"
 SECRET = "planted-in-4-test"
@@ -22,12 +22,14 @@ def cluster(name, opts=None, **more):
 """
 
 
-def declare_cluster(name: str, **more: str) -> str:
-    return f"  {name}: {cluster(cluster_name=name, **more)}\n"
+def declare_entry(name: str, **more: str) -> str:
+    return f"  {name}: {declare_cluster(cluster_name=name, **more)}\n"
 
 
-def each_named(name: str, for_each: str, **more: str) -> str:
-    topology_yaml = cluster(cluster_name=f'"{name}-{{{{ each.key }}}}"', for_each=for_each, **more)
+def declare_each(name: str, for_each: str, **more: str) -> str:
+    topology_yaml = declare_cluster(
+        cluster_name=f'"{name}-{{{{ each.key }}}}"', for_each=for_each, **more
+    )
     return f"  {name}: {topology_yaml}\n"
 
 
@@ -57,19 +59,19 @@ OPTIONS = {
 @pytest.mark.slow
 def test_options_are_those_of_pulumi(make_stack: Callable[[str], Any]) -> None:
     yaml = make_stack("yaml")
-    yaml.topology(
+    yaml.write_topology(
         "clusters:\n"
         + "".join(
-            declare_cluster(f"train-{n}", options=f"{{{option}}}", num_gpus="8")
+            declare_entry(f"train-{n}", options=f"{{{option}}}", num_gpus="8")
             for n, option in enumerate(OPTIONS)
         )
-        + declare_cluster("one")
-        + each_named("some", "[x, y]")
+        + declare_entry("one")
+        + declare_each("some", "[x, y]")
     )
     yaml.up()
-    assert yaml.steps() == []
+    assert yaml.list_steps() == []
     program = make_stack("python")
-    program.program(
+    program.write_program(
         f"{HEAD}one = cluster('one')\nsome = [cluster('some-x'), cluster('some-y')]\n"
         + "".join(
             f"cluster('train-{n}', ResourceOptions({option}), num_gpus=8)\n"
@@ -84,14 +86,14 @@ def test_options_are_those_of_pulumi(make_stack: Callable[[str], Any]) -> None:
 @pytest.mark.slow
 def test_values_are_those_of_python(make_stack: Callable[[str], Any]) -> None:
     yaml = make_stack("yaml")
-    yaml.topology(
+    yaml.write_topology(
         "config: {key: {secret: true, default: hidden}}\n"
-        f"shared_volumes:\n  data: {volume(for_each='[a]')}\n"
+        f"shared_volumes:\n  data: {declare_volume(for_each='[a]')}\n"
         "clusters:\n"
-        + declare_cluster("read", options="{id: '{{ clusters.one.id }}'}")
-        + declare_cluster("one", volume="'{{ shared_volumes.data.a }}'")
+        + declare_entry("read", options="{id: '{{ clusters.one.id }}'}")
+        + declare_entry("one", volume="'{{ shared_volumes.data.a }}'")
         + "  two: "
-        + cluster(
+        + declare_cluster(
             for_each="{k: '{{ clusters.one.status }}'}",
             cluster_name='"x-{{ each.value | lower }}-{{ config.key | length }}"',
         )
@@ -99,7 +101,7 @@ def test_values_are_those_of_python(make_stack: Callable[[str], Any]) -> None:
     )
     yaml.up()
     python = make_stack("python")
-    python.program(f"""{HEAD}
+    python.write_program(f"""{HEAD}
 data = SharedVolume("data-a", volume_name="data", region="us-central-8", size_tib=5)
 one = cluster("one", volume_id=data.id)
 read = Cluster.get("read", one.id)
@@ -116,19 +118,19 @@ pulumi.export("b", [one.id, {{"c": None}}])
 
 @pytest.mark.slow
 def test_an_object_that_exists_is_imported(stack: Any) -> None:
-    stack.topology("clusters:\n" + declare_cluster("train"))
+    stack.write_topology("clusters:\n" + declare_entry("train"))
     stack.up()
     (state_entry,) = [
         r for r in stack.state["deployment"]["resources"] if r["urn"].endswith("::train")
     ]
     stack("state", "delete", "--yes", state_entry["urn"])
-    stack.topology(
-        "clusters:\n" + declare_cluster("train", options=f"{{import: {state_entry['id']}}}")
+    stack.write_topology(
+        "clusters:\n" + declare_entry("train", options=f"{{import: {state_entry['id']}}}")
     )
-    assert stack.steps() == [("import", "train")]
+    assert stack.list_steps() == [("import", "train")]
     stack.up()
-    stack.topology("clusters:\n" + declare_cluster("train"))
-    assert stack.steps() == []
+    stack.write_topology("clusters:\n" + declare_entry("train"))
+    assert stack.list_steps() == []
 
 
 @pytest.mark.slow
@@ -136,22 +138,22 @@ def test_only_what_changes_is_planned(stack: Any) -> None:
     topology_yaml = (
         "config: {gpus: {type: integer, default: 16}, on: {type: boolean, default: true}}\n"
         "clusters:\n"
-        + each_named("train", "{a: 1, b: 2}", num_gpus="'{{ config.gpus }}'")
-        + declare_cluster("more", when="'{{ config.on }}'")
+        + declare_each("train", "{a: 1, b: 2}", num_gpus="'{{ config.gpus }}'")
+        + declare_entry("more", when="'{{ config.on }}'")
     )
-    stack.topology(topology_yaml)
+    stack.write_topology(topology_yaml)
     stack.up()
-    assert stack.steps() == []
+    assert stack.list_steps() == []
     stack("config", "set", "gpus", "24")
-    assert stack.steps() == [("update", "train-a"), ("update", "train-b")]
+    assert stack.list_steps() == [("update", "train-a"), ("update", "train-b")]
     stack("config", "rm", "gpus")
     stack("config", "set", "on", "false")
-    assert stack.steps() == [("delete", "more")]
+    assert stack.list_steps() == [("delete", "more")]
     stack("config", "rm", "on")
-    stack.topology(topology_yaml.replace("{a: 1, b: 2}", "{b: 2}"))
-    assert stack.steps() == [("delete", "train-a")]
-    stack.topology(topology_yaml.replace("{a: 1, b: 2}", "[c, b, a]"))
-    assert stack.steps() == [("create", "train-c")]
+    stack.write_topology(topology_yaml.replace("{a: 1, b: 2}", "{b: 2}"))
+    assert stack.list_steps() == [("delete", "train-a")]
+    stack.write_topology(topology_yaml.replace("{a: 1, b: 2}", "[c, b, a]"))
+    assert stack.list_steps() == [("create", "train-c")]
 
 
 EXPRESSIONS = {
@@ -174,9 +176,9 @@ EXPRESSIONS = {
 def test_secrets_stay_secret(stack: Any) -> None:
     stack("config", "set", "--secret", "key", SECRET)
     stack("config", "set", "--secret", "object", f'{{"inner": ["{SECRET}"]}}')
-    stack.topology(
+    stack.write_topology(
         "config: {key: {}, object: {type: object}}\nclusters:\n"
-        + each_named(
+        + declare_each(
             "train",
             "{a: '{{ config.key }}'}",
             options="{replacement_trigger: '{{ each.value }}'}",
@@ -190,13 +192,13 @@ def test_secrets_stay_secret(stack: Any) -> None:
     )
     printed = "".join(stack(*command) for command in commands)
     encoded = b64encode(SECRET.encode()).decode()
-    assert stack.output("filter") == encoded
-    assert stack.output("parts") == SECRET.split("-")
-    assert stack.output("each").keys() == {"a"}
-    assert f'{{a: "{stack.output("each")["a"]}"}}' in stack("stack", "output")
-    kube = stack.output("kube")
+    assert stack.get_output("filter") == encoded
+    assert stack.get_output("parts") == SECRET.split("-")
+    assert stack.get_output("each").keys() == {"a"}
+    assert f'{{a: "{stack.get_output("each")["a"]}"}}' in stack("stack", "output")
+    kube = stack.get_output("kube")
     for secret in (SECRET, "planted", encoded, "Version: v1", kube.splitlines()[-1].strip()):
-        assert stack.holds(secret) == []
+        assert stack.find_files_with(secret) == []
         assert secret.lower() not in printed.lower()
 
 
@@ -216,13 +218,13 @@ def test_what_fails_with_its_values_is_told_at_its_place(
     stack: Any, where: str, expression: str, why: str
 ) -> None:
     stack("config", "set", "--secret", "key", SECRET)
-    topology_yaml = "config: {key: {secret: true}}\nclusters:\n" + declare_cluster("one")
+    topology_yaml = "config: {key: {secret: true}}\nclusters:\n" + declare_entry("one")
     value = f'"{{{{ {expression} }}}}"'
     if where == "outputs":
         topology_yaml += f"outputs:\n  o: {value}\n"
     else:
-        topology_yaml += declare_cluster("two", num_gpus=value)
-    stack.topology(topology_yaml)
+        topology_yaml += declare_entry("two", num_gpus=value)
+    stack.write_topology(topology_yaml)
     printed = stack.up(code=1)
     line, column = (
         (5, 6) if where == "outputs" else (4, topology_yaml.splitlines()[3].index(value) + 1)
@@ -234,7 +236,7 @@ def test_what_fails_with_its_values_is_told_at_its_place(
     # What was made is kept, and the next run goes on from there.
     made = stack.names
     assert "two" not in made
-    stack.topology("clusters:\n" + declare_cluster("one") + declare_cluster("two"))
+    stack.write_topology("clusters:\n" + declare_entry("one") + declare_cluster("two"))
     stack.up()
     assert stack.names == ["one", "two"]
     assert set(made) <= {"one"}
@@ -242,7 +244,7 @@ def test_what_fails_with_its_values_is_told_at_its_place(
 
 @pytest.mark.slow
 def test_outputs_of_another_stack(stack: Any) -> None:
-    stack.topology(
+    stack.write_topology(
         f"config: {{key: {{secret: true, default: {SECRET}}}}}\n"
         "outputs: {shown: plain, hidden: '{{ config.key }}'}\n"
     )
@@ -252,19 +254,19 @@ def test_outputs_of_another_stack(stack: Any) -> None:
     stack("stack", "init", "two")
     stack("stack", "select", "two")
     topology_yaml = "stack_references:\n  other: organization/demo/dev\noutputs:\n"
-    stack.topology(
+    stack.write_topology(
         f"{topology_yaml}  a: '{{{{ stack_references.other.shown | upper }}}}'\n"
         "  b: ['{{ stack_references.other.hidden }}']\n"
     )
     stack.up()
-    assert (stack.output("a"), stack.output("b")) == ("PLAIN", [SECRET])
+    assert (stack.get_output("a"), stack.get_output("b")) == ("PLAIN", [SECRET])
     assert '"PLAIN"' in stack("stack", "output")
-    assert stack.holds(SECRET) == []
-    stack.topology(f"{topology_yaml}  a: '{{{{ stack_references.other.showm }}}}'\n")
+    assert stack.find_files_with(SECRET) == []
+    stack.write_topology(f"{topology_yaml}  a: '{{{{ stack_references.other.showm }}}}'\n")
     printed = stack.up(code=1)
     assert "topology.yaml:2:3: the stack of stack_references.other has no output showm" in printed
     assert "there is hidden, shown" in printed
-    stack.topology(
+    stack.write_topology(
         f"{topology_yaml}  a: 'x{{{{ stack_references.other.shown }}}}'\n".replace("dev", "no")
     )
     printed = stack.up(code=1)
