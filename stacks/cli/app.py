@@ -148,6 +148,7 @@ class App(click.Group):
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return the command of this name or of Pulumi's name for it, or None."""
         del ctx
         cmd_name = _resolve_alias(cmd_name)
         if cmd_name not in _COMMANDS:

@@ -23,9 +23,11 @@ from gpuform.stacks.review.value_text import counted
 def import_and_show(options: ImportOptions, session: Session, *, yes: bool) -> int:
     """Import the objects, show the results, and return the exit code.
 
+    A project with its own virtualenv continues there when this process ends. If no object was
+    imported, the files are unchanged.
+
     Raises:
-        EngineError: nobody can answer the question, or no object was imported; the files are
-            unchanged.
+        EngineError: nobody can answer the question, or the import cannot begin.
     """
     screen = session.screen
     # Before the platform is asked: the question comes after the objects are listed.

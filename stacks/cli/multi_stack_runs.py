@@ -49,7 +49,7 @@ _SINGLE_STACK_OPTIONS: Final = (
 def run_command(
     arguments: RunArguments, multi_stack_flags: MultiStackFlags, session: Session
 ) -> int:
-    """Run the command on all chosen stacks and return the exit code.
+    """Run the command on all chosen stacks and return the exit code; success if none is chosen.
 
     Raises:
         UsageError: a flag is about one stack alone.
@@ -248,6 +248,7 @@ class _MultiStackPrinter:
 
 
 def _describe_end(result: TaskResult) -> tuple[str, str]:
+    """Return the description of a stack's end for the table, and the name of its colour."""
     if result.code == 0:
         return f"done: {result.summary}", ""
     if result.code == NOT_STARTED:

@@ -156,7 +156,10 @@ class Channel:
         self.send(result)
 
     def listen(self) -> None:
-        """Receive messages until the stream is closed, which cancels the current task."""
+        """Receive messages until the stream is closed, which cancels the current task.
+
+        Tasks and answers are queued, Cancel cancels, and Terminate ends the process at once.
+        """
         for line in self.source:
             message = decode_task_message(line)
             if isinstance(message, Task):
@@ -225,7 +228,10 @@ class Channel:
 
     @contextlib.contextmanager
     def register(self, cancel: Callable[[], None], terminate: Callable[[], None]) -> Iterator[None]:
-        """Call `cancel` or `terminate` on messages Cancel and Terminate, until the context ends."""
+        """Call `cancel` or `terminate` on messages Cancel and Terminate, until the context ends.
+
+        `cancel` is called at once if the task was cancelled before.
+        """
         self._handlers.append((cancel, terminate))
         try:
             # The cancellation may have come before the run began.
@@ -236,6 +242,10 @@ class Channel:
             self._handlers.pop()
 
     def _cancel(self) -> None:
+        """Cancel the current task: wake its questions, and cancel the run or its wait.
+
+        Does nothing the second time.
+        """
         if self.is_cancelled:
             return
         self.is_cancelled = True
@@ -264,6 +274,7 @@ class _LineStream(TextIOBase):
         self._lock = threading.Lock()
 
     def write(self, text: str) -> int:
+        """Send each complete line as a message; the rest waits for its line break."""
         with self._lock:
             *lines, self._unfinished_line = (self._unfinished_line + text).split("\n")
             # Text may come in parts: only a complete line is a message.
@@ -285,6 +296,7 @@ class _AppliedView:
         return _ignore_event if started.preview else self._view.begin(started)
 
     def end(self, run_ended: RunEnded, outcome: Outcome) -> None:
+        """Show the result of the apply; of the preview before it, only errors."""
         if not run_ended.started.preview:
             self._view.end(run_ended, outcome)
         # A preview that fails stops the apply, and nothing else says why.
@@ -331,6 +343,7 @@ def _ignore_event(_event: Event) -> None:
 
 
 def _run_operation(task: Task, workspace: Workspace, channel: Channel) -> TaskResult:
+    """Run the task's operation, with its output as messages, and return the result."""
     streams = [cast("TextIO", _LineStream(channel, stream)) for stream in ("out", "err")]
     # Never interactive: the terminal belongs to the multi-stack run, which asks for all stacks.
     screen = Screen(streams[0], streams[1], Paint(task.color), interactive=False)
@@ -367,6 +380,7 @@ def _run_operation(task: Task, workspace: Workspace, channel: Channel) -> TaskRe
 
 
 def _create_view(task: Task, options: RunOptions, screen: Screen) -> View:
+    """Return the view of the task: JSON, the messages of a preview, or an apply."""
     if task.form != "text":
         return (PreviewJson if task.form == "json" else EventLines)(screen)
     # The multi-stack run shows the plan, combined with those of the other stacks.
@@ -394,6 +408,12 @@ def _report_plan(result: RunResult, planned_with: Mapping[str, str]) -> TaskResu
 
 
 def _report_drift(result: DriftResult) -> TaskResult:
+    """Build the result of a drift task.
+
+    Drift that was found is a success, with the changes as summary.
+
+    Only a resource that could not be read makes the code FAILED. Nothing is printed or sent.
+    """
     errors = _join_errors(result.diagnostics)
     code = SUCCESS if result.succeeded else FAILED
     summary = format_planned_operations(result.plan.summary) if result.succeeded else errors

@@ -137,7 +137,7 @@ class _SafeFormatter(logging.Formatter):
 
 @contextlib.contextmanager
 def _log_to_screen(screen: Screen, *, verbose: bool) -> Iterator[None]:
-    """Print gpuform's own log on stderr; logs of other libraries may hold secrets."""
+    """Print gpuform's own log on stderr if `verbose`; logs of other libraries may hold secrets."""
     logger = logging.getLogger("gpuform")
     if not verbose:
         yield
@@ -168,7 +168,11 @@ def write_review(review: "Review", form: str, output: Path | None, session: Sess
 def _render_review(
     review: "Review", form: str, session: Session, *, to_file: bool
 ) -> Iterable[str]:
-    """Return the review in parts; each part but the last ends with a line break."""
+    """Return the review in parts; each part but the last ends with a line break.
+
+    `form` is `text`, `json`, `html` or `markdown`; any other gives Markdown with folded sections.
+    With `to_file` text has no terminal colours.
+    """
     if form == "text":
         from gpuform.stacks.review.paint import PLAIN  # noqa: PLC0415 - not for help
         from gpuform.stacks.review.text.plan_text import render_review  # noqa: PLC0415 - as above

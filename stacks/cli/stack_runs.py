@@ -105,6 +105,8 @@ EXIT_CODES: Final[Mapping[ExitReason, int]] = {
 def run_command(arguments: RunArguments, session: Session) -> int:
     """Run the command on one stack and return the exit code.
 
+    A project with its own virtualenv continues there when this process ends; the code is 0 then.
+
     Raises:
         EngineError: the run cannot begin; nothing was changed.
     """

@@ -57,6 +57,7 @@ def describe_user(project: Project | None, environ: Mapping[str, str]) -> dict[s
 def _iterate_stack_facts(
     project: Project, environ: Mapping[str, str], stack: str | None
 ) -> Iterator[tuple[str, Any]]:
+    """Yield the facts of the stack's state, or an `error` if there is no readable stack."""
     try:
         name = get_short_name(project, stack) if stack else find_selected_stack(project, environ)
     except EngineError as error:

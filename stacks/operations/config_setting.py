@@ -118,8 +118,11 @@ def set_config_values(
     """Write the values of a run's `--config` flags to the stack's settings file.
 
     `values` are pairs of key and value; with `by_path` the keys are paths. `report` receives one
-    line for each value. Every key is checked before the first value is written, so that a wrong key
-    changes nothing.
+    line for each value. Secret keys are encrypted. Every key is checked before the first value is
+    written, so that a wrong key changes nothing.
+
+    Raises:
+        EngineError: a key or a value is wrong; values before a wrong one are written.
     """
     workspace, stack = selected.workspace, selected.name
     settings = [ConfigSetting.from_key(workspace, stack, key, by_path=by_path) for key, _ in values]

@@ -100,6 +100,10 @@ def _read_program_declarations(
 
 
 def _convert_terraform(options: ConvertOptions) -> ConvertResult:
+    """Convert Terraform's configuration; the notes list omissions.
+
+    With an omission the result is not complete.
+    """
     conversion = topology_of_terraform(options.source or Path())
     write = program_text if options.form == "python" else topology_text
     # Omissions without a line of their own have line 0, which is left out.
@@ -132,7 +136,11 @@ def convert_topology_to_python(file: Path, stack: str | None, folder: Path) -> s
 
 
 def _find_secret_keys(file: Path) -> set[str]:
-    """Return the configuration keys with an encrypted value in any stack of the project."""
+    """Return the project's configuration keys that are secret by default or encrypted in any stack.
+
+    Keys have no namespace; those of other namespaces are left out. `file` is in the project's
+    folder or below; without a project the result is empty.
+    """
     try:
         project = find_project(file.parent)
     except ProjectError:

@@ -82,6 +82,7 @@ def build_request(options: ImportOptions, stack: Stack, environ: Mapping[str, st
 
 
 def _choose_objects(options: ImportOptions, settings: Settings) -> list[ImportChoice]:
+    """Return the one object that the options name, or with `everything` all that fit them."""
     if not options.everything:
         type_, name, id_ = options.type_ or "", options.name or "", options.id_ or ""
         platform, _ = chosen.kind_of(type_)
@@ -95,7 +96,11 @@ def _choose_objects(options: ImportOptions, settings: Settings) -> list[ImportCh
 
 
 def _parse_set_value(name: str, value_text: str) -> Value:
-    """Return the value of a `--set` flag: YAML, or a reference to a configuration value."""
+    """Return the value of a `--set` flag: YAML, or a reference to a configuration value.
+
+    Raises:
+        NotImported: the text is no YAML, or has another expression than `{{ config.NAME }}`.
+    """
     config_match = _CONFIG.fullmatch(value_text)
     if config_match:
         return ConfigValue(config_match[1])
@@ -115,6 +120,8 @@ def _find_parent(
     parent_name: str | None, stack: Stack, declarations: DeclarationPlace
 ) -> tuple[str, Reference | None]:
     """Return the URN and the reference of the declared resource with this name or URN.
+
+    Without a name there is no parent: an empty URN and None.
 
     Raises:
         NotImported: the stack has no such resource, or no entry declares it.
@@ -157,13 +164,14 @@ class ImportResult:
 def run_import(
     selected: SelectedStack, options: ImportOptions, callbacks: OperationCallbacks
 ) -> ImportResult:
-    """Import the objects selected by `options`.
+    """Import the objects selected by `options`, under the stack's lock.
 
-    With `options.preview_only` nothing is written. Without an object to import the result is
-    SUCCEEDED.
+    With `options.preview_only` nothing is locked or written. Without an object to import the result
+    is SUCCEEDED. If no object was imported, the files are restored and the reason is not SUCCEEDED;
+    if some were not, the reason is FAILED.
 
     Raises:
-        EngineError: the import cannot begin, or no object was imported; the files are unchanged.
+        EngineError: the import cannot begin, or would change an object.
     """
     workspace, name = selected.workspace, selected.name
     with contextlib.ExitStack() as resources:
@@ -241,6 +249,10 @@ class _ImportRun:
         return result, imported
 
     def _write_entries(self, stack: Stack, adoption: Adoption) -> None:
+        """Write the new entries, and their secrets to the settings file, if there are new entries.
+
+        The edits are kept in `self.edits`, so that they can be undone.
+        """
         made = adoption.made
         if not made.declared.entries:
             return
@@ -297,7 +309,10 @@ class _ImportRun:
     def _verify_no_changes(
         self, targets: Sequence[Target], imported: Sequence[Target]
     ) -> ImportResult:
-        """Preview the imported objects, and report an unexpected change as the result's reason."""
+        """Preview the imported objects, and report an unexpected change as the result's reason.
+
+        The reason is FAILED if a target was not imported.
+        """
         reason = ExitReason.SUCCEEDED
         if imported:
             options = RunOptions(

@@ -65,8 +65,9 @@ def read_status(
 ) -> Status:
     """Return the stack's status by its state, or with `refresh` by the platforms.
 
-    Nothing is locked and nothing is changed. `root` is the folder of a multi-stack workspace, whose
-    emulator is used by projects without their own.
+    Nothing is locked and nothing is changed. The state of an emulated stack is shown without
+    `emulate` too. `root` is the folder of a multi-stack workspace, whose emulator is used by
+    projects without their own.
 
     Raises:
         EngineError: the stack cannot be opened, or belongs to the other environment.
@@ -239,7 +240,8 @@ def _read_live_metrics(
 ) -> Mapping[str, _LiveMetrics]:
     """Read live metrics by URN, with one request for all resources of a kind.
 
-    A platform that does not answer affects its own resources only.
+    A platform that does not answer affects its own resources only. Resources that are gone or could
+    not be read are left out.
     """
     kinds: dict[type[Lifecycle[Any, Any]], dict[str, str]] = {}
     for resource in resources:
@@ -289,7 +291,10 @@ def _build_resource_status(
 def _add_idleness(
     status: ResourceStatus, resource: _ObservedResource, watch: IdleWatch
 ) -> ResourceStatus:
-    """Return the status with a line about whether `gpuform expire` would stop the idle resource."""
+    """Return the status with a line about whether `gpuform expire` would stop the idle resource.
+
+    Unchanged for a resource whose idle time is not watched.
+    """
     is_there = resource.entry.custom and not (resource.problem or resource.is_gone)
     verdict = watch(resource.entry) if is_there else None
     if verdict is None:
@@ -339,6 +344,7 @@ def read_stack_statuses(
 
 
 def _read_stack_status(workspace_stack: WorkspaceStack, query: StatusQuery) -> StackStatus:
+    """Return the status of the stack, or a problem; `exists` is False before its first run."""
     ask = query.ask_passphrase
     ask_passphrase = None if ask is None else lambda prompt: ask(workspace_stack.name, prompt)
     try:

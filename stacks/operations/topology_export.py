@@ -79,9 +79,10 @@ class AppliedTopology:
 
 
 def read_topology(selected: SelectedStack, options: TopologyOptions) -> TopologyResult:
-    """Return the topology of the stack's nodes in the chosen format.
+    """Return the topology of the stack's nodes in the chosen format, with a list of unknown facts.
 
-    Nothing is locked and nothing is changed.
+    Nothing is locked and nothing is changed. Platforms and labels of nodes are only asked with
+    `options.refresh`.
 
     Raises:
         NoTopology: the format cannot express the stack's topology.
@@ -117,7 +118,8 @@ def apply_topology(
 ) -> AppliedTopology:
     """Write labels, annotations or objects into the nodes' Kubernetes, under the stack's lock.
 
-    The platforms are asked for the nodes, whatever `options.refresh` says.
+    The platforms are asked for the nodes, whatever `options.refresh` says. The result's `is_done`
+    is False if `confirm` refused.
 
     Args:
         confirm: receives the changes and returns whether to write them; not called without changes.

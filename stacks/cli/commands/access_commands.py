@@ -42,6 +42,7 @@ class ReachedStack:
 
     @classmethod
     def from_session(cls, session: Session) -> Self:
+        """Find the stack that `--stack` names or that is selected, without opening its state."""
         workspace = find_workspace(session, runs_program=False)
         stack = workspace.resolve(session.stack)
         state_location = state_of(workspace.backend, workspace.project.name, stack)
@@ -209,6 +210,11 @@ def _render_credentials(credentials: "Sequence[Credential]") -> str:
 def _remove_contexts(
     files: "KubeconfigFiles", reached_stack: "ReachedStack", names: Sequence[str]
 ) -> "list[Written]":
+    """Remove the contexts that gpuform wrote for this stack, or for the named clusters only.
+
+    Raises:
+        EngineError: a name has no such context.
+    """
     from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
     from gpuform.stacks.engine.urn import name_of  # noqa: PLC0415 - as above
 

@@ -178,6 +178,7 @@ def _merge_values(project: Project, settings: StackSettings) -> dict[str, Json]:
 
 
 def _print_config(session: Session, *, show_secrets: bool, as_json: bool) -> None:
+    """Print the stack's values and the project's defaults; without `show_secrets` masked."""
     workspace, settings = _load_settings(session)
     project = workspace.project
     values = _merge_values(project, settings)
@@ -238,7 +239,10 @@ def _parse_object_value(value_text: str) -> dict[str, Json]:
 
 
 def _read_value(session: Session, key: str, *, secret: bool) -> str:
-    """Read a value from stdin, or ask on a terminal, without an echo for secrets."""
+    """Ask for a value on a terminal, without an echo for secrets; elsewhere read stdin.
+
+    Raises EngineError if stdin has none.
+    """
     if not session.screen.interactive:
         missing = f"no value for {key} given, and the command cannot ask for it here"
         hint = "write the value after the key, or to stdin"

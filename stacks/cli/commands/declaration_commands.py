@@ -110,7 +110,11 @@ def _reject_needless_conversion(source: Path | None, kind: str, form: str) -> No
 
 
 def _choose_target(out: str | None, form: str, *, force: bool) -> Path | None:
-    """Return the file to write, or None for stdout."""
+    """Return the file to write, or None for stdout.
+
+    Raises:
+        EngineError: the file exists, and `force` is not set.
+    """
     if out == "-":
         return None
     path = Path(out or ("__main__.py" if form == "python" else "topology.yaml"))
@@ -123,6 +127,7 @@ def _choose_target(out: str | None, form: str, *, force: bool) -> Path | None:
 
 
 def _write_declarations(content: str, target: Path | None, session: Session) -> None:
+    """Write the content to the file and say so, or to stdout without a file."""
     from gpuform.stacks.engine.machine import replace_file  # noqa: PLC0415 - not for help
 
     if target is None:
@@ -291,6 +296,7 @@ def _complete_names(console: "Console") -> Iterator[None]:
 def _parse_pairs(
     _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
 ) -> tuple[tuple[str, str], ...]:
+    """Return the pairs of FIELD=VALUE; a callback of click. Raises BadParameter."""
     pairs = [pair_text.partition("=") for pair_text in values]
     for name, equals, _ in pairs:
         if not name or not equals:
@@ -392,6 +398,7 @@ def import_(**flags: Any) -> int:
 
 
 def _check_import_options(options: ImportOptions) -> None:
+    """Raise UsageError for options of one object given with --all, or the other way round."""
     object_names = (options.type_, options.name, options.id_)
     if options.everything:
         if any(object_names):

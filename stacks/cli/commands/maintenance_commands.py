@@ -298,10 +298,10 @@ def repair(node: tuple[str, ...], mode: str, **flags: Any) -> int:
 def cancel(name: str | None, yes: bool) -> int:
     """Remove the locks that an ended command left on a stack.
 
-    Says whose they are and removes all of them, as `pulumi cancel` does. It ends no process: while
-    a gpuform process of this machine works on the stack, or of any machine where state is in a
-    bucket, its lock stays. What an interrupted
-    command did is in the state, and the next `gpuform up` goes on from there.
+    Says whose they are and removes all of them, as `pulumi cancel` does. It ends no process: the
+    lock of a gpuform process that still works on the stack stays. Such a process is one of this
+    machine; where state is in a bucket, of any machine. What an interrupted command did is in the
+    state, and the next `gpuform up` goes on from there.
 
     \b
     Example:

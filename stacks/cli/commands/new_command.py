@@ -145,7 +145,7 @@ def write_ci_workflows(
     """Write the workflow files, and print the remaining steps.
 
     Adds gpuform to the project's requirements. Warns of a state in a local folder, which no job
-    reaches.
+    reaches. Existing files are replaced only with `force`.
 
     Raises:
         UsageError: the code host is not known.

@@ -85,7 +85,10 @@ def _read_gates(file: Path) -> Sequence[Gate]:
 
 
 def _evaluate_project_gates(plan: Plan) -> Plan:
-    """Evaluate the gates of this folder's project, unless the plan has results of gates already."""
+    """Evaluate the gates of this folder's project, unless the plan has results of gates already.
+
+    The plan of another project, or outside of one, stays as it is.
+    """
     if plan.gates is not None:
         return plan
     try:
@@ -154,6 +157,7 @@ def _describe_origin(review_place: ReviewTarget) -> str:
 
 
 def _write_job_summary(markdown: str, session: Session) -> None:
+    """Append the text to the summary of a job on GitHub; a failure is only a warning."""
     path = session.environ.get("GITHUB_STEP_SUMMARY")
     # Set by GitHub alone: other CI systems have no summary of a job.
     if not path:

@@ -32,6 +32,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def _run_command(options: RunOptions, flags: dict[str, Any]) -> int:
+    """Run the operation on one stack, or with --all on all chosen ones; return the exit code."""
     from gpuform.stacks.cli import stack_runs  # noqa: PLC0415 - the engine, not for help
 
     multi_stack_flags = (
@@ -51,6 +52,8 @@ def _run_command(options: RunOptions, flags: dict[str, Any]) -> int:
 
 
 def _add_run_flags(*flags: Callable[[Any], Any]) -> Callable[[Command], Command]:
+    """Return a decorator that adds the flags, those of all runs, and --stack to a command."""
+
     def add_flags(command: Command) -> Command:
         # Decorators apply from the last to the first: help lists the flags in the order written.
         for flag in reversed((*flags, *_COMMON_FLAGS)):

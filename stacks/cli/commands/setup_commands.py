@@ -104,6 +104,7 @@ def doctor(as_json: bool) -> int:
 
 
 def _find_project_file() -> Path | None:
+    """Return the path of the Pulumi.yaml of this folder's project, or None."""
     from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
     from gpuform.stacks.engine.project import find_project  # noqa: PLC0415 - as above
 
@@ -156,6 +157,11 @@ def help_(context: click.Context, page: tuple[str, ...]) -> None:
 
 
 def _read_chosen_page(context: click.Context, words: tuple[str, ...]) -> str:
+    """Return the Markdown of the page, the part of a page, or the command that the words name.
+
+    Raises:
+        NoSuchPage: the words name none.
+    """
     page_name, _, anchor = words[0].partition("#")
     path = _find_command_path(context, (page_name, *words[1:]))
     if path is None and len(words) > 1:
@@ -203,6 +209,7 @@ def _get_section(name: str) -> str:
 
 
 def _show_markdown(session: Session, markdown: str) -> None:
+    """Show the text in a pager if a person is there, rendered on a terminal, else as Markdown."""
     screen = session.screen
     if not screen.is_terminal:
         screen.write(markdown.rstrip() + "\n")

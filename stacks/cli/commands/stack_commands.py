@@ -306,6 +306,7 @@ def _create_stack(
     *,
     emulate: bool = False,
 ) -> None:
+    """Create and select a stack; with `emulate`, record that it lives on the emulator."""
     name = get_short_name(workspace.project, name)
     workspace.create_stack(
         name,
@@ -323,6 +324,7 @@ def _create_stack(
 
 
 def _create_all_stacks(session: Session, provider: str | None, *, emulate: bool) -> None:
+    """Create every stack of stacks.yaml that does not exist yet."""
     workspace_stacks = read_workspace(Path.cwd(), session.environ).stacks.values()
     for workspace_stack in workspace_stacks:
         backend = Backend.open(workspace_stack.backend, session.environ)
@@ -338,6 +340,7 @@ def _create_all_stacks(session: Session, provider: str | None, *, emulate: bool)
 def _build_row(
     workspace: Workspace, project: str, name: str, shown_name: str, selected: str | None
 ) -> dict[str, Any]:
+    """Return the row of `pulumi stack ls --json` for a stack."""
     data = workspace.backend.read(project, name)
     with add_backup_hint(workspace.backend, project, name):
         latest = load_checkpoint(data).latest if data is not None else {}

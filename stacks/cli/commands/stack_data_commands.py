@@ -124,6 +124,7 @@ def _build_document(entry: HistoryEntry, number: int, crypter: Crypter | None) -
 
 
 def _build_value(value: Json, crypter: Crypter | None) -> dict[str, Any]:
+    """Return a value as Pulumi's history has it, without a secret if there is no crypter."""
     secret = is_secure(value)
     if secret and crypter is None:
         return {"secret": True}
@@ -294,6 +295,11 @@ def _describe_new_provider(provider: str) -> str:
 
 
 def _ask_new_passphrase(session: Session) -> str:
+    """Return the new passphrase from the variable, from a person asked twice, or from stdin.
+
+    Raises:
+        EngineError: the two answers differ, or nothing is on stdin.
+    """
     passphrase = session.environ.get(NEW_PASSPHRASE)
     if passphrase is not None:
         return passphrase
@@ -379,6 +385,7 @@ def import_state(file: Path | None, force: bool) -> None:
 
 
 def _write_file(file: Path, content: str, *, private: bool) -> None:
+    """Write the file; `private` makes it readable by its owner only. Raises EngineError."""
     try:
         with file.open("w", encoding="utf-8") as stream:
             # Before the first byte: a file with secrets is never readable by others.

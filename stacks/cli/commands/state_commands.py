@@ -130,6 +130,10 @@ def repair(from_backup: str | None, discard_journal: bool, yes: bool) -> int:
 
 
 def _repair_state(screen: Screen, workspace: Workspace, name: str, *, yes: bool) -> int:
+    """Show the repairs of the state, ask, and write; return FAILED after a no.
+
+    A sound state stays.
+    """
     backend, project = workspace.backend, workspace.project.name
     with add_backup_hint(backend, project, name):
         sealed_state = read_sealed_state(workspace, name, screen.warn)
@@ -154,6 +158,10 @@ def _repair_state(screen: Screen, workspace: Workspace, name: str, *, yes: bool)
 def _restore_backup(
     screen: Screen, workspace: Workspace, name: str, backup_name: str, *, yes: bool
 ) -> int:
+    """Replace the state by the backup of this name, or by one that the user chooses.
+
+    Returns FAILED after a no. The replaced state is kept.
+    """
     backend, project = workspace.backend, workspace.project.name
     location = backup_name or _choose_backup(screen, find_backups(backend, project, name), yes=yes)
     if location is None:
@@ -220,6 +228,7 @@ def _reject_state_of_another_stack(
 
 
 def _discard_journal(screen: Screen, workspace: Workspace, name: str, *, yes: bool) -> int:
+    """List the objects of the journal, ask, and set the journal aside; FAILED after a no."""
     backend, project = workspace.backend, workspace.project.name
     stack_journal = backend.open_journal(project, name)
     if not stack_journal.read():

@@ -157,6 +157,10 @@ def _change_flag(
     *,
     value: bool,
 ) -> int:
+    """Set a flag of the resources to `value` with `edit`, after a question; FAILED after a no.
+
+    Raises UsageError unless either resources are named or `everything` is set.
+    """
     if bool(resources) == everything:
         raise click.UsageError("pass resources, or --all")
     with open_session() as session, open_for_change(session) as stack:
@@ -263,6 +267,11 @@ _OpenStack = Stack | ForeignStack
 def _open_source_and_dest(
     session: Session, source: str | None, dest: str | None
 ) -> Iterator[tuple[_OpenStack, _OpenStack]]:
+    """Yield the two stacks, opened under their locks.
+
+    Raises:
+        EngineError: both are the same stack, or a passphrase is wrong.
+    """
     workspace = find_workspace(session, runs_program=False)
     source_id, dest_id = (_split_stack_name(workspace, name) for name in (source, dest))
     # The lock of one stack cannot be taken twice.
@@ -293,6 +302,11 @@ def _split_stack_name(workspace: Workspace, name: str | None) -> tuple[str, str]
 def _open_stack(
     workspace: Workspace, stack_id: tuple[str, str], passphrase: Callable[[], str]
 ) -> _OpenStack:
+    """Open a stack of this or another project for changes; the caller holds its lock.
+
+    Raises:
+        WrongPassphrase: the passphrase does not fit.
+    """
     project, name = stack_id
     if project != workspace.project.name:
         return ForeignStack.open(workspace.backend, project, name, passphrase)

@@ -67,6 +67,10 @@ def status(
 
 
 def _show_stack(session: Session, *, as_json: bool, refresh: bool, emulate: bool) -> int:
+    """Print the stack's status, and return the exit code.
+
+    FAILED if a resource could not be read with `refresh`, else OUT_OF_CREDIT if credit is gone.
+    """
     from gpuform.stacks.cli.opening import (  # noqa: PLC0415 - the engine, not for help
         find_workspace,
         select_stack,
@@ -97,6 +101,10 @@ def _show_stack(session: Session, *, as_json: bool, refresh: bool, emulate: bool
 def _show_all_stacks(
     session: Session, filters: Sequence[str], *, as_json: bool, refresh: bool, emulate: bool
 ) -> int:
+    """Print the status of each chosen stack and the totals, and return the exit code.
+
+    A stack that cannot be read does not stop the others.
+    """
     from gpuform.stacks.cli.stack_selection import choose_stacks, require_any_stack  # noqa: PLC0415 - not for help
     from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.status_reading import StatusQuery, read_stack_statuses  # noqa: PLC0415
@@ -144,7 +152,7 @@ def _show_all_stacks(
 def _report_failures(
     session: Session, statuses: Sequence["StackStatus"], problems: "Diagnostics", *, refresh: bool
 ) -> int:
-    """Print the failures on stderr, and return the exit code for all stacks."""
+    """Print the failures on stderr, and return FAILED, OUT_OF_CREDIT or SUCCESS."""
     from gpuform.stacks.schedule.noticing import is_out_of_credit  # noqa: PLC0415 - not for help
 
     failures = [str(problem) for problem in problems]
@@ -239,6 +247,11 @@ def graph(
 
 
 def _build_stack_drawing(session: Session, plan_file: str | None, max_shapes: int) -> "Drawing":
+    """Return the drawing of the stack's state, or of the plan in the file.
+
+    Raises:
+        EngineError: the plan's preview failed, or the file cannot be read.
+    """
     from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - as above
     from gpuform.stacks.graph.arranging import build_drawing  # noqa: PLC0415 - not for help
     from gpuform.stacks.graph.nodes import build_plan_nodes, build_state_nodes  # noqa: PLC0415
@@ -342,6 +355,7 @@ def _read_planned_state(session: Session, plan: "Plan") -> list["ResourceState"]
 
 
 def _render_drawing(drawing: "Drawing", form: str, session: Session) -> str:
+    """Return the drawing as text of the format; warn of one too large for Mermaid."""
     if form == "html":
         from gpuform.stacks.graph.page import render_page  # noqa: PLC0415 - not for help
 

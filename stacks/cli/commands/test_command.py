@@ -139,6 +139,7 @@ def _is_continued_in_virtualenv(cases: Sequence["Case"]) -> bool:
 
 
 def _print_cases(session: Session, cases: Sequence["Case"], *, as_json: bool) -> None:
+    """List the cases without playing them."""
     if as_json:
         rows = [
             {"name": case.address, "file": str(case.file), "description": case.inputs.description}
@@ -152,6 +153,10 @@ def _print_cases(session: Session, cases: Sequence["Case"], *, as_json: bool) ->
 
 
 def _play_cases(session: Session, cases: Sequence["Case"], options: _PlayOptions) -> int:
+    """Play the cases and print or write the results; return FAILED unless all have passed.
+
+    With `update` unused snapshots are removed.
+    """
     from gpuform.stacks.testing.coverage import coverage_of  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.testing.running import Playing, Status  # noqa: PLC0415 - as above
     from gpuform.stacks.testing.snapshots import remove, stale  # noqa: PLC0415 - as above

@@ -174,6 +174,7 @@ def _apply_topology(
     yes: bool,
     as_json: bool,
 ) -> int:
+    """Write or remove the topology after a question, and print the result; return the exit code."""
     from gpuform.stacks.cli.terminal.prompts import is_confirmed  # noqa: PLC0415 - not for help
     from gpuform.stacks.cli.terminal.signals import raise_on_signals  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.topology_export import apply_topology  # noqa: PLC0415 - as above

@@ -71,6 +71,7 @@ def validate(
 
 
 def _check_files(session: Session, files: tuple[Path, ...], form: str) -> int:
+    """Check the files, or the project's topology, with their gates; return the exit code."""
     from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - not for help
     from gpuform.stacks.gates.file import check_gates  # noqa: PLC0415 - as above
     from gpuform.stacks.offers import misspelt, seen_lately  # noqa: PLC0415 - as above
@@ -97,6 +98,7 @@ def _check_files(session: Session, files: tuple[Path, ...], form: str) -> int:
 
 
 def _check_all_stacks(session: Session, filters: Sequence[str], form: str) -> int:
+    """Check the chosen stacks of the workspace together; print problems, return the exit code."""
     from gpuform.stacks.cli.stack_selection import choose_stacks  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - as above
     from gpuform.stacks.multi_stack import check_workspace  # noqa: PLC0415 - as above
@@ -133,6 +135,10 @@ def _print_problems(
     summaries: Sequence[str],
     form: str,
 ) -> int:
+    """Print problems and warnings in the format; return FAILED if there is a problem.
+
+    The summaries are printed only as text and without problems.
+    """
     from gpuform.stacks.document.diagnostics import FORMATS  # noqa: PLC0415 - not for help
     from gpuform.stacks.review.value_text import counted  # noqa: PLC0415 - the engine, not for help
 
@@ -211,6 +217,7 @@ class _FormatRun:
     failed: bool = False
 
     def format_stdin(self) -> None:
+        """Format stdin to stdout; with --check or --diff only report a difference."""
         data = sys.stdin.buffer.read()
         with self._report_failure("stdin"):
             formatted_data = self._format_data(data, "stdin")

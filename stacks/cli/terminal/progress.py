@@ -165,6 +165,7 @@ class LineProgress:
             self.print_if_due()
 
     def _report_if_due(self) -> None:
+        """Print the steps with news, or after a long silence all running steps."""
         # The first line comes at once, later ones after the interval.
         silence_s = self._watch.get_elapsed(_LAST_REPORT) if self._running else 0.0
         if self._has_reported and silence_s < REPORT_INTERVAL_S:

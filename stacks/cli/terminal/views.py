@@ -147,6 +147,7 @@ class HumanView(_ScreenView):
         self._has_shown_plan = False
 
     def begin(self, started: RunStarted) -> Listener:
+        """Print the title of the run, and return its progress display as the listener of events."""
         if self._has_shown_plan:
             self.screen.print()
         self.started = started
@@ -169,6 +170,7 @@ class HumanView(_ScreenView):
             self._progress.print(text)
 
     def close(self) -> None:
+        """End the progress display, if there is one, before the results."""
         if self._progress is not None:
             self._progress.close()
             self._progress = None

@@ -142,6 +142,11 @@ class Deployment:
                 self.target.others.release()
 
     def _run(self) -> Outcome:
+        """Run the operation between its first and last events, and return the outcome.
+
+        After an unexpected error no step starts any more, the state is closed, and the error is
+        raised.
+        """
         began = time.monotonic()
         program, options = self.target.program, self.options
         # Before the first event: no message may show a secret.

@@ -188,6 +188,7 @@ def mask_secrets(properties: Mapping[str, Json]) -> JsonObject:
 
 
 def _mask(value: Json) -> Json:
+    """Return the value with each secret in it, at any depth, replaced by a mask."""
     if isinstance(value, dict):
         is_secret = value.get(values.SIGNATURE_KEY) == values.SECRET_SIGNATURE
         return MASK if is_secret else mask_secrets(value)

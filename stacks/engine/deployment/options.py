@@ -52,22 +52,16 @@ class Options:
     """The options of a run.
 
     `refresh` reads every resource first; `rules` and `deletion_rules` are checked against the
-    planned
-    resources and deletions; `selection` limits the run; with `continue_on_error`, resources that do
-    not
-    depend on a failed one continue. `constraint` limits the changes to those of a saved plan.
-    `calendar`
-    finds the due changes of an expire or repair; there, `selection` limits what is read before, and
-    dependents of expired resources are deleted only with `target_dependents`. `concurrent_run`
-    describes another process that changes the stack meanwhile. `should_delete_first` says for a
-    type
-    and inputs whether a replacement without an explicit order deletes the old object first. With
-    `run_program` a refresh or destroy takes components and providers from the program.
-    `should_resume`
-    says which objects a repair creates again when they are missing. `run_topology` runs a program
-    that
-    is a topology file. `on_clock_skew` gets, with each answer, a platform and how many seconds this
-    machine's clock is ahead of the platform's.
+    planned resources and deletions; `selection` limits the run; with `continue_on_error`, resources
+    that do not depend on a failed one continue. `constraint` limits the changes to those of a saved
+    plan. `calendar` finds the due changes of an expire or repair; there, `selection` limits what is
+    read before, and dependents of expired resources are deleted only with `target_dependents`.
+    `concurrent_run` describes another process that changes the stack meanwhile.
+    `should_delete_first` says for a type and inputs whether a replacement without an explicit order
+    deletes the old object first. With `run_program` a refresh or destroy takes components and
+    providers from the program. `should_resume` says which objects a repair creates again when they
+    are missing. `run_topology` runs a program that is a topology file. `on_clock_skew` gets, with
+    each answer, a platform and how many seconds this machine's clock is ahead of the platform's.
     """
 
     operation: Operation
@@ -94,12 +88,9 @@ class DeploymentTarget:
 
     `provider_config` is the configuration in the form of the default provider's properties; `write`
     stores a checkpoint; `stack_references` reads other stacks; a run with changes writes the
-    `journal`;
-    `others` are the other stacks of the backend, and `belongs_to_other_stack` says whether one of
-    them
-    has the object with an id. `intents` are stored beside the state; `check_lock` raises
-    EngineError
-    when another process has taken the stack's lock.
+    `journal`; `others` are the other stacks of the backend, and `belongs_to_other_stack` says
+    whether one of them has the object with an id. `intents` are stored beside the state;
+    `check_lock` raises EngineError when another process has taken the stack's lock.
     """
 
     program: Program
@@ -123,12 +114,10 @@ class Outcome:
     """The result of a run.
 
     `changes` counts logical operations by Pulumi's names; `planned` has one change for each of
-    them;
-    `effects` are the effects of the executed steps by URN; `outputs_before` and `outputs` are the
-    outputs of the stack; `declared` are the registrations and reads of the program; `out_of_credit`
-    is
-    True if a platform refused a step for lack of credit; `scope` are the notes on the selection;
-    `stack_references` are the full names of the stacks that were read.
+    them; `effects` are the effects of the executed steps by URN; `outputs_before` and `outputs` are
+    the outputs of the stack; `declared` are the registrations and reads of the program;
+    `out_of_credit` is True if a platform refused a step for lack of credit; `scope` are the notes
+    on the selection; `stack_references` are the full names of the stacks that were read.
     """
 
     succeeded: bool

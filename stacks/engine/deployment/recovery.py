@@ -52,13 +52,10 @@ class RecoveredCreates:
     """The results of a recovery.
 
     `adopted` maps the URNs of creates to entries for their objects; `adopted_intents` are the
-    intents
-    of these creates. `lost` are entries of objects that only an orphaned journal knew.
+    intents of these creates. `lost` are entries of objects that only an orphaned journal knew.
     `objectless_intents` are the intents of creates without an object, `recreated_intents` those
-    that
-    the user declares to be without one (`--create-anew`), `unresolved` messages about creates of
-    unknown
-    result.
+    that the user declares to be without one (`--create-anew`), `unresolved` messages about creates
+    of unknown result.
     """
 
     adopted: dict[str, ResourceState] = field(default_factory=dict)
@@ -81,10 +78,9 @@ def recover_creates(
     """Recover interrupted creates; return the new state, or None without anything to recover.
 
     Objects that only the journals in `orphaned_journals` know are looked for too. `save` writes the
-    new
-    state; without `save` nothing is stored or waited for, and unknown results are only reported.
-    With
-    `creates_follow` the command creates resources afterwards, which looks for their objects itself.
+    new state; without `save` nothing is stored or waited for, and unknown results are only
+    reported. With `creates_follow` the command creates resources afterwards, which looks for their
+    objects itself.
 
     Raises:
         UnresolvedCreate: the result of a create is unknown.

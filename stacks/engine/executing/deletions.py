@@ -41,8 +41,7 @@ def find_forbidden_deletions(
     """Yield URN and error of each deletion or replacement forbidden by `rules`.
 
     `replaced` holds the URNs that this run replaces; `rules` are asked about each entry and the
-    entries
-    that stay. Components, external and retained objects are not asked about.
+    entries that stay. Components, external and retained objects are not asked about.
     """
     deleted_ids = set(map(id, to_delete))
     live_entries = [entry for entry in base if entry.custom and not entry.delete]

@@ -61,8 +61,7 @@ def apply_due_changes(
 
     Dependencies of an entry are processed before the entry. Objects that an interrupted replacement
     deleted are created again if `should_resume` says so. A preview only plans the changes.
-    Deletions
-    are not made here: `due_changes` without inputs are kept for the delete phase.
+    Deletions are not made here: `due_changes` without inputs are kept for the delete phase.
     """
     updates_by_urn = {
         urn: due_change for urn, due_change in due_changes.items() if due_change.inputs is not None
@@ -169,8 +168,7 @@ def _plan_replacement(
     """Return the steps to delete the old object and then create the replacement.
 
     A resource that others depend on is only replaced by a run of the program: the error is reported
-    and
-    the list is empty.
+    and the list is empty.
     """
     name = name_of(entry.urn)
     dependent_names = [

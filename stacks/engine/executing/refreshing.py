@@ -41,11 +41,9 @@ def refresh_all(
     """Read every selected resource, record the results and return the resulting state.
 
     With `count_changes`, each result (same, update, delete) counts as a change of the run. One
-    resource
-    that cannot be read does not stop the others, but the run ends after the refresh. Entries of
-    missing
-    objects are removed at the end, when their number is known; an entry for which `should_resume`
-    returns True is kept to be created again.
+    resource that cannot be read does not stop the others, but the run ends after the refresh.
+    Entries of missing objects are removed at the end, when their number is known; an entry for
+    which `should_resume` returns True is kept to be created again.
     """
     record = executor.snapshot.record_refresh
     refresher = Refresher(

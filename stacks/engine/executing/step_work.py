@@ -76,9 +76,9 @@ class StepApplier:
         return self._functions[step.op](step)
 
     def predict(self, step: Step) -> None:
-        """Predict the outputs of a step in a preview, and the nodes and objects to be removed.
+        """Predict the outputs of a step in a preview, and which nodes and objects it removes.
 
-        Changes `step.new` and `step.change`.
+        Changes `step.new` and `step.change`. Objects to read are really read.
 
         Raises:
             EngineError: the provider does not allow the deletion, or an object to read does not
@@ -234,6 +234,10 @@ class StepApplier:
         return []
 
     def _read_resource(self, step: Step) -> list[str]:
+        """Read the step's object into `step.new`, and record it in the state.
+
+        Returns the object's initialization errors.
+        """
         old, new = step.old, _require_new(step)
         with self._record_pending_operation(step, "reading", new):
             self._read_object(step)

@@ -134,8 +134,7 @@ def find_topology(directory: Path) -> Topology | None:
     """Return the topology run by a program and nothing else, or None for any other program.
 
     `directory` is the program's folder or file. A topology program is missing, or does nothing but
-    hand
-    the topology to gpuform.
+    hand the topology to gpuform.
     """
     folder, entry = get_folder_and_entry(directory)
     file = folder / ("__main__.py" if entry == "." else entry)
@@ -189,10 +188,8 @@ def run_program(
     """Run the program to the end, within `import_project_modules`.
 
     `is_stopped` returns True if a failed step ended the run: errors of a program that lost its
-    monitor
-    are not reported then. A program that is a topology is run by `run_topology` if given, and else
-    with
-    the SDK.
+    monitor are not reported then. A program that is a topology is run by `run_topology` if given,
+    and else with the SDK.
 
     Raises:
         ProgramError: the program failed, with its own lines; features that need the Pulumi CLI

@@ -150,6 +150,11 @@ class Monitor:
     def _handle_request(
         self, request: Any, read: Callable[..., Registration | Read]
     ) -> ResourceResult:
+        """Read a program's request, plan and run its declaration, and return the result.
+
+        Errors are reported to the user. A stopping run and a malformed request are answered with
+        UNAVAILABLE, with which the SDK ends the program quietly.
+        """
         with self._track_request(), self.executor.snapshot.track_work():
             # On UNAVAILABLE the SDK ends the program quietly; another code would raise in the
             # program.
@@ -196,8 +201,7 @@ class Monitor:
         """Return the result of `work`, or a failed result after reporting the error.
 
         The program continues without the failed resource as far as possible. Raises Ended if the
-        run is
-        stopped.
+        run is stopped.
         """
         try:
             return work()
@@ -292,6 +296,7 @@ class Monitor:
         return bool(urns & self.executor.failed)
 
     def _skip(self, declaration: Registration | Read) -> ResourceResult:
+        """Record the declaration as skipped, and return a failed result without outputs."""
         self.executor.skip_resource(declaration.urn)
         return ResourceResult(declaration.urn, failed=True)
 

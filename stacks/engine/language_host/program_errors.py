@@ -174,7 +174,10 @@ class StrayFailures:
         return [*self._threads, *filter(None, exceptions)]
 
     def handle_thread_failure(self, failure: threading.ExceptHookArgs) -> None:
-        """Record the exception of a thread; installed as `threading.excepthook`."""
+        """Record the exception of a thread if it passed through the program's own files.
+
+        Other exceptions are only printed, as Python does. Installed as `threading.excepthook`.
+        """
         error = failure.exc_value
         if isinstance(error, Exception) and self.files.find_line(error.__traceback__):
             self._threads.append(error)

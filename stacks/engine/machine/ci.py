@@ -178,7 +178,10 @@ def find_ci_job(environ: Mapping[str, str]) -> CiJob | None:
 
 
 def list_ci_variables() -> dict[str, tuple[str, ...]]:
-    """List the variables of a job's facts by system; the first one marks the system's jobs."""
+    """Return, by name of CI system, the environment variables that gpuform reads about a job.
+
+    The first one marks the jobs of that system.
+    """
     systems = {system.name: (system.marker, system.facts) for system in _SYSTEMS}
     systems["another system"] = (_NAME, _GENERIC)
     return {

@@ -26,10 +26,8 @@ def replace_file(path: Path, data: bytes, *, mode: int | None = None) -> None:
     """Write the complete file in one step and wait until the data is on disk.
 
     An existing file keeps its permissions and a symbolic link stays one; a new file gets `mode`, or
-    else
-    only its owner can read it. Missing folders are created. When this raises OSError the old file
-    is
-    untouched.
+    else only its owner can read it. Missing folders are created. When this raises OSError the old
+    file is untouched.
     """
     path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -78,8 +76,7 @@ class KernelLock:
     """A `flock` on a file of its own, which exists while the lock is held.
 
     Windows and some network file systems have no `flock`: there `take` returns UNSUPPORTED and
-    locks
-    nothing. A forked child of the owner shares the lock, but only the owner releases it.
+    locks nothing. A forked child of the owner shares the lock, but only the owner releases it.
     """
 
     def __init__(self, path: Path) -> None:

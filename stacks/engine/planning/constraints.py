@@ -156,9 +156,8 @@ class PlanConstraint:
         """Yield messages about changes of a new preview outside of the saved plan.
 
         `now` is the basis of the new preview, `planned` its changes. A resource with a changed
-        declaration
-        or an unplanned effect gets one message, any other resource one for each unplanned property
-        change.
+        declaration or an unplanned effect gets one message, any other resource one for each
+        unplanned property change.
         """
         reported: set[str] = set()
         for urn, message in self._find_changed_declarations(now):
@@ -228,6 +227,10 @@ class PlanConstraint:
             raise _build_exceeded_error("; ".join(messages))
 
     def _find_unplanned_effects(self, urn: str, effects: Collection[str]) -> Iterator[str]:
+        """Yield a message for each effect on the resource that the saved plan does not allow.
+
+        An effect of the plan also allows the lesser effects.
+        """
         allowed = set(self.basis.effects.get(urn, ()))
         allowed.update(*(_LESSER_EFFECTS.get(effect, ()) for effect in [*allowed]))
         # A replacement has two effects, "replace" and "delete": the order of the participles puts

@@ -39,13 +39,10 @@ class DependentReplacements:
         """Return the dependents to replace together with `root`, in the order of the state.
 
         Entries in `spared` are left out: this run has already planned them, so that they do not
-        depend on
-        `root` any more. A dependent is replaced when it is `deleted_with` a replaced resource, when
-        its
-        `replace_with` names `root`, or when its provider requires a replacement for a property that
-        comes
-        from a replaced resource. Entries that wait for their deletion are included, unless they are
-        protected.
+        depend on `root` any more. A dependent is replaced when it is `deleted_with` a replaced
+        resource, when its `replace_with` names `root`, or when its provider requires a replacement
+        for a property that comes from a replaced resource. Entries that wait for their deletion are
+        included, unless they are protected.
         """
         return self._find_replaced(root, spared)[0]
 
@@ -55,8 +52,7 @@ class DependentReplacements:
         """Ask providers about the dependents of each root, and yield roots with failing providers.
 
         Each result is a URN with its error. Where each replaced resource depends on only one other,
-        its own
-        dependents are known with it and are not asked about again.
+        its own dependents are known with it and are not asked about again.
         """
         compared_urns: set[str] = set()
         for root in roots:

@@ -152,11 +152,11 @@ def build_import_steps(
 ) -> list[Step]:
     """Return the import step, and an update step if the declaration differs from the object.
 
-    `old` is an entry of an object that the program only read so far. `as_of` is a monotonic time:
-    any later listing of the platform is fresh enough, so that many imports share one.
+    Completes `goal`. `old` is an entry of an object that the program only read so far. `as_of` is a
+    monotonic time: a cached listing of the platform is used if it was made after that time.
 
     Raises:
-        EngineError: the object does not exist or does not fit the declaration.
+        EngineError: the object does not exist, does not fit the declaration, or would be replaced.
     """
     object_id = _parse_import_id(registration)
     goal.inputs = check_inputs(host, registration, {}, registration.inputs, goal.provider)

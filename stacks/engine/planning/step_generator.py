@@ -228,8 +228,7 @@ class StepGenerator:
         """Ask providers to compare the dependents of the targets of a deletion.
 
         The Pulumi CLI asks the same before deletions. The answers are not used; an error of a
-        provider is
-        reported for its URN.
+        provider is reported for its URN.
         """
         entries = (entry for entry in self.base if entry.urn in targets)
         spared = {*self._handled_urns, *self._dependent_keys}
@@ -538,6 +537,7 @@ class StepGenerator:
         old: ResourceState | None = None,
         diff: Diff | None = None,
     ) -> ResourceChange | None:
+        """Return the change of a step for plans and displays; None for components."""
         return describe_change(self.host, op, old, goal, diff) if goal.custom else None
 
 
@@ -558,6 +558,11 @@ def _restore_old_inputs(registration: Registration, old: ResourceState | None) -
 def _build_replaced_deletion(
     old: ResourceState, keys: Sequence[str] = (), *, ends_with_other: bool = False
 ) -> Step:
+    """Build the step that deletes the replaced object; `keys` are the inputs that caused this.
+
+    With `ends_with_other` the object is only forgotten, because it ends with another object. An
+    entry already marked for deletion gets a plain DELETE.
+    """
     # The replacement of an entry with `delete: true` exists already: this is a plain deletion.
     op = Op.DELETE if old.delete else Op.DELETE_REPLACED
     return Step(op, old.urn, old, None, keys, retain=old.retain_on_delete or ends_with_other)

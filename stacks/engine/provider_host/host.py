@@ -90,8 +90,7 @@ class ProviderHost:
     """The providers of one run, each created and configured once.
 
     `config` is the stack's complete configuration in plain text under full keys; `create_context`
-    makes
-    the context of a provider call from a URN and a timeout in seconds.
+    makes the context of a provider call from a URN and a timeout in seconds.
     """
 
     project: str
@@ -467,8 +466,7 @@ def _to_comparable(
     """Return old outputs and new inputs in the form for the provider's comparison.
 
     Outputs written in plugin form do not say which provider manages the resource. The engine puts
-    the
-    provider into the state itself: for a gpuform resource that is no change.
+    the provider into the state itself: for a gpuform resource that is no change.
     """
     plain_olds, plain_news = to_provider(olds), to_provider(news)
     if isinstance(served, Lifecycle) and PROVIDER_KEY in plain_news:

@@ -118,8 +118,7 @@ class Batches:
         """Update the batch needed for a record.
 
         The last batch with the record is needed: always if the record exists, and while an earlier
-        batch
-        has a removed record.
+        batch has a removed record.
         """
         holders, before = self._holders[name], self._needed.get(name)
         is_kept = self.current[name] is not None or len(holders) > 1

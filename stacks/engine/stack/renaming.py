@@ -62,10 +62,9 @@ def rename_stack(
     """Rename an open stack, locked by the caller, to `new` of `new_project`, and select it.
 
     The old state stays as a `.bak` file, as under the Pulumi CLI. An interrupted rename continues
-    when
-    the command is repeated. With another project, Pulumi.yaml and the keys of the settings stay as
-    they
-    are, also as under the Pulumi CLI; the stack is then selected for both names of the project.
+    when the command is repeated. With another project, Pulumi.yaml and the keys of the settings
+    stay as they are, also as under the Pulumi CLI; the stack is then selected for both names of the
+    project.
 
     Raises:
         EngineError: the rename is impossible; nothing is changed.
@@ -149,8 +148,8 @@ def has_local_records(project: Project) -> bool:
 def move_local_records(stack: Stack) -> None:
     """Move the stack's records from the project's folder to the backend.
 
-    The caller holds the stack's lock. An intent belongs to the stack of its URN, a drain to the
-    stack whose state has the drain's object.
+    The caller holds the stack's lock. Records of other stacks stay: an intent (of an interrupted
+    create) is the stack's if its URN is, and a drain (of nodes) if the state has its object.
     """
     root = stack.project.directory
     intents = stack.get_intents()

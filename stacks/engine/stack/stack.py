@@ -76,13 +76,10 @@ class Stack:
     """An open stack: its settings, its secrets and its last state.
 
     `passphrase` is asked for the secrets of other stacks that its program reads. `digest` is the
-    digest
-    of the stored checkpoint; `recovered` counts the changes that an interrupted run's journal added
-    to
-    the checkpoint. `orphaned_journals` do not belong to the checkpoint: they stay stored until
-    their
-    objects are recovered. `planned_outputs` predicts the outputs of other stacks in a multi-stack
-    plan.
+    digest of the stored checkpoint; `recovered` counts the changes that an interrupted run's
+    journal added to the checkpoint. `orphaned_journals` do not belong to the checkpoint: they stay
+    stored until their objects are recovered. `planned_outputs` predicts the outputs of other stacks
+    in a multi-stack plan.
     """
 
     project: Project
@@ -292,8 +289,7 @@ class Workspace:
         """Create an empty stack and select the stack.
 
         Its secrets provider is the one of its settings file, if there is one; else `provider`,
-        "passphrase"
-        or the URL of a key.
+        "passphrase" or the URL of a key.
         """
         check_selectable(self.project, self.environ)
         if self.backend.exists(self.project.name, name):
@@ -325,8 +321,7 @@ class Workspace:
         """Remove a stack with settings, history and records.
 
         Without `force`, `recover` is called first, under the stack's lock, and recovers the objects
-        of
-        interrupted runs into the state.
+        of interrupted runs into the state.
 
         Raises:
             StackNotEmpty: the stack has resources, and `force` is False.

@@ -152,6 +152,11 @@ def _get_settings_path(project: Project, environ: Mapping[str, str]) -> Path:
 
 
 def _read_settings(path: Path) -> dict[str, Any]:
+    """Return the workspace's settings, empty without a file.
+
+    Raises:
+        EngineError: the file cannot be read, is malformed, or has unknown keys.
+    """
     try:
         settings = load(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):

@@ -288,6 +288,10 @@ class _JournalObjects:
             self._add_entry(record, _decode_record(self.where, _decode_new, record, self.crypter))
 
     def _add_entry(self, record: Mapping[str, Any], entry: ResourceState) -> None:
+        """Note the record's entry: a created object by its id, a component or provider by its URN.
+
+        Objects that are external or were not created in this run are left out.
+        """
         if "new" in record:
             self._ids[_get_number(record, "new")] = entry.id
         is_new = record["op"] == "add" or entry.urn in self._creates

@@ -219,8 +219,7 @@ class StateWriter:
         """Wait until the operation begun with `change` is stored.
 
         The operation is stored in a checkpoint or, where the pacing allows and the run has written
-        a
-        checkpoint, in the journal.
+        a checkpoint, in the journal.
 
         Raises:
             EngineError: the change cannot be stored.

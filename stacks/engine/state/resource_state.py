@@ -132,7 +132,13 @@ FIELDS = frozenset(
 def encode_resource(
     state: ResourceState, crypter: Crypter | None, *, show_secrets: bool = False
 ) -> bytes:
-    """Encode an entry as one line of JSON without empty and zero fields, as the Pulumi CLI does."""
+    """Encode an entry as one line of JSON without empty and zero fields, as the Pulumi CLI does.
+
+    `crypter` encrypts the secrets. None is for entries without secrets, or for `show_secrets`.
+
+    Raises:
+        EngineError: the entry has a secret, and there is neither a crypter nor `show_secrets`.
+    """
     return value_json.dump(_resource_to_json(state, crypter, show_secrets))
 
 

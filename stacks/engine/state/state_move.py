@@ -48,11 +48,14 @@ def move(
     *,
     include_parents: bool,
 ) -> Move:
-    """Move resources with all children and, with `include_parents`, all parents.
+    """Return the states after a move of resources with all children and, if asked, all parents.
+
+    `source` and `dest` stay unchanged; the result has both new states. Also copies the providers
+    that the destination lacks, and removes references to resources on the other side.
 
     Args:
         source: the state to move from.
-        dest: the state to move to.
+        dest: the state to move to; a missing stack resource is added.
         dest_name: the full name of the destination.
         urns: the resources to move.
         include_parents: move the components around them too.
@@ -122,6 +125,10 @@ def _find_moved_urns(
 
 
 def _iterate_ancestors(by_urn: dict[str, ResourceState], name: str) -> Iterator[str]:
+    """Yield the URNs of the ancestors of the resource with the URN `name`, nearest first.
+
+    The resource itself and the stack's root resource are left out.
+    """
     parent = by_urn[name].parent
     while parent and by_urn[parent].type != STACK_TYPE:
         yield parent

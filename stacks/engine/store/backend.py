@@ -127,8 +127,7 @@ class Backend:
         """Replace the checkpoint in the present format, after copying the old one to `.bak`.
 
         The write is atomic: readers find the old or the new checkpoint, and on return the new one
-        is
-        stored.
+        is stored.
 
         Raises:
             ChangedMeanwhile: another process has written the checkpoint since.
@@ -163,8 +162,7 @@ class Backend:
         """Replace a possibly damaged checkpoint without touching the `.bak` file.
 
         The replaced file stays beside it as `NAME.NANOSECONDS`, whose location is returned; None if
-        there
-        was none.
+        there was none.
         """
         self.check_lock(project, stack)
         self._write_meta()
@@ -244,6 +242,10 @@ class Backend:
         return self.storage.create_exclusion(layout.build_name("gpuform", "import.lock"))
 
     def describe_own_location(self, project: str, stack: str, kind: str) -> str:
+        """Return the path or URL of one of gpuform's own files about a stack, for messages.
+
+        `kind` is the end of the file's name, such as `secrets-change`. The file need not exist.
+        """
         return self.storage.locate(layout.build_own_name(project, stack, kind))
 
     def open_journal(self, project: str, stack: str, unsaved: Path | None = None) -> Log:

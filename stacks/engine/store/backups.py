@@ -55,8 +55,8 @@ class SealedState:
     """The stored state of a stack; `snapshot` includes the changes of an interrupted run's journal.
 
     `data` is the checkpoint file; `recovered` counts the changes from the journal, and
-    `orphaned_journals` do not belong to the checkpoint.
-    With a `fault` the journal cannot be read, and the snapshot is the checkpoint's.
+    `orphaned_journals` do not belong to the checkpoint. With a `fault` the journal cannot be read,
+    and the snapshot is the checkpoint's.
     """
 
     data: bytes

@@ -258,10 +258,12 @@ class OtherStacks:
         self._lock = backend.import_lock
 
     def find_owners(self, *, claim: bool) -> Owners:
-        """Return the objects of the other stacks. With `claim`, no stack imports until `release`.
+        """Return the objects that the other stacks of the backend own.
+
+        With `claim`, also take the lock for imports: no other stack imports until `release`.
 
         Raises:
-            EngineError: another stack is importing now.
+            EngineError: another stack is importing now; only with `claim`.
         """
         # Two runs that import at the same time could import one object twice.
         if claim and self._lock.take() is LockAttempt.HELD:

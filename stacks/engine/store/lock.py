@@ -101,9 +101,8 @@ class LockFile:
         """True if a dead gpuform process of this machine left the lock.
 
         Ask only with the exclusion held: then no other gpuform process of this machine works on the
-        stack,
-        and a lock with this process's own number belongs to a dead process that had the number
-        before.
+        stack, and a lock with this process's own number belongs to a dead process that had the
+        number before.
         """
         ended = self.pid == os.getpid() or not _is_running(self.pid)
         return self.is_gpuforms and self._is_local and ended

@@ -96,8 +96,7 @@ def ignore_changes(
     """Return `news` with the old value at each path, and the paths without a match in the values.
 
     Where the old properties have no value, the new ones lose theirs. A text that is no path is
-    ignored,
-    as in Pulumi.
+    ignored, as in Pulumi.
     """
     result: Any = news
     unfollowed_paths: list[str] = []

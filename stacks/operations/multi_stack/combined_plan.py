@@ -39,6 +39,7 @@ def read_unplanned_costs(
 
 
 def _read_current_cost(stack: WorkspaceStack, environ: Mapping[str, str]) -> StackCost:
+    """Return the cost of the stack's own objects by its state; nothing before its first run."""
     workspace = stack.open_workspace(environ)
     # A stack before its first run costs nothing.
     if not workspace.backend.exists(stack.project.name, stack.stack):
@@ -62,9 +63,10 @@ def evaluate_workspace_gates(
     allowed: Collection[str],
     environ: Mapping[str, str],
 ) -> StacksPlan:
-    """Return the plan with the results of the gates of stacks.yaml; unchanged without gates.
+    """Return the plan with the results of the gates of stacks.yaml.
 
-    A stack without a plan counts with its current cost.
+    The plan is unchanged without gates, or if all stacks are only refreshed. A stack without a plan
+    counts with its current cost.
 
     Raises:
         EngineError: stacks.yaml or a price book is wrong.
@@ -126,7 +128,10 @@ def assign_permissions(
 
 
 def _merge_plans(plans: Sequence[Plan], unplanned_costs: Sequence[tuple[str, StackCost]]) -> Plan:
-    """Merge the plans into one for gates, with resources named `PROJECT/STACK RESOURCE`."""
+    """Merge the plans into one for gates, with resources named `PROJECT/STACK RESOURCE`.
+
+    The cost includes stacks without a plan; it is None if no plan has prices.
+    """
     changes = [_add_stack_name(change, plan) for plan in plans for change in plan.changes]
     costs = [(_format_stack_name(plan), plan.cost or _build_unknown_cost(plan)) for plan in plans]
     costs += [
@@ -161,6 +166,7 @@ def _add_stack_name(change: ResourceChange, plan: Plan) -> ResourceChange:
 
 
 def _sum_costs(costs: Iterable[tuple[str, StackCost]]) -> StackCost:
+    """Add the amounts by billing and currency; name the stack of each unknown cost."""
     sums: dict[tuple[str, str], Amount] = {}
     unknown = []
     for name, cost in costs:

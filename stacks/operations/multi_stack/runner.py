@@ -110,9 +110,11 @@ class MultiStackResult:
 def run_multi_stack(
     order: StackOrder, options: MultiStackOptions, callbacks: MultiStackCallbacks
 ) -> MultiStackResult:
-    """Plan the chosen stacks, and apply the plan once confirmed.
+    """Plan the chosen stacks, and apply the plan once confirmed; without a confirmer at once.
 
-    With `options.run.plan` the saved plan is applied instead of a new one.
+    With `options.run.plan` the saved plan is applied instead of a new one. Nothing is applied if a
+    stack cannot be planned or a gate stops the plan (see the result's reason), nor with
+    `preview_only` or `drift`.
 
     Raises:
         EngineError: the run cannot begin; nothing was changed.
@@ -157,7 +159,8 @@ def _select_planned_names(
     """Return the chosen stacks of the saved plan.
 
     Raises:
-        PlanRefused: the plan belongs to another workspace or to another operation.
+        PlanRefused: the plan belongs to another workspace or to another operation, or a chosen
+            stack was planned with the outputs of one that is not chosen.
     """
     names = [_format_stack_name(plan) for plan in saved_plan.plans]
     missing = [name for name in names if name not in order.workspace.stacks]
@@ -218,6 +221,11 @@ class _MultiStackRun:
     saved_plan: StacksPlan | None
 
     def run(self) -> MultiStackResult:
+        """Plan the stacks or take the saved plan, show the plan, have it confirmed, and apply it.
+
+        A result without an apply has the reason: a failed or cancelled preview, gates, or a
+        refusal. With `preview_only` the plan is saved if asked.
+        """
         options = self.options.run
         plan = self.saved_plan
         if plan is None:
@@ -253,7 +261,7 @@ class _MultiStackRun:
         return self._apply(plan)
 
     def _preview(self) -> tuple[dict[str, TaskResult], bool]:
-        """Plan every stack with the planned outputs of the stacks read by its program.
+        """Plan every stack; an update uses the planned outputs of the stacks it reads.
 
         Returns the results, and whether the run was cancelled.
         """
@@ -299,7 +307,10 @@ class _MultiStackRun:
     def _report_drift(
         self, plan: StacksPlan | None, results: Mapping[str, TaskResult], *, is_cancelled: bool
     ) -> MultiStackResult:
-        """Show the changes made outside of Pulumi, also where a stack could not be read."""
+        """Show the changes made outside of Pulumi, also where a stack could not be read.
+
+        Changes are a success; the reason is FAILED if a stack could not be read.
+        """
         if plan is not None:
             self.callbacks.show_plan(plan)
         if is_cancelled:
@@ -325,7 +336,10 @@ class _MultiStackRun:
         return plan.model_copy(update={"plans": selected_plans, "gates": None})
 
     def _find_stop_reason(self, plan: StacksPlan) -> ExitReason | None:
-        """Return POLICY_VIOLATION or UNCHECKED if gates or skipped checks stop the plan."""
+        """Return POLICY_VIOLATION or UNCHECKED if gates or skipped checks stop the plan.
+
+        A refresh is never stopped. Skipped checks count with `require_checks` only.
+        """
         if self.options.run.operation == "refresh":
             return None
         gates = [
@@ -371,6 +385,10 @@ class _MultiStackRun:
     def _choose_reason(
         self, results: Mapping[str, TaskResult], is_cancelled: bool, plan: StacksPlan
     ) -> ExitReason:
+        """Return the reason of an applied run: the worst of its stacks.
+
+        UNEXPECTED_CHANGES for changes where the user expects none.
+        """
         reasons = {result.reason for result in results.values()}
         if is_cancelled and any(result.code != 0 for result in results.values()):
             return ExitReason.CANCELLED
@@ -397,7 +415,11 @@ class _MultiStackRun:
         return dependents
 
     def _find_dependencies(self, plans: Mapping[str, Plan]) -> dict[str, set[str]]:
-        """Return the chosen stacks read by each stack, by files and by references of the plans."""
+        """Return the chosen stacks that each stack must wait for.
+
+        Without plans these are the stacks that its files read; for a refresh or destroy, and with
+        plans, those of `after` in stacks.yaml, with the references of the plans.
+        """
         stacks = self.order.workspace.stacks
         names = [name for name in self.names if not plans or name in plans]
         dependencies: dict[str, set[str]] = {}

@@ -96,7 +96,10 @@ class Schedule:
         self._messages.put(None)
 
     def terminate(self) -> None:
-        """Terminate every process at once. Callable from any thread."""
+        """Terminate every process, and kill one that has not ended after 5 s.
+
+        Callable from any thread.
+        """
         with self._lock:
             running = list(self._running.values())
         for process in running:
@@ -106,6 +109,7 @@ class Schedule:
             process.kill()
 
     def _start_ready_stacks(self) -> None:
+        """Start stacks whose dependencies have succeeded, while fewer than `jobs` work."""
         for name in self.dependencies:
             # A process that waits for another stack does no work: if it counted, `jobs` of 1 would
             # wait for ever.
@@ -119,6 +123,7 @@ class Schedule:
         return all(result is not None and result.code == 0 for result in results)
 
     def _start(self, name: str) -> None:
+        """Start the stack's task; a process that cannot be started counts as a failed task."""
         process = self.processes.acquire(self.interpreters[name])
         with self._lock:
             self._running[name] = process
@@ -195,6 +200,7 @@ class Schedule:
             self._answer_question(name, question.number, asked_stack)
 
     def _answer_question(self, name: str, number: int, asked_stack: str) -> None:
+        """Answer a pending question with planned outputs or an error, and remove the question."""
         questions = self._pending_questions[name]
         cycle = self._find_cycle(name)
         del questions[number]
@@ -205,7 +211,8 @@ class Schedule:
     def _find_planned_outputs(self, number: int, asked_stack: str, cycle: str) -> OutputsResponse:
         """Build the response with the planned outputs of `asked_stack`, or with an error.
 
-        The error names the cycle, or says that the stack has no plan.
+        The error names the cycle, or says that the stack has no plan. Without a cycle the caller
+        has waited for the stack's result.
         """
         # Every stack of the cycle gets the same error, whichever asked first.
         for name in cycle.split(" -> ") if cycle else ():

@@ -200,7 +200,7 @@ class Interpreter:
 
     @classmethod
     def for_project(cls, project: Project) -> "Interpreter":
-        """Return the project's interpreter.
+        """Return the project's interpreter: gpuform's own if the project names no other virtualenv.
 
         Raises:
             EngineError: the interpreter is missing or has no gpuform.
@@ -261,7 +261,7 @@ class StackProcess:
                 self._process.wait(seconds)
 
     def kill(self) -> None:
-        """Kill the process."""
+        """Kill the process, if it was started."""
         if self._process is not None:
             self._process.kill()
 
@@ -278,6 +278,10 @@ class StackProcess:
         )
 
     def _listen(self) -> None:
+        """Pass the process's messages to the listener until the process ends.
+
+        A task without a result gets a failed one.
+        """
         process = self._process
         if process is None or process.stdout is None:
             raise AssertionError("a process can be reached only after its start")

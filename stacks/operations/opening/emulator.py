@@ -81,6 +81,10 @@ def serve_emulators(stores: Sequence[Path]) -> Iterator[Mapping[Path, Mapping[st
 
 
 def _find_store(directory: Path) -> Path:
+    """Return the nearest existing store of `directory` or of a folder above it.
+
+    Without one, return the path of a new store in `directory`.
+    """
     # Upwards, because the projects of a folder may share one (`gpuform emulator share`).
     candidates = [folder / _STORE for folder in (directory, *directory.parents)]
     return next((store for store in candidates if store.exists()), candidates[0])
@@ -88,6 +92,7 @@ def _find_store(directory: Path) -> Path:
 
 @contextmanager
 def _serve_store(store: Path) -> Iterator[None]:
+    """Serve an emulator, whose variables are set in this process until the context ends."""
     from gpuform.providers.emulator.server import serve  # noqa: PLC0415 - Flask
 
     _make_folder(store)

@@ -36,8 +36,9 @@ def enter_environment(
 ) -> Iterator[bool]:
     """Yield True if the stack's platforms are emulated; with `emulate` run the emulator meanwhile.
 
-    `root` is the workspace's folder, as in `run_emulator`. With `shows_state` no platform is asked:
-    any emulator is accepted.
+    Without `emulate` this process's variables and the configuration decide. `root` is the
+    workspace's folder, as in `run_emulator`. With `shows_state` no platform is asked: any emulator
+    is accepted.
 
     Raises:
         EngineError: the stack lives in the other environment, or on another emulator.
@@ -64,9 +65,10 @@ def is_recorded_emulated(stack: Stack) -> bool:
 
 
 def _require_emulated(stack: Stack, recorded: StackEnvironment | None) -> None:
-    """Raise WrongEnvironment for a stack of real platforms, or of an unknown environment.
+    """Raise WrongEnvironment for a stack of real platforms. The caller is about to use an emulator.
 
-    A state without a record may be that of real objects.
+    A stack without a record is refused too if its state has platform resources: their objects may
+    be real.
     """
     if recorded is not None and not recorded.emulated:
         raise build_wrong_environment_error(recorded, "this run would use the emulator")

@@ -100,6 +100,7 @@ class ProgramEnvironment:
         return {**variables, "VIRTUAL_ENV": str(self.folder)}
 
     def build_error(self, message: str, remedies: dict[str, str] | None = None) -> EngineError:
+        """Build an error at the option's line in Pulumi.yaml; `remedies` are hints by toolchain."""
         option = "virtualenv" if self.toolchain == "pip" else "toolchain"
         hint = f"remove the option `{option}` to run the program with gpuform's own Python"
         if remedies:
@@ -125,7 +126,8 @@ _INSTALL_HINTS = {
 def find_program_environment(project: Project) -> ProgramEnvironment | None:
     """Return the virtualenv named by the `runtime` options of Pulumi.yaml, or None.
 
-    The file is parsed again, because the project keeps no line numbers for errors.
+    Its folder need not exist: `find_python` checks. The file is parsed again, because the project
+    keeps no line numbers for errors.
 
     Raises:
         EngineError: the toolchain is unknown, or Poetry is missing or has no virtualenv.
@@ -154,6 +156,7 @@ def find_program_environment(project: Project) -> ProgramEnvironment | None:
 
 
 def _read_runtime_options(path: Path, file_name: str) -> dict[str, Node]:
+    """Return the `runtime` options of Pulumi.yaml by name, with their lines, if any."""
     node: Node | None = yaml_text.parse(read_text(path), file_name)
     for key in ("runtime", "options"):
         entries = yaml_text.get_entries(node, file_name) if isinstance(node, MappingNode) else {}

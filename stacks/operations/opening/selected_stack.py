@@ -26,10 +26,10 @@ AskPassphrase = Callable[[str], str]
 def create_passphrase_finder(
     workspace: Workspace, ask_passphrase: AskPassphrase | None, *, twice: bool = False
 ) -> Callable[[], str]:
-    """Return a function for the stack's passphrase, which finds or asks for it at the first call.
+    """Return a function for the passphrase, which looks or asks for it at its first call only.
 
     `ask_passphrase` is None where nobody can answer. `twice` asks a second time, for a new
-    passphrase.
+    passphrase; the function raises EngineError if the two answers differ.
     """
 
     def ask_twice(prompt: str) -> str:

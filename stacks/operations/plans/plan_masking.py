@@ -52,6 +52,7 @@ def _copy_with(model: _Model, **values: Any) -> _Model:
 
 
 def _mask_change(change: _Change, redactor: Redactor) -> _Change:
+    """Return the change as a secret one with masked values, if a value contains a secret."""
     masked_values = {
         name: MASK
         for name in ("before", "after")
@@ -79,7 +80,7 @@ def _contains_secret(value: Any, redactor: Redactor) -> bool:
 def _redact_value(value: Any, redactor: Redactor) -> Any:
     """Return the value with the secrets masked in all strings, also of nested models and tuples.
 
-    Enumerations are gpuform's own words, and stay.
+    Lists, mappings and enumerations stay as they are.
     """
     if isinstance(value, BaseModel):
         redacted_fields = {

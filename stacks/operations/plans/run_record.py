@@ -51,7 +51,11 @@ class RunRecord:
             self._record_step(event.step)
 
     def _record_step(self, step: Step) -> None:
-        """Count the step, unless it is of a kind that is not counted."""
+        """Count the step by its resource and operation.
+
+        Physical steps, the refresh before an update, and types of Pulumi's own are not counted. A
+        deletion for a replacement that does not follow counts as a deletion.
+        """
         if step.op is Op.DELETE_REPLACED and step.change is not None:
             self._deleted_for_replacements[step.urn] = step
         elif step.op is Op.REMOVE_PENDING_REPLACE and step.urn in self._deleted_for_replacements:

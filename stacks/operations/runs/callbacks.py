@@ -39,7 +39,10 @@ class RunEnded:
 
     @property
     def plan(self) -> Plan:
-        """Return the plan of the run, built at the first use because gates may send requests."""
+        """Return the plan of the run, built at the first use because gates may send requests.
+
+        Costs and gates are in the plan of a preview only. The run must have an outcome.
+        """
         if self.outcome is None:
             raise AssertionError("a run without an outcome has no plan")
         if self._plan is None:
@@ -104,6 +107,10 @@ class Cancellation:
 
     @contextmanager
     def register(self, cancel: Callable[[], None], terminate: Callable[[], None]) -> Iterator[None]:
+        """Call `cancel` at a cancellation in the context, or at once if cancelled already.
+
+        `terminate` is never called.
+        """
         del terminate  # nobody ends the process here
         with self._lock:
             self._running.append(cancel)

@@ -52,7 +52,8 @@ class Expiry:
         """Return the engine's options of an `expire` run.
 
         The run refreshes the resources with an expiry time or running hours. After a preview only
-        the changes that it showed are due.
+        the changes that it showed are due. Also sets where idle checks are recorded: nowhere in a
+        preview.
         """
         urns = [entry.urn for entry in select_timed(self.stack.snapshot.resources)]
         dependents = options.selection.target_dependents

@@ -43,11 +43,11 @@ def recover_earlier_runs(
     *,
     creates_objects: bool = False,
 ) -> Stack:
-    """Return the stack with the objects created by interrupted runs.
+    """Return the stack with the objects created by interrupted runs; unchanged if there are none.
 
-    Under its lock the state is saved; without a `lock` the stack is only shown as recovered.
-    `creates_objects` says that the run creates objects, and finds some of the interrupted creates
-    itself.
+    Under its lock the state is saved, and the stack opened again; without a `lock` the stack is
+    only shown as recovered, and unchanged while another run works. `creates_objects` says that the
+    run creates objects, and finds some of the interrupted creates itself.
 
     Raises:
         UnresolvedCreate: an object may have been created, and nothing can tell.
@@ -156,6 +156,7 @@ def forget_deleted_objects(stack: Stack, after: Snapshot, report: Callable[[str]
 
 
 def _try_removal(remove: Callable[[], None], command: str, report: Callable[[str], None]) -> None:
+    """Remove with `remove`, or report an error with the command that removes the rest."""
     try:
         remove()
     except EngineError as error:

@@ -34,6 +34,8 @@ class RepairRun:
     def build_options(self, options: Options) -> Options:
         """Return the engine's options of a `repair` run, which refreshes resources with nodes.
 
+        With requested nodes only their resources are selected.
+
         Raises:
             EngineError: the stack has no node of a requested name.
         """

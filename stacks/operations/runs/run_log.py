@@ -160,6 +160,7 @@ class RunLogger:
             )
 
     def _add_message(self, event: Diagnostic) -> None:
+        """Add the message as a line; printed lines after MAX_PRINTED_LINES are only counted."""
         severity = event.severity.partition("#")[0]
         if severity == "info":
             self._printed_lines += 1

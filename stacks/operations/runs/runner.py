@@ -87,7 +87,7 @@ def run_operation(
     callbacks: OperationCallbacks,
     saved_plan: SavedPlan | None = None,
 ) -> RunResult:
-    """Run the operation of `options` on the stack.
+    """Run the operation of `options` on the stack, under its lock unless it is a preview alone.
 
     `saved_plan` is a plan that limits the changes; the file of `options.plan` replaces it.
 
@@ -175,8 +175,11 @@ def _prepare_stack(
 ) -> Stack:
     """Return the stack with the run's configuration set, and interrupted runs recovered.
 
+    The values of `--config` are written to the settings file. Pending creates are forgotten if the
+    options say so.
+
     Raises:
-        EngineError: the stack lacks a selected resource.
+        EngineError: the stack lacks a selected resource; not checked for updates and saved plans.
         UnresolvedCreate: an interrupted create of unknown result.
     """
     if options.config:
@@ -229,7 +232,7 @@ def _open_event_log(path: Path | None) -> Iterator[tuple[tuple[Listener, ...], C
     """Yield a listener which writes Pulumi's event log, and a function which empties the file.
 
     As under the Pulumi CLI the file holds the last run alone: the update, not the preview before
-    it.
+    it. Without a path there is no listener. Raises EngineError if the file cannot be written.
     """
     if path is None:
         yield (), lambda: None
@@ -285,6 +288,9 @@ class PlannedRun:
 
     def run(self) -> RunResult:
         """Preview the operation where needed, have the plan confirmed, and apply the plan.
+
+        A failed preview, blocking gates, skipped checks and a refusal end the run with their reason
+        in the result, without a change.
 
         Raises:
             EngineError: a saved plan does not fit, `check_preview` refuses the preview, or the API
@@ -356,7 +362,10 @@ class PlannedRun:
 
     @property
     def _must_be_planned(self) -> bool:
-        """Return True if gates, checks, new targets or limited API keys need a preview."""
+        """Return True if gates, checks, new targets or limited API keys need a preview.
+
+        A refresh needs none.
+        """
         if self.options.operation == "refresh":
             return False
         urns = [entry.urn for entry in self.stack.snapshot.resources]
@@ -372,7 +381,10 @@ class PlannedRun:
         return self.evaluator.has_gates and self.options.operation != "refresh"
 
     def _find_stop_reason(self, run_ended: RunEnded) -> ExitReason | None:
-        """Return why the plan must not be applied, or None."""
+        """Return POLICY_VIOLATION for a blocking gate, UNCHECKED for a missing check, or None.
+
+        Nothing stops a refresh.
+        """
         # A refresh changes no platform: gates do not stop it.
         if self.options.operation == "refresh":
             return None
@@ -412,7 +424,8 @@ class PlannedRun:
     ) -> RunResult:
         """Report idle resources, and return the result of the run.
 
-        `reason` says why the run ended early; None derives the reason from the outcome.
+        A failed preview gives no plan. `reason` says why the run ended early; None derives the
+        reason from the outcome.
         """
         for line in self.expiry.idle.format_verdicts():
             self.callbacks.report(line)

@@ -94,6 +94,7 @@ def build_constraint(
 
 
 def _build_basis(options: RunOptions, stack: Stack, preview: Outcome) -> Basis:
+    """Return the digests of options, state, configuration and preview for a saved plan."""
     digest = stack.crypter.compute_digest
     before = build_initial_basis(stack.build_target(), _collect_options(options), digest)
     return complete_basis(before, preview, digest)
@@ -111,7 +112,9 @@ class SavedPlan:
         """Read the plan of a file. An update (`up`) applies plans of every operation.
 
         Raises:
-            EngineError: the plan belongs to another stack or to another operation.
+            EngineError: the file cannot be read, or its plan belongs to another stack or operation,
+                is
+                one of `expire`, or was planned with the planned outputs of other stacks.
         """
         plan = read_plan(path)
         # The plan has values that only the apply of the other plans produces.

@@ -35,8 +35,7 @@ def open_key(address: KeyUrl, environ: Mapping[str, str]) -> "GoogleKey":
     """Open a key by resource name; `additional_authenticated_data` is base64 for URLs.
 
     Credentials are GOOGLE_CREDENTIALS (JSON), GOOGLE_OAUTH_ACCESS_TOKEN, else the application's
-    default
-    ones.
+    default ones.
     """
     address.reject_unknown_parameters({"additional_authenticated_data"})
     encoded_data = address.get_text("additional_authenticated_data") or ""

@@ -20,8 +20,7 @@ def open_bucket(address: Address, environ: Mapping[str, str]) -> Objects:
 
     The account is the parameter `storage_account` or AZURE_STORAGE_ACCOUNT; credentials are
     AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN, AZURE_CLIENT_ID with its related variables, the ones
-    of
-    `az login`, or the machine's.
+    of `az login`, or the machine's.
 
     Raises:
         BackendError: the address or the credentials cannot be used.

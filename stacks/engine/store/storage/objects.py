@@ -45,8 +45,8 @@ class Objects:
 
     `connect` makes obstore's store from `client_options` and `retry_config`. A request is tried
     AWS_MAX_ATTEMPTS times on any cloud, as by AWS's tools. After a request that failed all the
-    same,
-    each one is tried once and for a short time: a run must end soon when its store is unreachable.
+    same, each one is tried once and for a short time: a run must end soon when its store is
+    unreachable.
     """
 
     def __init__(
