@@ -112,6 +112,6 @@ def test_an_object_that_comes_twice_is_an_error(
 def test_an_object_without_a_name_is_an_error(
     fake: Kubernetes, client: KubernetesClient, item: object
 ) -> None:
-    fake._shown = lambda *_: [item]  # type: ignore[method-assign, assignment, list-item]
+    fake._list_visible = lambda *_: [item]  # type: ignore[method-assign, assignment, list-item]
     with pytest.raises(ForeignAnswer, match=r"metadata\.name"):
         client.list_objects(PODS)
