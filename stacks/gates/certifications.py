@@ -66,7 +66,7 @@ def find_uncertified(
 ) -> Iterator[str]:
     """Yield a finding for each resource whose nodes are not certified."""
     if proofs is None:
-        yield "certifications are looked at when the plan is made: make it with `gpuform preview`"
+        yield "a plan made with `gpuform preview` checks certifications"
     for check in proofs or ():
         if check.problem and (not patterns or has_match((check.name, check.urn), patterns)):
             yield f"{check.name}: {check.problem}"

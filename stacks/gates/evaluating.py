@@ -124,7 +124,7 @@ def _get_saved_findings(gate: Gate, plan: Plan) -> Iterable[str]:
     for result in plan.gates or ():
         if result.name == gate.name and result.rule == gate.rule:
             return result.findings
-    return ("what is in use is asked when the plan is made: make it with `gpuform preview`",)
+    return ("a plan made with `gpuform preview` checks what is in use",)
 
 
 def _call_python_rule(plan: Plan, function: str, program: Path) -> list[str]:

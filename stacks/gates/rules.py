@@ -29,7 +29,7 @@ def max_hourly_cost(
     if len(others) < len(plan.changes) and all(map(_is_cost_unchanged, others)):
         return
     if plan.cost is None:
-        yield "the plan does not tell the cost: there is no prices.yaml, or it is a preview's JSON"
+        yield "the plan has no cost: prices.yaml does not exist, or it is a preview's JSON"
         return
     currency, limit = most["currency"], most["amount"]
     costs_before, costs_after = (
@@ -155,7 +155,7 @@ def max_destroyed_gpus(plan: Plan, changes: Sequence[ResourceChange], most: int)
         yield f"{counted(known_gpus, 'GPU')} would go ({names}): at most {most} may"
     for change in losing:
         if change.gpus_removed is None:
-            yield f"{change.name}: how many GPUs would go is not known; at most {most} may"
+            yield f"{change.name}: the number of removed GPUs is unknown; at most {most} may"
 
 
 def not_replaced(
@@ -274,7 +274,7 @@ def find_open_ports(
     Without `exposures`, which only planning finds, the one finding says so.
     """
     if exposures is None:
-        yield "open ports are looked for when the plan is made: make it with `gpuform preview`"
+        yield "a plan made with `gpuform preview` checks open ports"
     allowed = {int(port) for port in (value or {}).get("allowed") or ()}
     for exposure in exposures or ():
         if patterns and not has_match((exposure.name, exposure.urn), patterns):

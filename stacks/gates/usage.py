@@ -75,7 +75,7 @@ class UsageMonitor:
         yield from (*usage.shared, *usage.unknown)
         unmeasured = self._list_unmeasured_names(changes)
         if unmeasured and not is_configured(self.settings):
-            reason = "cannot be told: Lens is not configured (LENS_URL)"
+            reason = "is unknown: Lens is not configured (LENS_URL)"
             yield f"whether {_join_names(unmeasured)} is in use {reason}"
 
     def measure_usage(
@@ -91,7 +91,7 @@ class UsageMonitor:
         for change in filter(_is_measurable, changes):
             used = self._platform_answers[change.urn]
             if isinstance(used, str):
-                unknown.append(f"whether {change.name} is in use cannot be told: {used}")
+                unknown.append(f"whether {change.name} is in use is unknown: {used}")
             elif used is not None and used > limit:
                 usage_by_urn[change.urn] = f"{used:.0%} of its GPUs"
         unmeasured = self._list_unmeasured_names(changes)
@@ -99,9 +99,7 @@ class UsageMonitor:
             return Usage(usage_by_urn, (), unknown)
         consumers = self._get_consumers(retry)
         if isinstance(consumers, str):
-            lens_problem = (
-                f"whether {_join_names(unmeasured)} is in use cannot be told: {consumers}"
-            )
+            lens_problem = f"whether {_join_names(unmeasured)} is in use is unknown: {consumers}"
             return Usage(usage_by_urn, (), [*unknown, lens_problem])
         return Usage(
             usage_by_urn, list(_describe_users(_join_names(unmeasured), consumers, limit)), unknown

@@ -167,7 +167,7 @@ class Projects:
             or not pure.parts
             or path.is_symlink()
         ):
-            raise Refused(f"{name} is no file of the project", hint="name it from its folder")
+            raise Refused(f"{name} is not a file of the project", hint="name it from its folder")
         if not path.resolve().is_relative_to(project.directory.resolve()):
             raise Refused(f"{name} leads out of the project's folder")
         return path
@@ -181,16 +181,14 @@ class Projects:
                 beside = posixpath.join(PurePosixPath(name).parent, file.value)
                 path = self.inside(project, posixpath.normpath(beside))
                 if _is_settings(path):
-                    raise Refused(f"{file.value} is no topology", hint="include topologies only")
+                    raise Refused(f"{file.value} is not a topology", hint="include topologies only")
 
     def _inside(self, folder: str) -> Path:
         path = (self.root / folder).resolve()
         if not path.is_relative_to(self.root):
             raise Refused(f"{folder} is not below the folder that is served")
         if not path.is_dir():
-            raise Refused(
-                f"there is no folder {folder}", hint="`list_stacks` tells which there are"
-            )
+            raise Refused(f"folder {folder} does not exist", hint="`list_stacks` lists the folders")
         return path
 
     @contextmanager

@@ -116,7 +116,7 @@ class Tools:
         if not any(name in (each["urn"], name_of(each["urn"])) for each in known):
             # Not by the name: what is masked in it would tell a secret.
             raise Refused(
-                "the stack has no resource of that name", hint="`read_stack` tells their names"
+                "the stack has no resource of that name", hint="`read_stack` lists the resources"
             )
         words = ("state", "show", "--json", "--stack", stack, "--", name)
         done = self.commands.run(project.directory, *words)
@@ -294,7 +294,9 @@ class Tools:
     def _named(self, stack: str) -> str:
         """A stack's name in its project. Raises Refused for what is no name."""
         if not _STACK.fullmatch(stack):
-            raise Refused(f"{stack!r} is not a valid stack name", hint="`list_stacks` tells them")
+            raise Refused(
+                f"{stack!r} is not a valid stack name", hint="`list_stacks` lists the stacks"
+            )
         return stack
 
     def _require_topology(self, project: Project) -> None:
@@ -333,7 +335,7 @@ def _require_place_of_plan(target: Path, name: str) -> None:
     """A new file, or one that is a saved plan."""
     if not _PLAN.fullmatch(name):
         raise Refused(
-            "this is no place for a plan",
+            "a plan cannot be written there",
             hint="name a file that ends with .json, of letters, digits, `.`, `_`, `-` and `/`",
         )
     if not target.parent.is_dir():
@@ -344,4 +346,4 @@ def _require_place_of_plan(target: Path, name: str) -> None:
         except (OSError, ValueError, TypeError):
             is_plan = False
         if not is_plan:
-            raise Refused(f"{name} is there, and is no plan", hint="name another file")
+            raise Refused(f"{name} exists and is not a plan", hint="name another file")

@@ -24,7 +24,7 @@ def sum_costs(usages: Iterable[tuple[str, ResourceUsage | None]]) -> StackCost:
     unknown = []
     for name, usage in usages:
         if usage is None:
-            unknown.append(f"{name}: gpuform does not know what it takes up")
+            unknown.append(f"{name}: its resource usage is unknown")
             continue
         for expense in usage.expenses:
             if expense.hourly is None:

@@ -106,7 +106,7 @@ class PriceBook:
         if not kind:
             return "their type is known after apply only"
         if self.prices is None:
-            return f"there is no {FILE}"
+            return f"{FILE} does not exist"
         if self._find_price(expense) is not None:
             return ""
         item = f"{kind} {expense.billing}" if expense.what == "gpus" else kind

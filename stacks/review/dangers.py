@@ -55,13 +55,13 @@ def find_danger(change: ResourceChange) -> Danger | None:
     # The object is lost already: the plan only reports the loss.
     if change.reason is PlanReason.GONE:
         with_gpus = "" if change.gpus_removed == 0 else f", with {_format_gpu_count(change)}"
-        return Danger(Risk.GONE, f"is gone from the platform{with_gpus}")
+        return Danger(Risk.GONE, f"no longer exists on the platform{with_gpus}")
     # A resource that stays can lose capacity, too.
     if change.action not in _DESTROYING:
         return _find_reduction(change)
     # `retainOnDelete`: the resource leaves the state only.
     if change.retained:
-        loss = "is no longer the stack's: it stays on the platform, and goes on costing"
+        loss = "is removed from the stack: it stays on the platform and keeps costing money"
         return Danger(Risk.RETAINS, loss)
     return _find_destruction(change)
 
@@ -96,7 +96,7 @@ def _find_destruction(change: ResourceChange) -> Danger | None:
         return None
     if change.action is PlanAction.DELETE:
         return Danger(Risk.DELETES, _describe_loss("is deleted for good", change))
-    return Danger(Risk.REPLACES, _describe_loss("deletes it and makes it anew", change))
+    return Danger(Risk.REPLACES, _describe_loss("deletes and recreates it", change))
 
 
 def _find_reduction(change: ResourceChange) -> Danger | None:
@@ -191,7 +191,7 @@ def _format_gpu_count(change: ResourceChange) -> str:
 _REASONS = {
     PlanReason.DEPENDENCY_REPLACED: "what it depends on is replaced",
     PlanReason.REPLACEMENT_REQUESTED: "asked for",
-    PlanReason.NOT_READY: "go on waiting until it is ready",
+    PlanReason.NOT_READY: "keep waiting until it is ready",
     PlanReason.NOT_IN_PROGRAM: "no longer in the program",
     PlanReason.IMPORTED: "the object becomes the stack's, as it is",
     PlanReason.READ_BY_PROGRAM: "the program reads it and does not own it",

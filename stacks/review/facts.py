@@ -302,8 +302,8 @@ def describe_validity(review: Review) -> str:
     is_bound = all(stack.is_bound for stack in review.stacks)
     if review.is_drift:
         return (
-            "`gpuform refresh` takes over what was changed outside; `gpuform up --refresh` undoes "
-            "what differs from the program."
+            "`gpuform refresh` updates the state with the changes made outside; `gpuform up "
+            "--refresh` reverts them to the program."
         )
     if is_bound:
         return (

@@ -76,7 +76,10 @@ _OPTIONS: Final = (
 _KEEPING_OPS: Final = (Op.SAME, Op.UPDATE)
 _EFFECTS: Final = {
     ("protect", False): "a later run may delete or replace it",
-    ("retain_on_delete", True): "its object stays, and is paid for, when the resource goes",
+    (
+        "retain_on_delete",
+        True,
+    ): "its object stays and keeps costing money when the resource is removed",
 }
 
 

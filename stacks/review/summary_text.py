@@ -270,7 +270,7 @@ _REMOVAL_REASONS: Final = {
     "idle": "idle",
     "newest": "the newest",
     "deleted": "deleted",
-    "replaced": "deleted and made anew",
+    "replaced": "deleted and recreated",
     "stopped": "stopped",
     "moved": "moved to another fabric",
     "repaired": "repaired",
@@ -294,7 +294,7 @@ def render_removed_nodes(removed_nodes: RemovedNodes | None) -> Iterator[str]:
     for node in removed_nodes.nodes:
         if not any(node in nodes for nodes in idle_by_reason.values()):
             reason = _REMOVAL_REASONS.get(node.because, node.because)
-            yield f"node {node.name} goes: {reason}{_describe_jobs(node)}"
+            yield f"removes node {node.name}: {reason}{_describe_jobs(node)}"
     for reason, nodes in idle_by_reason.items():
         if nodes:
             yield _format_idle_nodes(_REMOVAL_REASONS[reason], nodes, removed_nodes.scheduler)
@@ -303,10 +303,10 @@ def render_removed_nodes(removed_nodes: RemovedNodes | None) -> Iterator[str]:
 
 
 def _format_idle_nodes(because: str, nodes: Sequence[RemovedNode], scheduler: str) -> str:
-    """Format one line for several idle nodes: `nodes a and b go: stopped; no job runs there`."""
+    """Format one line for idle nodes: `removes nodes a and b: stopped; no job runs there`."""
     names = ", ".join(node.name for node in nodes[:_MAX_NODES_LISTED])
     names += f" and {len(nodes) - _MAX_NODES_LISTED} more" if len(nodes) > _MAX_NODES_LISTED else ""
-    subject = f"node {names} goes" if len(nodes) == 1 else f"nodes {names} go"
+    subject = f"removes node {names}" if len(nodes) == 1 else f"removes nodes {names}"
     return f"{subject}: {because}; no job runs there ({scheduler})"
 
 
@@ -359,7 +359,7 @@ def _format_evidence_age(repair: NodeRepair, made_at: str) -> str:
 def _describe_node_jobs(change: ResourceChange, repair: NodeRepair) -> str:
     nodes = change.leaving.nodes if change.leaving is not None else ()
     node = next((candidate for candidate in nodes if candidate.name == repair.node), None)
-    return "nobody tells its jobs" if node is None else _describe_running_jobs(node)
+    return "its jobs are unknown" if node is None else _describe_running_jobs(node)
 
 
 def _describe_running_jobs(node: RemovedNode) -> str:

@@ -103,7 +103,7 @@ def format_totals(totals: Totals) -> str:
     parts += [f"{totals.not_ready} not ready"] if totals.not_ready else []
     names_by_note = {
         "not read": totals.unread,
-        "not made yet": totals.absent,
+        "not created yet": totals.absent,
         "not real but emulated": totals.emulated,
     }
     more = "".join(

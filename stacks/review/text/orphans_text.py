@@ -268,8 +268,7 @@ def render_label_problems(changes: Sequence[Change]) -> Iterator[str]:
         elif change.action is Action.CONFLICT:
             yield escape_invisible(
                 f"{change.where}: {change.key} is {change.current_value}, and would be "
-                f"{change.desired_value}: "
-                "somebody else has set it, and it stays as it is"
+                f"{change.desired_value}: somebody else set it, so it stays unchanged"
             )
 
 

@@ -71,7 +71,7 @@ class ClusterOperations:
         def probe() -> PollResult[ObservedCluster]:
             cluster = self._find_cluster(object_id)
             if cluster is None:
-                raise NotReady(f"cluster {object_id} is gone from the platform")
+                raise NotReady(f"cluster {object_id} no longer exists on the platform")
             return build_poll_result(cluster)
 
         label = f"cluster {inputs.name}"

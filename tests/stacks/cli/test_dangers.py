@@ -114,7 +114,7 @@ class TestALostVolume:
         assert volumes.run("up", "--yes", "--skip-preview").code == 0
         declare(volumes, "other", options="retain_on_delete=True")
         ran = volumes.run("up", "--yes")
-        assert "delete data: is no longer the stack's: it stays on the platform" in ran.out
+        assert "delete data: is removed from the stack: it stays on the platform" in ran.out
         assert "destroys" not in ran.out
 
 
@@ -198,7 +198,7 @@ class TestLostCapacity:
         rule = {"method": "GET", "path": "^/api/clusters/consumers", "status": 400, "count": None}
         control(applied_project, "faults", rule)
         ran = applied_project.run("preview")
-        assert "    whether train is in use cannot be told: lens: GET /clusters/c" in ran.out
+        assert "    whether train is in use is unknown: lens: GET /clusters/c" in ran.out
 
     def test_its_platform_tells_what_is_in_use(self, planned_project: PlannedProject) -> None:
         (planned_project.project / "__main__.py").write_text(
@@ -215,7 +215,7 @@ class TestLostCapacity:
     ) -> None:
         control(applied_project, "reset", {})
         ran = applied_project.run("refresh", answers="no\n")
-        assert "delete train: is gone from the platform, with 16 GPUs" in ran.out
+        assert "delete train: no longer exists on the platform, with 16 GPUs" in ran.out
         assert "Perform this refresh? 2 resources are gone from the platforms. [yes/no" in ran.out
 
     def test_prepaid_time_that_is_lost(self, planned_project: PlannedProject) -> None:

@@ -60,7 +60,7 @@ def test_drift_is_told_apart_from_what_the_program_wants(applied_project: Planne
     assert "~ num_gpus: 16 => 24" in ran.out
     assert "GPUs: none gone, 8 new" in ran.out
     assert "H200_SXM" not in ran.out
-    assert "    gpuform refresh --stack dev\n`gpuform refresh` takes over what" in ran.out
+    assert "    gpuform refresh --stack dev\n`gpuform refresh` updates the state" in ran.out
     assert "hello from the program" not in ran.out, "it is not run"
     assert applied_project.run("drift", "--detailed-exitcode").code == 2
     assert applied_project.run("drift", "--detailed-exitcode", "--target", "data").code == 0

@@ -177,7 +177,7 @@ class TestHours:
         (planned_project.project / "gates.yaml").write_text(budget)
         stopped = planned_project.run("expire", "--yes")
         assert (stopped.code, stopped.err) == (0, "")
-        assert "unknown: workbench: 2 A100 GPUs, stopped: there is no prices.yaml" in stopped.out
+        assert "unknown: workbench: 2 A100 GPUs, stopped: prices.yaml does not exist" in stopped.out
         assert there(planned_project, "tensorone") == ["stopped"]
         advance(planned_project, hours=12)
         started = planned_project.run("expire", "--yes")

@@ -302,7 +302,7 @@ def test_a_cluster_that_nobody_measures_is_stopped_and_the_plan_says_so(
     platform.use = None
     shown = run("expire", "--dry-run")
     assert shown.code == 3
-    assert "whether workbench is in use cannot be told" in shown.out + shown.err
+    assert "whether workbench is in use is unknown" in shown.out + shown.err
     assert run("expire", "--yes").code == 0
     assert platform.writes == ["POST v1/clusters/cluster_abc123/stop"]
 

@@ -206,11 +206,11 @@ def test_who_cannot_be_asked_makes_the_gate_refuse(
     admin(applied_project, "faults", rule)
     ran = applied_project.run("destroy", "--yes")
     assert ran.code == 5
-    assert "whether train is in use cannot be told: lens: GET /clusters/consumers" in ran.out
+    assert "whether train is in use is unknown: lens: GET /clusters/consumers" in ran.out
     monkeypatch.delenv("LENS_URL")
     ran = applied_project.run("destroy", "--yes")
     assert ran.code == 5
-    assert "whether train is in use cannot be told: Lens is not configured (LENS_URL)" in ran.out
+    assert "whether train is in use is unknown: Lens is not configured (LENS_URL)" in ran.out
 
 
 def test_tensorone_tells_itself_what_is_in_use_and_what_it_costs(
@@ -225,7 +225,7 @@ def test_tensorone_tells_itself_what_is_in_use_and_what_it_costs(
     assert "USD/month) => nothing" in ran.out, "the platform's own rate, without a price book"
     planned_project.run("config", "set", "gpus", "4")
     assert (
-        "unknown: dev: 4 A100 GPUs, on_demand: there is no prices.yaml"
+        "unknown: dev: 4 A100 GPUs, on_demand: prices.yaml does not exist"
         in planned_project.run("preview").out
     )
     with urllib.request.urlopen(f"{planned_project.url}/_emulator/objects") as answer:
@@ -252,7 +252,7 @@ def test_a_preview_of_the_pulumi_cli_is_priced_and_judged_by_its_project(
     ran = applied_project.run("review", "-", "--detailed-exitcode", answers=preview.out)
     assert ran.code == 5
     assert "16 GPUs would go (train): at most 8 may" in ran.out
-    assert "the plan does not tell the cost" in ran.out
+    assert "the plan has no cost" in ran.out
     applied_project.run("config", "set", "type", "H100_SXM")
     applied_project.run("config", "set", "gpus", "24")
     ran = applied_project.run("review", "-", answers=applied_project.run("preview", "--json").out)

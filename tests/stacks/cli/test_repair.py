@@ -74,7 +74,7 @@ def test_a_proposal_becomes_a_row_a_comment_a_repair_and_an_empty_plan(train: An
     propose(planned_project)
     shown = planned_project.run("preview", "--refresh")
     assert (shown.code, ROW in shown.out) == (0, True)
-    assert "node train-worker-1 goes: repaired; no job runs there (Kubernetes)" in shown.out
+    assert "removes node train-worker-1: repaired; no job runs there (Kubernetes)" in shown.out
     due = planned_project.run("repair", "--dry-run", "--save-plan", "plan.json")
     assert (due.code, ROW in due.out) == (3, True)
     review = planned_project.run("review", "plan.json", "--format", "github")

@@ -75,8 +75,8 @@ def test_each_under_its_name_and_the_totals(run: Any, applied_project: Path) -> 
         == f"The stack does not exist in file://{applied_project}/state yet."
     )
     assert lines[-1] == (
-        "All 3 stacks: 4 resources, 16 GPUs; not made yet: apps/prod; "
-        "not real but emulated: network/prod, clusters/prod"
+        "All 3 stacks: 4 resources, 16 GPUs; not created yet: apps/prod; not real but "
+        "emulated: network/prod, clusters/prod"
     )
     assert {path: path.read_bytes() for path in applied_project.rglob("*.json")} == before
 
@@ -115,7 +115,7 @@ def test_one_that_cannot_be_read_holds_no_other(run: Any, applied_project: Path)
     assert ran.err == "error: network/prod could not be read\n"
     assert "network/prod:\nIt could not be read: " in ran.out
     assert "All 3 stacks: 3 resources, 16 GPUs" in ran.out
-    assert "; not read: network/prod; not made yet: apps/prod" in ran.out
+    assert "; not read: network/prod; not created yet: apps/prod" in ran.out
     ran = run("status", "--all", "--json")
     assert ran.code == 1
     assert ran.json["stacks"]["network/prod"]["problem"]

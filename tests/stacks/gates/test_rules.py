@@ -61,7 +61,7 @@ OPEN = {"after": ResourceUsage(tags=(), unknown=("region", "gpu_types", "tags", 
         (
             "{max_destroyed_gpus: 16}",
             [change("replace", gpus_removed=None)],
-            ["train: how many GPUs would go is not known; at most 16 may"],
+            ["train: the number of removed GPUs is unknown; at most 16 may"],
         ),
         ("{max_destroyed_gpus: 0}", [change("create", gpus_removed=None)], []),
         (
@@ -116,17 +116,17 @@ OPEN = {"after": ResourceUsage(tags=(), unknown=("region", "gpu_types", "tags", 
         (
             "{not_busy: {}}",
             [change("delete", gpus_removed=8)],
-            ["what is in use is asked when the plan is made: make it with `gpuform preview`"],
+            ["a plan made with `gpuform preview` checks what is in use"],
         ),
         (
             "{no_open_ports: {}}",
             [change("update")],
-            ["open ports are looked for when the plan is made: make it with `gpuform preview`"],
+            ["a plan made with `gpuform preview` checks open ports"],
         ),
         (
             "{certified: true}",
             [change("update")],
-            ["certifications are looked at when the plan is made: make it with `gpuform preview`"],
+            ["a plan made with `gpuform preview` checks certifications"],
         ),
     ],
 )
@@ -219,7 +219,7 @@ def test_a_gate_on_cost_is_about_growth_alone(tmp_path: Path) -> None:
 def test_a_cost_that_nobody_reckoned_passes_no_limit(tmp_path: Path) -> None:
     gate = "{max_hourly_cost: {amount: 20, currency: USD}}"
     (finding,) = evaluate_gate(tmp_path, gate)
-    assert finding.startswith("the plan does not tell the cost: there is no prices.yaml")
+    assert finding.startswith("the plan has no cost: prices.yaml does not exist")
 
 
 RULES = """\

@@ -103,14 +103,14 @@ def test_stacks_hold_platforms_and_these_their_things() -> None:
     parts = [
         StackPart("network/prod", volumes(1)),
         StackPart("clusters/prod", volumes(1), ["network/prod"]),
-        StackPart("apps/prod", (), ["clusters/prod", "network/prod"], "not made yet"),
+        StackPart("apps/prod", (), ["clusters/prod", "network/prod"], "not created yet"),
     ]
     drawing = build_multi_stack_drawing("all", parts)
     drawn = compare_formats(drawing)
     by_label = {label: key for key, label in drawn.labels.items()}
-    assert set(by_label) >= {"network/prod", "clusters/prod", "apps/prod\nnot made yet"}
+    assert set(by_label) >= {"network/prod", "clusters/prod", "apps/prod\nnot created yet"}
     network, clusters = by_label["network/prod"], by_label["clusters/prod"]
-    apps = by_label["apps/prod\nnot made yet"]
+    apps = by_label["apps/prod\nnot created yet"]
     assert drawn.arrows == {(clusters, network), (apps, clusters), (apps, network)}
     volume = next(k for k, v in drawn.labels.items() if v.startswith("data-0"))
     assert drawn.labels[drawn.inside[volume]] == "Together AI"
@@ -128,13 +128,13 @@ def test_a_stack_stands_to_the_left_of_what_it_needs() -> None:
 def test_the_page_says_it_in_words() -> None:
     parts = [
         StackPart("a/prod", volumes(1)),
-        StackPart("b/prod", (), ["a/prod"], "not made yet"),
+        StackPart("b/prod", (), ["a/prod"], "not created yet"),
     ]
     page_html = render_page(build_multi_stack_drawing("all", parts))
     assert "1 resource in 2 stacks" in page_html
     rows = [line for line in page_html.splitlines() if line.startswith("<tr class")]
     assert rows[0].startswith('<tr class=""><th scope="row">a/prod</th><td>stack</td>')
-    assert "<td>not made yet</td><td></td><td>a/prod</td>" in rows[1]
+    assert "<td>not created yet</td><td></td><td>a/prod</td>" in rows[1]
     assert "<td>a/prod</td><td></td>" in rows[2], "the volume is inside its stack"
     assert "in 1 stack<" in render_page(build_multi_stack_drawing("all", parts[:1]))
 

@@ -67,7 +67,7 @@ def test_what_has_no_price_is_unknown(
 ) -> None:
     priced = book.price_expense(create_gpu_expense(**more))
     assert (priced.hourly, priced.because) == (None, because)
-    assert PriceBook().price_expense(create_gpu_expense()).because == "there is no prices.yaml"
+    assert PriceBook().price_expense(create_gpu_expense()).because == "prices.yaml does not exist"
 
 
 @pytest.mark.parametrize(
@@ -126,4 +126,4 @@ def test_a_sum_has_every_known_cost_once_and_names_every_unknown_one(
 def test_a_resource_that_nobody_knows_has_an_unknown_cost() -> None:
     total = sum_costs([("mine", price_usage(None, PriceBook()))])
     assert total.amounts == ()
-    assert total.unknown == ("mine: gpuform does not know what it takes up",)
+    assert total.unknown == ("mine: its resource usage is unknown",)

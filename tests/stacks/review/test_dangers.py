@@ -34,13 +34,13 @@ LEFT, CHANGED = PlanReason.NOT_IN_PROGRAM, PlanReason.CHANGED
             *(DELETE, LEFT, {"others": ("n1",)}, Risk.DESTROYS_OTHERS),
             "is deleted for good; n1, which others have put into it, goes with it",
         ),
-        (REPLACE, CHANGED, {}, Risk.REPLACES, "deletes it and makes it anew"),
+        (REPLACE, CHANGED, {}, Risk.REPLACES, "deletes and recreates it"),
         (UPDATE, CHANGED, {"gpus_removed": 8}, Risk.REDUCES_CAPACITY, "takes 8 GPUs away"),
         (
             *(DELETE, PlanReason.GONE, {"gpus_removed": 8}),
-            *(Risk.GONE, "is gone from the platform, with 8 GPUs"),
+            *(Risk.GONE, "no longer exists on the platform, with 8 GPUs"),
         ),
-        (DELETE, PlanReason.GONE, {"type_": VOLUME}, Risk.GONE, "is gone from the platform"),
+        (DELETE, PlanReason.GONE, {"type_": VOLUME}, Risk.GONE, "no longer exists on the platform"),
     ],
 )
 def test_dangers(
@@ -53,7 +53,7 @@ def test_dangers(
 
 @pytest.mark.parametrize(
     ("keeps_data", "text"),
-    [(True, "deletes it and makes it anew"), (False, "destroys a volume and its data")],
+    [(True, "deletes and recreates it"), (False, "destroys a volume and its data")],
 )
 def test_a_claim_destroys_data_unless_its_volume_stays(
     resource: Make, keeps_data: bool, text: str

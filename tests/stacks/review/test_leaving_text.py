@@ -24,14 +24,14 @@ def leaving(*nodes: RemovedNode, on_busy: str = "wait", minutes: int = 60) -> Re
 
 
 def test_idle_ones_are_one_line_each() -> None:
-    assert list(render_removed_nodes(leaving(IDLE))) == ["node w1 goes: idle"]
+    assert list(render_removed_nodes(leaving(IDLE))) == ["removes node w1: idle"]
     assert list(render_removed_nodes(None)) == []
 
 
 def test_jobs_are_named_and_counted() -> None:
     (line, _) = render_removed_nodes(leaving(BUSY))
     jobs = "0 train, 1 train (ada), 2 train (ada), 3 train (ada), 4 train (ada), 2 other jobs"
-    assert line == f"node w2 goes: the newest; runs {jobs}"
+    assert line == f"removes node w2: the newest; runs {jobs}"
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_every_form_shows_them(resource: Make) -> None:
     plan = Plan.from_changes("demo", "dev", [change])
     review = Review([StackFacts(plan, "plan.json")])
     for rendered in (render_plan(plan), render_markdown(review, folded=True), render_html(review)):
-        assert "node w2 goes: the newest; runs 0 train, 1 train (ada)" in rendered
+        assert "removes node w2: the newest; runs 0 train, 1 train (ada)" in rendered
         assert "they are waited for, 60 minutes at most" in rendered
         assert "\x1b" not in rendered
     assert "<b>\\" not in render_html(review)
