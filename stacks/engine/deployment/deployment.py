@@ -171,6 +171,7 @@ class Deployment:
         return self._finish(began)
 
     def _run_operation(self) -> None:
+        """Refresh if the options say so, then run the operation, unless the refresh failed."""
         options = self.options
         base = list(self.target.snapshot.resources)
         known_urns = [entry.urn for entry in base]
@@ -199,7 +200,10 @@ class Deployment:
             self._apply_due_changes(base, options.calendar)
 
     def _apply_due_changes(self, base: Sequence[ResourceState], calendar: Calendar) -> None:
-        """Delete expired resources, as targets of the run, and apply the other due changes."""
+        """Delete expired resources, as targets of the run, and apply the other due changes.
+
+        Nothing is changed if a rule forbids one of the deletions.
+        """
         executor = self._executor
         due_changes = find_due_changes(base, calendar)
         ended = UrnPatterns(urn for urn, change in due_changes.items() if change.inputs is None)
@@ -279,6 +283,10 @@ class Deployment:
         ]
 
     def _destroy(self, base: Sequence[ResourceState]) -> None:
+        """Delete the selected resources, after the program if the options say so.
+
+        A program that fails deletes nothing.
+        """
         generator = self._create_generator(base, "destroy")
         if self.options.run_program:
             monitor = self._create_monitor(generator)
@@ -311,6 +319,11 @@ class Deployment:
         return self._monitor
 
     def _update(self, base: Sequence[ResourceState]) -> None:
+        """Run the program, and delete the resources that the program declares no more.
+
+        Nothing is deleted after a failure of the program, nor of a resource unless errors are
+        accepted.
+        """
         generator = self._create_generator(base)
         monitor = self._create_monitor(generator)
         finished = self._run_program(monitor)
@@ -332,6 +345,7 @@ class Deployment:
         self._keep_stack_outputs(monitor)
 
     def _run_program(self, monitor: Monitor) -> bool:
+        """Run the program and report a failure; return True if the run may go on."""
         try:
             run_program(
                 self.target.program,
@@ -349,6 +363,7 @@ class Deployment:
         return not self._executor.is_stopping
 
     def _keep_stack_outputs(self, monitor: Monitor) -> None:
+        """Record the outputs that the program exported, over the old ones after a failure."""
         step = monitor.stack
         if step is None or monitor.stack_outputs is None:
             return
@@ -405,6 +420,7 @@ class Deployment:
         return not violations
 
     def _finish(self, began: float) -> Outcome:
+        """Close the state, forget resolved intents, send the summary, and return the outcome."""
         executor = self._executor
         # The last checkpoint is written here, before any intent is forgotten.
         snapshot = executor.snapshot.close()
@@ -448,6 +464,7 @@ class Deployment:
         )
 
     def _format_selection_notes(self) -> Iterator[str]:
+        """Yield notes on the effects of a selection by the user; none for expire and repair."""
         options, touched = self.options, self._executor.effects
         selects_itself = options.operation in {"expire", "repair"}
         if options.selection.is_limited and not selects_itself:

@@ -196,6 +196,10 @@ def _mask(value: Json) -> Json:
 
 
 def _is_listed(step: Step) -> bool:
+    """Return True if Pulumi's preview lists the step: neither a provider nor an unchanged resource.
+
+    The stack, and a changed protection, are listed too.
+    """
     if not step.op.is_logical or is_provider(step.state.type):
         return False
     if step.op is not Op.SAME or step.state.type == STACK_TYPE:
@@ -204,6 +208,7 @@ def _is_listed(step: Step) -> bool:
 
 
 def _build_preview_step(step: Step) -> JsonObject:
+    """Build the step as `pulumi preview --json` has it, secrets masked."""
     document: JsonObject = {"op": str(step.op), "urn": step.urn}
     if step.state.provider:
         document["provider"] = step.state.provider
@@ -249,6 +254,7 @@ def _build_metadata(step: Step, op: Op) -> JsonObject:
 
 
 def _build_state(state: ResourceState) -> JsonObject:
+    """Build the state of a resource as Pulumi's event log has it, secrets encoded as masks."""
     document: JsonObject = {
         "type": state.type,
         "urn": state.urn,

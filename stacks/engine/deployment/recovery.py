@@ -83,7 +83,7 @@ def recover_creates(
     objects itself.
 
     Raises:
-        UnresolvedCreate: the result of a create is unknown.
+        UnresolvedCreate: the result of a create is unknown, or the search was cancelled.
     """
     intents, before = target.intents, target.snapshot
     declared = [
@@ -205,6 +205,10 @@ class _CreateSearch:
         )
 
     def find_created(self, remaining_intents: Sequence[Intent]) -> RecoveredCreates:
+        """Look for the object of each interrupted create, and return the results by kind.
+
+        A create of unknown result is in `unresolved`. Raises UnresolvedCreate if cancelled.
+        """
         host = self._create_host()
         by_urn: dict[str, list[Intent]] = {}
         for intent in remaining_intents:
@@ -239,7 +243,11 @@ class _CreateSearch:
     def add_journal_objects(
         self, orphaned_journal: OrphanedJournal, results: RecoveredCreates
     ) -> None:
-        """Add the existing, still unknown objects of an orphaned journal to `results`."""
+        """Add the existing, still unknown objects of an orphaned journal to `results`.
+
+        An object that cannot be read is unresolved; one that is gone or may have been removed on
+        purpose is only reported.
+        """
         host = self._create_host()
         known_ids = {entry.id for entry in (*results.adopted.values(), *results.lost)}
         for entry in orphaned_journal.find_lost_objects(self.target.snapshot):
@@ -279,7 +287,8 @@ class _CreateSearch:
     ) -> ResourceState | None:
         """Return an entry for the object of a create, or None for a create without an object.
 
-        Raises EngineError if the result is unknown.
+        None as well where the user permits to create again. Raises EngineError if the result is
+        unknown.
         """
         intent = intents[-1]
         if all(attempt.outcome for attempt in intents):

@@ -97,6 +97,7 @@ class OutsideDeletions:
             self._names_by_cause[cause] = name_of(entry.urn)
 
     def _find_permission_error(self) -> EngineError | None:
+        """Return an error if many objects are missing without the user's permission, or None."""
         with self._lock:
             names = sorted(self._names_by_cause.values())
         if len(names) < CONFIRMATION_THRESHOLD:

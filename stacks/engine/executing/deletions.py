@@ -124,6 +124,7 @@ class DeletePhase:
                 self._keep_dependencies(entry)
 
     def _delete_layer(self, layer: Sequence[ResourceState], urns: Collection[str]) -> None:
+        """Delete the entries that may be deleted; an entry that stays keeps its dependencies."""
         deletable_entries = [entry for entry in layer if self._can_delete(entry)]
         steps = [
             _build_deletion_step(self.executor.host, entry, urns) for entry in deletable_entries
@@ -168,6 +169,7 @@ def _is_protected(entry: ResourceState) -> bool:
 def _build_deletion_step(
     host: ProviderHost, entry: ResourceState, to_delete: Collection[str]
 ) -> Step:
+    """Build the step that deletes the object or, if there is none, forgets the entry."""
     # The object is deleted already: by Pulumi's rule its provider must not be called again.
     if entry.pending_replacement:
         return Step(Op.REMOVE_PENDING_REPLACE, entry.urn, entry)

@@ -104,6 +104,10 @@ class DefaultProviders:
         return bool(disabled_packages & {"*", package})
 
     def _build_step(self, package: ProviderRequest, executor: StepExecutor) -> Step:
+        """Build the step of the package's default provider; an existing one keeps its id.
+
+        Raises EngineError for an invalid configuration.
+        """
         type_ = PROVIDER_TYPE_PREFIX + package.name
         urn = make_urn(self.stack, self.project, "", type_, package.default_name)
         old, inputs = self.olds.get(urn), package.build_inputs(self.config)
@@ -121,6 +125,11 @@ class DefaultProviders:
 
 
 def _check_and_configure(executor: StepExecutor, urn: str, inputs: PropertyMap) -> PropertyMap:
+    """Check the configuration of gpuform's provider, use it from now on, and return it.
+
+    Raises:
+        EngineError: the configuration is invalid.
+    """
     plugins = executor.host.plugins
     checked, problems = plugins.check(inputs)
     if problems:

@@ -117,6 +117,11 @@ class Refresher:
             self._read_object(step, old)
 
     def _read_object(self, step: Step, old: ResourceState) -> None:
+        """Read the object, write the result into `step`, and record it in the state.
+
+        The removal of a missing object is decided at the end of the refresh, unless an interrupted
+        run was deleting it.
+        """
         if old.type == STACK_REFERENCE_TYPE:
             outputs = self._executor.stack_references.read(old.inputs)
             self._record_result(step, old, replace(old, outputs=outputs, init_errors=[]))
@@ -162,6 +167,7 @@ class Refresher:
         self._record_result(step, old, new)
 
     def _record_result(self, step: Step, old: ResourceState, new: ResourceState) -> None:
+        """Compare with the old entry, write drift into `step`, and record the new entry."""
         if (new.inputs, new.outputs) != (old.inputs, old.outputs):
             new.modified = format_timestamp()
         baseline = self._ignore_expected_changes(old, new) if old.external else old
@@ -198,6 +204,7 @@ class Refresher:
         return replace(old, outputs={**stable_outputs, **new_outputs})
 
     def _diff_drift(self, old: ResourceState, new: ResourceState) -> Diff:
+        """Return the drift: of outputs for an object only read, else by the provider."""
         if old.external:
             # No inputs are declared for an object that is only read: its outputs are compared.
             changes = not values.are_equal(old.outputs, new.outputs)

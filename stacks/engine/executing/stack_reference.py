@@ -50,6 +50,11 @@ def find_referenced_stacks(inputs: Iterable[PropertyMap], project: str) -> tuple
 
 
 def _parse_stack_name(name: str, own: str) -> tuple[str, str]:
+    """Return project and stack of a reference's name; `own` is the project for a name without one.
+
+    Raises:
+        EngineError: the name has another form or organization.
+    """
     organization, project, stack = _ORGANIZATION, own, name
     parts = name.split("/")
     if len(parts) == 2:

@@ -203,6 +203,7 @@ class StepExecutor:
         return not self.preview or any(step.op in _OPS_WITH_PROVIDER_CALLS for step in steps)
 
     def _check_constraint(self, steps: Sequence[Step]) -> None:
+        """Raise StepError, and report the resource as failed, for an unplanned step."""
         if self.constraint is None or self.is_stopping:
             return
         for step in steps:
@@ -236,6 +237,7 @@ class StepExecutor:
         return [step for step, is_done in zip(steps, done, strict=True) if not is_done]
 
     def _try_run(self, step: Step) -> bool:
+        """Run the step; return False if it failed, exceeds the saved plan, or may not start."""
         try:
             self.run_steps([step])
         except (Stopped, StepError):
@@ -243,6 +245,10 @@ class StepExecutor:
         return True
 
     def _run_step(self, step: Step) -> None:
+        """Apply or predict the step, and count and report it.
+
+        Raises StepError, after a report, if it failed or left init errors.
+        """
         is_preview = self.preview
         started_at = time.monotonic()
         try:

@@ -142,6 +142,7 @@ class StepApplier:
         return objects_of_others
 
     def _keep_unchanged(self, step: Step) -> list[str]:
+        """Record the new options with the old object's values; no init errors are returned."""
         self.report_start(step)
         if step.skipped:
             return []
@@ -155,6 +156,7 @@ class StepApplier:
         return []
 
     def _create_resource(self, step: Step) -> list[str]:
+        """Create the object, record the entry, and return the object's init errors."""
         new = _require_new(step)
         new.created = new.modified = format_timestamp()
         if not new.custom or is_provider(new.type):
@@ -183,6 +185,10 @@ class StepApplier:
         return old.id if still_exists and old is not None else ""
 
     def _record_created(self, step: Step, new: ResourceState) -> None:
+        """Record the created entry: as a new one, in place of the old one, or beside it.
+
+        Beside it if the old object still exists; its deletion follows.
+        """
         old = step.old
         if old is None:
             self.snapshot.record_create(new)
@@ -195,6 +201,7 @@ class StepApplier:
             self.snapshot.record_create_replacement(old, new)
 
     def _update_resource(self, step: Step) -> list[str]:
+        """Update the object, record the entry, and return the object's init errors."""
         old, new = _require_both(step)
         new.id, new.created, new.modified = old.id, old.created, format_timestamp()
         if not new.custom or is_provider(new.type):
@@ -224,6 +231,7 @@ class StepApplier:
         new.init_errors = list(result.init_errors)
 
     def _record_import(self, step: Step) -> list[str]:
+        """Record the entry of an imported object, which was read when the step was planned."""
         self.report_start(step)
         new = _require_new(step)
         new.created = new.modified = format_timestamp()
@@ -285,6 +293,10 @@ class StepApplier:
             new.modified = old.modified if is_same else format_timestamp()
 
     def _delete_resource(self, step: Step) -> list[str]:
+        """Delete the object, unless it is only forgotten, and remove or mark its entry.
+
+        An object that was missing already is counted as deleted outside of the run.
+        """
         old = _require_old(step)
         started_at, causes = time.monotonic(), list[str]()
         with self._record_pending_operation(step, "deleting", old):
@@ -327,7 +339,10 @@ class StepApplier:
     def _record_pending_operation(
         self, step: Step, kind: str, resource: ResourceState
     ) -> Iterator[None]:
-        """Record a pending operation in the state, then hold a provider call slot."""
+        """Record a pending operation in the state, then hold a provider call slot.
+
+        The operation is removed at the end, unless a failed create may have created an object.
+        """
         # Recorded before the call: a run that is killed meanwhile leaves the pending operation.
         token = self.snapshot.begin(kind, resource)
         is_settled = True

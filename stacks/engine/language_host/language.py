@@ -299,6 +299,7 @@ class _ProgramRun:
         )
 
     def _run_loop(self, preview: bool) -> None:
+        """Run the program in an event loop of its own, with the patches of the SDK."""
         loop = asyncio.new_event_loop()
         try:
             asyncio.set_event_loop(loop)
@@ -315,6 +316,7 @@ class _ProgramRun:
             loop.close()
 
     def _execute(self) -> None:
+        """Execute the program's source as `__main__`."""
         runtime.register_stack_transformation(self.unsupported.check_resource)
         folder, entry = get_folder_and_entry(self.program.directory)
         file = folder / ("__main__.py" if entry == "." else entry)

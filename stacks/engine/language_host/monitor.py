@@ -112,6 +112,7 @@ class Monitor:
 
     @contextmanager
     def _track_request(self) -> Iterator[None]:
+        """Count the request as being answered; after `close` raise UNAVAILABLE instead."""
         with self._gate:
             if self._closed:
                 _raise_unavailable()
@@ -182,6 +183,11 @@ class Monitor:
     def declare(
         self, declaration: Registration | Read
     ) -> ResourceResult | Callable[[], ResourceResult]:
+        """Plan a declaration of a topology; return its result, or a function that waits for it.
+
+        The function runs the steps that may take time. Failures are reported, and give a failed
+        result. Raises Ended if the run is stopped.
+        """
         if self.executor.is_stopping:
             raise Ended
 
@@ -236,6 +242,7 @@ class Monitor:
             return self._generate_steps(declaration)
 
     def _plan_read(self, read: Read) -> list[Step] | ResourceResult:
+        """Return the steps of a read, or a failed result if a dependency has failed."""
         with self._lock:
             if {read.parent, *read.dependencies} & self.executor.failed:
                 return self._skip(read)
@@ -245,6 +252,7 @@ class Monitor:
     def _run_and_answer(
         self, declaration: Registration | Read, steps: list[Step] | ResourceResult
     ) -> ResourceResult:
+        """Run the steps and return the program's result; a result is returned as it is."""
         if isinstance(steps, ResourceResult):
             return steps
         state, skipped = self._run_steps(declaration.urn, steps), steps[-1].skipped
@@ -255,6 +263,7 @@ class Monitor:
         return ResourceResult(state.urn, "" if skipped else state.id, outputs, unknown=skipped)
 
     def _record_declaration(self, declaration: Registration | Read) -> None:
+        """Record the declaration and its line. Raises PlanExceeded if the plan differs."""
         source = find_source(declaration, self.target.root)
         if source is not None:
             self.events.sources[declaration.urn] = source
@@ -263,6 +272,7 @@ class Monitor:
         self.declared.append(declaration)
 
     def _generate_steps(self, registration: Registration) -> list[Step]:
+        """Return the steps of a registration. Raises EngineError, also for a broken rule."""
         is_served = registration.custom and not is_provider(registration.type)
         provider = self._get_provider_reference(registration) if is_served else ""
         steps = self.generator.generate_steps(registration, provider)
@@ -301,6 +311,7 @@ class Monitor:
         return ResourceResult(declaration.urn, failed=True)
 
     def _apply_rules(self, registration: Registration, step: Step) -> None:
+        """Raise CheckFailed with all problems that the rules find in the registration."""
         if step.new is None or step.skipped:
             return
         # Rules know the dynamic form of a type, and hold for the plugin form too.
@@ -316,6 +327,7 @@ class Monitor:
             raise CheckFailed(problems)
 
     def _report_error(self, registration: Registration | Read | None, error: EngineError) -> None:
+        """Report the error as a failure of the resource; of a failed check each problem."""
         urn = registration.urn if registration else ""
         if not isinstance(error, CheckFailed):
             self.executor.fail_resource(urn, error)
@@ -343,7 +355,11 @@ class Monitor:
         return empty_pb2.Empty()
 
     def export(self, urn: str, outputs: PropertyMap) -> None:
-        """Record the outputs of a component or of the stack."""
+        """Record the outputs of a component or of the stack.
+
+        Outputs of the stack are only kept here, for the end of the run. Outputs of an unknown or
+        skipped resource are dropped.
+        """
         with self._lock:
             step = self._steps.get(urn)
         if step is None or step.skipped:
@@ -375,6 +391,7 @@ class Monitor:
     def Invoke(  # noqa: N802
         self, request: resource_pb2.ResourceInvokeRequest
     ) -> resource_pb2.ResourceInvokeResponse:
+        """Answer a call of gpuform's functions or of Pulumi's `getResource`; refuse all others."""
         if is_plugin(request.tok):
             return self._invoke_function(request)
         # The SDK calls this function to make a resource out of a resource reference.

@@ -197,6 +197,7 @@ class StrayFailures:
         return task
 
     def _record_task_failure(self, task: asyncio.Task[Any]) -> None:
+        """Record the stack of a task that failed in the program's own files."""
         # `task.exception()` would mark the exception as retrieved, as if the program had seen it.
         frames = task.get_stack()
         own_indexes = [
@@ -298,6 +299,7 @@ class UnsupportedFeatures:
         return refuse_foreign_call
 
     def _record(self, feature: str, resource: pulumi.Resource | None = None) -> str:
+        """Record the use of a feature with its line, and return the message."""
         line = self._find_line(resource)
         message = f"{line}: {feature}" if line else feature
         message += ", which the embedded engine cannot run"

@@ -125,6 +125,7 @@ class Recorder:
         return nullcontext()
 
     def declare(self, declaration: Registration | Read) -> language.ResourceResult:
+        """Record the declaration and return the answer. Raises Ended if there is none."""
         self.recorded.declared.append(declaration)
         if isinstance(declaration, Registration) and not declaration.custom:
             return language.ResourceResult(declaration.urn)
@@ -151,6 +152,7 @@ class Recorder:
         return build_unimplemented_method(name)
 
     def _record_request(self, request: Any, read: Callable[..., Any]) -> Any:
+        """Parse the request with `read`, and record and return the declaration."""
         target = self.target
         try:
             declaration = read(

@@ -104,6 +104,7 @@ class Engine:
     def RequirePulumiVersion(  # noqa: N802
         self, request: engine_pb2.RequirePulumiVersionRequest
     ) -> Any:
+        """Check the version that the program requires. Raises RunError."""
         try:
             require_version(request.pulumi_version_range, "the program")
         except EngineError as error:
@@ -144,6 +145,7 @@ class _LineStream(io.TextIOBase):
         self._unfinished_lines: dict[int, str] = {}
 
     def write(self, text: str) -> int:
+        """Send each complete line as an event; an unfinished one waits for its end."""
         if self._events.is_emitting_here:
             return self._real.write(text)
         thread = threading.get_ident()

@@ -191,6 +191,7 @@ def list_ci_variables() -> dict[str, tuple[str, ...]]:
 
 
 def _build_job(system: str, templates: Mapping[str, str], variables: Mapping[str, str]) -> CiJob:
+    """Build the job with the facts of the templates; a fact without its variables is empty."""
     facts = {name: _fill_template(template, variables) for name, template in templates.items()}
     # GitHub's ref of a pull request contains its number.
     merged = _PULL_REQUEST.match(facts.get("branch", ""))
@@ -220,7 +221,8 @@ _REMOTE: Final = re.compile(
 def read_git_facts(folder: Path) -> tuple[str, dict[str, str]]:
     """Return the commit's title, and facts under the names of Pulumi's history.
 
-    A remote appears as host, owner and name: its URL may hold a key.
+    Both are empty without git or outside of a repository. A remote appears as host, owner and name:
+    its URL may hold a key.
     """
     log_output = _run_git(
         folder, "log", "-1", "--no-show-signature", "--format=%H%n%cn%n%ce%n%an%n%ae%n%s"
@@ -253,6 +255,7 @@ def _read_branch(folder: Path) -> dict[str, str]:
 
 
 def _read_remote(folder: Path) -> dict[str, str]:
+    """Return host, owner and name of the remote `origin`, or nothing if it is of another form."""
     url = _run_git(folder, "remote", "get-url", "origin")
     match = _REMOTE.fullmatch((url or "").strip())
     if match is None:

@@ -117,6 +117,7 @@ class KernelLock:
         os.close(handle)
 
     def _try_take(self) -> LockAttempt:
+        """Try once to lock the file, creating it if needed. Raises OSError."""
         if sys.platform == "win32":
             return LockAttempt.UNSUPPORTED
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -141,6 +142,7 @@ class KernelLock:
 
 
 def _try_flock(handle: int) -> LockAttempt:
+    """Lock the open file if nobody has; UNSUPPORTED where the system has no such locks."""
     if sys.platform == "win32":
         return LockAttempt.UNSUPPORTED
     import fcntl  # noqa: PLC0415 - Windows has none

@@ -69,6 +69,7 @@ def format_property_problem(registration: Registration, subject: str, reason: st
 
 
 def _format_check_failure(registration: Registration, news: PropertyMap, failure: Failure) -> str:
+    """Format the provider's complaint about an input, with a plain value that is no secret."""
     value = news.get(property_paths.get_root(failure.property))
     unwrapped = unwrap_secrets(value)
     value_suffix = ""
@@ -246,6 +247,7 @@ _CONFIG_CHANGE_WORDS = {"new": "was added", "gone": "was removed", "other": "cha
 def _compare_mappings(
     before: Mapping[str, object], after: Mapping[str, object]
 ) -> Iterator[tuple[str, str]]:
+    """Yield each differing key with `new`, `gone` or `other`."""
     for key in sorted({*before, *after}):
         if key not in before:
             yield key, "new"

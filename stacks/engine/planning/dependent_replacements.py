@@ -198,6 +198,7 @@ class OldEntries:
         return list_alias_urns(urn_parts, aliases, self._used_aliases)
 
     def _record_alias(self, alias: str, declaration: Registration | Read) -> None:
+        """Record that the declaration renames the entry. Raises EngineError if it is used."""
         owner_urn = alias if alias in self.declared else self.new_urns.get(alias)
         if owner_urn is not None:
             raise EngineError(

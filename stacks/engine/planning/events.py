@@ -134,6 +134,10 @@ class EventBus:
         self._redactor = Redactor(secrets)
 
     def emit(self, event: Event) -> None:
+        """Send the event to all listeners, one event at a time, with secrets masked in its text.
+
+        Debug messages are dropped unless `debug` is set; errors get their source line.
+        """
         if isinstance(event, Diagnostic):
             if event.severity == "debug" and not self.debug:
                 return
@@ -269,6 +273,7 @@ def build_relations(resource: ResourceState) -> dict[str, Any]:
 
 
 def _count_added_gpus(op: Op, before: int | None, after: int | None) -> int | None:
+    """Return how many GPUs a change adds, or None if unknown; a read adds none."""
     if op is Op.READ:
         return 0
     if before is None or after is None:
@@ -278,6 +283,7 @@ def _count_added_gpus(op: Op, before: int | None, after: int | None) -> int | No
 
 
 def _choose_reason(op: Op, old: ResourceState | None, diff: Diff | None) -> PlanReason:
+    """Return why the plan has the change."""
     if op in _REASONS:
         return _REASONS[op]
     if op is Op.REPLACE:
@@ -293,6 +299,7 @@ def _choose_reason(op: Op, old: ResourceState | None, diff: Diff | None) -> Plan
 def _list_field_changes(
     op: Op, old: ResourceState | None, new: ResourceState | None, diff: Diff | None
 ) -> Iterator[FieldChange]:
+    """Yield the changes of properties by the provider's diff, or else by comparing inputs."""
     if op in (Op.DELETE, Op.READ) or new is None:
         return
     if old is None:
@@ -332,6 +339,7 @@ def _build_property_changes(
 
 
 def _to_plan_value(value: Any) -> Any:
+    """Return the value as plans have it: secrets unwrapped, unknown ones as a mark."""
     if isinstance(value, values.Secret):
         return _to_plan_value(value.value)
     if isinstance(value, values.Unknown):

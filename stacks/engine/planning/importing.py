@@ -100,6 +100,11 @@ class OwnedObjects:
             )
 
     def _load_owners(self) -> None:
+        """Read the owners of all objects once; in a real run no other stack imports from then on.
+
+        Raises:
+            EngineError: another stack cannot be read, or is importing.
+        """
         if self._is_loaded:
             return
         others = self.others.find_owners(claim=not self.preview) if self.others else Owners()

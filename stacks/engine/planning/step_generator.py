@@ -255,6 +255,7 @@ class StepGenerator:
     def _generate_registration_steps(
         self, registration: Registration, old: ResourceState | None, goal: ResourceState
     ) -> list[Step]:
+        """Return the steps of a selected registration: import, create, update or replacement."""
         # The order of the following decisions is the order of Pulumi's generateSteps.
         if importing.should_import(registration, old):
             self._owned_objects.claim_object(registration)
@@ -327,6 +328,7 @@ class StepGenerator:
     def _keep_untargeted(
         self, declared: Registration | Read, old: ResourceState | None, goal: ResourceState
     ) -> list[Step]:
+        """Return a step that keeps the entry; without an entry the resource is skipped."""
         # Pulumi's skipped create: the program continues with unknown outputs, in a real run too.
         if old is None or id(old) in self._dependent_deletions:
             self._skipped_urns.add(goal.urn)
@@ -404,6 +406,7 @@ class StepGenerator:
     def _diff_resource(
         self, old: ResourceState, goal: ResourceState, *, is_requested: bool
     ) -> Diff:
+        """Return the diff: of a requested or forced replacement, else the provider's."""
         if not self.preview:
             resource_diff.refuse_unknown_trigger(goal)
         if is_requested:
@@ -418,6 +421,10 @@ class StepGenerator:
     def _plan_replacement(
         self, registration: Registration, old: ResourceState, goal: ResourceState, diff: Diff
     ) -> list[Step]:
+        """Return the steps of a replacement.
+
+        If the old object is deleted first, so are its dependents.
+        """
         self._replaced_urns.add(goal.urn)
         # Pulumi's rule: the option where it is set, else the answer of the provider's diff.
         delete_first = registration.delete_before_replace
@@ -440,6 +447,10 @@ class StepGenerator:
     def _refuse_replacement(
         self, registration: Registration, old: ResourceState, goal: ResourceState, diff: Diff
     ) -> None:
+        """Raise EngineError for an imported or a protected resource.
+
+        A preview only reports the protection.
+        """
         reason = ", ".join(diff.replaces) or "an unfinished replacement"
         if registration.import_id:
             raise EngineError(
@@ -466,6 +477,10 @@ class StepGenerator:
         *,
         create_first: bool = False,
     ) -> list[Step]:
+        """Return the steps to create the new object and show the replacement.
+
+        With `create_first` the old object is deleted at the end of the run.
+        """
         keys = list(diff.replaces) if diff else []
         diffs = _list_changed_keys(diff, old, goal)
         change = self._describe_change(Op.REPLACE, goal, old, diff)

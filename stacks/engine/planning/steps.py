@@ -259,6 +259,7 @@ def _allows(planned: PropertyChange, change: PropertyChange) -> bool:
 
 
 def _matches_planned(planned: Any, value: Any) -> bool:
+    """Return True if the value is the planned one, in which unknown parts match anything."""
     # Plans are saved as JSON, where an unknown inside a list or map is its repr.
     if planned == repr(UNKNOWN):
         return True
@@ -313,6 +314,7 @@ def _build_replacement_diff(key: str, reason: PlanReason) -> Diff:
 
 
 def _is_replacement_triggered(old: ResourceState, goal: ResourceState) -> bool:
+    """Return True if the trigger changed between two values, or is unknown."""
     before = values.unwrap_secrets(old.replacement_trigger)
     after = values.unwrap_secrets(goal.replacement_trigger)
     # As in Pulumi, an unknown trigger counts as a different one.

@@ -87,7 +87,10 @@ def set_value_at(value: Json, path: Sequence[str | int], leaf: Json, at: str) ->
 
 
 def remove_value_at(value: Json, path: Sequence[str | int], at: str) -> Json:
-    """Return the value without the part at the path; unchanged if there is none."""
+    """Return the value without the part at the path; unchanged if there is none.
+
+    Raises EngineError if what remains would look like an encrypted value.
+    """
     step, rest = path[0], path[1:]
     inside = get_value_at(value, [step])
     if isinstance(value, list) and isinstance(step, int) and 0 <= step < len(value):

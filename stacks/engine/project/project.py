@@ -91,7 +91,10 @@ class Project:
         return self.directory / self.stack_config_dir / f"Pulumi.{stack}{self.path.suffix}"
 
     def qualify_key(self, key: str) -> str:
-        """Return the configuration key with namespace: `size` of project demo is `demo:size`."""
+        """Return the configuration key with namespace: `size` of project demo is `demo:size`.
+
+        Raises ProjectError for a text that is no key.
+        """
         parts = key.split(":")
         # `project:config:key` is the spelling of Pulumi's first years.
         if len(parts) == 3 and parts[1] == "config":
@@ -132,7 +135,10 @@ def find_project(directory: Path, *, any_runtime: bool = False) -> Project:
 
 
 def load_project(path: Path, *, any_runtime: bool = False) -> Project:
-    """Read a Pulumi.yaml. Errors begin with file:line:column."""
+    """Read a Pulumi.yaml. Raises ProjectError, whose message begins with file:line:column.
+
+    A program in another language raises OtherRuntime, unless `any_runtime` is set.
+    """
     where = str(path)
     root = yaml_text.parse(read_text(path), where)
     if root is None:
@@ -186,6 +192,7 @@ _YamlEntries = Mapping[str, tuple[ScalarNode, Node]]
 
 
 def _get_text(yaml_entries: _YamlEntries, key: str, where: str) -> str:
+    """Return the text of a key, empty if it is missing or null. Raises ProjectError."""
     if key not in yaml_entries:
         return ""
     node = yaml_entries[key][1]
@@ -195,6 +202,7 @@ def _get_text(yaml_entries: _YamlEntries, key: str, where: str) -> str:
 
 
 def _get_mapping(yaml_entries: _YamlEntries, key: str, where: str) -> MappingNode:
+    """Return the mapping of a key, empty if it is missing or null. Raises ProjectError."""
     node = yaml_entries[key][1] if key in yaml_entries else None
     if isinstance(node, MappingNode):
         return node

@@ -77,7 +77,7 @@ class StackSettings:
         return dict(self._config)
 
     def set_secrets_provider(self, provider: SecretsProvider) -> None:
-        """Set the secrets provider to the one of the state."""
+        """Set the secrets provider to the one of the state; `save` writes the file."""
         settings = {name: str(provider.state.get(key, "")) for name, key in _PROVIDED.items()}
         for name, setting in settings.items():
             if setting:
@@ -175,6 +175,10 @@ class StackSettings:
         return {key: Secret(value) if key in secret else value for key, value in texts.items()}
 
     def _iterate_effective(self) -> Iterator[tuple[str, Json, ConfigDefault]]:
+        """Yield each key with its value here or the project's default, and the declaration.
+
+        Raises ProjectError for a key without a value.
+        """
         defaults = {self.project.qualify_key(k): d for k, d in self.project.config.items()}
         nothing = ConfigDefault(None)
         for key in sorted(self._config.keys() | defaults.keys()):
@@ -192,6 +196,7 @@ class StackSettings:
         self._parse_content()
 
     def _parse_content(self) -> None:
+        """Parse the text of the file into values by full key. Raises ProjectError."""
         where = str(self.path)
         root = yaml_text.parse(self.content, where)
         yaml_entries = yaml_text.get_entries(root, where) if root is not None else {}
@@ -205,6 +210,7 @@ class StackSettings:
             self._parse_config(yaml_entries["config"][1], where)
 
     def _parse_config(self, config: Node, where: str) -> None:
+        """Parse the values under `config`. Raises ProjectError for a wrong or repeated key."""
         if isinstance(config, ScalarNode) and config.tag.endswith(":null"):
             return
         if not isinstance(config, MappingNode):
@@ -235,6 +241,7 @@ def _get_ciphertext(value: dict[str, Json]) -> str | None:
 
 
 def _decrypt(value: Json, crypter: Crypter | None) -> Json:
+    """Return the value with all texts decrypted. Raises ProjectError without a crypter."""
     if isinstance(value, dict):
         ciphertext = _get_ciphertext(value)
         if ciphertext is None:
@@ -249,6 +256,7 @@ def _decrypt(value: Json, crypter: Crypter | None) -> Json:
 
 
 def _reencrypt(value: Json, old: Crypter, new: Crypter) -> Json:
+    """Return the value with all encrypted texts encrypted by `new`."""
     if isinstance(value, dict):
         ciphertext = _get_ciphertext(value)
         if ciphertext is not None:

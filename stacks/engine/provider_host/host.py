@@ -423,6 +423,7 @@ class ProviderHost:
         return values.mark_echoed_secrets(properties, inputs)
 
     def _get_provider(self, urn: str, reference: str, *holders: PropertyMap) -> ResourceProvider:
+        """Return the lifecycle of a type in plugin form, else the provider that `holders` have."""
         if is_plugin(type_of(urn)):
             with raise_as_provider_error():
                 return self.plugins.get_lifecycle(type_of(urn), reference)

@@ -94,6 +94,7 @@ class Batches:
         self._touched = set()
 
     def _add_batch(self, batch: str, change: Change) -> None:
+        """Take a stored batch into account: its records replace those of earlier batches."""
         self.current.update(change)
         self._names[batch], self._needs[batch] = set(change), 0
         self._touched.add(batch)
@@ -102,6 +103,7 @@ class Batches:
             self._update_needed_batch(name)
 
     def _remove_batches(self, needless: Collection[str]) -> None:
+        """Forget batches that were deleted from the storage."""
         self._touched = set()
         names = [name for batch in needless for name in self._names.pop(batch)]
         for batch in needless:
@@ -160,6 +162,7 @@ class GroupCommit:
             raise round_.error
 
     def _lead(self, round_: "_Round") -> None:
+        """Write the round's changes for all its threads; an error is raised in each of them."""
         try:
             self._batches.write(round_.change)
         except BaseException as error:  # noqa: BLE001 - raised by all who share the batch
@@ -257,6 +260,7 @@ class BackendRecords:
         ]
 
     def _write(self, change: Change) -> None:
+        """Write the change, None for a removal. Raises GpuformError if the stack's lock is lost."""
         with self._lock:
             self._read()
         with raise_as_provider_errors():
@@ -313,7 +317,7 @@ def records_for_host(
     """Open a stack's records for a process of Pulumi's; return None if the state is unreachable.
 
     The state is unreachable in Pulumi's service, and where this process lacks the library for a
-    bucket.
+    bucket. None as well for a stack that does not exist.
     """
     try:
         project_file = find_project(directory, any_runtime=True)
@@ -347,6 +351,7 @@ class OtherStackObjects:
             return id_ in self._ids
 
     def _read(self) -> set[str]:
+        """Return the ids of objects in the states and intents of all other stacks."""
         own = f"urn:pulumi:{self.stack}::{self.project}::"
         with raise_as_provider_errors():
             records = read_all_intents(self.backend)
@@ -388,6 +393,7 @@ def move_intents(source: Intents, target: Intents, names: Mapping[str, str]) -> 
 
 
 def _move_environment(source: Records, target: Records) -> None:
+    """Give the target the source's environment; raise WrongEnvironment if they differ."""
     environment, target_environment = read_environment(source), read_environment(target)
     if environment is None or environment == target_environment:
         return

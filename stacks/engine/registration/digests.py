@@ -141,6 +141,7 @@ def _is_unknown(value: PropertyValue) -> bool:
 
 
 def _to_comparable_option(value: Any) -> Any:
+    """Return the option without empty parts, as plain data."""
     if isinstance(value, list | tuple):
         return [asdict(item) if isinstance(item, Alias) else item for item in value]
     if isinstance(value, Mapping):
@@ -176,6 +177,7 @@ def _select_echoed_outputs(state: ResourceState) -> PropertyMap:
 
 
 def _to_comparable_json(value: PropertyValue, name: str = "") -> Json:
+    """Return the value as JSON for digests: secrets in plain text, pickles normalized."""
     if name == PROVIDER_KEY and isinstance(value, str):
         return normalize_pickle(value)
     if isinstance(value, Secret):

@@ -47,6 +47,7 @@ def add_file_hashes(properties: PropertyMap) -> PropertyMap:
 
 
 def _add_hash(value: PropertyValue) -> PropertyValue:
+    """Return the value with the hashes of all files in it, inside secrets too."""
     if isinstance(value, Asset | Archive):
         return _hash_file(value)
     if isinstance(value, Secret):
@@ -58,6 +59,7 @@ def _add_hash(value: PropertyValue) -> PropertyValue:
 
 
 def _hash_file(file: Asset | Archive) -> Asset | Archive:
+    """Return the file with its hash; a hash that is there already is kept."""
     if isinstance(file, Archive) and file.assets is not None:
         assets = {name: _hash_file(member) for name, member in file.assets.items()}
         file = replace(file, assets=assets)
@@ -130,6 +132,7 @@ def _list_members(archive: Archive) -> Iterator[Member]:
 
 
 def _walk_files(folder: Path) -> Iterator[Path]:
+    """Yield the files of the folder in Go's order, without Pulumi's own folder."""
     # Go sorts names by their bytes.
     for path in sorted(folder.iterdir(), key=lambda entry: os.fsencode(entry.name)):
         if path.name == _FOLDER_OF_PULUMI:
@@ -141,6 +144,7 @@ def _walk_files(folder: Path) -> Iterator[Path]:
 
 
 def _unpack(archive: Archive) -> Iterator[Member]:
+    """Yield the files of a zip or tar archive. Raises EngineError for a damaged one."""
     location = archive.path or archive.uri or ""
     file = io.BytesIO(_read_content(archive))
     try:

@@ -81,6 +81,7 @@ def list_alias_urns(
 
 
 def _resolve_alias(resource: UrnParts, alias: Alias, used: Mapping[str, str]) -> str:
+    """Return the old URN that the alias names, with the resource's own values where it has none."""
     if alias.urn:
         return alias.urn
     parent = used.get(alias.parent, alias.parent) or resource.parent
@@ -207,6 +208,7 @@ def find_source(declaration: "Registration | Read", root: str) -> Source | None:
 
 @cache
 def _parse_frame(frame: str, root: str) -> Source | None:
+    """Return file and line of a frame, or None outside of the project."""
     file, _, line = frame.removeprefix(_PROJECT).rpartition("#")
     if not file or not frame.startswith(_PROJECT) or not line.isdecimal():
         return None
@@ -346,6 +348,7 @@ def _parse_alias(alias: "alias_pb2.Alias") -> Alias:
 
 
 def _refuse_cli_features(request: "resource_pb2.RegisterResourceRequest") -> None:
+    """Raise EngineError for a resource that only the Pulumi CLI can run."""
     refused = {
         "a remote component": request.remote,
         "an explicit provider of another package": bool(request.provider)

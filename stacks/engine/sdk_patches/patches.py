@@ -211,6 +211,8 @@ def read_outputs_separately() -> Iterator[None]:
 def _read_outputs_separately(
     original: Callable[[StackReference, Any], Output[Any]], *, required: bool
 ) -> Callable[[StackReference, Any], Output[Any]]:
+    """Return the method with one output known although others of the stack are unknown."""
+
     def get_output(stack: StackReference, name: Any) -> Output[Any]:
         if not isinstance(name, str):
             return original(stack, name)

@@ -185,6 +185,7 @@ def find_passphrase(
 
 
 def _parse_salt_state(text: str) -> tuple[bytes, str]:
+    """Return the salt and the encrypted sample of a stack's salt text. Raises SecretsError."""
     version, _, rest = text.partition(":")
     salt_text, _, sample = rest.partition(":")
     try:

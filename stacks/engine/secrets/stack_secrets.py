@@ -82,7 +82,11 @@ def reject_unknown_provider(provider: str) -> None:
 def find_settings_crypter(
     settings: StackSettings, stored: SecretsProvider | None, passphrase: Callable[[], str]
 ) -> SecretsManager | None:
-    """Return the crypter of the settings, else of the state, or None if neither has a key yet."""
+    """Return the crypter of the settings, else of the state, or None if neither has a key yet.
+
+    Raises:
+        SecretsError: the settings name an unknown provider.
+    """
     if not is_passphrase(settings.secrets_provider):
         reject_unknown_provider(settings.secrets_provider)
         if settings.encrypted_key:
@@ -213,6 +217,7 @@ class CloudCrypter(SecretsManager):
             return self._key
 
     def _decrypt_key(self) -> bytes:
+        """Have the service decrypt the stack's key. Raises SecretsError."""
         url = self._environ.get(_OVERRIDE) or self._url
         try:
             encrypted = base64.b64decode(self._encrypted, validate=True)

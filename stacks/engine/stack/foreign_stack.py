@@ -40,7 +40,14 @@ class ForeignStack:
     def open(
         cls, backend: Backend, project: str, name: str, passphrase: Callable[[], str]
     ) -> "ForeignStack":
-        """Open a stack. Raises EngineError if its state does not exist or cannot be used."""
+        """Open a stack of another project; the caller holds its lock.
+
+        Raises:
+            WrongPassphrase: the passphrase does not fit.
+            EngineError: the state does not exist or cannot be used, or a run or a change of the
+                secrets
+                provider was interrupted.
+        """
         if backend.read_own(project, name, "secrets-change") is not None:
             raise EngineError(
                 f"stack {build_full_name(project, name)}: a change of its secrets provider was "
@@ -96,6 +103,8 @@ def read_resources(
     stack: Stack, config: Mapping[str, str], entries: Sequence[ResourceState]
 ) -> list[LiveResource]:
     """Read entries of the stack's state from the platforms, in the order of `entries`.
+
+    A resource that cannot be read is in the result with its problem; nothing is raised for it.
 
     Args:
         stack: the stack.

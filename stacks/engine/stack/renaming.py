@@ -164,6 +164,7 @@ def move_local_records(stack: Stack) -> None:
 
 
 def _move_drains(root: Path, ids: Collection[str], intents: Intents) -> None:
+    """Move the records of drains whose object is among `ids` to the backend."""
     for path in _find_record_files(root, DRAIN_PREFIX, _FORMER_DRAINS_FOLDER):
         fields = _read_record(path)
         if fields.get("id") in ids:

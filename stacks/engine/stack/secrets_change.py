@@ -146,6 +146,7 @@ def _encode_change(checkpoint: _Replacement, settings: _Replacement) -> bytes:
 
 
 def _decode_change(data: bytes, where: str) -> tuple[_Replacement, _Replacement]:
+    """Return the new checkpoint and the new settings of a change. Raises EngineError."""
     try:
         document: Any = value_json.load(data)
         version = document["gpuform-secrets-change"]

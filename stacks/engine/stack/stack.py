@@ -288,8 +288,13 @@ class Workspace:
     def create_stack(self, name: str, passphrase: Callable[[], str], provider: str = "") -> None:
         """Create an empty stack and select the stack.
 
-        Its secrets provider is the one of its settings file, if there is one; else `provider`,
-        "passphrase" or the URL of a key.
+        `provider` is "passphrase" or the URL of a key; an empty one means that of the stack's
+        settings file, or a passphrase.
+
+        Raises:
+            EngineError: the stack exists.
+            SecretsError: the provider does not work, or the settings have secrets under another
+                one.
         """
         check_selectable(self.project, self.environ)
         if self.backend.exists(self.project.name, name):
@@ -318,10 +323,10 @@ class Workspace:
         timeout: LockTimeout | None = None,
         recover: Callable[[StackLock], None] = lambda _lock: None,
     ) -> None:
-        """Remove a stack with settings, history and records.
+        """Remove a stack with settings, history and records, under its lock.
 
         Without `force`, `recover` is called first, under the stack's lock, and recovers the objects
-        of interrupted runs into the state.
+        of interrupted runs into the state. Providers and components do not count as resources.
 
         Raises:
             StackNotEmpty: the stack has resources, and `force` is False.
@@ -356,6 +361,8 @@ class Workspace:
     ) -> Stack:
         """Open a stack with settings and last state, and verify the state.
 
+        An interrupted change of the secrets provider is finished first.
+
         Args:
             name: the stack; None is the selected one.
             passphrase: asked once, when there is a secret to read or a run to begin.
@@ -363,6 +370,10 @@ class Workspace:
                 into the checkpoint.
             with_journal: apply the journal. Without it, a stack with an unreadable journal can be
                 shown.
+
+        Raises:
+            StackNotFound: there is no such stack, or none is selected.
+            EngineError: the state is damaged, or a run's last changes are only on this machine.
         """
         name = self.resolve(name)
         # The last run may have left journal lines on this machine that the store does not have.

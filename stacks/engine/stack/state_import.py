@@ -58,7 +58,7 @@ class StackImport:
     def run(self, text: bytes, where: str) -> int:
         """Replace the state by a deployment; return the number of entries.
 
-        Like the Pulumi CLI, the import drops pending operations.
+        The caller holds the stack's lock. Like the Pulumi CLI, the import drops pending operations.
 
         Args:
             text: the deployment as JSON.
@@ -87,6 +87,7 @@ class StackImport:
         return len(snapshot.resources)
 
     def _parse_deployment(self, text: bytes, where: str) -> Checkpoint:
+        """Parse the deployment into a checkpoint of this stack. Raises EngineError."""
         try:
             document: Any = value_json.load(text)
         except ValueError as error:
@@ -104,6 +105,7 @@ class StackImport:
     def _decode_snapshot(
         self, checkpoint: Checkpoint, crypter: SecretsManager, where: str
     ) -> Snapshot:
+        """Decode the checkpoint's state with its own or the stack's key. Raises EngineError."""
         reader = get_state_crypter(checkpoint.secrets_provider, crypter, self.passphrase)
         try:
             return Snapshot.from_json(checkpoint, reader)
@@ -118,6 +120,7 @@ class StackImport:
             raise EngineError(f"{where}: {error.message}", hint=_FORMAT_HINT) from error
 
     def _reject_violations(self, snapshot: Snapshot, where: str) -> None:
+        """Raise EngineError for another stack's entries or broken rules, or with `force` warn."""
         prefix = f"urn:pulumi:{self.stack}::{self.workspace.project.name}::"
         faults = [
             f"{entry.urn} does not belong to stack {self.stack} of project "
@@ -135,6 +138,7 @@ class StackImport:
             self.warn(f"warning: {fault}")
 
     def _write(self, data: bytes) -> None:
+        """Write the checkpoint; an unusable present state is kept beside it, with a warning."""
         backend, project = self.workspace.backend, self.workspace.project.name
         try:
             # Opening applies the journal of an interrupted run, so that the .bak file of the next
@@ -218,6 +222,7 @@ def _join_journal(
 def _reject_lost_objects(
     backend: Backend, project: str, stack: str, unsaved_segments: list[UnsavedSegment], path: Path
 ) -> None:
+    """Raise JournalError if the state lacks objects of the local segments."""
     records = journal.parse_records(str(path), b"".join(part.lines for part in unsaved_segments))
     snapshot = read_sealed(backend, project, stack).snapshot
     try:
@@ -230,6 +235,7 @@ def _reject_lost_objects(
 
 
 def _apply_journal(backend: Backend, project: str, stack: str, log: ReadableLog) -> RecoveredState:
+    """Write the journal's changes into the checkpoint, and return what was recovered."""
     data = backend.read(project, stack)
     if data is None:
         raise EngineError(f"no stack named '{stack}' in {backend.url}")

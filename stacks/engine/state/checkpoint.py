@@ -256,6 +256,7 @@ def _join_list(name: bytes, encoded_items: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _build_manifest_and_secrets_provider(snapshot: Snapshot) -> dict[str, Json]:
+    """Build the first members of `latest`; without a secrets provider the manifest alone."""
     manifest = snapshot.manifest
     head: dict[str, Json] = {
         "manifest": {"time": manifest.time, "magic": manifest.magic, "version": manifest.version}
@@ -267,6 +268,7 @@ def _build_manifest_and_secrets_provider(snapshot: Snapshot) -> dict[str, Json]:
 
 
 def _find_features(snapshot: Snapshot) -> list[Json]:
+    """Return the sorted features of the checkpoint format that the state needs."""
     entries = [*snapshot.resources, *(o.resource for o in snapshot.pending_operations)]
     features: set[str] = set().union(*map(find_required_features, entries))
     features.update(feature for key, feature in _PASSED_THROUGH.items() if key in snapshot.extra)
@@ -285,6 +287,7 @@ class Checkpoint:
 
     @property
     def secrets_provider(self) -> SecretsProvider | None:
+        """Return the secrets provider of the state, or None if there is none."""
         provider = self.latest.get("secrets_providers") or {}
         if not provider.get("type"):
             return None
@@ -368,6 +371,7 @@ def _parse_release(version: str) -> tuple[int, int]:
 
 
 def _parse_features(document: Mapping[str, Any]) -> frozenset[str]:
+    """Return the declared features. Raises UnknownFormat for an unknown version or feature."""
     version = document.get("version")
     if version not in (3, 4):
         found_version = "no version" if version is None else f"version {version}"

@@ -89,6 +89,7 @@ def delete_all(snapshot: Snapshot, *, force: bool) -> tuple[Snapshot, list[Resou
 def _remove_entries(
     snapshot: Snapshot, removed_entries: Collection[ResourceState], *, force: bool
 ) -> Snapshot:
+    """Return the state without the entries. Without `force` EditRefused for protected ones."""
     protected = [entry for entry in removed_entries if entry.protect]
     if protected and not force:
         raise EditRefused(
@@ -281,6 +282,7 @@ def verify(snapshot: Snapshot) -> list[str]:
 
 
 def _find_entry_violations(index: int, state: ResourceState) -> Iterator[str]:
+    """Yield a sentence for each broken rule of one entry by itself."""
     if not state.urn:
         yield f"entry {index} has no urn"
     if not state.type:
@@ -296,6 +298,7 @@ def _find_entry_violations(index: int, state: ResourceState) -> Iterator[str]:
 
 
 def _list_references(state: ResourceState) -> Iterator[tuple[str, str]]:
+    """Yield role and URN of each reference of the entry to another one, except its provider."""
     if state.parent:
         yield "parent", state.parent
     for urn in state.dependencies:

@@ -218,6 +218,7 @@ class Entries:
         return names
 
     def _discard(self, old: ResourceState) -> None:
+        """Remove the entry, and its mark as waiting for a replacement."""
         number = self._numbers[id(old)]
         if self._done.pop(number, None) is None:
             self._old.pop(number, None)

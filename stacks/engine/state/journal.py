@@ -149,6 +149,8 @@ def recover(
 ) -> RecoveredState:
     """Return the state of a checkpoint with the changes of the journal applied.
 
+    Nothing is written. Journals of other checkpoints are in the result as orphaned ones.
+
     Args:
         log: where the journals of earlier runs lie.
         checkpoint: the checkpoint file, whose digest finds the journal that belongs to it.
@@ -239,6 +241,7 @@ def _match_checkpoint(
 
 
 def _summarize_orphan(where: str, records: _Records, crypter: Crypter) -> OrphanedJournal:
+    """Return the objects that the records created after the last checkpoint of their run."""
     last = len(records) - 1
     checkpoints = [index for index, record in enumerate(records) if record["op"] == "checkpoint"]
     # The line after an announced checkpoint shows whether the checkpoint was written; after the
@@ -272,6 +275,7 @@ class _JournalObjects:
     _ids: dict[int, str] = field(default_factory=dict)
 
     def add_record(self, record: Mapping[str, Any]) -> None:
+        """Note the objects that the record creates or removes, and unfinished creates."""
         op = record["op"]
         if op == "begin":
             operation = _decode_record(self.where, _decode_operation, record, self.crypter)
@@ -310,6 +314,7 @@ def _decode_record(
     record: Mapping[str, Any],
     crypter: Crypter,
 ) -> _Decoded:
+    """Decode the record. Raises JournalError if the crypter does not decrypt its secrets."""
     try:
         return decode(record, crypter)
     except StateError:
@@ -364,6 +369,7 @@ def reject_lost_ids(where: str, snapshot: Snapshot, records: Iterable[Mapping[st
 def _replay(
     where: str, entries: Entries, records: Sequence[Mapping[str, Any]], crypter: Crypter
 ) -> None:
+    """Apply the records to `entries`. Raises JournalError if one does not fit."""
     for record in records:
         with _raise_as_journal_error(
             where, f"a record {record.get('op')!r} does not match the state"

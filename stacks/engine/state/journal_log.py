@@ -90,6 +90,7 @@ class FileLog:
         return str(self.path)
 
     def read(self) -> bytes:
+        """Return the file's lines, empty without a file. Raises JournalError."""
         try:
             return self.path.read_bytes()
         except FileNotFoundError:
@@ -100,7 +101,11 @@ class FileLog:
             ) from error
 
     def append(self, data: bytes) -> None:
-        """Append lines and sync the file to disk. Raises JournalError."""
+        """Append lines and sync the file to disk. Raises JournalError.
+
+        The first lines replace the file of an earlier run, whose changes are in the checkpoint by
+        now.
+        """
         try:
             if self._file is None:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -134,6 +139,7 @@ class FileLog:
         self.path.unlink(missing_ok=True)
 
     def set_aside(self) -> str | None:
+        """Rename the file and return its new path, or None without a file."""
         if not self.path.exists():
             return None
         backup_path = self.path.with_name(f"{self.path.name}.{time.time_ns()}")
@@ -269,6 +275,7 @@ class StateWriter:
         self.check()
 
     def _run(self) -> None:
+        """Write the log and checkpoints as they fall due, until `close`; runs in a thread."""
         while True:
             with self._lock:
                 action = self._wait_for_action()
@@ -316,6 +323,10 @@ class StateWriter:
         return 0 < self._working <= len(self._for_checkpoint)
 
     def _perform(self, action: _Action, change: int) -> None:
+        """Log or write a checkpoint, and wake the waiting threads.
+
+        An error is kept for `check`.
+        """
         began = time.monotonic()
         error = None
         try:

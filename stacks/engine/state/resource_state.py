@@ -153,6 +153,7 @@ def encode_operation(
 def _resource_to_json(
     state: ResourceState, crypter: Crypter | None, show_secrets: bool
 ) -> dict[str, Json]:
+    """Return the entry as JSON. Raises EngineError for a secret without a crypter."""
     encoded: dict[str, Json] = {"urn": state.urn, "custom": state.custom, "type": state.type}
     if state.inputs:
         encoded["inputs"] = value_json.encode_map(state.inputs, crypter, show_secrets=show_secrets)
@@ -233,6 +234,7 @@ def decode_resource(
 
 
 def _check_kind(name: str, value: Any, kind: type) -> Any:
+    """Return the value if it has the type, texts in it too. Raises TypeError."""
     if not isinstance(value, kind):
         raise TypeError(f"{name} is {value!r}")
     if isinstance(value, list):
@@ -252,6 +254,7 @@ def _check_texts(name: str, items: list[Any]) -> list[str]:
 def _decode_values(
     state: ResourceState, document: Mapping[str, Any], crypter: Crypter | None
 ) -> None:
+    """Decode inputs, outputs and other values of the entry into `state`."""
     state.inputs = value_json.decode_map(document.get("inputs", {}), crypter)
     state.outputs = value_json.decode_map(document.get("outputs", {}), crypter)
     timeouts = document.get("customTimeouts") or {}

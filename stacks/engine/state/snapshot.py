@@ -224,7 +224,7 @@ class SnapshotManager:
         return self._build_snapshot(resources, pending)
 
     def close(self) -> Snapshot:
-        """Write the remaining changes and return the final state."""
+        """Write the remaining changes and return the final state. Raises EngineError."""
         try:
             if self._writer is not None:
                 self._writer.close()

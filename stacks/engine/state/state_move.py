@@ -113,6 +113,10 @@ class _DestinationUrns:
 def _find_moved_urns(
     entries: Sequence[ResourceState], urns: Collection[str], *, include_parents: bool
 ) -> set[str]:
+    """Return the URNs to move: the chosen resources, all children and, if asked, all ancestors.
+
+    The stack's root resource is never among them.
+    """
     moved_urns = set(urns)
     by_urn = {entry.urn: entry for entry in entries}
     if include_parents:
@@ -136,6 +140,7 @@ def _iterate_ancestors(by_urn: dict[str, ResourceState], name: str) -> Iterator[
 
 
 def _reject_immovable_entries(source: Snapshot, chosen: Collection[str]) -> None:
+    """Raise EditRefused for a provider, a pending operation, or an unsupported feature."""
     for entry in source.resources:
         if entry.urn not in chosen:
             continue
@@ -161,6 +166,7 @@ def _reject_immovable_entries(source: Snapshot, chosen: Collection[str]) -> None
 def _split_off(
     entries: Sequence[ResourceState], chosen: Collection[str]
 ) -> tuple[list[ResourceState], list[DroppedReference]]:
+    """Return the entries that stay, without references to moved ones, and these references."""
     remaining_entries, dropped = [], []
     for entry in entries:
         if entry.urn not in chosen:
@@ -243,6 +249,7 @@ class _ProviderPlacement:
         return replace(rename_references(detached_entry, self._names.to_destination), parent=parent)
 
     def _require_same_configuration(self, here: ResourceState, there: ResourceState) -> None:
+        """Raise EditRefused if the two providers differ; note a differing dynamic provider."""
         if here.id == there.id or are_equal(here.inputs, there.inputs):
             return
         # The inputs of the dynamic provider are the whole configuration of a stack, which hardly

@@ -135,6 +135,7 @@ class Selection:
 
 
 def _format_suggestion(pattern: str, urns: Iterable[str]) -> str:
+    """Return a hint with the nearest names for an unmatched pattern."""
     nearest_urns = find_nearest_urns(pattern, (urn for urn in urns if not is_noise(type_of(urn))))
     if not nearest_urns:
         return (
@@ -161,7 +162,7 @@ class SelectedResources:
     _met: set[str] = field(default_factory=set)
 
     def includes(self, resource: ResourceState) -> bool:
-        """Return True if the run may change `resource`."""
+        """Return True if the run may change `resource`, and remember it for its dependents."""
         selection = self.selection
         if selection.targets:
             return self._is_matched(resource, selection.targets, selection.target_dependents)

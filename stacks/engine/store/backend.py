@@ -368,6 +368,10 @@ class Backend:
         return self._versions[name]
 
     def _check_layout(self) -> None:
+        """Raise BackendError if the layout's version is not 1.
+
+        A backend without meta.yaml is a new one, unless it has stacks of Pulumi's first layout.
+        """
         meta = self.storage.read(_META)
         if meta is None:
             # Pulumi's first layout had checkpoints in `stacks` itself, and no meta.yaml.
@@ -387,6 +391,7 @@ class Backend:
         )
 
     def _write_meta(self) -> None:
+        """Write the file with the layout's version, unless there is one."""
         if _META in self._versions:
             return
         try:

@@ -189,6 +189,7 @@ def _get_backup_hint(backend: Backend, project: str, stack: str) -> str:
 
 
 def _examine_backup(backend: Backend, entry: Entry) -> Backup:
+    """Return the earlier state with its time, and its fault if it cannot be used."""
     stamp = _STAMP.search(entry.name.rpartition("/")[2])
     time = datetime.fromtimestamp(int(stamp[1]) / 1e9, UTC) if stamp else entry.modified
     where = backend.storage.locate(entry.name)

@@ -57,6 +57,7 @@ def _get_credentials_path(environ: Mapping[str, str]) -> Path:
 
 
 def _read_credentials(path: Path) -> dict[str, Any]:
+    """Return the file's content, empty without a file. Raises EngineError for an unreadable one."""
     try:
         document = load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -70,7 +71,11 @@ def _read_credentials(path: Path) -> dict[str, Any]:
 
 
 def _write_credentials(path: Path, document: Mapping[str, Any]) -> None:
-    """Write the file or, without any account, remove the file, as the Pulumi CLI does."""
+    """Write the file or, without any account, remove the file, as the Pulumi CLI does.
+
+    Raises:
+        EngineError: the file cannot be written.
+    """
     try:
         if document.get("accounts"):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -77,6 +77,11 @@ class Lease:
         self._mutex = threading.RLock()
 
     def take(self) -> LockAttempt:
+        """Try once to take the lease; HELD if another process renews it. Then renew it in a thread.
+
+        Raises:
+            StorageFailed: the store cannot keep a lease.
+        """
         blob = self._storage.read(self._name)
         if blob is not None and not self._is_free(blob):
             return LockAttempt.HELD
@@ -113,6 +118,7 @@ class Lease:
             )
 
     def release(self) -> None:
+        """Mark the lease as released; nothing in a forked child or without the lease."""
         # A forked child must not release the lock of its parent.
         if self._pid != os.getpid():
             return
@@ -135,6 +141,7 @@ class Lease:
                 self._renew()
 
     def _renew(self) -> None:
+        """Write the lease again, if held; a lease taken over by another process is lost."""
         with self._mutex:
             if self._version is not None and not self._ended.is_set():
                 began = _read_clocks()
@@ -142,6 +149,7 @@ class Lease:
                 self._renewed = began
 
     def _write(self, *, released: bool = False) -> None:
+        """Write the lease; if another process has written it, it is lost, and nothing is raised."""
         # Every renewal has other bytes: the storage takes equal bytes for an earlier try of its
         # own.
         self._beat += 1
@@ -210,6 +218,7 @@ def _read_clocks() -> tuple[float, float]:
 
 
 def _parse_lease_seconds(environ: Mapping[str, str]) -> float:
+    """Return GPUFORM_LEASE_SECONDS or the default. Raises EngineError outside of 2 to 3600."""
     setting = environ.get("GPUFORM_LEASE_SECONDS", "")
     try:
         seconds = float(setting) if setting else SECONDS
@@ -221,6 +230,7 @@ def _parse_lease_seconds(environ: Mapping[str, str]) -> float:
 
 
 def _parse_document(blob: Blob) -> dict[str, Any]:
+    """Return the lease's document, empty if it is damaged."""
     try:
         document = load(blob.data)
     except ValueError:
@@ -279,7 +289,10 @@ class OtherStacks:
 
 
 def find_owners(backend: Backend, excluded_stack: str = "") -> Owners:
-    """Return the objects of all stacks, except for `excluded_stack`."""
+    """Return the objects of all stacks, except for `excluded_stack` (a full name).
+
+    A stack that cannot be read is in the result's `unreadable`.
+    """
     known_owners = Owners()
     for stack in backend.list_stacks():
         if stack == excluded_stack:
@@ -306,6 +319,7 @@ def _read_resources(backend: Backend, project: str, name: str) -> list[ResourceS
 
 
 def _iterate_resources(backend: Backend, project: str, name: str) -> Iterator[ResourceState]:
+    """Yield the entries of existing objects, with those in the journals of interrupted runs."""
     data = backend.read(project, name)
     if data is None:
         return  # the stack was removed after the listing

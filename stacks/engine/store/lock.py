@@ -137,6 +137,7 @@ class LockFile:
 
 
 def _format_age(timestamp: str, now: datetime) -> str:
+    """Return the age as `, H:MM:SS ago`, or an empty text if `timestamp` is not a time."""
     try:
         since = now - datetime.fromisoformat(timestamp)
     except (ValueError, TypeError):
@@ -227,7 +228,10 @@ class StackLock:
             waited, pause = waited + pause, min(pause * 2, longest)
 
     def release(self) -> None:
-        """Release the lock if this process holds it; a forked child holds none."""
+        """Release the lock if this process holds it; a forked child holds none.
+
+        A failure is only a warning.
+        """
         if self._owner != os.getpid():
             return
         self._owner = 0
@@ -288,6 +292,11 @@ class StackLock:
         self.release()
 
     def _take_once(self) -> None:
+        """Try once to take gpuform's lock and Pulumi's, removing locks of ended gpuform processes.
+
+        Raises:
+            LockedError: another process holds one of them; then neither is taken.
+        """
         taking = self._own.take()
         if taking is LockAttempt.HELD:
             raise self._build_in_use_error(self.list_holders())
@@ -313,6 +322,7 @@ class StackLock:
         self._storage.delete(*names)
 
     def _read_lock_file(self, name: str) -> LockFile:
+        """Return the lock file's content; an unreadable one has a `fault`."""
         try:
             blob = self._storage.read(name)
         except BackendError:
@@ -341,6 +351,7 @@ class StackLock:
                 )
 
     def _build_in_use_error(self, holders: Sequence[LockFile]) -> LockedError:
+        """Build the error of a stack that another gpuform process holds."""
         holder = self._own.describe_holder()
         if holder:
             return LockedError(

@@ -206,6 +206,7 @@ class SegmentLog:
         self._storage.delete(*names)
 
     def set_aside(self) -> str | None:
+        """Move the segments to another name and return its location, or None without segments."""
         names = self._list_names()
         if not names:
             return None
@@ -216,6 +217,11 @@ class SegmentLog:
         return self._storage.locate(backup_name)
 
     def _write_segment(self, data: bytes) -> None:
+        """Write the next segment while the lock is held; a segment written too late is removed.
+
+        Raises:
+            EngineError: the store refuses it, or the lock was lost.
+        """
         name = self._build_segment_name(self._run, self._count)
         # mtime=0: equal lines give equal bytes, so that the storage recognizes a repeated request.
         packed = gzip.compress(data, 6, mtime=0)
@@ -231,6 +237,7 @@ class SegmentLog:
             raise
 
     def _decompress(self, run: str, number: int, data: bytes) -> bytes:
+        """Return the segment's lines. Raises JournalError for a damaged one."""
         try:
             return gzip.decompress(data)
         except (OSError, EOFError, zlib.error) as error:

@@ -72,7 +72,10 @@ def covers(pattern: Path, path: Path) -> bool:
 
 
 def find_differences(old: PropertyValue, new: PropertyValue, at: Path = ()) -> Iterator[Path]:
-    """Yield the paths of the innermost different values; secrets compare by plaintext."""
+    """Yield the paths of the innermost different values; secrets compare by plaintext.
+
+    A list or object that has no counterpart is one difference.
+    """
     old, new = unwrap(old), unwrap(new)
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted(old.keys() | new.keys()):

@@ -117,6 +117,10 @@ def encode(value: PropertyValue, crypter: Crypter | None, show_secrets: bool = F
 
 
 def _encode_secret(secret: Secret, crypter: Crypter | None, show_secrets: bool) -> Json:
+    """Encode a secret as ciphertext, or in plain text with `show_secrets`.
+
+    Raises EngineError without a crypter.
+    """
     # A secret of the state encrypts the JSON text of the value; secrets inside of it are plain.
     plaintext = dump(encode(make_secret(secret.value).value, None)).decode()
     if show_secrets:
@@ -185,6 +189,7 @@ def _check_depth(value: _Container, depth: int) -> _Container:
 def _decode_special(
     fields: Mapping[str, Any], crypter: Crypter | None, depth: int
 ) -> PropertyValue:
+    """Decode an object with a signature: a secret, NaN or infinity, or a special value."""
     if fields[SIGNATURE_KEY] == SECRET_SIGNATURE:
         return _decode_secret(fields, crypter, depth)
     if fields[SIGNATURE_KEY] == NOT_A_NUMBER:
@@ -196,6 +201,10 @@ def _decode_special(
 
 
 def _decode_secret(fields: Mapping[str, Any], crypter: Crypter | None, depth: int) -> Secret:
+    """Decode a secret; a decrypted one keeps its ciphertext for the next save.
+
+    Raises EngineError without a crypter.
+    """
     ciphertext, plaintext = fields.get("ciphertext"), fields.get("plaintext")
     # An export with `--show-secrets`: the next save encrypts the value.
     if isinstance(plaintext, str) and plaintext:

@@ -38,7 +38,11 @@ _PERMISSIONS_HINT: Final = (
 
 
 def open_key(address: KeyUrl, environ: Mapping[str, str]) -> "AwsKey":
-    """Open a key by id, ARN or alias; `context_NAME` parameters are the encryption context."""
+    """Open a key by id, ARN or alias; `context_NAME` parameters are the encryption context.
+
+    Raises:
+        SecretsError: a parameter is wrong, or AWS or the role cannot be reached.
+    """
     contexts = [name for name in address.parameters if name.startswith(_CONTEXT)]
     address.reject_unknown_parameters({*_PARAMETERS, *contexts})
     context = {name.removeprefix(_CONTEXT): _get_single_value(address, name) for name in contexts}
@@ -60,6 +64,7 @@ def _get_single_value(address: KeyUrl, name: str) -> str:
 
 
 def _create_client(address: KeyUrl, environ: Mapping[str, str]) -> Any:
+    """Create the client; with the parameter `role` under that role, which is a request to AWS."""
     session = botocore.session.Session(profile=address.get_text("profile"))
     region = address.get_text("region") or environ.get("AWS_REGION")
     config = botocore.config.Config(

@@ -25,9 +25,9 @@ _PERMISSIONS_HINT: Final = (
 
 
 def open_key(address: KeyUrl, environ: Mapping[str, str]) -> "AzureKey":
-    """Open a key by identifier, with or without version.
+    """Open a key by identifier, with or without version; no request is sent yet.
 
-    The parameter `algorithm` is usually RSA-OAEP-256.
+    The parameter `algorithm` is usually RSA-OAEP-256. Raises SecretsError for a wrong URL.
     """
     address.reject_unknown_parameters({"algorithm"})
     if not _KEY.fullmatch(address.key):

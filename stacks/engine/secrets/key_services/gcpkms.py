@@ -96,6 +96,7 @@ class GoogleKey:
         return self._post("decrypt", "plaintext", ciphertext=_encode_base64(ciphertext))
 
     def _post(self, action: str, name: str, **fields: str) -> bytes:
+        """Send a request and return the decoded field `name` of the answer. Raises SecretsError."""
         try:
             answer = self._session.post(
                 f"{self._url}:{action}", json={**fields, **self._extra_fields}, timeout=_TIMEOUT

@@ -75,6 +75,7 @@ class VaultKey:
     def _call_transit(
         self, action: str, name: str, method: Callable[..., Any], **fields: str
     ) -> str:
+        """Call the transit engine and return the answer's field `name`. Raises SecretsError."""
         key = self._address.key
         hint = _PERMISSIONS_HINT.format(engine=self._engine, key=key)
         try:

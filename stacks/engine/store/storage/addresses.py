@@ -82,6 +82,7 @@ def open_storage(url: str, environ: Mapping[str, str]) -> Storage:
 
 
 def _open_writable_storage(url: str, environ: Mapping[str, str]) -> Storage:
+    """Open the folder or bucket of the URL. Raises BackendError."""
     scheme, separator, _ = url.partition("://")
     if separator and scheme == "file":
         return Files(_find_folder(url))
@@ -121,6 +122,7 @@ def strip_credentials(url: str) -> str:
 
 
 def _parse_address(url: str) -> Address:
+    """Parse the URL of a bucket. Raises BackendError without a bucket or with credentials in it."""
     parts = urlsplit(url)
     parameters = {name: values[-1] for name, values in parse_qs(parts.query).items()}
     prefix = "/".join(
@@ -136,6 +138,7 @@ def _parse_address(url: str) -> Address:
 
 
 def _find_folder(url: str) -> Path:
+    """Return the existing folder of a `file://` URL. Raises BackendError."""
     path = unquote(url.removeprefix("file://").partition("?")[0])
     home = path == "~" or path.startswith("~/")
     root = Path.home() / path[2:] if home else Path.cwd() / path

@@ -32,6 +32,7 @@ class Files:
         self.root = root
 
     def read(self, name: str) -> Blob | None:
+        """Return the file, or None if it does not exist. Raises BackendError."""
         path = self._path(name)
         try:
             return Blob(path.read_bytes(), ABSENT, _get_modified_time(path))
@@ -41,6 +42,7 @@ class Files:
             raise BackendError(f"{path} cannot be read: {error.strerror or error}") from error
 
     def write(self, name: str, data: bytes, replacing: Version | None = None) -> Version:
+        """Replace the file in one step; `replacing` is ignored. Raises Unwritable."""
         # The kernel's lock keeps other writers out, so that no version is compared.
         del replacing
         path = self._path(name)
@@ -60,6 +62,7 @@ class Files:
         return blob is not None
 
     def delete(self, *names: str) -> None:
+        """Delete the files that exist. Raises BackendError."""
         for name in names:
             path = self._path(name)
             try:
@@ -71,6 +74,7 @@ class Files:
                 ) from error
 
     def list_entries(self, folder: str, after: str = "") -> list[Entry]:
+        """List all files below the folder with names after `after`, sorted by name."""
         files = (path for path in self._path(folder).rglob("*") if path.is_file())
         named = sorted((path.relative_to(self.root).as_posix(), path) for path in files)
         entries = []

@@ -79,6 +79,7 @@ class Objects:
         return self._connect(client_options=options, retry_config=limits)
 
     def read(self, name: str) -> Blob | None:
+        """Return the object, or None if it does not exist. Raises StorageFailed."""
         try:
             result = obstore.get(self._store, name)
             data = bytes(result.bytes())
@@ -91,6 +92,12 @@ class Objects:
         return Blob(data, Version(meta["e_tag"], meta["version"]), meta["last_modified"])
 
     def write(self, name: str, data: bytes, replacing: Version | None = None) -> Version:
+        """Write the object if the stored version is `replacing`; None overwrites any.
+
+        Raises:
+            ChangedMeanwhile: another version is stored.
+            StorageFailed: the store refuses the request.
+        """
         mode: Any = "overwrite" if replacing is None else _build_write_mode(replacing)
         try:
             done = obstore.put(self._store, name, data, mode=mode, use_multipart=False)
@@ -102,6 +109,7 @@ class Objects:
         return Version(done["e_tag"], done["version"])
 
     def copy(self, source: str, target: str) -> bool:
+        """Copy the object in the store; return False if it does not exist. Raises StorageFailed."""
         try:
             obstore.copy(self._store, source, target)
         except FileNotFoundError as error:
@@ -112,6 +120,7 @@ class Objects:
         return True
 
     def delete(self, *names: str) -> None:
+        """Delete the objects that exist. Raises StorageFailed."""
         try:
             if names:
                 # Not every store supports the request that deletes several objects.
@@ -125,6 +134,7 @@ class Objects:
             self._raise_failure(names[0], "removed", error)
 
     def list_entries(self, folder: str, after: str = "") -> list[Entry]:
+        """List all objects below the folder with names after `after`, sorted by name."""
         try:
             objects = obstore.list(self._store, folder, offset=after or None).collect()
         except (exceptions.BaseError, OSError) as error:
@@ -171,6 +181,7 @@ class Objects:
             ) from error
 
     def _raise_failure(self, name: str, done: str, error: Exception) -> NoReturn:
+        """Raise StorageFailed with the store's reason, and use short timeouts from now on."""
         self._reject_missing_bucket(error)
         if not self._has_failed:
             # A run whose store is unreachable must end soon: no more retries, and short timeouts.
