@@ -44,8 +44,8 @@ def applied(lab: Any, bound: PlanConstraint, program: str, **options: Any) -> Ou
 @contextmanager
 def nothing_changes(lab: Any) -> Iterator[None]:
     """Neither the platform nor the state."""
-    world = lab.world
+    world = lab.platform_objects
     state = lab.snapshot.to_json(lab.crypter, show_secrets=True)
     yield
-    assert lab.world == world
+    assert lab.platform_objects == world
     assert lab.snapshot.to_json(lab.crypter, show_secrets=True) == state

@@ -1,4 +1,4 @@
-"""A stack in a temporary folder, run by the embedded engine, over a provider that tests steer."""
+"""Provide a stack in a temporary folder, run by the embedded engine over a scripted provider."""
 
 import json
 from dataclasses import dataclass, field
@@ -127,7 +127,7 @@ HEAD = "import pulumi\nfrom pulumi import ResourceOptions\nfrom lab import Machi
 
 @dataclass
 class Lab:
-    """A stack, its last state and everything that its last run told."""
+    """A stack with its last state and the events of its last run."""
 
     directory: Path
     crypter: PassphraseCrypter
@@ -148,7 +148,7 @@ class Lab:
     def run(
         self, operation: Any, program: str = "", *, preview: bool = False, **options: Any
     ) -> Outcome:
-        """Runs the program; keeps the state, which must pass the integrity rules."""
+        """Run the program, keep the new state, and check the integrity rules."""
         (self.directory / "__main__.py").write_text(HEAD + dedent(program))
         (self.directory / "calls.jsonl").unlink(missing_ok=True)
         self.events.clear()
@@ -193,7 +193,7 @@ class Lab:
 
     @property
     def steps(self) -> list[tuple[str, str]]:
-        """What was done (or planned) to which resource, without the engine's own entries."""
+        """Return operation and name of each step on a machine, done or planned."""
         done = [e.step for e in self.events if isinstance(e, StepDone)]
         return [
             (str(s.op), s.urn.rsplit("::", 1)[1])
@@ -212,7 +212,7 @@ class Lab:
             e.message for e in self.events if isinstance(e, Diagnostic) and e.severity == "error"
         ]
 
-    def told(self, severity: str) -> list[str]:
+    def list_messages(self, severity: str) -> list[str]:
         return [
             e.message for e in self.events if isinstance(e, Diagnostic) and e.severity == severity
         ]
@@ -223,13 +223,13 @@ class Lab:
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     @property
-    def world(self) -> dict[str, Any]:
+    def platform_objects(self) -> dict[str, Any]:
         path = self.directory / "world.json"
         objects = json.loads(path.read_text()) if path.exists() else {}
         return {key: value for key, value in objects.items() if key != "_made"}
 
-    def change_world(self, id_: str, properties: dict[str, Any] | None) -> None:
-        """Someone else changes or removes an object behind the stack's back."""
+    def change_platform_object(self, id_: str, properties: dict[str, Any] | None) -> None:
+        """Change or remove an object on the platform without the stack."""
         path = self.directory / "world.json"
         objects = json.loads(path.read_text())
         if properties is None:
@@ -239,11 +239,11 @@ class Lab:
         path.write_text(json.dumps(objects))
 
     def state(self, name: str) -> Any:
-        """The one live entry of that name."""
-        (found,) = [
+        """Return the one entry with the name that is not pending deletion."""
+        (entry,) = [
             r for r in self.snapshot.resources if r.urn.endswith(f"::{name}") and not r.delete
         ]
-        return found
+        return entry
 
     @property
     def names(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Runs that go on after a failure, with what does not need what failed."""
+"""Test runs with continue_on_error: resources independent of the failed one are processed."""
 
 import pytest
 
@@ -7,11 +7,11 @@ from gpuform.stacks.engine.values import UNKNOWN
 GO_ON = {"continue_on_error": True}
 
 
-def deleted(lab):
+def list_deleted_ids(lab):
     return [call["id"] for call in lab.calls if call["verb"] == "delete"]
 
 
-def made(lab):
+def list_created_sizes(lab):
     return sorted(call["props"].get("size") for call in lab.calls if call["verb"] == "create")
 
 
@@ -27,11 +27,11 @@ pulumi.export('lost', a.address)
 """
 
 
-def test_what_does_not_need_the_failed_one_goes_on(lab):
+def test_resources_independent_of_the_failed_one_are_created(lab):
     outcome = lab.up(FAILING, **GO_ON)
     assert not outcome.succeeded
     assert lab.failures == [("create", "a")]
-    assert made(lab) == [1, 5, 6]
+    assert list_created_sizes(lab) == [1, 5, 6]
     assert sorted(lab.names) == ["free", "last"]
     assert outcome.changes == {"create": 3}
     assert outcome.outputs["last"] == 5.0
@@ -39,23 +39,23 @@ def test_what_does_not_need_the_failed_one_goes_on(lab):
     assert outcome.outputs["lost"] is UNKNOWN
 
 
-def test_nothing_more_starts_without_the_option(lab):
+def test_without_the_option_nothing_starts_after_a_failure(lab):
     outcome = lab.up(
         "a = Machine('a', size=1, refuse='create')\nMachine('b', size=2, uses=a.address)"
     )
     assert not outcome.succeeded
-    assert made(lab) == [1]
+    assert list_created_sizes(lab) == [1]
 
 
-def test_no_provider_is_asked_about_skipped_resources(lab):
-    """As under the Pulumi CLI since 3.26x: their inputs lack what the failed one would give."""
+def test_providers_are_not_called_for_skipped_resources(lab):
+    """As under the Pulumi CLI since 3.26x: inputs lack the failed resource's outputs."""
     lab.up(
         "a = Machine('a', size=1, refuse='create')\nMachine('b', size=2, uses=a.address)", **GO_ON
     )
     assert [call["news"]["size"] for call in lab.calls if call["verb"] == "check"] == [1]
 
 
-def test_a_failed_update(lab):
+def test_dependents_of_a_failed_update_keep_their_inputs(lab):
     program = (
         "a = Machine('a', size={0}, refuse='update')\n"
         "Machine('b', size={0}, uses=a.address)\n"
@@ -70,7 +70,7 @@ def test_a_failed_update(lab):
     assert sizes == {"a": 1, "b": 1, "c": 2}
 
 
-def test_a_failed_replacement(lab):
+def test_dependents_of_a_failed_replacement_keep_their_inputs(lab):
     program = (
         "a = Machine('a', rack='{0}', refuse='{1}')\n"
         "Machine('b', size={2}, uses=a.address)\n"
@@ -85,7 +85,7 @@ def test_a_failed_replacement(lab):
     assert lab.state("c").inputs["size"] == 2
 
 
-def test_a_failed_delete(lab):
+def test_dependencies_of_a_failed_delete_are_kept(lab):
     lab.up(
         "a = Machine('a')\n"
         "b = Machine('b', uses=a.address, refuse='delete')\n"
@@ -101,7 +101,7 @@ def test_a_failed_delete(lab):
 
 
 @pytest.mark.parametrize("go_on", [True, False])
-def test_a_failed_delete_in_a_destroy(lab, go_on):
+def test_dependencies_of_a_delete_that_fails_in_a_destroy_are_kept(lab, go_on):
     lab.up(
         "a = Machine('a')\n"
         "b = Machine('b', uses=a.address, refuse='delete')\n"
@@ -112,7 +112,7 @@ def test_a_failed_delete_in_a_destroy(lab, go_on):
     assert lab.names == ["a", "b"]
 
 
-def test_what_left_the_program_is_deleted_but_for_what_the_failed_one_needs(lab):
+def test_undeclared_resources_are_deleted_except_dependencies_of_the_failed_one(lab):
     lab.up(
         "old = Machine('old')\n"
         "gone = Machine('gone')\n"
@@ -124,7 +124,7 @@ def test_what_left_the_program_is_deleted_but_for_what_the_failed_one_needs(lab)
     assert sorted(lab.names) == ["a", "old"]
 
 
-def test_a_skipped_resource_keeps_what_it_needs(lab):
+def test_dependencies_of_a_skipped_resource_are_kept(lab):
     lab.up(
         "old = Machine('old')\n"
         "a = Machine('a', size=1, refuse='update')\n"
@@ -138,7 +138,7 @@ def test_a_skipped_resource_keeps_what_it_needs(lab):
     assert lab.state("b").dependencies == [lab.state("old").urn]
 
 
-def test_old_objects_of_a_finished_replacement_go(lab):
+def test_old_objects_of_a_finished_replacement_are_deleted(lab):
     program = "Machine('a', rack={!r})\nMachine('b', size=1{})"
     lab.up(program.format("x", ""))
     outcome = lab.up(program.format("y", ", rack='z', refuse='create'"), **GO_ON)
@@ -147,7 +147,7 @@ def test_old_objects_of_a_finished_replacement_go(lab):
     assert sorted(lab.names) == ["a", "b"]
 
 
-def test_an_object_that_is_not_ready(lab):
+def test_dependents_of_an_object_that_is_not_ready_are_skipped(lab):
     program = "a = Machine('a', slow=1)\nMachine('b', uses=a.address)\nMachine('c')"
     outcome = lab.up(program, **GO_ON)
     assert not outcome.succeeded
@@ -155,16 +155,16 @@ def test_an_object_that_is_not_ready(lab):
     assert sorted(lab.names) == ["a", "c"]
 
 
-def test_a_program_that_fails_deletes_nothing(lab):
+def test_a_program_that_raises_deletes_nothing(lab):
     lab.up("Machine('a')\npulumi.export('kept', 1)")
     outcome = lab.up("Machine('b')\nraise RuntimeError('no')", **GO_ON)
     assert not outcome.succeeded
     assert "a" in lab.names
-    assert deleted(lab) == []
+    assert list_deleted_ids(lab) == []
     assert outcome.outputs["kept"] == 1.0
 
 
-def test_outputs_that_the_run_did_not_come_to_stay(lab):
+def test_stack_outputs_that_were_not_reached_are_kept(lab):
     program = (
         "a = Machine('a', size={0}, refuse='update')\n"
         "pulumi.export('size', a.size)\n"
@@ -175,7 +175,7 @@ def test_outputs_that_the_run_did_not_come_to_stay(lab):
     assert outcome.outputs == {"kept": 1.0, "size": UNKNOWN, "n": 2.0}
 
 
-def test_the_next_run_makes_up_for_it(lab):
+def test_the_next_run_creates_the_skipped_resources(lab):
     lab.up(FAILING, **GO_ON)
     outcome = lab.up(FAILING.replace("refuse='create'", "rack='x'"), **GO_ON)
     assert outcome.succeeded
@@ -183,14 +183,14 @@ def test_the_next_run_makes_up_for_it(lab):
     assert outcome.changes == {"same": 3, "create": 5}
 
 
-def test_a_check_failure_ends_the_run_all_the_same(lab):
+def test_a_check_failure_ends_the_run_despite_the_option(lab):
     lab.up("Machine('gone')")
     outcome = lab.up("Machine('a', size=-1)", **GO_ON)
     assert not outcome.succeeded
-    assert deleted(lab) == []
+    assert list_deleted_ids(lab) == []
 
 
-def test_a_protected_deletion_does_not_keep_the_others(lab):
+def test_a_protected_resource_does_not_prevent_other_deletions(lab):
     lab.up("Machine('a', opts=ResourceOptions(protect=True))\nMachine('b')")
     outcome = lab.run("destroy", **GO_ON)
     assert not outcome.succeeded

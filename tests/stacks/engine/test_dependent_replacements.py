@@ -1,4 +1,4 @@
-"""What is replaced together with a resource, against its definition; and how often it is asked."""
+"""Test which dependents are replaced with a resource, and the number of diffs."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
@@ -17,7 +17,7 @@ TYPE = "pulumi-python:dynamic:Resource"
 
 @dataclass
 class Host:
-    """A provider that replaces what has an unknown `uses`; not where that `stays`."""
+    """A provider that replaces a resource whose `uses` is unknown, unless `stays` is set."""
 
     asked: list[str] = field(default_factory=list)
 
@@ -27,7 +27,9 @@ class Host:
         return Diff(bool(forced), forced, delete_before_replace=False)
 
 
-def entry_of(urn: str, uses: list[str], needs: list[str], *, stays: bool = False) -> ResourceState:
+def build_entry(
+    urn: str, uses: list[str], needs: list[str], *, stays: bool = False
+) -> ResourceState:
     return ResourceState(
         urn,
         True,
@@ -40,13 +42,13 @@ def entry_of(urn: str, uses: list[str], needs: list[str], *, stays: bool = False
 
 @st.composite
 def states(draw) -> list[ResourceState]:
-    """Entries that depend on earlier ones only, some of them waiting for their deletion."""
+    """Draw entries that depend only on earlier ones; some are pending deletion."""
     entries: list[ResourceState] = []
     for place in range(draw(st.integers(1, 10))):
         earlier = st.sampled_from([entry.urn for entry in entries]) if entries else st.nothing()
         uses = draw(st.lists(earlier, max_size=2)) if entries else []
         needs = draw(st.lists(earlier, max_size=1)) if entries else []
-        entry = entry_of(f"urn:{place}", uses, needs, stays=draw(st.integers(0, 4)) == 0)
+        entry = build_entry(f"urn:{place}", uses, needs, stays=draw(st.integers(0, 4)) == 0)
         entry.replace_with = draw(st.lists(earlier, max_size=1)) if entries else []
         entry.deleted_with = draw(earlier) if entries and draw(st.integers(0, 3)) == 0 else ""
         entry.external = draw(st.integers(0, 7)) == 0
@@ -56,10 +58,10 @@ def states(draw) -> list[ResourceState]:
     return entries
 
 
-def defined(
+def find_dependents_by_definition(
     entries: list[ResourceState], root: ResourceState, spared: Collection[str], host: Host
 ) -> list[tuple[str, list[str]]]:
-    """By looking at every entry once, in their order."""
+    """Return the replaced dependents by visiting all entries once, in order."""
     replaced, found = {root.urn}, []
     for each in entries:
         if each.urn in {root.urn, *spared} or each.external:
@@ -81,36 +83,36 @@ def defined(
 
 
 @given(states(), st.data())
-def test_those_are_found_that_a_look_at_every_entry_finds(entries, data):
+def test_found_dependents_are_those_of_the_definition(entries, data):
     spared = data.draw(st.sets(st.sampled_from([entry.urn for entry in entries]), max_size=2))
     for root in entries:
         host, plain = Host(), Host()
         found = DependentReplacements(entries, host).find_dependents(root, spared)
-        expected = defined(entries, root, spared, plain)
+        expected = find_dependents_by_definition(entries, root, spared, plain)
         assert [(each.resource.urn, list(each.keys)) for each in found] == expected
         assert host.asked == plain.asked
 
 
 @given(states())
-def test_comparing_asks_for_all_that_each_root_alone_would_ask_for(entries):
+def test_prefetched_diffs_include_those_of_each_root_alone(entries):
     host, each_alone = Host(), Host()
     assert list(DependentReplacements(entries, host).find_incomparable_roots(entries, ())) == []
     for root in entries:
-        defined(entries, root, (), each_alone)
+        find_dependents_by_definition(entries, root, (), each_alone)
     assert set(host.asked) == set(each_alone.asked)
 
 
-def test_of_a_chain_each_is_asked_about_once():
-    entries = [entry_of("urn:0", [], [])]
-    entries += [entry_of(f"urn:{n}", [f"urn:{n - 1}"], []) for n in range(1, 300)]
+def test_each_entry_of_a_replaced_chain_is_diffed_once():
+    entries = [build_entry("urn:0", [], [])]
+    entries += [build_entry(f"urn:{n}", [f"urn:{n - 1}"], []) for n in range(1, 300)]
     host = Host()
     list(DependentReplacements(entries, host).find_incomparable_roots(entries, ()))
     assert host.asked == [entry.urn for entry in entries[1:]]
 
 
-def test_of_a_chain_that_stays_only_what_needs_a_root_is_looked_at(monkeypatch):
-    entries = [entry_of("urn:0", [], [])]
-    entries += [entry_of(f"urn:{n}", [], [f"urn:{n - 1}"]) for n in range(1, 300)]
+def test_only_direct_dependents_of_a_chain_that_stays_are_diffed(monkeypatch):
+    entries = [build_entry("urn:0", [], [])]
+    entries += [build_entry(f"urn:{n}", [], [f"urn:{n - 1}"]) for n in range(1, 300)]
     looked, needs = [], graph.find_dependency_urns
     monkeypatch.setattr(
         graph, "find_dependency_urns", lambda entry, **how: looked.append(1) or needs(entry, **how)
@@ -119,30 +121,30 @@ def test_of_a_chain_that_stays_only_what_needs_a_root_is_looked_at(monkeypatch):
     assert len(looked) < 3 * len(entries)
 
 
-def test_a_dependent_that_never_became_ready_is_not_replaced_for_that():
-    root = entry_of("urn:0", [], [])
-    broken = entry_of("urn:1", ["urn:0"], [], stays=True)
+def test_a_dependent_that_never_became_ready_is_not_replaced():
+    root = build_entry("urn:0", [], [])
+    broken = build_entry("urn:1", ["urn:0"], [], stays=True)
     broken.init_errors, broken.replace_on_changes = ["still booting"], ["#initerror"]
     assert DependentReplacements([root, broken], Host()).find_dependents(root, ()) == []
 
 
-def test_chains_that_lie_among_each_other_are_asked_about_once():
+def test_each_entry_of_interleaved_chains_is_diffed_once():
     entries = [
-        entry_of("urn:0", [], []),
-        entry_of("urn:other", [], []),
-        entry_of("urn:1", ["urn:0"], []),
-        entry_of("urn:2", ["urn:1"], []),
+        build_entry("urn:0", [], []),
+        build_entry("urn:other", [], []),
+        build_entry("urn:1", ["urn:0"], []),
+        build_entry("urn:2", ["urn:1"], []),
     ]
     host = Host()
     assert list(DependentReplacements(entries, host).find_incomparable_roots(entries, ())) == []
     assert host.asked == ["urn:1", "urn:2"]
 
 
-def test_what_needs_two_of_the_replaced_is_asked_about_for_each():
+def test_a_dependent_of_two_replaced_resources_is_diffed_for_each():
     entries = [
-        entry_of("urn:0", [], []),
-        entry_of("urn:1", ["urn:0"], []),
-        entry_of("urn:2", ["urn:0", "urn:1"], []),
+        build_entry("urn:0", [], []),
+        build_entry("urn:1", ["urn:0"], []),
+        build_entry("urn:2", ["urn:0", "urn:1"], []),
     ]
     host = Host()
     assert list(DependentReplacements(entries, host).find_incomparable_roots(entries, ())) == []

@@ -1,4 +1,4 @@
-"""Digests: the same for what is the same, and nothing to be learnt from them."""
+"""Test keyed digests: equal for equal input, and revealing nothing about the values."""
 
 import base64
 import hashlib
@@ -20,34 +20,36 @@ from gpuform.stacks.engine.values import UNKNOWN, Secret
 URN = "urn:pulumi:dev::lab::pulumi-python:dynamic/lab:Machine::a"
 
 
-def state(crypter, **fields):
+def compute_state_digests(crypter, **fields):
     entry = ResourceState(URN, custom=True, type="t", **fields)
     return digests.compute_state_digests(
         Snapshot("organization/lab/dev", [entry]), crypter.compute_digest
     )
 
 
-def declared(crypter, **fields):
+def compute_declared_digests(crypter, **fields):
     given = {"inputs": {}, **fields}
     registration = Registration(URN, "t", "a", custom=True, **given)
     return digests.compute_registration_digests(registration, crypter.compute_digest)
 
 
 @pytest.mark.slow
-def test_only_the_passphrase_makes_it(crypter):
-    found = crypter.compute_digest(b"hunter2")
-    assert found == crypter.compute_digest(b"hunter2")
-    assert found != PassphraseCrypter.create_new("test only").compute_digest(b"hunter2")
+def test_a_digest_depends_on_the_passphrase(crypter):
+    digest = crypter.compute_digest(b"hunter2")
+    assert digest == crypter.compute_digest(b"hunter2")
+    assert digest != PassphraseCrypter.create_new("test only").compute_digest(b"hunter2")
     for plain in (hashlib.sha256(b"hunter2"), hmac.new(b"", b"hunter2", "sha256")):
-        assert found not in plain.hexdigest()
+        assert digest not in plain.hexdigest()
     with pytest.raises(WrongPassphrase):
         PassphraseCrypter("wrong", crypter.salt_state).compute_digest(b"hunter2")
 
 
-def test_equal_values_in_two_places_are_not_seen_to_be_equal(crypter):
-    found = digests.compute_config_digests({"lab:a": "x", "lab:b": "x"}, [], crypter.compute_digest)
-    assert found["lab:a"] != found["lab:b"]
-    parts = declared(crypter, inputs={"a": "x", "b": "x"})
+def test_equal_values_of_two_keys_have_different_digests(crypter):
+    config_digests = digests.compute_config_digests(
+        {"lab:a": "x", "lab:b": "x"}, [], crypter.compute_digest
+    )
+    assert config_digests["lab:a"] != config_digests["lab:b"]
+    parts = compute_declared_digests(crypter, inputs={"a": "x", "b": "x"})
     assert parts["inputs.a"] != parts["inputs.b"]
 
 
@@ -71,8 +73,8 @@ def test_equal_values_in_two_places_are_not_seen_to_be_equal(crypter):
         ),
     ],
 )
-def test_the_same_state(crypter, one, other):
-    assert state(crypter, **one) == state(crypter, **other)
+def test_equivalent_states_have_equal_digests(crypter, one, other):
+    assert compute_state_digests(crypter, **one) == compute_state_digests(crypter, **other)
 
 
 @pytest.mark.parametrize(
@@ -92,11 +94,11 @@ def test_the_same_state(crypter, one, other):
         ({"init_errors": ["booting"]}, {}),
     ],
 )
-def test_another_state(crypter, one, other):
-    assert state(crypter, **one) != state(crypter, **other)
+def test_different_states_have_different_digests(crypter, one, other):
+    assert compute_state_digests(crypter, **one) != compute_state_digests(crypter, **other)
 
 
-def test_several_entries_of_one_resource(crypter):
+def test_all_entries_of_a_urn_count_in_its_digest(crypter):
     live, old = (ResourceState(URN, custom=True, type="t", delete=d) for d in (False, True))
 
     def of(*entries):
@@ -107,39 +109,45 @@ def test_several_entries_of_one_resource(crypter):
     assert len({json.dumps(of(*entries)) for entries in [(live,), (old,), (live, old)]}) == 3
 
 
-def test_what_is_unknown_is_marked(crypter):
-    parts = declared(crypter, inputs={"a": UNKNOWN, "b": ["x", Secret(UNKNOWN)], "c": "x"})
+def test_unknown_inputs_are_marked_in_the_digests(crypter):
+    parts = compute_declared_digests(
+        crypter, inputs={"a": UNKNOWN, "b": ["x", Secret(UNKNOWN)], "c": "x"}
+    )
     assert [part.startswith("?") for part in parts.values()] == [True, True, False]
 
 
-def test_options_that_are_not_given_are_no_parts(crypter):
-    assert declared(crypter) == {}
-    assert declared(crypter, property_dependencies={"size": []}) == {}
-    assert set(declared(crypter, protect=False, ignore_changes=["x"])) == {
+def test_unset_options_have_no_digest(crypter):
+    assert compute_declared_digests(crypter) == {}
+    assert compute_declared_digests(crypter, property_dependencies={"size": []}) == {}
+    assert set(compute_declared_digests(crypter, protect=False, ignore_changes=["x"])) == {
         "protect",
         "ignore_changes",
     }
-    placed = declared(crypter, source_position="project:///a.py#1", stack_trace=["x"])
+    placed = compute_declared_digests(
+        crypter, source_position="project:///a.py#1", stack_trace=["x"]
+    )
     assert placed == {}
 
 
-def pickled(value: object) -> str:
+def pickle_provider(value: object) -> str:
     return base64.b64encode(pickle.dumps(value)).decode()
 
 
-def test_a_pickle_says_the_same_in_any_order():
+def test_normalized_pickles_do_not_depend_on_the_order():
     one, other = {"alpha": 1, "beta": 2, "x": "/a/b.py"}, {"x": "/c/d.py", "beta": 2, "alpha": 1}
-    assert pickled(one) != pickled(other)
-    assert normalize_pickle(pickled(one)) == normalize_pickle(pickled(other))
-    assert normalize_pickle(pickled({**one, "beta": 3})) != normalize_pickle(pickled(one))
+    assert pickle_provider(one) != pickle_provider(other)
+    assert normalize_pickle(pickle_provider(one)) == normalize_pickle(pickle_provider(other))
+    assert normalize_pickle(pickle_provider({**one, "beta": 3})) != normalize_pickle(
+        pickle_provider(one)
+    )
 
 
 @pytest.mark.parametrize("text", ["", "no base64!", base64.b64encode(b"no pickle").decode()])
-def test_what_is_no_pickle_stands_for_itself(text):
+def test_text_that_is_not_a_pickle_is_not_normalized(text):
     assert normalize_pickle(text) == text
 
 
-def test_an_edited_plan_is_noticed(crypter):
+def test_an_edited_plan_fails_its_seal(crypter):
     basis = Basis(state={}, config={}, program={}, options={"target": ("a",)})
     plan = seal_plan(
         Plan.from_changes("lab", "dev", []).model_copy(update={"basis": basis}),

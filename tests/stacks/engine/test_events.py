@@ -1,4 +1,4 @@
-"""What the listeners of a run hear."""
+"""Test the events that listeners of a run receive."""
 
 import pytest
 
@@ -7,39 +7,39 @@ from gpuform.stacks.engine.planning import Diagnostic, EventBus, Progress, Skipp
 from gpuform.stacks.engine.registration import Source
 
 
-def test_debug_messages_only_when_asked_for():
-    told = Diagnostic("debug", "registering"), Diagnostic("info", "hello")
-    for debug, heard in ((False, [told[1]]), (True, [*told])):
+def test_debug_messages_are_emitted_only_when_enabled():
+    diagnostics = Diagnostic("debug", "registering"), Diagnostic("info", "hello")
+    for debug, heard in ((False, [diagnostics[1]]), (True, [*diagnostics])):
         events = []
         bus = EventBus([events.append], debug)
-        for each in told:
-            bus.emit(each)
+        for diagnostic in diagnostics:
+            bus.emit(diagnostic)
         assert events == heard
 
 
-def test_secrets_are_in_nothing_that_is_told():
+def test_secrets_are_masked_in_all_messages():
     events = []
     bus = EventBus([events.append])
     bus.redact_secrets(["4711-0815", 'line "one"\nline two'])
     text = 'is it 4711-0815 or {"key": "line \\"one\\"\\nline two"}?'
-    for each in (Diagnostic("error", text), Progress("urn", text), SkippedCheck(text)):
-        bus.emit(each)
-    told = [getattr(each, "message", None) or each.text for each in events]
-    assert told == ['is it [secret] or {"key": "[secret]"}?'] * 3
+    for event in (Diagnostic("error", text), Progress("urn", text), SkippedCheck(text)):
+        bus.emit(event)
+    messages = [getattr(event, "message", None) or event.text for event in events]
+    assert messages == ['is it [secret] or {"key": "[secret]"}?'] * 3
 
 
 @pytest.mark.parametrize(("severity", "has_source"), [("error", True), ("warning", False)])
-def test_an_error_says_where_the_program_declares_its_resource(severity, has_source):
+def test_an_error_has_the_source_position_of_its_resource(severity, has_source):
     events = []
     source = Source.__new__(Source)
     bus = EventBus([events.append], sources={"urn:a": source})
     bus.emit(Diagnostic(severity, "it failed", "urn:a", "size"))
     bus.emit(Diagnostic(severity, "it failed", "urn:b"))
-    assert [each.source for each in events] == [source if has_source else None, None]
+    assert [event.source for event in events] == [source if has_source else None, None]
     assert (events[0].message, events[0].urn, events[0].path) == ("it failed", "urn:a", "size")
 
 
-def test_secrets_are_not_in_the_error_that_comes_with_a_message():
+def test_secrets_are_masked_in_the_exception_of_a_message():
     events = []
     bus = EventBus([events.append])
     bus.redact_secrets(["4711-0815"])
@@ -49,7 +49,7 @@ def test_secrets_are_not_in_the_error_that_comes_with_a_message():
     assert events[0].error is error
 
 
-def test_a_listener_knows_that_it_is_one_and_a_failing_one_ends_that():
+def test_the_listener_flag_is_reset_after_a_listener_raises():
     found = []
     bus = EventBus()
 

@@ -68,7 +68,7 @@ Component(file={value})
 """
 
 
-def test_hashes_are_those_of_the_pulumi_cli(lab):
+def test_asset_hashes_equal_those_of_the_pulumi_cli(lab):
     recorded = json.loads(RECORDED.read_text().replace("FOLDER", str(lab.directory)))
     for name, content in recorded["files"].items():
         path = lab.directory / name
@@ -86,14 +86,14 @@ def test_hashes_are_those_of_the_pulumi_cli(lab):
         assert shown == recorded[part]
 
 
-def test_what_the_cli_wrote_is_read_and_written_the_same():
+def test_assets_of_the_pulumi_cli_round_trip_unchanged():
     for part in ("component_inputs", "stack_outputs"):
         written = json.loads(RECORDED.read_text())[part]
         read = value_json.decode_map(written, None)
         assert value_json.encode_map(read, None, show_secrets=True) == written
 
 
-def test_changed_content_of_a_file_is_a_change(lab):
+def test_changed_file_content_is_an_update(lab):
     file = lab.directory / "a.txt"
     file.write_text("one")
     program = ONE.format(value="pulumi.FileAsset('a.txt')")
@@ -103,7 +103,7 @@ def test_changed_content_of_a_file_is_a_change(lab):
     assert lab.preview(program).has_changes
 
 
-def test_a_state_without_hashes_has_no_changes(lab):
+def test_assets_without_hashes_in_the_state_are_unchanged(lab):
     (lab.directory / "a.txt").write_text("one")
     program = ONE.format(value="pulumi.AssetArchive({'a': pulumi.FileAsset('a.txt')})")
     assert lab.up(program).succeeded, lab.errors
@@ -111,7 +111,7 @@ def test_a_state_without_hashes_has_no_changes(lab):
     assert not lab.preview(program).has_changes
 
 
-def test_a_file_of_a_web_server(lab):
+def test_a_remote_asset_is_hashed(lab):
     (lab.directory / "a.txt").write_text("hello")
     handler = functools.partial(QuietHandler, directory=str(lab.directory))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
@@ -143,7 +143,7 @@ class QuietHandler(http.server.SimpleHTTPRequestHandler):
         ),
     ],
 )
-def test_a_file_that_cannot_be_read_is_an_error_of_its_resource(lab, value, reason):
+def test_an_unreadable_asset_is_an_error_of_its_resource(lab, value, reason):
     (lab.directory / "broken.zip").write_text("no zip")
     done = lab.up(ONE.format(value=value))
     assert done.succeeded == (not reason)
@@ -152,7 +152,7 @@ def test_a_file_that_cannot_be_read_is_an_error_of_its_resource(lab, value, reas
         assert reason in error
 
 
-def test_files_with_one_content_are_equal():
+def test_assets_with_equal_content_are_equal():
     one, same = Asset(path="a", hash="h"), Asset(text="text", hash="h")
     assert are_equal(one, same)
     assert not are_equal(one, Asset(path="a", hash="i"))

@@ -1,4 +1,4 @@
-"""The order of deletions, against its definition."""
+"""Test the order of deletions against the definition."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ TYPE = "pulumi-python:dynamic:Resource"
 
 @st.composite
 def states(draw) -> list[ResourceState]:
-    """Entries that depend on earlier ones only, some of them waiting for their deletion."""
+    """Draw entries that depend only on earlier ones; some are pending deletion."""
     entries: list[ResourceState] = []
     for place in range(draw(st.integers(0, 12))):
         urn = f"urn:pulumi:dev::p::{TYPE}::{place}"
@@ -36,30 +36,32 @@ def states(draw) -> list[ResourceState]:
 
 @pytest.mark.slow
 @given(states())
-def test_every_entry_is_deleted_once_and_after_all_that_need_it(entries):
+def test_every_entry_is_deleted_once_and_after_its_dependents(entries):
     layers = list(graph.group_for_deletion(entries))
     assert sorted(id(entry) for layer in layers for entry in layer) == sorted(map(id, entries))
-    left = list(entries)
+    remaining_entries = list(entries)
     for layer in layers:
-        needed = {urn for entry in left for urn in graph.find_dependency_urns(entry)}
-        assert [entry for entry in left if entry.urn not in needed] == layer
-        left = [entry for entry in left if all(entry is not gone for gone in layer)]
+        needed = {urn for entry in remaining_entries for urn in graph.find_dependency_urns(entry)}
+        assert [entry for entry in remaining_entries if entry.urn not in needed] == layer
+        remaining_entries = [
+            entry for entry in remaining_entries if all(entry is not gone for gone in layer)
+        ]
 
 
 @given(states(), st.data())
-def test_what_is_needed_is_the_same_whether_it_is_found_at_once_or_one_by_one(entries, data):
-    wanted = data.draw(st.lists(st.sampled_from(entries), max_size=4)) if entries else []
+def test_dependencies_found_together_equal_those_found_one_by_one(entries, data):
+    starting_entries = data.draw(st.lists(st.sampled_from(entries), max_size=4)) if entries else []
     reached: set[str] = set()
-    for entry in wanted:
+    for entry in starting_entries:
         graph.extend_with_dependencies(reached, graph.index_live(entries), [entry.urn])
-    assert reached == graph.add_dependencies(entries, [entry.urn for entry in wanted])
-    expected = {entry.urn for entry in wanted}
+    assert reached == graph.add_dependencies(entries, [entry.urn for entry in starting_entries])
+    expected = {entry.urn for entry in starting_entries}
     for entry in reversed([each for each in entries if not each.delete]):
         expected |= graph.find_dependency_urns(entry) if entry.urn in expected else set()
     assert reached == expected
 
 
-def test_a_cycle_goes_together():
+def test_the_entries_of_a_cycle_are_deleted_together():
     entries = [
         ResourceState("a", True, TYPE, dependencies=["b"]),
         ResourceState("b", True, TYPE, dependencies=["a"]),

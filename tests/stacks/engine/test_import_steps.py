@@ -1,4 +1,4 @@
-"""What an import asks, refuses and plans, against a provider with set answers."""
+"""Test what an import reads, refuses and plans, against a provider with fixed answers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -21,24 +21,24 @@ POOL = "gpuform:scp:NodePool"
 CLUSTER = "pulumi-python:dynamic/gpuform.tensorone:Cluster"
 
 
-def urn_of(name: str, type_: str = TYPE) -> str:
+def build_urn(name: str, type_: str = TYPE) -> str:
     return f"urn:pulumi:dev::lab::{type_}::{name}"
 
 
-A = urn_of("a")
+A = build_urn("a")
 
 
-def declared(name: str = "a", id_: str = "m-7", type_: str = TYPE, **inputs: Any) -> Registration:
-    return Registration(urn_of(name, type_), type_, name, True, inputs, import_id=id_)
+def build_goal(name: str = "a", id_: str = "m-7", type_: str = TYPE, **inputs: Any) -> Registration:
+    return Registration(build_urn(name, type_), type_, name, True, inputs, import_id=id_)
 
 
-def entry(name: str = "a", type_: str = TYPE, **fields: Any) -> ResourceState:
-    return ResourceState(urn_of(name, type_), True, type_, **{"id": "m-7", **fields})
+def build_entry(name: str = "a", type_: str = TYPE, **fields: Any) -> ResourceState:
+    return ResourceState(build_urn(name, type_), True, type_, **{"id": "m-7", **fields})
 
 
 @dataclass
 class Host:
-    """A provider whose every answer a test sets."""
+    """A provider whose answers a test sets."""
 
     found: tuple[Created, Any] | None = None
     answer: Diff = Diff(False, (), delete_before_replace=False)  # noqa: RUF009 - frozen
@@ -82,20 +82,20 @@ def plan(host: Host, registration: Registration, **goal: Any) -> list[Step]:
     [
         ("", None, False),
         ("m-7", None, True),
-        ("m-7", entry(external=True, id="m-9"), True),
-        ("m-7", entry(), False),
-        ("m-7", entry(id="m-9", import_id="m-7"), False),
+        ("m-7", build_entry(external=True, id="m-9"), True),
+        ("m-7", build_entry(), False),
+        ("m-7", build_entry(id="m-9", import_id="m-7"), False),
     ],
 )
-def test_an_import_is_wanted_until_the_stack_has_the_object(
+def test_an_import_is_needed_until_the_stack_has_the_object(
     import_id: str, old: ResourceState | None, is_wanted: bool
 ):
-    assert importing.should_import(declared(id_=import_id), old) is is_wanted
+    assert importing.should_import(build_goal(id_=import_id), old) is is_wanted
 
 
-def test_a_resource_of_another_object_cannot_import():
+def test_a_resource_with_another_id_cannot_be_imported():
     with pytest.raises(EngineError) as raised:
-        importing.should_import(declared(), entry(id="m-9"))
+        importing.should_import(build_goal(), build_entry(id="m-9"))
     assert raised.value.message == f"{A} has the id m-9 in the state, but import_ names m-7"
     assert raised.value.hint == (
         "remove import_, or declare another resource for the object to import"
@@ -105,9 +105,9 @@ def test_a_resource_of_another_object_cannot_import():
 FOUND = Created("m-7", {"size": 1, "color": "red", "more": 5}, ["still booting"])
 
 
-def test_an_object_as_declared_is_taken_over_and_not_changed():
+def test_an_object_that_matches_its_declaration_is_imported_without_update():
     host = Host((FOUND, {"size": 1}))
-    (step,) = plan(host, declared(size=1), additional_secret_outputs=["more"])
+    (step,) = plan(host, build_goal(size=1), additional_secret_outputs=["more"])
     assert (step.op, step.urn, step.old) == (Op.IMPORT, A, None)
     assert step.new is not None
     assert (step.new.id, step.new.import_id) == ("m-7", "m-7")
@@ -125,9 +125,9 @@ def test_an_object_as_declared_is_taken_over_and_not_changed():
     ("read_inputs", "inputs"),
     [({"size": 3}, {"size": 3}), (None, {"size": 1, "blob": "x", "checked": True})],
 )
-def test_what_differs_is_updated_after_the_import(read_inputs: Any, inputs: Any):
+def test_differing_properties_are_updated_after_the_import(read_inputs: Any, inputs: Any):
     host = Host((FOUND, read_inputs), Diff(True, (), delete_before_replace=False))
-    taken, update = plan(host, declared(size=2, blob="x"))
+    taken, update = plan(host, build_goal(size=2, blob="x"))
     assert taken.new is not None
     assert taken.new.inputs == inputs
     assert (update.op, update.urn, update.old) == (Op.UPDATE, A, taken.new)
@@ -141,51 +141,51 @@ def test_what_differs_is_updated_after_the_import(read_inputs: Any, inputs: Any)
     assert taken.change.changes == ()
 
 
-def test_an_import_brings_no_gpus_and_its_update_those_that_differ():
+def test_an_import_adds_no_gpus_and_its_update_adds_the_difference():
     host = Host((FOUND, {"gpus": 8}), Diff(True, (), delete_before_replace=False))
-    changes = [step.change for step in plan(host, declared(gpus=12))]
+    changes = [step.change for step in plan(host, build_goal(gpus=12))]
     assert [each and (each.gpus_added, each.gpus_removed) for each in changes] == [(0, 0), (4, 0)]
 
 
-def test_the_update_after_an_import_shows_the_providers_own_fields():
+def test_the_update_after_an_import_has_the_providers_property_changes():
     fields = [FieldChange("shown", Action.UPDATE, 1, 2)]
     host = Host((FOUND, None), Diff(True, (), delete_before_replace=False, fields=fields))
-    _, update = plan(host, declared(size=2))
+    _, update = plan(host, build_goal(size=2))
     assert update.change is not None
     assert [each.path for each in update.change.changes] == ["shown"]
 
 
-def test_an_object_that_was_only_read_becomes_the_stacks_own():
-    old = entry(external=True)
+def test_a_read_resource_can_be_imported():
+    old = build_entry(external=True)
     goal = ResourceState(A, True, TYPE, provider="p::1")
     host = Host((FOUND, None))
-    (step,) = importing.build_import_steps(host, declared(), old, goal, as_of=0.0)  # type: ignore[arg-type]
+    (step,) = importing.build_import_steps(host, build_goal(), old, goal, as_of=0.0)  # type: ignore[arg-type]
     assert step.old is old
 
 
-def test_an_object_that_does_not_exist_is_refused():
+def test_importing_a_missing_object_is_refused():
     with pytest.raises(EngineError) as raised:
-        plan(Host(None), declared())
+        plan(Host(None), build_goal())
     assert raised.value.message == (
         f"{A}: import_ names m-7, but the platform does not show that object"
     )
     assert raised.value.hint == "check the id, and that the credentials are those of its owner"
 
 
-def test_an_object_that_the_declaration_would_replace_is_refused():
+def test_an_import_that_would_force_a_replacement_is_refused():
     replaced = Diff(True, ["size", "rack"], delete_before_replace=False)
     with pytest.raises(EngineError) as raised:
-        plan(Host((FOUND, None), replaced), declared(size=2))
+        plan(Host((FOUND, None), replaced), build_goal(size=2))
     assert raised.value.message == (
         f"{A}: the object m-7 differs from its declaration in size, rack, which would replace it"
     )
     assert raised.value.hint == "declare the object's own values"
     unchanged = replace(replaced, changes=False)
-    assert len(plan(Host((FOUND, None), unchanged), declared(size=2))) == 1
+    assert len(plan(Host((FOUND, None), unchanged), build_goal(size=2))) == 1
 
 
-class Others:
-    """Other stacks of the backend."""
+class OtherStacks:
+    """Stand for the other stacks of the backend."""
 
     def __init__(self, *resources: tuple[str, ResourceState], unreadable: Any = ()) -> None:
         self.resources, self.unreadable = [*resources], [*unreadable]
@@ -196,12 +196,14 @@ class Others:
         return Owners(self.resources, self.unreadable)
 
 
-def owned(*base: ResourceState, host: Host | None = None, **more: Any) -> importing.OwnedObjects:
+def build_owned_entry(
+    *base: ResourceState, host: Host | None = None, **more: Any
+) -> importing.OwnedObjects:
     defaults = {"others": None, "preview": True}
     return importing.OwnedObjects(host or Host(), base, **{**defaults, **more})  # type: ignore[arg-type]
 
 
-def refusal(ledger: importing.OwnedObjects, registration: Registration) -> str:
+def get_refusal(ledger: importing.OwnedObjects, registration: Registration) -> str:
     with pytest.raises(EngineError) as raised:
         ledger.claim_object(registration)
     assert raised.value.hint == (
@@ -211,43 +213,45 @@ def refusal(ledger: importing.OwnedObjects, registration: Registration) -> str:
     return raised.value.message
 
 
-def test_an_object_of_the_stack_is_not_imported_a_second_time():
-    ledger = owned(entry("b"), entry("c", id="m-8"))
-    assert refusal(ledger, declared()) == (
-        f"{A}: import_ names m-7, which belongs to {urn_of('b')} of this stack"
+def test_an_object_of_the_stack_cannot_be_imported_again():
+    ledger = build_owned_entry(build_entry("b"), build_entry("c", id="m-8"))
+    assert get_refusal(ledger, build_goal()) == (
+        f"{A}: import_ names m-7, which belongs to {build_urn('b')} of this stack"
     )
-    ledger.claim_object(declared(id_="m-9"))
-    ledger.claim_object(declared(id_="m-9"))
-    assert refusal(ledger, declared("d", "m-9")) == (
-        f"{urn_of('d')}: import_ names m-9, which belongs to {A}"
+    ledger.claim_object(build_goal(id_="m-9"))
+    ledger.claim_object(build_goal(id_="m-9"))
+    assert get_refusal(ledger, build_goal("d", "m-9")) == (
+        f"{build_urn('d')}: import_ names m-9, which belongs to {A}"
     )
 
 
 @pytest.mark.parametrize("fields", [{"external": True}, {"pending_replacement": True}, {"id": ""}])
-def test_an_entry_without_an_object_of_its_own_keeps_nothing(fields: Any):
-    owned(entry("b", **fields)).claim_object(declared(id_=fields.get("id", "m-7")))
+def test_an_entry_without_its_own_object_does_not_prevent_an_import(fields: Any):
+    build_owned_entry(build_entry("b", **fields)).claim_object(
+        build_goal(id_=fields.get("id", "m-7"))
+    )
 
 
 @pytest.mark.parametrize("preview", [True, False])
-def test_an_object_of_another_stack_is_refused_by_the_stacks_name(preview: bool):
-    others = Others(("org/lab/prod", entry("b")))
-    ledger = owned(others=others, preview=preview)
-    assert refusal(ledger, declared()) == (
-        f"{A}: import_ names m-7, which belongs to {urn_of('b')} of stack org/lab/prod"
+def test_importing_an_object_of_another_stack_is_an_error_with_its_name(preview: bool):
+    others = OtherStacks(("org/lab/prod", build_entry("b")))
+    ledger = build_owned_entry(others=others, preview=preview)
+    assert get_refusal(ledger, build_goal()) == (
+        f"{A}: import_ names m-7, which belongs to {build_urn('b')} of stack org/lab/prod"
     )
-    ledger.claim_object(declared(id_="m-8"))
+    ledger.claim_object(build_goal(id_="m-8"))
     assert others.claims == [not preview]
 
 
-def test_a_stack_that_cannot_be_read_stops_the_import():
-    ledger = owned(others=Others(unreadable=[EngineError("unreadable")]))
+def test_an_unreadable_stack_prevents_the_import():
+    ledger = build_owned_entry(others=OtherStacks(unreadable=[EngineError("unreadable")]))
     for _ in range(2):
         with pytest.raises(EngineError, match="unreadable"):
-            ledger.claim_object(declared())
+            ledger.claim_object(build_goal())
 
 
-def test_any_number_of_resources_may_stand_for_what_is_only_bound():
-    owned(entry("b"), host=Host(bound=True)).claim_object(declared())
+def test_a_bound_object_may_be_imported_several_times():
+    build_owned_entry(build_entry("b"), host=Host(bound=True)).claim_object(build_goal())
 
 
 @pytest.mark.parametrize(
@@ -258,68 +262,72 @@ def test_any_number_of_resources_may_stand_for_what_is_only_bound():
         ({}, {"__provider": "y"}, False),
     ],
 )
-def test_ids_of_other_providers_are_other_objects(theirs: Any, ours: Any, is_refused: bool):
-    ledger = owned(entry("b", inputs=theirs))
+def test_equal_ids_of_different_providers_are_different_objects(
+    theirs: Any, ours: Any, is_refused: bool
+):
+    ledger = build_owned_entry(build_entry("b", inputs=theirs))
     if is_refused:
-        refusal(ledger, declared(**ours))
+        get_refusal(ledger, build_goal(**ours))
     else:
-        ledger.claim_object(declared(**ours))
+        ledger.claim_object(build_goal(**ours))
 
 
-def test_an_own_resource_is_the_same_in_both_forms():
+def test_an_object_has_the_same_identity_in_both_resource_forms():
     dynamic = POOL.replace("gpuform:", "pulumi-python:dynamic/gpuform.")
-    ledger = owned(entry("b", dynamic, inputs={"__provider": "x"}))
-    assert "which belongs to" in refusal(ledger, declared(type_=POOL))
-    ledger.claim_object(declared(type_=POOL.replace("NodePool", "GpuNode")))
+    ledger = build_owned_entry(build_entry("b", dynamic, inputs={"__provider": "x"}))
+    assert "which belongs to" in get_refusal(ledger, build_goal(type_=POOL))
+    ledger.claim_object(build_goal(type_=POOL.replace("NodePool", "GpuNode")))
 
 
-def test_the_parts_of_an_object_are_not_imported_beside_it():
+def test_a_part_of_an_owned_object_cannot_be_imported():
     node = POOL.replace("NodePool", "GpuNode")
     host = Host(made_of={"pool-1": ["n-1", "n-2"]})
-    ledger = owned(entry("b", POOL, id="pool-1"), host=host)
-    assert "import_ names n-2, which" in refusal(ledger, declared(id_="n-2", type_=node))
-    ledger.claim_object(declared(id_="n-2", type_=POOL))
-    fresh = owned(host=host)
-    fresh.claim_object(declared("n", "n-1", type_=node))
-    with pytest.raises(EngineError, match=f"^{urn_of('b', POOL)}: import_ names n-1, which"):
-        fresh.claim_parts(entry("b", POOL, id="pool-1"))
+    ledger = build_owned_entry(build_entry("b", POOL, id="pool-1"), host=host)
+    assert "import_ names n-2, which" in get_refusal(ledger, build_goal(id_="n-2", type_=node))
+    ledger.claim_object(build_goal(id_="n-2", type_=POOL))
+    fresh = build_owned_entry(host=host)
+    fresh.claim_object(build_goal("n", "n-1", type_=node))
+    with pytest.raises(EngineError, match=f"^{build_urn('b', POOL)}: import_ names n-1, which"):
+        fresh.claim_parts(build_entry("b", POOL, id="pool-1"))
 
 
-def test_the_parts_of_another_programs_resource_are_nobodys():
+def test_parts_of_a_resource_of_another_program_can_be_imported():
     host = Host(made_of={"m-7": ["n-1"]})
-    owned(entry("b"), host=host).claim_object(declared(id_="n-1"))
+    build_owned_entry(build_entry("b"), host=host).claim_object(build_goal(id_="n-1"))
 
 
 VOLUME = "gpuform:together:SharedVolume"
 
 
 @pytest.mark.parametrize("region", ["us-central-8", Secret("us-central-8"), UNKNOWN])
-def test_an_input_behind_the_id_is_no_part_of_it(region: Any):
+def test_inputs_appended_to_an_import_id_are_not_part_of_the_id(region: Any):
     host = Host((FOUND, None))
-    (step, *_) = plan(host, declared(id_="vol-1@us-central-8", type_=VOLUME, region=region))
-    assert host.reads[0][0][:2] == (urn_of("a", VOLUME), "vol-1")
+    (step, *_) = plan(host, build_goal(id_="vol-1@us-central-8", type_=VOLUME, region=region))
+    assert host.reads[0][0][:2] == (build_urn("a", VOLUME), "vol-1")
     assert step.new is not None
     assert step.new.import_id == "vol-1@us-central-8"
     assert not importing.should_import(
-        declared(id_="vol-1@us-central-8", type_=VOLUME), entry(type_=VOLUME, id="vol-1")
+        build_goal(id_="vol-1@us-central-8", type_=VOLUME), build_entry(type_=VOLUME, id="vol-1")
     )
-    ledger = owned(entry("b", VOLUME, id="vol-1"))
-    assert "import_ names vol-1, which" in refusal(ledger, declared(id_="vol-1@x", type_=VOLUME))
+    ledger = build_owned_entry(build_entry("b", VOLUME, id="vol-1"))
+    assert "import_ names vol-1, which" in get_refusal(
+        ledger, build_goal(id_="vol-1@x", type_=VOLUME)
+    )
 
 
 @pytest.mark.parametrize("region", ["us-central-4", None])
-def test_an_input_behind_the_id_that_is_declared_otherwise_is_refused(region: Any):
+def test_an_input_in_the_import_id_that_contradicts_the_declaration_is_refused(region: Any):
     with pytest.raises(EngineError) as raised:
-        plan(Host((FOUND, None)), declared(id_="vol-1@us-central-8", type_=VOLUME, region=region))
+        plan(Host((FOUND, None)), build_goal(id_="vol-1@us-central-8", type_=VOLUME, region=region))
     assert raised.value.message == (
-        f"{urn_of('a', VOLUME)}: import_ names the region us-central-8, but the program "
+        f"{build_urn('a', VOLUME)}: import_ names the region us-central-8, but the program "
         "declares another one"
     )
     assert raised.value.hint == "declare the value after the @, or leave it out"
 
 
-def test_an_empty_input_behind_the_id_is_refused_before_anything_is_read():
+def test_an_empty_input_in_the_import_id_is_refused_before_any_read():
     host = Host((FOUND, None))
     with pytest.raises(EngineError, match="vol-1@"):
-        plan(host, declared(id_="vol-1@ ", type_=VOLUME))
+        plan(host, build_goal(id_="vol-1@ ", type_=VOLUME))
     assert host.reads == []

@@ -1,4 +1,4 @@
-"""What pip is told to install gpuform in another place, by how it was installed here."""
+"""Test the pip requirement that installs this version of gpuform elsewhere."""
 
 import importlib.metadata
 import json
@@ -17,7 +17,7 @@ from gpuform.stacks.engine.machine import get_pip_requirement
         (None, "gpuform[cloud]"),
     ],
 )
-def test_from_where_it_came(
+def test_the_requirement_names_the_source_of_this_installation(
     monkeypatch: pytest.MonkeyPatch, told: dict[str, object] | None, wanted: str
 ) -> None:
     class Installed:

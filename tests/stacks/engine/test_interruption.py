@@ -1,4 +1,4 @@
-"""What is kept when a run is cut short: objects that are not ready, cancellation, failed writes."""
+"""Test interrupted runs: objects that are not ready, cancellation, failed state writes."""
 
 import sys
 import threading
@@ -15,13 +15,13 @@ from gpuform.stacks.engine.state import PendingOperation, ResourceState, Snapsho
 from gpuform.stacks.engine.urn import STACK_TYPE
 
 
-def test_an_object_that_is_not_ready_is_kept_and_the_step_fails(lab):
+def test_an_object_that_is_not_ready_is_saved_and_its_step_fails(lab):
     outcome = lab.up("a = Machine('a', slow=True)\nMachine('b', uses=a.address)\n")
     assert not outcome.succeeded
     assert lab.state("a").id == "m-1"
     assert lab.state("a").init_errors == ["still booting"]
     assert lab.errors == ["still booting"]
-    assert list(lab.world) == ["m-1"]
+    assert list(lab.platform_objects) == ["m-1"]
     # The next run updates it even if nothing differs, and goes on with its dependents.
     again = lab.up("a = Machine('a', slow=True)\nMachine('b', uses=a.address)\n")
     assert not again.succeeded
@@ -31,7 +31,7 @@ def test_an_object_that_is_not_ready_is_kept_and_the_step_fails(lab):
     assert not lab.preview("a = Machine('a')\nMachine('b', uses=a.address)\n").has_changes
 
 
-def test_an_update_that_does_not_get_ready_keeps_the_old_inputs(lab):
+def test_an_update_that_does_not_become_ready_keeps_the_old_inputs(lab):
     lab.up("Machine('a', size=1)")
     assert not lab.up("Machine('a', size=2, slow=True)").succeeded
     state = lab.state("a")
@@ -39,7 +39,7 @@ def test_an_update_that_does_not_get_ready_keeps_the_old_inputs(lab):
     assert state.init_errors == ["booting again"]
 
 
-def test_cancelling_ends_the_waiting_and_starts_nothing_new(lab):
+def test_cancel_ends_waiting_and_starts_no_new_operation(lab):
     program = "a = Machine('a', wait=True)\nMachine('b', uses=a.address)\n"
     (lab.directory / "__main__.py").write_text("from lab import Machine\n" + program)
     deployment = Deployment(lab.subject(), Options("update", False), EventBus())
@@ -54,10 +54,10 @@ def test_cancelling_ends_the_waiting_and_starts_nothing_new(lab):
     (outcome,) = outcomes
     assert outcome.cancelled
     assert not outcome.succeeded
-    assert list(lab.world) == ["m-1"]
+    assert list(lab.platform_objects) == ["m-1"]
 
 
-def test_nothing_is_created_when_the_state_cannot_be_written(lab):
+def test_no_object_is_created_when_the_state_cannot_be_written(lab):
     def full(_data: bytes) -> None:
         raise EngineError("no space left on the disk")
 
@@ -65,10 +65,10 @@ def test_nothing_is_created_when_the_state_cannot_be_written(lab):
     subject = replace(lab.subject(), write=full)
     with pytest.raises(EngineError, match="no space left"):
         Deployment(subject, Options("update", False), EventBus()).run()
-    assert lab.world == {}
+    assert lab.platform_objects == {}
 
 
-def test_every_create_is_in_a_written_checkpoint_before_it_is_sent(lab):
+def test_every_create_is_a_pending_operation_in_a_checkpoint_before_its_call(lab):
     lab.up("for i in range(20):\n    Machine(f'a{i}')\n")
     pending, present = set(), set()
     for data in lab.written:
@@ -81,7 +81,7 @@ def test_every_create_is_in_a_written_checkpoint_before_it_is_sent(lab):
     assert len(lab.written) < 40, "writes are grouped"
 
 
-def test_a_pending_create_of_an_interrupted_run_is_told_and_carried_on(lab):
+def test_a_pending_create_of_an_interrupted_run_is_reported_and_kept(lab):
     lab.up("Machine('a')")
     lost = ResourceState(lab.state("a").urn.replace("::a", "::lost"), True, lab.state("a").type)
     lab.snapshot.pending_operations = [
@@ -89,18 +89,18 @@ def test_a_pending_create_of_an_interrupted_run_is_told_and_carried_on(lab):
         PendingOperation(lab.state("a"), "updating"),
     ]
     lab.up("Machine('a', size=2)")
-    assert "::lost" in lab.told("warning")[0]
+    assert "::lost" in lab.list_messages("warning")[0]
     assert [o.type for o in lab.snapshot.pending_operations] == ["creating"]
 
 
-def test_a_run_leaves_the_process_as_it_was(lab):
+def test_a_run_restores_the_process_state(lab):
     before = (Path.cwd(), list(sys.path), sys.argv, set(sys.modules))
     lab.up("import os, sys\nos.chdir('/')\nsys.argv.append('x')\nMachine('a')\n")
     assert (Path.cwd(), sys.path, sys.argv) == before[:3]
     assert "lab" not in set(sys.modules) - before[3]
 
 
-def test_what_runs_when_another_resource_fails_is_finished_and_kept(lab):
+def test_operations_running_at_a_failure_are_finished_and_saved(lab):
     (lab.directory / "late.py").write_text(
         "import pathlib, time\n"
         "from pulumi.dynamic import CreateResult, Resource, ResourceProvider\n"
@@ -134,7 +134,7 @@ def test_what_runs_when_another_resource_fails_is_finished_and_kept(lab):
     assert outcome.snapshot.pending_operations == []
 
 
-def test_an_exception_that_nobody_expects_still_leaves_the_state_written(lab):
+def test_the_state_is_written_after_an_unexpected_exception(lab):
     lab.up("Machine('a', size=1)")
     (lab.directory / "__main__.py").write_text("from lab import Machine\nMachine('a', size=2)\n")
 

@@ -1,4 +1,4 @@
-"""Providers that answer what they should not, or not at all: an error, and no object lost."""
+"""Test providers with invalid answers or none: each is an error, and no object is lost."""
 
 import pytest
 
@@ -72,7 +72,7 @@ UNKEEPABLE = [
 
 
 @pytest.mark.parametrize("value", UNKEEPABLE)
-def test_an_object_is_kept_whatever_its_provider_says_of_it(odd, value):
+def test_a_created_object_is_saved_despite_invalid_outputs(odd, value):
     created = odd.up(thing(size=1, create=f"CreateResult('o-1', {{'x': {value}}})"))
     assert not created.succeeded
     assert odd.state("a").id == "o-1"
@@ -96,7 +96,7 @@ def test_an_object_is_kept_whatever_its_provider_says_of_it(odd, value):
         {"create": "raise SystemExit(3)"},
     ],
 )
-def test_a_provider_that_cannot_create_fails_its_resource_only(odd, answers):
+def test_an_invalid_create_answer_fails_only_its_resource(odd, answers):
     outcome = odd.up("import pulumi\npulumi.export('x', 1)\n" + thing(size=1, **answers))
     assert not outcome.succeeded
     assert odd.names == []
@@ -106,7 +106,7 @@ def test_a_provider_that_cannot_create_fails_its_resource_only(odd, answers):
 
 
 @pytest.mark.parametrize("answers", [{"diff": "()[0]"}, {"diff": "raise SystemExit(1)"}])
-def test_a_provider_that_cannot_compare_leaves_the_object_alone(odd, answers):
+def test_an_invalid_diff_answer_leaves_the_object_unchanged(odd, answers):
     odd.up(thing(size=1))
     assert not odd.up(thing(size=1, **answers)).succeeded
     assert odd.state("a").id == "o-1"
@@ -114,7 +114,7 @@ def test_a_provider_that_cannot_compare_leaves_the_object_alone(odd, answers):
 
 
 @pytest.mark.parametrize("answer", ["None", "ReadResult('o-1', {'x': {1}})", "raise OSError('x')"])
-def test_a_failed_read_keeps_the_entry(odd, answer):
+def test_an_invalid_read_answer_keeps_the_entry(odd, answer):
     odd.up(thing(size=1, read=answer))
     before = odd.state("a")
     assert not odd.run("refresh").succeeded
@@ -122,14 +122,14 @@ def test_a_failed_read_keeps_the_entry(odd, answer):
     assert len(odd.errors) == 1
 
 
-def test_ids_and_names_that_are_not_text_become_text(odd):
+def test_ids_and_names_of_other_types_become_strings(odd):
     assert odd.up(thing(create="CreateResult(17, {5: 'five', 'n': None})")).succeeded
     assert odd.state("a").id == "17"
     assert odd.state("a").outputs["5"] == "five"
     assert "n" not in odd.state("a").outputs
 
 
-def test_files_reach_the_provider_as_the_sdk_has_them(odd):
+def test_assets_reach_the_provider_as_sdk_objects(odd):
     program = """
         from odd import Thing
 
@@ -146,13 +146,13 @@ def test_files_reach_the_provider_as_the_sdk_has_them(odd):
     assert not odd.preview(program).has_changes
 
 
-def test_what_a_provider_prints_is_told_in_every_operation(odd):
+def test_provider_prints_are_reported_in_every_operation(odd):
     odd.up(thing(size=1))
     odd.run("destroy")
-    assert odd.told("info") == ["going away"]
+    assert odd.list_messages("info") == ["going away"]
 
 
-def test_a_provider_that_cannot_be_loaded_is_an_error(odd):
+def test_a_provider_that_cannot_be_unpickled_is_an_error(odd):
     odd.up(thing(size=1))
     (odd.directory / "odd.py").write_text("raise RuntimeError('not today')")
     assert not odd.run("destroy").succeeded
@@ -169,27 +169,28 @@ def test_a_provider_that_cannot_be_loaded_is_an_error(odd):
         ("create", "CreateResult('o-1', {1: {props['token']}})"),
     ],
 )
-def test_what_it_says_has_nothing_of_its_secret_inputs(odd, verb, answer):
-    """Nor has the reason why an object is not as wanted, which the state keeps in the clear."""
+def test_secret_inputs_are_masked_in_provider_messages(odd, verb, answer):
+    """Init errors are masked too: the state keeps them in plaintext."""
     token = "token=pulumi.Output.secret('line \"one\"\\n4711-0815')"
     program = thing(**{verb: answer}).replace("Thing('a'", f"Thing('a', {token}")
     assert not odd.up(f"import pulumi\n{program}").succeeded
-    said = "".join(getattr(each, "message", getattr(each, "text", "")) for each in odd.events)
-    assert said
-    assert "4711" not in said
-    assert '"one' not in said
+    messages = "".join(
+        getattr(event, "message", getattr(event, "text", "")) for event in odd.events
+    )
+    assert messages
+    assert "4711" not in messages
+    assert '"one' not in messages
 
 
-def test_providers_get_no_nulls_but_in_lists(lab):
+def test_null_properties_are_dropped_except_in_lists(lab):
     lab.up("Machine('a', note=None, deep={'x': None, 'y': 1}, items=[None, 1])")
-    wanted = {"deep": {"y": 1}, "items": [None, 1]}
-    assert [call["news"] for call in lab.calls if call["verb"] == "check"] == [wanted]
+    expected_properties = {"deep": {"y": 1}, "items": [None, 1]}
+    assert [call["news"] for call in lab.calls if call["verb"] == "check"] == [expected_properties]
     inputs = lab.state("a").inputs
-    assert {key: inputs[key] for key in inputs if key != "__provider"} == wanted
+    assert {key: inputs[key] for key in inputs if key != "__provider"} == expected_properties
 
 
-def test_the_error_of_a_platform_stays_an_error(odd):
-    """Whoever listens gets its status, code and request id; a person reads the same as ever."""
+def test_a_platform_error_keeps_its_status_code_and_request_id(odd):
     refused = (
         "raise __import__('gpuform.providers.errors', fromlist=['Conflict']).Conflict("
         "'no room for hunter2', hint='ask for less than hunter2', method='POST', "
@@ -197,10 +198,16 @@ def test_the_error_of_a_platform_stays_an_error(odd):
     )
     odd.config, odd.secret_keys = {"lab:key": "hunter2"}, ["lab:key"]
     odd.up(thing(create=refused))
-    (told,) = [each for each in odd.events if getattr(each, "severity", "") == "error"]
-    assert told.message == "no room for [secret]\n  ask for less than [secret]"
-    cause = told.error.cause
+    (diagnostic,) = [event for event in odd.events if getattr(event, "severity", "") == "error"]
+    assert diagnostic.message == "no room for [secret]\n  ask for less than [secret]"
+    cause = diagnostic.error.cause
     assert (cause.status, cause.code, cause.request_id) == (409, "FULL", "r-1")
     assert (cause.message, cause.path) == ("no room for [secret]", "/v1/[secret]")
-    assert "hunter2" not in repr([vars(cause), cause.args, vars(told.error), told.error.args])
-    assert (cause.__traceback__, cause.__context__, told.error.__cause__) == (None, None, None)
+    assert "hunter2" not in repr(
+        [vars(cause), cause.args, vars(diagnostic.error), diagnostic.error.args]
+    )
+    assert (cause.__traceback__, cause.__context__, diagnostic.error.__cause__) == (
+        None,
+        None,
+        None,
+    )

@@ -1,4 +1,4 @@
-"""Options that keep objects, and those that say how: protection, retention, order, time limits."""
+"""Test the options protect, retain_on_delete, delete_before_replace, secrets and timeouts."""
 
 import json
 
@@ -48,11 +48,11 @@ class Machine(Resource, module="lab", name="Machine"):
 """
 
 
-def deleted(lab):
+def list_deleted_ids(lab):
     return [call["id"] for call in lab.calls if call["verb"] == "delete"]
 
 
-def test_every_protected_resource_of_a_deletion_is_told(lab):
+def test_all_protected_resources_of_a_destroy_are_reported(lab):
     lab.up(f"Machine('a', {PROTECT})\nMachine('b', {PROTECT})\nMachine('c')\n")
     preview = lab.preview("")
     assert not preview.succeeded
@@ -65,7 +65,7 @@ def test_every_protected_resource_of_a_deletion_is_told(lab):
     assert sorted(lab.names) == ["a", "b"]
 
 
-def test_what_a_protected_resource_needs_stays(lab):
+def test_dependencies_of_a_protected_resource_are_kept(lab):
     lab.up(
         f"a = Machine('a')\n"
         f"b = Machine('b', uses=a.address, {PROTECT})\n"
@@ -73,7 +73,7 @@ def test_what_a_protected_resource_needs_stays(lab):
     )
     outcome = lab.run("destroy")
     assert not outcome.succeeded
-    assert deleted(lab) == ["m-3"]
+    assert list_deleted_ids(lab) == ["m-3"]
     assert lab.names == ["a", "b"]
 
 
@@ -86,25 +86,25 @@ def test_a_protected_resource_is_updated_but_not_replaced(lab):
         assert (
             "is protected, but this change forces its replacement (because of rack)"
         ) in lab.errors[0]
-    assert sorted(lab.world) == ["m-1"]
+    assert sorted(lab.platform_objects) == ["m-1"]
 
 
-def test_unprotecting_and_replacing_go_in_one_run(lab):
+def test_a_resource_can_be_unprotected_and_replaced_in_one_run(lab):
     lab.up(f"Machine('a', rack='x', {PROTECT})")
     outcome = lab.up("Machine('a', rack='y')")
     assert outcome.changes == {"same": 1, "replace": 1}
-    assert sorted(lab.world) == ["m-2"]
+    assert sorted(lab.platform_objects) == ["m-2"]
     assert not lab.state("a").protect
 
 
-def test_protecting_and_replacing_go_in_one_run(lab):
+def test_a_resource_can_be_protected_and_replaced_in_one_run(lab):
     lab.up("Machine('a', rack='x')")
     assert lab.up(f"Machine('a', rack='y', {PROTECT})").changes == {"same": 1, "replace": 1}
     assert lab.state("a").protect
 
 
-def test_unprotecting_and_deleting_do_not(lab):
-    """What has left the program can say nothing any more."""
+def test_a_resource_cannot_be_unprotected_and_deleted_in_one_run(lab):
+    """A resource that is no longer declared cannot change its option."""
     lab.up(f"Machine('a', {PROTECT})")
     assert not lab.up("").succeeded
     lab.up("Machine('a')")
@@ -113,52 +113,52 @@ def test_unprotecting_and_deleting_do_not(lab):
     assert lab.names == []
 
 
-def test_protection_of_what_waits_for_its_deletion_keeps_nothing(lab):
-    """The option is the new resource's; the old object's flag is of the past."""
+def test_an_object_pending_deletion_is_deleted_despite_protect(lab):
+    """The option belongs to the new object; the old object's flag has no effect."""
     lab.up(f"Machine('a', rack='x', refuse='delete', {PROTECT})")
     lab.up("Machine('a', rack='y', refuse='delete')")
     (old,) = [r for r in lab.snapshot.resources if r.delete]
     assert old.protect
     old.outputs["refuse"] = ""
     assert lab.up("Machine('a', rack='y', refuse='delete')").succeeded
-    assert deleted(lab) == ["m-1"]
+    assert list_deleted_ids(lab) == ["m-1"]
 
 
-def test_what_is_retained_is_forgotten_when_it_is_replaced(lab):
+def test_retain_on_delete_keeps_the_old_object_of_a_replacement(lab):
     lab.up(f"Machine('a', rack='x', {RETAIN})\nMachine('b', slot='x', {RETAIN})\n")
     outcome = lab.up(f"Machine('a', rack='y', {RETAIN})\nMachine('b', slot='y', {RETAIN})\n")
     assert outcome.changes == {"same": 1, "replace": 2}
     assert ("delete-replaced", "a") in lab.steps
     assert ("delete-replaced", "b") in lab.steps
-    assert deleted(lab) == []
-    assert len(lab.world) == 4
+    assert list_deleted_ids(lab) == []
+    assert len(lab.platform_objects) == 4
     assert sorted(lab.names) == ["a", "b"]
 
 
-def test_it_is_the_old_option_that_retains(lab):
+def test_retain_on_delete_of_the_old_state_applies(lab):
     lab.up(f"Machine('a', rack='x', {RETAIN})\nMachine('b', rack='x')\n")
     lab.up(f"Machine('a', rack='y')\nMachine('b', rack='y', {RETAIN})\n")
-    assert len(deleted(lab)) == 1
-    assert len(lab.world) == 3
+    assert len(list_deleted_ids(lab)) == 1
+    assert len(lab.platform_objects) == 3
 
 
-def test_destroying_what_is_retained_asks_nobody(lab):
+def test_destroying_retained_resources_calls_no_provider(lab):
     lab.up(f"Machine('a', {RETAIN})")
     outcome = lab.run("destroy")
     assert outcome.changes == {"delete": 2}
     assert lab.calls == []
-    assert sorted(lab.world) == ["m-1"]
+    assert sorted(lab.platform_objects) == ["m-1"]
     assert lab.snapshot.resources == []
 
 
-def test_retained_and_protected(lab):
+def test_a_retained_protected_resource_cannot_be_deleted(lab):
     lab.up("Machine('a', opts=ResourceOptions(protect=True, retain_on_delete=True))")
     assert not lab.run("destroy").succeeded
     assert lab.names == ["a"]
 
 
 @pytest.mark.parametrize("option", ["delete_before_replace=True", "delete_before_replace=False"])
-def test_the_order_that_the_program_wants_is_not_kept_in_the_state(lab, option):
+def test_delete_before_replace_is_not_saved_in_the_state(lab, option):
     program = "Machine('a', slot={!r}, opts=ResourceOptions(" + option + "))"
     lab.up(program.format("x"))
     lab.up(program.format("y"))
@@ -172,7 +172,7 @@ def test_the_order_that_the_program_wants_is_not_kept_in_the_state(lab, option):
     assert "deleteBeforeReplace" not in entry
 
 
-def test_an_output_that_becomes_secret_needs_no_change(lab):
+def test_making_an_output_secret_is_not_a_change(lab):
     lab.up("Machine('a', size=1)")
     outcome = lab.up(
         "Machine('a', size=1, opts=ResourceOptions(additional_secret_outputs=['address']))"
@@ -182,12 +182,12 @@ def test_an_output_that_becomes_secret_needs_no_change(lab):
     assert lab.state("a").additional_secret_outputs == ["address"]
 
 
-def test_additional_secret_outputs_stay_secret_when_they_are_read_again(lab):
+def test_additional_secret_outputs_stay_secret_after_a_refresh(lab):
     program = (
         "Machine('a', size=1, opts=ResourceOptions(additional_secret_outputs=['address', 'size']))"
     )
     lab.up(program)
-    lab.change_world("m-1", {"size": 7})
+    lab.change_platform_object("m-1", {"size": 7})
     lab.run("refresh")
     assert lab.state("a").outputs["size"] == Secret(7.0)
     assert lab.state("a").outputs["address"] == Secret("10.0.0.1")
@@ -196,15 +196,15 @@ def test_additional_secret_outputs_stay_secret_when_they_are_read_again(lab):
 def test_an_id_is_never_secret(lab):
     program = "Machine('a', opts=ResourceOptions(additional_secret_outputs=['id']))"
     lab.up(program)
-    (told,) = lab.told("warning")
+    (told,) = lab.list_messages("warning")
     assert "id of a resource cannot be secret" in told
     assert lab.state("a").additional_secret_outputs == ["id"]
     lab.up(program)
-    assert len(lab.told("warning")) == 1
+    assert len(lab.list_messages("warning")) == 1
 
 
 @pytest.mark.slow
-def test_time_limits_are_kept_in_seconds_and_reach_the_provider(lab):
+def test_custom_timeouts_are_saved_in_seconds_and_reach_the_provider(lab):
     (lab.directory / "timed.py").write_text(TIMED)
     program = (
         "from timed import Machine\n"
@@ -226,7 +226,7 @@ def test_time_limits_are_kept_in_seconds_and_reach_the_provider(lab):
     ]
 
 
-def test_a_deletion_has_the_time_limit_of_the_old_state(lab):
+def test_a_delete_uses_the_timeout_of_the_old_state(lab):
     (lab.directory / "timed.py").write_text(TIMED)
     limited = (
         "from timed import Machine\n"
@@ -239,7 +239,7 @@ def test_a_deletion_has_the_time_limit_of_the_old_state(lab):
     assert lab.state("a").custom_timeouts["delete"] == 120.0
 
 
-def test_new_time_limits_are_kept_without_a_change(lab):
+def test_new_timeouts_are_saved_without_an_update(lab):
     lab.up("Machine('a')")
     outcome = lab.up(
         "Machine('a', opts=ResourceOptions(custom_timeouts=pulumi.CustomTimeouts(read='1m')))"

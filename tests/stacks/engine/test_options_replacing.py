@@ -1,4 +1,4 @@
-"""Options that tie resources together, and those that ask for a replacement."""
+"""Test deleted_with, replace_with, replacement_trigger and replace_on_changes."""
 
 import pytest
 
@@ -7,20 +7,20 @@ from gpuform.schemas.plan import PlanReason
 WITH = "a = Machine('a', {})\nMachine('b', uses='own', opts=ResourceOptions({}=a))\n"
 
 
-def deleted(lab):
+def list_deleted_ids(lab):
     return [call["id"] for call in lab.calls if call["verb"] == "delete"]
 
 
-def test_what_goes_with_another_is_not_deleted_by_itself(lab):
+def test_deleted_with_skips_the_delete_call_when_both_are_deleted(lab):
     lab.up(WITH.format("size=1", "deleted_with"))
     assert lab.state("b").deleted_with == lab.state("a").urn
     outcome = lab.up("")
     assert outcome.changes == {"same": 1, "delete": 2}
-    assert deleted(lab) == ["m-1"]
+    assert list_deleted_ids(lab) == ["m-1"]
     assert lab.names == []
 
 
-def test_a_chain_goes_with_its_first(lab):
+def test_a_chain_of_deleted_with_needs_only_the_first_delete_call(lab):
     lab.up(
         "a = Machine('a')\n"
         "b = Machine('b', opts=ResourceOptions(deleted_with=a))\n"
@@ -28,25 +28,25 @@ def test_a_chain_goes_with_its_first(lab):
     )
     outcome = lab.run("destroy")
     assert outcome.changes == {"delete": 4}
-    assert deleted(lab) == ["m-1"]
+    assert list_deleted_ids(lab) == ["m-1"]
     assert lab.snapshot.resources == []
 
 
-def test_it_is_deleted_by_itself_when_the_other_one_stays(lab):
+def test_deleted_with_calls_delete_when_the_other_resource_stays(lab):
     lab.up(WITH.format("size=1", "deleted_with"))
     lab.up("Machine('a', size=1)")
-    assert deleted(lab) == ["m-2"]
+    assert list_deleted_ids(lab) == ["m-2"]
 
 
-def test_the_other_one_leaves_and_it_stays(lab):
+def test_a_resource_stays_when_its_deleted_with_resource_is_deleted(lab):
     lab.up(WITH.format("size=1", "deleted_with"))
     outcome = lab.up("Machine('b', uses='own')")
     assert outcome.changes == {"same": 2, "delete": 1}
-    assert deleted(lab) == ["m-1"]
+    assert list_deleted_ids(lab) == ["m-1"]
     assert lab.state("b").deleted_with == ""
 
 
-def test_a_component_passes_the_option_on(lab):
+def test_children_inherit_deleted_with_from_their_component(lab):
     lab.up(
         "a = Machine('a')\n"
         "with_a = ResourceOptions(deleted_with=a)\n"
@@ -55,11 +55,11 @@ def test_a_component_passes_the_option_on(lab):
     )
     assert lab.state("b").deleted_with == lab.state("a").urn
     lab.run("destroy")
-    assert deleted(lab) == ["m-1"]
+    assert list_deleted_ids(lab) == ["m-1"]
 
 
 @pytest.mark.parametrize("field", ["rack", "slot"])
-def test_it_is_replaced_with_the_other_one(lab, field):
+def test_a_resource_is_replaced_with_its_deleted_with_resource(lab, field):
     lab.up(WITH.format(f"{field}='x'", "deleted_with"))
     preview = lab.preview(WITH.format(f"{field}='y'", "deleted_with"))
     assert preview.changes == {"same": 1, "replace": 2}
@@ -67,20 +67,20 @@ def test_it_is_replaced_with_the_other_one(lab, field):
     assert change.reason is PlanReason.DEPENDENCY_REPLACED
     outcome = lab.up(WITH.format(f"{field}='y'", "deleted_with"))
     assert outcome.changes == {"same": 1, "replace": 2}
-    assert deleted(lab) == ["m-1"]
+    assert list_deleted_ids(lab) == ["m-1"]
     falls = field == "slot"
     assert (lab.steps[0] == ("delete-replaced", "b")) is falls
     assert len(lab.names) == 2
 
 
-def test_nothing_happens_to_it_when_the_other_one_changes_in_place(lab):
+def test_an_update_of_the_deleted_with_resource_has_no_effect(lab):
     lab.up(WITH.format("size=1", "deleted_with"))
     outcome = lab.up(WITH.format("size=2", "deleted_with"))
     assert outcome.changes == {"same": 2, "update": 1}
 
 
 @pytest.mark.parametrize("field", ["rack", "slot"])
-def test_replace_with(lab, field):
+def test_replace_with_replaces_both_resources(lab, field):
     program = WITH.replace("opts=ResourceOptions({}=a)", "opts=ResourceOptions({}=[a])")
     lab.up(program.format(f"{field}='x'", "replace_with"))
     assert lab.state("b").replace_with == [lab.state("a").urn]
@@ -95,10 +95,10 @@ def test_replace_with(lab, field):
             ("create-replacement", "b"),
             ("replace", "b"),
         ]
-    assert sorted(deleted(lab)) == ["m-1", "m-2"]
+    assert sorted(list_deleted_ids(lab)) == ["m-1", "m-2"]
 
 
-def test_replace_with_asks_nothing_of_an_update(lab):
+def test_an_update_of_the_replace_with_resource_has_no_effect(lab):
     program = WITH.replace("opts=ResourceOptions({}=a)", "opts=ResourceOptions({}=[a])")
     lab.up(program.format("size=1", "replace_with"))
     assert lab.up(program.format("size=2", "replace_with")).changes == {"same": 2, "update": 1}
@@ -106,7 +106,7 @@ def test_replace_with_asks_nothing_of_an_update(lab):
     assert lab.state("b").replace_with == []
 
 
-def test_replace_with_goes_from_one_to_the_next(lab):
+def test_replace_with_is_transitive(lab):
     program = (
         "a = Machine('a', rack={!r})\n"
         "b = Machine('b', opts=ResourceOptions(replace_with=[a]))\n"
@@ -116,7 +116,7 @@ def test_replace_with_goes_from_one_to_the_next(lab):
     assert lab.up(program.format("y")).changes == {"same": 1, "replace": 3}
 
 
-def triggered(value, properties="size=1"):
+def build_triggered_program(value, properties="size=1"):
     return f"Machine('a', {properties}, opts=ResourceOptions(replacement_trigger={value}))"
 
 
@@ -135,16 +135,16 @@ def triggered(value, properties="size=1"):
         ("1", "'1'", True),
     ],
 )
-def test_a_trigger_replaces_when_it_changes(lab, before, after, is_replaced):
-    lab.up(triggered(before))
-    planned = lab.preview(triggered(after)).changes
-    outcome = lab.up(triggered(after))
+def test_a_changed_replacement_trigger_replaces_the_resource(lab, before, after, is_replaced):
+    lab.up(build_triggered_program(before))
+    planned = lab.preview(build_triggered_program(after)).changes
+    outcome = lab.up(build_triggered_program(after))
     assert outcome.changes == planned
     assert outcome.changes == ({"same": 1, "replace": 1} if is_replaced else {"same": 2})
-    assert lab.up(triggered(after)).changes == {"same": 2}
+    assert lab.up(build_triggered_program(after)).changes == {"same": 2}
 
 
-def test_a_trigger_that_is_known_only_later_is_planned_as_a_replacement(lab):
+def test_an_unknown_replacement_trigger_is_planned_as_a_replacement(lab):
     program = "t = Machine('t', size={})\n"
     trigger = program + "Machine('a', opts=ResourceOptions(replacement_trigger={}))\n"
     lab.up(trigger.format(1, "t.address"))
@@ -155,8 +155,8 @@ def test_a_trigger_that_is_known_only_later_is_planned_as_a_replacement(lab):
     assert lab.up(trigger.format(2, "t.address")).changes == {"same": 2, "update": 1}
 
 
-def test_a_secret_trigger_is_kept_secret(lab):
-    lab.up(triggered("pulumi.Output.secret('hush')"))
+def test_a_secret_replacement_trigger_is_saved_as_a_secret(lab):
+    lab.up(build_triggered_program("pulumi.Output.secret('hush')"))
     assert b"hush" not in lab.written[-1]
     assert lab.state("a").replacement_trigger.value == "hush"
 
@@ -178,26 +178,26 @@ FIRST = ", delete_before_replace=True"
         ([], {"same": 1, "update": 1}),
     ],
 )
-def test_replace_on_changes(lab, paths, changes):
+def test_replace_on_changes_turns_updates_into_replacements(lab, paths, changes):
     lab.up(LAZY.format(1, "{'a': 1, 'b': 1}", paths, ""))
     assert lab.up(LAZY.format(1, "{'a': 2, 'b': 1}", paths, "")).changes == changes
     assert lab.state("a").replace_on_changes == paths
 
 
-def test_replace_on_changes_in_the_order_that_the_program_wants(lab):
+def test_replace_on_changes_respects_delete_before_replace(lab):
     lab.up(LAZY.format(1, "{}", ["lazy"], FIRST))
     lab.up(LAZY.format(2, "{}", ["lazy"], FIRST))
     assert lab.steps[0] == ("delete-replaced", "a")
 
 
-def test_a_provider_that_compares_for_itself_decides_alone(lab):
-    """The stock host does not pass on which properties its provider found changed."""
+def test_replace_on_changes_has_no_effect_on_a_provider_with_its_own_diff(lab):
+    """Pulumi's host for dynamic providers does not pass on which properties a diff reported."""
     program = "Machine('a', size={}, opts=ResourceOptions(replace_on_changes=['size', '*']))"
     lab.up(program.format(1))
     assert lab.up(program.format(2)).changes == {"same": 1, "update": 1}
 
 
-def test_text_that_is_no_path_is_an_error(lab):
+def test_an_invalid_replace_on_changes_path_is_an_error(lab):
     lab.up(LAZY.format(1, "{}", [], ""))
     outcome = lab.up(LAZY.format(2, "{}", ["tags["], ""))
     assert not outcome.succeeded
@@ -212,7 +212,7 @@ def test_text_that_is_no_path_is_an_error(lab):
         (["size"], {"same": 1, "update": 1}),
     ],
 )
-def test_an_object_that_is_not_ready_can_be_asked_to_be_replaced(lab, paths, changes):
+def test_replace_on_changes_replaces_an_object_that_is_not_ready(lab, paths, changes):
     program = "Machine('a', size=1{}, opts=ResourceOptions(replace_on_changes={!r}))"
     lab.up(program.format(", slow=1", paths))
     assert lab.state("a").init_errors == ["still booting"]

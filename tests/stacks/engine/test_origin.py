@@ -1,4 +1,4 @@
-"""Where a run comes from: git, the CI job, the account; with Pulumi's names."""
+"""Test the origin of a run: git commit, CI job and account, under Pulumi's names."""
 
 import os
 import subprocess
@@ -23,13 +23,13 @@ GITHUB = {
 }
 
 
-def git(folder: Path, *arguments: str) -> None:
+def run_git(folder: Path, *arguments: str) -> None:
     subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True)
 
 
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository with one commit, whose project is in a folder of it."""
+    """Create a repository with one commit and return the project folder in the repository."""
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
     for name, value in (("AUTHOR", "Ada"), ("COMMITTER", "Grace")):
         monkeypatch.setenv(f"GIT_{name}_NAME", value)
@@ -37,15 +37,15 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     project = tmp_path / "clusters" / "training"
     project.mkdir(parents=True)
     (project / "Pulumi.yaml").write_text("name: demo\nruntime: python\n")
-    git(tmp_path, "init", "-q", "-b", "main")
-    git(tmp_path, "remote", "add", "origin", "https://x:hunter2@github.com/acme/clusters.git")
-    git(tmp_path, "add", ".")
-    git(tmp_path, "commit", "-q", "-m", "Train on 16 GPUs\n\nBecause of the benchmark.")
+    run_git(tmp_path, "init", "-q", "-b", "main")
+    run_git(tmp_path, "remote", "add", "origin", "https://x:hunter2@github.com/acme/clusters.git")
+    run_git(tmp_path, "add", ".")
+    run_git(tmp_path, "commit", "-q", "-m", "Train on 16 GPUs\n\nBecause of the benchmark.")
     return project
 
 
 class TestGit:
-    def test_commit_branch_and_repository(self, repository: Path) -> None:
+    def test_commit_branch_and_repository_are_recorded(self, repository: Path) -> None:
         title, facts = read_git_facts(repository)
         assert title == "Train on 16 GPUs"
         assert len(facts.pop("git.head")) == 40
@@ -72,14 +72,16 @@ class TestGit:
             ("state/.pulumi/stacks/demo/dev.json", "false"),
         ],
     )
-    def test_dirty(self, repository: Path, tmp_path: Path, path: str, dirty: str) -> None:
+    def test_uncommitted_changes_are_recorded_as_dirty(
+        self, repository: Path, tmp_path: Path, path: str, dirty: str
+    ) -> None:
         file = tmp_path / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("x")
         assert read_git_facts(repository)[1]["git.dirty"] == dirty
 
     def test_a_detached_head_has_no_branch(self, repository: Path) -> None:
-        git(repository, "checkout", "-q", "--detach")
+        run_git(repository, "checkout", "-q", "--detach")
         assert "git.headName" not in read_git_facts(repository)[1]
 
     @pytest.mark.parametrize(
@@ -93,25 +95,29 @@ class TestGit:
             ("/srv/git/clusters.git", None),
         ],
     )
-    def test_remotes(self, repository: Path, url: str, found: tuple[str, ...] | None) -> None:
-        git(repository, "remote", "set-url", "origin", url)
+    def test_the_repository_is_parsed_from_the_remote_url(
+        self, repository: Path, url: str, found: tuple[str, ...] | None
+    ) -> None:
+        run_git(repository, "remote", "set-url", "origin", url)
         facts = read_git_facts(repository)[1]
-        told = tuple(facts[k] for k in ("vcs.kind", "vcs.owner", "vcs.repo") if k in facts)
-        assert told == (found or ())
+        repository_facts = tuple(
+            facts[k] for k in ("vcs.kind", "vcs.owner", "vcs.repo") if k in facts
+        )
+        assert repository_facts == (found or ())
 
-    def test_without_a_repository_a_commit_or_git(
+    def test_a_missing_repository_commit_or_git_gives_no_facts(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
         assert read_git_facts(tmp_path) == ("", {})
-        git(tmp_path, "init", "-q")
+        run_git(tmp_path, "init", "-q")
         assert read_git_facts(tmp_path) == ("", {})
         monkeypatch.setenv("PATH", "")
         assert read_git_facts(tmp_path) == ("", {})
 
 
 class TestCi:
-    def test_github(self) -> None:
+    def test_a_github_actions_job_is_recorded(self) -> None:
         assert find_ci_job(GITHUB) == CiJob(
             "GitHub Actions",
             build_id="8012345678",
@@ -124,7 +130,7 @@ class TestCi:
             user="ada",
         )
 
-    def test_a_pull_request_of_github(self) -> None:
+    def test_the_pull_request_of_a_github_actions_job_is_recorded(self) -> None:
         job = find_ci_job({**GITHUB, "GITHUB_REF": "refs/pull/17/merge"})
         assert job is not None
         assert job.pull_request == "17"
@@ -140,7 +146,7 @@ class TestCi:
             ({"CI": "true"}, "CI"),
         ],
     )
-    def test_others(self, variables: dict[str, str], system: str) -> None:
+    def test_other_ci_systems_are_recognized(self, variables: dict[str, str], system: str) -> None:
         job = find_ci_job(variables)
         assert job is not None
         assert job.system == system
@@ -155,13 +161,13 @@ class TestCi:
             GITHUB | {"PULUMI_DISABLE_CI_DETECTION": "1"},
         ],
     )
-    def test_none(self, variables: dict[str, str]) -> None:
+    def test_without_ci_variables_no_ci_system_is_recorded(self, variables: dict[str, str]) -> None:
         assert find_ci_job(variables) is None
 
 
 class TestOrigin:
-    def test_of_a_ci_job(self, repository: Path) -> None:
-        git(repository, "checkout", "-q", "--detach")
+    def test_the_origin_of_a_ci_job(self, repository: Path) -> None:
+        run_git(repository, "checkout", "-q", "--detach")
         origin = Origin.from_command(repository, GITHUB, plan=("81ab", "2026-11-21T22:57:37Z"))
         assert origin.message == "Train on 16 GPUs"
         told = dict(origin.environment)
@@ -175,7 +181,9 @@ class TestOrigin:
         assert "" not in told.values()
         assert "hunter2" not in repr(origin)
 
-    def test_of_a_person(self, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_origin_of_a_local_run(
+        self, repository: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("LOGNAME", "grace")
         origin = Origin.from_command(repository, {}, message="more GPUs")
         assert origin.message == "more GPUs"

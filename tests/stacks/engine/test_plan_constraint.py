@@ -1,4 +1,4 @@
-"""A saved plan as a bound: each thing that is more than it, in words; what is less passes."""
+"""Test a saved plan as a constraint: anything beyond the plan is reported, anything less passes."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,19 +21,19 @@ HINT = (
 )
 
 
-def digest(*parts: Any) -> str:
+def compute_digest(*parts: Any) -> str:
     return repr(parts)
 
 
-def basis(**fields: Any) -> Basis:
+def build_basis(**fields: Any) -> Basis:
     return Basis(**{"state": {}, "config": {}, "program": {}, **fields})
 
 
-def bound(reads_others: bool = False, **fields: Any) -> PlanConstraint:
-    return PlanConstraint(basis(**fields), {}, digest, reads_others)
+def build_constraint(reads_others: bool = False, **fields: Any) -> PlanConstraint:
+    return PlanConstraint(build_basis(**fields), {}, compute_digest, reads_others)
 
 
-def change(
+def build_change(
     urn: str, after: Any, action: PlanAction = PlanAction.UPDATE, path: str = "size"
 ) -> ResourceChange:
     property_change = PropertyChange(path=path, action=Action.UPDATE, after=after)
@@ -47,30 +47,34 @@ def change(
     )
 
 
-def test_a_plan_allows_the_values_of_all_that_it_writes():
+def test_a_constraint_has_the_values_of_all_planned_writes():
     changes = [
-        change(A, 1, PlanAction.IMPORT),
-        change(A, 2, path="rack"),
-        change(B, 3, PlanAction.DELETE),
+        build_change(A, 1, PlanAction.IMPORT),
+        build_change(A, 2, path="rack"),
+        build_change(B, 3, PlanAction.DELETE),
     ]
-    plan = Plan.from_changes("lab", "dev", changes).model_copy(update={"basis": basis(key="k")})
-    constraint = PlanConstraint.from_plan(plan, digest)
+    plan = Plan.from_changes("lab", "dev", changes).model_copy(
+        update={"basis": build_basis(key="k")}
+    )
+    constraint = PlanConstraint.from_plan(plan, compute_digest)
     paths = {urn: [each.path for each in found] for urn, found in constraint.changes.items()}
     assert paths == {A: ["size", "rack"]}
-    assert (constraint.basis, constraint.digest) == (plan.basis, digest)
+    assert (constraint.basis, constraint.digest) == (plan.basis, compute_digest)
     assert constraint.reads_others is False
     others = plan.model_copy(update={"stack_references": ("organization/net/dev",)})
-    assert PlanConstraint.from_plan(others, digest).reads_others is True
+    assert PlanConstraint.from_plan(others, compute_digest).reads_others is True
 
 
-def test_a_plan_without_a_basis_bounds_nothing():
+def test_a_plan_without_a_basis_is_rejected_as_a_constraint():
     with pytest.raises(AssertionError, match=r"^a saved plan has a basis$"):
-        PlanConstraint.from_plan(Plan.from_changes("lab", "dev", []), digest)
+        PlanConstraint.from_plan(Plan.from_changes("lab", "dev", []), compute_digest)
 
 
-def test_what_moved_since_the_plan_is_named():
-    before = bound(state={A: "1", "gone": "1"}, config={"x": "1", "lost": "1", "kept": "1"})
-    now = basis(state={A: "2", "more": "1"}, config={"x": "2", "new": "1", "kept": "1"})
+def test_each_change_since_the_plan_is_reported():
+    before = build_constraint(
+        state={A: "1", "gone": "1"}, config={"x": "1", "lost": "1", "kept": "1"}
+    )
+    now = build_basis(state={A: "2", "more": "1"}, config={"x": "2", "new": "1", "kept": "1"})
     assert list(before.find_basis_changes(now)) == [
         "state of gone was deleted since the plan",
         "state of more is new since the plan",
@@ -82,9 +86,9 @@ def test_what_moved_since_the_plan_is_named():
     assert list(before.find_basis_changes(before.basis)) == []
 
 
-def test_another_passphrase_says_all():
-    before = bound(key="k1", state={A: "1"})
-    assert list(before.find_basis_changes(basis(key="k2"))) == [
+def test_another_passphrase_is_the_only_reported_change():
+    before = build_constraint(key="k1", state={A: "1"})
+    assert list(before.find_basis_changes(build_basis(key="k2"))) == [
         "the passphrase of the stack changed"
     ]
 
@@ -106,18 +110,20 @@ def test_another_passphrase_says_all():
         (["create", "update"], ["update"], None),
     ],
 )
-def test_more_effects_than_planned_are_named_and_fewer_pass(
+def test_unplanned_effects_are_reported_and_fewer_effects_pass(
     allowed: list[str], effects: list[str], more: str | None
 ):
-    planned = bound(effects={A: tuple(allowed)} if allowed else {})
-    texts = list(planned.find_excess(basis(effects={A: tuple(effects)}), []))
+    planned = build_constraint(effects={A: tuple(allowed)} if allowed else {})
+    texts = list(planned.find_excess(build_basis(effects={A: tuple(effects)}), []))
     assert texts == ([f"{A} would be {more}, which the plan does not contain"] if more else [])
 
 
-def test_each_resource_is_named_once_and_others_by_their_properties():
-    planned = bound(program={A: {"inputs.size": "1"}})
-    now = basis(program={A: {"inputs.size": "2"}}, effects={A: ("update",), B: ("update",)})
-    texts = list(planned.find_excess(now, [change(A, 2), change(B, 2), change("urn:c", 3)]))
+def test_each_resource_is_reported_once():
+    planned = build_constraint(program={A: {"inputs.size": "1"}})
+    now = build_basis(program={A: {"inputs.size": "2"}}, effects={A: ("update",), B: ("update",)})
+    texts = list(
+        planned.find_excess(now, [build_change(A, 2), build_change(B, 2), build_change("urn:c", 3)])
+    )
     assert texts == [
         f"program: {A} declares different inputs: size",
         f"{B} would be updated, which the plan does not contain",
@@ -139,32 +145,34 @@ def test_each_resource_is_named_once_and_others_by_their_properties():
         ),
     ],
 )
-def test_the_parts_that_a_program_declares_otherwise_are_named(
+def test_changed_parts_of_a_declaration_are_reported(
     before: Mapping[str, str], after: Mapping[str, str], parts: str
 ):
-    texts = list(bound(program={A: before}).find_excess(basis(program={A: after}), []))
+    texts = list(
+        build_constraint(program={A: before}).find_excess(build_basis(program={A: after}), [])
+    )
     assert texts == [f"program: {A} declares different {parts}"]
 
 
-def test_a_resource_that_is_declared_more_or_no_more_is_named():
-    texts = list(bound(program={A: {}}).find_excess(basis(program={B: {}}), []))
+def test_newly_and_no_longer_declared_resources_are_reported():
+    texts = list(build_constraint(program={A: {}}).find_excess(build_basis(program={B: {}}), []))
     assert texts == [f"program: {A} is no longer declared", f"program: {B} is newly declared"]
 
 
 @pytest.mark.parametrize("reads_others", [True, False])
-def test_only_values_of_other_stacks_may_become_known_before_the_run(reads_others: bool):
+def test_only_outputs_of_other_stacks_may_become_known_before_the_run(reads_others: bool):
     before = {"inputs.size": "?1", "inputs.rack": "1", "dependencies": "1"}
     after = {"inputs.size": "2", "inputs.rack": "1", "property_dependencies": "1"}
-    planned = bound(reads_others, program={A: before})
-    texts = list(planned.find_excess(basis(program={A: after}), []))
+    planned = build_constraint(reads_others, program={A: before})
+    texts = list(planned.find_excess(build_basis(program={A: after}), []))
     assert bool(texts) is not reads_others
-    moved = basis(program={A: {**after, "inputs.rack": "2"}})
+    moved = build_basis(program={A: {**after, "inputs.rack": "2"}})
     assert any("rack" in text for text in planned.find_excess(moved, []))
 
 
-def test_new_dependencies_without_an_unknown_value_are_a_change():
-    planned = bound(True, program={A: {"inputs.size": "1"}})
-    now = basis(program={A: {"inputs.size": "1", "dependencies": "1"}})
+def test_new_dependencies_without_unknown_values_are_reported():
+    planned = build_constraint(True, program={A: {"inputs.size": "1"}})
+    now = build_basis(program={A: {"inputs.size": "1", "dependencies": "1"}})
     assert list(planned.find_excess(now, [])) == [
         f"program: {A} declares different options: dependencies"
     ]
@@ -173,13 +181,13 @@ def test_new_dependencies_without_an_unknown_value_are_a_change():
 REGISTRATION = Registration(A, TYPE, "a", True, {"size": 1})
 
 
-def test_a_registration_as_planned_passes_and_another_stops_the_run():
-    parts = compute_registration_digests(REGISTRATION, digest)
-    bound(program={A: parts}).check_declared(REGISTRATION)
-    bound(program={A: {**parts, "exports": "later"}}).check_declared(REGISTRATION)
-    bound(program={A: {**parts, "inputs.size": "?"}}).check_declared(REGISTRATION)
+def test_a_planned_registration_passes_and_an_unplanned_one_stops_the_run():
+    parts = compute_registration_digests(REGISTRATION, compute_digest)
+    build_constraint(program={A: parts}).check_declared(REGISTRATION)
+    build_constraint(program={A: {**parts, "exports": "later"}}).check_declared(REGISTRATION)
+    build_constraint(program={A: {**parts, "inputs.size": "?"}}).check_declared(REGISTRATION)
     with pytest.raises(PlanExceeded) as raised:
-        bound(program={A: {**parts, "inputs.size": "2"}}).check_declared(REGISTRATION)
+        build_constraint(program={A: {**parts, "inputs.size": "2"}}).check_declared(REGISTRATION)
     assert raised.value.message == (
         f"{A} declares different inputs: size than planned; gpuform did not apply it"
     )
@@ -187,35 +195,37 @@ def test_a_registration_as_planned_passes_and_another_stops_the_run():
     with pytest.raises(
         PlanExceeded, match=rf"^{A} is declared, but not in the plan; gpuform did not"
     ):
-        bound().check_declared(REGISTRATION)
+        build_constraint().check_declared(REGISTRATION)
 
 
-def step(op: Op, after: Any = None, **fields: Any) -> Step:
+def build_step(op: Op, after: Any = None, **fields: Any) -> Step:
     entry = ResourceState(A, True, TYPE, id="m-1")
-    return Step(op, A, entry, entry, change=change(A, after) if after else None, **fields)
+    return Step(op, A, entry, entry, change=build_change(A, after) if after else None, **fields)
 
 
-def test_a_step_as_planned_passes_and_more_stops_the_run():
-    planned = PlanConstraint(basis(effects={A: ("update",)}), {A: change(A, 2).changes}, digest)
-    planned.check_step(step(Op.UPDATE, 2))
-    planned.check_step(step(Op.UPDATE))
-    planned.check_step(step(Op.SAME, 9))
+def test_a_planned_step_passes_and_an_unplanned_one_stops_the_run():
+    planned = PlanConstraint(
+        build_basis(effects={A: ("update",)}), {A: build_change(A, 2).changes}, compute_digest
+    )
+    planned.check_step(build_step(Op.UPDATE, 2))
+    planned.check_step(build_step(Op.UPDATE))
+    planned.check_step(build_step(Op.SAME, 9))
     with pytest.raises(PlanExceeded) as raised:
-        planned.check_step(step(Op.UPDATE, 3))
+        planned.check_step(build_step(Op.UPDATE, 3))
     assert raised.value.message == (
         f"{A} would set size to another value than planned; gpuform did not apply it"
     )
     with pytest.raises(
         PlanExceeded, match=r"would be replaced, which the plan does not contain; gpuform did not"
     ):
-        planned.check_step(step(Op.REPLACE, 2))
-    both = change(A, 3).model_copy(
-        update={"changes": (*change(A, 3).changes, *change(A, 1, path="rack").changes)}
+        planned.check_step(build_step(Op.REPLACE, 2))
+    both = build_change(A, 3).model_copy(
+        update={"changes": (*build_change(A, 3).changes, *build_change(A, 1, path="rack").changes)}
     )
     with pytest.raises(
         PlanExceeded, match=r"than planned; .* change rack, which the plan does not contain;"
     ):
-        planned.check_step(replace(step(Op.UPDATE), change=both))
+        planned.check_step(replace(build_step(Op.UPDATE), change=both))
 
 
 @pytest.mark.parametrize(
@@ -243,11 +253,11 @@ def test_a_step_as_planned_passes_and_more_stops_the_run():
     ],
 )
 def test_a_step_has_one_effect_on_the_object(op: Op, fields: Any, effect: str):
-    assert step(op, **fields).effect == effect
+    assert build_step(op, **fields).effect == effect
 
 
 @pytest.mark.parametrize("type_", ["pulumi:pulumi:Stack", "pulumi:providers:lab"])
-def test_the_engines_own_entries_have_no_effect(type_: str):
+def test_provider_and_stack_entries_have_no_effect(type_: str):
     assert Step(Op.CREATE, A, None, ResourceState(A, True, type_)).effect == ""
 
 
@@ -260,13 +270,13 @@ def test_the_engines_own_entries_have_no_effect(type_: str):
         ({"type": "pulumi:providers:lab"}, True),
     ],
 )
-def test_the_deletion_of_what_has_no_object_of_ours_asks_no_provider(fields: Any, is_spared: bool):
+def test_deleting_an_entry_without_an_owned_object_calls_no_provider(fields: Any, is_spared: bool):
     entry = ResourceState(**{"urn": A, "custom": True, "type": TYPE, **fields})
     assert Step(Op.DELETE, A, entry).is_forget_only is is_spared
     assert Step(Op.DELETE, A, entry, retain=True).is_forget_only
 
 
-def test_a_read_that_finds_what_the_last_one_found_says_nothing_new():
+def test_a_read_with_unchanged_outputs_has_no_effect():
     old, new = (ResourceState(A, True, TYPE, outputs={"size": size}) for size in (1, 2))
     assert Step(Op.READ, A, old, old).is_unchanged_read
     assert not Step(Op.READ, A, old, new).is_unchanged_read
@@ -274,8 +284,8 @@ def test_a_read_that_finds_what_the_last_one_found_says_nothing_new():
     assert not Step(Op.SAME, A, old, old).is_unchanged_read
 
 
-def test_a_step_shows_what_a_refresh_turned_out_to_be():
-    assert step(Op.REFRESH).shown_op is Op.REFRESH
-    assert step(Op.REFRESH, result_op=Op.DELETE).shown_op is Op.DELETE
+def test_the_step_of_a_refresh_has_its_actual_operation():
+    assert build_step(Op.REFRESH).shown_op is Op.REFRESH
+    assert build_step(Op.REFRESH, result_op=Op.DELETE).shown_op is Op.DELETE
     with pytest.raises(AssertionError, match=r"^a step has an old or a new state$"):
         _ = Step(Op.SAME, A).state

@@ -1,4 +1,4 @@
-"""Each program finds the process as the Pulumi CLI gives it one, and leaves it as it was."""
+"""Test that programs run as under the Pulumi CLI, and that a run restores the process."""
 
 import gc
 import json
@@ -35,8 +35,10 @@ Machine("a", label=NAME, size=helper.SIZE)
 """
 
 
-def run_at(lab: Any, program: Path, operation: Any = "update", *, preview: bool = False) -> Any:
-    """Runs the program of that folder or file, as Pulumi.yaml's `main` says."""
+def run_program_at(
+    lab: Any, program: Path, operation: Any = "update", *, preview: bool = False
+) -> Any:
+    """Run the program of a folder or file as Pulumi.yaml's `main`."""
     lab.events.clear()
     subject = lab.subject()
     subject = replace(subject, program=replace(subject.program, directory=program))
@@ -58,7 +60,7 @@ def test_main_argv_and_relative_paths_are_as_under_the_cli(lab, main):
     (folder / "data.json").write_text("[1]")
     (folder / "helper.py").write_text("SIZE = 3\n")
     (folder / "shared" / "names.py").write_text("NAME = 'n'\n")
-    outcome = run_at(lab, lab.directory / main)
+    outcome = run_program_at(lab, lab.directory / main)
     assert outcome.succeeded, lab.errors
     assert json.loads((folder / "seen.json").read_text()) == {
         "argv": [file.name if main.endswith(".py") else "."],
@@ -69,18 +71,18 @@ def test_main_argv_and_relative_paths_are_as_under_the_cli(lab, main):
         "data": "[1]",
     }
     assert lab.state("a").inputs["size"] == 3
-    assert run_at(lab, lab.directory / main, "destroy").succeeded
+    assert run_program_at(lab, lab.directory / main, "destroy").succeeded
     assert lab.names == []
     assert not (folder / ".gpuform").exists() or folder == lab.directory
 
 
-def test_a_program_that_is_not_there_is_named(lab):
+def test_a_missing_program_is_an_error_with_its_path(lab):
     with pytest.raises(EngineError, match="infra does not exist") as error:
-        run_at(lab, lab.directory / "infra")
+        run_program_at(lab, lab.directory / "infra")
     assert "`main` in Pulumi.yaml" in (error.value.hint or "")
 
 
-def test_names_of_the_main_module_are_there_until_the_end(lab):
+def test_globals_of_the_main_module_exist_until_the_run_ends(lab):
     lab.up(
         "m = Machine('a')\nsize = 4\n"
         "def later(_):\n    import __main__, late\n    return __main__.size + late.ONE\n"
@@ -125,7 +127,7 @@ logging.setLoggerClass(type("Mine", (logging.Logger,), {}))
 """
 
 
-def state_of_the_process() -> dict[str, Any]:
+def capture_process_state() -> dict[str, Any]:
     mask = os.umask(0o022)
     os.umask(mask)
     return {
@@ -148,13 +150,13 @@ def state_of_the_process() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("end", ["Machine('a')", "raise ValueError", "raise SystemExit", "1 +"])
-def test_what_a_program_changes_of_the_process_is_undone(lab, monkeypatch, end):
+def test_changes_of_a_program_to_the_process_are_undone(lab, monkeypatch, end):
     monkeypatch.setenv("GPUFORM_TEST_OLD", "old")
     monkeypatch.setenv("GPUFORM_TEST_GONE", "still here")
     lab.up("Machine('a')")
-    before = state_of_the_process()
+    before = capture_process_state()
     lab.up(CHANGES + end)
-    after = state_of_the_process()
+    after = capture_process_state()
     assert after["paths"][0] is before["paths"][0]
     for what, value in before.items():
         assert after[what] == value, what
@@ -162,7 +164,7 @@ def test_what_a_program_changes_of_the_process_is_undone(lab, monkeypatch, end):
     assert (new.handlers, new.propagate) == ([], True)
 
 
-def test_deletes_do_not_see_what_the_program_did_to_the_process(lab):
+def test_deletes_run_after_the_process_is_restored(lab):
     (lab.directory / "aside").mkdir()
     provider = (lab.directory / "lab.py").read_text()
     (lab.directory / "lab.py").write_text(
@@ -178,7 +180,7 @@ def test_deletes_do_not_see_what_the_program_did_to_the_process(lab):
     assert call == {"verb": "delete", "id": "m-1", "cwd": str(lab.directory), "seen": None}
 
 
-def test_modules_are_fresh_for_each_program(lab):
+def test_modules_are_imported_again_for_each_program(lab):
     (lab.directory / "counted.py").write_text("import parts.one\nCOUNT = 0\n")
     (lab.directory / "parts").mkdir()
     (lab.directory / "parts" / "one.py").write_text("LIST = []\n")
@@ -200,7 +202,7 @@ def test_modules_are_fresh_for_each_program(lab):
     assert lab.state("a").inputs["counts"] == [1, 1, 1]
 
 
-def test_two_projects_with_modules_of_the_same_name(lab, tmp_path):
+def test_two_projects_can_have_modules_of_the_same_name(lab, tmp_path):
     other = tmp_path / "other"
     other.mkdir()
     (lab.directory / "names.py").write_text("NAME = 'first'\n")
@@ -209,11 +211,11 @@ def test_two_projects_with_modules_of_the_same_name(lab, tmp_path):
     program = "from lab import Machine\nimport names\nMachine('a', label=names.NAME)\n"
     for folder, name in ((lab.directory, "first"), (other, "second"), (lab.directory, "first")):
         (folder / "__main__.py").write_text(program)
-        assert run_at(lab, folder).succeeded, lab.errors
+        assert run_program_at(lab, folder).succeeded, lab.errors
         assert lab.state("a").inputs["label"] == name
 
 
-def test_a_module_that_is_loaded_already_is_hidden_and_put_back(lab, monkeypatch):
+def test_a_loaded_module_of_the_same_name_is_hidden_and_restored(lab, monkeypatch):
     (lab.directory / "clash.py").write_text("NAME = 'own'\n")
     monkeypatch.syspath_prepend(lab.directory)
     import clash  # type: ignore[import-not-found]  # written above
@@ -225,7 +227,7 @@ def test_a_module_that_is_loaded_already_is_hidden_and_put_back(lab, monkeypatch
     monkeypatch.delitem(sys.modules, "clash")
 
 
-def test_providers_of_the_main_module_go_from_run_to_run(lab):
+def test_dynamic_providers_of_the_main_module_work_in_later_runs(lab):
     program = """
         from pulumi.dynamic import CreateResult, Resource, ResourceProvider
         import lab
@@ -249,7 +251,7 @@ def test_providers_of_the_main_module_go_from_run_to_run(lab):
     assert [call["verb"] for call in lab.calls] == ["delete"]
 
 
-def test_runs_of_two_threads_do_not_see_each_other(lab, tmp_path):
+def test_concurrent_runs_are_isolated(lab, tmp_path):
     folders = []
     for n in range(4):
         folder = tmp_path / f"p{n}"

@@ -1,4 +1,4 @@
-"""A program that fails, wherever it does, deletes nothing and is told its own lines."""
+"""Test failing programs: nothing is deleted, and the error has the program's own lines."""
 
 import pytest
 
@@ -111,7 +111,7 @@ FAILING = {
 
 
 @pytest.mark.parametrize("where", FAILING)
-def test_a_failing_program_deletes_nothing_and_is_told_its_lines(lab, where):
+def test_a_program_that_raises_deletes_nothing_and_its_lines_are_reported(lab, where):
     lab.up(BEFORE)
     outcome = lab.up(FAILING[where])
     assert not outcome.succeeded
@@ -136,7 +136,7 @@ ENDING = {
 
 @pytest.mark.parametrize("inside", ["{}", "Machine('a').address.apply(lambda _: run('''{}'''))"])
 @pytest.mark.parametrize("end", ENDING)
-def test_a_program_that_ends_itself_deletes_nothing(lab, end, inside):
+def test_a_program_that_calls_exit_deletes_nothing(lab, end, inside):
     lab.up(BEFORE)
     run = "def run(text):\n    exec(compile(text, __file__, 'exec'), globals())\n"
     outcome = lab.up("import sys\n" + run + inside.format(end))
@@ -151,14 +151,14 @@ def test_a_program_that_ends_itself_deletes_nothing(lab, end, inside):
 @pytest.mark.parametrize(
     "program", ["raise KeyboardInterrupt", "import sys\nsys.stdout = None\n1/0"]
 )
-def test_odd_ends_delete_nothing(lab, program):
+def test_unusual_program_ends_delete_nothing(lab, program):
     lab.up(BEFORE)
     assert not lab.up(program).succeeded
     assert sorted(lab.names) == ["a", "b"]
     assert "__main__.py" in lab.errors[0]
 
 
-def test_a_failure_outside_of_the_program_s_files_is_only_printed(lab):
+def test_a_traceback_without_program_lines_is_printed(lab):
     lab.up(BEFORE)
     program = (
         "import threading, json\n"
@@ -166,10 +166,10 @@ def test_a_failure_outside_of_the_program_s_files_is_only_printed(lab):
         "thread.start()\nthread.join()\n"
     )
     assert lab.up(program + BEFORE).succeeded, lab.errors
-    assert "json.decoder.JSONDecodeError" in lab.told("info#err")[-1]
+    assert "json.decoder.JSONDecodeError" in lab.list_messages("info#err")[-1]
 
 
-def test_a_failure_that_the_program_handles_is_none(lab):
+def test_an_exception_handled_by_the_program_is_not_a_failure(lab):
     program = """
         import asyncio
         async def fail():
@@ -187,7 +187,7 @@ def test_a_failure_that_the_program_handles_is_none(lab):
     assert lab.names == ["a"]
 
 
-def test_syntax_and_imports_are_told_with_their_place(lab):
+def test_syntax_and_import_errors_have_file_and_line(lab):
     assert not lab.up("Machine('a'\n").succeeded
     assert "__main__.py" in lab.errors[0]
     assert "SyntaxError: '(' was never closed" in lab.errors[0]
@@ -197,7 +197,7 @@ def test_syntax_and_imports_are_told_with_their_place(lab):
     assert lab.errors[0].endswith("No module named 'nothing_of_that_name'")
 
 
-def test_a_library_s_frames_and_causes_are_told_after_the_program_s(lab):
+def test_frames_and_causes_in_libraries_follow_those_of_the_program(lab):
     lab.up(
         "import json\ntry:\n    json.loads('')\n"
         "except ValueError as error:\n    raise OSError(1) from error\n"
@@ -208,13 +208,13 @@ def test_a_library_s_frames_and_causes_are_told_after_the_program_s(lab):
     assert "line 8, in <module>\n    raise OSError(1) from error\nOSError: 1" in second
 
 
-def test_secrets_do_not_reach_the_message(lab):
+def test_secrets_are_masked_in_the_message_of_an_exception(lab):
     lab.config, lab.secret_keys = {"lab:key": "hunter2hunter2"}, ["lab:key"]
     lab.up("raise ValueError(pulumi.Config().require('key'))\n")
     assert "ValueError: [secret]" in lab.errors[0]
 
 
-def test_no_program_at_all_is_told_with_what_to_do(lab):
+def test_a_missing_program_is_an_error_with_a_hint(lab):
     lab.up("Machine('a')")
     (lab.directory / "__main__.py").unlink()
     events = EventBus([lab.events.append])
@@ -224,7 +224,7 @@ def test_no_program_at_all_is_told_with_what_to_do(lab):
     assert lab.names == ["a"]
 
 
-def test_a_duplicate_names_both_places(lab):
+def test_a_duplicate_resource_is_an_error_with_both_lines(lab):
     (lab.directory / "more.py").write_text(
         "from lab import Machine\n\n\ndef more():\n    return Machine('a')\n"
     )
@@ -235,7 +235,7 @@ def test_a_duplicate_names_both_places(lab):
     assert all(place in error for place in ("py:4", "py:7")), error
 
 
-def test_a_program_that_raises_before_its_outputs_leaves_the_stack_alone(lab):
+def test_a_program_that_raises_before_its_exports_keeps_the_stack_outputs(lab):
     lab.up("a = Machine('a')\npulumi.export('x', a.address)")
     lab.up(
         """

@@ -1,4 +1,4 @@
-"""What only the Pulumi CLI can run is refused by name, with nothing done before."""
+"""Test that features only the Pulumi CLI supports are refused by name before any operation."""
 
 import pytest
 
@@ -78,17 +78,17 @@ ASKED = {
 
 @pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
 @pytest.mark.parametrize("what", ASKED)
-def test_a_refusal_names_what_and_where_and_comes_before_any_request(lab, what, preview):
+def test_an_unsupported_feature_is_refused_with_its_line_before_any_request(lab, what, preview):
     asked, named = ASKED[what]
     outcome = lab.run("update", f"first = Machine('a')\n{asked}\nMachine('z')\n", preview=preview)
     assert not outcome.succeeded
     (error,) = lab.errors
     assert error.startswith(f"__main__.py:5: {named}"), error
     assert "pulumi up" in error
-    assert (lab.calls, lab.steps, lab.world) == ([], [], {})
+    assert (lab.calls, lab.steps, lab.platform_objects) == ([], [], {})
 
 
-def test_all_refusals_are_told_at_once(lab):
+def test_all_unsupported_features_are_reported_together(lab):
     lab.preview("for n in range(12):\n    pulumi.CustomResource('aws:s3:Bucket', f'b{n}', {})\n")
     (error,) = lab.errors
     assert "resource 'b0'" in error
@@ -97,7 +97,7 @@ def test_all_refusals_are_told_at_once(lab):
     assert "and 2 more" in error
 
 
-def test_a_program_that_catches_everything_is_refused_all_the_same(lab):
+def test_a_refusal_cannot_be_caught_by_the_program(lab):
     lab.up("Machine('a')\n")
     program = (
         "Machine('b')\ntry:\n    pulumi.runtime.invoke('aws:index:getRegion', {})\n"
@@ -108,7 +108,7 @@ def test_a_program_that_catches_everything_is_refused_all_the_same(lab):
     assert (lab.names, lab.calls) == (["a"], [])
 
 
-def test_the_line_is_the_program_s_also_when_a_module_of_it_asks(lab):
+def test_a_refusal_in_a_module_has_the_programs_line(lab):
     (lab.directory / "storage").mkdir()
     (lab.directory / "storage" / "__init__.py").write_text(
         "import pulumi\n\n\nclass Store(pulumi.ComponentResource):\n"
@@ -121,7 +121,7 @@ def test_the_line_is_the_program_s_also_when_a_module_of_it_asks(lab):
     assert error.startswith("storage/__init__.py:7: resource 'logs' is of package 'aws'")
 
 
-def test_inside_an_apply_it_stops_the_run_and_keeps_what_was_done(lab):
+def test_a_refusal_inside_of_apply_stops_the_run_and_keeps_created_resources(lab):
     program = f"a = Machine('a')\na.address.apply(lambda _: {AWS.strip()})\n"
     assert lab.preview(program).succeeded  # nobody knows the address yet
     assert not lab.up("old = Machine('old')\n" + program).succeeded
@@ -130,10 +130,10 @@ def test_inside_an_apply_it_stops_the_run_and_keeps_what_was_done(lab):
     assert not lab.up(program).succeeded
     assert "is of package 'aws'" in lab.errors[0]
     assert sorted(lab.names) == ["a", "old"]
-    assert sorted(lab.world) == ["m-1", "m-2"]
+    assert sorted(lab.platform_objects) == ["m-1", "m-2"]
 
 
-def test_what_a_transformation_adds_is_refused_too(lab):
+def test_unsupported_options_added_by_a_transformation_are_refused(lab):
     program = (
         "def hooked(args):\n"
         "    args.opts.transforms = [lambda args: None]\n"
@@ -142,10 +142,10 @@ def test_what_a_transformation_adds_is_refused_too(lab):
     )
     assert not lab.up(program).succeeded
     assert "resource 'a' uses transforms" in lab.errors[0]
-    assert lab.world == {}
+    assert lab.platform_objects == {}
 
 
-def test_what_the_engine_can_do_is_not_refused(lab):
+def test_supported_features_are_not_refused(lab):
     program = """
         def larger(args):
             return pulumi.ResourceTransformationResult({**args.props, "size": 2}, args.opts)

@@ -1,4 +1,4 @@
-"""Property paths, and the option that ignores changes along them."""
+"""Test property paths and the ignore_changes option."""
 
 import pytest
 from hypothesis import given, settings
@@ -35,17 +35,17 @@ maps = st.dictionaries(keys, nested, max_size=3)
         ("a-b_c", ("a-b_c",)),
     ],
 )
-def test_paths(text, path):
+def test_property_paths_are_parsed(text, path):
     assert parse(text) == path
 
 
 @pytest.mark.parametrize("text", ["a.", ".a", "a[", "a[0", "a[b]", 'a["b]', "a[]", "a[0]]x["])
-def test_what_is_no_path(text):
+def test_invalid_property_paths_are_rejected(text):
     with pytest.raises(PathError, match="is not a property path"):
         parse(text)
 
 
-def quoted(path):
+def quote_path(path):
     return "".join(
         f"[{part}]" if isinstance(part, int) else '["' + part.replace('"', r"\"") + '"]'
         for part in path
@@ -54,15 +54,15 @@ def quoted(path):
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 5) | st.text('ab.[]"* ', min_size=1, max_size=3), min_size=1))
-def test_quoting_names_every_key(path):
+def test_any_key_can_be_quoted_in_a_path(path):
     if path[0] == "*" or "*" in path:
         path = [part if part != "*" else "**" for part in path]
-    assert parse(quoted(path)) == tuple(path)
+    assert parse(quote_path(path)) == tuple(path)
 
 
 @settings(deadline=None)
 @given(maps)
-def test_nothing_differs_from_itself(properties):
+def test_equal_properties_have_no_differences(properties):
     assert list(find_differences(properties, properties)) == []
     assert ignore_changes(properties, properties, ["*"]) == (properties, [])
 
@@ -70,8 +70,8 @@ def test_nothing_differs_from_itself(properties):
 @pytest.mark.slow
 @settings(deadline=None)
 @given(maps, maps)
-def test_ignoring_every_difference_at_the_top_leaves_none(olds, news):
-    paths = [quoted(path[:1]) for path in find_differences(olds, news)]
+def test_ignoring_all_top_level_differences_leaves_none(olds, news):
+    paths = [quote_path(path[:1]) for path in find_differences(olds, news)]
     result, lost = ignore_changes(olds, news, paths)
     assert lost == []
     assert list(find_differences(olds, result)) == []
@@ -79,7 +79,7 @@ def test_ignoring_every_difference_at_the_top_leaves_none(olds, news):
 
 @settings(deadline=None)
 @given(maps, maps, st.lists(st.sampled_from(["a", "b", "*", "a.b", "a[0]", "a[*]", "a[*].b"])))
-def test_ignoring_only_ever_takes_old_values(olds, news, paths):
+def test_ignored_properties_only_take_old_values(olds, news, paths):
     given_news = dict(news)
     result, lost = ignore_changes(olds, news, paths)
     assert are_equal(news, given_news)
@@ -105,7 +105,7 @@ def test_ignoring_only_ever_takes_old_values(olds, news, paths):
         ("b", "a", False),
     ],
 )
-def test_what_a_pattern_covers(pattern, path, is_covered):
+def test_patterns_match_paths(pattern, path, is_covered):
     assert covers(parse(pattern), parse(path)) is is_covered
 
 
@@ -132,7 +132,7 @@ def test_what_a_pattern_covers(pattern, path, is_covered):
         ("a", Secret(1), 2, Secret(1)),
     ],
 )
-def test_an_old_value_stays_along_a_path(path, old, new, kept):
+def test_the_old_value_is_kept_at_an_ignored_path(path, old, new, kept):
     assert ignore_changes({"a": old}, {"a": new}, [path]) == ({"a": kept}, [])
 
 
@@ -148,17 +148,17 @@ def test_an_old_value_stays_along_a_path(path, old, new, kept):
         ("a[*].b", [{"b": 1}], [{"b": 2}, {"b": 2}]),
     ],
 )
-def test_a_path_that_leads_nowhere_changes_nothing(path, old, new):
+def test_an_ignored_path_without_a_match_changes_nothing(path, old, new):
     assert ignore_changes({"a": old}, {"a": new}, [path]) == ({"a": new}, [path])
 
 
-def test_what_is_missing_at_the_top():
+def test_missing_top_level_properties_can_be_ignored():
     assert ignore_changes({}, {"a": 1, "b": 1}, ["a"]) == ({"b": 1}, [])
     assert ignore_changes({"a": 1}, {"b": 1}, ["a"]) == ({"a": 1, "b": 1}, [])
     assert ignore_changes({}, {}, ["a"]) == ({}, [])
 
 
-def test_text_that_is_no_path_is_passed_over():
+def test_an_invalid_ignored_path_is_skipped():
     assert ignore_changes({"a": 1}, {"a": 2}, ["a[", "a"]) == ({"a": 1}, [])
     assert property_paths.get_root("a.b[0]") == "a"
     assert property_paths.get_root("a[") == "a["
@@ -169,7 +169,7 @@ def ignored(*paths):
     return f", opts=ResourceOptions(ignore_changes={list(paths)!r})"
 
 
-def program(properties, options=""):
+def build_program(properties, options=""):
     return f"Machine('a', {properties}{options})"
 
 
@@ -183,60 +183,60 @@ def program(properties, options=""):
         ("tags={'a': 1}", "size=1", "tags", {"a": 1.0}),
     ],
 )
-def test_what_is_ignored_stays_beside_what_changes(lab, before, after, path, kept):
-    lab.up(program(f"{before}, size=1"))
+def test_ignored_properties_are_kept_while_others_are_updated(lab, before, after, path, kept):
+    lab.up(build_program(f"{before}, size=1"))
     outcome = lab.up(
-        program(
+        build_program(
             after.replace("size=1", "").strip() + (", " if "tags" in after else "") + "size=2",
             ignored(path),
         )
     )
     assert outcome.changes == {"same": 1, "update": 1}
     assert lab.state("a").inputs["tags"] == kept
-    assert lab.world["m-1"] == {"tags": kept, "size": 2.0}
+    assert lab.platform_objects["m-1"] == {"tags": kept, "size": 2.0}
 
 
-def test_a_property_that_is_new_is_ignored_too(lab):
-    lab.up(program("size=1"))
-    assert lab.up(program("size=1, tags={'a': 1}", ignored("tags"))).changes == {"same": 2}
+def test_a_new_property_can_be_ignored(lab):
+    lab.up(build_program("size=1"))
+    assert lab.up(build_program("size=1, tags={'a': 1}", ignored("tags"))).changes == {"same": 2}
     assert "tags" not in lab.state("a").inputs
     assert lab.state("a").ignore_changes == ["tags"]
 
 
-def test_a_path_that_leads_nowhere_is_told(lab):
-    lab.up(program("tags=[1]"))
-    lab.up(program("tags=[2, 2]", ignored("tags[0]", "tags[1]")))
-    assert [t for t in lab.told("info") if "ignore_changes" in t] == [
+def test_an_ignored_path_without_a_match_is_reported(lab):
+    lab.up(build_program("tags=[1]"))
+    lab.up(build_program("tags=[2, 2]", ignored("tags[0]", "tags[1]")))
+    assert [t for t in lab.list_messages("info") if "ignore_changes" in t] == [
         "ignore_changes: tags[1] does not exist and has no effect"
     ]
     assert lab.state("a").inputs["tags"] == [1.0, 2.0]
 
 
 def test_a_new_resource_ignores_nothing(lab):
-    lab.up(program("size=1", ignored("size")))
-    assert lab.world == {"m-1": {"size": 1}}
+    lab.up(build_program("size=1", ignored("size")))
+    assert lab.platform_objects == {"m-1": {"size": 1}}
 
 
-def test_a_replacement_is_made_of_what_the_program_says(lab):
-    """Ignoring is between an object and its past, and the new object has none."""
-    lab.up(program("rack='x', size=1"))
-    lab.up(program("rack='y', size=2", ignored("size")))
-    assert lab.world == {"m-2": {"rack": "y", "size": 2}}
+def test_ignore_changes_does_not_apply_to_a_replacement(lab):
+    """The new object of a replacement has no old values to keep."""
+    lab.up(build_program("rack='x', size=1"))
+    lab.up(build_program("rack='y', size=2", ignored("size")))
+    assert lab.platform_objects == {"m-2": {"rack": "y", "size": 2}}
 
 
-def test_a_change_that_would_replace_is_ignored(lab):
-    lab.up(program("rack='x'"))
-    assert lab.up(program("rack='y'", ignored("rack"))).changes == {"same": 2}
+def test_an_ignored_change_forces_no_replacement(lab):
+    lab.up(build_program("rack='x'"))
+    assert lab.up(build_program("rack='y'", ignored("rack"))).changes == {"same": 2}
     assert lab.state("a").inputs["rack"] == "x"
 
 
-def test_ignoring_ends_when_the_option_goes(lab):
-    lab.up(program("size=1"))
-    lab.up(program("size=2", ignored("size")))
-    assert lab.up(program("size=2")).changes == {"same": 1, "update": 1}
+def test_removing_ignore_changes_applies_the_change(lab):
+    lab.up(build_program("size=1"))
+    lab.up(build_program("size=2", ignored("size")))
+    assert lab.up(build_program("size=2")).changes == {"same": 1, "update": 1}
 
 
-def test_a_component_keeps_what_it_was_given(lab):
+def test_a_component_keeps_its_ignored_inputs(lab):
     component = (
         "ignoring = ResourceOptions(ignore_changes=['n'])\n"
         "pulumi.ComponentResource('lab:index:Group', 'g', dict(n={}), opts=ignoring)\n"

@@ -1,4 +1,4 @@
-"""What random programs found, each in its least form."""
+"""Test the minimal forms of faults that random programs found."""
 
 import json
 
@@ -10,8 +10,8 @@ from gpuform.stacks.engine.state import ResourceState, Selection, UrnPatterns, g
 from gpuform.stacks.engine.state.entries import Entries
 
 
-def machines(lab) -> list[tuple[str, str]]:
-    """The names and ids of the machines in the state."""
+def list_machines(lab) -> list[tuple[str, str]]:
+    """Return name and id of each machine in the state."""
     return [(r.urn.rsplit("::", 1)[1], r.id) for r in lab.snapshot.resources if "Machine" in r.urn]
 
 
@@ -29,7 +29,7 @@ def test_a_new_component_that_registers_outputs_can_be_previewed(lab):
     assert lab.preview(program).succeeded, lab.errors
 
 
-def test_a_half_done_replacement_outlives_an_older_object_of_its_name(lab):
+def test_an_unfinished_replacement_survives_the_deletion_of_an_older_object(lab):
     lab.up("Machine('a', rack='x', slot='x', refuse='delete')")
     lab.up("Machine('a', rack='y', slot='x')")
     lab.up("Machine('a', rack='y', slot='y', refuse='create')")
@@ -37,13 +37,13 @@ def test_a_half_done_replacement_outlives_an_older_object_of_its_name(lab):
         (False, True),
         (True, False),
     ]
-    lab.change_world("m-1", None)
+    lab.change_platform_object("m-1", None)
     lab.run("refresh")
-    assert machines(lab) == [("a", "m-2")]
+    assert list_machines(lab) == [("a", "m-2")]
     assert lab.state("a").pending_replacement
 
 
-def test_a_preview_knows_which_object_of_a_fallen_dependent_is_there_to_be_deleted(lab):
+def test_a_preview_deletes_only_the_existing_object_of_a_replaced_dependent(lab):
     lab.up("a = Machine('a', slot='x')\nMachine('b', rack='x', refuse='delete')\n")
     lab.up("a = Machine('a', slot='x')\nMachine('b', rack=a.address)\n")
     program = "a = Machine('a', slot='y')"
@@ -53,7 +53,7 @@ def test_a_preview_knows_which_object_of_a_fallen_dependent_is_there_to_be_delet
     assert sorted([*lab.steps, *lab.failures]) == planned
 
 
-def test_what_goes_with_a_resource_is_deleted_itself_when_that_one_has_to_stay(lab):
+def test_deleted_with_calls_delete_when_the_other_resource_has_to_stay(lab):
     lab.up("""
         a = Machine('a')
         Machine('b', uses=a.address, opts=ResourceOptions(protect=True))
@@ -61,10 +61,10 @@ def test_what_goes_with_a_resource_is_deleted_itself_when_that_one_has_to_stay(l
         """)
     assert not lab.up("").succeeded
     assert lab.names == ["a", "b"]
-    assert sorted(lab.world) == [lab.state("a").id, lab.state("b").id]
+    assert sorted(lab.platform_objects) == [lab.state("a").id, lab.state("b").id]
 
 
-def test_what_fails_for_one_object_of_a_resource_keeps_nothing_for_another(lab):
+def test_a_failed_delete_of_an_old_object_does_not_block_the_current_one(lab):
     lab.up("a = Machine('a', rack='x')\nMachine('b', rack=a.address, refuse='delete')\n")
     # The older objects of both wait for their deletion, and the newer one of `b` is protected.
     lab.up("""
@@ -76,11 +76,11 @@ def test_what_fails_for_one_object_of_a_resource_keeps_nothing_for_another(lab):
         entry.outputs.pop("refuse", None)
     assert not lab.up("").succeeded
     assert lab.names == ["a", "b"]
-    assert sorted(lab.world) == sorted(lab.state(name).id for name in "ab")
+    assert sorted(lab.platform_objects) == sorted(lab.state(name).id for name in "ab")
 
 
 @pytest.mark.parametrize("option", ["id=c.id", "id='o-1', parent=g", "id='o-1', depends_on=[c]"])
-def test_what_needs_an_object_that_is_not_created_is_not_read(lab, option):
+def test_a_read_that_depends_on_an_uncreated_resource_is_not_made(lab, option):
     (lab.directory / "world.json").write_text(json.dumps({"o-1": {}}))
     program = f"""
         g = pulumi.ComponentResource("lab:index:Group", "g")
@@ -94,7 +94,7 @@ def test_what_needs_an_object_that_is_not_created_is_not_read(lab, option):
     assert sorted(lab.names) == ["c", "r", "t"]
 
 
-def test_a_read_that_is_skipped_keeps_the_entry_that_there_is(lab):
+def test_a_skipped_read_keeps_its_entry(lab):
     (lab.directory / "world.json").write_text(json.dumps({"o-1": {}}))
     lab.up("Machine('r', opts=ResourceOptions(id='o-1'))\nMachine('t')\n")
     before = lab.state("r")
@@ -105,7 +105,7 @@ def test_a_read_that_is_skipped_keeps_the_entry_that_there_is(lab):
     assert (lab.state("r").id, lab.state("r").external) == (before.id, True)
 
 
-def test_a_target_cannot_come_to_need_what_needs_it_in_the_state(lab):
+def test_a_target_cannot_depend_on_its_own_dependent_in_the_state(lab):
     lab.up("a = Machine('a')\nMachine('b', uses=a.address)\n")
     program = "b = Machine('b')\nMachine('a', uses=b.address, rack='x')\n"
     assert not lab.preview(program, selection=targets("a")).succeeded
@@ -116,7 +116,7 @@ def test_a_target_cannot_come_to_need_what_needs_it_in_the_state(lab):
     assert lab.up(program).succeeded, lab.errors
 
 
-def test_what_fell_is_made_again_only_after_its_deletion(lab):
+def test_a_replaced_dependent_is_created_only_after_its_deletion(lab):
     names = [f"b{n}" for n in range(6)]
     using = "".join(f"Machine('{name}', rack=a.address, size={name[1]})\n" for name in names)
     lab.up("a = Machine('a', slot='x')\n" + using)
@@ -125,7 +125,7 @@ def test_what_fell_is_made_again_only_after_its_deletion(lab):
     free = "".join(f"Machine('{n}', rack='10.0.0.1', size={n[1]}, opts=late)\n" for n in names)
     program = "Machine('a', slot='y')\nlate = ResourceOptions(depends_on=[Machine('z')])\n" + free
     assert lab.up(program, parallel=64).succeeded, lab.errors
-    assert len(lab.world) == 2 + len(names)
+    assert len(lab.platform_objects) == 2 + len(names)
     calls = [call for call in lab.calls if call["verb"] in ("create", "delete")]
     deleted = {call["id"]: place for place, call in enumerate(calls) if call["verb"] == "delete"}
     made = [call["props"].get("size") for call in calls if call["verb"] == "create"]
@@ -142,13 +142,13 @@ def test_an_object_is_imported_once(lab, before):
     lab.up(importing.format(before))
     for program in (importing.format("b"), importing.format("a") + importing.format("b")):
         lab.up(program)
-        assert [id_ for _, id_ in machines(lab)] == ["o-1"], lab.errors
-        assert lab.world == {"o-1": {}}
+        assert [id_ for _, id_ in list_machines(lab)] == ["o-1"], lab.errors
+        assert lab.platform_objects == {"o-1": {}}
 
 
 @st.composite
 def entries(draw: st.DrawFn) -> list[ResourceState]:
-    """Entries that need each other without a circle, in any order."""
+    """Draw entries with dependencies but without a cycle, in any order."""
     made = []
     for number in range(draw(st.integers(0, 8))):
         needed = draw(st.lists(st.sampled_from(made), unique_by=id, max_size=3)) if made else []
@@ -157,12 +157,12 @@ def entries(draw: st.DrawFn) -> list[ResourceState]:
 
 
 @given(entries())
-def test_what_an_entry_needs_comes_before_it_and_the_rest_stays_in_order(found):
+def test_sorting_moves_dependencies_first_and_keeps_the_other_order(found):
     listed, _, _ = Entries.load(found, []).build_current()
     assert sorted(e.urn for e in listed) == sorted(e.urn for e in found)
-    seen: set[str] = set()
+    earlier_urns: set[str] = set()
     for entry in listed:
-        assert graph.find_dependency_urns(entry) <= seen
-        seen.add(entry.urn)
+        assert graph.find_dependency_urns(entry) <= earlier_urns
+        earlier_urns.add(entry.urn)
     again, _, _ = Entries.load(listed, []).build_current()
     assert again == listed

@@ -1,4 +1,4 @@
-"""Random old state, program, failure and operation: what must always hold, holds."""
+"""Test invariants of runs with random states, programs, failures and operations."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,8 +16,8 @@ EXAMPLES = [
 ]
 
 
-def explore(lab, scenario, examples: int) -> None:
-    """Plays a scenario that often, the same examples each time."""
+def play_scenario(lab, scenario, examples: int) -> None:
+    """Play a scenario `examples` times, with the same examples each time."""
 
     @settings(
         max_examples=examples,
@@ -26,12 +26,12 @@ def explore(lab, scenario, examples: int) -> None:
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )
     @given(st.data())
-    def course(data):
+    def play_example(data):
         scenario(lab, data.draw)
 
-    course()
+    play_example()
 
 
 @pytest.mark.parametrize(("scenario", "examples"), EXAMPLES)
 def test_random_runs(lab, scenario, examples):
-    explore(lab, scenario, examples)
+    play_scenario(lab, scenario, examples)

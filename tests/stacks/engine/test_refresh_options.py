@@ -1,4 +1,4 @@
-"""Refreshes: of a part, before an update, of what fails, and what they leave alone."""
+"""Test refreshes: of targets, before an update, with failing reads, and what a refresh keeps."""
 
 import json
 
@@ -36,8 +36,8 @@ def excludes(*names, **more):
     return {"selection": Selection(excludes=UrnPatterns(names), **more)}
 
 
-def results(lab):
-    """What a refresh found, of the machines."""
+def list_refresh_results(lab):
+    """Return the result of the refresh for each machine."""
     done = [event.step for event in lab.events if isinstance(event, StepDone)]
     return {
         step.urn.rsplit("::", 1)[1]: str(step.shown_op) for step in done if "Machine" in step.urn
@@ -47,7 +47,7 @@ def results(lab):
 def moved(lab):
     lab.up(PROGRAM)
     for entry in ("m-1", "m-2", "m-3"):
-        lab.change_world(entry, {"size": 9})
+        lab.change_platform_object(entry, {"size": 9})
 
 
 @pytest.mark.parametrize(
@@ -60,51 +60,51 @@ def moved(lab):
         (excludes("a", exclude_dependents=True), ["c"]),
     ],
 )
-def test_a_refresh_of_a_part(lab, selection, read):
+def test_a_refresh_reads_only_the_selected_resources(lab, selection, read):
     moved(lab)
     ids = {name: lab.state(name).id for name in "abc"}
     preview = lab.run("refresh", preview=True, **selection)
     outcome = lab.run("refresh", **selection)
     assert preview.changes == outcome.changes
     assert outcome.changes["update"] == len(read)
-    assert sorted(results(lab)) == read
+    assert sorted(list_refresh_results(lab)) == read
     for name in "abc":
         assert lab.state(name).outputs["size"] == (9.0 if name in read else 1.0)
         assert lab.state(name).id == ids[name]
 
 
-def test_what_is_gone_and_no_target_keeps_its_entry(lab):
+def test_an_untargeted_missing_object_keeps_its_entry(lab):
     lab.up(PROGRAM)
     for entry in ("m-1", "m-2", "m-3"):
-        lab.change_world(entry, None)
+        lab.change_platform_object(entry, None)
     outcome = lab.run("refresh", **targets("c"))
     assert outcome.changes == {"delete": 1}
     assert sorted(lab.names) == ["a", "b"]
 
 
-def test_an_update_after_a_refresh_puts_things_right(lab):
+def test_an_update_with_refresh_reverts_drift(lab):
     moved(lab)
     preview = lab.preview(PROGRAM, refresh=True)
     outcome = lab.up(PROGRAM, refresh=True)
     # What the refresh finds is not counted beside what the update does.
     assert preview.changes == outcome.changes == {"same": 1, "update": 3}
-    assert {entry["size"] for entry in lab.world.values()} == {1}
+    assert {entry["size"] for entry in lab.platform_objects.values()} == {1}
 
 
-def test_an_update_after_a_refresh_makes_what_is_gone_again(lab):
+def test_an_update_with_refresh_recreates_a_missing_object(lab):
     lab.up(PROGRAM)
-    lab.change_world(lab.state("a").id, None)
+    lab.change_platform_object(lab.state("a").id, None)
     outcome = lab.up(PROGRAM, refresh=True)
     assert outcome.changes == {"same": 2, "create": 1, "update": 1}
-    assert len(lab.world) == 3
+    assert len(lab.platform_objects) == 3
 
 
-def test_an_update_of_targets_refreshes_only_them(lab):
+def test_an_update_of_targets_refreshes_only_the_targets(lab):
     moved(lab)
     lab.up(PROGRAM, refresh=True, **targets("a"))
     assert lab.state("a").outputs["size"] == 1.0
     assert lab.state("c").outputs["size"] == 1.0
-    assert lab.world[lab.state("c").id]["size"] == 9
+    assert lab.platform_objects[lab.state("c").id]["size"] == 9
 
 
 def test_a_preview_with_a_refresh_changes_nothing(lab):
@@ -115,9 +115,9 @@ def test_a_preview_with_a_refresh_changes_nothing(lab):
     assert all(lab.state(name).outputs["size"] == 1.0 for name in "abc")
 
 
-def test_a_destroy_after_a_refresh_deletes_only_what_is_there(lab):
+def test_a_destroy_with_refresh_deletes_only_existing_objects(lab):
     lab.up(PROGRAM)
-    lab.change_world(lab.state("c").id, None)
+    lab.change_platform_object(lab.state("c").id, None)
     gone = lab.state("c").id
     outcome = lab.run("destroy", refresh=True)
     assert outcome.succeeded
@@ -125,10 +125,10 @@ def test_a_destroy_after_a_refresh_deletes_only_what_is_there(lab):
     assert lab.snapshot.resources == []
 
 
-def test_one_that_cannot_be_read_does_not_keep_the_others(lab):
+def test_a_failed_read_does_not_block_the_refresh_of_other_resources(lab):
     (lab.directory / "deaf.py").write_text(DEAF)
     lab.up("from deaf import Machine\nMachine('a', size=1, deaf=1)\nMachine('b', size=1)\n")
-    lab.change_world(lab.state("b").id, {"size": 9})
+    lab.change_platform_object(lab.state("b").id, {"size": 9})
     outcome = lab.run("refresh")
     assert not outcome.succeeded
     assert lab.failures == [("refresh", "a")]
@@ -137,7 +137,7 @@ def test_one_that_cannot_be_read_does_not_keep_the_others(lab):
     assert lab.state("a").outputs["size"] == 1.0
 
 
-def test_an_update_does_not_begin_when_its_refresh_failed(lab):
+def test_an_update_does_not_start_after_a_failed_refresh(lab):
     (lab.directory / "deaf.py").write_text(DEAF)
     lab.up("from deaf import Machine\nMachine('a', size=1, deaf=1)\n")
     outcome = lab.up(
@@ -148,19 +148,19 @@ def test_an_update_does_not_begin_when_its_refresh_failed(lab):
     assert lab.names == ["a"]
 
 
-def test_drift_of_what_is_ignored_is_undone(lab):
-    """The stock host reads no inputs: ignoring keeps the last ones of the program."""
+def test_drift_of_an_ignored_property_is_reverted(lab):
+    """Pulumi's host reads no inputs: ignore_changes keeps the program's last inputs."""
     program = "Machine('a', size={}, opts=ResourceOptions(ignore_changes=['size']))"
     lab.up(program.format(1))
-    lab.change_world("m-1", {"size": 9})
+    lab.change_platform_object("m-1", {"size": 9})
     assert lab.run("refresh").changes == {"same": 1, "update": 1}
     assert lab.state("a").inputs["size"] == 1.0
     assert lab.state("a").outputs["size"] == 9.0
     assert lab.up(program.format(2)).changes == {"same": 1, "update": 1}
-    assert lab.world == {"m-1": {"size": 1}}
+    assert lab.platform_objects == {"m-1": {"size": 1}}
 
 
-def test_a_refresh_does_not_come_to_what_waits_for_its_replacement(lab):
+def test_a_refresh_skips_resources_pending_replacement(lab):
     lab.up("Machine('a', slot='x')")
     lab.up("Machine('a', slot='y', refuse='create')")
     outcome = lab.run("refresh")
@@ -168,16 +168,16 @@ def test_a_refresh_does_not_come_to_what_waits_for_its_replacement(lab):
     assert lab.state("a").pending_replacement
 
 
-def test_a_refresh_finds_old_objects_gone(lab):
+def test_a_refresh_drops_missing_objects_pending_deletion(lab):
     lab.up("Machine('a', rack='x', refuse='delete')")
     lab.up("Machine('a', rack='y', refuse='delete')")
-    lab.change_world("m-1", None)
+    lab.change_platform_object("m-1", None)
     outcome = lab.run("refresh")
     assert outcome.changes == {"same": 2, "delete": 1}
     assert [r.id for r in lab.snapshot.resources if "Machine" in r.urn] == ["m-2"]
 
 
-def test_a_refresh_keeps_the_options_and_the_times(lab):
+def test_a_refresh_keeps_options_and_timestamps(lab):
     lab.up(
         "kept = ResourceOptions(protect=True, ignore_changes=['tags'], retain_on_delete=True)\n"
         "Machine('a', size=1, opts=kept)\n"
@@ -187,7 +187,7 @@ def test_a_refresh_keeps_the_options_and_the_times(lab):
     del before["propertyDependencies"]
     lab.run("refresh")
     assert entry(lab) == before
-    lab.change_world("m-1", {"size": 9})
+    lab.change_platform_object("m-1", {"size": 9})
     lab.run("refresh")
     after = entry(lab)
     assert after["created"] == before["created"]
@@ -202,12 +202,12 @@ def entry(lab):
     return found
 
 
-def test_one_at_a_time(lab):
+def test_a_refresh_with_parallel_1_reads_one_at_a_time(lab):
     moved(lab)
     assert lab.run("refresh", parallel=1).changes == {"same": 1, "update": 3}
 
 
-def test_a_component_and_the_stack_are_the_same(lab):
+def test_components_and_the_stack_are_unchanged_by_a_refresh(lab):
     lab.up(
         "g = pulumi.ComponentResource('lab:index:Group', 'g', dict(n=1))\n"
         "g.register_outputs(dict(m=2))"

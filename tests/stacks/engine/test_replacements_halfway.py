@@ -1,4 +1,4 @@
-"""Replacements that a run did not come to the end of, and old objects that are still exists."""
+"""Test unfinished replacements, and old objects that still exist."""
 
 from gpuform.stacks.engine.state import ResourceState
 
@@ -26,19 +26,19 @@ class Machine(Resource, module="lab", name="Machine"):
 """
 
 
-def asked(lab, verb):
-    return [call["id"] for call in calls(lab, verb)]
+def list_called_ids(lab, verb):
+    return [call["id"] for call in list_calls(lab, verb)]
 
 
-def calls(lab, verb):
+def list_calls(lab, verb):
     return [call for call in lab.calls if call["verb"] == verb]
 
 
-def entries(lab, name) -> list[ResourceState]:
+def list_entries(lab, name) -> list[ResourceState]:
     return [entry for entry in lab.snapshot.resources if entry.urn == f"{TYPE}{name}"]
 
 
-def test_a_failing_create_halfway_is_made_up_for_by_the_next_run(lab):
+def test_the_next_run_finishes_a_replacement_whose_create_failed(lab):
     program = (
         "a = Machine('a', slot={!r})\n"
         "b = Machine('b', rack=a.address{})\n"
@@ -48,10 +48,10 @@ def test_a_failing_create_halfway_is_made_up_for_by_the_next_run(lab):
     failed = lab.up(program.format("y", ", refuse='create'"))
     assert not failed.succeeded
     assert lab.failures == [("create-replacement", "b")]
-    assert [(r.id, r.pending_replacement) for r in entries(lab, "a")] == [("m-4", False)]
-    assert [(r.id, r.pending_replacement) for r in entries(lab, "b")] == [("m-2", True)]
-    assert [(r.id, r.pending_replacement) for r in entries(lab, "c")] == [("m-3", True)]
-    assert sorted(lab.world) == ["m-4"]
+    assert [(r.id, r.pending_replacement) for r in list_entries(lab, "a")] == [("m-4", False)]
+    assert [(r.id, r.pending_replacement) for r in list_entries(lab, "b")] == [("m-2", True)]
+    assert [(r.id, r.pending_replacement) for r in list_entries(lab, "c")] == [("m-3", True)]
+    assert sorted(lab.platform_objects) == ["m-4"]
     lab.preview(program.format("y", ""))
     planned = lab.steps
     outcome = lab.up(program.format("y", ""))
@@ -64,20 +64,20 @@ def test_a_failing_create_halfway_is_made_up_for_by_the_next_run(lab):
         ("create-replacement", "c"),
     ]
     assert outcome.changes == {"same": 2, "replace": 2}
-    assert calls(lab, "delete") == []
+    assert list_calls(lab, "delete") == []
     assert [r.pending_replacement for r in lab.snapshot.resources] == [False] * 5
 
 
-def test_what_was_deleted_to_be_replaced_comes_back_whatever_the_program_says(lab):
+def test_a_resource_deleted_for_replacement_is_recreated_with_any_inputs(lab):
     lab.up("Machine('a', slot='x')")
     lab.up("Machine('a', slot='y', refuse='create')")
-    assert entries(lab, "a")[0].pending_replacement
+    assert list_entries(lab, "a")[0].pending_replacement
     # As it was before: the old inputs, and still nothing there.
     assert lab.up("Machine('a', slot='x')").changes == {"same": 1, "replace": 1}
-    assert sorted(lab.world) == ["m-2"]
+    assert sorted(lab.platform_objects) == ["m-2"]
 
 
-def test_what_is_already_gone_is_compared_and_neither_read_nor_deleted(lab):
+def test_a_resource_pending_replacement_is_diffed_but_not_read_or_deleted(lab):
     (lab.directory / "watched.py").write_text(WATCHED)
     program = "from watched import Machine\nMachine('a', slot={!r}{})\n"
     lab.up(program.format("x", ""))
@@ -86,10 +86,10 @@ def test_what_is_already_gone_is_compared_and_neither_read_nor_deleted(lab):
     assert lab.calls == []
     lab.up(program.format("y", ""))
     assert [call["verb"] for call in lab.calls] == ["check", "diff", "check", "create"]
-    assert asked(lab, "diff") == ["m-1"]
+    assert list_called_ids(lab, "diff") == ["m-1"]
 
 
-def test_destroying_what_is_already_gone_asks_nobody(lab):
+def test_destroying_a_resource_pending_replacement_calls_no_provider(lab):
     lab.up("Machine('a', slot='x')")
     lab.up("Machine('a', slot='y', refuse='create')")
     outcome = lab.run("destroy")
@@ -99,15 +99,15 @@ def test_destroying_what_is_already_gone_asks_nobody(lab):
     assert lab.snapshot.resources == []
 
 
-def test_old_objects_of_one_urn_pile_up_and_all_go(lab):
+def test_several_old_objects_of_one_urn_are_all_deleted(lab):
     program = "Machine('a', rack={!r}, refuse='delete')\n"
     for rack in "xyz":
         lab.up(program.format(rack))
-    held = {r.id: r.delete for r in entries(lab, "a")}
+    held = {r.id: r.delete for r in list_entries(lab, "a")}
     assert held == {"m-1": True, "m-2": True, "m-3": False}
-    assert len(lab.world) == 3
-    for entry in entries(lab, "a"):
+    assert len(lab.platform_objects) == 3
+    for entry in list_entries(lab, "a"):
         entry.outputs["refuse"] = ""
     lab.up("Machine('a', rack='z', refuse='delete')")
-    assert sorted(asked(lab, "delete")) == ["m-1", "m-2"]
-    assert sorted(lab.world) == ["m-3"]
+    assert sorted(list_called_ids(lab, "delete")) == ["m-1", "m-2"]
+    assert sorted(lab.platform_objects) == ["m-3"]

@@ -1,4 +1,4 @@
-"""Whether a resource stays, changes or is replaced, and what its entry asks for."""
+"""Test whether a resource is unchanged, updated or replaced, and the entry of its goal."""
 
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -18,13 +18,13 @@ URN = f"urn:pulumi:dev::lab::{TYPE}::a"
 OTHER = f"urn:pulumi:dev::lab::{TYPE}::b"
 
 
-def entry(**more: Any) -> ResourceState:
+def build_entry(**more: Any) -> ResourceState:
     return ResourceState(URN, True, TYPE, **{"id": "m-1", "provider": "p::1", **more})
 
 
 @dataclass
 class Host:
-    """A provider with one answer; it keeps what it was asked."""
+    """A provider with one diff answer that records the requests."""
 
     answer: Diff = Diff(None, (), delete_before_replace=False)  # noqa: RUF009 - frozen
     asked: list[tuple[Any, ...]] = field(default_factory=list)
@@ -51,15 +51,17 @@ def compare(old: ResourceState, goal: ResourceState, **answer: Any) -> Diff:
         ({}, {"provider": ""}, "provider", 3),
     ],
 )
-def test_some_replacements_need_no_providers_word(old: Any, goal: Any, key: str, reason: int):
+def test_engine_rules_force_a_replacement_without_a_provider_diff(
+    old: Any, goal: Any, key: str, reason: int
+):
     reasons = [
         PlanReason.REPLACEMENT_REQUESTED,
         PlanReason.DEPENDENCY_REPLACED,
         PlanReason.FIELD_FORCES_REPLACEMENT,
     ]
-    found = steps.find_forced_replacement(entry(**old), entry(**goal), {OTHER})
+    diff = steps.find_forced_replacement(build_entry(**old), build_entry(**goal), {OTHER})
     key = key or "replacement_trigger"
-    assert found == Diff(True, [key], delete_before_replace=False, reason=reasons[reason - 1])
+    assert diff == Diff(True, [key], delete_before_replace=False, reason=reasons[reason - 1])
 
 
 @pytest.mark.parametrize(
@@ -73,34 +75,34 @@ def test_some_replacements_need_no_providers_word(old: Any, goal: Any, key: str,
         ({"provider": "p::1"}, {"provider": "p::2"}),
     ],
 )
-def test_other_differences_are_asked_about(old: Any, goal: Any):
-    assert steps.find_forced_replacement(entry(**old), entry(**goal), {OTHER}) is None
+def test_other_differences_are_left_to_the_provider(old: Any, goal: Any):
+    assert steps.find_forced_replacement(build_entry(**old), build_entry(**goal), {OTHER}) is None
 
 
-def test_a_replacement_that_the_user_asks_for_is_of_the_id():
-    found = steps.build_requested_diff()
-    assert found == Diff(
+def test_a_requested_replacement_is_a_change_of_the_id():
+    diff = steps.build_requested_diff()
+    assert diff == Diff(
         True, ["id"], delete_before_replace=False, reason=PlanReason.REPLACEMENT_REQUESTED
     )
 
 
-def test_a_trigger_must_be_known_in_a_real_run():
-    steps.refuse_unknown_trigger(entry(replacement_trigger=1))
+def test_an_unknown_replacement_trigger_is_an_error_outside_of_previews():
+    steps.refuse_unknown_trigger(build_entry(replacement_trigger=1))
     with pytest.raises(EngineError, match=f"^{URN}: replacement_trigger is unknown"):
-        steps.refuse_unknown_trigger(entry(replacement_trigger=[UNKNOWN]))
+        steps.refuse_unknown_trigger(build_entry(replacement_trigger=[UNKNOWN]))
 
 
-def test_the_provider_is_asked_with_the_last_outputs_and_the_new_inputs():
+def test_diff_gets_the_old_outputs_and_the_new_inputs():
     host = Host(Diff(True, ["size"], delete_before_replace=True))
-    old, goal = entry(outputs={"size": 1}), entry(inputs={"size": 2}, provider="p::2")
+    old, goal = build_entry(outputs={"size": 1}), build_entry(inputs={"size": 2}, provider="p::2")
     assert steps.compare_with_goal(host, old, goal) == host.answer  # type: ignore[arg-type]
     assert host.asked == [(URN, "m-1", {"size": 1}, {"size": 2}, "p::2")]
     steps.compare_with_goal(host, old, goal, urn=OTHER)  # type: ignore[arg-type]
     assert host.asked[1][0] == OTHER
 
 
-def test_a_component_is_compared_by_its_inputs_alone():
-    component = replace(entry(inputs={"size": 1}), custom=False)
+def test_a_component_is_compared_by_its_inputs_only():
+    component = replace(build_entry(inputs={"size": 1}), custom=False)
     host = Host()
     for size, changes in ((1, False), (2, True)):
         goal = replace(component, inputs={"size": size}, replace_on_changes=["size"])
@@ -109,17 +111,19 @@ def test_a_component_is_compared_by_its_inputs_alone():
     assert host.asked == []
 
 
-def test_the_engine_compares_inputs_where_the_provider_leaves_it_to_it():
-    old = entry(inputs={"size": 1, "color": "red"}, outputs={"size": 5})
-    assert compare(old, entry(inputs={"size": 1, "color": "red"})).changes is False
-    assert compare(old, entry(inputs={"size": 2, "color": "red"})).changes is True
-    ignored = entry(inputs={"size": 2, "color": "red"}, ignore_changes=["size"])
+def test_inputs_are_compared_if_the_providers_diff_is_undecided():
+    old = build_entry(inputs={"size": 1, "color": "red"}, outputs={"size": 5})
+    assert compare(old, build_entry(inputs={"size": 1, "color": "red"})).changes is False
+    assert compare(old, build_entry(inputs={"size": 2, "color": "red"})).changes is True
+    ignored = build_entry(inputs={"size": 2, "color": "red"}, ignore_changes=["size"])
     assert compare(old, ignored).changes is False
 
 
-def test_a_change_that_the_program_wants_replaced_replaces():
-    old = entry(inputs={"size": {"n": 1}, "color": "red"})
-    goal = entry(inputs={"size": {"n": 2}, "color": "blue"}, replace_on_changes=["size.n", "rack"])
+def test_replace_on_changes_turns_an_update_into_a_replacement():
+    old = build_entry(inputs={"size": {"n": 1}, "color": "red"})
+    goal = build_entry(
+        inputs={"size": {"n": 2}, "color": "blue"}, replace_on_changes=["size.n", "rack"]
+    )
     assert compare(old, goal, replaces=["id"]).replaces == ["id", "size"]
     assert compare(old, goal, replaces=["size"]).replaces == ["size"]
     assert compare(old, goal, changes=True).replaces == ()
@@ -136,17 +140,17 @@ def test_a_change_that_the_program_wants_replaced_replaces():
         ("size", ["still booting"], False, ()),
     ],
 )
-def test_what_never_became_ready_is_replaced_where_the_program_wants_it(
+def test_replace_on_changes_applies_to_init_errors(
     pattern: str, init_errors: list[str], changes: bool, replaces: Any
 ):
-    old = entry(inputs={"size": 1}, init_errors=init_errors)
-    found = compare(old, entry(inputs={"size": 1}, replace_on_changes=[pattern]))
+    old = build_entry(inputs={"size": 1}, init_errors=init_errors)
+    found = compare(old, build_entry(inputs={"size": 1}, replace_on_changes=[pattern]))
     assert (found.changes, found.replaces) == (changes, replaces)
 
 
-def test_a_path_that_cannot_be_read_is_refused_by_its_option():
+def test_an_invalid_path_is_an_error_with_its_option():
     with pytest.raises(EngineError, match=r"^replace_on_changes: .*size"):
-        compare(entry(), entry(replace_on_changes=["size["]))
+        compare(build_entry(), build_entry(replace_on_changes=["size["]))
 
 
 REGISTRATION = Registration(
@@ -174,7 +178,7 @@ REGISTRATION = Registration(
 )
 
 
-def test_an_entry_has_all_that_the_program_declares():
+def test_an_entry_has_all_declared_options():
     goal = steps.registration_to_goal(REGISTRATION, "p::1")
     declared = {
         each.name: getattr(REGISTRATION, each.name)
@@ -192,7 +196,7 @@ def test_an_entry_without_options_has_none():
     assert goal == ResourceState(URN, False, TYPE)
 
 
-def test_an_entry_of_a_read_belongs_to_somebody_else():
+def test_the_entry_of_a_read_is_external():
     read = Read(
         URN,
         TYPE,
@@ -223,7 +227,7 @@ def test_an_entry_of_a_read_belongs_to_somebody_else():
 
 @pytest.mark.parametrize("own", [None, False, True])
 @pytest.mark.parametrize("of_parent", [None, False, True])
-def test_what_a_resource_leaves_open_its_parent_decides(own: bool | None, of_parent: bool | None):
+def test_unset_options_are_inherited_from_the_parent(own: bool | None, of_parent: bool | None):
     bare = Registration(URN, TYPE, "a", True, {}, protect=own, retain_on_delete=own)
     parent = replace(bare, urn=OTHER, protect=of_parent, retain_on_delete=of_parent)
     parent = replace(parent, deleted_with="urn:w")

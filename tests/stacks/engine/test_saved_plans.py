@@ -1,4 +1,4 @@
-"""A saved plan is a bound: it holds for what it was made from, and less may be done, never more."""
+"""Test saved plans: a plan is valid for its basis only, and a run may do less but never more."""
 
 import pytest
 from planned import applied, nothing_changes, planned, refusals
@@ -15,15 +15,15 @@ pulumi.export('b', b.address)
 """
 
 
-def test_what_was_planned_is_done(lab):
+def test_an_applied_plan_creates_the_planned_resources(lab):
     program = TWO.format(1)
     outcome = applied(lab, planned(lab, program), program)
     assert outcome.succeeded
     assert outcome.changes == {"create": 3}
-    assert len(lab.world) == 2
+    assert len(lab.platform_objects) == 2
 
 
-def test_every_kind_of_change(lab):
+def test_an_applied_plan_makes_every_kind_of_change(lab):
     lab.up(
         """
         Machine('up', size=1)
@@ -56,7 +56,7 @@ def test_every_kind_of_change(lab):
     }
 
 
-def test_a_plan_with_nothing_to_do(lab):
+def test_an_empty_plan_changes_nothing(lab):
     program = TWO.format(1)
     lab.up(program)
     outcome = applied(lab, planned(lab, program), program)
@@ -64,7 +64,7 @@ def test_a_plan_with_nothing_to_do(lab):
     assert not outcome.has_changes
 
 
-def test_a_plan_holds_for_one_run(lab):
+def test_a_plan_can_be_applied_once(lab):
     program = TWO.format(1)
     bound = planned(lab, program)
     applied(lab, bound, program)
@@ -72,7 +72,7 @@ def test_a_plan_holds_for_one_run(lab):
         assert f"state of {M}a is new since the plan" in refusals(lab, bound, program)
 
 
-def test_after_a_run_that_failed_halfway(lab):
+def test_a_plan_cannot_be_applied_again_after_a_partial_run(lab):
     program = "Machine('a', size=1)\nMachine('b', refuse='create')"
     bound = planned(lab, program)
     assert not applied(lab, bound, program, parallel=1).succeeded
@@ -92,45 +92,45 @@ def test_after_a_run_that_failed_halfway(lab):
         ),
     ],
 )
-def test_overtaken_by_another_run(lab, meanwhile, moved):
+def test_a_plan_is_stale_after_another_run_changed_the_state(lab, meanwhile, moved):
     lab.up(TWO.format(1))
     bound = planned(lab, TWO.format(3))
     lab.up(meanwhile)
     with nothing_changes(lab):
-        found = refusals(lab, bound, TWO.format(3))
-    assert found == [f"{text} since the plan" for text in moved]
+        reasons = refusals(lab, bound, TWO.format(3))
+    assert reasons == [f"{text} since the plan" for text in moved]
 
 
 @pytest.mark.parametrize("properties", [{"size": 9}, None])
-def test_overtaken_by_a_refresh_that_found_something(lab, properties):
+def test_a_plan_is_stale_after_a_refresh_found_drift(lab, properties):
     lab.up(TWO.format(1))
     bound = planned(lab, TWO.format(3))
-    lab.change_world(lab.state("a").id, properties)
+    lab.change_platform_object(lab.state("a").id, properties)
     lab.run("refresh", TWO.format(1))
     how = "changed" if properties else "was deleted"
     with nothing_changes(lab):
         assert f"state of {M}a {how} since the plan" in refusals(lab, bound, TWO.format(3))
 
 
-def test_overtaken_where_the_program_uses_what_the_refresh_found(lab):
+def test_a_plan_is_stale_if_a_refresh_changed_a_used_output(lab):
     program = "a = Machine('a', size=1)\nMachine('b', uses=a.address)\n"
     lab.up(program)
     bound = planned(lab, program + "Machine('c')")
-    lab.change_world("m-1", {"address": "10.1.1.1"})
+    lab.change_platform_object("m-1", {"address": "10.1.1.1"})
     lab.run("refresh", program)
     with nothing_changes(lab):
-        found = refusals(lab, bound, program + "Machine('c')")
-    assert found == [f"program: {M}b declares different inputs: uses"]
+        reasons = refusals(lab, bound, program + "Machine('c')")
+    assert reasons == [f"program: {M}b declares different inputs: uses"]
 
 
-def test_overtaken_by_an_operation_that_was_cut_off(lab):
+def test_a_plan_is_stale_with_a_new_pending_operation(lab):
     lab.up(TWO.format(1))
     bound = planned(lab, TWO.format(3))
     lab.snapshot.pending_operations.append(PendingOperation(lab.state("a"), "updating"))
     assert refusals(lab, bound, TWO.format(3)) == [f"state of {M}a changed since the plan"]
 
 
-def test_runs_that_change_nothing_do_not_count(lab):
+def test_a_plan_stays_valid_after_runs_without_changes(lab):
     program = TWO.format(1) + "Machine('c', token=pulumi.Output.secret('hunter2'), lazy=1)\n"
     lab.up(program)
     bound = planned(lab, TWO.format(3))
@@ -149,7 +149,7 @@ def test_runs_that_change_nothing_do_not_count(lab):
         ({"lab:gpus": "8"}, ["lab:gpus"], "configuration key lab:gpus changed"),
     ],
 )
-def test_overtaken_by_the_configuration(lab, config, secret, moved):
+def test_a_plan_is_stale_after_a_configuration_change(lab, config, secret, moved):
     lab.config = {"lab:gpus": "8"}
     bound = planned(lab, TWO.format(1))
     lab.config, lab.secret_keys = config, secret
@@ -179,14 +179,14 @@ def test_overtaken_by_the_configuration(lab, config, secret, moved):
         ("Machine('a', size=1)\npulumi.export('n', 1)", f"{STACK} declares different outputs"),
     ],
 )
-def test_overtaken_by_the_program(lab, program, moved):
+def test_a_plan_is_stale_after_a_program_change(lab, program, moved):
     lab.up("Machine('a', size=0)")
     bound = planned(lab, "Machine('a', size=1)")
     with nothing_changes(lab):
         assert f"program: {moved}" in refusals(lab, bound, program)
 
 
-def test_a_secret_input_is_compared_too(lab):
+def test_a_changed_secret_input_makes_a_plan_stale(lab):
     program = "Machine('a', token=pulumi.Output.secret('{0}'))"
     bound = planned(lab, program.format("hunter2"))
     assert refusals(lab, bound, program.format("hunter3")) == [
@@ -195,7 +195,7 @@ def test_a_secret_input_is_compared_too(lab):
     assert refusals(lab, bound, program.format("hunter2")) == []
 
 
-def test_the_code_of_a_provider_is_compared_too(lab):
+def test_changed_provider_code_makes_a_plan_stale(lab):
     program = """
     class Own(pulumi.dynamic.ResourceProvider):
         def create(self, props):
@@ -213,7 +213,7 @@ def test_the_code_of_a_provider_is_compared_too(lab):
     assert moved.endswith("::a declares different inputs: its provider's code")
 
 
-def test_everything_that_moved_is_named_at_once(lab):
+def test_all_changes_since_a_plan_are_reported_together(lab):
     program = "for name in 'abc': Machine(name, size={0})"
     lab.up(program.format(1))
     bound = planned(lab, program.format(2))
@@ -222,7 +222,7 @@ def test_everything_that_moved_is_named_at_once(lab):
     assert len(refusals(lab, bound, program.format(2))) == 4
 
 
-def test_the_order_of_registration_does_not_count(lab):
+def test_a_plan_stays_valid_in_another_registration_order(lab):
     lines = [
         "Machine('a', size=1, rack='r')",
         "Machine('b')",
@@ -234,7 +234,7 @@ def test_the_order_of_registration_does_not_count(lab):
     assert outcome.succeeded
 
 
-def test_another_key(lab):
+def test_another_passphrase_makes_a_plan_stale(lab):
     bound = planned(lab, TWO.format(1))
     lab.crypter = PassphraseCrypter.create_new("another")
     assert refusals(lab, bound, TWO.format(1)) == ["the passphrase of the stack changed"]

@@ -1,4 +1,4 @@
-"""Less than planned may be done; more is stopped, before the run or in it."""
+"""Test that a run may do less than its plan, and is stopped before or while doing more."""
 
 import pytest
 from planned import applied, nothing_changes, planned, refusals
@@ -28,12 +28,12 @@ real = not pulumi.runtime.is_dry_run()
 """
 
 
-def test_drift_that_is_gone_again_is_less(lab):
+def test_planned_drift_that_disappeared_passes(lab):
     lab.up("Machine('a', size=1)\nMachine('b', size=1)")
-    lab.change_world("m-1", {"size": 9})
+    lab.change_platform_object("m-1", {"size": 9})
     program = "Machine('a', size=1)\nMachine('b', size=2)"
     bound = planned(lab, program, refresh=True)
-    lab.change_world("m-1", {"size": 1})
+    lab.change_platform_object("m-1", {"size": 1})
     outcome = applied(lab, bound, program, refresh=True)
     assert outcome.effects == {f"{M}b": {"update"}}
 
@@ -46,28 +46,28 @@ def test_drift_that_is_gone_again_is_less(lab):
         (None, f"{M}a would be created, which the plan does not contain"),
     ],
 )
-def test_new_drift_is_more(lab, properties, more):
+def test_new_drift_exceeds_the_plan(lab, properties, more):
     program = "Machine('a', size=1, rack='r1')"
     lab.up(program)
     bound = planned(lab, program, refresh=True)
-    lab.change_world("m-1", properties)
+    lab.change_platform_object("m-1", properties)
     with nothing_changes(lab):
         assert refusals(lab, bound, program, refresh=True) == [more]
 
 
-def test_an_update_where_a_replacement_was_planned_is_less(lab):
+def test_an_update_in_place_of_a_planned_replacement_passes(lab):
     lab.up("Machine('a', size=1, rack='r1')")
     program = "Machine('a', size=2, rack='r1')"
-    lab.change_world("m-1", {"rack": "r2"})
+    lab.change_platform_object("m-1", {"rack": "r2"})
     bound = planned(lab, program, refresh=True)
     assert bound.basis.effects[f"{M}a"] == ("delete", "replace")
-    lab.change_world("m-1", {"rack": "r1"})
+    lab.change_platform_object("m-1", {"rack": "r1"})
     outcome = applied(lab, bound, program, refresh=True)
     assert outcome.effects == {f"{M}a": {"update"}}
 
 
 @pytest.mark.parametrize(("size", "effects"), [(2, {"update"}), (1, set())])
-def test_an_unknown_value_that_turns_out_well(lab, size, effects):
+def test_an_unknown_value_that_needs_no_more_than_planned_passes(lab, size, effects):
     program = PICKY + (
         "a = Machine('a', size={0}, n={1})\nChoosy('b', size=a.address.apply(lambda _: {2}))\n"
     )
@@ -79,7 +79,7 @@ def test_an_unknown_value_that_turns_out_well(lab, size, effects):
     assert outcome.effects.get(f"{M}b", set()) == effects
 
 
-def test_an_unknown_value_that_turns_out_to_replace_is_stopped(lab):
+def test_an_unknown_value_that_forces_a_replacement_stops_the_run(lab):
     program = PICKY + (
         "a = Machine('a', size={0})\nChoosy('b', size=a.address.apply(lambda _: {1}))\n"
     )
@@ -92,7 +92,7 @@ def test_an_unknown_value_that_turns_out_to_replace_is_stopped(lab):
     assert f"{M}b would be replaced, which the plan does not contain" in error
     assert "gpuform preview --save-plan" in error
     assert [call["verb"] for call in lab.calls if call["verb"] != "check"] == ["update"]
-    assert lab.world["m-2"]["size"] == 1
+    assert lab.platform_objects["m-2"]["size"] == 1
 
 
 @pytest.mark.parametrize(
@@ -110,26 +110,26 @@ def test_an_unknown_value_that_turns_out_to_replace_is_stopped(lab):
         ("Machine('b') if real else None", "b is declared, but not in the plan"),
     ],
 )
-def test_what_only_a_real_run_asks_for_is_stopped(lab, line, more):
+def test_resources_declared_only_outside_of_previews_stop_the_run(lab, line, more):
     program = PICKY + line
     bound = planned(lab, program)
     outcome = applied(lab, bound, program)
     assert not outcome.succeeded
     assert any(f"{M}{more}; gpuform did not apply it" in error for error in lab.errors)
-    assert lab.world == {}
+    assert lab.platform_objects == {}
 
 
-def test_what_a_real_run_does_not_ask_for_is_not_deleted(lab):
+def test_planned_resources_missing_from_the_run_are_not_deleted(lab):
     lab.up("Machine('a')\nMachine('b')")
     program = PICKY + "Machine('a')\nif not real: Machine('b')\n"
     bound = planned(lab, program)
     outcome = applied(lab, bound, program)
     assert not outcome.succeeded
     assert f"{M}b would be deleted, which the plan does not contain" in lab.errors[0]
-    assert sorted(lab.world) == ["m-1", "m-2"]
+    assert sorted(lab.platform_objects) == ["m-1", "m-2"]
 
 
-def test_others_go_no_further_either(lab):
+def test_no_other_operation_starts_after_the_plan_is_exceeded(lab):
     program = PICKY + (
         "a = Machine('a', size=2 if real else 1)\n"
         "Machine('b', opts=ResourceOptions(depends_on=[a]))\n"
@@ -137,15 +137,15 @@ def test_others_go_no_further_either(lab):
     bound = planned(lab, program)
     outcome = applied(lab, bound, program, continue_on_error=True)
     assert not outcome.succeeded
-    assert lab.world == {}
+    assert lab.platform_objects == {}
 
 
-def test_a_bound_does_not_hold_a_preview(lab):
+def test_a_preview_is_not_constrained(lab):
     bound = planned(lab, "Machine('a')")
     assert lab.preview("Machine('b')", constraint=bound).succeeded
 
 
-def test_a_part_of_the_stack(lab):
+def test_a_plan_of_targets_can_be_applied(lab):
     program = "Machine('a', size={0})\nMachine('b', size={0})"
     lab.up(program.format(1))
     only_a = {"selection": Selection(targets=UrnPatterns(("a",)))}
@@ -158,7 +158,7 @@ def test_a_part_of_the_stack(lab):
     assert outcome.effects == {f"{M}a": {"update"}}
 
 
-def test_dependents_that_fall_are_planned_too(lab):
+def test_a_plan_includes_replaced_dependents(lab):
     program = "a = Machine('a', slot={0})\nb = Machine('b', slot=a.address)\n"
     lab.up(program.format(1))
     bound = planned(lab, program.format(2))
@@ -167,7 +167,7 @@ def test_dependents_that_fall_are_planned_too(lab):
 
 
 @pytest.mark.slow
-def test_a_replacement_that_was_begun_is_ended(lab):
+def test_a_plan_can_finish_a_pending_replacement(lab):
     lab.up("Machine('a', rack=1, refuse='delete')")
     assert not lab.up("Machine('a', rack=2)").succeeded
     program = "Machine('a', rack=2, size=2)"
@@ -177,7 +177,7 @@ def test_a_replacement_that_was_begun_is_ended(lab):
     assert any(call["verb"] == "delete" for call in lab.calls)
 
 
-def test_another_name_of_the_same_resource(lab):
+def test_a_plan_can_rename_a_resource(lab):
     lab.up("Machine('a', rack=1)")
     program = "Machine('b', rack=2, opts=ResourceOptions(aliases=[pulumi.Alias(name='a')]))"
     outcome = applied(lab, planned(lab, program), program)

@@ -1,4 +1,4 @@
-"""What a selection takes along, in words, against its definition."""
+"""Test the messages about resources that a selection includes or leaves out."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,15 +12,15 @@ from gpuform.stacks.engine.state import ResourceState, Selection, UrnPatterns, g
 TYPE = "pulumi-python:dynamic:Resource"
 
 
-def entry_of(number: int, needs: list[int]) -> ResourceState:
-    return ResourceState(urn_of(number), True, TYPE, dependencies=[*map(urn_of, needs)])
+def build_entry(number: int, needs: list[int]) -> ResourceState:
+    return ResourceState(build_urn(number), True, TYPE, dependencies=[*map(build_urn, needs)])
 
 
-def urn_of(number: int) -> str:
+def build_urn(number: int) -> str:
     return f"urn:pulumi:dev::p::{TYPE}::r{number}"
 
 
-def told(entries: list[ResourceState], targets: list[str]) -> list[str]:
+def find_related_by_definition(entries: list[ResourceState], targets: list[str]) -> list[str]:
     selection = Selection(UrnPatterns(targets), target_dependents=True)
     return [*SelectionNotes(selection, "destroy", entries, (), ()).format_notes()]
 
@@ -28,12 +28,12 @@ def told(entries: list[ResourceState], targets: list[str]) -> list[str]:
 @st.composite
 def states(draw) -> list[ResourceState]:
     numbers = st.integers(0, 7)
-    return [entry_of(n, draw(st.lists(numbers, max_size=2))) for n in range(draw(numbers) + 1)]
+    return [build_entry(n, draw(st.lists(numbers, max_size=2))) for n in range(draw(numbers) + 1)]
 
 
 @given(states(), st.lists(st.integers(0, 7), min_size=1, max_size=2))
-def test_each_is_told_with_the_first_that_it_needs_or_that_needs_it(entries, targets):
-    named = [urn_of(number) for number in targets]
+def test_each_related_resource_is_reported_with_its_first_relation(entries, targets):
+    named = [build_urn(number) for number in targets]
     taken = graph.add_dependents(entries, {e.urn for e in entries if e.urn in named})
     members = [entry for entry in entries if entry.urn in taken]
     expected = []
@@ -49,21 +49,23 @@ def test_each_is_told_with_the_first_that_it_needs_or_that_needs_it(entries, tar
             expected.append(f"{name} (depends on {needed.urn.rpartition('::')[2]})")
         elif entry.urn not in named and user:
             expected.append(f"{name} ({user.urn.rpartition('::')[2]} depends on it)")
-    told_of = [text.partition("also includes: ")[2] for text in told(entries, named)]
+    told_of = [
+        text.partition("also includes: ")[2] for text in find_related_by_definition(entries, named)
+    ]
     assert told_of == ([", ".join(expected)] if expected else [])
 
 
-def test_a_long_chain_is_looked_at_a_few_times(monkeypatch):
-    entries = [entry_of(0, []), *(entry_of(n, [n - 1]) for n in range(1, 500))]
+def test_a_long_chain_is_traversed_a_few_times(monkeypatch):
+    entries = [build_entry(0, []), *(build_entry(n, [n - 1]) for n in range(1, 500))]
     looked, needs = [], graph.find_dependency_urns
     monkeypatch.setattr(
         graph, "find_dependency_urns", lambda entry: looked.append(1) or needs(entry)
     )
-    assert told(entries, [urn_of(0)])
+    assert find_related_by_definition(entries, [build_urn(0)])
     assert len(looked) < 5 * len(entries)
 
 
-def sentences(
+def list_notes(
     entries: list[ResourceState],
     operation: str = "update",
     declared: tuple[int, ...] = (),
@@ -78,64 +80,66 @@ def sentences(
             Selection(**selection),
             operation,
             entries,
-            [*map(urn_of, declared)],
-            {*map(urn_of, touched)},
+            [*map(build_urn, declared)],
+            {*map(build_urn, touched)},
         ).format_notes()
     ]
 
 
-CHAIN = [entry_of(0, []), *(entry_of(n, [n - 1]) for n in range(1, 4))]
+CHAIN = [build_entry(0, []), *(build_entry(n, [n - 1]) for n in range(1, 4))]
 
 
-def test_an_update_of_targets_says_which_dependents_it_leaves():
-    assert sentences(CHAIN, targets=["r0"], touched=(0,)) == [
+def test_an_update_of_targets_reports_skipped_dependents():
+    assert list_notes(CHAIN, targets=["r0"], touched=(0,)) == [
         "--target r0 leaves 3 dependents unchanged: r1, r2, r3"
     ]
-    named = [urn_of(0)]
-    assert sentences(CHAIN, targets=named, touched=(0, 1)) == [
+    named = [build_urn(0)]
+    assert list_notes(CHAIN, targets=named, touched=(0, 1)) == [
         "--target r0 leaves 2 dependents unchanged: r2, r3"
     ]
-    assert sentences(CHAIN, targets=named, touched=(0, 1, 2)) == [
+    assert list_notes(CHAIN, targets=named, touched=(0, 1, 2)) == [
         "--target r0 leaves 1 dependent unchanged: r3"
     ]
-    assert sentences(CHAIN, targets=named, touched=()) == []
-    assert sentences(CHAIN, "destroy", targets=named, touched=(0,)) == []
+    assert list_notes(CHAIN, targets=named, touched=()) == []
+    assert list_notes(CHAIN, "destroy", targets=named, touched=(0,)) == []
 
 
-def test_the_flags_are_named_with_what_was_given_to_each():
-    targets = [urn_of(0), urn_of(1), "**::r9*"]
-    said = sentences(CHAIN, targets=targets, replace=[urn_of(1)], touched=(0, 1))
+def test_notes_name_the_flags_with_their_values():
+    targets = [build_urn(0), build_urn(1), "**::r9*"]
+    said = list_notes(CHAIN, targets=targets, replace=[build_urn(1)], touched=(0, 1))
     assert said == [
         "--target-replace r1 --target r0, **::r9* leaves 2 dependents unchanged: r2, r3"
     ]
 
 
-def test_what_an_exclusion_keeps_beside_the_named_is_said():
-    excludes = [urn_of(1)]
+def test_resources_kept_beside_the_excluded_ones_are_reported():
+    excludes = [build_urn(1)]
     everything = (0, 1, 2, 3)
-    assert sentences(CHAIN, excludes=excludes, declared=everything) == []
-    assert sentences(CHAIN, excludes=excludes, declared=everything, exclude_dependents=True) == [
+    assert list_notes(CHAIN, excludes=excludes, declared=everything) == []
+    assert list_notes(CHAIN, excludes=excludes, declared=everything, exclude_dependents=True) == [
         "--exclude r1 also keeps: r2 (depends on r1), r3 (depends on r2)"
     ]
-    assert sentences(CHAIN, excludes=excludes) == ["--exclude r1 also keeps: r0 (r1 depends on it)"]
-    assert sentences(CHAIN, "refresh", excludes=excludes) == []
+    assert list_notes(CHAIN, excludes=excludes) == [
+        "--exclude r1 also keeps: r0 (r1 depends on it)"
+    ]
+    assert list_notes(CHAIN, "refresh", excludes=excludes) == []
 
 
-def test_entries_that_wait_for_their_deletion_or_are_the_engines_own_are_not_named():
+def test_entries_pending_deletion_and_providers_are_not_reported():
     own = ResourceState(
         "urn:pulumi:dev::p::pulumi:providers:x::own",
         True,
         "pulumi:providers:x",
-        dependencies=[urn_of(0)],
+        dependencies=[build_urn(0)],
     )
     waiting = replace(CHAIN[1], delete=True)
-    assert told([CHAIN[0], own, waiting], [urn_of(0)]) == []
+    assert find_related_by_definition([CHAIN[0], own, waiting], [build_urn(0)]) == []
 
 
-def test_ten_are_named():
+def test_at_most_ten_resources_are_named():
     for count, more in ((10, ""), (11, " and 1 more"), (12, " and 2 more")):
-        users = [entry_of(n, [0]) for n in range(1, count + 1)]
-        (text,) = told([CHAIN[0], *users], [urn_of(0)])
+        users = [build_entry(n, [0]) for n in range(1, count + 1)]
+        (text,) = find_related_by_definition([CHAIN[0], *users], [build_urn(0)])
         assert text.startswith(
             "--target r0 --target-dependents also includes: r1 (depends on r0), r2 "
         )

@@ -1,4 +1,4 @@
-"""What a program reads of other stacks with `pulumi.StackReference`."""
+"""Test outputs of other stacks, read with `pulumi.StackReference`."""
 
 import json
 
@@ -13,7 +13,7 @@ OTHER = "o = pulumi.StackReference({!r})\n"
 
 
 def publish(lab, program, name="lab/other"):
-    """The state that a program leaves becomes that of another stack."""
+    """Run a program and save its state as that of another stack."""
     lab.snapshot = Snapshot("organization/lab/dev", secrets_provider=lab.crypter.provider)
     assert lab.up(program).succeeded
     lab.others[name] = lab.written[-1]
@@ -33,23 +33,23 @@ def lab(lab):
     return lab
 
 
-def on_disk(lab):
+def read_saved_entry(lab):
     resources = json.loads(lab.written[-1])["checkpoint"]["latest"]["resources"]
     return {entry["urn"]: entry for entry in resources}
 
 
 @pytest.mark.parametrize("name", ["other", "organization/other", "organization/lab/other"])
-def test_outputs_of_another_stack(lab, name):
+def test_outputs_of_another_stack_are_read(lab, name):
     program = OTHER.format(name) + "pulumi.export('got', o.get_output('size'))\n"
     preview = lab.preview(program)
     assert preview.outputs == {"got": 3.0}
     outcome = lab.up(program)
     assert outcome.outputs == {"got": 3.0}
     assert preview.changes == outcome.changes == {"create": 1}
-    assert not lab.told("warning")
+    assert not lab.list_messages("warning")
 
 
-def test_a_stack_of_another_project(lab):
+def test_outputs_of_a_stack_of_another_project_are_read(lab):
     publish(lab, "pulumi.export('size', 8)", "store/prod")
     outcome = lab.up(
         OTHER.format("organization/store/prod") + "pulumi.export('got', o.outputs['size'])"
@@ -57,7 +57,7 @@ def test_a_stack_of_another_project(lab):
     assert outcome.outputs == {"got": 8.0}
 
 
-def test_what_is_secret_there_is_secret_here(lab):
+def test_secret_outputs_of_another_stack_stay_secret(lab):
     outcome = lab.up(
         OTHER.format("other")
         + "pulumi.export('token', o.get_output('token'))\n"
@@ -72,19 +72,19 @@ def test_what_is_secret_there_is_secret_here(lab):
     assert reference.outputs["secretOutputNames"] == ["mixed", "token"]
 
 
-def test_a_resource_made_of_what_another_stack_says(lab):
+def test_a_resource_is_created_from_outputs_of_another_stack(lab):
     lab.up(
         OTHER.format("other")
         + "Machine('b', size=o.get_output('size'), token=o.get_output('token'))"
     )
-    assert lab.world["m-2"] == {"size": 3, "token": "hush"}
+    assert lab.platform_objects["m-2"] == {"size": 3, "token": "hush"}
     assert lab.state("b").inputs["token"] == Secret("hush")
     assert lab.state("b").dependencies == [REFERENCE.format("other")]
 
 
-def test_its_entries(lab):
+def test_a_stack_reference_has_entries_in_the_state(lab):
     lab.up(OTHER.format("other"))
-    entries = on_disk(lab)
+    entries = read_saved_entry(lab)
     reference = entries[REFERENCE.format("other")]
     assert reference["id"] == "other"
     assert reference["external"] is True
@@ -105,7 +105,7 @@ def test_a_second_run_changes_nothing(lab):
     assert not outcome.has_changes
 
 
-def test_new_outputs_are_read(lab):
+def test_changed_outputs_of_another_stack_are_read(lab):
     program = OTHER.format("other") + "pulumi.export('size', o.get_output('size'))"
     lab.up(program)
     mine = lab.snapshot
@@ -124,29 +124,29 @@ def test_new_outputs_are_read(lab):
         ("a/b/c/d", "is not the name of a stack in this backend"),
     ],
 )
-def test_a_stack_that_is_not_there(lab, name, message):
+def test_a_missing_referenced_stack_is_an_error(lab, name, message):
     for operation in (lab.preview, lab.up):
         outcome = operation(OTHER.format(name))
         assert not outcome.succeeded
         assert message in lab.errors[0]
 
 
-def test_it_is_forgotten_when_it_leaves_the_program(lab):
+def test_a_reference_removed_from_the_program_is_removed_from_the_state(lab):
     lab.up(OTHER.format("other"))
     outcome = lab.up("")
     # Its provider goes with it, and is not counted.
     assert outcome.changes == {"same": 1, "discard": 1}
-    assert [*on_disk(lab)] == [lab.state("lab-dev").urn]
+    assert [*read_saved_entry(lab)] == [lab.state("lab-dev").urn]
 
 
-def test_destroying(lab):
+def test_destroy_removes_references_from_the_state(lab):
     lab.up(OTHER.format("other") + "Machine('b', size=o.get_output('size'))")
     outcome = lab.run("destroy")
     assert outcome.changes == {"delete": 2, "discard": 1}
     assert lab.snapshot.resources == []
 
 
-def test_a_refresh_reads_it_anew(lab):
+def test_a_refresh_reads_the_referenced_stack_again(lab):
     lab.up(OTHER.format("other"))
     mine = lab.snapshot
     publish(lab, "pulumi.export('size', 4)")
@@ -156,7 +156,7 @@ def test_a_refresh_reads_it_anew(lab):
     assert lab.state("other").outputs["outputs"] == {"size": 4.0}
 
 
-def test_its_name_in_the_program_is_its_own(lab):
+def test_a_reference_can_have_another_name_than_its_stack(lab):
     lab.up(
         "o = pulumi.StackReference('there', stack_name='other')\n"
         "pulumi.export('size', o.get_output('size'))"
@@ -165,7 +165,7 @@ def test_its_name_in_the_program_is_its_own(lab):
     assert lab.state("there").inputs == {"name": "other"}
 
 
-def test_a_reference_that_is_replaced_by_another_stack(lab):
+def test_a_reference_can_change_to_another_stack(lab):
     publish(lab, "pulumi.export('size', 5)", "lab/third")
     program = (
         "o = pulumi.StackReference('there', stack_name={!r})\n"
@@ -182,7 +182,7 @@ PLANNED_OUTPUTS = {"size": 7.0, "id": UNKNOWN, "token": Secret("hush"), "key": S
 
 
 @pytest.mark.parametrize("read", ["get_output", "require_output"])
-def test_what_a_plan_of_another_stack_knows_is_known_here(lab, read):
+def test_planned_outputs_of_another_stack_are_used(lab, read):
     lab.planned_outputs["lab/other"] = PLANNED_OUTPUTS
     outcome = lab.preview(
         OTHER.format("other")
@@ -201,14 +201,14 @@ def test_what_a_plan_of_another_stack_knows_is_known_here(lab, read):
     assert contains_unknown(outputs["key"])
 
 
-def test_an_output_that_another_stack_will_not_have_any_more(lab):
+def test_an_output_that_another_stack_will_remove_is_missing(lab):
     lab.planned_outputs["lab/other"] = {"id": UNKNOWN}
     outcome = lab.preview(OTHER.format("other") + "o.require_output('size').apply(print)")
     assert not outcome.succeeded
     assert "KeyError" in lab.errors[0]
 
 
-def test_resources_are_planned_with_what_another_stack_will_give(lab):
+def test_resources_are_planned_with_planned_outputs_of_another_stack(lab):
     lab.planned_outputs["lab/other"] = PLANNED_OUTPUTS
     program = OTHER.format("other") + "Machine('b', size=o.get_output('size'))"
     (change,) = (each for each in lab.preview(program).planned if each.name == "b")

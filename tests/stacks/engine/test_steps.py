@@ -14,11 +14,11 @@ def test_a_new_resource_is_created_and_then_stays_the_same(lab):
     preview = lab.preview(program)
     assert lab.steps == [("create", "a")]
     assert preview.outputs["address"] is UNKNOWN
-    assert lab.world == {}
+    assert lab.platform_objects == {}
     created = lab.up(program)
     assert created.succeeded
     assert created.outputs == {"address": "10.0.0.1"}
-    assert lab.world == {"m-1": {"size": 1}}
+    assert lab.platform_objects == {"m-1": {"size": 1}}
     assert not lab.preview(program).has_changes
     again = lab.up(program)
     assert lab.steps == [("same", "a")]
@@ -32,7 +32,7 @@ def test_a_changed_property_is_updated_in_place_with_what_changes(lab):
     assert [(c.path, c.before, c.after) for c in change.changes] == [("size", 1, 2)]
     lab.up("Machine('a', size=2)")
     assert lab.steps == [("update", "a")]
-    assert lab.world == {"m-1": {"size": 2}}
+    assert lab.platform_objects == {"m-1": {"size": 2}}
     assert lab.state("a").id == "m-1"
 
 
@@ -49,7 +49,7 @@ def test_replacement_creates_first_unless_the_provider_says_otherwise(lab):
     outcome = lab.up(program.format("y"))
     assert [c["verb"] for c in lab.calls if c["verb"] != "check"] == ["create", "update", "delete"]
     assert outcome.changes == {"same": 1, "replace": 1, "update": 1}
-    assert sorted(lab.world) == ["m-2", "m-3"]
+    assert sorted(lab.platform_objects) == ["m-2", "m-3"]
     assert sorted(lab.names) == ["a", "b"]
 
 
@@ -74,7 +74,7 @@ def test_delete_first_replacement_takes_along_dependents_that_it_would_replace(l
     assert ("create-replacement", "replaced") in lab.steps
     assert ("update", "updated") in lab.steps
     assert ("same", "ordered") in lab.steps
-    assert len(lab.world) == 4
+    assert len(lab.platform_objects) == 4
 
 
 def test_the_plan_says_why_a_resource_is_replaced(lab):
@@ -102,7 +102,7 @@ def test_a_replacement_whose_create_fails_is_finished_by_the_next_run(lab):
     assert lab.steps == [("replace", "a"), ("create-replacement", "a")]
     assert [c["verb"] for c in lab.calls if c["verb"] != "check"] == ["create"]
     assert not lab.state("a").pending_replacement
-    assert list(lab.world) == ["m-2"]
+    assert list(lab.platform_objects) == ["m-2"]
 
 
 def test_a_half_replaced_resource_that_leaves_the_program_is_forgotten_without_a_call(lab):
@@ -118,7 +118,7 @@ def test_what_left_the_program_is_deleted_dependents_first(lab):
     outcome = lab.up("Machine('d')")
     assert lab.steps == [("create", "d"), ("delete", "c"), ("delete", "b"), ("delete", "a")]
     assert outcome.changes == {"same": 1, "create": 1, "delete": 3}
-    assert list(lab.world) == ["m-4"]
+    assert list(lab.platform_objects) == ["m-4"]
 
 
 def test_destroy_deletes_everything_without_running_the_program(lab):
@@ -127,7 +127,7 @@ def test_destroy_deletes_everything_without_running_the_program(lab):
     assert outcome.succeeded
     assert lab.steps == [("delete", "b"), ("delete", "a")]
     assert lab.snapshot.resources == []
-    assert lab.world == {}
+    assert lab.platform_objects == {}
 
 
 def test_a_failed_delete_is_tried_again(lab):
@@ -136,7 +136,7 @@ def test_a_failed_delete_is_tried_again(lab):
     assert [r.delete for r in lab.snapshot.resources if "Machine" in r.urn] == [False, True]
     assert not lab.up("Machine('a', rack='y')").succeeded
     assert ("delete-replaced", "a") in lab.failures
-    assert sorted(lab.world) == ["m-1", "m-2"]
+    assert sorted(lab.platform_objects) == ["m-1", "m-2"]
 
 
 def test_a_failed_create_leaves_nothing_and_starts_nothing_after_it(lab):
@@ -185,10 +185,10 @@ def test_protect_keeps_a_resource(lab):
     assert "protect" in lab.errors[0]
     assert not lab.run("destroy").succeeded
     assert not lab.preview("Machine('a', rack='z', opts=ResourceOptions(protect=True))").succeeded
-    assert list(lab.world) == ["m-1"]
+    assert list(lab.platform_objects) == ["m-1"]
     assert lab.up("Machine('a')").succeeded
     assert lab.up("").succeeded
-    assert lab.world == {}
+    assert lab.platform_objects == {}
 
 
 def test_protect_is_inherited_from_a_component(lab):
@@ -205,14 +205,14 @@ def test_retain_on_delete_forgets_the_object(lab):
     lab.up("Machine('a', opts=ResourceOptions(retain_on_delete=True))")
     assert lab.up("").succeeded
     assert lab.names == []
-    assert list(lab.world) == ["m-1"]
+    assert list(lab.platform_objects) == ["m-1"]
 
 
 def test_ignored_changes_keep_the_old_input(lab):
     lab.up("Machine('a', size=1, labels={'x': 1, 'y': 1})")
     options = "opts=ResourceOptions(ignore_changes=['size', 'labels.x'])"
     lab.up(f"Machine('a', size=2, labels={{'x': 2, 'y': 2}}, {options})")
-    assert lab.world["m-1"] == {"size": 1, "labels": {"x": 1, "y": 2}}
+    assert lab.platform_objects["m-1"] == {"size": 1, "labels": {"x": 1, "y": 2}}
 
 
 def test_the_engine_compares_inputs_where_the_provider_does_not(lab):
@@ -281,7 +281,7 @@ def test_secret_values_stay_secret_and_reach_the_provider_in_the_clear(lab):
         pulumi.export("token", a.token if hasattr(a, "token") else token)
         """
     outcome = lab.up(program)
-    assert lab.world["m-1"]["token"] == "hush-hush"
+    assert lab.platform_objects["m-1"]["token"] == "hush-hush"
     assert outcome.outputs["token"] == Secret("hush-hush")
     assert lab.state("a").outputs["token"] == Secret("hush-hush")
     assert b"hush-hush" not in lab.written[-1]
@@ -305,8 +305,8 @@ def test_numbers_reach_providers_as_doubles_and_missing_values_not_at_all(lab):
 
 def test_what_the_program_prints_and_logs_is_told(lab):
     lab.up("print('hello')\npulumi.log.warn('careful')\npulumi.log.error('only words')\n")
-    assert "hello" in lab.told("info")
-    assert "careful" in lab.told("warning")
+    assert "hello" in lab.list_messages("info")
+    assert "careful" in lab.list_messages("warning")
     assert lab.events[-1].result == "succeeded"
 
 
@@ -321,25 +321,25 @@ def test_what_needs_the_pulumi_cli_is_refused_by_name_before_any_change(lab, pro
     outcome = lab.up(program)
     assert not outcome.succeeded
     assert any(named in e and "Pulumi CLI" in e for e in lab.errors), lab.errors
-    assert lab.world == {}
+    assert lab.platform_objects == {}
 
 
 def test_refresh_takes_over_what_the_platform_says(lab):
     program = "Machine('a', size=1)\nMachine('b', size=1)\n"
     lab.up(program)
-    lab.change_world("m-1", {"size": 7})
+    lab.change_platform_object("m-1", {"size": 7})
     outcome = lab.run("refresh")
     drifted = [c for c in outcome.planned if c.changes]
     assert [[(p.path, p.before, p.after) for p in c.changes] for c in drifted] == [[("size", 1, 7)]]
     assert outcome.changes == {"same": 2, "update": 1}
     lab.up(program)
-    assert lab.world["m-1"] == {"size": 1}
+    assert lab.platform_objects["m-1"] == {"size": 1}
 
 
 def test_refresh_drops_what_is_gone_and_references_to_it(lab):
     program = "a = Machine('a')\nMachine('b', uses=a.address)\n"
     lab.up(program)
-    lab.change_world("m-1", None)
+    lab.change_platform_object("m-1", None)
     assert lab.run("refresh").changes == {"same": 2, "delete": 1}
     assert lab.names == ["b"]
     assert lab.state("b").property_dependencies == {}
@@ -351,17 +351,17 @@ def test_refresh_drops_what_is_gone_and_references_to_it(lab):
 def test_refresh_reads_what_waits_for_its_deletion(lab):
     lab.up("Machine('a', rack='x', refuse='delete')")
     assert not lab.up("Machine('a', rack='y')").succeeded
-    lab.change_world("m-1", None)
+    lab.change_platform_object("m-1", None)
     assert lab.run("refresh").changes == {"same": 2, "delete": 1}
     assert [r.delete for r in lab.snapshot.resources if "Machine" in r.urn] == [False]
     assert lab.up("Machine('a', rack='y')").succeeded
-    assert list(lab.world) == ["m-2"]
+    assert list(lab.platform_objects) == ["m-2"]
 
 
 def test_a_refresh_that_is_only_planned_changes_nothing(lab):
     program = "a = Machine('a')\nMachine('b', uses=a.address)\n"
     lab.up(program)
-    lab.change_world("m-1", None)
+    lab.change_platform_object("m-1", None)
     written = len(lab.written)
     assert lab.run("refresh", preview=True).changes == {"same": 2, "delete": 1}
     assert len(lab.written) == written
@@ -371,10 +371,10 @@ def test_a_refresh_that_is_only_planned_changes_nothing(lab):
 
 def test_update_with_refresh_sees_drift_in_one_run(lab):
     lab.up("Machine('a', size=1)")
-    lab.change_world("m-1", {"size": 7})
+    lab.change_platform_object("m-1", {"size": 7})
     assert lab.preview("Machine('a', size=1)", refresh=True).has_changes
     assert lab.up("Machine('a', size=1)", refresh=True).changes == {"same": 1, "update": 1}
-    assert lab.world["m-1"] == {"size": 1}
+    assert lab.platform_objects["m-1"] == {"size": 1}
 
 
 def test_a_provider_whose_module_is_gone_is_an_error_that_names_it(lab):
@@ -402,7 +402,7 @@ def test_an_object_that_two_resources_claim_is_refused(lab, program):
     assert "alias" in lab.errors[0]
     assert not lab.up(program).succeeded
     assert [r.id for r in lab.snapshot.resources].count("m-1") == 1
-    assert "m-1" in lab.world
+    assert "m-1" in lab.platform_objects
 
 
 def test_a_dependent_that_falls_with_what_it_uses_may_get_another_name(lab):
@@ -416,7 +416,7 @@ def test_a_dependent_that_falls_with_what_it_uses_may_get_another_name(lab):
     assert lab.up(program).succeeded
     assert sorted(lab.steps) == planned
     assert sorted(lab.names) == ["a", "c"]
-    assert sorted(lab.world) == sorted([lab.state("a").id, lab.state("c").id])
+    assert sorted(lab.platform_objects) == sorted([lab.state("a").id, lab.state("c").id])
 
 
 def test_a_dependent_that_falls_and_leaves_the_program_is_deleted_once(lab):
@@ -435,7 +435,7 @@ def test_a_tainted_resource_is_replaced(lab):
     lab.state("a").taint = True
     assert lab.up("Machine('a')").changes == {"same": 1, "replace": 1}
     assert not lab.state("a").taint
-    assert list(lab.world) == ["m-2"]
+    assert list(lab.platform_objects) == ["m-2"]
 
 
 def test_an_external_resource_that_the_program_declares_is_made_and_never_deleted(lab):
@@ -443,7 +443,7 @@ def test_an_external_resource_that_the_program_declares_is_made_and_never_delete
     lab.state("a").external = True
     assert lab.up("Machine('a')").succeeded
     assert not lab.state("a").external
-    assert sorted(lab.world) == ["m-1", "m-2"]
+    assert sorted(lab.platform_objects) == ["m-1", "m-2"]
 
 
 def test_secrets_of_the_configuration_are_hidden_in_what_is_told(lab):
@@ -454,7 +454,7 @@ def test_secrets_of_the_configuration_are_hidden_in_what_is_told(lab):
         raise ValueError(f"{token} is wrong 1 time")
         """
     assert not lab.up(program).succeeded
-    assert "the token is [secret]" in lab.told("info")
+    assert "the token is [secret]" in lab.list_messages("info")
     assert "[secret] is wrong 1 time" in lab.errors[0]
     assert "hush-hush" not in str(lab.events)
 
@@ -481,7 +481,7 @@ def test_what_threads_print_at_once_stays_in_lines(lab):
             thread.join()
         print("the end", end="")
         """)
-    assert sorted(lab.told("info")) == ["one one"] * 50 + ["the end"] + ["two two"] * 50
+    assert sorted(lab.list_messages("info")) == ["one one"] * 50 + ["the end"] + ["two two"] * 50
 
 
 @pytest.mark.slow
@@ -496,7 +496,7 @@ def test_many_resources_need_no_more_than_one_call_at_a_time(lab, parallel):
     assert lab.up(program, parallel=parallel).succeeded
     assert not lab.preview(program, parallel=parallel).has_changes
     assert lab.run("destroy", parallel=parallel).succeeded
-    assert lab.world == {}
+    assert lab.platform_objects == {}
 
 
 @pytest.mark.slow
@@ -514,5 +514,5 @@ def test_protection_does_not_keep_a_half_done_replacement_from_its_end(lab):
     assert not lab.up("Machine('a', slot='y', refuse='create')").succeeded
     lab.state("a").protect = True
     assert lab.up("Machine('a', slot='y', opts=ResourceOptions(protect=True))").succeeded
-    assert list(lab.world) == ["m-2"]
+    assert list(lab.platform_objects) == ["m-2"]
     assert lab.state("a").protect

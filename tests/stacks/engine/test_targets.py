@@ -1,4 +1,4 @@
-"""Updates of a part of the stack: what is named, what depends on it, and what is left alone."""
+"""Test updates with targets, excludes and replace: which resources change and which do not."""
 
 import json
 
@@ -29,11 +29,11 @@ def replacing(*names, target=()):
     return {"selection": Selection(targets=UrnPatterns(target), replace=UrnPatterns(names))}
 
 
-def done(lab, op="update"):
+def list_changed_names(lab, op="update"):
     return sorted(name for each, name in lab.steps if each == op)
 
 
-def sizes(lab):
+def get_sizes(lab):
     return {
         r.urn.rsplit("::", 1)[1]: r.inputs.get("size")
         for r in lab.snapshot.resources
@@ -41,12 +41,12 @@ def sizes(lab):
     }
 
 
-def test_only_what_is_named_changes(lab):
+def test_only_targets_change(lab):
     lab.up(CHAIN.format(1))
     preview = lab.preview(CHAIN.format(2), **targets("b"))
     outcome = lab.up(CHAIN.format(2), **targets("b"))
     assert preview.changes == outcome.changes == {"same": 4, "update": 1}
-    assert sizes(lab) == {"a": 1, "b": 2, "c": 1, "d": 1}
+    assert get_sizes(lab) == {"a": 1, "b": 2, "c": 1, "d": 1}
     # Nobody is asked about the others.
     assert {call["verb"] for call in lab.calls} == {"check", "update"}
     assert len(lab.calls) == 2
@@ -65,16 +65,16 @@ def test_only_what_is_named_changes(lab):
         (["**"], ["a", "b", "c", "d"]),
     ],
 )
-def test_how_targets_are_named(lab, names, updated):
+def test_targets_match_by_urn_name_and_pattern(lab, names, updated):
     lab.up(CHAIN.format(1))
     outcome = lab.up(CHAIN.format(2), **targets(*names))
     assert outcome.succeeded
-    assert done(lab) == updated
+    assert list_changed_names(lab) == updated
 
 
 @pytest.mark.parametrize("operation", ["update", "refresh", "destroy"])
 @pytest.mark.parametrize("preview", [True, False])
-def test_a_target_that_does_not_exist(lab, operation, preview):
+def test_a_target_without_a_match_is_an_error(lab, operation, preview):
     lab.up("Machine('a')")
     outcome = lab.run(operation, "Machine('a')", preview=preview, **targets("nowhere"))
     assert not outcome.succeeded
@@ -82,13 +82,13 @@ def test_a_target_that_does_not_exist(lab, operation, preview):
     assert lab.names == ["a"]
 
 
-def test_all_that_depends_on_the_targets(lab):
+def test_target_dependents_includes_dependents(lab):
     lab.up(CHAIN.format(1))
     lab.up(CHAIN.format(2), **targets("b", target_dependents=True))
-    assert done(lab) == ["b", "c"]
+    assert list_changed_names(lab) == ["b", "c"]
 
 
-def test_children_are_dependents(lab):
+def test_target_dependents_includes_children(lab):
     program = """
     g = pulumi.ComponentResource('lab:index:Group', 'g')
     Machine('child', size={0}, opts=ResourceOptions(parent=g))
@@ -96,24 +96,24 @@ def test_children_are_dependents(lab):
     """
     lab.up(program.format(1))
     lab.up(program.format(2), **targets("g"))
-    assert done(lab) == []
+    assert list_changed_names(lab) == []
     lab.up(program.format(2), **targets("g", target_dependents=True))
-    assert done(lab) == ["child"]
+    assert list_changed_names(lab) == ["child"]
 
 
-def test_a_new_resource_that_is_not_named_is_not_created(lab):
+def test_an_untargeted_new_resource_is_not_created(lab):
     lab.up("Machine('a')")
     program = "Machine('a')\nn = Machine('n')\npulumi.export('n', n.address)\n"
     preview = lab.preview(program, **targets("a"))
     outcome = lab.up(program, **targets("a"))
     assert preview.changes == outcome.changes == {"same": 3}
     assert lab.names == ["a"]
-    assert sorted(lab.world) == ["m-1"]
+    assert sorted(lab.platform_objects) == ["m-1"]
     assert outcome.outputs["n"] is UNKNOWN, outcome.outputs
     assert lab.up(program).changes == {"same": 2, "create": 1}
 
 
-def test_the_preview_lists_what_is_done_alone(lab):
+def test_the_preview_omits_untargeted_new_resources(lab):
     lab.up("Machine('a', size=1)")
     lab.preview("Machine('a', size=2)\nMachine('n')\n", **targets("a"))
     digest = PreviewDigest()
@@ -128,7 +128,7 @@ def test_the_preview_lists_what_is_done_alone(lab):
     "uses",
     ["uses=n.address", "opts=ResourceOptions(depends_on=[n])", "opts=ResourceOptions(parent=n)"],
 )
-def test_what_needs_a_resource_that_is_not_created_is_an_error(lab, uses):
+def test_a_target_that_depends_on_an_uncreated_resource_is_an_error(lab, uses):
     lab.up("Machine('a')")
     program = f"Machine('a')\nn = Machine('n')\nMachine('t', {uses})\n"
     for operation in (lab.preview, lab.up):
@@ -139,7 +139,7 @@ def test_what_needs_a_resource_that_is_not_created_is_an_error(lab, uses):
     assert lab.names == ["a"]
 
 
-def test_what_needs_it_and_is_no_target_either_is_not_created(lab):
+def test_an_untargeted_dependent_of_an_uncreated_resource_is_not_created(lab):
     lab.up("Machine('a')")
     outcome = lab.up(
         "Machine('a')\nn = Machine('n')\nMachine('o', uses=n.address)\n", **targets("a")
@@ -148,7 +148,7 @@ def test_what_needs_it_and_is_no_target_either_is_not_created(lab):
     assert lab.names == ["a"]
 
 
-def test_a_component_that_is_not_named_is_left_with_its_children(lab):
+def test_an_untargeted_component_keeps_its_inputs_and_outputs(lab):
     program = """
     g = pulumi.ComponentResource('lab:index:Group', 'g', dict(n={0}))
     Machine('child', size={0}, opts=ResourceOptions(parent=g))
@@ -156,11 +156,11 @@ def test_a_component_that_is_not_named_is_left_with_its_children(lab):
     """
     lab.up(program.format(1))
     lab.up(program.format(2), **targets("child"))
-    assert done(lab) == ["child"]
+    assert list_changed_names(lab) == ["child"]
     assert lab.state("g").inputs == {"n": 1.0}
 
 
-def test_a_replacement_reaches_only_the_targets(lab):
+def test_a_replaced_target_does_not_update_untargeted_dependents(lab):
     program = "a = Machine('a', rack={!r})\nMachine('b', uses=a.address)\n"
     lab.up(program.format("x"))
     outcome = lab.up(program.format("y"), **targets("a"))
@@ -170,7 +170,7 @@ def test_a_replacement_reaches_only_the_targets(lab):
     assert lab.up(program.format("y")).changes == {"same": 2, "update": 1}
 
 
-def test_what_falls_with_a_target_comes_back_as_it_was(lab):
+def test_an_untargeted_dependent_is_recreated_with_its_old_inputs(lab):
     program = "a = Machine('a', slot={0!r})\nMachine('b', rack=a.address, size={1})\n"
     lab.up(program.format("x", 1))
     outcome = lab.up(program.format("y", 2), **targets("a"))
@@ -180,17 +180,17 @@ def test_what_falls_with_a_target_comes_back_as_it_was(lab):
     assert lab.state("b").inputs["size"] == 2
 
 
-def test_excluded_resources_are_left_alone(lab):
+def test_excluded_resources_do_not_change(lab):
     lab.up(CHAIN.format(1))
     outcome = lab.up(CHAIN.format(2), **excludes("b"))
     assert outcome.changes == {"same": 2, "update": 3}
-    assert sizes(lab) == {"a": 2, "b": 1, "c": 2, "d": 2}
+    assert get_sizes(lab) == {"a": 2, "b": 1, "c": 2, "d": 2}
 
 
-def test_all_that_depends_on_what_is_excluded(lab):
+def test_exclude_dependents_excludes_dependents(lab):
     lab.up(CHAIN.format(1))
     lab.up(CHAIN.format(2), **excludes("b", exclude_dependents=True))
-    assert done(lab) == ["a", "d"]
+    assert list_changed_names(lab) == ["a", "d"]
 
 
 def test_an_excluded_new_resource_is_not_created(lab):
@@ -201,7 +201,7 @@ def test_an_excluded_new_resource_is_not_created(lab):
 
 @pytest.mark.parametrize("given", ["nowhere", "*", "**none*", f"{TYPE}mowhere"])
 @pytest.mark.parametrize("kind", [targets, excludes, replacing])
-def test_what_matches_nothing_is_an_error_before_anything_is_deleted(lab, kind, given):
+def test_a_selection_without_a_match_is_an_error_before_any_delete(lab, kind, given):
     lab.up("Machine('old')\nMachine('nothing')")
     for operation in ("refresh", "destroy", "update"):
         for preview in (True, False):
@@ -212,41 +212,41 @@ def test_what_matches_nothing_is_an_error_before_anything_is_deleted(lab, kind, 
     assert not [call for call in lab.calls if call["verb"] in ("read", "delete", "update")]
 
 
-def test_a_resource_is_replaced_because_the_user_says_so(lab):
+def test_replace_replaces_an_unchanged_resource(lab):
     lab.up(CHAIN.format(1))
     preview = lab.preview(CHAIN.format(1), **replacing("a"))
     assert preview.changes == {"same": 2, "replace": 1, "update": 2}
     outcome = lab.up(CHAIN.format(1), **replacing("a"))
     # The new address changes what uses it, and that one keeps its own.
     assert outcome.changes == {"same": 3, "replace": 1, "update": 1}
-    assert done(lab, "create-replacement") == ["a"]
+    assert list_changed_names(lab, "create-replacement") == ["a"]
     assert [c["verb"] for c in lab.calls].count("check") == 4
 
 
-def test_a_resource_is_replaced_in_the_order_of_its_option(lab):
+def test_replace_respects_delete_before_replace(lab):
     program = "Machine('a', opts=ResourceOptions(delete_before_replace=True))"
     lab.up(program)
     lab.up(program, **replacing("a"))
     assert lab.steps == [("delete-replaced", "a"), ("replace", "a"), ("create-replacement", "a")]
 
 
-def test_a_resource_is_replaced_and_nothing_else_is_touched(lab):
+def test_replace_with_targets_changes_nothing_else(lab):
     lab.up(CHAIN.format(1))
     outcome = lab.up(CHAIN.format(2), **replacing("a", target=["a"]))
     assert outcome.changes == {"same": 4, "replace": 1}
-    assert sizes(lab) == {"a": 2, "b": 1, "c": 1, "d": 1}
+    assert get_sizes(lab) == {"a": 2, "b": 1, "c": 1, "d": 1}
 
 
-def test_what_is_to_be_replaced_must_exist(lab):
+def test_replace_without_a_match_is_an_error(lab):
     lab.up("Machine('a')")
     assert lab.up("Machine('a')\nMachine('n')", **replacing("n")).succeeded
     assert not lab.up("Machine('a')\nMachine('n')", **replacing("m")).succeeded
     assert lab.names == ["a", "n"]
 
 
-def test_a_protected_resource_is_not_replaced_at_will(lab):
+def test_replace_of_a_protected_resource_is_refused(lab):
     lab.up("Machine('a', opts=ResourceOptions(protect=True))")
     assert not lab.up(
         "Machine('a', opts=ResourceOptions(protect=True))", **replacing("a")
     ).succeeded
-    assert sorted(lab.world) == ["m-1"]
+    assert sorted(lab.platform_objects) == ["m-1"]

@@ -1,4 +1,4 @@
-"""Which programs are topologies, and are run without the SDK."""
+"""Test which programs are topologies, which run without the SDK."""
 
 from pathlib import Path
 
@@ -18,15 +18,15 @@ PROGRAM = 'from gpuform.stacks import run\n\nrun("topology.yaml")\n'
         ('from gpuform.stacks import run; run(\n"other.yaml"\n)', "other.yaml", 1),
     ],
 )
-def test_a_program_that_hands_over_a_topology(
+def test_a_program_that_only_loads_a_topology_is_recognized(
     tmp_path: Path, program: str, file: str, line: int
 ) -> None:
     main = tmp_path / "__main__.py"
     main.write_text(program)
     assert find_topology(tmp_path) == Topology(Path(file), (main, line))
     main.rename(tmp_path / "program.py")
-    found = find_topology(tmp_path / "program.py")
-    assert found == Topology(Path(file), (tmp_path / "program.py", line))
+    topology = find_topology(tmp_path / "program.py")
+    assert topology == Topology(Path(file), (tmp_path / "program.py", line))
 
 
 @pytest.mark.parametrize(
@@ -51,13 +51,13 @@ def test_a_program_that_hands_over_a_topology(
         f"\0{PROGRAM}",
     ],
 )
-def test_any_other_program_is_run_as_it_is(tmp_path: Path, program: str) -> None:
+def test_any_other_program_is_not_a_topology(tmp_path: Path, program: str) -> None:
     (tmp_path / "topology.yaml").touch()
     (tmp_path / "__main__.py").write_text(program)
     assert find_topology(tmp_path) is None
 
 
-def test_a_topology_without_a_program(tmp_path: Path) -> None:
+def test_a_topology_needs_no_program(tmp_path: Path) -> None:
     assert find_topology(tmp_path) is None
     (tmp_path / "topology.yaml").touch()
     assert find_topology(tmp_path) == Topology(Path("topology.yaml"), (tmp_path / "__main__.py", 3))

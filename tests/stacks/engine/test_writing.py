@@ -1,4 +1,4 @@
-"""When the state is written, and what happens when it cannot be."""
+"""Test when the state is written, and failed writes."""
 
 import threading
 
@@ -11,7 +11,7 @@ from gpuform.stacks.engine.state.journal_log import StateWriter
 
 
 class Disk:
-    """Counts writes; each waits at the gate, and fails while `error` is set."""
+    """A disk that counts writes; each write waits at the gate, and fails while `error` is set."""
 
     def __init__(self) -> None:
         self.writes = 0
@@ -32,21 +32,21 @@ def disk() -> Disk:
     return Disk()
 
 
-def _nothing() -> None:
-    """A log that keeps nothing."""
+def _create_null_log() -> None:
+    """Return a log that stores nothing."""
 
 
-def in_thread(work, *arguments) -> threading.Thread:
+def start_thread(work, *arguments) -> threading.Thread:
     thread = threading.Thread(target=work, args=arguments, daemon=True)
     thread.start()
     return thread
 
 
-def test_one_write_serves_all_that_wait(disk):
-    writer = StateWriter(_nothing, disk.write)
+def test_waiting_threads_share_one_write(disk):
+    writer = StateWriter(_create_null_log, disk.write)
     writer.request_write()
     assert disk.begun.wait(LAST_RESORT)
-    waiting = [in_thread(writer.wait_durable, writer.request_write()) for _ in range(20)]
+    waiting = [start_thread(writer.wait_durable, writer.request_write()) for _ in range(20)]
     disk.gate.set()
     for thread in waiting:
         thread.join(LAST_RESORT)
@@ -56,15 +56,15 @@ def test_one_write_serves_all_that_wait(disk):
     assert disk.writes == 2
 
 
-def test_nothing_is_written_without_a_change(disk):
-    StateWriter(_nothing, disk.write).close()
+def test_an_unchanged_state_is_not_written(disk):
+    StateWriter(_create_null_log, disk.write).close()
     assert disk.writes == 0
 
 
-def test_a_failed_write_is_told_to_those_that_wait_and_tried_again_at_the_end(disk):
+def test_a_failed_write_raises_in_waiting_threads_and_is_retried_at_the_end(disk):
     disk.gate.set()
     disk.error = EngineError("no space left")
-    writer = StateWriter(_nothing, disk.write)
+    writer = StateWriter(_create_null_log, disk.write)
     with pytest.raises(EngineError, match="no space left"):
         writer.wait_durable(writer.request_write())
     with pytest.raises(EngineError, match="no space left"):
@@ -74,26 +74,26 @@ def test_a_failed_write_is_told_to_those_that_wait_and_tried_again_at_the_end(di
     assert disk.writes == 1
 
 
-def test_a_state_that_cannot_be_written_at_all_is_an_error_of_the_run(disk):
+def test_a_final_state_that_cannot_be_written_fails_the_run(disk):
     disk.gate.set()
     disk.error = RuntimeError("odd value")
-    writer = StateWriter(_nothing, disk.write)
+    writer = StateWriter(_create_null_log, disk.write)
     writer.request_write()
     with pytest.raises(EngineError, match="RuntimeError: odd value"):
         writer.close()
 
 
-def test_writes_are_spaced_unless_all_work_waits_for_one(disk):
+def test_writes_are_spaced_unless_all_threads_wait(disk):
     disk.gate.set()
     writer = StateWriter(
-        _nothing, disk.write, WritePacing(checkpoint_spacing_factor=1e9)
+        _create_null_log, disk.write, WritePacing(checkpoint_spacing_factor=1e9)
     )  # the next write would come in years
     with writer.track_work():
         for _ in range(3):
             writer.wait_durable(writer.request_write())
         assert disk.writes == 3
         with writer.track_work():
-            waiting = in_thread(writer.wait_durable, writer.request_write())
+            waiting = start_thread(writer.wait_durable, writer.request_write())
             waiting.join(0.02)
             assert waiting.is_alive(), "other work goes on, which may want a write as well"
         waiting.join(LAST_RESORT)

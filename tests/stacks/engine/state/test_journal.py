@@ -49,8 +49,8 @@ def interrupted(lab, tmp_path):
     def run(operation, before=BEFORE, after=AFTER, **options):
         lab.up(before)
         if operation == "refresh":
-            lab.change_world("m-1", {"size": 7})
-            lab.change_world("m-3", None)
+            lab.change_platform_object("m-1", {"size": 7})
+            lab.change_platform_object("m-3", None)
         (lab.directory / "__main__.py").write_text(
             (lab.directory / "__main__.py").read_text().split("from lab")[0]
             + "from lab import Machine\n"
@@ -220,7 +220,7 @@ def test_objects_of_a_run_whose_checkpoint_write_failed_are_in_the_journal(lab, 
     with pytest.raises(EngineError, match="no room"):
         Deployment(subject, Options("update", preview=False), EventBus()).run()
     ids = {entry.id for entry in read_orphaned_journal(path, first + b" ", lab.crypter).created}
-    assert ids == set(lab.world)
+    assert ids == set(lab.platform_objects)
     assert ids
 
 
@@ -271,7 +271,7 @@ def test_a_run_stops_before_any_create_when_its_journal_cannot_be_written(lab, t
     (lab.directory / "__main__.py").write_text("from lab import Machine\nMachine('a')\n")
     with pytest.raises(EngineError, match=r"dev\.journal cannot be written"):
         Deployment(subject, Options("update", preview=False), EventBus()).run()
-    assert lab.world == {}
+    assert lab.platform_objects == {}
 
 
 def test_recovery_uses_the_run_whose_base_is_the_checkpoint(interrupted, lab):
