@@ -38,13 +38,18 @@ SECTIONS: Final[Mapping[str, type[KubernetesInputs | SlurmInputs]]] = {
 def require_scheduler_access(
     declared: KubernetesInputs | SlurmInputs, label: str, server: str = ""
 ) -> None:
-    """Raise GpuformError if a declared scheduler may not be asked.
+    """Raise an error if this run may not ask a declared scheduler.
 
     On the emulator only its own scheduler may be asked, or any with `--allow real-schedulers`.
     While GPUFORM_SCHEDULERS is set, only the schedulers in it may be asked, and on the emulator no
     other than its own.
 
     `label` names the scheduler in messages; `server` is its address, if known.
+
+    Raises:
+        NotAllowed: on the emulator, the scheduler is real, and the run lacks the permission
+            `real-schedulers` or GPUFORM_SCHEDULERS is set.
+        GpuformError: GPUFORM_SCHEDULERS does not have this scheduler.
     """
     clock = os.environ.get(CLOCK_VARIABLE)
     if clock and urlsplit(server).netloc == urlsplit(clock).netloc:  # also by https

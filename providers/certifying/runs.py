@@ -70,7 +70,12 @@ class NodeTester(Protocol):
         """
 
     def begin_run(self, nodes: Sequence[str], purpose: str) -> None:
-        """Begin a run of the tests on `nodes`, which later reads report with this `purpose`."""
+        """Begin a run of the tests on `nodes`, which later reads report with this `purpose`.
+
+        Raises:
+            GpuformError: the run cannot be begun. A part of it may have begun: `find_run` shows
+                whether, and `resume_run` begins the rest.
+        """
 
     def resume_run(self, run: CertificationRun) -> None:
         """Begin the missing part of a run whose begin was interrupted."""

@@ -183,12 +183,15 @@ class DrainOperation:
     def drain_during(self, eviction: NodeEviction) -> Iterator[None]:
         """Drain the nodes, then run the block, which asks the platform to remove the nodes.
 
-        Every error of the block passes. An error which proves that the platform does nothing, such
-        as a refusal, first undoes the drain. After a lost answer, and after a success, the record
+        If the scheduler cannot be asked, a run with `--allow evict-jobs` gets a warning, and the
+        block runs without a drain and without a record. Every error of the block passes. An error
+        which proves that the platform does nothing (a refusal, an unsent request or an
+        interruption) first undoes the drain. After a lost answer, and after a success, the record
         stays: `finish_drain` or the next run ends the removal.
 
         Raises:
-            GpuformError: before the block, if the nodes must not be removed.
+            GpuformError: before the block, as `drain_nodes`, if the nodes must not be removed.
+            Cancelled: before the block, the run was interrupted.
         """
         drain = self.drain_nodes(eviction)
         try:
@@ -206,15 +209,18 @@ class DrainOperation:
         """Choose and cordon the nodes to remove, and wait until no job runs on any of the nodes.
 
         Policy `evict` ends the jobs meanwhile, policy `fail` raises an error as soon as a job runs.
-        Nodes that only an earlier attempt has cordoned are uncordoned.
+        A run with `--allow evict-jobs` uses `evict` whatever is declared, and removes nodes with
+        unknown jobs, with a warning. Nodes that only an earlier attempt has cordoned are
+        uncordoned.
 
         Returns:
-            The durable record, or None if no scheduler could be asked and the run may end jobs.
+            The durable record. None, with a warning and nothing cordoned, if the scheduler could
+            not be asked and the run may end jobs.
 
         Raises:
-            GpuformError: a job still runs, or the scheduler refuses. The cordon is undone, or
-                somebody is warned that it is not; after an earlier request to the platform it
-                stays.
+            GpuformError: a job still runs, the scheduler refuses, or it cannot be asked and the run
+                may not end jobs. The cordon is undone, or a warning names nodes that stay cordoned;
+                after an earlier request to the platform it stays.
             Cancelled: the run was interrupted; as above.
         """
         drain: Drain | None = None
@@ -292,10 +298,12 @@ class DrainOperation:
     def _choose_nodes(self, workers: Sequence[Worker], eviction: NodeEviction) -> list[NodeRemoval]:
         """Return the nodes to remove.
 
-        First come `count` nodes chosen by priority, then the nodes of `reason_by_node`.
+        First come `count` nodes chosen by priority, then the nodes of `reason_by_node`. Names in
+        `reason_by_node` that are no workers are ignored.
 
         Raises:
-            GpuformError: the names do not fit the nodes, or the scheduler knows too few nodes.
+            InvalidNodeNames: the requested names do not fit the nodes.
+            GpuformError: the scheduler knows too few nodes.
         """
         named_removals = [
             NodeRemoval(worker, eviction.reason_by_node[worker.name])
@@ -315,7 +323,8 @@ class DrainOperation:
     ) -> None:
         """Raise NotEnoughEvidence unless the scheduler reports the jobs of each node to remove.
 
-        A run that may end jobs removes unknown nodes as they are, with a warning.
+        A run with `--allow evict-jobs` gets a warning instead, and removes unknown nodes as they
+        are.
         """
         observation = self._observe_jobs(workers, [removal.worker.name for removal in removals])
         if not observation.missing:
@@ -361,8 +370,8 @@ class DrainOperation:
         platform picks among the cordoned nodes itself, only nodes that the scheduler knows count.
 
         Raises:
-            InvalidNodeNames: the requested names do not fit the nodes.
-            GpuformError: there are fewer nodes than `count`.
+            InvalidNodeNames: the requested names do not fit the nodes that count.
+            GpuformError: there are fewer nodes that count than `count`.
         """
         # A platform that picks nodes by itself knows our choice only from cordons.
         eligible = (

@@ -25,7 +25,11 @@ _PROJECT_ROOT_NAMES: Final = (".git", ".hg", ".svn", ".jj", "Pulumi.yaml", "Pulu
 
 @dataclass(frozen=True, eq=False)
 class KubernetesAccess:
-    """How to reach an API server; `headers` returns the headers that sign a request in now."""
+    """How to reach an API server; `headers` returns the headers that sign a request in now.
+
+    `tls` is None for a server without https. With `insecure-skip-tls-verify` in the kubeconfig it
+    does not verify the server.
+    """
 
     server: str
     headers: Callable[[], Mapping[str, str]] = field(repr=False)
@@ -174,9 +178,11 @@ def _embed_files(entry: dict[str, Any], part: str, folder: Path) -> dict[str, An
 def load_access(kubeconfig: str, cluster: str) -> KubernetesAccess:
     """Return the access to the server in the current context of a kubeconfig (YAML).
 
+    With `insecure-skip-tls-verify` the server's certificate and name are not verified.
+
     Raises:
         MissingCredentials: `parse_kubeconfig` refuses the text, its certificates cannot be loaded,
-            or its token would travel unencrypted.
+            or its token or password would travel unencrypted.
     """
     parts = parse_kubeconfig(kubeconfig, cluster)
     user = parts.user
@@ -198,7 +204,10 @@ def load_access(kubeconfig: str, cluster: str) -> KubernetesAccess:
 
 
 def _reject_unencrypted_credential(parts: Kubeconfig, cluster: str) -> None:
-    """Raise MissingCredentials if a token or password would travel over http to another machine."""
+    """Raise MissingCredentials if a token or password would travel over http to another machine.
+
+    A server on this machine, and an emulator in this process, may be asked over http.
+    """
     server, user = parts.cluster.server, parts.user
     if not (user.token or user.username) or server.startswith("https:"):
         return
@@ -224,12 +233,15 @@ def _is_loopback(host: str) -> bool:
 def _create_tls_context(parts: Kubeconfig) -> ssl.SSLContext | None:
     """Return the TLS context with the kubeconfig's authority and client certificate.
 
-    None for a server without https. A client key is written to a temporary file for OpenSSL, and
+    None for a server without https. Without an authority, those of the system count. With
+    `insecure_skip_tls_verify` the server's certificate and name are not verified; `tls_server_name`
+    has no effect. Client certificate and key are written to a temporary file for OpenSSL, and
     removed at once.
 
     Raises:
-        ValueError: a certificate or key is not valid.
-        OSError: the key cannot be loaded.
+        ValueError: a certificate or key is no base64 of ASCII text.
+        OSError: OpenSSL refuses the authority, the certificate or the key (ssl.SSLError), or the
+            temporary file cannot be written.
     """
     cluster, user = parts.cluster, parts.user
     if not cluster.server.startswith("https:"):
@@ -274,7 +286,7 @@ def load_declared_kubeconfig(
     """Return the declared kubeconfig as YAML, with the declared context as the current one.
 
     The content of files that the current context names is embedded, unless the kubeconfig comes
-    from the project. Returns "" for a file that is no YAML mapping.
+    from the project and `is_typed` is False. Returns "" for a file that is no YAML mapping.
 
     Args:
         declared: path and context; ~/.kube/config without a path.
@@ -283,8 +295,11 @@ def load_declared_kubeconfig(
             may the kubeconfig name files of this machine.
 
     Raises:
+        NotAllowed: on the emulator, the scheduler is real, and the run lacks the permission
+            `real-schedulers` or GPUFORM_SCHEDULERS is set.
         GpuformError: the file cannot be read, has no such or no current context, comes from the
-            project and names files or programs of this machine, or this run may not use it.
+            project and names files or programs of this machine, or GPUFORM_SCHEDULERS does not have
+            this scheduler.
     """
     import yaml  # noqa: PLC0415 - only who asks a Kubernetes pays for it
 

@@ -96,8 +96,8 @@ def _get_node_software(node: KubernetesObject) -> NodeSoftware:
 def get_node_state(node: KubernetesObject, now: float = math.inf) -> NodeState:
     """Return whether a node is Ready, why and since when not, and whether it is cordoned.
 
-    A node without the condition Ready is not Ready. A time after `now` (unix seconds) is left out,
-    as is one before the node's creation.
+    A node without the condition Ready is not Ready. `not_ready_since` is "" if the reported time is
+    after `now` (Unix seconds) or before the node's creation.
     """
     spec, condition = get_mapping(node, "spec"), _find_ready_condition(node)
     is_cordoned = bool(spec.get("unschedulable"))

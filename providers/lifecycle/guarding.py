@@ -29,9 +29,11 @@ OpenOperations: TypeAlias = Callable[[], ResourceOperations[Any, Any]]
 
 
 def refuse_impossible(kind: Traits, old: Properties, declared: Properties) -> None:
-    """Raise GpuformError if the new inputs need a change that the platform refuses.
+    """Raise GpuformError if the new inputs need a change in place that the platform refuses.
 
-    Such a change is a smaller value of a field that can only grow. `old` are the stored outputs.
+    Such a change is a smaller value of a field that can only grow. Nothing is refused if another
+    change replaces the object, because a new object may have any size. `old` are the stored
+    outputs.
     """
     problems = find_refused_changes(kind.inputs, extract_inputs(kind, old), declared)
     if problems:
@@ -39,9 +41,10 @@ def refuse_impossible(kind: Traits, old: Properties, declared: Properties) -> No
 
 
 def require_deletion_permission(kind: Traits, old: Properties, action: str) -> None:
-    """Raise NotAllowed if the object is guarded and the run lacks the guard's permission.
+    """Raise NotAllowed if the object has a deletion guard whose permission this run lacks.
 
-    `action` says what would happen (a deletion or replacement), for the message.
+    The kind's `find_deletion_guard` decides by `old`, the stored or observed properties. `action`
+    says what would happen (a deletion or replacement), for the message.
     """
     guard = kind.find_deletion_guard(old)
     if guard is not None:
@@ -49,7 +52,11 @@ def require_deletion_permission(kind: Traits, old: Properties, action: str) -> N
 
 
 def require_change_permission(kind: Traits, old: Properties, declared: Properties) -> None:
-    """Raise NotAllowed if a change in place needs a permission that the run lacks."""
+    """Raise NotAllowed if the kind guards this change in place and the run lacks the permission.
+
+    The kind's `find_change_guard` decides, by the stored outputs `old` and by the `declared` inputs
+    after running hours were applied.
+    """
     guard = kind.find_change_guard(old, apply_running_hours(kind, old, declared))
     if guard is not None:
         permissions.require_permission(guard.permission, guard.because)
@@ -64,9 +71,10 @@ def check_before_deletion(
 ) -> None:
     """Read the object, and raise NotAllowed if the run lacks a permission to delete the object.
 
-    The object counts as the platform shows it, not as declared or stored: a protected object, and
-    one in which others have created objects, need permissions. A missing object needs none: sets
-    `was_already_deleted` of the context.
+    The object counts as the platform shows it, not as declared or stored. A protected object needs
+    the permission of the kind's `find_deletion_guard`, one in which others have created objects
+    `destroy-others`. A missing object needs none. Sets `was_already_deleted` of the context to
+    whether the object is missing.
 
     Raises:
         NotAllowed: a permission is missing.
@@ -92,9 +100,11 @@ def check_before_deletion(
 
 
 def require_foreign_deletion_permission(others: Sequence[str], kind: str) -> None:
-    """Raise NotAllowed if a deletion would delete `others` without the permission for it.
+    """Raise NotAllowed if there are `others` and the run lacks the permission `destroy-others`.
 
-    `others` are the names of objects that others created inside the object.
+    `others` are the names of objects that others created inside the object, and that its deletion
+    would delete; without any nothing is required. `kind` names the kind of the object for the
+    message.
     """
     if others:
         permissions.require_permission(

@@ -191,8 +191,11 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         """Return whether the new inputs need an update or a replacement; send no request.
 
         Raises:
-            GpuformError: under gpuform's engine, outside a refresh: the platform refuses such a
-                change, or the run lacks a permission for it.
+            NotAllowed: under gpuform's engine, outside a refresh: the run lacks a permission for
+                the change or replacement.
+            GpuformError: a node that a person requests to repair cannot be repaired as requested;
+                or under gpuform's engine, outside a refresh: the platform refuses such a change in
+                place, and no other change replaces the object.
         """
         return self.diff_with_changes(_id, _olds, _news)[0]
 
@@ -204,8 +207,11 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         In a refresh, due repairs and the records of interrupted operations do not count.
 
         Raises:
-            GpuformError: under gpuform's engine, outside a refresh: the platform refuses such a
-                change, or the run lacks a permission for it.
+            NotAllowed: under gpuform's engine, outside a refresh: the run lacks a permission for
+                the change or replacement.
+            GpuformError: a node that a person requests to repair cannot be repaired as requested;
+                or under gpuform's engine, outside a refresh: the platform refuses such a change in
+                place, and no other change replaces the object.
         """
         with self._create_host_boundary("diff", _olds, _news) as context:
             # Pulumi's hosts do not say whether somebody plans, or shows what a refresh found:
@@ -239,11 +245,14 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
     def create(self, props: Properties) -> CreateResult:
         """Create the object, wait until the object is ready, and return its id and outputs.
 
-        Once the platform has shown the object, its id is returned, with `ready: false` and the
-        reason if the wait fails. Under a host that reports no URN, the record of the create is
-        deleted at the end.
+        An object that an interrupted create of this resource has made is taken over and waited for,
+        instead of creating another one. Once the platform has shown the object, its id is returned,
+        with `ready: false` and the reason if the wait fails. Under a host that reports no URN, the
+        record of the create is deleted at the end.
 
         Raises:
+            AdoptionQuestion: it is unknown whether an existing object is that of an interrupted
+                create.
             GpuformError: nothing was created; the outcome is unknown; the platform does not show
                 the object that it answered with, and the record of the create keeps the id; or a
                 kind without an object is not ready under a host that cannot store such a state.
@@ -277,9 +286,14 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
     ) -> tuple[str, Properties]:
         """Create the object, wait until it is ready, and return its id and outputs.
 
-        Platforms answer a create before lookups show the object. A missing object is searched for
-        like that of an interrupted create, until the propagation time is over; then ObjectGone is
-        raised.
+        An object that an interrupted create has made is taken over instead. Platforms answer a
+        create before lookups show the object: a missing object is searched for like that of an
+        interrupted create.
+
+        Raises:
+            ObjectGone: the search finds nothing, or the object stays missing for longer than the
+                propagation time.
+            GpuformError: as `create`.
         """
         id_ = operations.create(context, desired_inputs)
         began = context.clock.now()
@@ -455,16 +469,19 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
     def delete(self, _id: str, _props: Properties) -> None:
         """Delete the object and wait until the object is gone; a missing object is no error.
 
-        Also uncordons nodes of an interrupted removal, and deletes the records of the object.
-        gpuform's engine forgets at most two missing objects without `--allow forget-many`. In the
-        stock host the first delete of `pulumi destroy` refuses to abandon what interrupted creates
-        made; the plugin refuses that when it is configured. Under the stock host and the plugin
-        each call stands for itself: the Pulumi engine forgets every object that the platform,
-        uncontradicted, reports as gone.
+        A protected object needs the permission of the kind's `find_deletion_guard`, and an object
+        in which others have created objects needs `destroy-others`. Protection counts as stored,
+        and as the platform shows it now, except for a kind that only binds an object (`is_bound`):
+        such an object is not read first. Also uncordons nodes of an interrupted removal, and
+        deletes the records of the object. gpuform's engine forgets at most two missing objects
+        without `--allow forget-many`. In the stock host the first delete of `pulumi destroy`
+        refuses to abandon what interrupted creates made; the plugin refuses that when it is
+        configured. Under the stock host and the plugin each call stands for itself: the Pulumi
+        engine forgets every object that the platform, uncontradicted, reports as gone.
 
         Raises:
-            GpuformError: the run lacks a permission, the platform refuses, or the object is still
-                there at the deadline.
+            NotAllowed: the run lacks a permission; nothing was deleted.
+            GpuformError: the platform refuses, or the object is still there at the deadline.
         """
         with self._create_host_boundary("delete", _props) as context:
             context.stored_properties = to_properties(_props)
@@ -487,7 +504,11 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
     ) -> None:
         """Uncordon the nodes which an interrupted removal left cordoned in a deleted object.
 
-        Then deletes the record of the removal. Does nothing without such a record.
+        Then deletes the record of the removal. Does nothing without such a record, or for a kind
+        without nodes.
+
+        Raises:
+            GpuformError: nodes may still be cordoned; the record stays.
         """
         operations = self._open_operations()
         if _was_interrupted(context, id_) and isinstance(operations, NodeRemovalOperations):
@@ -497,7 +518,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
     def _try_uncordon_leftover_nodes(
         self, context: ProviderContext, id_: str, known: Properties
     ) -> None:
-        """Uncordon nodes left by an interrupted removal, except in a preview; warn on failure."""
+        """Uncordon nodes left by an interrupted removal; warn on failure. Nothing in a preview."""
         # A preview changes nothing, not even a scheduler.
         if context.preview:
             return
@@ -536,6 +557,9 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
 
         None if there are no nodes, or if nobody knows their jobs: `context.on_skipped_check` then
         receives the reason. `because` says what happens to the object.
+
+        Raises:
+            Cancelled: the run was interrupted.
         """
         with self._create_host_boundary("plan", olds) as context:
             context.stored_properties = to_properties(olds)
@@ -562,8 +586,12 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
     def find_foreign_objects(self, id_: str, olds: Properties) -> Sequence[str]:
         """Return, while planning, the names of objects by others inside this one.
 
-        Empty if there is nothing, or if the platform could not be asked: then
-        `context.on_skipped_check` receives the reason, and the deletion itself asks again.
+        Empty if there are none, if the kind has no such lookup, or if the platform could not be
+        asked: then `context.on_skipped_check` receives the reason, and the deletion itself asks
+        again. The deletion of an object with such objects needs the permission `destroy-others`.
+
+        Raises:
+            Cancelled: the run was interrupted.
         """
         with self._create_host_boundary("plan", olds) as context:
             context.stored_properties = to_properties(olds)
@@ -582,9 +610,15 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
                 return ()
 
     def check_deletion(self, props: Properties, others: Sequence[str] = ()) -> None:
-        """Raise GpuformError while planning if a later delete would be refused; send no request.
+        """Raise an error while planning if a later delete would be refused; send no request.
 
-        `others` are the names from `find_foreign_objects`. Warns of what a deletion leaves behind.
+        `others` are the names from `find_foreign_objects`: any need the permission
+        `destroy-others`. A guarded object needs the guard's permission, decided by the stored
+        outputs `props`. Without an error, warns of what a deletion leaves behind, if the kind has a
+        `deletion_note`.
+
+        Raises:
+            NotAllowed: the run lacks one of the permissions.
         """
         with self._create_host_boundary("delete", props) as context:
             require_deletion_permission(self, to_properties(props), "this deletes it")

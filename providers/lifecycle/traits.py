@@ -83,9 +83,9 @@ class Traits:
 
     @classmethod
     def count_gpus(cls, properties: Mapping[str, Any]) -> int | None:
-        """Return the number of GPUs in these inputs or outputs; None if unknown yet.
+        """Return the number of GPUs in these inputs or outputs; None if the number is UNKNOWN yet.
 
-        0 for a kind without GPUs.
+        0 for a kind without GPUs, and for a number that is not declared or no number.
         """
         return parse_count(properties.get(cls.gpus_field)) if cls.gpus_field else 0
 

@@ -91,7 +91,8 @@ def _fail_results_of_failed_category(
 ) -> list[JobResult]:
     """Return all results as failed if the category has failed without any failed result.
 
-    Otherwise the results are returned unchanged.
+    A result with reported failures counts as failed, too. The new failures have the category's
+    reason and blame no single node. Otherwise the results are returned unchanged.
     """
     if reports.has_passed or not all(
         result.has_passed and not result.reported_failures for result in results
@@ -108,7 +109,7 @@ def _fail_results_of_failed_category(
 
 
 class _CategoryReports:
-    """What the engine's objects report of one category."""
+    """What the engine's objects report of one category; its creation fetches the workflow."""
 
     def __init__(
         self,
@@ -224,8 +225,12 @@ class _CategoryReports:
 def _build_results(reports: _CategoryReports, category: CategoryInputs) -> Iterator[JobResult]:
     """Yield one result for each group, or for each node in the result of a fault search.
 
-    A node of a passed group that the engine lists neither as passed nor as failed, and a failed
-    node that no group lists, get a failed result of their own.
+    Without groups, one for each failed and each passed node. A node of a passed group that the
+    engine lists neither as passed nor as failed, and a failed node that no group lists, get a
+    failed result of their own.
+
+    Raises:
+        UnreadableResult: a list of nodes that an object names is gone or has another form.
     """
     workflow, failed = reports.workflow, reports.read_failed_nodes()
     if workflow is None or not workflow.status.orchestration.groups:
@@ -446,6 +451,7 @@ class EngineTester:
 
         Raises:
             UnknownOutcome: the answer was lost.
+            GpuformError: the cluster's Kubernetes refuses, or was not asked; nothing was created.
         """
         body = build_certification(
             self.engine.api_version, self.name, self.categories, nodes, self.owner

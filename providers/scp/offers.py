@@ -85,7 +85,11 @@ def find_offer_problems(client: ScpClient, values: Mapping[str, Any]) -> Iterato
 
 
 def _find_image_problems(client: ScpClient, image_id: str, region_id: str) -> Iterator[Problem]:
-    """Yield a problem if the region has no image of this id."""
+    """Yield a problem if the region has no image of this id.
+
+    Raises:
+        GpuformError: SCP does not answer, or did not at the first request of this process.
+    """
     images = list_images_once(client, region_id)
     if all(image.id != image_id for image in images):
         choices = [f"{image.id} ({image.name})" for image in images]
@@ -96,14 +100,22 @@ def _find_image_problems(client: ScpClient, image_id: str, region_id: str) -> It
 
 
 def list_images_once(client: ScpClient, region: str) -> Sequence[wire.Image]:
-    """List the images of a region, requested once in a process; an error is cached, too."""
+    """List the images of a region, requested once in a process; an error is cached, too.
+
+    Raises:
+        GpuformError: SCP does not answer, or did not at the first request of this process.
+    """
     return _get_cached_list(
         client, f"images {region}", partial(client.list_images, region, Retry.NEVER)
     )
 
 
 def list_products_once(client: ScpClient) -> Sequence[wire.Product]:
-    """List all server types, requested once in a process; an error is cached, too."""
+    """List all server types, requested once in a process; an error is cached, too.
+
+    Raises:
+        GpuformError: SCP does not answer, or did not at the first request of this process.
+    """
     return _get_cached_list(client, "products", partial(client.list_products, retry=Retry.NEVER))
 
 
@@ -112,7 +124,11 @@ def _find_product_problems(
 ) -> Iterator[Problem]:
     """Yield a problem if the server type is unknown, not AVAILABLE, or unfit for the image.
 
-    With `image_id` None the image is not compared.
+    A server type without a reported state counts as AVAILABLE. With `image_id` None the image is
+    not compared.
+
+    Raises:
+        GpuformError: SCP does not answer, or did not at the first request of this process.
     """
     products = list_products_once(client)
     declared_product = next((product for product in products if product.id == product_id), None)
@@ -146,7 +162,11 @@ def _find_product_problems(
 
 
 def _list_products_of_image(client: ScpClient, image_id: str) -> Sequence[wire.Product]:
-    """List the server types for an image, requested once in a process; an error is cached, too."""
+    """List the server types for an image, requested once in a process; an error is cached, too.
+
+    Raises:
+        GpuformError: SCP does not answer, or did not at the first request of this process.
+    """
     send = partial(client.list_products, image_id=image_id, retry=Retry.NEVER)
     return _get_cached_list(client, f"products {image_id}", send)
 
@@ -156,7 +176,10 @@ def _find_pool_problems(
 ) -> Iterator[Problem]:
     """Yield a problem if the vendor pool does not exist or does not serve the subnet.
 
-    With `subnet_id` None the subnet is not compared.
+    With `subnet_id` None the subnet is not compared. The lists are requested once in a process.
+
+    Raises:
+        GpuformError: SCP does not answer, or did not at the first request of this process.
     """
     send = partial(client.list_node_pools, retry=Retry.NEVER)
     pools: Sequence[wire.VendorPool] = _get_cached_list(client, "node pools", send)
@@ -193,9 +216,12 @@ def _suggest_value(value: str, choices: Sequence[str]) -> str:
 def _get_cached_list(
     client: ScpClient, list_key: str, send: Callable[[], Sequence[T]]
 ) -> Sequence[T]:
-    """Return a list of the platform's, requested once; an error is cached, too.
+    """Return a list of the platform's, requested once in a process; an error is cached, too.
 
     Planning does not wait for a platform that does not answer.
+
+    Raises:
+        GpuformError: the error of `send`, also of an earlier call for the same client and list.
     """
     with _lock:
         answers = cached_lists.setdefault(client, {})
@@ -281,7 +307,8 @@ def add_server_type(
 def get_server_type_id(client: ScpClient, inputs: GpuNodeInputs | NodePoolInputs) -> str:
     """Return the declared server_type_id, else the one of the only server type with the GPU.
 
-    Server types in stock are preferred.
+    Server types in stock are preferred. The list that planning has requested is used; if it failed,
+    SCP is asked again.
 
     Raises:
         GpuformError: no server type has the GPU, several have it, or SCP does not answer.

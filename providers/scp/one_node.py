@@ -47,9 +47,9 @@ class SingleNode:
 
 
 def parse_declared_node(declared: Mapping[str, Any]) -> DeclaredNode:
-    """Parse the declaration of the node from canonical inputs.
+    """Parse the declaration of the node from canonical inputs without unknown values.
 
-    Image and server type are left out: a change of them replaces the resource.
+    Image and server type are None, even if declared: a change of them replaces the resource.
     """
     name = str(declared.get("gpu_node_name"))
     return DeclaredNode(

@@ -149,7 +149,8 @@ class BatchQueue:
         Raises:
             UnknownOutcome: nobody knows whether the job was submitted. Look before you submit
                 again.
-            GpuformError: Slurm refuses the job.
+            GpuformError: Slurm refuses the job, or the queue cannot be searched after a lost
+                answer.
             Unreachable: Slurm was not asked.
         """
         try:

@@ -65,7 +65,8 @@ def search_result(output: str, pattern: str) -> float | None:
     no finite number.
 
     Raises:
-        GpuformError: `pattern` is no regular expression, has no group, or takes over ten seconds.
+        GpuformError: `pattern` is no regular expression, has no group, or takes over ten seconds,
+            or the process that searches fails.
     """
     _validate_pattern(pattern)
     lines = [line.rstrip("\r")[:_MAX_LINE_LENGTH] for line in output.split("\n")]
@@ -149,10 +150,12 @@ class SlurmTester:
     def find_run(self) -> CertificationRun | None:
         """Return the recorded run, with how many of its jobs have ended and why others wait.
 
-        None without a record. Slurm is asked for the jobs.
+        None without a record. Slurm is asked for the jobs. Jobs that Slurm has not got count as
+        waiting.
 
         Raises:
-            GpuformError: Slurm cannot be asked.
+            GpuformError: Slurm cannot be asked, or a job of the record is not valid as now
+                declared.
         """
         record = self.records.find(self.certification_id)
         if record is None:
@@ -172,9 +175,14 @@ class SlurmTester:
     def begin_run(self, nodes: Sequence[str], purpose: str) -> None:
         """Store the record of a run, then submit every job.
 
+        A new record replaces an earlier one. After an error of a submission the record and the jobs
+        submitted before it stay: `resume_run` submits the others. An error while the jobs are
+        planned keeps nothing of this run.
+
         Raises:
-            UnknownOutcome: nobody knows whether a job was submitted; the record stays.
-            GpuformError: a job cannot be submitted, or Slurm refuses it.
+            UnknownOutcome: nobody knows whether a job was submitted.
+            GpuformError: a job is not valid (nothing is submitted then), Slurm refuses a job, or
+                Slurm cannot be asked.
         """
         # A new id for each run: its job names are never those of an earlier run.
         run = uuid.uuid4().hex[:12]
@@ -186,11 +194,13 @@ class SlurmTester:
         """Submit the jobs of a run which Slurm has not got by the end of the propagation time.
 
         A job that neither the queue nor an output shows counts as not submitted. The propagation
-        time begins with the recorded time of the last submission.
+        time begins with the recorded time of the last submission. After an error of a submission
+        the record and the jobs submitted before it stay.
 
         Raises:
             NotReady: the deadline has passed.
             Cancelled: the run of gpuform was interrupted.
+            UnknownOutcome: nobody knows whether a job was submitted.
             GpuformError: the record is of another run, or a job cannot be submitted.
         """
         record = self._get_record(run)
@@ -199,10 +209,15 @@ class SlurmTester:
         self._submit_jobs(record, [plan for plan in planned if not states[plan.job.name].is_sent])
 
     def _submit_jobs(self, record: BatchRecord, planned: "Sequence[_PlannedJob]") -> None:
-        """Store the time of submission, then submit the jobs.
+        """Store the record with the time of submission, then submit the jobs; nothing without jobs.
 
         After a crash, the next run waits the propagation time from the stored time before it
         submits jobs again.
+
+        Raises:
+            UnknownOutcome: nobody knows whether a job was submitted; the record and earlier jobs
+                stay.
+            GpuformError: Slurm refuses a job or cannot be asked; the record and earlier jobs stay.
         """
         if planned:
             self.records.record(replace(record, sent_at=get_current_context().clock.now()))
@@ -244,7 +259,8 @@ class SlurmTester:
         The caller has checked that the jobs have ended: a job that has not ended counts as failed.
 
         Raises:
-            GpuformError: the record is of another run, or Slurm cannot be asked.
+            GpuformError: the record is missing or of another run, Slurm cannot be asked, or a
+                pattern for the result cannot be used.
         """
         planned = [*self._plan_jobs(self._get_record(run))]
         states = self._get_job_states([plan.job.name for plan in planned])
@@ -253,11 +269,12 @@ class SlurmTester:
     def remove_run(self, run: CertificationRun) -> None:
         """Cancel the jobs of a run, and delete the run's record.
 
-        First waits until the queue shows all jobs, or until the propagation time is over. Does
-        nothing if the record is missing or of another run.
+        First waits until the queue or outputs show all jobs, or until the propagation time is over.
+        Does nothing if the record is missing or of another run. After an error the record stays.
 
         Raises:
             NotReady: the deadline has passed.
+            Cancelled: the run of gpuform was interrupted.
             GpuformError: Slurm cannot be asked.
         """
         record = self.records.find(self.certification_id)
@@ -281,7 +298,11 @@ class SlurmTester:
         return record
 
     def _get_job_states(self, job_names: Sequence[str]) -> "dict[str, _JobState]":
-        """Return the states of jobs by name; the output shows the end of forgotten jobs."""
+        """Return the states of all these jobs by name; the output shows the end of forgotten jobs.
+
+        Raises:
+            GpuformError: Slurm cannot be asked, or an output cannot be read.
+        """
         jobs = self.queue.find_jobs(job_names)
         return {name: self._get_job_state(name, jobs.get(name)) for name in job_names}
 
@@ -320,7 +341,10 @@ class SlurmTester:
     def _plan_jobs(self, record: BatchRecord) -> "Iterator[_PlannedJob]":
         """Yield a run's jobs: one per category and node, or per category for `nodes: all`.
 
-        Categories without a job are left out. The same record always gives the same names.
+        Categories without a `job` have none. The same record always gives the same names.
+
+        Raises:
+            GpuformError: a job's name, nodes or script cannot be submitted.
         """
         for number, category in enumerate(self.categories):
             job = category.job
@@ -336,7 +360,11 @@ class SlurmTester:
         """Return the result of a job: passed if Slurm and the output show success and a number.
 
         The caller has checked that the job has ended. A passed job has the nodes that it ran on,
-        another one the planned ones. No node is blamed: a script can fail for many reasons.
+        another one the planned ones; a job that only printed no number has those that it ran on,
+        too. No node is blamed: a script can fail for many reasons.
+
+        Raises:
+            GpuformError: the output cannot be read, or the pattern for the result cannot be used.
         """
         category, measured, nodes = planned.category, None, planned.nodes
         reason = f"job {planned.job.name} has ended {state.ending}"

@@ -205,10 +205,12 @@ def _build_id(inputs: CertificationInputs) -> KubernetesObjectId:
 def _create_slurm_tester(
     context: ProviderContext, object_id: str, inputs: CertificationInputs, cluster: wire.Cluster
 ) -> SlurmTester:
-    """Create the tester of the cluster's own Slurm.
+    """Create the tester of the cluster's own Slurm; nothing is sent yet.
 
     Raises:
-        GpuformError: the cluster is not of type SLURM.
+        GpuformError: the cluster is not of type SLURM, its kubeconfig is missing or refused, this
+            run may not use the declared Slurm, or `folder` is no absolute path that sbatch takes
+            literally.
     """
     if cluster.cluster_type != "SLURM":
         raise GpuformError(

@@ -93,7 +93,9 @@ class NodeRemoval:
     ) -> RemovedNodes | None:
         """Return the nodes to be removed or repaired by an update now, for a plan.
 
-        None means that there are none, or that no scheduler reports their jobs.
+        None means that there are none, or that no scheduler reports their jobs. If that is so for
+        only one of the two, only the other's nodes are returned; `context.on_skipped_check` has the
+        reason for unreported jobs.
 
         Raises:
             InvalidNodeNames: declared names do not fit the nodes of the cluster.
@@ -130,7 +132,8 @@ class NodeRemoval:
     def predict_all_removed_nodes(self, reason: str) -> RemovedNodes | None:
         """Return all nodes with their jobs, for a plan to delete the cluster.
 
-        None without a control plane, or if no scheduler reports the jobs.
+        None without a kubeconfig or nodes, or if no scheduler reports the jobs:
+        `context.on_skipped_check` then has the reason.
         """
         eviction = self._build_full_eviction(reason)
         return (
@@ -143,11 +146,14 @@ class NodeRemoval:
         """Drain the nodes that an update removes, then call `request` to send the update.
 
         `num_gpus` are the new standard GPUs, or None if the update does not change them. If no node
-        is removed, a drain of an earlier run whose request was never sent is undone first.
+        is removed, a drain of an earlier run whose request was never sent is undone first. If the
+        scheduler cannot be asked, a run with `--allow evict-jobs` sends the request without a
+        drain.
 
         Raises:
-            GpuformError: a job keeps a node, or the request fails. After a refusal everything is as
-                before; after a lost answer the record stays.
+            GpuformError: a job keeps a node, or the request fails. After a refusal the drain is
+                undone, or a warning names nodes that stay cordoned; after a lost answer the record
+                stays.
         """
         count = 0 if num_gpus is None else self.count_removed_nodes(num_gpus)
         if not count:
@@ -160,11 +166,13 @@ class NodeRemoval:
     def send_deletion(self, request: Callable[[], None]) -> None:
         """Drain all nodes, then call `request` to delete the cluster.
 
-        Without a control plane the deletion is sent at once.
+        Without a kubeconfig or nodes the deletion is sent at once. If the scheduler cannot be
+        asked, a run with `--allow evict-jobs` sends the request without a drain.
 
         Raises:
-            GpuformError: a job keeps a node, or the request fails. After a refusal everything is as
-                before; after a lost answer the record stays.
+            GpuformError: a job keeps a node, or the request fails. After a refusal the drain is
+                undone, or a warning names nodes that stay cordoned; after a lost answer the record
+                stays.
         """
         eviction = self._build_full_eviction("deleted")
         if not eviction:

@@ -55,7 +55,7 @@ REJOIN_TIMEOUT_S: Final = 1800.0
 """Seconds after a repair in which the node has to become usable again."""
 
 REPEAT_WINDOW_S: Final = 3600.0
-"""Seconds in which a repair that people ask for by name is not repeated."""
+"""Seconds after its record in which a repair that people ask for by name is not repeated."""
 
 _REQUEST_ID_NAMESPACE: Final = uuid.UUID("6c0f9a46-6b6b-5c53-9f0e-7b1f8f4f2c11")
 
@@ -181,9 +181,11 @@ class ClusterRepairRun:
     def _repair_batch(self, batch: Sequence[NodeRepair]) -> None:
         """Drain and repair the nodes of a batch at the same time, wait for the end, and uncordon.
 
-        Repairs no longer needed are left out, with a warning. Nodes are uncordoned also after a
+        Repairs no longer needed are skipped, with a warning. Nodes are uncordoned also after a
         failed repair; all failures are raised together at the end. A repair not ended in time, a
-        lost answer or an interruption leaves the nodes cordoned, for the next run.
+        lost answer, or an interruption once a repair has begun, leaves the nodes cordoned, for the
+        next run. In a run with `--allow evict-jobs`, jobs are ended, and nodes whose scheduler
+        cannot be asked are repaired without a drain.
 
         Raises:
             GpuformError: too many nodes are unhealthy, jobs keep a node, or a repair failed.
@@ -221,11 +223,13 @@ class ClusterRepairRun:
         """Request each repair that is still needed; the caller has drained the nodes.
 
         Returns:
-            The remediations, and a sentence for each repair that could not be requested.
+            The remediations, and a sentence for each repair that could not be requested. Repairs
+            that are no longer needed are in neither.
 
         Raises:
             GpuformError: the answer was lost, or Together refused before any repair had begun.
-            Cancelled: the run was interrupted before any repair had begun.
+            Cancelled: the run was interrupted before any repair had begun; a later interruption is
+                one of the sentences.
         """
         remediations: dict[NodeRepair, Remediation] = {}
         refusals: list[str] = []
@@ -253,9 +257,12 @@ class ClusterRepairRun:
     ) -> list[str]:
         """Wait until all repairs have ended and nodes are back; return a sentence per failure.
 
+        A node that does not come back in time is a failure, too.
+
         Raises:
             NotReady: a repair has not ended within `REPAIR_TIMEOUT_S`.
             Cancelled: the run was interrupted.
+            GpuformError: the cluster is gone, or Together refuses to show a repair.
         """
         ended_repairs = self._wait_until_ended(cluster, remediations)
         problems = [*_describe_failures(ended_repairs)]
@@ -278,8 +285,10 @@ class ClusterRepairRun:
     ) -> None:
         """Raise GpuformError if more nodes are unhealthy than `repair.max_unhealthy` allows.
 
-        The cause may then be something other than the nodes. Without a declared `repair`, and for
-        repairs that people asked for by name, nothing is refused.
+        The cause may then be something other than the nodes. Unhealthy are nodes under repair,
+        proposed for repair, unusable for a scheduler, or in `repairs`. A scheduler that cannot be
+        asked adds none. Without a declared `repair`, and if people asked for all repairs by name,
+        nothing is refused.
         """
         policy = self.inputs.repair
         if policy is None or all(repair.cause == FaultCause.ASKED for repair in repairs):
@@ -302,8 +311,9 @@ class ClusterRepairRun:
     def _is_needed(self, cluster: wire.Cluster, repair: NodeRepair) -> bool:
         """Return True if the plan's reason for a repair still exists; else warn and return False.
 
-        A repair requested by name is needed unless a killed run did the same lately. No repair is
-        needed of a node that is another machine by now.
+        A repair requested by name is needed unless any run requested the same repair (mode and
+        machine) within `REPEAT_WINDOW_S` and it has ended, successfully or not. No repair is needed
+        of a node that is missing or another machine by now.
 
         Raises:
             GpuformError: the reason cannot be checked, or Together now proposes another repair.
@@ -352,7 +362,9 @@ class ClusterRepairRun:
     def _is_still_proposed(self, cluster: wire.Cluster, repair: NodeRepair) -> bool:
         """Return True if Together's proposed repair has not ended, approved or not; else warn.
 
-        Raises GpuformError if another repair is proposed by now.
+        Raises:
+            GpuformError: another mode of repair is proposed by now, or Together does not show the
+                proposal.
         """
         remediation = self.client.get_remediation(cluster.cluster_id, repair.instance, repair.id)
         if remediation.state == PROPOSED and remediation.mode != repair.proposed:
@@ -369,9 +381,15 @@ class ClusterRepairRun:
         return remediation.state not in ENDED
 
     def _is_not_done_lately(self, cluster: wire.Cluster, repair: NodeRepair) -> bool:
-        """Return False, with a warning, if a killed run did the repair within `REPEAT_WINDOW_S`.
+        """Return False, with a warning, if any run did the same repair within `REPEAT_WINDOW_S`.
 
-        A repair still under way counts as not done: the run waits for the same one.
+        The same repair has the same mode and the same machine of the node. It counts as done if it
+        was recorded within the window and has ended, successfully or not. A repair still under way,
+        and one that Together does not know, count as not done: `_request_repair` then uses the
+        recorded id again.
+
+        Raises:
+            GpuformError: Together does not answer.
         """
         last_repair = Repairs.from_intents(self.context.intents).find(
             cluster.cluster_id, repair.node
@@ -389,7 +407,7 @@ class ClusterRepairRun:
                 cluster.cluster_id, last_repair.instance, last_repair.repair
             )
         except NotFound:
-            return True  # the killed run never sent the request
+            return True  # the run that recorded the repair never requested it
         if remediation.state in ENDED:
             self.context.on_warning(
                 f"node {repair.node} was repaired already, at {format_moment(last_repair.at)}: "
@@ -401,6 +419,9 @@ class ClusterRepairRun:
         """Approve a proposed repair, or request a repair under an id that prevents repetition.
 
         Returns the earlier remediation if the repair was approved or requested before.
+
+        Raises:
+            GpuformError: Together refuses, or the answer was lost.
         """
         path = (cluster.cluster_id, repair.instance)
         if not repair.id:
@@ -428,7 +449,9 @@ class ClusterRepairRun:
     def _choose_request_id(self, cluster: wire.Cluster, repair: NodeRepair) -> str:
         """Return the id under which to request a repair; a repeated run gets the same id.
 
-        For a repair that people ask for by name, the id is recorded first.
+        For a repair that people ask for by name, the id is recorded first. A recorded id of the
+        same repair (mode and machine) is used again within `REPEAT_WINDOW_S`, also after the repair
+        has ended.
         """
         # one fault, one id: a repeated run requests the same remediation
         fault_key = (cluster.cluster_id, repair.instance, repair.cause, repair.since, repair.mode)
@@ -452,10 +475,11 @@ class ClusterRepairRun:
     def _wait_until_ended(
         self, cluster: wire.Cluster, remediations: Mapping[NodeRepair, Remediation]
     ) -> dict[NodeRepair, Remediation]:
-        """Wait until every repair has ended and return the last states.
+        """Wait until every repair has ended, successfully or not, and return the last states.
 
         Raises:
             NotReady: a repair has not ended within `REPAIR_TIMEOUT_S`.
+            Cancelled: the run was interrupted.
         """
         latest = dict(remediations)
 
@@ -486,8 +510,13 @@ class ClusterRepairRun:
     def _wait_for_workers(self, succeeded: Sequence[NodeRepair], names_before: set[str]) -> None:
         """Wait until the schedulers can use the repaired or replaced nodes.
 
+        A repair may replace a node by one with another name: as many nodes as in `names_before`
+        have to be there, too.
+
         Raises:
             NotReady: a node has not come back within `REJOIN_TIMEOUT_S`.
+            Cancelled: the run was interrupted.
+            GpuformError: the cluster is gone.
         """
         slurm = get_slurm_inputs(self.inputs.dump_declared())
 
@@ -516,7 +545,9 @@ class ClusterRepairRun:
     def _finish_interrupted_run(self) -> None:
         """Wait for the repairs requested by an earlier run, if any, and uncordon the nodes.
 
-        Raises NotReady if a repair has not ended within `REPAIR_TIMEOUT_S`.
+        Raises:
+            NotReady: a repair has not ended within `REPAIR_TIMEOUT_S`.
+            GpuformError: the cluster is gone, or nodes stay cordoned.
         """
         if not self.is_interrupted:
             return

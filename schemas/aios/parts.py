@@ -60,7 +60,8 @@ def set_value(values: Values, path: str, value: Any) -> dict[str, Any]:
 def complete_node(node: Any) -> Any:
     """Return a node with number, memory and models of GPUs computed from the list of GPUs.
 
-    Declared values stay as they are.
+    Declared values stay as they are. Without a list nothing is computed; with unknown parts in the
+    list, the computed values are UNKNOWN.
     """
     gpus = node.get("gpus") if isinstance(node, Mapping) else None
     if not isinstance(gpus, Mapping):
@@ -74,7 +75,8 @@ def complete_node(node: Any) -> Any:
 def sum_declared_nodes(nodes: Any) -> dict[str, Any]:
     """Return the sums of GPUs, memory and others over declared nodes, by dotted path.
 
-    The number of nodes has the path `nodes.count`. An undeclared number counts as 0. A sum with an
+    The number of nodes has the path `nodes.count`. Number and memory of GPUs that a node does not
+    declare come from its list of GPUs; every other undeclared number counts as 0. A sum with an
     unknown number is UNKNOWN, and so is every value for UNKNOWN nodes.
     """
     if nodes is UNKNOWN:
@@ -89,8 +91,9 @@ def sum_declared_nodes(nodes: Any) -> dict[str, Any]:
 def sum_reported_nodes(nodes: Sequence[Values]) -> dict[str, Any]:
     """Return the sums of GPUs, memory and others over a record's entries, by dotted path.
 
-    The number of entries has the path `nodes.count`. A number that one entry lacks has no sum: a
-    missing number is not zero.
+    The number of entries has the path `nodes.count`. Number and memory of GPUs that an entry lacks
+    come from its list of GPUs. Any other number that one entry lacks has no sum, and its path is
+    missing in the result: a missing number is not zero.
     """
     complete_nodes = [complete_node(node) for node in nodes]
     columns = {path: [get_value(node, path) for node in complete_nodes] for path in SUM_PATHS}
@@ -102,7 +105,8 @@ def sum_reported_nodes(nodes: Sequence[Values]) -> dict[str, Any]:
 def add_totals(values: dict[str, Any]) -> dict[str, Any]:
     """Return a cluster with complete nodes and computed sums, if the nodes are declared.
 
-    Declared sums stay as they are.
+    Declared sums stay as they are, also wrong ones. Without declared nodes the cluster is
+    unchanged; UNKNOWN nodes give UNKNOWN sums.
     """
     nodes = get_value(values, "nodes.node_data")
     if nodes is None:
@@ -118,7 +122,8 @@ def add_totals(values: dict[str, Any]) -> dict[str, Any]:
 def find_total_problems(values: Values) -> Iterator[Problem]:
     """Yield a problem for each declared sum that is not the sum over the declared nodes.
 
-    Without declared nodes every declared sum is a problem.
+    Without declared nodes every declared sum is a problem. A sum that is unknown, as declared or
+    over the nodes, is none.
     """
     nodes = get_value(values, "nodes.node_data")
     sums = {} if nodes is None else sum_declared_nodes(nodes)
@@ -169,7 +174,11 @@ def find_gpu_problems(gpus: Values) -> Iterator[Problem]:
 
 
 def _summarize_gpus(listed: Any) -> dict[str, Any]:
-    """Return count, memory and models of listed GPUs; empty without a list, UNKNOWN if unknown."""
+    """Return count, memory and models of listed GPUs; empty without a list, UNKNOWN if unknown.
+
+    With an unknown part anywhere in the list, all three values are UNKNOWN. A GPU without a memory
+    counts as 0.
+    """
     if listed is None:
         return {}
     if contains_unknown(listed):

@@ -329,8 +329,10 @@ class TogetherOperations:
     def set_credit(self, *, is_exhausted: bool) -> None:
         """Exhaust or restore the account's credit, with all consequences for clusters and volumes.
 
-        Without credit, compute on demand is paused and later deleted, and access to volumes is
-        revoked last. A second time changes nothing.
+        Without credit, Ready clusters with compute on demand are paused at once; those completely
+        on demand are deleted later, and access to volumes that are available or bound is revoked
+        after a week. With credit again, paused clusters and revoked volumes that still exist
+        resume. The same value again changes nothing.
         """
         # A second time would begin the periods until revocation again.
         if is_exhausted == self._is_exhausted:

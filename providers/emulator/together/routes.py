@@ -382,7 +382,13 @@ class TogetherControls(PlatformControls):
         return TogetherOperations(self._store, now)
 
     def _set_credit(self) -> Response:
-        """Exhaust or restore the account's credit; objects that are gone do not come back."""
+        """Exhaust or restore the account's credit, with the effects on clusters and volumes.
+
+        Without credit, Ready clusters with compute on demand are paused at once; those completely
+        on demand are deleted later. Access to volumes that are available or bound is revoked after
+        a week. With credit again, paused clusters and revoked volumes that still exist resume;
+        deleted ones stay deleted. A repeated call changes nothing.
+        """
         body = _CreditBody.model_validate_json(request.get_data())
         now = self._clock.now()
         self._store.remove_expired(now)

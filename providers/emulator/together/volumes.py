@@ -89,7 +89,9 @@ class Volume(BaseModel, frozen=True):
     def apply_credit(self, now: float, *, is_exhausted: bool) -> Self:
         """Return the volume with access revoked in a week, restored, or unchanged.
 
-        Without credit, access to an available volume is revoked. With credit again, it is restored.
+        Without credit, access to an available volume is revoked, also if a cluster has it, but not
+        access to one that is being created or deleted. With credit again, a revocation is cancelled
+        or undone.
         """
         past_statuses = select_past_steps(self.statuses, now)
         if is_exhausted and get_value_at(self.statuses, now) == "available":

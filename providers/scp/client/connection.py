@@ -83,7 +83,9 @@ def is_not_found_answer(body: Mapping[str, Any]) -> bool:
 
 
 def build_unauthorized_hint(source: str, clock_ahead_s: float | None) -> str:
-    """Return the hint for a 401: check the keys, or set the clock if it is wrong.
+    """Return the hint for a 401: check the keys; with a notably wrong clock, first set the clock.
+
+    The difference of the clocks is only stated from `NOTABLE_CLOCK_SKEW_S` seconds on.
 
     Args:
         source: where the keys come from, for people.
@@ -198,7 +200,11 @@ class Connection:
         return self._api.clock_ahead
 
     def send_probe(self, path: str) -> ProbeAnswer:
-        """Request a list of at most one object; raise the errors of `ApiClient.request`."""
+        """Request a list of at most one object, without repetition, and return the probe's answer.
+
+        Raises:
+            GpuformError: as `ApiClient.request`, or the error passed in place of credentials.
+        """
         return send_probe(self._api, "GET", path, params={"page": "0", "size": "1"})
 
     def close(self) -> None:
@@ -230,7 +236,11 @@ class Connection:
         return request
 
     def _find_hint(self, response: "httpx.Response") -> str | None:
-        """Return the hint for a 401, with the difference of the clocks; None for another status."""
+        """Return the hint for a 401: check the keys, or set a wrong clock; else None.
+
+        The hint names the source of the keys. The difference of the clocks is stated only if the
+        answer shows the platform's time and the clocks differ notably.
+        """
         if response.status_code != 401:
             return None
         clock_ahead_s = compute_clock_ahead(response, self._now())
@@ -239,7 +249,8 @@ class Connection:
     def _warn_about_version_end(self, response: "httpx.Response") -> None:
         """Log a warning, once, if the API version in use is deprecated and may end.
 
-        The mark is in the answer, or the version is one of `DEPRECATED_VERSIONS`.
+        Once for each connection. The mark is in the answer, or the version is one of
+        `DEPRECATED_VERSIONS`.
         """
         end = find_version_end(response)
         if end is None and self._version in statuses.DEPRECATED_VERSIONS:

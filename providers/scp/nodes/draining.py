@@ -105,16 +105,20 @@ class NodeDrainer:
     ) -> Sequence[str] | None:
         """Choose the nodes to remove, cordon them, and wait until no job runs there.
 
-        The drain is recorded until `uncordon_nodes`.
+        The drain is recorded until `uncordon_nodes`, with the coming request to the platform. A run
+        with `--allow evict-jobs` ends jobs, and removes nodes with unknown jobs, too.
 
         Returns:
             The names of the nodes that may be removed now: none for an empty eviction, which does
             nothing. None if no scheduler is declared, or if it cannot be asked and the run may end
-            jobs.
+            jobs: then nothing is drained or recorded.
 
         Raises:
-            GpuformError: a declared name is wrong, or the nodes must not be removed; everything is
-                as before, or a warning names nodes that stay cordoned.
+            GpuformError: a declared name is wrong, or the nodes must not be removed. The cordon is
+                undone, or a warning names nodes that stay cordoned; after an earlier request to
+                the platform it stays.
+            Cancelled: the run was interrupted; as above. Right after the wait for the jobs, the
+                recorded nodes stay cordoned.
         """
         if not eviction:
             return ()

@@ -128,7 +128,8 @@ class DeclaredPool:
     def from_inputs(cls, values: Mapping[str, Any]) -> "DeclaredPool":
         """Build the declaration from canonical inputs without unknown values.
 
-        Image and server type are left out without a `rollout`: a change of them replaces the pool.
+        Image and server type are None without a `rollout`, even if declared: a change of them then
+        replaces the pool, and nodes need not be compared.
         """
         lock_enabled, state = values.get("lock_enabled"), values.get("state", "RUNNING")
         prefix, count = values["gpu_node_name_prefix"], values.get("count")

@@ -194,9 +194,13 @@ class NodeInspection:
         """Return the nodes with the scheduler's complaints, and the faults of broken nodes.
 
         Without a declared `repair` there are only faults that SCP reports. With one, a call that
-        may change nodes adds the known faults from the state, while a call that only reads asks the
-        scheduler, Lens and the certifications again about RUNNING nodes. A source that cannot be
-        asked is reported as unchecked and finds no fault.
+        may change nodes adds the known faults from the state. A call that only reads checks RUNNING
+        nodes again: by the stack's records of failed certifications, by the scheduler if `drain`
+        declares one, and by Lens if `repair.max_temperature` is declared. A scheduler or Lens that
+        cannot be asked is reported as unchecked and finds no fault.
+
+        Raises:
+            Cancelled: the run was interrupted.
         """
         known_faults, now = parse_faults(self.context.stored_properties), self.context.clock.now()
         faults = find_failed_nodes(nodes, known_faults, format_moment(now))
@@ -228,14 +232,23 @@ class NodeInspection:
         return nodes, faults
 
     def list_verdicts(self) -> list[Verdict]:
-        """List the failed certifications of nodes of SCP."""
+        """Return the stack's recorded certification failures of nodes of SCP; send no request.
+
+        Each verdict is of one certification resource of this stack. The failed nodes may belong to
+        other resources: compare their ids.
+        """
         return Verdicts.from_intents(self.context.intents).list_for_cluster(VERDICT_OWNER)
 
     def get_conditions(self, nodes: Sequence[NodeOutputs]) -> dict[str, NodeCondition]:
-        """Ask the scheduler for the conditions of nodes, and return the known ones by id.
+        """Ask the declared schedulers for the conditions of nodes; return the known ones by id.
+
+        A node that no scheduler knows by its name or id is missing in the result. A node without a
+        problem has a condition, too. The caller has checked that a scheduler is declared: without
+        one the result is empty.
 
         Raises:
-            GpuformError: the scheduler cannot be asked.
+            GpuformError: a scheduler cannot be asked.
+            Cancelled: the run was interrupted.
         """
         conditions = call_interruptibly(
             self.context, lambda: list_node_conditions(self._drain, self.label)
@@ -249,10 +262,11 @@ class NodeInspection:
     def measure_overheated_nodes(
         self, nodes: Sequence[NodeOutputs], max_temperature: float
     ) -> Mapping[str, str]:
-        """Ask Lens which nodes are hotter than `max_temperature`, and return the reasons by name.
+        """Ask Lens which nodes are hotter than `max_temperature`; return the reasons by name.
 
         Raises:
             GpuformError: Lens cannot be asked.
+            Cancelled: the run was interrupted.
         """
         names = [node.gpu_node_name for node in nodes]
         return call_interruptibly(
@@ -269,7 +283,14 @@ class NodeInspection:
     ) -> dict[str, NodeOutputs]:
         """Return unusable nodes by id, with the scheduler's reason and the start time.
 
-        Empty, with a skipped check, if the scheduler cannot be asked or knows none of the nodes.
+        The reason is in `trouble`, the time in `unusable_since`. The time is the scheduler's, else
+        the stored one, else `now`; a time before the node's creation or after `now` does not count.
+        Usable nodes, and nodes that the scheduler does not know, are missing in the result. Empty,
+        with a skipped check, if the scheduler cannot be asked or knows none of the nodes.
+        `running_nodes` must not be empty.
+
+        Raises:
+            Cancelled: the run was interrupted.
         """
         try:
             conditions = self.get_conditions(running_nodes)
@@ -315,7 +336,13 @@ class NodeInspection:
     def _get_known_unusable_times(
         self, running_nodes: Sequence[NodeOutputs], known_faults: Sequence[NodeFault]
     ) -> dict[str, str]:
-        """Return by node id since when each node was unusable, as stored before."""
+        """Return by node id since when nodes were unusable, as stored, else as known faults say.
+
+        The result has every node of the state with a stored time, and every node with a NOT_READY
+        fault; other faults do not count. Nodes without either are missing. `running_nodes` must not
+        be empty, and filters nothing: for a GpuNode, whose stored outputs have no id, the first one
+        gives the id.
+        """
         nodes = self.context.stored_properties.get("gpu_nodes")
         # The outputs of a GpuNode are those of its one node, without an id.
         single_node = {"id": running_nodes[0].id, **self.context.stored_properties}

@@ -20,8 +20,8 @@ from gpuform.schemas.scp.outputs import NodeOutputs
 def node_to_outputs(node: wire.GpuNode, public_ip_address_id: str | None) -> NodeOutputs:
     """Convert a node to outputs, with the id of the public IP as known to gpuform.
 
-    The platform returns no id of a public IP. `public_ip_address_id` is None if unknown, and is
-    left out without NAT.
+    The platform returns no id of a public IP, so the caller passes `public_ip_address_id`, or None
+    if unknown. The output of that name is None without NAT, whatever is passed.
     """
     return NodeOutputs(
         id=node.id,
@@ -160,11 +160,15 @@ class PoolNodes:
         self._ledger.expect_deletion(node.id for node in nodes)
 
     def record_public_ip(self, node: NodeOutputs, public_ip_address_id: str | None) -> None:
-        """Record which public IP was assigned to a node."""
+        """Record, for later refreshes of this call, which public IP was assigned to a node."""
         self._public_ips[node.id] = public_ip_address_id
 
     def expect_public_ip(self, name: str, public_ip_address_id: str | None) -> None:
-        """Record with which public IP a node is created, until the state has the node."""
+        """Record the public IP with which the node of this name is created.
+
+        Refreshes of this call use the id. It counts until the state has the node, and a refresh
+        shows it only with NAT.
+        """
         self._expected_public_ips[name] = public_ip_address_id
 
     def _get_unlisted_nodes(self, ids: Iterable[str]) -> dict[str, wire.GpuNode]:

@@ -274,7 +274,11 @@ class ProviderHost:
     def check_deletion(
         self, urn: str, outputs: PropertyMap, provider: str = "", others: Sequence[str] = ()
     ) -> None:
-        """Raise ProviderError, while planning, if the provider would refuse the deletion."""
+        """Raise ProviderError, while planning, if the provider would refuse the deletion.
+
+        `others` are the names of objects by others inside the object: any need the permission
+        `destroy-others`. Providers that are not gpuform's own are not asked.
+        """
         served = self._get_provider(urn, provider, outputs)
         if isinstance(served, Lifecycle):
             with self._call_context("may_delete", urn, outputs):
