@@ -483,7 +483,7 @@ class Deployment:
     def _forget_resolved_intents(self, snapshot: Snapshot, *, succeeded: bool) -> None:
         """Remove the intents of objects stored in the state with all parts.
 
-        After a success, intents with a known outcome are removed too.
+        After a success, intents with a known outcome are removed too. A failure is only a warning.
         """
         entry_by_id: dict[str | None, ResourceState] = {
             r.id: r for r in snapshot.resources if r.custom

@@ -117,6 +117,7 @@ class DeletePhase:
                 self._delete_layer(layer, urns)
 
     def _forget_missing_objects(self) -> None:
+        """Forget missing objects; the dependencies of those that have to stay are kept."""
         missing_entries = self.executor.outside_deletions.entries
         self.executor.forget_missing_objects()
         for entry in missing_entries:

@@ -72,7 +72,7 @@ class DefaultProviders:
         return frozenset(self._urns)
 
     def register(self, package: ProviderRequest, executor: StepExecutor) -> str:
-        """Return the provider reference `<urn>::<id>`, and add the provider to the state.
+        """Return the provider reference `<urn>::<id>`; add the provider to the state once.
 
         Raises:
             EngineError: default providers are disabled for the package, or the configuration of one
@@ -92,7 +92,10 @@ class DefaultProviders:
         return self._references[package]
 
     def _is_disabled(self, package: str) -> bool:
-        """Return True if the configuration disables default providers for `package` or for all."""
+        """Return True if the configuration disables default providers for `package` or for all.
+
+        Raises EngineError if the configuration is not a list.
+        """
         raw_list = self.config.get(DISABLED)
         try:
             names = json.loads(raw_list) if isinstance(raw_list, str) and raw_list else []

@@ -218,7 +218,10 @@ class StepExecutor:
         self._step_waiter.mark_finished(step for step in steps if step.op is Op.DELETE_REPLACED)
 
     def _wait_for_prior_step(self, step: Step) -> None:
-        """Wait for the step in `after`, and raise StepError if the old object still exists."""
+        """Wait for the step in `after`, and raise StepError if the old object still exists.
+
+        A preview does not wait.
+        """
         if step.after is None or self.preview:
             return
         self._step_waiter.wait_until_finished(step.after, self._stopping.is_set)
@@ -228,7 +231,10 @@ class StepExecutor:
             raise StepError
 
     def run_layer(self, steps: list[Step]) -> list[Step]:
-        """Run independent steps in parallel and return the steps not done."""
+        """Run independent steps in parallel and return the steps not done.
+
+        Failures are reported, not raised.
+        """
         if len(steps) == 1 or self.parallel <= 1:
             done = [self._try_run(step) for step in steps]
         else:
@@ -290,7 +296,7 @@ class StepExecutor:
                 self.events.emit(StepFailed(deletion.step, deletion.seconds))
 
     def count_step(self, step: Step) -> None:
-        """Add a step to the run's summary, effects and plan."""
+        """Add a step to the run's summary, effects and plan; providers only count as effects."""
         shown_op = step.shown_op
         if step.effect:
             with self._lock:

@@ -164,7 +164,8 @@ _GENERIC: Final = {
 def find_ci_job(environ: Mapping[str, str]) -> CiJob | None:
     """Return the CI job of a process by its variables, or None outside of CI.
 
-    PULUMI_DISABLE_CI_DETECTION turns the detection off.
+    An unknown system that sets CI is a job without facts. PULUMI_DISABLE_CI_DETECTION turns the
+    detection off.
     """
     if environ.get(_OFF):
         return None

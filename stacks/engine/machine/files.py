@@ -105,7 +105,7 @@ class KernelLock:
         return ""
 
     def release(self) -> None:
-        """Release the lock if held."""
+        """Release the lock if held, and remove its file."""
         handle, self._handle = self._handle, None
         if handle is None or sys.platform == "win32":
             return

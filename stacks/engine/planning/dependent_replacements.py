@@ -157,6 +157,8 @@ class OldEntries:
     def match_entry(self, declaration: Registration | Read) -> ResourceState | None:
         """Return the old entry of a declared resource, or None for a new resource.
 
+        Records the declaration: call once for each. An entry of another URN is found by an alias.
+
         Raises:
             EngineError: another resource of this run has the same URN or matched the same entry.
         """

@@ -90,7 +90,8 @@ class StepGenerator:
     def generate_steps(self, registration: Registration, provider: str) -> list[Step]:
         """Return the steps of one registration, in execution order.
 
-        `provider` is the provider reference, empty for components.
+        Call in the order of registrations: each is remembered for the next ones. `provider` is the
+        provider reference, empty for components.
 
         Raises:
             CheckFailed: the provider refused the inputs.
@@ -511,6 +512,7 @@ class StepGenerator:
         """Return deletion steps for the dependents of `root`, the farthest dependent first.
 
         The deletions are recorded, so that the registrations of the dependents create them again.
+        Raises EngineError if a dependent is protected.
         """
         spared = {*self._handled_urns, *self._dependent_keys}
         replacements = self._dependents.find_dependents(root, spared)

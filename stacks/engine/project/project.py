@@ -122,6 +122,8 @@ def find_project(directory: Path, *, any_runtime: bool = False) -> Project:
 
     Raises:
         NoProject: there is no Pulumi.yaml.
+        OtherRuntime: the program is in another language, and `any_runtime` is not set.
+        ProjectError: Pulumi.yaml is wrong.
     """
     start = Path(os.path.abspath(directory))  # noqa: PTH100 - Path.resolve would follow links
     for folder in (start, *start.parents):

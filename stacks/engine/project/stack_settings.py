@@ -141,7 +141,9 @@ class StackSettings:
             crypter: decrypts the values; None if nothing is secure.
 
         Raises:
-            EngineError: a key has no value, or one of another type.
+            EngineError: a key has no value, or one of another type, or cannot be decrypted; or the
+                file
+                has an `environment` of Pulumi Cloud.
         """
         if "environment" in self._scalars:
             raise ProjectError(
@@ -268,7 +270,7 @@ def _reencrypt(value: Json, old: Crypter, new: Crypter) -> Json:
 def to_config_text(value: Json, crypter: Crypter | None) -> str:
     """Return the value in the form for programs: texts, and objects as Go's json.Marshal prints.
 
-    The crypter may be None if nothing in the value is secure.
+    The crypter may be None if nothing in the value is secure; else EngineError is raised.
     """
     plain = _decrypt(value, crypter)
     if isinstance(plain, str):

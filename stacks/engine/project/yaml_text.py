@@ -108,7 +108,7 @@ def get_entries(node: MappingNode, where: str) -> dict[str, tuple[ScalarNode, No
 
 
 def convert_node(node: Node, where: str) -> Json:
-    """Convert a node to plain data."""
+    """Convert a node to plain data. Raises YamlError for a duplicate key or an invalid number."""
     if isinstance(node, MappingNode):
         return {
             key: convert_node(value, where) for key, (_, value) in get_entries(node, where).items()
@@ -176,7 +176,10 @@ def remove_entry(text: str, path: Sequence[str], where: str) -> str:
 
 
 def _verify_edit(edited: str, expected: Json, where: str) -> str:
-    """Return the edited text, or the rewritten document if the edit failed."""
+    """Return the edited text or, if its content is not as expected, a rewritten document.
+
+    A rewritten document has lost its comments.
+    """
     try:
         root = parse(edited, where)
         if (convert_node(root, where) if root is not None else {}) == expected:
@@ -205,6 +208,7 @@ def _remove_from_document(document: Json, path: Sequence[str]) -> None:
 
 
 def _find_node(node: Node, path: Sequence[str], where: str) -> Node | None:
+    """Return the node at the path of keys, or None."""
     for key in path:
         if not isinstance(node, MappingNode) or key not in (
             node_entries := get_entries(node, where)

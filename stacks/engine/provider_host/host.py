@@ -106,7 +106,10 @@ class ProviderHost:
     def check(
         self, urn: str, olds: PropertyMap, news: PropertyMap, provider: str = ""
     ) -> tuple[PropertyMap, list[Failure]]:
-        """Return the inputs to use, and the failures of the given ones."""
+        """Return the inputs to use, and the provider's complaints about `news`.
+
+        A provider resource is checked by gpuform's own rules.
+        """
         if is_provider(type_of(urn)):
             inputs, problems = self.plugins.check(news)
             return inputs, [Failure(problem.path, problem.reason) for problem in problems]
@@ -130,7 +133,10 @@ class ProviderHost:
         *,
         refreshing: bool = False,
     ) -> Diff:
-        """Compare the last outputs with new inputs; with `refreshing`, only to report drift."""
+        """Compare the last outputs with new inputs; with `refreshing`, only to report drift.
+
+        `changes` is None in the result if the provider leaves the comparison to the engine.
+        """
         if is_provider(type_of(urn)):
             # As in Pulumi without DiffConfig: a provider is updated in place and never replaced.
             changed = bool(find_changed_keys(olds, news))
@@ -224,7 +230,10 @@ class ProviderHost:
     def find_created(
         self, urn: str, inputs: PropertyMap, timeout: float | None, provider: str = ""
     ) -> Created | None:
-        """Find the object of an interrupted create; None if there is none or none can be found."""
+        """Find the object of an interrupted create; None if there is none or none can be found.
+
+        Only gpuform's lifecycles can find one. Raises ProviderError if the result is unknown.
+        """
         served = self._get_provider(urn, provider, inputs)
         if not isinstance(served, Lifecycle):
             return None

@@ -47,6 +47,7 @@ def to_provider(properties: PropertyMap) -> dict[str, Any]:
 
 
 def _to_provider_value(value: PropertyValue) -> Any:
+    """Return the value in plain form for a provider, secrets unwrapped."""
     if isinstance(value, str | bool) or value is None:
         return value
     if isinstance(value, int | float):
@@ -194,6 +195,7 @@ class DynamicProviders:
             return self._loaded[pickled]
 
     def _load(self, pickled: str) -> ResourceProvider:
+        """Unpickle and configure the provider. Raises ProviderError."""
         try:
             provider = _unpickle(pickled)
         except Exception as error:  # noqa: BLE001 - loading it runs the project's modules

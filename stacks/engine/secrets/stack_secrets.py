@@ -105,6 +105,8 @@ def create_first_crypter(
 ) -> SecretsManager:
     """Return the crypter for a new stack: the one of its settings, else a new one.
 
+    An empty `provider` means that of the settings.
+
     Raises:
         SecretsError: the settings have secrets under another provider than the named one.
     """
@@ -130,7 +132,7 @@ def get_stack_crypter(
     """Return the crypter of the settings, else of the state, else a new one.
 
     A stack file without the provider (the file may not be committed) gets it back, for the Pulumi
-    CLI.
+    CLI: the file is written then.
 
     Raises:
         SecretsError: the provider cannot be used.

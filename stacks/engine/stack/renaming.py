@@ -115,7 +115,7 @@ def _list_urns(snapshot: Snapshot) -> list[str]:
 
 
 def _reject_other_stack(stack: Stack, new_project: str, new: str) -> None:
-    """Reject an existing stack, unless written by an interrupted rename of this stack."""
+    """Raise EngineError for an existing stack, unless an interrupted rename wrote it."""
     backend, project = stack.backend, stack.project.name
     old_snapshot = read_sealed(backend, project, stack.name).snapshot
     new_snapshot = read_sealed(backend, new_project, new).snapshot

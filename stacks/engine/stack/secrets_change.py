@@ -63,7 +63,9 @@ class SecretsChange:
         old: SecretsManager,
         new: SecretsManager,
     ) -> None:
-        """Encrypt all secrets of the stack with the new provider.
+        """Encrypt all secrets of the stack with the new provider, and write state and settings.
+
+        After an interruption the next command on the stack finishes the change.
 
         Args:
             settings: the stack's settings as stored; changed in place.
@@ -73,6 +75,7 @@ class SecretsChange:
 
         Raises:
             SecretsError: a secrets manager does not work; nothing is changed.
+            EngineError: a file cannot be written; the change stays pending.
         """
         # Both have to work before anything is written.
         old.check()

@@ -69,7 +69,10 @@ class Entries:
         pending: Sequence[PendingOperation],
         order: EntryOrder,
     ) -> "Entries":
-        """Build the entries from a checkpoint written in the middle of a run."""
+        """Build the entries from a checkpoint written in the middle of a run.
+
+        The first `order.done` entries count as handled by this run, the others as old ones.
+        """
         entries = cls()
         for index, (number, entry) in enumerate(zip(order.numbers, resources, strict=True)):
             (entries._done if index < order.done else entries._old)[number] = entry
@@ -139,8 +142,9 @@ class Entries:
     def rebuild(self) -> list[ResourceState]:
         """Return the entries to continue with after a refresh or a destroy's program.
 
-        No entry refers to a deleted or renamed one. As under the Pulumi CLI, a property without
-        dependencies loses its key in `property_dependencies` when its entry is refreshed.
+        Changed in place: no entry refers to a deleted or renamed one any more. As under the Pulumi
+        CLI, a property without dependencies loses its key in `property_dependencies` when its entry
+        is refreshed.
         """
         names = self._map_renamed_urns()
         gone = self._find_deleted(names)

@@ -87,7 +87,10 @@ def extend_with_dependencies(
 
 
 def group_for_deletion(entries: Collection[ResourceState]) -> Iterator[list[ResourceState]]:
-    """Yield groups of entries to delete together, dependents before dependencies."""
+    """Yield groups of entries to delete together, dependents before dependencies.
+
+    The members of a cycle are one group at the end.
+    """
     index_by_identity = {id(resource): index for index, resource in enumerate(entries)}
     by_urn: dict[str, list[ResourceState]] = {}
     dependent_counts: Counter[str] = Counter()

@@ -245,6 +245,10 @@ class SnapshotManager:
         operation: PendingOperation | None = None,
         outputs: PropertyMap | None = None,
     ) -> int:
+        """Keep the change for the journal, request a write, and return the change's number.
+
+        Without a writer, as in previews, nothing is kept and the number is 0.
+        """
         if self._writer is None:
             return 0
         if self.journal is not None:
@@ -264,6 +268,7 @@ class SnapshotManager:
         )
 
     def _write_journal(self) -> None:
+        """Append all changes since the last write to the journal, if there is one."""
         if self.journal is None:
             return
         with self._lock:
@@ -274,7 +279,10 @@ class SnapshotManager:
 
     @trace_span("state", "write a checkpoint")
     def _write_checkpoint(self) -> None:
-        """Write a checkpoint, after storing all earlier changes in the journal."""
+        """Write a checkpoint, after storing all earlier changes in the journal.
+
+        Raises IntegrityError, before anything is written, for entries that break a rule.
+        """
         if self.write is None:
             return
         with self._lock:
@@ -324,6 +332,7 @@ class SnapshotManager:
         return cached[1]
 
     def _encode_resource(self, resource: ResourceState) -> bytes:
+        """Return the entry as encoded JSON, which is cached for the same outputs."""
         # The program may register other outputs of a component later: the cached JSON is valid for
         # these outputs only.
         outputs = resource.outputs

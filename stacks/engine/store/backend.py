@@ -162,7 +162,7 @@ class Backend:
         """Replace a possibly damaged checkpoint without touching the `.bak` file.
 
         The replaced file stays beside it as `NAME.NANOSECONDS`, whose location is returned; None if
-        there was none.
+        there was none. Raises EngineError if this process has lost the stack's lock.
         """
         self.check_lock(project, stack)
         self._write_meta()
@@ -175,9 +175,9 @@ class Backend:
         return self.storage.locate(backup_name) if was_there else None
 
     def remove(self, project: str, stack: str) -> None:
-        """Remove a stack with history, records and journal, but not `.bak` and backups.
+        """Remove a stack with history, records and journal, after copying the checkpoint to `.bak`.
 
-        The Pulumi CLI leaves these two as well.
+        The `.bak` file and the backups stay, as under the Pulumi CLI.
         """
         self.check_lock(project, stack)
         names = self._list_checkpoint_names(project, stack)
@@ -200,7 +200,10 @@ class Backend:
         self.open_journal(project, stack).remove()
 
     def move_side_files(self, old: tuple[str, str], new: tuple[str, str]) -> None:
-        """Move the history, the tags and the records of a stack to a new project and name."""
+        """Move the history, tags and records of a stack to a new project and name.
+
+        Also moves the list of expired resources, but not the checkpoint.
+        """
         self._list_checkpoint_names(*new)
         source, target = layout.build_name("history", *old), layout.build_name("history", *new)
         for entry in self.storage.list_entries(source):

@@ -73,7 +73,10 @@ class SealedState:
 
 
 def read_sealed(backend: Backend, project: str, stack: str) -> SealedState:
-    """Read the state of a stack without checking the integrity rules.
+    """Read the state of a stack, secrets encrypted, without checking the integrity rules.
+
+    The changes of an interrupted run's journal are applied; a journal that cannot be read is the
+    result's `fault`, and its state that of the checkpoint.
 
     Raises:
         BackendError: the checkpoint cannot be read.

@@ -206,10 +206,11 @@ class StackLock:
         self._owner = 0
 
     def acquire(self) -> None:
-        """Take the lock, waiting up to the lock timeout.
+        """Take the lock, waiting up to the lock timeout; a wait is reported once.
 
         Raises:
             LockedError: names the holder.
+            EngineError: the lock file cannot be written.
         """
         timeout, waited, pause = self._timeout, 0.0, _FIRST_PAUSE
         longest = _LONGEST_REMOTE_PAUSE if self._own.everywhere else _LONGEST_PAUSE
@@ -264,7 +265,13 @@ class StackLock:
         return f"{active_locks[0].who} is running on the stack" if active_locks else ""
 
     def cancel(self) -> None:
-        """Remove all locks of the stack. Raises LockedError if a gpuform process holds one."""
+        """Remove all locks of the stack, of other machines too.
+
+        Raises:
+            LockedError: a gpuform process works on the stack: one that holds gpuform's own lock or,
+                where
+                the system has no such locks, one that runs on this machine.
+        """
         taking = self._own.take()
         if taking is LockAttempt.HELD:
             raise self._build_in_use_error(self.list_holders())

@@ -165,6 +165,8 @@ class SegmentLog:
     def append(self, data: bytes) -> None:
         """Append lines as the next segment, or to the local file if the store refuses them.
 
+        After a first refusal all later lines go to the local file.
+
         Raises:
             JournalError: neither the store nor the local file takes the lines.
             EngineError: the store refuses the lines and there is no local file.

@@ -137,7 +137,10 @@ def _encode_secret(secret: Secret, crypter: Crypter | None, show_secrets: bool) 
 
 
 def encode_number(value: float) -> Json:
-    """Encode a double as Go does: integers up to 1e21, with the fewest digits."""
+    """Encode a double as Go does: integers up to 1e21, with the fewest digits.
+
+    NaN and infinity become an object with a signature.
+    """
     value = float(value)
     if not math.isfinite(value):
         return {SIGNATURE_KEY: NOT_A_NUMBER, "value": struct.pack(">d", value).hex()}

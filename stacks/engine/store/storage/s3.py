@@ -44,6 +44,9 @@ _CREDENTIALS_LIFETIME: Final = timedelta(minutes=5)
 def open_bucket(address: Address, environ: Mapping[str, str]) -> Objects:
     """Open the bucket of an address.
 
+    Credentials are AWS_ACCESS_KEY_ID with its related variables, unless the address names a
+    `profile`, else those of AWS's own files and services.
+
     Raises:
         BackendError: the address or the credentials cannot be used.
     """
@@ -87,6 +90,7 @@ def open_bucket(address: Address, environ: Mapping[str, str]) -> Objects:
 
 
 def _find_endpoint(address: Address, environ: Mapping[str, str]) -> str | None:
+    """Return the URL of another store than AWS, of the address or the environment, or None."""
     insecure = address.get_bool("disableSSL", "disable_https")
     endpoint = address.get_text("endpoint") or environ.get("AWS_ENDPOINT_URL_S3")
     endpoint = endpoint or environ.get("AWS_ENDPOINT_URL")
