@@ -153,7 +153,11 @@ class StackEnvironment:
 
 
 def read_environment(records: Records) -> StackEnvironment | None:
-    """Return the stack's record of its emulator or platform addresses; None before any use."""
+    """Return the stack's record of its emulator or platform addresses; None before any use.
+
+    Raises:
+        GpuformError: the record is damaged.
+    """
     return read_record(records, RECORD, StackEnvironment)
 
 

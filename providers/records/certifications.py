@@ -48,7 +48,11 @@ class BatchRecords:
         return cls(intents.records)
 
     def find(self, certification: str) -> BatchRecord | None:
-        """Return the record of a certification's last batch jobs, or None."""
+        """Return the record of a certification's last batch jobs, or None.
+
+        Raises:
+            GpuformError: the record is damaged.
+        """
         return read_record(self._records, _build_batches_record_name(certification), BatchRecord)
 
     def record(self, batches: BatchRecord) -> None:
@@ -93,7 +97,14 @@ class Verdicts:
         return cls(intents.records)
 
     def list_for_cluster(self, cluster: str) -> list[Verdict]:
-        """Return the verdicts of every certification of a cluster, in a stable order."""
+        """Return the recorded verdicts of every certification of a cluster, in a stable order.
+
+        Certifications without failures have no verdict. For SCP, `cluster` is one common name for
+        all nodes of the platform.
+
+        Raises:
+            GpuformError: a record is damaged.
+        """
         record_names = sorted(
             record_name
             for record_name in self._records.names()

@@ -323,6 +323,9 @@ class Intents:
         """Return the intents by their records' names, read from the storage on the first call.
 
         The caller holds the lock.
+
+        Raises:
+            GpuformError: a record is damaged.
         """
         if self._by_name is None:
             names = [name for name in self.records.names() if name.startswith(INTENT_PREFIX)]

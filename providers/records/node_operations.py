@@ -50,7 +50,11 @@ class Drains:
         return cls(intents.records)
 
     def find(self, id_: str) -> Drain | None:
-        """Return the unfinished removal of an object's nodes, or None."""
+        """Return the unfinished removal of an object's nodes, or None.
+
+        Raises:
+            GpuformError: the record is damaged.
+        """
         return read_record(self._records, _build_drain_record_name(id_), Drain)
 
     def record(self, drain: Drain) -> None:
@@ -105,11 +109,21 @@ class Repairs:
         return cls(intents.records)
 
     def find(self, id_: str, node: str) -> Repair | None:
-        """Return the record of the last repair of an object's node, or None."""
+        """Return the record of the last repair of an object's node, or None.
+
+        The repair may be under way, or have ended in any way.
+
+        Raises:
+            GpuformError: the record is damaged.
+        """
         return read_record(self._records, _build_repair_record_name(id_, node), Repair)
 
     def list_for_object(self, id_: str) -> list[Repair]:
-        """Return the last recorded repair of each node of an object, in a stable order."""
+        """Return the last recorded repair of each node of an object, in a stable order.
+
+        Raises:
+            GpuformError: a record is damaged.
+        """
         names = sorted(
             name for name in self._records.names() if name.startswith(_build_name_prefix(id_))
         )
@@ -160,7 +174,11 @@ class IdleStops:
         return cls(intents.records)
 
     def find(self, id_: str) -> IdleStop | None:
-        """Return the record of the object's stop for idleness, or None."""
+        """Return the record of the object's stop for idleness, or None.
+
+        Raises:
+            GpuformError: the record is damaged.
+        """
         return read_record(self._records, _build_idle_stop_record_name(id_), IdleStop)
 
     def record(self, stop: IdleStop) -> None:
@@ -241,7 +259,11 @@ class QuietPeriods:
         return cls(intents.records)
 
     def find(self, id_: str) -> QuietPeriod | None:
-        """Return the recorded quiet period of an object, or None."""
+        """Return the recorded quiet period of an object, or None.
+
+        Raises:
+            GpuformError: the record is damaged.
+        """
         return read_record(self._records, _build_quiet_period_record_name(id_), QuietPeriod)
 
     def record(self, quiet: QuietPeriod) -> None:

@@ -75,7 +75,10 @@ class NodeCertificationOperations(CertificationOperations[CertificationInputs]):
     ) -> NodeAccess | None:
         """Return functions to list the certified servers and to create their tester; never None.
 
-        The list leaves out missing nodes and nodes under deletion.
+        The list has no missing nodes and no nodes under deletion.
+
+        Raises:
+            GpuformError: the declared kubeconfig cannot be used; see `load_declared_kubeconfig`.
         """
         client = get_client(self._settings, inputs.region_id)
         kubeconfig = None

@@ -208,8 +208,11 @@ def _find_activity_by_scheduler(
 ) -> Iterator[str]:
     """Yield reasons from the scheduler why nodes may not be idle.
 
-    That is: jobs, a node unknown or unusable to the scheduler, or no scheduler that is declared and
-    can be asked.
+    That is: jobs, a node unknown or unusable to the scheduler, or no declared scheduler. A
+    scheduler that cannot be asked counts as not declared in a run with `--allow evict-jobs`.
+
+    Raises:
+        GpuformError: the scheduler cannot be asked, and the run may not end jobs.
     """
     workers = drainer.observe_workers(nodes)
     if workers is None:

@@ -437,7 +437,10 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
 
     @classmethod
     def count_gpus(cls, properties: Mapping[str, Any]) -> int | None:
-        """Return the number of GPUs of all declared servers; None while unknown."""
+        """Return the number of GPUs of all declared servers; None if `nodes` or `count` is UNKNOWN.
+
+        0 if neither is declared.
+        """
         nodes = properties.get("nodes")
         if nodes is UNKNOWN:
             return None

@@ -103,6 +103,7 @@ class PodCommandRunner:
         """Start a command in a pod, and yield the socket of the output, closed afterwards.
 
         Raises:
+            MissingCredentials: the kubeconfig cannot be used; see `load_access`.
             Unreachable: the command was not started, or changes nothing.
             UnknownOutcome: nobody knows whether a changing command was started.
         """

@@ -140,8 +140,9 @@ class PoolReconciler:
         """Drain the nodes removed by a plan, and return a plan that removes the drained ones.
 
         Draining takes time and chooses nodes, so nodes are listed and planned again. Of
-        replacements that are rolled out the plan has only those that may begin now. Without a
-        scheduler nothing is drained.
+        replacements that are rolled out the plan has only those that may begin now. Nothing is
+        drained without a declared scheduler, or if it cannot be asked in a run with `--allow
+        evict-jobs`.
 
         Raises:
             GpuformError: nodes must not be removed, or others go on changing the pool.
