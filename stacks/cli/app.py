@@ -165,6 +165,7 @@ class App(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; an unknown name fails with the nearest one as a suggestion."""
         near = get_close_matches(args[0], _COMMANDS, n=1)
         # A shell that completes parses unfinished words: no error is printed for these.
         if near and _resolve_alias(args[0]) not in _COMMANDS and not ctx.resilient_parsing:

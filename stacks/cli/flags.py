@@ -96,6 +96,7 @@ class AliasedGroup(click.Group):
     """A group that finds commands by Pulumi's other names, too; help shows the first name."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command of this name, else of Pulumi's other names for it, or None."""
         # The group's own command comes first: Pulumi's other names are only a fallback.
         names = (cmd_name, *ALIASES.get(cmd_name, ()))
         commands = (super(AliasedGroup, self).get_command(ctx, name) for name in names)

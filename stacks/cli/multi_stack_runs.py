@@ -155,6 +155,8 @@ class _ReportedSignals(Signals):
     def register(
         self, cancel: Callable[[], None], terminate: Callable[[], None]
     ) -> AbstractContextManager[None]:
+        """Report the first signal and call `cancel`, and call `terminate` at the second."""
+
         def report_and_cancel() -> None:
             self._reporting_screen.warn(INTERRUPTED_MESSAGE)
             cancel()

@@ -258,6 +258,7 @@ class Channel:
             _thread.interrupt_main()
 
     def _terminate(self) -> None:
+        """Terminate the run and end the process at once, with code ABANDONED."""
         with contextlib.suppress(Exception):
             if self._handlers:
                 self._handlers[-1][1]()
@@ -321,6 +322,7 @@ class _PlanningView:
         return _ignore_event
 
     def end(self, run_ended: RunEnded, outcome: Outcome) -> None:
+        """Show the messages of the preview; errors of a failed one are in the task's result."""
         # The errors of a failed plan are its result, and shown there.
         diagnostics = run_ended.record.diagnostics
         shown_diagnostics = (

@@ -146,6 +146,7 @@ def create_run_callbacks(arguments: RunArguments, session: Session) -> Operation
 
 
 def create_view(arguments: RunArguments, session: Session) -> View:
+    """Return the view of the command: Pulumi's JSON of a preview or of events, or text."""
     if arguments.json:
         return (PreviewJson if arguments.options.preview_only else EventLines)(session.screen)
     return HumanView(session.screen, arguments.display)
@@ -192,6 +193,7 @@ def print_reason(result: RunResult, screen: Screen, *, preview_only: bool) -> No
 
 
 def _format_reasons(result: RunResult, *, preview_only: bool) -> Iterator[str]:
+    """Yield the lines on stderr about gates, checks, credit, refusals and unexpected changes."""
     for gate in result.gates:
         yield escape_invisible(f"error: {gate.source}: gate {format_gate(gate)}")
     for reason in result.unchecked:

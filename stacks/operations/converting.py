@@ -83,6 +83,7 @@ def convert(options: ConvertOptions, select: Callable[[], SelectedStack]) -> Con
 def _read_state_declarations(
     _options: ConvertOptions, selected: SelectedStack
 ) -> tuple[Declared, Mapping[str, str]]:
+    """Return the declarations of the state, and secret values that the new file needs, by key."""
     stack = selected.open()
     config, secret_keys = stack.settings.build_program_config(stack.crypter)
     project_keys = (key for key in secret_keys if key.startswith(f"{stack.project.name}:"))
@@ -94,6 +95,7 @@ def _read_state_declarations(
 def _read_program_declarations(
     options: ConvertOptions, selected: SelectedStack
 ) -> tuple[Declared, Mapping[str, str]]:
+    """Run the program as a preview; return its declarations, and needed secret values by key."""
     stack = selected.open()
     with enter_environment(stack, emulate=options.emulate):
         return topology_of_program(stack.build_target().program, stack.snapshot.resources)

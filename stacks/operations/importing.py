@@ -272,6 +272,7 @@ class _ImportRun:
         self.callbacks.report(f"{self.edits[-1].path}: {entries} added")
 
     def _run_update(self, stack: Stack, targets: Sequence[Target]) -> RunResult:
+        """Run an update of the targets alone; raises EngineError if it would change an object."""
         options = RunOptions(
             "update",
             parallel=self.options.parallel,

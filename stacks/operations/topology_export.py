@@ -166,6 +166,10 @@ def apply_topology(
 
 
 def _list_placements(stack: Stack, options: TopologyOptions) -> list[ResourceWithNodes]:
+    """Return the selected resources with nodes.
+
+    Raises NoTopology if they have several schedulers and the format allows one.
+    """
     placements = list_resources_with_nodes(
         stack, read_config(stack), options.resources, refresh=options.refresh
     )
@@ -214,6 +218,7 @@ def _require_all_of_kubernetes(
 def _build_manifests(
     topology: StackTopology, options: TopologyOptions, kubernetes: KubernetesCluster
 ) -> list[Manifest]:
+    """Build what the format writes; the version of Kueue's objects is asked of the cluster."""
     form = FORMATS[options.form]
     assert form.build_manifests is not None  # noqa: S101 - it is one of APPLIED
     manifests = list(form.build_manifests(topology, options.namespace))

@@ -79,6 +79,7 @@ def evaluate_gates(
 
 
 def _read_gates(file: Path) -> Sequence[Gate]:
+    """Read the gates of the file. Raises EngineError, also without the file."""
     if not file.exists():
         raise EngineError(f"the gates file {file} does not exist")
     return read_gates(file, str(file))

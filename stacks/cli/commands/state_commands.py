@@ -219,6 +219,7 @@ def _choose_backup(screen: Screen, backups: Sequence[Backup], *, yes: bool) -> s
 def _reject_state_of_another_stack(
     urns: Sequence[str], location: str, project: str, name: str
 ) -> None:
+    """Raise EngineError if a URN is of another stack or project."""
     foreign = [urn for urn in urns if not urn.startswith(f"urn:pulumi:{name}::{project}::")]
     if foreign:
         raise EngineError(

@@ -318,6 +318,7 @@ def _open_stack(
 def _open_dest(
     workspace: Workspace, stack_id: tuple[str, str], passphrase: Callable[[], str]
 ) -> _OpenStack:
+    """Open the destination, so that a wrong passphrase names it. Raises EngineError."""
     try:
         return _open_stack(workspace, stack_id, passphrase)
     except WrongPassphrase as error:
@@ -329,6 +330,7 @@ def _open_dest(
 
 
 def _create_dest_passphrase_finder(session: Session, workspace: Workspace) -> Callable[[], str]:
+    """Return a function for the destination's passphrase, which has a variable of its own."""
     passphrase = session.environ.get(DEST_PASSPHRASE)
     return (
         create_passphrase_finder(workspace, session.screen.create_passphrase_prompt())
@@ -390,6 +392,7 @@ def _open_intents(stack: _OpenStack) -> Intents:
 
 
 def _restore_dest(dest: _OpenStack, before: Snapshot, error: EngineError) -> None:
+    """Save the destination's earlier state; if that fails, put the way out into `error`."""
     try:
         dest.save(before)
     # Neither write succeeded: a person has to remove the copies.

@@ -332,6 +332,7 @@ def _read_entries(
 
 
 def _read_selected_state(session: Session) -> tuple[str, list["ResourceState"]]:
+    """Return `PROJECT/STACK` of the chosen stack, and its resources with sealed secrets."""
     from gpuform.stacks.cli.opening import find_workspace, read_sealed_snapshot  # noqa: PLC0415
 
     workspace = find_workspace(session)

@@ -164,6 +164,7 @@ class HumanView(_ScreenView):
         return self._progress
 
     def show_notice(self, text: str) -> None:
+        """Print the notice, above the progress display if there is one."""
         if self._progress is None:
             self.screen.print(text)
         else:
@@ -179,6 +180,7 @@ class HumanView(_ScreenView):
                 self.screen.print_unescaped(self.screen.fold_marks.end())
 
     def end(self, run_ended: RunEnded, outcome: Outcome) -> None:
+        """Print the plan of a preview, or the result of the operation."""
         format_blocks = self._format_preview if self.started.preview else self._format_result
         blocks = format_blocks(run_ended, outcome)
         texts = ["\n".join(block) for block in blocks]
@@ -193,6 +195,7 @@ class HumanView(_ScreenView):
             self.screen.print_unescaped(folds.begin(text))
 
     def _create_progress(self) -> ProgressView:
+        """Return the display: live rows on a terminal, lines elsewhere, or ended steps alone."""
         if not self._display.progress:
             return EndedProgress(self.screen, self._stopwatch)
         if not self.screen.interactive:

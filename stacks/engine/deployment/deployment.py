@@ -475,6 +475,7 @@ class Deployment:
             yield from notes.format_notes()
 
     def _get_outputs_before(self) -> PropertyMap:
+        """Return the stack's outputs in the last state, empty without any."""
         for resource in self.target.snapshot.resources:
             if resource.type == STACK_TYPE:
                 return resource.outputs
@@ -500,6 +501,7 @@ class Deployment:
             self._warn(f"the records of finished creates cannot be removed: {error}")
 
     def _is_stored(self, intent: Intent, entry_by_id: Mapping[str | None, ResourceState]) -> bool:
+        """Return True if the state has the intent's object with all its parts."""
         entry = entry_by_id.get(intent.id)
         return entry is not None and intent.is_stored(self._executor.host.list_part_ids(entry))
 
@@ -530,6 +532,7 @@ class Deployment:
         self.events.emit(Diagnostic("warning", text))
 
     def _report_skipped_check(self, text: str) -> None:
+        """Send the event of a skipped check, once for each text."""
         if text not in self._unchecked:
             self._unchecked.add(text)
             self.events.emit(SkippedCheck(text))

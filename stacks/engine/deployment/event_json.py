@@ -142,6 +142,7 @@ class PreviewDigest:
             self._summary = event
 
     def _record_drift(self, step: Step) -> None:
+        """Replace the refresh step by its result, if it found drift."""
         is_drift = step.op is Op.REFRESH and step.result_op in (Op.UPDATE, Op.DELETE)
         if is_drift and id(step) in self._steps:
             preview_step = {**_build_preview_step(step), "op": str(step.result_op)}

@@ -91,6 +91,7 @@ class OutsideDeletions:
         return deletions, self._find_permission_error() if deletions else None
 
     def _record_name(self, entry: ResourceState, cause: str) -> None:
+        """Record the missing object's name, once for a containing object and its parts."""
         # A missing part of another object is listed under the name of the containing object, if
         # the state has this object.
         if cause == entry.id or cause not in self._names_by_cause:

@@ -154,6 +154,10 @@ class DeletePhase:
         return False
 
     def _keep_dependencies(self, entry: ResourceState) -> None:
+        """Keep the dependencies of an entry that stays.
+
+        Of an entry marked for deletion only the direct ones, but with all their entries.
+        """
         if entry.delete:
             self._fully_kept_urns |= graph.find_dependency_urns(entry)
         else:

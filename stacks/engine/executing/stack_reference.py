@@ -114,6 +114,7 @@ class StackReferences:
         return {"name": name, "outputs": outputs, "secretOutputNames": secret}
 
     def _require_checkpoint(self, name: str, project: str, stack: str) -> Checkpoint:
+        """Return the stack's checkpoint. Raises EngineError if the stack does not exist."""
         checkpoint = self.load(project, stack)
         if checkpoint is None:
             raise EngineError(

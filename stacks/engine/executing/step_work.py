@@ -226,6 +226,7 @@ class StepApplier:
         return list(updated.init_errors)
 
     def _store_result(self, new: ResourceState, result: Created) -> None:
+        """Store the provider's outputs, secrets marked, and init errors in `new`."""
         new.outputs = result.outputs
         new.outputs = _mark_secret_outputs(new)
         new.init_errors = list(result.init_errors)
@@ -326,6 +327,7 @@ class StepApplier:
         return (entry.urn, entry.id) in self._interrupted_deletions
 
     def _remove_entry(self, step: Step) -> list[str]:
+        """Remove the entry from the state without a request to a provider."""
         self.report_start(step)
         self.snapshot.record_delete(_require_old(step))
         return []

@@ -294,6 +294,7 @@ class Monitor:
         return self.providers.register(ProviderRequest(package, *source), self.executor)
 
     def _run_steps(self, urn: str, steps: list[Step]) -> ResourceState:
+        """Run the steps and return the last one's state. Raises Stopped or StepError."""
         self.executor.run_steps(steps)
         with self._lock:
             # Of the steps of a replacement, the logical one stands for the resource.
@@ -301,6 +302,7 @@ class Monitor:
         return steps[-1].state
 
     def _depends_on_failure(self, registration: Registration) -> bool:
+        """Return True if the parent or another dependency has failed or was skipped."""
         urns = {registration.parent, registration.deleted_with, *registration.dependencies}
         urns.update(registration.replace_with)
         return bool(urns & self.executor.failed)

@@ -343,6 +343,7 @@ class SelectionNotes:
                 yield f"{flags} also keeps: {unnamed}"
 
     def _select_visible(self, urns: Collection[str]) -> list[ResourceState]:
+        """Return the live entries of the URNs, without the stack and providers."""
         entries = (entry for entry in self.base if entry.urn in urns and not entry.delete)
         return [entry for entry in entries if not is_noise(entry.type)]
 

@@ -128,6 +128,7 @@ class DependentReplacements:
 
 
 def _can_be_replaced(dependent: ResourceState) -> bool:
+    """Return False for external objects, providers, and protected entries marked for deletion."""
     # Nobody can create again an object that is only read, and a provider resource has no object.
     if dependent.external or is_provider(dependent.type):
         return False
@@ -151,6 +152,7 @@ class OldEntries:
 
     @classmethod
     def from_state(cls, stack: str, project: str, base: Iterable[ResourceState]) -> "OldEntries":
+        """Take the entries of a state, without those marked for deletion."""
         # An entry with `delete: true` has its replacement already and is never an old state.
         return cls(stack, project, {entry.urn: entry for entry in base if not entry.delete})
 

@@ -90,6 +90,7 @@ class OwnedObjects:
             self._claim(imported.urn, key)
 
     def _claim(self, urn: str, key: _ObjectKey) -> None:
+        """Record the owner of an object. Raises EngineError if another resource owns it."""
         self._load_owners()
         owner = self._owners.setdefault(key, urn)
         if owner != urn:
@@ -133,6 +134,7 @@ class OwnedObjects:
                 self._owners.setdefault(key, owner)
 
     def _list_part_keys(self, entry: ResourceState) -> list[_ObjectKey]:
+        """Return the keys of the object's parts; none for a type that is not gpuform's."""
         if not is_own(entry.type):
             # Finding the parts of a foreign type would unpickle the provider of another program.
             return []

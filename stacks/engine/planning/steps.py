@@ -355,6 +355,7 @@ def compare_with_goal(
 
 
 def _find_changed_paths(olds: PropertyMap, news: PropertyMap, ignored: Sequence[str]) -> list[Path]:
+    """Return the paths of changed inputs, without the ignored ones."""
     compared, _ = property_paths.ignore_changes(olds, news, ignored)
     return list(property_paths.find_differences(olds, compared))
 

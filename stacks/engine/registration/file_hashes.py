@@ -105,6 +105,7 @@ def _build_unreadable_error(location: str, reason: str) -> EngineError:
 
 
 def _is_packed(archive: Archive) -> bool:
+    """Return True if the archive's name ends as that of a packed file, such as .zip."""
     location = archive.path or urllib.parse.urlsplit(archive.uri or "").path
     return location.endswith(_ARCHIVES)
 

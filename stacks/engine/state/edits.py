@@ -131,6 +131,7 @@ def set_taint(snapshot: Snapshot, urns: Collection[str], taint: bool) -> Snapsho
 def _edit_live_entries(
     snapshot: Snapshot, urns: Collection[str], edit: Callable[[ResourceState], ResourceState]
 ) -> Snapshot:
+    """Return the state with `edit` applied to the live entries of the URNs."""
     resources = [
         edit(entry) if entry.urn in urns and not entry.delete else entry
         for entry in snapshot.resources
@@ -212,6 +213,7 @@ def _change_all_entries(
 
 
 def _reject_invalid_urns(names: Collection[str]) -> None:
+    """Raise EditRefused if one of the names is not a URN."""
     invalid_urns = sorted(name for name in names if not is_urn(name))
     if invalid_urns:
         raise EditRefused(
@@ -355,6 +357,7 @@ def repair(snapshot: Snapshot) -> Repair:
 
 
 def _find_misplaced_entries(entries: Sequence[ResourceState]) -> Iterator[str]:
+    """Yield the URN of each entry that stands before one of its dependencies."""
     first_index_by_urn = {entry.urn: index for index, entry in reversed([*enumerate(entries)])}
     for position, entry in enumerate(entries):
         if any(

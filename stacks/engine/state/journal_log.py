@@ -129,6 +129,7 @@ class FileLog:
         """Do nothing: no other run takes a file over, and a failed write raises."""
 
     def close(self) -> str:
+        """Close the file; there is nothing to tell the user, so the text is empty."""
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -194,6 +194,7 @@ def _find_or_create_stack_resource(
 
 
 def _reject_existing_urns(there: Sequence[ResourceState], arrived: Sequence[ResourceState]) -> None:
+    """Raise EditRefused if the destination has one of the arriving URNs already."""
     existing_urns = {entry.urn for entry in there}
     for entry in arrived:
         if entry.urn in existing_urns:
@@ -244,6 +245,7 @@ class _ProviderPlacement:
         return copies
 
     def _copy(self, entry: ResourceState) -> ResourceState:
+        """Return a copy of the provider for the destination, without dependencies."""
         detached_entry, _ = drop_references(entry, lambda _urn: True)
         parent = self._root if entry.parent else ""
         return replace(rename_references(detached_entry, self._names.to_destination), parent=parent)

@@ -171,6 +171,7 @@ class SelectedResources:
         return True
 
     def _is_matched(self, resource: ResourceState, named: UrnPatterns, dependents: bool) -> bool:
+        """Return True if the resource is named or, with `dependents`, depends on a matched one."""
         met = resource.urn in named or (
             dependents
             and any(

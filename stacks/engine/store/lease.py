@@ -168,6 +168,7 @@ class Lease:
         return passed > self._seconds * share
 
     def _is_free(self, blob: Blob) -> bool:
+        """Return True if the lease was released, or has not been renewed for its duration."""
         document = _parse_document(blob)
         if document.get("released"):
             return True

@@ -337,6 +337,7 @@ class StackLock:
         return LockFile.read(name, self._storage.locate(name), blob.data if blob else None)
 
     def _write_lock_file(self) -> None:
+        """Write Pulumi's lock file. Raises EngineError."""
         try:
             self._storage.write(self._name, encode_lock())
         except BackendError as error:
@@ -378,6 +379,7 @@ class StackLock:
         )
 
     def _reject_other_holders(self) -> None:
+        """Raise LockedError if Pulumi's folder has the lock of another process."""
         holders = self.list_holders()
         if holders:
             raise LockedError(

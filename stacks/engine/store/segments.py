@@ -184,6 +184,7 @@ class SegmentLog:
         self._count += 1
 
     def check(self) -> None:
+        """Raise EngineError if the store has refused a segment, or the lock is lost."""
         if self._failure is not None:
             raise EngineError(
                 f"the state cannot be stored: {self._failure.message}",
@@ -192,6 +193,7 @@ class SegmentLog:
         self._guard()
 
     def close(self) -> str:
+        """Return a line for the user on where the changes of this run are."""
         if self._failure is None or self._unsaved is None:
             return (
                 f"The changes of this run are in its journal {self.where}: the next command "

@@ -167,6 +167,7 @@ def _expand_wildcard(old: Any, new: Any, *, leaf: bool) -> list[str | int]:
 
 
 def _get_part(value: Any, key: str | int) -> Any:
+    """Return the value at a key or index, or `_MISSING`."""
     if isinstance(key, int):
         return value[key] if isinstance(value, list) and 0 <= key < len(value) else _MISSING
     return value.get(key, _MISSING) if isinstance(value, dict) else _MISSING

@@ -119,6 +119,7 @@ class Schedule:
                 self._start(name)
 
     def _can_start(self, name: str) -> bool:
+        """Return True if all dependencies have succeeded."""
         results = (self.results.get(other) for other in self.dependencies[name])
         return all(result is not None and result.code == 0 for result in results)
 
@@ -138,6 +139,7 @@ class Schedule:
         self._messages.put((process, message))
 
     def _handle_message(self, name: str, process: StackProcess, message: ProcessMessage) -> None:
+        """Report, answer or record the message; a clean process is kept for another task."""
         if isinstance(message, OutputLine):
             self.report_line(name, message)
         elif isinstance(message, PassphraseRequest):

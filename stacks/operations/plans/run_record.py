@@ -66,6 +66,7 @@ class RunRecord:
             self._counted_steps[step.urn, step.op] = step
 
     def _is_counted(self, step: Step) -> bool:
+        """Return False for Pulumi's own types, physical steps and a refresh before an update."""
         if is_noise(step.state.type) or not step.op.is_logical:
             return False
         # A refresh before an update is no change of its own: its differences are in the update.

@@ -211,6 +211,7 @@ class SavedPlan:
         self._refuse_if_any([*constraint.find_excess(new_basis, plan.changes), *unplanned_repairs])
 
     def _refuse_if_any(self, differences: Iterable[str]) -> None:
+        """Raise PlanRefused with all differences, if there are any."""
         lines = "".join(f"\n  {difference}" for difference in differences)
         if lines:
             raise PlanRefused(

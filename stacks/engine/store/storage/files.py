@@ -56,6 +56,7 @@ class Files:
         return ABSENT
 
     def copy(self, source: str, target: str) -> bool:
+        """Copy the file; return False if it does not exist. Raises BackendError."""
         blob = self.read(source)
         if blob is not None:
             self.write(target, blob.data)
@@ -89,6 +90,7 @@ class Files:
         return str(self._path(name))
 
     def get_name(self, where: str) -> str | None:
+        """Return the name of the file at a path, or None outside of the folder."""
         path = Path.cwd() / where
         return path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else None
 

@@ -148,6 +148,7 @@ class Objects:
         return f"{self._display_url}/{name}"
 
     def get_name(self, where: str) -> str | None:
+        """Return the name of the object at a URL, or None for another bucket's."""
         prefix = f"{self._display_url}/"
         return where.removeprefix(prefix) if where.startswith(prefix) else None
 
@@ -175,6 +176,7 @@ class Objects:
         ) from error
 
     def _reject_missing_bucket(self, error: Exception) -> None:
+        """Raise StorageFailed if the error says that the bucket itself does not exist."""
         if any(sign in str(error) for sign in _MISSING_BUCKET):
             raise StorageFailed(
                 f"the bucket of {self._display_url} does not exist", hint=_HINTS["NoSuchBucket"]
