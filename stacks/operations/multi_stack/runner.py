@@ -415,7 +415,7 @@ class _MultiStackRun:
         return dependents
 
     def _find_dependencies(self, plans: Mapping[str, Plan]) -> dict[str, set[str]]:
-        """Return the chosen stacks that each stack must wait for.
+        """Return, by stack, the chosen stacks that it reads or is declared to come after.
 
         Without plans these are the stacks that its files read; for a refresh or destroy, and with
         plans, those of `after` in stacks.yaml, with the references of the plans.
