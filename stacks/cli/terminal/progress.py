@@ -270,7 +270,7 @@ class LiveProgress:
         return Text.from_ansi(escape_text(text, color=self._screen.paint.color, in_ci=False))
 
     def build_table(self) -> Table:
-        """Return the rows of the running steps."""
+        """Return the rows of the running steps; after the first 20 only the number of others."""
         grid = Table.grid(padding=(0, 2))
         with self._lock:
             rows = list(self._rows.values())
