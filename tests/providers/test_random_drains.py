@@ -230,14 +230,14 @@ def test_no_node_is_removed_while_a_job_runs_on_it(
         subject = DrainTarget("p1", "pool train", play.workers)
         scheduler = play.scheduler()
         draining = DrainOperation(call, subject, lambda made=scheduler: made, play.policy())  # type: ignore[misc]
-        taking = play.taking()
+        eviction = play.build_eviction()
         try:
             with use_context(call):
-                drain = draining.drain_nodes(taking)
+                drain = draining.drain_nodes(eviction)
         except GpuformError:
             continue
         assert drain is not None
         removed += len(drain.chosen)
         hurt = {name: jobs for name in drain.chosen if (jobs := play.jobs_on(name))}
-        assert hurt == {}, f"seed {seed}: {taking}"
+        assert hurt == {}, f"seed {seed}: {eviction}"
     assert removed > PLAYS / 10, removed

@@ -61,7 +61,7 @@ def test_of_a_new_cluster_it_cannot_be_told(world: World) -> None:
     world.gate(GATES)
     ran = world.run("preview")
     assert ran.code == 5
-    assert "dev: its open ports cannot be told: TensorOne shows the firewall rules" in ran.out
+    assert "dev: its open ports cannot be told: TensorOne reports the firewall rules" in ran.out
     closed = PROGRAM.replace('"pytorch:2"', '"pytorch:2", ssh_enabled=False')
     (world.project / "__main__.py").write_text(closed)
     assert world.run("preview").code == 0

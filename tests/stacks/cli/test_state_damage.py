@@ -369,7 +369,7 @@ def test_a_disk_that_is_full(files: Files, args: tuple[str, ...]) -> None:
     assert ran.returncode == 1
     assert os.strerror(errno.EFBIG) in ran.stderr
     assert "Traceback" not in ran.stderr
-    assert "untouched" in ran.stderr
+    assert "is unchanged" in ran.stderr
     assert files.all() == before
 
 
