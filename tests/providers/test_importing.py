@@ -26,7 +26,7 @@ def test_without_an_input_the_id_is_the_complete_text() -> None:
 
 @pytest.mark.parametrize("text", ["v-1@", "v-1@ "])
 def test_an_invalid_value_is_refused(text: str) -> None:
-    with pytest.raises(GpuformError, match="is no region"):
+    with pytest.raises(GpuformError, match="is not a valid region"):
         parse_import_input(VOLUME, text)
 
 

@@ -183,7 +183,7 @@ def test_problems_of_an_invalid_program_are_reported(tmp_path: Path) -> None:
             "resources.data.options: ${none} is no resource",
             "resources.train: has an unknown type gpuform:together:Clusters",
             "resources.gpus.condition: has no healthy_node",
-            "resources.bench.cluster_name: data.ready is no text",
+            "resources.bench.cluster_name: data.ready is not a string",
             "resources.bench.region: there is no regions in object",
             "resources.bench.gpu_type: data.region[0 is no property access",
             "resources.bench.num_gpus: is {'type': 'boolean'}, not integer",
