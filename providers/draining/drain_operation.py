@@ -483,6 +483,8 @@ class DrainOperation:
         """Wait until no job runs on the chosen nodes, and return the record as of then.
 
         Meanwhile cordons nodes again that somebody has uncordoned; policy `evict` ends the jobs.
+        Jobs on other cordoned nodes count, too, if the platform may remove those nodes. Unknown
+        jobs do not count in a run that may end jobs.
 
         Raises:
             GpuformError: jobs still run, or are unknown, after the declared time, or run at all

@@ -354,7 +354,8 @@ class ClusterOperations:
     ) -> RemovedNodes | None:
         """Predict all nodes as removed with the cluster, for the reason `because`.
 
-        None if the cluster is missing, is being deleted, or has no control plane yet.
+        None if the cluster is missing, is being deleted, or has no control plane or live node yet.
+        None, too, if no scheduler reports the jobs, which is reported as a skipped check.
         """
         cluster = self._find_cluster(object_id, known_inputs.get("project_id"))
         if cluster is None or cluster.status == ClusterStatus.DELETING:

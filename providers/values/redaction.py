@@ -430,7 +430,11 @@ def _join_bytes(match: re.Match[str]) -> str:
 
 
 def _decode_encodings(text: _Text, *, is_secret: bool) -> Iterator[_Text]:
-    """Yield decodings of base64 and hexadecimal in the text, from each possible start."""
+    """Yield decodings of base64 and hexadecimal in the text, from each possible start.
+
+    With `is_secret` the text is a secret itself: only its decodings from the first character that
+    are text are yielded.
+    """
     for match in chain(_BASE64.finditer(text.text), _BASE64_LINES.finditer(text.text)):
         run_text, at = _substitute(_BREAKS, lambda _: "", _slice_text(text, *match.span()))
         run = run_text.translate(_FROM_URL_SAFE)
