@@ -33,7 +33,7 @@ def import_and_show(options: ImportOptions, session: Session, *, yes: bool) -> i
     # Before the platform is asked: the question comes after the objects are listed.
     if not (yes or options.preview_only or screen.interactive):
         raise EngineError(
-            "`gpuform import` asks before it adopts anything, and it cannot ask here",
+            "`gpuform import` requires a confirmation, and the command cannot ask for it here",
             hint="add --yes, or preview first with --preview-only",
         )
     workspace = find_workspace(session)

@@ -40,10 +40,11 @@ class SourcePosition(NamedTuple):
 
 
 _PROBLEM_OUTSIDE: Final = (
-    "this file is no sound topology; it is outside the project, so that nothing it holds is shown"
+    "this file is not a valid topology; it is outside the project, so gpuform shows none of its "
+    "text"
 )
 _HINT_OUTSIDE: Final = (
-    "run `gpuform validate` in the project of that file, or copy it into this one"
+    "run `gpuform validate` in the project of that file, or copy the file into this project"
 )
 
 

@@ -28,7 +28,7 @@ MOST_NODES: Final = 500_000
 """Values of one file, each counted as often as aliases repeat it; long texts count for more."""
 DEEPEST: Final = 64
 """Lists and objects inside each other."""
-_TOO_DEEP: Final = f"more than {DEEPEST} lists and objects inside each other"
+_TOO_DEEP: Final = f"more than {DEEPEST} levels of nested lists and objects"
 LINE_BREAK: Final = re.compile(r"\r\n|[\n\r]")
 _TEXT_OF_ONE: Final = 64
 """Characters that count for one value."""
@@ -113,11 +113,13 @@ class Composer:
         """
         name = event.anchor
         if name not in self.anchors:
-            self.report_problem(event, "alias", f"there is no anchor &{name} before this alias")
+            self.report_problem(event, "alias", f"no anchor &{name} precedes this alias")
             return ScalarNode(self.get_position(event), None)
         anchored = self.anchors[name]
         if anchored is None:
-            raise self.report_fatal_problem(event, "alias", f"*{name} is inside &{name} itself")
+            raise self.report_fatal_problem(
+                event, "alias", f"the value &{name} contains its own alias *{name}"
+            )
         node, count, height = anchored
         self.count_values(event, count, depth + height)
         return node
@@ -156,7 +158,7 @@ class Composer:
             elif key.text in entries:
                 first = entries[key.text].position
                 name = key.text[:_LONGEST_SHOWN]
-                message = f"the key {name!r} is there twice: first in line {first.line}"
+                message = f"the key {name!r} occurs twice: first in line {first.line}"
                 self.report_problem(event, "duplicate", message, "keep one of the two")
             else:
                 entries[key.text] = Entry(key.position, value)
@@ -403,7 +405,7 @@ def _compose_root(text: str, start: SourcePosition, problems: Diagnostics) -> No
     forbidden = _FORBIDDEN.search(text)
     if forbidden:
         position = _find_end_position(text[: forbidden.start()], start)
-        message = f"the character U+{ord(forbidden[0]):04X} cannot be written as it is"
+        message = f"the character U+{ord(forbidden[0]):04X} must not appear unescaped"
         problems.add(
             position, "syntax", message, "remove it, or write its \\u code in double quotes"
         )

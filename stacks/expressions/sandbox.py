@@ -138,9 +138,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
             return obj
         if isinstance(obj, Mapping):
             existing_names = ", ".join(map(str, islice(obj, 20))) or "nothing"
-            hint = f"there is no {name!r}: there is {existing_names}"
+            hint = f"the object has no {name!r}: it has {existing_names}"
         elif isinstance(obj, list | tuple | str) and isinstance(name, int):
-            hint = f"there is no item {name!r}: it has {len(obj)}"
+            hint = f"the value has no item {name!r}: it has {len(obj)}"
         else:
             hint = f"a {describe_kind(obj)} has no {name!r}"
         return self.undefined(hint=hint)

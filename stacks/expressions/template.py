@@ -272,8 +272,8 @@ def _describe_syntax_error(error: TemplateSyntaxError) -> ExpressionError:
                     if existing_name.isidentifier()
                 )
             )
-            hint = f"did you mean {nearest_name}?" if nearest_name else f"there are {usable}"
-            return ExpressionError(f"there is no {kind} called {name}", hint)
+            hint = f"did you mean {nearest_name}?" if nearest_name else f"use one of {usable}"
+            return ExpressionError(f"unknown {kind} {name}", hint)
     return ExpressionError(f"this is not an expression: {message}")
 
 

@@ -31,7 +31,7 @@ def to_plain_value(value: Any, depth: int = 0) -> Any:
     if isinstance(value, Undefined):
         str(value)  # raises what is undefined
     if depth > _DEEPEST:
-        raise ExpressionError(f"more than {_DEEPEST} lists and objects inside each other")
+        raise ExpressionError(f"more than {_DEEPEST} levels of nested lists and objects")
     if isinstance(value, Mapping):
         # A resource has this property: as a value it means its id.
         stands_for = getattr(value, "stands_for", None)
@@ -71,7 +71,7 @@ def as_text(value: Any) -> str:
     """
     plain_value = to_plain_value(value)
     if plain_value is None:
-        raise ExpressionError("there is no value to put into the text", "give one: default('')")
+        raise ExpressionError("null cannot be put into a text", "give a default: default('')")
     return (
         plain_value if isinstance(plain_value, str) else json.dumps(plain_value, ensure_ascii=False)
     )

@@ -43,7 +43,7 @@ def max_hourly_cost(
             yield f"{costs_after[other]:,.2f} {other}/h cannot be compared with {currency}"
     cost = costs_after.get(currency, 0)
     if cost > limit and cost > costs_before.get(currency, 0):
-        yield f"an hour would cost {cost:,.2f} {currency}: at most {limit:,.2f} may"
+        yield f"the plan costs {cost:,.2f} {currency}/h: the limit is {limit:,.2f}"
 
 
 def list_unpriced_growth(plan: Plan) -> list[str]:
@@ -152,7 +152,7 @@ def max_destroyed_gpus(plan: Plan, changes: Sequence[ResourceChange], most: int)
     known_gpus = sum(change.gpus_removed or 0 for change in losing)
     names = ", ".join(change.name for change in losing)
     if known_gpus > most:
-        yield f"{counted(known_gpus, 'GPU')} would go ({names}): at most {most} may"
+        yield f"the plan removes {counted(known_gpus, 'GPU')} ({names}): the limit is {most}"
     for change in losing:
         if change.gpus_removed is None:
             yield f"{change.name}: the number of removed GPUs is unknown; at most {most} may"
@@ -263,7 +263,7 @@ def _list_declared(changes: Sequence[ResourceChange]) -> Iterator[tuple[str, Res
 
 
 def _format_unknown(name: str, what: str) -> str:
-    return f"{name}: its {what} cannot be told before it is applied"
+    return f"{name}: gpuform knows its {what} only after apply"
 
 
 def find_open_ports(
@@ -282,9 +282,9 @@ def find_open_ports(
         ports = [port for port in exposure.ports if not _is_allowed(port, allowed)]
         if ports:
             number = counted(len(ports), "port")
-            yield f"{exposure.name} has {number} open to the whole world: {', '.join(ports)}"
+            yield f"{exposure.name} has {number} open to the internet: {', '.join(ports)}"
         if exposure.unknown:
-            yield f"{exposure.name}: its open ports cannot be told: {exposure.unknown}"
+            yield f"{exposure.name}: its open ports are unknown: {exposure.unknown}"
 
 
 def _is_allowed(port: str, allowed: Collection[int]) -> bool:

@@ -205,7 +205,7 @@ def _describe_jobs(name: str, removed_nodes: RemovedNodes) -> Iterator[str]:
         jobs = ", ".join(job.id for job in node.jobs[:_MAX_NAMES_LISTED])
         more = len(node.jobs) - _MAX_NAMES_LISTED
         jobs += f" and {more} more" if more > 0 else ""
-        yield f"{name}: {jobs} on {node.name}, which goes"
+        yield f"{name}: {jobs} on {node.name}, which the plan drains"
 
 
 def is_capacity_removed(change: ResourceChange) -> bool:

@@ -102,9 +102,9 @@ class PriceBook:
     def _find_missing_price(self, expense: Expense) -> str:
         kind = expense.gpu_type if expense.what == "gpus" else f"storage by the {expense.unit}"
         if expense.amount is None:
-            return "how many there will be is known after apply only"
+            return "the quantity is known only after apply"
         if not kind:
-            return "their type is known after apply only"
+            return "the GPU type is known only after apply"
         if self.prices is None:
             return f"{FILE} does not exist"
         if self._find_price(expense) is not None:

@@ -5,7 +5,7 @@ order and describe changes alike.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -103,7 +103,7 @@ def _find_reduction(change: ResourceChange) -> Danger | None:
     """Return the danger of capacity removed from a remaining resource, or None."""
     if change.gpus_removed:
         return Danger(
-            Risk.REDUCES_CAPACITY, _describe_loss(f"takes {_format_gpu_count(change)} away", change)
+            Risk.REDUCES_CAPACITY, _describe_loss(f"removes {_format_gpu_count(change)}", change)
         )
     if change.in_use:
         return Danger(Risk.REDUCES_CAPACITY, _describe_loss("stops what is in use", change))
@@ -119,9 +119,7 @@ def _describe_loss(lost: str, change: ResourceChange) -> str:
         parts.append(_describe_jobs(change.leaving))
     if change.others:
         names = ", ".join(change.others)
-        parts.append(
-            f"{names}, which others have put into it, {_conjugate_go(change.others)} with it"
-        )
+        parts.append(f"also deletes {names}, which others added to it")
     parts += [change.in_use] if change.in_use else []
     if change.before is not None and change.before.reserved and change.action in _DESTROYING:
         until = f" until {change.before.paid_until}" if change.before.paid_until else ""
@@ -129,16 +127,12 @@ def _describe_loss(lost: str, change: ResourceChange) -> str:
     return "; ".join(parts)
 
 
-def _conjugate_go(names: Sequence[str]) -> str:
-    return "goes" if len(names) == 1 else "go"
-
-
 def _describe_jobs(removed_nodes: RemovedNodes) -> str:
     """Describe the future of the jobs on removed nodes."""
     # A job on several nodes is one job.
     count = len({job.id for node in removed_nodes.busy for job in node.jobs})
     busy_count = len(removed_nodes.busy)
-    nodes = f"{counted(busy_count, 'node')} that {'goes' if busy_count == 1 else 'go'}"
+    nodes = counted(busy_count, "removed node")
     if removed_nodes.evicts_jobs:
         return f"ends {counted(count, 'job')} on {nodes}"
     return f"{counted(count, 'job')} {'runs' if count == 1 else 'run'} on {nodes}"
@@ -189,11 +183,11 @@ def _format_gpu_count(change: ResourceChange) -> str:
 
 
 _REASONS = {
-    PlanReason.DEPENDENCY_REPLACED: "what it depends on is replaced",
+    PlanReason.DEPENDENCY_REPLACED: "a dependency is replaced",
     PlanReason.REPLACEMENT_REQUESTED: "asked for",
     PlanReason.NOT_READY: "keep waiting until it is ready",
     PlanReason.NOT_IN_PROGRAM: "no longer in the program",
-    PlanReason.IMPORTED: "the object becomes the stack's, as it is",
+    PlanReason.IMPORTED: "the stack takes over the existing object unchanged",
     PlanReason.READ_BY_PROGRAM: "the program reads it and does not own it",
     PlanReason.DRIFT: "changed outside of this stack",
     PlanReason.GONE: "no longer exists on the platform",
@@ -215,7 +209,7 @@ def list_causes(change: ResourceChange) -> list[tuple[list[str], str]]:
     paths_by_cause: dict[str, list[str]] = {}
     is_dependency_replaced = change.reason is PlanReason.DEPENDENCY_REPLACED
     if is_dependency_replaced and change.replace_paths:
-        paths_by_cause["depends on what is replaced"] = [*change.replace_paths]
+        paths_by_cause["depends on a replaced resource"] = [*change.replace_paths]
     elif change.reason is not PlanReason.FIELD_FORCES_REPLACEMENT:
         cause = _REASONS.get(change.reason, "")
         return [([], cause)] if cause else []

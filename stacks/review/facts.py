@@ -30,7 +30,7 @@ from gpuform.stacks.review.dangers import (
 )
 from gpuform.stacks.review.summary_text import format_gate_verdict, format_planned_operations
 
-FAILED_NEXT_STEP: Final = "What failed tells nothing to decide on: mend it, and preview again."
+FAILED_NEXT_STEP: Final = "The preview failed: fix the cause, and preview again."
 """The next step after a preview that failed."""
 
 
@@ -261,7 +261,7 @@ class Review:
         """Return the sentence in place of commands, for a review without anything to apply."""
         if self.has_failed:
             return FAILED_NEXT_STEP
-        return "Nothing was changed outside." if self.is_drift else "Nothing is to be done."
+        return "Nothing was changed outside." if self.is_drift else "Nothing to do."
 
 
 def _sum_gpu_counts(gpu_counts: Iterable[GpuCount]) -> GpuCount:
@@ -283,7 +283,7 @@ def format_planned_counts(facts: StackFacts | Review) -> str:
     if not facts.has_failed:
         return counts
     planned = any(action is not PlanAction.SAME for action in facts.counts)
-    return f"failed; planned before: {counts}" if planned else "failed"
+    return f"failed; planned before the failure: {counts}" if planned else "failed"
 
 
 def format_gate_counts(facts: StackFacts | Review) -> str:
@@ -307,8 +307,8 @@ def describe_validity(review: Review) -> str:
         )
     if is_bound:
         return (
-            "A saved plan is refused before the first change when the state, the configuration or "
-            "the program is another one by then."
+            "gpuform refuses a saved plan, before the first change, if the state, the "
+            "configuration or the program has changed since."
         )
     subject = (
         "Not every plan here was saved" if len(review.stacks) > 1 else "The plan was not saved"
@@ -317,8 +317,8 @@ def describe_validity(review: Review) -> str:
     command = "destroy" if is_destroy else "preview"
     command += " --all" if review.combined is not None else ""
     return (
-        f"{subject}: what is applied is planned anew, from what is there then. "
-        f"`gpuform {command} --save-plan FILE` makes a plan that binds."
+        f"{subject}: the next run makes its own plan, which may differ. "
+        f"`gpuform {command} --save-plan FILE` saves a plan to apply exactly."
     )
 
 

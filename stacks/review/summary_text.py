@@ -91,7 +91,8 @@ def format_unchecked_warning(count: int, paint: Paint = PLAIN) -> str:
     """Format the warning about failed checks at the beginning of a plan; empty if all ran."""
     if not count:
         return ""
-    warning = f"Not all was checked: {counted(count, 'check')} could not be made (see Not checked)."
+    checks = counted(count, "check")
+    warning = f"The plan is not fully checked: {checks} could not run (see Not checked)."
     return paint("warning", warning)
 
 

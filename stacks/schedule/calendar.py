@@ -187,7 +187,7 @@ class IdleWatch:
                 verdict = lifecycle.judge_idleness(self.settings, entry.id, idleness)
         except GpuformError as error:
             # An error must never stop a resource.
-            verdict = Verdict(is_idle=False, because=f"it cannot be told: {error.message}")
+            verdict = Verdict(is_idle=False, because=f"its idleness is unknown: {error.message}")
         if verdict is not None:
             self.verdicts[entry.urn] = verdict
         return verdict
@@ -228,7 +228,7 @@ class ExpiredResources:
             yield Problem(
                 "ttl",
                 f"`gpuform expire` destroyed it at {ended.get('at')}, when its ttl of {ttl} was "
-                "over: remove the resource, declare another ttl, or make it again for "
+                "over: remove the resource, declare another ttl, or recreate it for "
                 f"{ttl} with --allow {Permission.RENEW_EXPIRED}",
             )
 

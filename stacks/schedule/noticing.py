@@ -281,7 +281,11 @@ class ExpiryObserver:
         """
         ahead = self.get_clock_skew(platform)
         if ahead is None:
-            missing = [f"no answer of {platform} has a Date that confirms it"] if needs_date else []
+            missing = (
+                [f"no response of {platform} has a Date header that confirms it"]
+                if needs_date
+                else []
+            )
         elif abs(ahead) > LARGEST_SKEW_S:
             way = "ahead of" if ahead > 0 else "behind"
             missing = [f"it is {format_duration(abs(ahead))} {way} the clock of {platform}"]

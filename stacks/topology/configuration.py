@@ -324,7 +324,7 @@ class NameRegistry:
         if first == position:
             return True
         address = f"{key}.{name}" if name else key
-        message = f"{address} is there twice: first at {first}"
+        message = f"{address} is declared twice: first at {first}"
         self.problems.add(position, "duplicate", message, "rename or remove one of them")
         return False
 

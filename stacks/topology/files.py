@@ -73,7 +73,7 @@ def resolve_included_file(
             else None
         )
     except (OSError, RuntimeError, ValueError):
-        problems.add(node.position, "include", "this is no path of a file")
+        problems.add(node.position, "include", "this is not a file path")
         return None
 
 
@@ -83,11 +83,11 @@ def _check_included_file(
     """Return True if `path` is a file and not one of the including files. Report any other path."""
     if path.resolve() in inclusion_path.files:
         cycle = " -> ".join(format_path(file) for file in (*inclusion_path.files, path))
-        hint = "a file can include itself in no way: take out one of these"
+        hint = "a file must not include itself, not even through others: remove one include"
         problems.add(node.position, "include", f"files include each other: {cycle}", hint)
         return False
     if not path.is_file():
-        message = f"there is no file {format_path(path)}"
+        message = f"the file {format_path(path)} does not exist"
         problems.add(node.position, "include", message, "paths are relative to this file")
         return False
     return True

@@ -60,7 +60,7 @@ def _check_section(section: str, position: SourcePosition, problems: Diagnostics
     if section in SECTIONS:
         return True
     hint = _suggest_key(section, tuple(SECTIONS))
-    problems.add(position, "unknown-key", f"{section} is no section", hint)
+    problems.add(position, "unknown-key", f"{section} is not a section", hint)
     return False
 
 

@@ -300,7 +300,7 @@ def _refuse_unset(
             hint = f"set it: gpuform config set{secret} {name} VALUE"
             message = f"config.{name} has no value"
             if EMULATOR_DEFAULT in variable.fields:
-                message += " here: its emulator_default does not reach a real platform"
+                message += " here: its emulator_default applies only on the emulator"
             problems.add(variable.position, "config", message, hint)
 
 
@@ -386,5 +386,7 @@ def _report_cycle(instance: Instance, path: list[Instance], problems: Diagnostic
     # At the first declaration of the cycle, so that each cycle is reported once.
     cycle_path = " -> ".join(member.address for member in cycle)
     position = min(member.declaration.position for member in cycle)
-    hint = "take out one of these references"
-    problems.add_once(position, "cycle", "", f"these need each other: {cycle_path}", hint)
+    hint = "remove one of these references"
+    problems.add_once(
+        position, "cycle", "", f"these depend on each other in a cycle: {cycle_path}", hint
+    )

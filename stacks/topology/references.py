@@ -267,7 +267,7 @@ class References:
         )
         if longer_name is not None:
             raise ExpressionError(
-                f"there is no {reference.root}.{name}",
+                f"{reference.root}.{name} does not exist",
                 f"a name with a hyphen goes in brackets: {reference.root}['{longer_name}']",
             )
         raise _create_unknown_error(name, tuple(groups), f"{reference.root}.")
@@ -302,4 +302,4 @@ def _create_unknown_error(
         hint = f"did you mean {prefix}{nearest_name}?"
     elif not hint and existing_names:
         hint = f"there is {', '.join(existing_names[:30])}"
-    return ExpressionError(f"there is no {prefix}{name}", hint)
+    return ExpressionError(f"{prefix}{name} does not exist", hint)

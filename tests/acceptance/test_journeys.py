@@ -161,7 +161,7 @@ def test_a_first_stack_from_a_template(newcomer: Newcomer, template: str) -> Non
 
     done = there.types("gpuform up --emulate --yes")
     assert f"+ {planned} created" in done
-    assert "Not all was checked" not in done
+    assert "The plan is not fully checked" not in done
     assert f"{planned} unchanged" in there.types("gpuform preview --emulate --expect-no-changes")
 
     status = there.types("gpuform status --emulate")
@@ -188,7 +188,7 @@ def test_growing_and_shrinking(trainer: Newcomer) -> None:
 
     trainer.types("gpuform config set gpus 8")
     plan = trainer.types("gpuform preview --emulate")
-    assert "update train: takes 16 GPUs away" in plan
+    assert "update train: removes 16 GPUs" in plan
     assert plan.count(" goes: idle") == 2
     assert "~ 1 updated" in trainer.types("gpuform up --emulate --yes")
     assert "2 resources, 8 GPUs" in trainer.types("gpuform status --emulate")
@@ -208,7 +208,7 @@ def test_replacing_by_a_reviewed_plan(trainer: Newcomer) -> None:
     assert all(each in review for each in lost)
     assert "16 destroyed, 16 added" in review
     (told,) = re.findall(r"^    (gpuform up .*)$", review, re.MULTILINE)
-    assert "it cannot ask here" in trainer.types(told, code=1)
+    assert "cannot ask for it here" in trainer.types(told, code=1)
 
     done = trainer.types(f"{told} --yes")
     assert all(each in done for each in lost)
@@ -226,7 +226,7 @@ def test_destroying_by_a_reviewed_plan(trainer: Newcomer) -> None:
     review = trainer.types("gpuform review gone.json")
     assert review.startswith("Plan of training/dev (emulated): destroy")
     (told,) = re.findall(r"^    (gpuform destroy .*)$", review, re.MULTILINE)
-    assert "it cannot ask here" in trainer.types(told, code=1)
+    assert "cannot ask for it here" in trainer.types(told, code=1)
     assert "- 2 deleted" in trainer.types("gpuform up --emulate --plan gone.json --yes")
     assert "has no resources" in trainer.types("gpuform status --emulate")
 
@@ -239,7 +239,7 @@ def test_taking_over_what_somebody_made_by_hand(beside: Newcomer, colleague: Col
 
     done = beside.types(f"gpuform import together:Cluster hand {made} --yes")
     assert "topology.yaml: 1 entry added" in done
-    assert "import: the object becomes the stack's, as it is" in done
+    assert "import: the stack takes over the existing object unchanged" in done
     assert "= 1 imported" in done
     assert "\n  hand:\n    platform: together\n" in (beside.folder / "topology.yaml").read_text()
     beside.types("gpuform preview --expect-no-changes")
@@ -263,7 +263,7 @@ def test_drift_is_seen_and_undone(beside: Newcomer, colleague: Colleague) -> Non
     undone = beside.types("gpuform up --refresh --yes")
     assert "train  together:Cluster  refreshed: changed outside of this stack" in undone
     assert "~ num_gpus: 24 => 16" in undone
-    assert "update train: takes 8 GPUs away" in undone
+    assert "update train: removes 8 GPUs" in undone
     beside.types("gpuform drift --detailed-exitcode")
     assert "2 resources, 16 GPUs" in beside.types("gpuform status --refresh")
 
@@ -395,7 +395,7 @@ def test_the_emulated_and_the_real_world(trainer: Newcomer) -> None:
     trainer.types("gpuform stack init prod")
     plan = trainer.types("gpuform preview")
     assert plan.startswith(
-        "Previewing update (prod):\n\nNot all was checked: 1 check could not be made"
+        "Previewing update (prod):\n\nThe plan is not fully checked: 1 check could not run"
     )
     assert "set TOGETHER_API_KEY" in plan
     trainer.types("gpuform preview --require-checks", code=4)

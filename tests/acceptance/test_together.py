@@ -217,4 +217,4 @@ def test_what_falls_with_a_volume_names_its_own_reasons_too(project):
     project.up()
     project.declare({**CLUSTER, "region": "us-central-4"}, {**VOLUME, "region": "us-central-4"})
     plan = project.ok("preview").out
-    assert "volume_id depends on what is replaced; region cannot be changed in place" in plan
+    assert "volume_id depends on a replaced resource; region cannot be changed in place" in plan

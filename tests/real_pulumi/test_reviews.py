@@ -101,5 +101,5 @@ def test_where_the_cli_tells_nothing(stack: Replay, tmp_path: Path) -> None:
     """It refuses before anything begins: nothing is on its stdout."""
     done = pulumi(tmp_path, "preview", "--json", "--non-interactive", PULUMI_HOME=str(tmp_path))
     assert done.code != 0
-    with pytest.raises(EngineError, match="is no plan: it is empty"):
+    with pytest.raises(EngineError, match="is not a plan: it is empty"):
         read_plan("told.json", done.stdout.encode())

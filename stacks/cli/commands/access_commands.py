@@ -117,10 +117,10 @@ def kubeconfig(  # noqa: PLR0913 - a flag each
 ) -> None:
     """Put clusters' credentials into your kubeconfig.
 
-    Asks the platforms for them; where that cannot be done, takes those of the state. Each gets a
-    context, a cluster and a user of the cluster's name; all that is not gpuform's own stays as it
-    is, to the byte. The current context changes only where there is none. `gpuform up` and
-    `destroy` take the contexts of deleted clusters out again.
+    Requests the credentials from the platforms, and uses those of the state where a platform cannot
+    be reached. Each cluster gets a context, a cluster and a user of its name; all other entries
+    stay unchanged, byte for byte. The current context changes only if none is set. `gpuform up` and
+    `destroy` remove the contexts of deleted clusters.
 
     \b
     Examples:
@@ -332,8 +332,8 @@ def ssh_config(  # noqa: PLR0913 - a flag each
     """Write the stack's machines as SSH hosts.
 
     Workers, Slurm's login node and public addresses become NODE.STACK.PROJECT, in a file of the
-    stack's own, which is written whole each time: what is gone goes out of it. Your own
-    configuration is left alone, but for one line with --install.
+    stack's own. The command rewrites this file completely each time, so it contains no deleted
+    machines. It changes your own configuration only with --install, by one line.
 
     \b
     Examples:
@@ -449,9 +449,9 @@ def connect(  # noqa: PLR0913 - a flag each
 ) -> int:
     """Connect to a cluster.
 
-    Runs kubectl with the cluster's context (`kubectl get nodes`, or what stands after --), or SSH:
-    to a node, to Slurm's login node, to a machine that is the cluster. A command after -- runs
-    there. The exit code is that of what was run.
+    Runs kubectl with the cluster's context (`kubectl get nodes`, or the arguments after --), or
+    SSH: to a node, to Slurm's login node, or to a cluster that is a single machine. SSH runs a
+    command after -- on that machine. The exit code is that of kubectl or SSH.
 
     \b
     Examples:

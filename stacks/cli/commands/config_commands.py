@@ -65,10 +65,11 @@ def config(context: click.Context, show_secrets: bool, as_json: bool) -> None:
 def set_value(key: str, value: str | None, secret: bool, plaintext: bool, path: bool) -> None:
     """Set a key to a value.
 
-    Without VALUE it is read from stdin, so that a secret need not stand on the command line. What
-    the topology, Pulumi.yaml or a platform declares secret is encrypted, also without --secret. A
-    key that nothing reads is refused, and so is a value of another type than the declared one.
-    With --path, true, false and whole numbers inside of an object or list are kept as such.
+    Without VALUE the command reads it from stdin, so that a secret does not appear on the command
+    line. Encrypts the value if the topology, Pulumi.yaml or a platform declares the key as secret,
+    even without --secret. Refuses a key that nothing reads, and a value of another type than the
+    declared one. With --path, true, false and whole numbers inside of an object or list keep their
+    types.
 
     \b
     Examples:
@@ -101,7 +102,7 @@ def set_value(key: str, value: str | None, secret: bool, plaintext: bool, path: 
 @_path_flag
 @stack_flags
 def get_value(key: str, path: bool) -> None:
-    """Print the value of a key, a secret one in the clear.
+    """Print the value of a key, secret values in plain text.
 
     \b
     Examples:

@@ -68,11 +68,12 @@ def convert(
 
     A topology becomes a Python program that keeps its loops, references, options and typed
     configuration. The state, or a run of the project's Python program that changes nothing, becomes
-    a topology of literal values and references. What cannot be said is named with its line, and
-    then nothing is written. Plans of the old and of the new file are the same.
+    a topology of literal values and references. If a declaration cannot be converted, the command
+    reports its line and writes nothing. The plans of the old and the new file are the same.
 
-    Of Terraform's resources of Together and Samsung Cloud Platform the file gets the ids too, so
-    that the next `up` takes them over; what it cannot say is listed, and the exit code is 1.
+    For Terraform's resources of Together and Samsung Cloud Platform, the file also contains the
+    ids, so that the next `up` imports them. The command lists the resources that it cannot convert,
+    and exits with 1.
 
     \b
     Examples:
@@ -152,8 +153,8 @@ def _write_declarations(content: str, target: Path | None, session: Session) -> 
 def manifests(clusters: tuple[str, ...]) -> None:
     """Print the YAML of the stack's volume claims, to apply it yourself.
 
-    It is what the program declares, of the clusters that are named (by their entry, their name or
-    their id) or of all. No platform and no cluster is asked.
+    The YAML contains the claims that the program declares, of the named clusters (by entry, name or
+    id) or of all. The command requests no platform and no cluster.
 
     \b
     Examples:
@@ -198,12 +199,12 @@ _EXIT_WORDS: Final = ("exit", "quit")
 def console(expressions: tuple[str, ...], show_secrets: bool, emulate: bool) -> int:
     """Evaluate expressions of the topology language against the stack.
 
-    `clusters.train.status`, `config.gpus * 2`, `scp.images('kr-west1') | first`: names are those of
-    the topology, or of the state where a program declares it; values are those of the state. What
-    is made of a secret shows as [secret], what no `up` has made yet as [unknown]. Nothing is locked
-    or changed; only lookups ask a platform. On a terminal it asks for one expression after another,
-    and Tab completes names; otherwise each line of stdin is one. Values are printed as JSON. Exits
-    1 when an expression fails.
+    Examples: `clusters.train.status`, `config.gpus * 2`, `scp.images('kr-west1') | first`. Names
+    are those of the topology, or of the state if a program declares the stack; values are those of
+    the state. Values derived from a secret show as [secret], and those that no `up` has created yet
+    as [unknown]. Takes no lock and changes nothing; only lookups request a platform. On a terminal
+    the command asks for one expression after another, and Tab completes names; otherwise each line
+    of stdin is an expression. Prints values as JSON. Exits with 1 when an expression fails.
 
     \b
     Examples:
@@ -373,14 +374,15 @@ def _parse_pairs(
 def import_(**flags: Any) -> int:
     """Import existing objects into the stack, with their declarations.
 
-    One by TYPE, NAME and ID (together:Cluster train 6f3a...), or all that an account holds. Writes
-    their entries into topology.yaml, or into the Python program, shows what will be adopted, asks,
-    adopts it into the state, and proves it by a plan without changes. Nothing on the platform is
-    changed. What is in the stack already is left alone, what another stack of this backend has is
-    refused, and a run that was interrupted goes on when the command is run again.
+    Imports one object by TYPE, NAME and ID (together:Cluster train 6f3a...), or all objects of an
+    account. Writes their declarations into topology.yaml, or into the Python program, shows them,
+    asks for confirmation, imports the objects into the state, and verifies the result with a plan
+    that has no changes. Changes nothing on the platform. Skips objects that the stack already has,
+    and refuses those of another stack of this backend. After an interruption, run the command
+    again: it continues.
 
-    Secrets stay out of the file: they become secret configuration. What a file says stays as it
-    is, comments and layout included.
+    Secrets become secret configuration and are not in the file. The existing content of a file
+    stays unchanged, including comments and layout.
 
     \b
     Examples:

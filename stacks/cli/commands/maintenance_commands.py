@@ -80,9 +80,9 @@ def drift(  # noqa: PLR0913, PLR0917 - the flags
 ) -> int:
     """Show drift: what changed outside of the stack.
 
-    Reads every resource and compares it with what the stack last knew; the program is not run, so
-    that what it wants is not mixed in. No state is written and no lock is taken. Exits with 1 when
-    a resource could not be read: what the others show is still told.
+    Reads every resource and compares it with the stack's state. Does not run the program, so the
+    result contains no changes of the program. Writes no state and takes no lock. Exits with 1 when
+    a resource could not be read; the output still shows the drift of the others.
 
     \b
     Examples:
@@ -197,10 +197,11 @@ def expire(**flags: Any) -> int:
     """Destroy what has expired, and stop or start resources with running hours.
 
     Works from the state, without the program: reads the resources that declare expires, ttl or
-    schedule, and does what is due by them, no more. What is protected, needs a permission or is
-    needed by something else is refused as in `destroy`. For a scheduled job: exits with 0 when all
-    that was due is done or nothing is, 1 when something failed or was refused, 4 when an end could
-    not be told, or --require-checks misses a check; with --dry-run with 3 when something is due.
+    schedule, and destroys, stops or starts those that are due, and no others. As in `destroy`,
+    refuses protected resources, those that need a permission and those that others depend on. For a
+    scheduled job: exits with 0 when everything due is done or nothing is due, 1 when something
+    failed or was refused, 4 when an end is unknown or --require-checks misses a check; with
+    --dry-run with 3 when something is due.
 
     \b
     Examples:
@@ -262,13 +263,13 @@ def expire(**flags: Any) -> int:
 def repair(node: tuple[str, ...], mode: str, **flags: Any) -> int:
     """Repair broken nodes that run no jobs.
 
-    Repairs what the `repair` of the resources lets be repaired, or the nodes NODE whatever is
-    declared. Works from the state, without the program: looks at the resources that have nodes,
-    and shows what is broken, the evidence and the jobs there. What is repaired is drained first:
-    no job runs on it. Nodes whose `repair` wants a review are repaired when a person answers the
-    question, or by a saved plan; with --yes only those with `approve: automatic`, and those that
-    are named. Exits with 0 when all that was due is done or nothing is, 1 when something failed or
-    was refused; with --dry-run with 3 when something is due.
+    Repairs the nodes that the `repair` of their resources allows, or the nodes NODE whatever is
+    declared. Works from the state, without the program: reads the resources that have nodes, and
+    shows the broken nodes, the evidence and their jobs. Drains each node before its repair, so that
+    no job runs on it. Repairs nodes whose `repair` requires a review after a person confirms it, or
+    by a saved plan; with --yes only named nodes and those with `approve: automatic`. Exits with 0
+    when everything due is done or nothing is due, 1 when something failed or was refused; with
+    --dry-run with 3 when something is due.
 
     \b
     Examples:
@@ -298,10 +299,10 @@ def repair(node: tuple[str, ...], mode: str, **flags: Any) -> int:
 def cancel(name: str | None, yes: bool) -> int:
     """Remove the locks that an ended command left on a stack.
 
-    Says whose they are and removes all of them, as `pulumi cancel` does. It ends no process: the
-    lock of a gpuform process that still works on the stack stays. Such a process is one of this
-    machine; where state is in a bucket, of any machine. What an interrupted command did is in the
-    state, and the next `gpuform up` goes on from there.
+    Shows the owners of the locks and removes all of them, as `pulumi cancel` does. The command ends
+    no process, and keeps the lock of a gpuform process that still works on the stack: a process on
+    this machine or, with the state in a bucket, on any machine. The state has the changes of the
+    interrupted command, and the next `gpuform up` continues from there.
 
     \b
     Example:

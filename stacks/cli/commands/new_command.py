@@ -72,8 +72,8 @@ def new(  # noqa: PLR0913, PLR0917 - the flags
     The jobs install the gpuform that wrote them, from a wheel in the project, and sign in to the
     cloud of the state and of its secrets without a stored key.
 
-    The folder has to be empty, hidden files apart, or --force given. What is made runs against the
-    emulator as it is; `pulumi up` works in it, too.
+    The folder must be empty except for hidden files, unless --force is given. The new project runs
+    on the emulator without changes; `pulumi up` works in it, too.
 
     \b
     Examples:

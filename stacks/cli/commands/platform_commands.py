@@ -30,9 +30,10 @@ if TYPE_CHECKING:
 def doctor(as_json: bool, emulate: bool) -> int:
     """Check for what would make a run fail, and say how to fix it.
 
-    Versions, the project's program, the backend, the stack's passphrase, state and locks, and of
-    each platform whether the credentials are there, valid and allowed to read: one request is sent
-    to each. Nothing is changed. Exits with 1 when there is a problem; warnings are none.
+    Checks versions, the project's program, the backend, the stack's passphrase, state and locks,
+    and for each platform whether the credentials exist, are valid and may read: the command sends
+    one request to each. Changes nothing. Exits with 1 when it finds a problem, and with 0 when it
+    finds only warnings.
 
     \b
     Examples:
@@ -93,14 +94,14 @@ def orphans(
 ) -> int:
     """Show objects on the platforms that no stack of this backend owns.
 
-    Reads the state of every stack and the platforms' lists, with age and cost where a platform
-    tells them; and the records of creates of this project that were never settled. Credentials are
-    those of the environment, else of the stack. Nothing is locked and nothing is changed.
+    Reads the state of every stack and the lists of the platforms, with age and cost where a
+    platform reports them, and the records of this project's creates whose result is unknown. Uses
+    the credentials of the environment, else of the stack. Takes no lock and changes nothing.
 
     \b
     Exit codes, for a scheduled job:
       0  no orphans, and every platform asked has answered
-      3  there are orphans, or creates that were never settled
+      3  there are orphans, or creates whose result is unknown
       4  a platform or a state could not be read: there may be more
 
     \b
@@ -200,10 +201,10 @@ def offers(
 ) -> int:
     """Show what the platforms offer: regions, GPU types, drivers, images, server types.
 
-    Asks their own lists, with the credentials of the environment, else of the stack; prices are
-    those of prices.yaml. STOCK is told where the platform tells it. Works outside of a project,
-    too. For a day, `validate` tells misspellings by what was seen, and a shell with
-    `gpuform completion` completes it.
+    Requests the lists of the platforms, with the credentials of the environment, else of the stack;
+    prices are those of prices.yaml. STOCK shows the stock of platforms that report it. Works
+    outside of a project, too. For one day, `validate` uses the lists to report misspellings, and a
+    shell with `gpuform completion` completes their names.
 
     \b
     Exit codes:

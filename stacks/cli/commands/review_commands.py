@@ -121,18 +121,19 @@ def review(  # noqa: PLR0913, PLR0917 - the flags
 ) -> int:
     """Show saved plans to the people who approve them.
 
-    FILE is a plan that `gpuform preview --save-plan` saved, with --all of several stacks, or what
-    `--json` printed or `--event-log FILE` wrote of a preview of an update, a refresh or a destroy,
-    by gpuform or the Pulumi CLI; - is stdin. The review of a preview that has failed begins with
-    its errors, and ends with 1. Several are reviewed together, one line for each stack first. The
-    plan of several stacks has one comment, whichever of them are in it. What destroys capacity or
-    data leads, with the field that forces it. Secrets are masked, old ones as well. Markdown stays
-    below 65,536 characters: what does not fit is counted. A plan holds what its gates say; where
-    nobody has asked them yet, this folder's project's are.
+    FILE is a plan that `gpuform preview --save-plan` saved, of one stack or with --all of several,
+    or the output of `--json` or `--event-log FILE` of a preview of an update, a refresh or a
+    destroy, by gpuform or the Pulumi CLI; - is stdin. The review of a failed preview begins with
+    its errors, and exits with 1. Several plans become one review, which begins with one line for
+    each stack. The plan of several stacks has one comment, whichever stacks it contains. Changes
+    that destroy capacity or data come first, with the field that forces them. Secrets are masked,
+    old ones as well. Markdown stays below 65,536 characters: the review counts the changes that do
+    not fit. A plan contains the results of its gates; for a plan without them, the command
+    evaluates the gates of this folder's project.
 
-    --post finds the comment of the same stacks again and edits it, also to say that nothing would
-    change. Forge, repository and pull request are those of the CI that runs the command, or given
-    by flags. The token is GITHUB_TOKEN or GH_TOKEN, for GitLab GITLAB_TOKEN.
+    --post edits the existing comment of the same stacks, also when the plan has no changes. Code
+    host, repository and pull request are those of the CI that runs the command, or of the flags.
+    The token is GITHUB_TOKEN or GH_TOKEN, for GitLab GITLAB_TOKEN.
 
     \b
     Examples:
@@ -184,9 +185,9 @@ def fetch_plan(
     """Get the plan that a pull request was reviewed with, to apply it.
 
     In a job of a pull request, or of a merge queue, it is the plan of that pull request's last
-    commit; else of the pull request by which the commit came to its branch. It is the plan that
-    the workflows of `gpuform new ci` keep: on GitHub in the artifact gpuform-plan-SHA, on GitLab in
-    the job gpuform-plan. Written to FILE, plan.json when not given.
+    commit; in a job of a branch, that of the pull request which brought the commit to the branch.
+    The workflows of `gpuform new ci` store the plan: on GitHub in the artifact gpuform-plan-SHA, on
+    GitLab in the job gpuform-plan. Writes the plan to FILE; default: plan.json.
 
     \b
     Examples:

@@ -252,8 +252,8 @@ _CHECK_PLAN = click.option(
 def preview(**flags: Any) -> int:
     """Show what `up` would change.
 
-    Runs the program and compares; nothing is created, changed or deleted, and the state stays as
-    it is.
+    Runs the program and compares its declarations with the state. Creates, changes and deletes
+    nothing, and does not change the state.
 
     \b
     Examples:
@@ -286,9 +286,9 @@ def preview(**flags: Any) -> int:
 def up(**flags: Any) -> int:
     """Create, update and delete resources until they match their declarations.
 
-    Shows the plan, asks, does it and waits until everything is ready. What is done is recorded in
-    the stack's state, also when a part fails. With --plan it does what was planned, be it an
-    update, a destroy or a refresh.
+    Shows the plan, asks for confirmation, applies the plan and waits until every resource is ready.
+    Records each completed change in the stack's state, even if another change fails. With --plan
+    the command applies a saved plan of an update, a destroy or a refresh.
 
     \b
     Examples:
@@ -318,8 +318,9 @@ def up(**flags: Any) -> int:
 def refresh(**flags: Any) -> int:
     """Update the state with what the platforms report of every resource.
 
-    Reads every resource of the stack and records what it finds; nothing on a platform is changed.
-    With --plan it takes over what the plan says, or less: what was changed since is refused.
+    Reads every resource of the stack and records the result in the state; changes nothing on a
+    platform. With --plan the command applies the changes of the plan or a part of them, and refuses
+    objects that have changed since the plan was made.
 
     \b
     Examples:
@@ -352,8 +353,8 @@ def refresh(**flags: Any) -> int:
 def destroy(**flags: Any) -> int:
     """Delete every resource of the stack.
 
-    Dependents go first, and the command waits until each is gone. The stack itself, its settings
-    and its history stay, unless --remove is given.
+    Deletes dependents first, and waits until each object no longer exists. Keeps the stack itself,
+    its settings and its history, unless --remove is given.
 
     \b
     Examples:

@@ -64,9 +64,9 @@ _PORT_CHOICE = click.option(
 def emulator(context: click.Context, port: int, store: Path | None, speed: float) -> None:
     """Serve the platforms' APIs on this machine.
 
-    Runs until Ctrl-C; `start` runs it in the background. Nothing outside of this machine is
-    touched, and no account is needed. Clients that wait in real time, and cannot move the clock,
-    need one that runs: with --speed 60 a create of 20 minutes takes them 20 seconds.
+    Runs until Ctrl-C; `start` runs it in the background. The emulator sends no requests to other
+    machines, and requires no account. Clients that wait in real time, and cannot advance the
+    emulator's clock, need a running clock: with --speed 60 a create of 20 minutes takes 20 seconds.
 
     \b
     Examples:
@@ -110,8 +110,9 @@ def emulator(context: click.Context, port: int, store: Path | None, speed: float
 def start(port: int, store: Path | None, speed: float) -> None:
     """Start an emulator in the background, and print the variables that point any client at it.
 
-    Returns when it serves. The variables name this very emulator: commands refuse another one that
-    answers in its place. When the start fails, the shell's `eval` fails, too.
+    Returns when the emulator answers. The variables contain the identity of this emulator: commands
+    refuse another emulator that answers at the same address. When the start fails, the shell's
+    `eval` fails, too.
 
     \b
     Examples:
@@ -207,8 +208,9 @@ def env(context: click.Context, port: int) -> None:
 def share_store(folder: Path) -> None:
     """Let all projects in a folder share their emulated objects.
 
-    What their commands do with --emulate is kept in FOLDER/.gpuform/emulator.db from now on, as if
-    all used one account. A project that has emulated objects already goes on with those.
+    From now on, the commands of these projects with --emulate store their objects in
+    FOLDER/.gpuform/emulator.db, as if all projects used one account. A project that already has
+    emulated objects keeps its own.
 
     \b
     Example:
@@ -270,9 +272,9 @@ def _print_false_on_error() -> Iterator[None]:
 def lsp() -> None:
     """Serve an editor by the Language Server Protocol, on stdin and stdout.
 
-    It checks topology files as they are typed, as `gpuform validate` does, completes and explains
-    what can be written, leads from a reference to what it names, and renames. An editor starts this
-    command; it is nothing for a terminal.
+    The server checks topology files while you type, as `gpuform validate` does. It completes and
+    explains keys and values, finds the definition of a reference, and renames entries. An editor
+    starts this command; you do not run it in a terminal.
 
     \b
     Examples:
@@ -310,7 +312,7 @@ def mcp(run_programs: bool, emulate: bool) -> None:
     An agent reads the stacks below the folder, with secrets masked, reads the documentation, checks
     and simulates changes, and saves plans with their reviews. It changes no platform, no state and
     no secret: a person reviews a plan, and applies it by its digest. An MCP client starts this
-    command; it is nothing for a terminal.
+    command; you do not run it in a terminal.
 
     \b
     Examples:

@@ -31,10 +31,11 @@ def plugin() -> None:
 
 @plugin.command()
 def install() -> None:
-    """Put the plugin where the Pulumi CLI finds it, with no virtualenv active.
+    """Install the plugin for the Pulumi CLI, to work without an active virtualenv.
 
-    It goes into the folder `plugins` of PULUMI_HOME (~/.pulumi), and runs with the Python that runs
-    this command. May be repeated; after an upgrade of gpuform it has to be.
+    Writes the plugin to the folder `plugins` of PULUMI_HOME (~/.pulumi). The plugin runs with the
+    Python that runs this command. You may run the command again, and must do so after each upgrade
+    of gpuform.
 
     \b
     Examples:
@@ -54,8 +55,9 @@ def install() -> None:
     ]
     for plugin_version in newer_versions:
         click.echo(
-            f"warning: Pulumi uses the newest version, {plugin_version.folder}\n  gpuform "
-            f"plugin uninstall {plugin_version.version}",
+            f"warning: Pulumi uses the newest version, {plugin_version.folder}. To use "
+            f"{installation.plugin.version}, uninstall it:\n  gpuform plugin uninstall "
+            f"{plugin_version.version}",
             err=True,
         )
 
@@ -84,10 +86,10 @@ def uninstall(version: str | None) -> int:
 @plugin.command()
 @click.option("--json", "-j", "as_json", is_flag=True, help="Print JSON instead of text.")
 def doctor(as_json: bool) -> int:
-    """Say which plugin the Pulumi CLI takes, whether it works, and what to do if not.
+    """Check the plugin that the Pulumi CLI uses, and say how to fix its problems.
 
-    The plugin is started and asked for its version; nothing is changed. Exits with 1 when there is
-    a problem; warnings are none.
+    Starts the plugin and requests its version; changes nothing. Exits with 1 when it finds a
+    problem, and with 0 when it finds only warnings.
 
     \b
     Examples:
@@ -138,10 +140,10 @@ def _complete_page(
 def help_(context: click.Context, page: tuple[str, ...]) -> None:
     """Show a page of the documentation, or list the pages.
 
-    PAGE is a name of the list (guides/adopt), or the end of one where only one page has it (adopt).
-    It is also a command, or a command with its subcommand. #ANCHOR chooses a part of the page. On
-    a terminal the page comes in a pager, the one of the variable PAGER or else less; elsewhere it
-    is Markdown.
+    PAGE is a name from the list (guides/adopt), or its last part if only one page ends with it
+    (adopt). PAGE can also be a command, or a command with its subcommand. #ANCHOR selects a section
+    of the page. On a terminal, a pager shows the page: the one of the variable PAGER, else less.
+    Elsewhere the output is Markdown.
 
     \b
     Examples:
@@ -293,8 +295,8 @@ def completion(shell: str) -> None:
 def about(as_json: bool) -> None:
     """Show versions, the machine, the project, its backend and its stack.
 
-    For those who help: nothing is asked, and no value of the configuration or the environment is
-    shown. `gpuform doctor` says what is wrong.
+    For bug reports and support: the command requests no platform, and shows no value of the
+    configuration or the environment. `gpuform doctor` finds problems.
 
     \b
     Example:
@@ -352,9 +354,9 @@ def login(url: str | None, local: bool) -> None:
     """Choose the backend that stores stacks: a folder or a bucket.
 
     URL is file://DIRECTORY, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or azblob://CONTAINER/PREFIX, as
-    for the Pulumi CLI, which takes the same choice from the same file. It holds where neither
-    PULUMI_BACKEND_URL nor backend.url in Pulumi.yaml says another. The place is tried; credentials
-    stay where the cloud's own tools have them.
+    for the Pulumi CLI, which reads the same choice from the same file. PULUMI_BACKEND_URL and
+    backend.url in Pulumi.yaml override the choice. The command checks that it can reach the
+    backend; credentials stay where the cloud's own tools store them.
 
     \b
     Examples:
@@ -388,7 +390,7 @@ def login(url: str | None, local: bool) -> None:
 def logout(url: str | None, everywhere: bool, local: bool) -> None:
     """Forget the backend chosen by `login`.
 
-    State and credentials stay.
+    The command keeps the state and the credentials.
 
     \b
     Example:

@@ -97,11 +97,12 @@ for _command in (output, export, import_state, history, change_secrets_provider)
 )
 @common_flags
 def init(name: str | None, secrets_provider: str | None, emulate: bool, every_stack: bool) -> None:
-    """Make an empty stack and select it.
+    """Create an empty stack and select it.
 
-    A stack lives on real platforms or on the emulator, from its first run on. Writes
-    Pulumi.NAME.yaml, which says how its secrets are encrypted, and an empty state. A passphrase
-    comes from PULUMI_CONFIG_PASSPHRASE or PULUMI_CONFIG_PASSPHRASE_FILE, or is asked.
+    The first run of a stack decides whether it lives on real platforms or on the emulator. Writes
+    an empty state and Pulumi.NAME.yaml, which contains the encryption settings of the stack's
+    secrets. Reads a passphrase from PULUMI_CONFIG_PASSPHRASE or PULUMI_CONFIG_PASSPHRASE_FILE, or
+    asks for it.
 
     \b
     Examples:
@@ -172,7 +173,7 @@ def list_stacks(everything: bool, as_json: bool) -> None:
 def select(name: str, create: bool, secrets_provider: str | None) -> None:
     """Select the stack that other commands work on.
 
-    The choice is kept where the Pulumi CLI keeps it, so both agree.
+    Stores the selection in the Pulumi CLI's file, so that both tools use the same stack.
 
     \b
     Example:
@@ -189,7 +190,7 @@ def select(name: str, create: bool, secrets_provider: str | None) -> None:
 @stack.command()
 @common_flags
 def unselect() -> None:
-    """Select no stack: each command wants --stack until one is selected again.
+    """Clear the selection: every command requires --stack until a stack is selected.
 
     \b
     Example:
@@ -223,8 +224,8 @@ def remove(
 ) -> int:
     """Remove a stack with its settings and history.
 
-    Refused while the stack has resources, those that interrupted runs have made among them:
-    `gpuform destroy` deletes them.
+    Refuses a stack that has resources, including those that interrupted runs created: `gpuform
+    destroy` deletes them.
 
     \b
     Example:
@@ -264,7 +265,7 @@ def remove(
 @lock_flag
 @stack_flags
 def rename(name: str) -> None:
-    """Give the stack another name, and select it.
+    """Rename the stack, and select it.
 
     The stack keeps its state, settings and history; nothing changes on a platform. The next `up`
     recreates resources whose names the program makes from the stack's name.

@@ -58,11 +58,11 @@ _UNREADABLE = "ERROR_UNABLE_TO_DECRYPT"
 )
 @stack_flags
 def history(as_json: bool, show_secrets: bool, page_size: int, page: int) -> None:
-    """Show what was done to the stack, the latest first.
+    """Show the runs of the stack, the latest first.
 
-    Who did it, when, from where (account, machine, CI job, commit), with which saved plan, how it
-    ended and how much it changed; all that is known is in --json. `gpuform logs NUMBER` shows what
-    happened.
+    Shows the user, the time, the origin (account, machine, CI job, commit), the saved plan, the
+    result and the number of changes of each run; --json shows all recorded fields. `gpuform logs
+    NUMBER` shows the steps of a run.
 
     \b
     Examples:
@@ -151,8 +151,8 @@ def _format_time(seconds: int) -> str:
 def logs(number: int | None, as_json: bool) -> None:
     """Show a run step by step: its changes and its messages.
 
-    NUMBER is that of `gpuform stack history`; the latest run when not given. It is what gpuform
-    keeps beside the history, secrets masked; runs of the Pulumi CLI have none.
+    NUMBER is that of `gpuform stack history`; default: the latest run. gpuform stores the log
+    beside the history, with secrets masked; runs of the Pulumi CLI have no log.
 
     \b
     Examples:
@@ -190,9 +190,9 @@ def logs(number: int | None, as_json: bool) -> None:
 @click.option("--show-secrets", is_flag=True, help="Show secret values in plain text.")
 @stack_flags
 def output(name: str | None, as_json: bool, show_secrets: bool) -> None:
-    """Show the stack's outputs, or the one named.
+    """Show all outputs of the stack, or one output.
 
-    A single text is printed as it is, ready for a file.
+    Prints a single text output without quotes, so that you can redirect it to a file.
 
     \b
     Examples:
@@ -262,12 +262,12 @@ def check_provider(
 @lock_flag
 @stack_flags
 def change_secrets_provider(provider: str) -> None:
-    """Protect the stack's secrets by a new passphrase, or by a key of a key management service.
+    """Encrypt the stack's secrets with a new passphrase, or with a key of a key service.
 
-    PROVIDER is `passphrase` or the URL of a key, as the Pulumi CLI has them: awskms://,
-    azurekeyvault://, gcpkms://, hashivault://. The settings and the state are encrypted anew, both
-    or neither, also when the provider is the present one. A new passphrase comes from
-    GPUFORM_NEW_PASSPHRASE, or is asked, or is the first line of stdin.
+    PROVIDER is `passphrase` or the URL of a key, as for the Pulumi CLI: awskms://,
+    azurekeyvault://, gcpkms://, hashivault://. Encrypts the settings and the state again, both or
+    neither, even if PROVIDER is the present one. Reads a new passphrase from
+    GPUFORM_NEW_PASSPHRASE, asks for it, or reads the first line of stdin.
 
     \b
     Examples:
@@ -363,11 +363,12 @@ def export(file: Path | None, show_secrets: bool) -> None:
 @lock_flag
 @stack_flags
 def import_state(file: Path | None, force: bool) -> None:
-    """Replace the stack's state by an exported one.
+    """Replace the stack's state with an exported one.
 
-    It is checked first: version, integrity, and whether its resources are this stack's. Secrets
-    are encrypted for this stack, plain ones too. Pending operations are dropped: an export and an
-    import settle them. The state that was there stays as a .bak file.
+    Checks the file first: its version, its integrity, and whether its resources belong to this
+    stack. Encrypts all secrets for this stack, including those in plain text. Drops pending
+    operations: an export followed by an import resolves them. Keeps the previous state as a .bak
+    file.
 
     \b
     Example:

@@ -58,11 +58,11 @@ from gpuform.stacks.review.value_text import counted
 @lock_flag
 @stack_flags
 def recover() -> int:
-    """Bring back what a run did while its state could not be kept.
+    """Write the changes of a run into the state after the state's store failed.
 
-    When the store of the state fails in the middle of a run, the run starts nothing more and keeps
-    what it did in the project's .gpuform/unsaved/. This puts it into the state, once the store
-    answers again. Nothing is created, changed or deleted on a platform.
+    When the store of the state fails in the middle of a run, the run starts no further changes, and
+    saves the completed ones in the project's .gpuform/unsaved/. This command writes them into the
+    state when the store answers again. It creates, changes and deletes nothing on a platform.
 
     \b
     Example:
@@ -101,13 +101,13 @@ def recover() -> int:
 @lock_flag
 @stack_flags
 def repair(from_backup: str | None, discard_journal: bool, yes: bool) -> int:
-    """Put a damaged state right.
+    """Repair a damaged state.
 
-    Sorts its entries and drops references to what is not there, and says what it did. What would
-    lose something is left to you. Nothing is written to a state that is sound.
+    Sorts the entries, drops references to missing resources, and lists these repairs. Refuses
+    repairs that would lose data, and leaves a valid state unchanged.
 
-    --from-backup lists the earlier states, the .bak file and those in .pulumi/backups, and brings
-    one back; the state that it replaces is kept beside it.
+    --from-backup lists the earlier states, the .bak file and those in .pulumi/backups, and restores
+    one of them; the replaced state stays beside it as a backup.
 
     \b
     Examples:
@@ -248,10 +248,10 @@ def _discard_journal(screen: Screen, workspace: Workspace, name: str, *, yes: bo
 @click.command()
 @common_flags
 def upgrade() -> None:
-    """Bring the backend to the latest layout.
+    """Upgrade the backend to the latest layout.
 
-    gpuform knows one layout, in which stacks belong to projects. Stacks of Pulumi's first layout
-    are named and left to `pulumi state upgrade`.
+    gpuform supports one layout, in which stacks belong to projects. Lists the stacks of Pulumi's
+    first layout, for an upgrade with `pulumi state upgrade`.
 
     \b
     Example:
@@ -275,9 +275,9 @@ def upgrade() -> None:
 def state(context: click.Context) -> None:
     """Read and edit a stack's state.
 
-    The state says which objects on the platforms are the stack's. Edits change only what it says:
-    nothing is created, changed or deleted on a platform. Each keeps the state that was there as a
-    .bak file. Resources are named by their URN, or by a name that only one of them has.
+    The state records which objects on the platforms belong to the stack. The edits change only the
+    state: they create, change and delete nothing on a platform. Each edit keeps the previous state
+    as a .bak file. Name a resource by its URN, or by a name that no other resource has.
 
     \b
     Examples:
@@ -333,9 +333,9 @@ def list_entries(as_json: bool) -> None:
 @click.option("--show-secrets", is_flag=True, help="Show secret values in plain text.")
 @stack_flags
 def show(resource: str, as_json: bool, show_secrets: bool) -> None:
-    """Show what the state says of one resource.
+    """Show one resource of the state.
 
-    RESOURCE is a URN, or a name. Old objects of it that wait for their deletion are shown, too.
+    RESOURCE is a URN, or a name. Also shows replaced objects that `up` has not deleted yet.
 
     \b
     Examples:

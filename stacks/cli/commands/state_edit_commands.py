@@ -60,9 +60,9 @@ def delete(
     id_: str | None,
     yes: bool,
 ) -> int:
-    """Forget a resource: its object goes on existing, and costing.
+    """Remove a resource from the state: its object stays, and keeps costing money.
 
-    Refused while others depend on it, and for what is protected.
+    Refuses protected resources, and resources that others depend on.
 
     \b
     Example:
@@ -95,7 +95,7 @@ def delete(
 def protect(resources: Sequence[str], everything: bool, yes: bool) -> int:
     """Protect resources from deletion.
 
-    Until the next `up`, which takes over what the program says: put `protect=True` there.
+    The next `up` resets this to the program's value: set `protect=True` there, too.
 
     \b
     Example:
@@ -122,7 +122,7 @@ def unprotect(resources: Sequence[str], everything: bool, yes: bool) -> int:
 @click.argument("resources", nargs=-1, required=True)
 @add_edit_flags
 def taint(resources: Sequence[str], yes: bool) -> int:
-    """Have resources replaced by the next `up`.
+    """Mark resources for replacement by the next `up`.
 
     \b
     Example:
@@ -136,7 +136,7 @@ def taint(resources: Sequence[str], yes: bool) -> int:
 @click.option("--all", "everything", is_flag=True, help="Every resource of the program.")
 @add_edit_flags
 def untaint(resources: Sequence[str], everything: bool, yes: bool) -> int:
-    """Do not have tainted resources replaced.
+    """Remove the marks of `taint`: the next `up` does not replace the resources.
 
     \b
     Example:
@@ -183,9 +183,10 @@ def _change_flag(
 @click.argument("name")
 @add_edit_flags
 def rename(resource: str, name: str, yes: bool) -> int:
-    """Give a resource another name, in every reference to it.
+    """Rename a resource, also in every reference to it.
 
-    The program must name it so, too: else the next `up` deletes it and makes a new one.
+    Rename it in the program, too: otherwise the next `up` deletes the resource and creates a new
+    one.
 
     \b
     Example:
@@ -224,10 +225,10 @@ def move(
 ) -> int:
     """Move resources from one stack to another.
 
-    Their children go with them, their providers are copied, and references between what goes and
-    what stays are dropped and told. The programs must be changed accordingly. Secrets are encrypted
-    anew for the destination; where its passphrase is another one, it comes from
-    GPUFORM_DEST_PASSPHRASE, or is asked. A stack of another project in the same backend is named
+    Moves their children with them, and copies their providers. Drops and lists the references
+    between moved and remaining resources: change the programs accordingly. Encrypts the secrets for
+    the destination. If the destination has another passphrase, the command reads it from
+    GPUFORM_DEST_PASSPHRASE, or asks for it. Name a stack of another project in the same backend as
     organization/PROJECT/STACK.
 
     \b

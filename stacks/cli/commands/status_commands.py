@@ -43,13 +43,14 @@ def status(
 ) -> int:
     """Show the stack's resources: state, readiness, GPUs, cost, alerts.
 
-    It shows what the state says, or with --refresh what the platforms say and measure now. Where
-    Lens is configured (LENS_URL or lens:url), idle and busy nodes, the hottest GPUs and the top
-    consumers are shown, too. Nothing is locked and nothing is changed. Exits with 1 when --refresh
-    could not look at something, and with 9 when something has stopped because no credit is left.
+    Shows the state, or with --refresh what the platforms report and measure now. With Lens
+    configured (LENS_URL or lens:url), also shows idle and busy nodes, the hottest GPUs and the top
+    consumers. Takes no lock and changes nothing. Exits with 1 when --refresh could not read a
+    resource, and with 9 when a platform has stopped something because no credit is left.
 
-    With --all it shows each stack under its name, and what all of them come to. One that cannot be
-    read holds no other, and it exits with 1; one that is not made yet is told.
+    With --all the command shows each stack under its name, and the totals. A stack that cannot be
+    read does not stop the others, and the exit code is 1; the output also names stacks that do not
+    exist yet.
 
     \b
     Examples:
@@ -218,14 +219,14 @@ def graph(
 ) -> int:
     """Draw a graph of the stack: clusters with their nodes, volumes and fabrics.
 
-    It draws the state, which needs no passphrase; nothing is asked of a platform and no secret is
-    shown. With --plan it draws what a saved plan, or the output of `gpuform preview --json` or
-    `pulumi preview --json`, would do; in its project, with what the state knows. An arrow leads
-    from what needs something to what it needs.
+    Draws the state. This requires no passphrase and no request to a platform, and the graph
+    contains no secrets. With --plan it draws the changes of a saved plan, or of the output of
+    `gpuform preview --json` or `pulumi preview --json`; in the project of the plan, together with
+    the state. An arrow leads from a resource to its dependency.
 
-    With --all each stack is a box with its resources inside, and an arrow leads to each stack that
-    comes before it. A stack that is not made yet is an empty box. Exits with 1 when one could not
-    be read.
+    With --all each stack is a box with its resources inside, and an arrow leads from a stack to
+    each stack that it depends on. A stack that does not exist yet is an empty box. Exits with 1
+    when a stack could not be read.
 
     \b
     Examples:

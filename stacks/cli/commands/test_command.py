@@ -78,10 +78,10 @@ def test(  # noqa: PLR0913, PLR0917 - the flags
 ) -> int:
     """Run the test cases of a stack: no capacity, a node that dies, a run that is killed.
 
-    PATH is a test file, or the folder of a project, whose tests/*.yaml are played; the current
-    project when not given. Each case is a run of the real engine on an emulator of its own, with a
-    state of its own: no platform is asked, nothing of the project is changed, and a create of 20
-    minutes takes a second. Exits with 1 when a case does not pass.
+    PATH is a test file, or the folder of a project with tests/*.yaml; default: the current project.
+    Each case runs the real engine with its own emulator and its own state: it requests no platform,
+    changes nothing in the project, and a create of 20 minutes takes one second. Exits with 1 when a
+    case does not pass.
 
     \b
     Examples:

@@ -93,13 +93,14 @@ def topology(  # noqa: PLR0913 - a flag each
     """Export the locations of the stack's nodes to schedulers.
 
     Writes the topology of the nodes in the format of a scheduler: region, vendor pool, fabric,
-    switches, NVLink domain. What is not known is left out, and said on stderr. The state tells it;
-    --refresh asks the platforms, and reads the labels of the clusters' nodes. RESOURCE is a cluster
-    or a pool; all when not given.
+    switches, NVLink domain. Omits unknown values, and lists them on stderr. Reads the state; with
+    --refresh also the platforms, and the labels of the clusters' nodes. RESOURCE is a cluster or a
+    pool; default: all.
 
-    With --apply the labels, annotations and objects are written into the cluster's Kubernetes,
-    after a preview and a question. Nothing that somebody else has set is overwritten, and nodes
-    that left the stack lose what gpuform wrote. Exits with 1 when something could not be written.
+    With --apply the command writes the labels, annotations and objects into the cluster's
+    Kubernetes, after a preview and a confirmation. It overwrites no values of other owners, and
+    removes its own values from nodes that left the stack. Exits with 1 when a value could not be
+    written.
 
     \b
     Examples:

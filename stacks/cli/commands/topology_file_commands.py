@@ -42,14 +42,14 @@ def validate(
 ) -> int:
     """Check topology files: every problem at once, with file, line and column.
 
-    Without FILE it checks the project's topology.yaml. The project's gates.yaml and prices.yaml
-    are checked with it. Nothing is asked of a platform and no passphrase is needed; values that
-    the stack named by --stack sets in the clear are used, any others count as not known yet.
-    Exits 1 when there are problems. A warning is none: it tells a value that no platform offered
-    when `gpuform offers` asked lately, and that looks like one that was.
+    Without FILE the command checks the project's topology.yaml, together with its gates.yaml and
+    prices.yaml. It requests no platform and needs no passphrase. It uses the plain values of the
+    stack that --stack names, and treats all others as not known yet. Exits with 1 when it finds
+    problems, and with 0 when it finds only warnings. A warning names a value that resembles an
+    offer of a platform, but was not in the last `gpuform offers`.
 
-    With --all it checks all stacks, with what they read of each other: circles, stacks and outputs
-    that are not there, also of Python programs. It then shows the stacks in their order.
+    With --all the command checks all stacks and their references to each other: cycles, missing
+    stacks and missing outputs, also of Python programs. It then shows the order of the stacks.
 
     \b
     Examples:
@@ -179,10 +179,10 @@ def fmt(files: tuple[str, ...], check: bool, diff: bool) -> int:
     Without FILE: topology.yaml of the current folder, else of the project around it, and the files
     that it includes. `-` formats stdin to stdout.
 
-    Indentation becomes two spaces, also of lists; spaces at the ends of lines and empty lines in a
-    row go; braces that are too long for 100 columns are broken. Comments, the order of keys,
-    quotes and the text of every value stay as they are. A file that would not mean exactly the
-    same afterwards is left alone, and named.
+    Indents with two spaces, also in lists, removes spaces at the ends of lines and repeated empty
+    lines, and breaks flow mappings and lists that are longer than 100 columns. Keeps comments, the
+    order of keys, quotes and the text of every value. If formatting would change the meaning of a
+    file, the command leaves it unchanged and reports it.
 
     \b
     Examples:
@@ -332,9 +332,9 @@ def _build_diff(label: str, before: str, after: str) -> Iterator[str]:
 def schema(output: Path | None, what: str, link: bool) -> None:
     """Print the JSON Schema of topology files, for editors.
 
-    An editor with a YAML language server then completes, explains and checks such files. Their
-    first line says where the schema is, as in the examples. The file that --link writes is of this
-    machine alone: whoever clones the project makes their own.
+    An editor with a YAML language server then completes, explains and checks such files. The first
+    line of a file names the schema, as in the examples. The file that --link writes is only for
+    this machine: each clone of the project needs its own.
 
     \b
     Examples:

@@ -46,8 +46,8 @@ def require_answerable(arguments: RunArguments, screen: Screen) -> None:
         skip_hint = "" if options.operation in ("expire", "repair") else " or --skip-preview"
         preview_command = _PREVIEW_COMMANDS.get(options.operation, "preview")
         raise EngineError(
-            f"`gpuform {arguments.command}` asks before it changes anything, and it cannot "
-            "ask here",
+            f"`gpuform {arguments.command}` requires a confirmation, and the command "
+            "cannot ask for it here",
             hint=f"add --yes (the preview is shown first){skip_hint}; `gpuform {preview_command}` "
             "only shows what would change",
         )

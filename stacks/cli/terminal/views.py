@@ -268,7 +268,7 @@ class HumanView(_ScreenView):
             f"gpuform repair {on}": "shows the plan and asks",
             f"gpuform repair --dry-run --save-plan FILE {on}": "for a review; then "
             "`gpuform repair --plan FILE --yes`",
-            f"gpuform repair NODE {on}": "one node, without a declared `repair`",
+            f"gpuform repair NODE {on}": "repairs one node; needs no declared `repair`",
         }
         width = max(map(len, commands))
         for command, explanation in commands.items():

@@ -107,7 +107,7 @@ def explain_failure(
         )
         return ProgramError(
             f"{line_prefix}the program exited{exit_status}",
-            hint="a program that does not finish deletes nothing",
+            hint="gpuform deletes resources only after the program has finished",
         )
     formatted = _format_traceback(error, files, traces)
     return ProgramError(f"Program failed with an unhandled exception:\n{formatted}")

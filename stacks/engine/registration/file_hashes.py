@@ -87,7 +87,7 @@ def _read_content(file: Asset | Archive) -> bytes:
             return Path(urllib.parse.unquote(url.path)).read_bytes()
         if url.scheme not in ("http", "https"):
             raise _build_unreadable_error(
-                location, f"{url.scheme}: is not a supported file URL scheme"
+                location, f"{url.scheme}:// is not a supported URL scheme"
             )
         with urllib.request.urlopen(location, timeout=_FETCH_TIMEOUT_S) as answer:  # noqa: S310
             return bytes(answer.read())

@@ -144,7 +144,7 @@ def _is_pickling_known() -> bool:
 UNWRAPPED_PICKLER = Patch(
     name="a pickler without added wrappers",
     saved_work="one more wrapper of Python's pickler for every provider that is pickled",
-    gain="any number of such providers; without it some 900 end in a RecursionError",
+    gain="any number of pickled providers; without the patch, some 900 end in a RecursionError",
     upstream="https://github.com/pulumi/pulumi/issues/17803",
     knows_sdk=_is_pickling_known,
     apply=unwrap_pickler,

@@ -170,7 +170,7 @@ def _read_settings(path: Path) -> dict[str, Any]:
     unknown = ", ".join(sorted(settings.keys() - _KEYS))
     if unknown:
         raise _build_unreadable_error(
-            path, f"it has {unknown}; a newer Pulumi CLI may have written it"
+            path, f"it has the unknown keys {unknown}; a newer Pulumi CLI may have written it"
         )
     stack, stacks = settings.get("stack", ""), settings.get("stacks", {})
     stack_names = [stack, *stacks.values()] if isinstance(stacks, dict) else [None]

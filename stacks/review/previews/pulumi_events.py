@@ -45,7 +45,7 @@ def build_preview(name: str, events: Sequence[Mapping[str, Any]]) -> Preview:
         failed or any(diagnostic["severity"] == "error" for diagnostic in diagnostics)
     ):
         raise EngineError(
-            f"{name} tells what a run has done, not what one would do",
+            f"{name} is the log of a completed run, not of a preview",
             "`gpuform logs` and `gpuform stack history` show what was done",
         )
     steps, refreshes, runs_program = _collect_steps(run)
@@ -57,8 +57,8 @@ def build_preview(name: str, events: Sequence[Mapping[str, Any]]) -> Preview:
 def build_truncated_log_error(name: str) -> EngineError:
     """Return the error for a log that ends in the middle of a run."""
     return EngineError(
-        f"{name} ends in the middle of a run: it does not tell what would be done",
-        "its command was killed, or is still at work: preview again",
+        f"{name} ends in the middle of a run: its list of changes is incomplete",
+        "its command was killed, or still runs: preview again",
     )
 
 

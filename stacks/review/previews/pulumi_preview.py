@@ -35,15 +35,15 @@ _PREVIEW_KEYS: Final = ("steps", "changeSummary", "duration", "diagnostics", "ma
 _REFRESH: Final = "refresh"
 _IGNORED_OPS: Final = (_REFRESH, "remove-pending-replace", "discard", "discard-replaced")
 _OUTPUTS_UNKNOWN: Final = (
-    "changes of the stack's outputs: the document of a preview does not tell them"
+    "changes of the stack's outputs: the JSON of a preview does not contain them"
 )
 _UNCHECKED_PREFIX: Final = "not checked: "
 _ERROR_PREFIX: Final = "error: "
 _GENERIC_ERRORS: Final = ("preview failed", "update failed")
 """Pulumi's last message after any failure; a more specific error replaces it."""
 _AMBIGUOUS_OPERATION: Final = (
-    "which command this is a preview of: the document tells `up` and a `destroy` of a part alike. "
-    "It is taken for `up`; a `destroy` would delete what the program may still have"
+    "which command this is a preview of: the JSON of `up` and of a partial `destroy` look alike. "
+    "gpuform takes it for `up`; a `destroy` would also delete resources that the program declares"
 )
 
 
@@ -90,7 +90,7 @@ class Preview:
         specific_errors = [message for message in errors if message not in _GENERIC_ERRORS]
         # A cancelled run may leave no message.
         if self.failed and not errors:
-            return ("it has failed, or was cancelled, and does not tell why",)
+            return ("the preview failed or was cancelled, without an error message",)
         return tuple(specific_errors or errors)
 
     def count_resources(self, *ops: str) -> int:
@@ -126,7 +126,7 @@ def build_plan(name: str, preview: Preview) -> Plan:
     notes: list[str] = []
     stack, project = "", ""
     for at, entry in enumerate(preview.steps):
-        where = f"{name} is no preview: steps.{at}"
+        where = f"{name} is not a preview: steps.{at}"
         if not isinstance(entry, dict) or not is_urn(str(entry.get("urn"))):
             raise EngineError(f"{where}.urn is not the name of a resource")
         urn, op = str(entry["urn"]), str(entry.get("op"))
@@ -140,7 +140,7 @@ def build_plan(name: str, preview: Preview) -> Plan:
     if not ops:
         failure = "".join(f"; it has failed: {message}" for message in preview.errors)
         raise EngineError(
-            f"{name} has no steps, so that it tells neither stack nor plan{failure}",
+            f"{name} has no steps, so it contains neither a stack nor a plan{failure}",
             "" if failure else "the stack is empty",
         )
     operation = _infer_operation(preview, ops, steps)
@@ -233,8 +233,8 @@ def _count_actions(
         return summary, []
     summary[PlanAction.UPDATE] = listed_updates + unlisted_updates
     note = (
-        f"which {counted(unlisted_updates, 'resource')} changed outside: the document counts and "
-        "does not name what has no property-level differences; `--event-log FILE` names it"
+        f"which {counted(unlisted_updates, 'resource')} changed outside: the JSON only counts "
+        "resources without property-level differences; `--event-log FILE` names them"
     )
     return summary, [note]
 

@@ -20,8 +20,8 @@ from gpuform.stacks.review.previews.pulumi_events import (
 from gpuform.stacks.review.previews.pulumi_preview import Preview, build_plan, is_preview
 
 _REVIEW_HINT = (
-    "give what `gpuform preview --save-plan FILE` saves, or what `--json` or `--event-log FILE` "
-    "tells of a preview by `gpuform` or `pulumi`"
+    "pass a plan that `gpuform preview --save-plan FILE` saved, or the `--json` or `--event-log` "
+    "output of a preview by `gpuform` or `pulumi`"
 )
 _APPLY_HINT = "`gpuform preview --save-plan FILE` makes one; so do `gpuform destroy` and `refresh`"
 _CLI_PLAN = "resourcePlans"
@@ -63,7 +63,9 @@ def read_plans(name: str, content: bytes) -> Plan | StacksPlan:
         events = [value for value in before if is_event(value)]
         return _build_plan_of_preview(name, build_preview(name, [*events, last]))
     if before:
-        raise PlanFileError(f"{name} is no plan: it holds more than one JSON value", _REVIEW_HINT)
+        raise PlanFileError(
+            f"{name} is not a plan: it contains more than one JSON value", _REVIEW_HINT
+        )
     document = _require_object(name, last, _REVIEW_HINT)
     if is_preview(document):
         return _build_plan_of_preview(name, Preview(document))
@@ -91,7 +93,7 @@ def read_saved_plans(name: str, content: bytes) -> Plan | StacksPlan:
     # Without its basis, a plan cannot be compared with the state before it is applied.
     if any(plan.basis is None for plan in plans):
         raise PlanFileError(
-            f"{name} is no plan: it does not say what it was made from", _APPLY_HINT
+            f"{name} is not a plan: it does not record the state that it is based on", _APPLY_HINT
         )
     return saved_plan
 
@@ -101,12 +103,12 @@ def _parse_json_values(name: str, content: bytes, hint: str) -> list[Any]:
     try:
         json_text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        message = f"{name} is no plan: it is not UTF-8 text (byte {error.start})"
+        message = f"{name} is not a plan: it is not UTF-8 text (byte {error.start})"
         raise PlanFileError(message, hint) from None
     # `json.loads` reads only one value; an event log has one for each event.
     decoder, values, at = json.JSONDecoder(), list[Any](), _find_next_value(json_text, 0)
     if at == len(json_text):
-        raise PlanFileError(f"{name} is no plan: it is empty", hint)
+        raise PlanFileError(f"{name} is not a plan: it is empty", hint)
     try:
         while at < len(json_text):
             value, end = decoder.raw_decode(json_text, at)
@@ -133,7 +135,7 @@ def _find_next_value(text: str, at: int) -> int:
 
 def _require_object(name: str, value: Any, hint: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise PlanFileError(f"{name} is no plan: it is not an object", hint)
+        raise PlanFileError(f"{name} is not a plan: it is not an object", hint)
     return value
 
 
@@ -194,9 +196,9 @@ def _validate_plan(model: type[_Model], name: str, document: dict[str, Any], hin
         location = ".".join(str(step) for step in first["loc"]) or "the plan"
         others = f", and {len(more)} more problems" if more else ""
         raise PlanFileError(
-            f"{name} is no plan: {location}: {first['msg']}{others}", hint
+            f"{name} is not a plan: {location}: {first['msg']}{others}", hint
         ) from None
 
 
 def _build_depth_error(name: str, hint: str) -> EngineError:
-    return EngineError(f"{name} is no plan: it is nested too deeply", hint)
+    return EngineError(f"{name} is not a plan: it is nested too deeply", hint)

@@ -33,7 +33,7 @@ from gpuform.stacks.review.text import step_text
 from gpuform.stacks.review.text.plan_text import render_plan
 from gpuform.stacks.review.value_text import short_type
 
-_UNKNOWN_END = "it runs, or was killed before it could say how it ended"
+_UNKNOWN_END = "it still runs, or was killed before it recorded its end"
 _STYLES = {"error": "error", "warning": "warning"}
 
 

@@ -44,7 +44,7 @@ def render_orphans(
         yield from lines[1:]
         yield ""
     for intent in orphans.unsettled:
-        yield paint("warning", f"never settled: {redact(_describe_intent(intent))}")
+        yield paint("warning", f"unresolved create: {redact(_describe_intent(intent))}")
     for platform, reason in orphans.not_asked.items():
         yield f"not asked: {platform} ({redact(reason)})"
     yield _format_orphan_totals(orphans, backend)
@@ -114,11 +114,11 @@ def _format_orphan_totals(orphans: Orphans, backend: str) -> str:
 def _describe_intent(intent: Intent) -> str:
     region = intent.tried_region or intent.region
     where = f" in {region}" if region else ""
-    object_ids = ", ".join(intent.ids or ((intent.id,) if intent.id else ())) or "no id is known"
+    object_ids = ", ".join(intent.ids or ((intent.id,) if intent.id else ())) or "id unknown"
     label = f"{intent.platform}:{intent.kind} {intent.name!r}{where} ({object_ids})"
     purpose = f" for {intent.urn}" if intent.urn else ""
     return escape_invisible(
-        f"{label}, begun {_format_time(intent.started_at)}{purpose}: `gpuform up` settles it"
+        f"{label}, begun {_format_time(intent.started_at)}{purpose}: `gpuform up` resolves it"
     )
 
 

@@ -103,7 +103,8 @@ def format_loss(plan: Plan) -> str:
     if plan.operation == "refresh":
         count = sum(subject.danger is not None for subject in facts.subjects)
         return (
-            f"{_format_count_with_verb(count, 'resource')} gone from the platforms."
+            f"{counted(count, 'resource')} no longer {'exists' if count == 1 else 'exist'} on the "
+            "platforms."
             if count
             else ""
         )
@@ -115,15 +116,11 @@ def format_loss(plan: Plan) -> str:
         names = ", ".join(facts.losing_data[:_MAX_NAMES_LISTED])
         more = len(facts.losing_data) - _MAX_NAMES_LISTED
         losses.append(f"the data on {names}{f' and {more} more' if more > 0 else ''}")
-    sentences = [f"{' and '.join(losses)} will be gone."] if losses else []
+    sentences = [f"{' and '.join(losses)} will be lost."] if losses else []
     if plan.cost is not None and plan.cost.before != plan.cost.after:
         sentences.append(f"Cost: {format_plan_cost(plan.cost)}.")
     summary = " ".join(sentences)
     return escape_invisible(summary[:1].upper() + summary[1:])
-
-
-def _format_count_with_verb(count: int, noun: str) -> str:
-    return f"{counted(count, noun)} {'is' if count == 1 else 'are'}"
 
 
 def render_plan(

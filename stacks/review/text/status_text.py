@@ -202,9 +202,7 @@ def _render_resource_table(resources: Sequence[ResourceStatus], paint: Paint) ->
             yield f"    now: {escape_invisible(live_line)}"
         if resource.live_problem:
             live_line = resource.live_problem.splitlines()[0]
-            yield paint(
-                "warning", f"    its figures could not be had: {escape_invisible(live_line)}"
-            )
+            yield paint("warning", f"    could not read its figures: {escape_invisible(live_line)}")
 
 
 def _build_row(resource: ResourceStatus) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ _WORDS = {
 
 _REFRESH_RESULTS = {
     Op.UPDATE: "refreshed: changed outside of this stack",
-    Op.DELETE: "refreshed: gone",
+    Op.DELETE: "refreshed: no longer exists on the platform",
 }
 
 

@@ -171,7 +171,7 @@ class Resource:
             return UNKNOWN_TEXT
         if sent is None or isinstance(sent, str):
             return sent
-        message = "the id of what exists must be a text that is not secret"
+        message = "the id of an existing object must be text, and not secret"
         raise TopologyError([Diagnostic(self.position, "value", message)])
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from plan_scenes import PlannedProject
 
-FIRST = "Not all was checked: 1 check could not be made (see Not checked).\n"
+FIRST = "The plan is not fully checked: 1 check could not run (see Not checked).\n"
 TENSORONE = """
 from gpuform.providers.tensorone import Cluster
 Cluster("dev", name="dev", gpu_type="A100", gpu_count=2, storage_gb=100, region="us-west-2",

@@ -75,7 +75,7 @@ def test_secrets_are_not_shown(stack: Run) -> None:
 def test_lines_of_stdin(stack: Run) -> None:
     ran = stack("console", answers="config.gpus\n\nclusters.trian.id\n[1, none]\n")
     assert (ran.code, ran.out) == (1, "16\n[\n  1,\n  null\n]\n")
-    assert ran.err.startswith("error: there is no clusters.trian\n")
+    assert ran.err.startswith("error: clusters.trian does not exist\n")
     assert "did you mean clusters.train?" in ran.err
 
 
@@ -85,7 +85,7 @@ def test_the_sandbox_is_that_of_topologies(stack: Run) -> None:
         "'a' * 99999999": "the expression does too much",
         "''.__class__": "a text has no '__class__'",
         "{% if a %}": "no statements",
-        "nothing": "there is no nothing",
+        "nothing": "nothing does not exist",
         "config.gpus.x": "a number has no 'x'",
     }
     ran = stack("console", answers="\n".join(wrong))
@@ -118,7 +118,7 @@ def test_it_asks_on_a_terminal(stack: Run, terminal: None, monkeypatch: pytest.M
     ran = stack("console")
     assert ran.code == 0
     assert [line for line in ran.out.splitlines() if line.isdigit()] == ["16", "17"]
-    assert "there is no nope" in ran.err
+    assert "nope does not exist" in ran.err
 
 
 def test_names_are_completed(stack: Run, terminal: None, monkeypatch: pytest.MonkeyPatch) -> None:

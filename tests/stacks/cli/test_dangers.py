@@ -89,7 +89,7 @@ class TestALostVolume:
         ran = volumes.run("up", answers="yes\ny\nno\n")
         assert ran.code == 1
         question = (
-            "Perform this update? The data on data will be gone.  Type the stack's name to "
+            "Perform this update? The data on data will be lost.  Type the stack's name to "
             "confirm. [dev/no/details] "
         )
         assert ran.out.count(question) == 3
@@ -169,13 +169,13 @@ class TestLostCapacity:
         applied_project.run("config", "set", "gpus", "8")
         ran = applied_project.run("up", answers="no\n")
         assert (
-            "Perform this update? 8 GPUs will be gone. Cost: 48.50 USD/h (35,405.00 USD/month) => "
+            "Perform this update? 8 GPUs will be lost. Cost: 48.50 USD/h (35,405.00 USD/month) => "
             "24.50 USD/h (17,885.00 USD/month). [yes/no/details] "
         ) in ran.out
         ran = applied_project.run("destroy", answers="yes\nno\n")
         assert (
             "This deletes 2 resources of stack dev and what is on them. 16 GPUs and the data on "
-            "data will be gone."
+            "data will be lost."
         ) in ran.out
 
     @pytest.mark.parametrize("answer", ["y", "Y", "yes"])
@@ -216,7 +216,9 @@ class TestLostCapacity:
         control(applied_project, "reset", {})
         ran = applied_project.run("refresh", answers="no\n")
         assert "delete train: no longer exists on the platform, with 16 GPUs" in ran.out
-        assert "Perform this refresh? 2 resources are gone from the platforms. [yes/no" in ran.out
+        assert (
+            "Perform this refresh? 2 resources no longer exist on the platforms. [yes/no" in ran.out
+        )
 
     def test_prepaid_time_that_is_lost(self, planned_project: PlannedProject) -> None:
         planned_project.edit_program(('"ON_DEMAND"', '"RESERVED", duration_days=30'))

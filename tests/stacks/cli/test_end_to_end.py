@@ -175,14 +175,14 @@ def test_somebody_who_answers(dev: Run) -> None:
     wrong = dev("destroy", "--emulate", answers="yes\nno\n")
     assert wrong.code == 1
     assert "deletes 2 resources of stack dev" in wrong.out
-    assert "16 GPUs and the data on data will be gone" in wrong.out
+    assert "16 GPUs and the data on data will be lost" in wrong.out
     assert dev("destroy", "--emulate", answers="dev\n").code == 0
 
 
 @pytest.mark.usefixtures("terminal")
 def test_non_interactive_on_a_terminal(dev: Run) -> None:
-    assert "it cannot ask here" in dev("up", "--non-interactive").err
-    assert "it cannot ask here" in dev("--non-interactive", "up").err
+    assert "cannot ask for it here" in dev("up", "--non-interactive").err
+    assert "cannot ask for it here" in dev("--non-interactive", "up").err
 
 
 @pytest.mark.usefixtures("terminal")

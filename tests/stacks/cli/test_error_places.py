@@ -179,8 +179,8 @@ def test_an_error_in_an_expression_is_told_at_its_place(run: Run, project: Path)
     )
     ran = run("validate")
     assert [line for line in ran.out.splitlines() if not line.startswith(" ")] == [
-        "topology.yaml:3:31: there is no config.gpu",
-        "topology.yaml:4:31: there is no config.gpu",
+        "topology.yaml:3:31: config.gpu does not exist",
+        "topology.yaml:4:31: config.gpu does not exist",
         "topology.yaml:5:9: this is not an expression: it ends too early",
-        "topology.yaml:8:8: there is no pulumi.stakc",
+        "topology.yaml:8:8: pulumi.stakc does not exist",
     ]

@@ -301,7 +301,7 @@ class TestEnds:
         planned_project = bench("ttl: 1d")
         refused = planned_project.run("expire")
         assert refused.code == 1
-        assert "asks before it changes anything" in refused.err
+        assert "requires a confirmation" in refused.err
         assert planned_project.run("expire", "--json").code == 2
 
     @pytest.mark.slow

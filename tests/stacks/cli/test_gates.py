@@ -92,7 +92,9 @@ def test_a_gate_stops_every_command_that_would_destroy(applied_project: PlannedP
     for command in (["destroy", "--yes"], ["destroy", "--yes", "--skip-preview"]):
         ran = applied_project.run(*command)
         assert ran.code == 5
-        assert "gates.yaml:2:3: gate few: stops the plan: 16 GPUs would go (train)" in ran.err
+        assert (
+            "gates.yaml:2:3: gate few: stops the plan: the plan removes 16 GPUs (train)" in ran.err
+        )
         assert "(ask the team) [--allow gate:few]\nNothing was changed.\n" in ran.err
     assert (sent(applied_project), applied_project.state_file) == before
     assert applied_project.run("preview").code == 0
@@ -120,7 +122,10 @@ def test_a_stopped_plan_can_be_reviewed_and_not_applied(applied_project: Planned
     applied_project.run("config", "set", "type", "H200_SXM")
     ran = applied_project.run("preview", "--save-plan", "plan.json")
     assert ran.code == 5
-    assert "    few stops the plan\n        16 GPUs would go (train): at most 8 may\n" in ran.out
+    assert (
+        "    few stops the plan\n        the plan removes 16 GPUs (train): the limit is 8\n"
+        in ran.out
+    )
     assert "    place advice\n" in ran.out
     before = sent(applied_project)
     assert applied_project.run("up", "--plan", "plan.json", "--yes").code == 5
@@ -154,7 +159,7 @@ def test_a_preview_without_gates_is_put_before_those_of_the_project(
     gates(applied_project, "none: {max_destroyed_gpus: 0}")
     ran = applied_project.run("review", "plan.json", "--detailed-exitcode")
     assert ran.code == 5
-    assert "8 GPUs would go (train): at most 0 may" in ran.out
+    assert "the plan removes 8 GPUs (train): the limit is 0" in ran.out
 
 
 @pytest.mark.slow
@@ -251,7 +256,7 @@ def test_a_preview_of_the_pulumi_cli_is_priced_and_judged_by_its_project(
     assert "gate few: stops the plan" in preview.err
     ran = applied_project.run("review", "-", "--detailed-exitcode", answers=preview.out)
     assert ran.code == 5
-    assert "16 GPUs would go (train): at most 8 may" in ran.out
+    assert "the plan removes 16 GPUs (train): the limit is 8" in ran.out
     assert "the plan has no cost" in ran.out
     applied_project.run("config", "set", "type", "H100_SXM")
     applied_project.run("config", "set", "gpus", "24")

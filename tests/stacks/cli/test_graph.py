@@ -60,7 +60,7 @@ def test_what_cannot_be_drawn(dev: Run, project: Path) -> None:
     (project / "no.json").write_text("[]")
     refused = dev("graph", "--plan", "no.json")
     assert (refused.code, refused.out) == (1, "")
-    assert "error: no.json is no plan" in refused.err
+    assert "error: no.json is not a plan" in refused.err
     urn = "urn:pulumi:dev::demo::pulumi:pulumi:Stack::demo-dev"
     error = {"severity": "error", "message": "error: no luck"}
     failed = {"steps": [{"op": "same", "urn": urn}], "diagnostics": [error]}

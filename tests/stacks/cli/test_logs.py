@@ -187,7 +187,7 @@ class TestOddHistories:
         told = dev("logs")
         assert told.code == 0
         assert "in-progress" in told.out
-        assert "was killed before it could say how it ended" in told.out
+        assert "was killed before it recorded its end" in told.out
         assert "This run has no log." in told.out
         assert dev("stack", "history").out.splitlines()[1].split()[3:] == ["in-progress", "-"]
         (project / "__main__.py").write_text("")

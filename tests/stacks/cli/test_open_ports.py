@@ -16,7 +16,7 @@ Cluster("dev", name="dev", gpu_type="A100", gpu_count=2, storage_gb=100, region=
         project_id="proj_1", docker_image="pytorch:2")
 """
 GATES = "gates:\n  closed: {no_open_ports: {}}\n"
-OPEN = "dev has 1 port open to the whole world: 22/tcp"
+OPEN = "dev has 1 port open to the internet: 22/tcp"
 
 
 class World:
@@ -61,7 +61,7 @@ def test_of_a_new_cluster_it_cannot_be_told(world: World) -> None:
     world.gate(GATES)
     ran = world.run("preview")
     assert ran.code == 5
-    assert "dev: its open ports cannot be told: TensorOne reports the firewall rules" in ran.out
+    assert "dev: its open ports are unknown: TensorOne reports the firewall rules" in ran.out
     closed = PROGRAM.replace('"pytorch:2"', '"pytorch:2", ssh_enabled=False')
     (world.project / "__main__.py").write_text(closed)
     assert world.run("preview").code == 0

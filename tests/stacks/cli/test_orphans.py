@@ -127,7 +127,7 @@ def test_creates_that_were_never_settled_are_told(account: Run, project: Path) -
     intents.record(Intent("urn:y", "together", "SharedVolume", "data", "", 1_800_000_000, id=id_))
     ran = account("orphans")
     assert ran.code == 3
-    assert "never settled: together:Cluster 'lost' in us-central-8 (no id is known)" in ran.out
+    assert "unresolved create: together:Cluster 'lost' in us-central-8 (id unknown)" in ran.out
     assert "'data'" not in ran.out
     assert len(intents.list_all()) == 2
 

@@ -147,7 +147,7 @@ def test_a_refresh_tells_only_what_it_found(log: Log) -> None:
         log.feed(StepStarted(read, True), StepDone(read, True))
     assert log.lines == [
         "~  update  together:Cluster  refreshed: changed outside of this stack",
-        "~  delete  together:Cluster  refreshed: gone",
+        "~  delete  together:Cluster  refreshed: no longer exists on the platform",
     ]
 
 

@@ -14,7 +14,7 @@ Run = Any
 def test_nobody_to_answer(dev: Run, command: str) -> None:
     ran = dev(command)
     assert ran.code == 1
-    assert "it cannot ask here" in ran.err
+    assert "cannot ask for it here" in ran.err
     assert "--yes" in ran.err
     assert "--skip-preview" in ran.err
     assert ran.out == ""

@@ -188,7 +188,10 @@ def test_gates_bound_repairs(train: Any) -> None:
     pod = {"name": "train-0", "namespace": "ml", "node": "train-worker-1"}
     control(planned_project, f"kubernetes/{cluster_of(planned_project)}/pods", pod)
     ran = planned_project.run("repair", "--dry-run")
-    assert (ran.code, "ml/train-0 on train-worker-1, which goes" in ran.out + ran.err) == (5, True)
+    assert (
+        ran.code,
+        "ml/train-0 on train-worker-1, which the plan drains" in ran.out + ran.err,
+    ) == (5, True)
     propose(planned_project, 2)
     ran = planned_project.run("repair", "--dry-run", "--allow", "gate:quiet")
     assert ran.code == 5
@@ -231,7 +234,7 @@ NOT_MEANT = [
     ("train-worker-0 --mode PRAY --yes", 1, "the platform has no repair PRAY"),
     ("--mode REBOOT_VM", 2, "--mode requires named nodes"),
     ("--save-plan x.json --yes", 2, "--save-plan requires --dry-run"),
-    ("", 1, "`gpuform repair` asks before it changes anything"),
+    ("", 1, "`gpuform repair` requires a confirmation"),
 ]
 
 

@@ -75,9 +75,9 @@ def test_what_cannot_be_read_or_written(run: Run, saved: Path) -> None:
     refused = run("review", "cli.json")
     assert refused.code == 1
     assert "error: cli.json is a plan file of the Pulumi CLI" in refused.err
-    assert "  give what `gpuform preview --save-plan FILE` saves" in refused.err
+    assert "  pass a plan that `gpuform preview --save-plan FILE` saved" in refused.err
     assert run("review", "prod.json", "-o", "no/such/folder").code == 1
-    assert "error: stdin is no plan: it is empty" in run("review", "-").err
+    assert "error: stdin is not a plan: it is empty" in run("review", "-").err
 
 
 def test_colour_is_for_terminals(run: Run, saved: Path) -> None:

@@ -193,7 +193,7 @@ def test_the_reviewed_plan_is_fetched(
         (None, "was not kept"),
         ({"expired": True}, "is kept no longer"),
         ({"packed": b"no archive"}, "has no plan.json"),
-        ({}, "the job's artifact is no plan"),
+        ({}, "the job's artifact is not a plan"),
     ],
 )
 def test_a_plan_that_is_not_there(

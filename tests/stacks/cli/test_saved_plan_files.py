@@ -22,11 +22,11 @@ GPUFORM = [sys.executable, "-m", "gpuform.stacks.cli"]
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "is no plan: it is empty"),
+        ("", "is not a plan: it is empty"),
         ('{\n  "a": 1\n  "b": 2}', "plan.json:3:3: this is not JSON: Expecting ','"),
         ("[" * 100_000, "it is nested too deeply"),
-        ("[]", "is no plan: it is not an object"),
-        ("{}", "is no plan: project: Field required"),
+        ("[]", "is not a plan: it is not an object"),
+        ("{}", "is not a plan: project: Field required"),
         ('{"format_version": 1}', "format_version: Input should be a valid string"),
         ('{"format_version": "1", "project": 3}', "project: Input should be a valid string"),
         ('{"config": {}, "changeSummary": {}}', "is what a preview prints, not a saved plan"),
@@ -77,7 +77,7 @@ EDITS: list[tuple[dict[str, Any], str]] = [
     ({"project": "other"}, "a plan for stack dev of project other, but this is stack dev"),
     ({"operation": "destroy"}, "plan.json was edited after it was saved"),
     ({"operation": "expire"}, "plan.json is a plan of another operation: expire"),
-    ({"basis": None}, "it does not say what it was made from"),
+    ({"basis": None}, "it does not record the state that it is based on"),
     ({"made_by": "me"}, "plan.json was edited after it was saved"),
 ]
 

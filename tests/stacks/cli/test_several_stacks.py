@@ -107,7 +107,7 @@ def test_a_plan_of_all_is_saved_reviewed_and_applied(estate: Estate) -> None:
     again = estate.run("up", "--all", "--plan", "plan.json", "--yes")
     assert again.code == 1
     assert "volumes/dev: the plan plan.json is out of date, and nothing was changed" in again.stderr
-    assert "training/dev  not started: volumes/dev has failed" in again.stdout
+    assert "training/dev  not started: volumes/dev failed" in again.stdout
 
 
 def test_an_overtaken_part_stops_what_depends_on_it_alone(estate: Estate) -> None:
@@ -159,11 +159,11 @@ def test_one_gate_over_all(estate: Estate) -> None:
         (estate.root / project / "prices.yaml").write_text(prices)
     done = estate.run("up", "--all", "--yes")
     assert done.code == 5, done.stdout + done.stderr
-    assert "an hour would cost 40.50 USD: at most 10.00 may" in done.stderr
+    assert "the plan costs 40.50 USD/h: the limit is 10.00" in done.stderr
     assert estate.run("up", "--all", "--yes", "--allow", "gate:budget").code == 0
     estate.edit("volumes/topology.yaml", "default: 5", "default: 6")
     alone = estate.run("preview", "--all", "--filter", "volumes")
-    assert "an hour would cost 40.60 USD: at most 10.00 may" in alone.stderr, alone.stdout
+    assert "the plan costs 40.60 USD/h: the limit is 10.00" in alone.stderr, alone.stdout
 
 
 def test_json(estate: Estate) -> None:

@@ -61,5 +61,5 @@ def test_a_platform_that_does_not_tell_figures_fails_nothing(up: Any) -> None:
     fault(method="GET", path="/clusters/cluster_", status=403, skip=1, count=None)
     ran = run("status", "--refresh")
     assert ran.code == 0, ran.out + ran.err
-    assert "    its figures could not be had: tensorone: GET " in ran.out
+    assert "    could not read its figures: tensorone: GET " in ran.out
     assert "error:" not in ran.err

@@ -82,5 +82,7 @@ def test_each_plan_is_of_its_own_registry(dev: Run, registries: tuple[str, str])
     assert (ids(near), ids(far)) == (["node-1"], ["node-2", "node-1"])
     ran = dev("destroy", "--yes", "--allow", "destroy-others")
     assert ran.code == 0, ran.out + ran.err
-    assert "delete far-west: is deleted for good; node-1, which others have put" in ran.out
+    assert (
+        "delete far-west: is deleted for good; also deletes node-1, which others added" in ran.out
+    )
     assert "delete near-west: is deleted for good; node-1" not in ran.out

@@ -260,7 +260,7 @@ def test_the_question(
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(answers))
     assert confirm_plan(screen, plan(16, 8, operation=operation)) is expected
-    assert "24 GPUs will be gone" in text(screen)
+    assert "24 GPUs will be lost" in text(screen)
     assert ("urn: urn:16" in text(screen)) == ("details" in answers)
 
 
@@ -268,4 +268,4 @@ def test_a_destroy_says_how_much_goes(screen: Screen, monkeypatch: pytest.Monkey
     monkeypatch.setattr("sys.stdin", io.StringIO("dev\n"))
     confirm_plan(screen, plan(16, operation="destroy"))
     assert "deletes 1 resource of stack dev" in text(screen)
-    assert "16 GPUs will be gone" in text(screen)
+    assert "16 GPUs will be lost" in text(screen)

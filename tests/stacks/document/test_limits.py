@@ -16,7 +16,7 @@ def list_messages(text: str) -> list[str]:
 
 
 TOO_MANY = f"more than {MOST_NODES} values, with what aliases repeat"
-TOO_DEEP = f"more than {DEEPEST} lists and objects inside each other"
+TOO_DEEP = f"more than {DEEPEST} levels of nested lists and objects"
 
 TEN = ",".join("1" * 10)
 LAUGHS = f"a0: &a0 [{TEN}]\n" + "".join(

@@ -65,15 +65,15 @@ QUOTE_IT = '\n  put an expression in quotes: "{{ ... }}"'
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("a: 1\nb: 2\na: 3", "3:1: the key 'a' is there twice: first in line 1\n  keep one of"),
-        ("1: a\n'1': b", "2:1: the key '1' is there twice: first in line 1"),
-        ("a: {b: 1, b: 2}", "1:11: the key 'b' is there twice"),
+        ("a: 1\nb: 2\na: 3", "3:1: the key 'a' occurs twice: first in line 1\n  keep one of"),
+        ("1: a\n'1': b", "2:1: the key '1' occurs twice: first in line 1"),
+        ("a: {b: 1, b: 2}", "1:11: the key 'b' occurs twice"),
         ("- a", "1:1: the file must hold keys and their values"),
         ("text", "1:1: the file must hold keys and their values"),
         ("a: 1\n---\nb: 1", "2:1: the file must hold one document: remove this `---`"),
         ("---\n---\n", "2:1: the file must hold one document"),
-        ("a: *b", "1:4: there is no anchor &b before this alias"),
-        ("a: &b [*b]", "1:8: *b is inside &b itself"),
+        ("a: *b", "1:4: no anchor &b precedes this alias"),
+        ("a: &b [*b]", "1:8: the value &b contains its own alias *b"),
         ("a: {<<: 1}", "1:5: << merges mappings: give it an alias of one, *name"),
         ("x: &x {}\na: {<<: [*x, 2]}", "2:5: << merges mappings"),
         ("a: !!int 3", "1:4: the tag tag:yaml.org,2002:int is not used here: remove it"),
@@ -102,15 +102,15 @@ QUOTE_IT = '\n  put an expression in quotes: "{{ ... }}"'
         ('a: "\\ud800"', f"1:7: {SYNTAX}found invalid Unicode character escape code"),
         (
             "a: 1\nb: x\0y",
-            "2:5: the character U+0000 cannot be written as it is\n  remove it, or write",
+            "2:5: the character U+0000 must not appear unescaped\n  remove it, or write",
         ),
-        ("a:\n b: \x1b", "2:5: the character U+001B cannot be written as it is"),
-        ("a: \ud800", "1:4: the character U+D800 cannot be written as it is"),
-        ("a: x\u2028y", "1:5: the character U+2028 cannot be written as it is"),
-        ("a: x\x85y", "1:5: the character U+0085 cannot be written as it is"),
+        ("a:\n b: \x1b", "2:5: the character U+001B must not appear unescaped"),
+        ("a: \ud800", "1:4: the character U+D800 must not appear unescaped"),
+        ("a: x\u2028y", "1:5: the character U+2028 must not appear unescaped"),
+        ("a: x\x85y", "1:5: the character U+0085 must not appear unescaped"),
         ("a: [1, 2\n", f"2:1: {SYNTAX}did not find expected ',' or ']'"),
         ("a: [*a", f"1:7: {SYNTAX}did not find expected ',' or ']'"),
-        ("a: 1\n\ufeffb: 2", "2:1: the character U+FEFF cannot be written as it is"),
+        ("a: 1\n\ufeffb: 2", "2:1: the character U+FEFF must not appear unescaped"),
     ],
 )
 def test_problems_have_a_place_and_say_what_to_do(text: str, told: str) -> None:
@@ -146,7 +146,7 @@ def test_nodes_know_their_places() -> None:
         (b"a: 1\nb: \xff", "f:2:4: this is not UTF-8 text\n  save the file as UTF-8"),
         (b"\xef\xbb\xbfab\xff", "f:1:4: this is not UTF-8 text"),
         ("a: 1".encode("utf-16"), "f:1:1: this is not UTF-8 text"),
-        ("a: 1".encode("utf-16-le"), "f:1:2: the character U+0000 cannot be written as it is"),
+        ("a: 1".encode("utf-16-le"), "f:1:2: the character U+0000 must not appear unescaped"),
     ],
 )
 def test_bytes_that_are_no_text(data: bytes, told: str, tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ class QuietHandler(http.server.SimpleHTTPRequestHandler):
         ("pulumi.AssetArchive({'z': pulumi.FileArchive('broken.zip')})", "broken.zip cannot be"),
         (
             "pulumi.RemoteAsset('ftp://x/y')",
-            "ftp://x/y cannot be read: ftp: is not a supported file URL scheme",
+            "ftp://x/y cannot be read: ftp:// is not a supported URL scheme",
         ),
     ],
 )

@@ -47,7 +47,9 @@ KINDS = {
 )
 def test_no_value_has_an_attribute_of_python(value: str, form: str, name: str) -> None:
     kind = KINDS[value]
-    expected = f"there is no '{name}': there is a" if value == "m" else f"{kind} has no '{name}'"
+    expected = (
+        f"the object has no '{name}': it has a" if value == "m" else f"{kind} has no '{name}'"
+    )
     assert refusal(f"{{{{ {form.format(f'({value})')} }}}}") == f"{expected}\n"
 
 
@@ -55,9 +57,9 @@ def test_no_value_has_an_attribute_of_python(value: str, form: str, name: str) -
 @pytest.mark.parametrize(
     ("form", "expected"),
     [
-        ("{} | attr('__class__')", "there is no filter called attr\nthere are abs, b64decode, "),
-        ("{} | pprint", "there is no filter called pprint\nthere are abs, b64decode, "),
-        ("'%r' | format({})", "there is no filter called format\ndid you mean float?"),
+        ("{} | attr('__class__')", "unknown filter attr\nuse one of abs, b64decode, "),
+        ("{} | pprint", "unknown filter pprint\nuse one of abs, b64decode, "),
+        ("'%r' | format({})", "unknown filter format\ndid you mean float?"),
         ("[{}] | map('attr', '__class__')", "No filter named 'attr'.\n"),
         ("'{{0.__class__}}'.format({})", "a text has no 'format'\n"),
         ("'%r' % {}", "% formats no text here\nput texts together with ~"),
@@ -141,8 +143,8 @@ def test_texts_that_are_no_expressions(text: str, told: str) -> None:
     ("expression", "expected"),
     [
         *[("x.append(2)", "a list has no 'append'"), ("x.clear()", "a list has no 'clear'")],
-        ("m.update({'b': 1})", "there is no 'update': there is a"),
-        ("m.pop('a')", "there is no 'pop': there is a"),
+        ("m.update({'b': 1})", "the object has no 'update': it has a"),
+        ("m.pop('a')", "the object has no 'pop': it has a"),
     ],
 )
 def test_nothing_is_changed(expression: str, expected: str) -> None:

@@ -97,7 +97,7 @@ def test_what_stands_for_something_else(text: str, value: Any) -> None:
 
 
 UNKNOWN_NAME = "'missing' is undefined"
-NO_VALUE = "there is no value to put into the text\ngive one: default('')"
+NO_VALUE = "null cannot be put into a text\ngive a default: default('')"
 TOO_LONG = "a whole number has at most 16 digits\nwrite it as text"
 NO_FUNCTION = "a function is no value\ncall it: name(...)"
 NO_NUMBER = "the number is too large, or none"
@@ -110,9 +110,9 @@ NO_NUMBER = "the number is too large, or none"
         *[("{{ [missing] }}", UNKNOWN_NAME), ("{{ missing() }}", UNKNOWN_NAME)],
         *[("{{ missing ~ 1 }}", UNKNOWN_NAME), ("{{ missing[1:] }}", UNKNOWN_NAME)],
         *[("{{ missing == 1 }}", UNKNOWN_NAME), ("{{ missing | upper }}", UNKNOWN_NAME)],
-        ("{{ object.c }}", "there is no 'c': there is b, a, items"),
-        ("{{ {}.c }}", "there is no 'c': there is nothing"),
-        ("{{ list[3] }}", "there is no item 3: it has 3"),
+        ("{{ object.c }}", "the object has no 'c': it has b, a, items"),
+        ("{{ {}.c }}", "the object has no 'c': it has nothing"),
+        ("{{ list[3] }}", "the value has no item 3: it has 3"),
         ("{{ text.c }}", "a text has no 'c'"),
         ("{{ list['c'] }}", "a list has no 'c'"),
         *[
@@ -140,7 +140,7 @@ NO_NUMBER = "the number is too large, or none"
         ("{{ ask() }}", "missing 1 required positional argument"),
         ("{{ '\\ud800' }}", "the text has half a character"),
         ("{{ {'\\udfff': 1} }}", "the text has half a character"),
-        ("{{ ('[' * 70 ~ ']' * 70) | fromjson }}", "more than 64 lists and objects inside each"),
+        ("{{ ('[' * 70 ~ ']' * 70) | fromjson }}", "more than 64 levels of nested lists and o"),
     ],
 )
 def test_what_has_no_value(text: str, told: str) -> None:

@@ -39,9 +39,9 @@ def test_idle_nodes_may_go() -> None:
 def test_jobs_are_named_with_their_nodes() -> None:
     job = RunningJob(id="ml/train-0", name="train")
     busy = RemovedNode(name="w1", because="newest", jobs=(job,))
-    assert list_findings(busy) == ["train: ml/train-0 on w1, which goes"]
+    assert list_findings(busy) == ["train: ml/train-0 on w1, which the plan drains"]
     many = RemovedNode(name="w1", because="newest", jobs=(job,) * 12)
-    assert list_findings(many)[0].endswith("ml/train-0 and 2 more on w1, which goes")
+    assert list_findings(many)[0].endswith("ml/train-0 and 2 more on w1, which the plan drains")
 
 
 URL = "http://lens-busy.test"

@@ -56,7 +56,7 @@ OPEN = {"after": ResourceUsage(tags=(), unknown=("region", "gpu_types", "tags", 
         (
             "{max_destroyed_gpus: 16}",
             [change("delete", gpus_removed=16), change("update", "b", gpus_removed=8)],
-            ["24 GPUs would go (train, b): at most 16 may"],
+            ["the plan removes 24 GPUs (train, b): the limit is 16"],
         ),
         (
             "{max_destroyed_gpus: 16}",
@@ -84,7 +84,7 @@ OPEN = {"after": ResourceUsage(tags=(), unknown=("region", "gpu_types", "tags", 
         (
             "{allowed_regions: [r2]}",
             [change("create", **OPEN)],
-            ["train: its region cannot be told before it is applied"],
+            ["train: gpuform knows its region only after apply"],
         ),
         (
             "{allowed_gpu_types: [B200_SXM]}",
@@ -94,14 +94,14 @@ OPEN = {"after": ResourceUsage(tags=(), unknown=("region", "gpu_types", "tags", 
         (
             "{allowed_gpu_types: [B200_SXM]}",
             [change("create", **OPEN)],
-            ["train: its type of GPU cannot be told before it is applied"],
+            ["train: gpuform knows its type of GPU only after apply"],
         ),
         ("{required_tags: [team, cost]}", [change("create", **MADE)], ["train has no tag cost"]),
         ("{required_tags: [team]}", [change("create", after=ResourceUsage())], []),
         (
             "{required_tags: [team]}",
             [change("create", **OPEN)],
-            ["train: its tags cannot be told before it is applied"],
+            ["train: gpuform knows its tags only after apply"],
         ),
         (
             "{protected: ['tr*', b]}",
@@ -138,7 +138,7 @@ def test_a_rule(tmp_path: Path, gate: str, changes: Any, expected: list[str]) ->
     ("before", "after", "expected"),
     [
         (create_cost(10), create_cost(20), []),
-        (create_cost(10), create_cost(20.01), ["an hour would cost 20.01 USD: at most 20.00 may"]),
+        (create_cost(10), create_cost(20.01), ["the plan costs 20.01 USD/h: the limit is 20.00"]),
         (create_cost(90), create_cost(50), []),
         (
             create_cost(0),
@@ -212,7 +212,7 @@ def test_a_gate_on_cost_is_about_growth_alone(tmp_path: Path) -> None:
     )
     assert evaluate_gate(tmp_path, gate, fewer, new, cost=grown) == [
         "the cost is not known: new: 8 H100_SXM GPUs: no price",
-        "an hour would cost 40.00 USD: at most 20.00 may",
+        "the plan costs 40.00 USD/h: the limit is 20.00",
     ]
 
 

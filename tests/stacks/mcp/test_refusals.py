@@ -111,7 +111,7 @@ PLACES = [
     ("/tmp/plan.json", "no file of the project"),
     (".pulumi/plan.json", "no file of the project"),
     ("nowhere/plan.json", "there is no folder"),
-    ("data.json", "is no plan"),
+    ("data.json", "is not a plan"),
 ]
 
 

@@ -54,8 +54,8 @@ def test_a_price(book: PriceBook, more: dict[str, object], hourly: float, source
     [
         ({"billing": "reserved"}, "prices.yaml has no price of together H100_SXM reserved"),
         ({"gpu_type": "B200_SXM"}, "prices.yaml has no price of together B200_SXM on_demand in r1"),
-        ({"amount": None}, "how many there will be is known after apply only"),
-        ({"gpu_type": ""}, "their type is known after apply only"),
+        ({"amount": None}, "the quantity is known only after apply"),
+        ({"gpu_type": ""}, "the GPU type is known only after apply"),
         (
             {"what": "storage", "unit": "GB"},
             "prices.yaml has no price of together storage by the GB",

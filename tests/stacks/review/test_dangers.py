@@ -32,10 +32,10 @@ LEFT, CHANGED = PlanReason.NOT_IN_PROGRAM, PlanReason.CHANGED
         (DELETE, LEFT, {}, Risk.DELETES, "is deleted for good"),
         (
             *(DELETE, LEFT, {"others": ("n1",)}, Risk.DESTROYS_OTHERS),
-            "is deleted for good; n1, which others have put into it, goes with it",
+            "is deleted for good; also deletes n1, which others added to it",
         ),
         (REPLACE, CHANGED, {}, Risk.REPLACES, "deletes and recreates it"),
-        (UPDATE, CHANGED, {"gpus_removed": 8}, Risk.REDUCES_CAPACITY, "takes 8 GPUs away"),
+        (UPDATE, CHANGED, {"gpus_removed": 8}, Risk.REDUCES_CAPACITY, "removes 8 GPUs"),
         (
             *(DELETE, PlanReason.GONE, {"gpus_removed": 8}),
             *(Risk.GONE, "no longer exists on the platform, with 8 GPUs"),
@@ -69,9 +69,9 @@ def test_a_claim_destroys_data_unless_its_volume_stays(
     ("facts", "on_busy", "text"),
     [
         ({}, "wait", None),
-        ({}, "evict", "ends 2 jobs on 2 nodes that go"),
-        ({"gpus_removed": 8}, "wait", "takes 8 GPUs away; 2 jobs run on 2 nodes that go"),
-        ({"gpus_removed": 8}, "evict", "takes 8 GPUs away; ends 2 jobs on 2 nodes that go"),
+        ({}, "evict", "ends 2 jobs on 2 removed nodes"),
+        ({"gpus_removed": 8}, "wait", "removes 8 GPUs; 2 jobs run on 2 removed nodes"),
+        ({"gpus_removed": 8}, "evict", "removes 8 GPUs; ends 2 jobs on 2 removed nodes"),
     ],
 )
 def test_jobs_are_counted_once_on_however_many_nodes(

@@ -54,25 +54,25 @@ def test_the_schema_refuses_what_is_no_plan(wrong: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (b"", "is no plan: it is empty"),
-        (b"\xff\xfe\x00", "is no plan: it is not UTF-8 text (byte 0)"),
+        (b"", "is not a plan: it is empty"),
+        (b"\xff\xfe\x00", "is not a plan: it is not UTF-8 text (byte 0)"),
         (b"{\n  nothing\n}", "plan.json:2:3: this is not JSON"),
-        (b"[]", "is no plan: it is not an object"),
-        (b"{}", "is no plan: project: Field required, and 2 more problems"),
-        (b"[" * 100_000, "is no plan: it is nested too deeply"),
-        (b'{"a":' * 300 + b"1" + b"}" * 300, "is no plan: it is nested too deeply"),
+        (b"[]", "is not a plan: it is not an object"),
+        (b"{}", "is not a plan: project: Field required, and 2 more problems"),
+        (b"[" * 100_000, "is not a plan: it is nested too deeply"),
+        (b'{"a":' * 300 + b"1" + b"}" * 300, "is not a plan: it is nested too deeply"),
         (b'{"manifest": {}, "resourcePlans": {}}', "is a plan file of the Pulumi CLI"),
         (b'{"version": 3, "deployment": {}}', "is an exported state"),
         (b'{"version": 3, "checkpoint": {}}', "is a state file"),
         (b'{"sequence": 0}\n{"sequence": 1}\n', "ends in the middle of a run"),
-        (b"{}\n{}\n", "is no plan: it holds more than one JSON value"),
+        (b"{}\n{}\n", "is not a plan: it contains more than one JSON value"),
         (b'{"format_version": "1"}\n{"sequence": 0, "cancelEvent": {}}', "has no steps"),
         (b'{"resource_changes": []}', "is a plan of Terraform or OpenTofu"),
         (b'{"stacks": []}', "is a review, not a plan"),
         (b'{"steps": []}', "has no steps"),
         (b'{"steps": 7}', "has no steps"),
         (b'{"diagnostics": [], "maybeCorrupt": false}', "has no steps"),
-        (b'{"steps": [3]}', "is no preview: steps.0.urn is not the name of a resource"),
+        (b'{"steps": [3]}', "is not a preview: steps.0.urn is not the name of a resource"),
     ],
 )
 def test_what_is_no_plan_is_told_with_its_place(content: bytes, told: str) -> None:
@@ -180,7 +180,7 @@ def test_what_a_preview_does_not_tell_is_said() -> None:
         "train: what Pulumi's operation wonder does is not known here",
         "train: whether os_user_password changes cannot be seen: the document masks secrets",
         "regions: there is no key",
-        "changes of the stack's outputs: the document of a preview does not tell them",
+        "changes of the stack's outputs: the JSON of a preview does not contain them",
     )
     assert plan.errors == ("train: no such type",)
     assert ("update", "count", 3, False) in list_changes(plan)

@@ -58,7 +58,7 @@ def test_each_form_of_a_plan_is_the_same_review(name: str) -> None:
 
 
 def plans_hidden_drift(plan: Plan) -> bool:
-    return any("changed outside: the document counts" in note for note in plan.unchecked)
+    return any("changed outside: the JSON only counts" in note for note in plan.unchecked)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_refresh_tells_what_was_changed_outside() -> None:
 
 def test_what_the_object_only_counts_is_said() -> None:
     plan = plan_of("refresh", "object")
-    assert "which 1 resource changed outside: the document counts and does not" in plan.unchecked[0]
+    assert "which 1 resource changed outside: the JSON only counts" in plan.unchecked[0]
     assert "1 to update" in FORMS["text"](build_review(plan))
     assert plan.has_changes
 
@@ -132,7 +132,7 @@ def test_a_run_that_failed_is_a_failed_review_and_one_that_did_not_is_none() -> 
     assert any("create refused" in error for error in plan.errors)
     assert plan.changes == ()
     assert FORMS["text"](build_review(plan)).startswith("Failed:")
-    with pytest.raises(EngineError, match="tells what a run has done, not what one would do"):
+    with pytest.raises(EngineError, match="is the log of a completed run, not of a preview"):
         plan_of("up", "log")
 
 

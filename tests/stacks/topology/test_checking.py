@@ -112,7 +112,7 @@ def test_options_that_are_refused(topologies: Topologies, options: str, message:
         ("{depends_on: clusters.one}", "depends_on must name resources"),
         ("{depends_on: ['{{ clusters.one.id }}']}", "depends_on must name resources"),
         ("{depends_on: '{{ [clusters.one] }}'}", "depends_on must name resources"),
-        ("{depends_on: '{{ clusters.two }}'}", "there is no clusters.two"),
+        ("{depends_on: '{{ clusters.two }}'}", "clusters.two does not exist"),
         ("{parent: '{{ clusters.some }}'}", "parent must name one resource"),
         ("{deleted_with: ['{{ clusters.one }}']}", "deleted_with must name one resource"),
         ("{parent: '{{ clusters.none }}'}", "parent must name one resource"),

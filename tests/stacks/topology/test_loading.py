@@ -12,7 +12,7 @@ def test_an_empty_file_declares_nothing(topologies: Topologies) -> None:
 
 def test_a_file_that_is_not_there(topologies: Topologies) -> None:
     assert topologies.plan_invalid("include: [other.yaml]") == [
-        "topology.yaml:1: there is no file other.yaml"
+        "topology.yaml:1: the file other.yaml does not exist"
     ]
 
 
@@ -40,9 +40,9 @@ def test_files_that_include_each_other(topologies: Topologies, other: str) -> No
     [
         ("other.yaml", "include must be a list"),
         ("[5]", "a file to include is a path, as text"),
-        ("['{{ config.a }}']", "there is no file {{ config.a }}"),
-        (f"[{'a' * 5000}]", "this is no path of a file"),
-        (r'["a\0b"]', "this is no path of a file"),
+        ("['{{ config.a }}']", "the file {{ config.a }} does not exist"),
+        (f"[{'a' * 5000}]", "this is not a file path"),
+        (r'["a\0b"]', "this is not a file path"),
     ],
 )
 def test_includes_of_no_file(topologies: Topologies, include: str, message: str) -> None:
@@ -118,7 +118,7 @@ def test_an_include_of_links_in_a_circle(topologies: Topologies, tmp_path: Path)
     (tmp_path / "one.yaml").symlink_to(tmp_path / "two.yaml")
     (tmp_path / "two.yaml").symlink_to(tmp_path / "one.yaml")
     assert topologies.plan_invalid(f"include: ['{tmp_path}/one.yaml']") == [
-        "topology.yaml:1: this is no path of a file"
+        "topology.yaml:1: this is not a file path"
     ]
 
 
@@ -133,7 +133,7 @@ def test_a_name_is_declared_once_in_all_files(topologies: Topologies, key: str) 
     topologies.write(f"{key}: {entry}", "other.yaml")
     (message,) = topologies.plan_invalid(f"include: [other.yaml]\n{key}: {entry}")
     assert message.startswith(f"other.yaml:1: {key}.")
-    assert "is there twice: first at topology.yaml:2:" in message
+    assert "is declared twice: first at topology.yaml:2:" in message
 
 
 def test_a_problem_is_told_where_its_text_is(topologies: Topologies) -> None:
@@ -179,7 +179,7 @@ def test_one_property_under_two_names(topologies: Topologies) -> None:
         ("clusters: {a: {platform: '{{ 1 }}'}}", "platform must be written out", ""),
         ("clusters: [a]", "clusters must be an object", ""),
         ("clusters: {a b: {platform: aios}}", "'a b' is not a name", ""),
-        ("defaults: {cluster: {}}", "cluster is no section", "did you mean clusters?"),
+        ("defaults: {cluster: {}}", "cluster is not a section", "did you mean clusters?"),
         ("defaults: {clusters: {together: {when: true}}}", "when has no default", ""),
         (
             "defaults: {clusters: {together: {billing_typ: RESERVED}}}",

@@ -134,13 +134,13 @@ def test_modules_in_modules(topologies: Topologies) -> None:
         (
             ONE + "outputs: {a: '{{ modules.train.labl }}'}",
             (
-                "topology.yaml:2:18: there is no modules.train.labl\n"
+                "topology.yaml:2:18: modules.train.labl does not exist\n"
                 "  did you mean modules.train.label?"
             ),
         ),
         (
             ONE + "outputs: {a: '{{ modules.tran.label }}'}",
-            "topology.yaml:2:18: there is no modules.tran\n  did you mean modules.train?",
+            "topology.yaml:2:18: modules.tran does not exist\n  did you mean modules.train?",
         ),
         (
             ONE + "outputs: {a: '{{ inputs.gpus }}'}",
@@ -156,7 +156,10 @@ def test_modules_in_modules(topologies: Topologies) -> None:
         ),
         (
             ONE.replace("pool.yaml", "pol.yaml"),
-            "topology.yaml:1:17: there is no file pol.yaml\n  paths are relative to this file",
+            (
+                "topology.yaml:1:17: the file pol.yaml does not exist\n"
+                "  paths are relative to this file"
+            ),
         ),
     ],
 )
@@ -213,7 +216,7 @@ def test_a_problem_of_a_file_is_told_once(topologies: Topologies) -> None:
     )
     topology_yaml += "  - {file: pool.yaml, name: n1, with: {gpus: 8}}\n"
     messages = topologies.plan_invalid(topology_yaml)
-    assert "topology.yaml:4: modules.n1 is there twice: first at topology.yaml:2:29" in messages
+    assert "topology.yaml:4: modules.n1 is declared twice: first at topology.yaml:2:29" in messages
     assert messages[0].startswith("pool.yaml:8: modules.n1.clusters.head.gpu_typ: is not known")
     assert len(messages) == 2
 

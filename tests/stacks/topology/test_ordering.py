@@ -48,7 +48,10 @@ def test_a_circle_is_told_once_as_its_way(topologies: Topologies) -> None:
           c: {after("b")}
           d: {after("c")}
     """).positioned_messages == [
-        "topology.yaml:4: these need each other: clusters.b -> clusters.c -> clusters.b"
+        (
+            "topology.yaml:4: these depend on each other in a cycle: "
+            "clusters.b -> clusters.c -> clusters.b"
+        )
     ]
 
 
@@ -62,7 +65,7 @@ def test_a_circle_is_told_once_as_its_way(topologies: Topologies) -> None:
 )
 def test_what_needs_itself(topologies: Topologies, more: dict[str, str]) -> None:
     assert topologies(f"clusters: {{a: {declare_cluster(**more)}}}").messages == [
-        "these need each other: clusters.a -> clusters.a"
+        "these depend on each other in a cycle: clusters.a -> clusters.a"
     ]
 
 

@@ -211,7 +211,7 @@ def test_secrets_stay_secret(stack: Any) -> None:
         ("outputs", "clusters.one.kube_config | b64decode", "the value is not base64 of a text"),
         ("clusters", "config.key + 1", "the expression fails with the values that it gets"),
         ("clusters", "clusters.one.kube_config | fromjson", "the expression fails with the valu"),
-        ("clusters", "'a' ~ clusters.one.not_ready_reason", "there is no value to put into the t"),
+        ("clusters", "'a' ~ clusters.one.not_ready_reason", "null cannot be put into a t"),
     ],
 )
 def test_what_fails_with_its_values_is_told_at_its_place(
