@@ -154,7 +154,7 @@ def test_a_first_stack_from_a_template(newcomer: Newcomer, template: str) -> Non
     assert "\n  gpuform stack init dev --emulate\n  gpuform up --emulate\n" in told
 
     there = newcomer.goes_to("first")
-    assert " on the emulator " in there.types("gpuform stack init dev --emulate")
+    assert " on the emulator." in there.types("gpuform stack init dev --emulate")
     plan = there.types("gpuform preview --emulate")
     assert plan.startswith("Previewing update (dev, emulated):")
     (planned,) = re.findall(r"\+ (\d+) to create", plan)

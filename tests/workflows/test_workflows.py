@@ -319,7 +319,7 @@ def test_from_a_plan_to_its_apply(
     applied_by_hand(runner, first)
     assert volumes(emulator) == [6]
     assert runner.pull("fresh", second) == 1
-    assert "overtaken" in runner.output[-1]
+    assert "out of date" in runner.output[-1]
     forge.merged[second] = second
     assert runner.push(second) == 1
     assert volumes(emulator) == [6], "what was reviewed is overtaken: nothing was changed"

@@ -47,7 +47,7 @@ def test_only_looking_changes_nothing(applied_project: PlannedProject) -> None:
         assert applied_project.run(command, "--preview-only", "--json").json["changeSummary"]
         assert applied_project.run(command, "--save-plan", "plan.json", "--yes").code == 0
         assert (
-            f"`gpuform {command} --plan plan.json` applies it"
+            f"To apply it, run `gpuform {command} --plan plan.json`."
             in applied_project.run(command, "--save-plan", "plan.json").out
         )
     assert (applied_project.state_file, applied_project.sent_changes) == before

@@ -152,7 +152,7 @@ def test_a_saved_plan_is_checked_without_applying_it(applied_project: PlannedPro
     applied_project.edit_program(("size_tib=6", "size_tib=7"))
     overtaken = applied_project.run("preview", "--plan", "plan.json")
     assert overtaken.code == 1
-    assert "overtaken" in overtaken.err
+    assert "out of date" in overtaken.err
     assert applied_project.sent_changes == before
 
 

@@ -120,7 +120,7 @@ def test_an_overtaken_part_stops_what_depends_on_it_alone(estate: Estate) -> Non
     assert done.code == 1
     assert "volumes/dev   done: 1 updated" in done.stdout
     assert "training/dev  failed: the plan plan.json is out of date" in done.stdout
-    assert "told/dev      not started: training/dev has failed" in done.stdout
+    assert "told/dev      not started: training/dev failed" in done.stdout
     assert "declares different inputs: num_gpus" in done.stderr
 
 
@@ -129,7 +129,7 @@ def test_a_preview_that_fails_changes_nothing_anywhere(estate: Estate) -> None:
     done = estate.run("up", "--all", "--yes")
     assert done.code == 1
     assert "error: the plan failed: nothing was changed" in done.stderr
-    assert "told/dev: not started: training/dev has failed" in done.stdout
+    assert "told/dev: not started: training/dev failed" in done.stdout
     assert estate.export("volumes/dev").get("resources") is None
 
 
@@ -140,7 +140,7 @@ def test_what_fails_stops_what_depends_on_it_and_the_next_run_goes_on(estate: Es
     assert "volumes/dev   done: 1 created" in done.stdout
     (failed,) = (each for each in done.stdout.splitlines() if "training/dev  failed" in each)
     assert "Together is out of capacity: it has no 16 H100_SXM GPUs free" in failed
-    assert "told/dev      not started: training/dev has failed" in done.stdout
+    assert "told/dev      not started: training/dev failed" in done.stdout
     again = estate.ok("up", "--all", "--yes")
     assert ordered(again, "Stacks:", *(f"{name:<12}  done" for name in NAMES))
 

@@ -108,6 +108,6 @@ def test_a_run_by_a_plan_does_what_the_plan_shows_or_nothing(
     outputs = planned.export("told/dev")["resources"][0]["outputs"]
     assert "another_place" not in outputs or ran.code == 1, told
     if ran.code != 0:
-        assert "overtaken" in told or "topology.yaml" in told, told
+        assert "out of date" in told or "topology.yaml" in told, told
     else:
         assert (sizes, len(changes)) == ({6}, 1), told

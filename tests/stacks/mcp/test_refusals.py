@@ -86,7 +86,7 @@ def test_a_proposal_includes_no_file_of_others(world: World, tmp_path: Path) -> 
         for text in texts
     ]
     answers = world.ask(*calls)
-    assert all("no file of the project" in problem(answer) for answer in answers)
+    assert all("not a file of the project" in problem(answer) for answer in answers)
     assert "planted-of-others" not in json.dumps(answers)
     files = {"topology.yaml": "include: [pools/a.yaml]", "pools/a.yaml": "include: [../b.yaml]"}
     (answer,) = world.ask(
@@ -104,12 +104,12 @@ def test_what_is_no_name_of_a_stack_is_refused(world: World) -> None:
 
 
 PLACES = [
-    ("topology.yaml", "is no place for a plan"),
-    ("a/../plan.yaml.json/x.txt", "no file of the project"),
-    ("../plan.json", "no file of the project"),
-    ("folder/../../plan.json", "no file of the project"),
-    ("/tmp/plan.json", "no file of the project"),
-    (".pulumi/plan.json", "no file of the project"),
+    ("topology.yaml", "a plan cannot be written there"),
+    ("a/../plan.yaml.json/x.txt", "not a file of the project"),
+    ("../plan.json", "not a file of the project"),
+    ("folder/../../plan.json", "not a file of the project"),
+    ("/tmp/plan.json", "not a file of the project"),
+    (".pulumi/plan.json", "not a file of the project"),
     ("nowhere/plan.json", "there is no folder"),
     ("data.json", "is not a plan"),
 ]

@@ -236,7 +236,7 @@ def test_what_fails_with_its_values_is_told_at_its_place(
     # What was made is kept, and the next run goes on from there.
     made = stack.names
     assert "two" not in made
-    stack.write_topology("clusters:\n" + declare_entry("one") + declare_cluster("two"))
+    stack.write_topology("clusters:\n" + declare_entry("one") + declare_entry("two"))
     stack.up()
     assert stack.names == ["one", "two"]
     assert set(made) <= {"one"}

@@ -171,7 +171,7 @@ def test_a_run_without_storage_stops_and_is_recovered(
         assert "gpuform state recover" in refused.stderr
     recovered = scene.run("state", "recover", "--lock-timeout", "30s")
     assert recovered.code == 0, recovered.stderr
-    assert "more" in recovered.stdout
+    assert "Recovered 2 changes" in recovered.stdout
     assert not scene.unsaved.exists()
     assert scene.ids == sorted(scene.existing_objects)
     done = scene.up()
