@@ -19,6 +19,8 @@ from processes.limits import LAST_RESORT
 pytestmark = [pytest.mark.slow, pytest.mark.sampled(24)]
 
 ON_A_BUCKET = ("-topology", f"-{FAST}")
+IMPORT = f"import-{FAST}"
+IN_CI = pytest.mark.sampled(1)
 QUICK_ON_A_BUCKET = f"abandon-{FAST}"
 """Played by .ci/run; the others take two or three times as long."""
 QUICK = f"update-{FAST}"
@@ -30,7 +32,13 @@ Recorder = Callable[[str, object], None]
 
 @pytest.mark.parametrize(
     "scenario",
-    [pytest.param(name, marks=() if name == QUICK else pytest.mark.slow) for name in SCENARIOS],
+    [
+        pytest.param(
+            name,
+            marks=() if name == QUICK else [pytest.mark.slow, *([IN_CI] if name == IMPORT else [])],
+        )
+        for name in SCENARIOS
+    ],
 )
 def test_death_at_every_point(scenario: str, tmp_path: Path, record_property: Recorder) -> None:
     record_property("points", assert_nothing_is_lost(scenario, tmp_path))
@@ -42,7 +50,7 @@ def test_death_at_every_point(scenario: str, tmp_path: Path, record_property: Re
     [
         pytest.param(
             name,
-            marks=pytest.mark.sampled(1) if name == QUICK_ON_A_BUCKET else pytest.mark.exhaustive,
+            marks=IN_CI if name == QUICK_ON_A_BUCKET else pytest.mark.exhaustive,
         )
         for name in SCENARIOS
         if name.endswith(ON_A_BUCKET)

@@ -151,6 +151,7 @@ def test_what_is_imported_has_no_changes_and_can_be_destroyed(
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive  # a minute and a half; `test_crashes` kills an import in .ci/run
 @pytest.mark.parametrize("file", ["topology.yaml", "__main__.py"])
 def test_an_import_that_is_killed_at_any_point_goes_on(
     file: str, tmp_path: Path, record_property: Callable[[str, object], None]

@@ -23,7 +23,10 @@ CREATES = 64
 
 @pytest.mark.parametrize(
     "described",
-    [pytest.param(kind, marks=() if kind is FAST else pytest.mark.slow) for kind in MADE],
+    [
+        pytest.param(kind, marks=pytest.mark.sampled(1) if kind is FAST else pytest.mark.exhaustive)
+        for kind in MADE
+    ],
     ids=str,
     indirect=True,
 )
