@@ -189,7 +189,7 @@ def test_growing_and_shrinking(trainer: Newcomer) -> None:
     trainer.types("gpuform config set gpus 8")
     plan = trainer.types("gpuform preview --emulate")
     assert "update train: removes 16 GPUs" in plan
-    assert plan.count(" goes: idle") == 2
+    assert plan.count(": idle\n") == 2
     assert "~ 1 updated" in trainer.types("gpuform up --emulate --yes")
     assert "2 resources, 8 GPUs" in trainer.types("gpuform status --emulate")
 
@@ -397,7 +397,7 @@ def test_the_emulated_and_the_real_world(trainer: Newcomer) -> None:
     assert plan.startswith(
         "Previewing update (prod):\n\nThe plan is not fully checked: 1 check could not run"
     )
-    assert "set TOGETHER_API_KEY" in plan
+    assert "Set TOGETHER_API_KEY" in plan
     trainer.types("gpuform preview --require-checks", code=4)
     failed = trainer.types("gpuform up --yes", code=1)
     assert "gpuform config set --secret together:apiKey" in failed
