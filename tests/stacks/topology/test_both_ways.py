@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from both_ways import Ran, Ways
-from hypothesis import HealthCheck, Phase, given, note, settings
+from hypothesis import HealthCheck, Phase, assume, given, note, settings
 from hypothesis import strategies as st
 from random_topologies import FAILING, MODULE, topologies
 
@@ -97,7 +97,11 @@ def test_what_needs_a_failure_is_left_out_alike(
         for topology in (before, after):
             write_topology(both_ways, topology)
             compare(both_ways.both(preview=True))
-            compare(both_ways.both(continue_on_error=True))
+            ran = both_ways.both(continue_on_error=True)
+            # With the SDK a failing expression may end the program before a resource that fails is
+            # registered. Such expressions have a test of their own.
+            assume(not any(".yaml:" in error for run in ran for error in run.seen["errors"]))
+            compare(ran)
 
 
 @pytest.mark.slow
