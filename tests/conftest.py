@@ -123,6 +123,12 @@ def folder_of(module: Path) -> str:
     return module.parent.relative_to(Path(__file__).parent).as_posix()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Return a process more than there are cores: many tests wait for processes of their own."""
+    return (os.cpu_count() or 1) + 1
+
+
 TESTS_OF_A_COLLECTION = 200
 _finished_tests = itertools.count(1)
 
