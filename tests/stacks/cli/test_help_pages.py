@@ -112,8 +112,8 @@ def test_a_command_comes_before_a_guide_and_names_it(run: Run) -> None:
 
 
 def test_a_part_of_a_page(run: Run) -> None:
-    part = run("help", "concepts/intents#how-it-is-settled").out
-    assert part.startswith("## How it is settled\n")
+    part = run("help", "concepts/intents#how-an-interrupted-create-is-recovered").out
+    assert part.startswith("## How an interrupted create is recovered\n")
     assert "\n## " not in part
     whole = run("help", "intents").out
     assert part.strip() in whole
