@@ -10,18 +10,18 @@ from pydantic import BaseModel
 from gpuform.schemas.rules import FieldRules, get_field_rules
 from gpuform.schemas.safe_text import escape_invisible
 from gpuform.schemas.topology import NAME_PATTERN, SECTIONS
-from gpuform.stacks.authoring.declared import (
-    ConfigValue,
-    Declared,
-    Entry,
-    Mixed,
-    Reference,
-    Value,
-    references,
-    variables_in,
-)
 from gpuform.stacks.convert.matching import Computed, Index, match, same_path
 from gpuform.stacks.convert.registered_options import NOWHERE, Disclosed, SecretValues, options_of
+from gpuform.stacks.declaration_writer.declarations import (
+    ConfigReference,
+    Declarations,
+    InterpolatedText,
+    ResourceEntry,
+    ResourceReference,
+    Value,
+    find_config_references,
+    find_resource_references,
+)
 from gpuform.stacks.document.diagnostics import Diagnostic, SourcePosition
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.urn import MODULE_TYPE, STACK_REFERENCE_TYPE, STACK_TYPE, name_of
@@ -45,10 +45,12 @@ class Registered:
     outputs: Sequence[PropertyMap]
 
 
-def references_to(resources: Sequence[Asked], problems: list[Diagnostic]) -> dict[str, Reference]:
+def references_to(
+    resources: Sequence[Asked], problems: list[Diagnostic]
+) -> dict[str, ResourceReference]:
     """How entries call the resources, by URN; what cannot be an entry goes to `problems`."""
-    found: dict[str, Reference] = {}
-    first: dict[Reference, Asked] = {}
+    found: dict[str, ResourceReference] = {}
+    first: dict[ResourceReference, Asked] = {}
     for asked in resources:
         if asked.type == STACK_TYPE:
             continue
@@ -69,7 +71,7 @@ def references_to(resources: Sequence[Asked], problems: list[Diagnostic]) -> dic
             )
             problems.append(problem_of(asked, "kind", what))
             continue
-        reference = Reference(_SECTION_OF[kind[1]], asked.name)
+        reference = ResourceReference(_SECTION_OF[kind[1]], asked.name)
         if not re.fullmatch(NAME_PATTERN, asked.name):
             what = f"{asked.name!r} cannot be the name of an entry"
             hint = "rename it: letters, digits, hyphens, underscores, dots; `gpuform state rename`"
@@ -86,13 +88,13 @@ def references_to(resources: Sequence[Asked], problems: list[Diagnostic]) -> dic
 class Declaring:
     """Says what was registered; what cannot be said goes to `problems`."""
 
-    named: Mapping[str, Reference]
+    named: Mapping[str, ResourceReference]
     indexes: Indexes
     output_indexes: Callable[[str], Sequence[Index]]
     secrets: SecretValues
     problems: list[Diagnostic] = field(default_factory=list)
 
-    def declared(self, registered: Registered) -> Declared:
+    def declared(self, registered: Registered) -> Declarations:
         entries = [
             self.entry(asked) for asked in registered.resources if asked[0].urn in self.named
         ]
@@ -100,9 +102,9 @@ class Declaring:
             name: self.output(name, [run.get(name) for run in registered.outputs])
             for name in sorted(registered.outputs[0])
         }
-        return Declared(entries, self.secrets.variables(), outputs)
+        return Declarations(entries, self.secrets.variables(), outputs)
 
-    def entry(self, asked: Sequence[Asked]) -> Entry:
+    def entry(self, asked: Sequence[Asked]) -> ResourceEntry:
         first, reference = asked[0], self.named[asked[0].urn]
         platform, _ = kind_of(first.type) or ("", "")
         properties: dict[str, Value] = {}
@@ -125,7 +127,7 @@ class Declaring:
                     found = self.value(asked, key, values, needed)
                     properties[key] = in_order_of(rules.get(key), found)
         options |= options_of(asked, self)
-        said = {self.address(each) for each in references([properties, options])}
+        said = {self.address(each) for each in find_resource_references([properties, options])}
         after = [
             self.named[urn]
             for urn in first.dependencies
@@ -135,10 +137,10 @@ class Declaring:
         ]
         if after:
             options["depends_on"] = after
-        return Entry(reference.section, reference.name, platform, properties, options)
+        return ResourceEntry(reference.section, reference.name, platform, properties, options)
 
     @staticmethod
-    def address(reference: Reference) -> str:
+    def address(reference: ResourceReference) -> str:
         return f"{reference.section}.{reference.name}"
 
     def value(
@@ -159,9 +161,13 @@ class Declaring:
             told = _disclosed(f"{asked[0].name}.{key}")
             self.problems.append(problem_of(asked[0], "secret", *told))
             return None
-        if len(values) == 1 and isinstance(values[0], Secret) and any(variables_in(found)):
+        if (
+            len(values) == 1
+            and isinstance(values[0], Secret)
+            and any(find_config_references(found))
+        ):
             return found  # what it was made of stays among the dependencies
-        mentioned = {self.address(each) for each in references(found)}
+        mentioned = {self.address(each) for each in find_resource_references(found)}
         missing = [
             name_of(urn)
             for urn in needed
@@ -238,21 +244,21 @@ class Declaring:
         plain = [to_display_value(value, show_secrets=True) for value in values]
         found = match(plain, indexes, secret=True)
         is_whole = len(values) == 1
-        if isinstance(found, Mixed):
+        if isinstance(found, InterpolatedText):
             found = self.secrets.text(name, found)
-        has_parts = any(references(found)) or any(variables_in(found))
+        has_parts = any(find_resource_references(found)) or any(find_config_references(found))
         if isinstance(found, dict | list) and not is_whole and has_parts:
             members = _members(values) or []
             if any(self.secrets.is_in(str(key)) for key, _ in members):
                 raise Disclosed
             # What is secret only because of what is beside it needs no more than that.
-            parts = [*references(found), *variables_in(found)]
+            parts = [*find_resource_references(found), *find_config_references(found)]
             marked = marked or any(map(indexes[0].hides, parts))
             made = {
                 key: self._hidden(each, indexes, (*name, str(key)), marked) for key, each in members
             }
             return made if isinstance(found, dict) else list(made.values())
-        if isinstance(found, Mixed | Reference | ConfigValue):
+        if isinstance(found, InterpolatedText | ResourceReference | ConfigReference):
             if marked or indexes[0].hides(found):
                 return found
             if not is_whole:

@@ -13,11 +13,16 @@ from typing import Any, Final, get_args
 
 from pydantic import BaseModel
 
-from gpuform.stacks.authoring.declared import ConfigValue, Mixed, Reference, Value
+from gpuform.stacks.declaration_writer.declarations import (
+    ConfigReference,
+    InterpolatedText,
+    ResourceReference,
+    Value,
+)
 from gpuform.stacks.engine.values import PropertyValue, Secret, contains_secret, unwrap
 from gpuform.stacks.review.value_text import to_display_value
 
-Path = Reference | ConfigValue
+Path = ResourceReference | ConfigReference
 
 
 class Computed(Exception):
@@ -54,8 +59,8 @@ class Index:
         if not self._tells(value):
             return
         whole = path
-        if isinstance(path, Reference):
-            whole = Reference(path.section, path.name, (*path.steps, *steps), path.key)
+        if isinstance(path, ResourceReference):
+            whole = ResourceReference(path.section, path.name, (*path.steps, *steps), path.key)
         if value not in ({}, []):
             paths = self.hidden if is_secret or contains_secret(inner) else self.paths
             paths.setdefault(_canonical(value), whole)
@@ -93,9 +98,9 @@ class Index:
 
     def hides(self, value: Value) -> bool:
         """Whether a value is secret because something secret is in it."""
-        parts = value.parts if isinstance(value, Mixed) else (value,)
+        parts = value.parts if isinstance(value, InterpolatedText) else (value,)
         return any(
-            isinstance(part, ConfigValue) or part in self.hidden.values()
+            isinstance(part, ConfigReference) or part in self.hidden.values()
             for part in parts
             if not isinstance(part, str)
         )
@@ -172,12 +177,12 @@ def _text(values: Sequence[str], indexes: Sequence[Index], secret: bool) -> Valu
     parts = every[0]
     if all(isinstance(part, str) for part in parts):
         return values[0]
-    return Mixed(tuple(parts))
+    return InterpolatedText(tuple(parts))
 
 
 def _inside_text(path: Path) -> Path:
     """A resource itself, which means its id as a value, has to say so in a text."""
-    if isinstance(path, Reference) and not path.steps:
+    if isinstance(path, ResourceReference) and not path.steps:
         return replace(path, steps=("id",))
     return path
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpuform.providers.catalog import load_lifecycle_class
-from gpuform.stacks.authoring.declared import ConfigValue, Declared, Reference, variables_in
 from gpuform.stacks.convert.declaring import (
     Asked,
     Declaring,
@@ -20,6 +19,12 @@ from gpuform.stacks.convert.declaring import (
 )
 from gpuform.stacks.convert.matching import Index, Marks, marks_of_runs
 from gpuform.stacks.convert.registered_options import NOWHERE, NotConverted, SecretValues, texts_in
+from gpuform.stacks.declaration_writer.declarations import (
+    ConfigReference,
+    Declarations,
+    ResourceReference,
+    find_config_references,
+)
 from gpuform.stacks.document.diagnostics import Diagnostic, SourcePosition
 from gpuform.stacks.engine.language_host import Program, Recorded, record
 from gpuform.stacks.engine.registration import Read, Registration
@@ -33,7 +38,7 @@ from gpuform.stacks.topology_runner import run_topology
 
 def topology_of_program(
     program: Program, entries: Sequence[ResourceState]
-) -> tuple[Declared, Mapping[str, str]]:
+) -> tuple[Declarations, Mapping[str, str]]:
     """The topology of a program, and the secret values that its stack has to keep.
 
     `entries` are those of the stack's state, whose outputs have the shape that the program expects.
@@ -53,7 +58,7 @@ def topology_of_program(
         secrets.use(name)
     if problems:
         raise NotConverted(problems)
-    return Declared(declared.entries, secrets.variables(), declared.outputs), secrets.wanted
+    return Declarations(declared.entries, secrets.variables(), declared.outputs), secrets.wanted
 
 
 @dataclass(slots=True)
@@ -103,16 +108,16 @@ class _Run:
             found[name] = Secret(value) if name in secret else value
         return found
 
-    def index(self, named: Mapping[str, Reference]) -> Index:
+    def index(self, named: Mapping[str, ResourceReference]) -> Index:
         index = Index(self.marks.pattern)
         for key, mark in self.config.items():
-            index.add(ConfigValue(key.partition(":")[2]), mark, is_secret=True)
+            index.add(ConfigReference(key.partition(":")[2]), mark, is_secret=True)
         for urn, reference in named.items():
             id_, outputs = self.answers.get(urn, ("", {}))
             index.add(reference, id_)
-            index.add(Reference(reference.section, reference.name, ("urn",)), urn)
+            index.add(ResourceReference(reference.section, reference.name, ("urn",)), urn)
             for name, value in outputs.items():
-                index.add(Reference(reference.section, reference.name, (name,)), value)
+                index.add(ResourceReference(reference.section, reference.name, (name,)), value)
         return index
 
 
@@ -144,13 +149,13 @@ def _paired(recorded: Sequence[Recorded], problems: list[Diagnostic]) -> list[tu
     return [tuple(run[urn] for run in by_urn) for urn in common]
 
 
-def _config_in(declared: Declared) -> Iterator[str]:
+def _config_in(declared: Declarations) -> Iterator[str]:
     """The configuration values that are referred to."""
     said = [
         dict(declared.outputs),
         *([dict(e.properties), dict(e.options)] for e in declared.entries),
     ]
-    return (each.name for each in variables_in(said))
+    return (each.name for each in find_config_references(said))
 
 
 _TELLING: int = 8
@@ -159,7 +164,7 @@ _TELLING: int = 8
 
 def topology_of_state(
     entries: Sequence[ResourceState], secret_config: Mapping[str, str]
-) -> tuple[Declared, Mapping[str, str]]:
+) -> tuple[Declarations, Mapping[str, str]]:
     """The topology of a state that is read with its secrets, and those that the stack has to keep.
 
     `secret_config` are the secrets of its configuration, by value. Raises NotConverted.
@@ -181,7 +186,7 @@ def topology_of_state(
     def output_indexes(name: str) -> list[Index]:
         own = Index()
         for urn, reference in named.items():
-            path = Reference(reference.section, reference.name, (name,))
+            path = ResourceReference(reference.section, reference.name, (name,))
             own.add(path, by_urn[urn].outputs.get(name))
         return [own.before(every)]
 
@@ -193,23 +198,23 @@ def topology_of_state(
     return declared, secrets.wanted
 
 
-def _index(entries: Sequence[tuple[Reference, ResourceState]]) -> Index:
+def _index(entries: Sequence[tuple[ResourceReference, ResourceState]]) -> Index:
     index = Index()
     for reference, entry in entries:
         index.add(reference, entry.id)
         for name, value in _outputs(entry).items():
-            index.add(Reference(reference.section, reference.name, (name,)), value)
+            index.add(ResourceReference(reference.section, reference.name, (name,)), value)
     return index
 
 
-def _telling(entries: Sequence[tuple[Reference, ResourceState]]) -> Index:
+def _telling(entries: Sequence[tuple[ResourceReference, ResourceState]]) -> Index:
     """What nobody would write twice by chance: ids, long texts, objects and lists."""
     index = Index(shortest=_TELLING)
     for reference, entry in entries:
         index.add(reference, entry.id)
     for reference, entry in entries:
         for name, value in _outputs(entry).items():
-            index.add(Reference(reference.section, reference.name, (name,)), value)
+            index.add(ResourceReference(reference.section, reference.name, (name,)), value)
     return index
 
 

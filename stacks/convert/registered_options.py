@@ -12,7 +12,13 @@ from typing import Any, Final, Protocol
 
 from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.providers.forms import Form
-from gpuform.stacks.authoring.declared import ConfigValue, Mixed, Reference, Value, Variable
+from gpuform.stacks.declaration_writer.declarations import (
+    ConfigEntry,
+    ConfigReference,
+    InterpolatedText,
+    ResourceReference,
+    Value,
+)
 from gpuform.stacks.document.diagnostics import Diagnostic
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.registration import Read, Registration
@@ -122,8 +128,8 @@ def _untyped(alias: dict[str, Value]) -> dict[str, Value]:
     return {key: text for key, text in alias.items() if key != "type"}
 
 
-def _resource(first: Asked, key: str, urn: str, sayer: Sayer) -> Reference | None:
-    reference: Reference | None = sayer.named.get(urn)
+def _resource(first: Asked, key: str, urn: str, sayer: Sayer) -> ResourceReference | None:
+    reference: ResourceReference | None = sayer.named.get(urn)
     if reference is None:
         sayer.refuse(first, key, f"is {urn}")
     return reference
@@ -161,7 +167,7 @@ class SecretValues:
     texts: Iterable[str] = ()
     wanted: dict[str, str] = field(default_factory=dict)
     """By key, what the stack still has to be told."""
-    _used: dict[str, Variable] = field(default_factory=dict)
+    _used: dict[str, ConfigEntry] = field(default_factory=dict)
     _by_value: dict[tuple[str, str], str] = field(default_factory=dict)
     _telling: list[str] = field(init=False)
 
@@ -171,7 +177,7 @@ class SecretValues:
             {text for text in chain(self.texts, own) if len(text) >= _TELLING}, key=len
         )
 
-    def value(self, name: Sequence[str], secret: Any) -> ConfigValue | None:
+    def value(self, name: Sequence[str], secret: Any) -> ConfigReference | None:
         """The configuration that stands for a secret; `name` is where it was found."""
         if secret is None:
             return None
@@ -183,23 +189,23 @@ class SecretValues:
             self._by_value[type_, text] = key
             self.wanted[key] = text
         self.use(key, type_)
-        return ConfigValue(key)
+        return ConfigReference(key)
 
-    def text(self, name: Sequence[str], mixed: Mixed) -> Mixed:
+    def text(self, name: Sequence[str], mixed: InterpolatedText) -> InterpolatedText:
         """A secret text with references: what is written out in it becomes configuration."""
         parts = [
             self.value(name, part) if isinstance(part, str) and _tells(part) else part
             for part in mixed.parts
         ]
-        return Mixed(tuple(part for part in parts if part is not None))
+        return InterpolatedText(tuple(part for part in parts if part is not None))
 
     def kept(self, name: Sequence[str], value: Any) -> Any:
         """A text that is not called secret: configuration where it has a secret's text in it."""
         if isinstance(value, str):
             return self.value(name, value) if self.is_in(value) else value
-        if isinstance(value, Mixed):
+        if isinstance(value, InterpolatedText):
             parts = [self.kept(name, part) for part in value.parts]
-            return Mixed(tuple(parts))
+            return InterpolatedText(tuple(parts))
         return value
 
     def is_in(self, text: str) -> bool:
@@ -210,9 +216,9 @@ class SecretValues:
     def use(self, key: str, type_: str = "string") -> None:
         """Notes a variable that the topology declares."""
         said = {"secret": True} if type_ == "string" else {"type": type_, "secret": True}
-        self._used.setdefault(key, Variable(key, said))
+        self._used.setdefault(key, ConfigEntry(key, said))
 
-    def variables(self) -> list[Variable]:
+    def variables(self) -> list[ConfigEntry]:
         """Those that were used, in the order of their first use."""
         return list(self._used.values())
 

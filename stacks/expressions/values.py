@@ -1,8 +1,8 @@
 """Define the values of expressions, and find references of other tools in text.
 
 gpuform keeps a text such as `${volume.id}` as text: a user of another tool would create objects
-with this text as the id of a volume. `topology` reports such text as a problem, and `authoring`
-escapes it when it writes YAML.
+with this text as the id of a volume. `topology` reports such text as a problem, and
+`declaration_writer` escapes it when it writes YAML.
 """
 
 import json

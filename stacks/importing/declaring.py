@@ -22,13 +22,13 @@ from gpuform.schemas.checking import validate_inputs
 from gpuform.schemas.models import InputModel
 from gpuform.schemas.rules import FieldRules, get_field_rules
 from gpuform.schemas.values import UNKNOWN
-from gpuform.stacks.authoring.declared import (
-    ConfigValue,
-    Declared,
-    Entry,
-    Reference,
+from gpuform.stacks.declaration_writer.declarations import (
+    ConfigEntry,
+    ConfigReference,
+    Declarations,
+    ResourceEntry,
+    ResourceReference,
     Value,
-    Variable,
 )
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.importing.chosen import ImportChoice, NotImported
@@ -42,14 +42,14 @@ class Known:
     kind: str
     id: str
     outputs: Mapping[str, Any]
-    reference: Reference
+    reference: ResourceReference
 
 
 @dataclass(slots=True)
 class Links:
     """What values can be references to. The first resource with a value is taken."""
 
-    _of: dict[tuple[str, str, str, str], Reference] = field(default_factory=dict)
+    _of: dict[tuple[str, str, str, str], ResourceReference] = field(default_factory=dict)
 
     @classmethod
     def to(cls, resources: Iterable[Known]) -> "Links":
@@ -69,14 +69,16 @@ class Links:
             for name, value in inputs.items()
         }
 
-    def _reference(self, platform: str, rules: FieldRules | None, value: Any) -> Reference | None:
+    def _reference(
+        self, platform: str, rules: FieldRules | None, value: Any
+    ) -> ResourceReference | None:
         if rules is None or not isinstance(value, str):
             return None
         for kind, output in _sources(rules):
             found = self._of.get((platform, kind, output, value))
             if found is not None:
                 steps = () if output == "id" else (output,)
-                return Reference(found.section, found.name, steps, found.key)
+                return ResourceReference(found.section, found.name, steps, found.key)
         return None
 
 
@@ -150,7 +152,7 @@ class Choices:
     """
 
     protect: bool = False
-    parent: Reference | None = None
+    parent: ResourceReference | None = None
     given: Mapping[str, Value] = field(default_factory=dict)
     config: Mapping[str, str] = field(default_factory=dict, repr=False)
     defaults: Collection[str] = ()
@@ -160,7 +162,7 @@ class Choices:
 class Declaration:
     """What to write: entries, and the secret values that go into the stack's configuration."""
 
-    declared: Declared
+    declared: Declarations
     secrets: Mapping[str, str]
 
 
@@ -196,7 +198,7 @@ def declaration(
         more = len(work.problems) - MOST_TOLD
         told = [*work.problems[:MOST_TOLD], *([f"and {more} more"] if more > 0 else [])]
         raise NotImported("\n".join(told), hint="\n".join(dict.fromkeys(work.hints)) or None)
-    return Declaration(Declared(entries, list(work.variables.values())), work.secrets)
+    return Declaration(Declarations(entries, list(work.variables.values())), work.secrets)
 
 
 def find_value_problems(found: Found) -> list[str]:
@@ -214,12 +216,12 @@ def find_value_problems(found: Found) -> list[str]:
 class _Work:
     choices: Choices
     links: Links
-    variables: dict[str, Variable] = field(default_factory=dict)
+    variables: dict[str, ConfigEntry] = field(default_factory=dict)
     secrets: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     hints: list[str] = field(default_factory=list)
 
-    def entry(self, found: Found, name: str) -> Entry:
+    def entry(self, found: Found, name: str) -> ResourceEntry:
         wanted = found.wanted
         kind = load_lifecycle_class(wanted.platform, wanted.kind)
         model = kind.inputs
@@ -228,7 +230,7 @@ class _Work:
             **found.inputs,
         }
         values = {**inputs, **self._missing(wanted, model, inputs, kind.import_field)}
-        plain = {k: v for k, v in values.items() if not isinstance(v, ConfigValue)}
+        plain = {k: v for k, v in values.items() if not isinstance(v, ConfigReference)}
         unknown = dict.fromkeys(values.keys() - plain.keys(), UNKNOWN)
         for problem in validate_inputs(model, {**plain, **unknown})[1]:
             self.problems.append(f"{wanted}: {problem.path} {problem.reason}")
@@ -239,7 +241,7 @@ class _Work:
             options["parent"] = self.choices.parent
         if self.choices.protect:
             options["protect"] = True
-        return Entry(wanted.section, name, wanted.platform, properties, options)
+        return ResourceEntry(wanted.section, name, wanted.platform, properties, options)
 
     def _missing(
         self, wanted: ImportChoice, model: type[InputModel], inputs: Mapping[str, Any], asked: str
@@ -252,18 +254,18 @@ class _Work:
             if name in self.choices.given:
                 found[name] = self.choices.given[name]
             elif field_.is_required() and get_field_rules(model)[name].secret:
-                found[name] = ConfigValue(name)
+                found[name] = ConfigReference(name)
                 self._require(name)
             elif field_.is_required() or name == asked:
                 self.problems.append(f"{wanted}: the platform does not tell its {name}")
                 self.hints.append(f"give it: --set {name}=VALUE")
         for value in found.values():
-            if isinstance(value, ConfigValue):
+            if isinstance(value, ConfigReference):
                 self._require(value.name)
         return found
 
     def _require(self, variable: str) -> None:
-        self.variables.setdefault(variable, Variable(variable, {"secret": True}))
+        self.variables.setdefault(variable, ConfigEntry(variable, {"secret": True}))
         if variable not in self.choices.config and variable not in self.choices.defaults:
             problem = (
                 f"the stack has no value of config.{variable}, a secret that no platform tells"
@@ -278,15 +280,15 @@ class _Work:
         """Secrets that the platform tells become configuration of the stack."""
         made = dict(values)
         for key, value in values.items():
-            if isinstance(value, ConfigValue) or not get_field_rules(model)[key].holds_secret:
+            if isinstance(value, ConfigReference) or not get_field_rules(model)[key].holds_secret:
                 continue
             type_ = _TYPES.get(type(value), "string")
             said = {"secret": True} if type_ == "string" else {"type": type_, "secret": True}
             text = value if isinstance(value, str) else json.dumps(value)
             variable = self._variable(f"{name}_{key}", text)
-            self.variables[variable] = Variable(variable, said)
+            self.variables[variable] = ConfigEntry(variable, said)
             self.secrets[variable] = text
-            made[key] = ConfigValue(variable)
+            made[key] = ConfigReference(variable)
         return made
 
     def _variable(self, called: str, value: str) -> str:
@@ -313,4 +315,4 @@ def _without_computed(model: type[InputModel], values: dict[str, Value]) -> dict
 def _known(found: Found, name: str) -> Known:
     wanted = found.wanted
     outputs = {**found.inputs, **found.outputs}
-    return Known(*wanted.key, outputs, Reference(wanted.section, name))
+    return Known(*wanted.key, outputs, ResourceReference(wanted.section, name))

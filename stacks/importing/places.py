@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from gpuform.stacks.authoring.declared import Declared, Reference
+from gpuform.stacks.declaration_writer.declarations import Declarations, ResourceReference
 from gpuform.stacks.engine.machine import replace_file
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
@@ -32,13 +32,13 @@ class DeclarationPlace(Protocol):
     def defaults(self) -> set[str]:
         """The configuration variables that have a value without the stack's."""
 
-    def text(self, declared: Declared) -> str:
+    def text(self, declared: Declarations) -> str:
         """These entries alone."""
 
-    def reference(self, platform: str, kind: str, name: str) -> Reference | None:
+    def reference(self, platform: str, kind: str, name: str) -> ResourceReference | None:
         """How a declared resource is referred to, if it can be."""
 
-    def edit(self, declared: Declared) -> "Edit":
+    def edit(self, declared: Declarations) -> "Edit":
         """The file with these entries added."""
 
     def finished(self, imported: Iterable[tuple[str, str, str]]) -> "list[Edit]":

@@ -9,7 +9,7 @@ from gpuform.providers.chosen_form import parse_form
 from gpuform.providers.forms import FORM_CONFIG
 from gpuform.providers.operations import Settings
 from gpuform.schemas.topology import SECTIONS
-from gpuform.stacks.authoring.declared import Declared
+from gpuform.stacks.declaration_writer.declarations import Declarations
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.store import build_full_name, find_owners
@@ -27,7 +27,7 @@ from gpuform.stacks.importing.declaring import (
 from gpuform.stacks.importing.orphans import Owner, objects_of, owners_of
 from gpuform.stacks.importing.places import DeclarationPlace, known
 
-_NOTHING = Declaration(Declared(), {})
+_NOTHING = Declaration(Declarations(), {})
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,16 @@ from functools import cached_property
 from pathlib import Path
 
 from gpuform.schemas.topology import SECTIONS
-from gpuform.stacks.authoring.declared import Declared, Reference
-from gpuform.stacks.authoring.python_files import Made, made_in, with_resources, without_import
-from gpuform.stacks.authoring.python_text import PythonNames, program_text
-from gpuform.stacks.authoring.yaml_files import with_entries, without_option
-from gpuform.stacks.authoring.yaml_values import topology_text
+from gpuform.stacks.declaration_writer.declarations import Declarations, ResourceReference
+from gpuform.stacks.declaration_writer.python_edits import (
+    ResourceCall,
+    add_resources,
+    find_resource_calls,
+    remove_import_options,
+)
+from gpuform.stacks.declaration_writer.python_program import PythonNames, render_program
+from gpuform.stacks.declaration_writer.topology_yaml import render_topology
+from gpuform.stacks.declaration_writer.yaml_edits import add_entries, remove_option
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import ScalarNode
 from gpuform.stacks.engine.errors import EngineError
@@ -71,22 +76,22 @@ class TopologyPlace:
                     found[place.platform, place.kind, id_] = each.name
         return found
 
-    def text(self, declared: Declared) -> str:
-        return topology_text(declared)
+    def text(self, declared: Declarations) -> str:
+        return render_topology(declared)
 
-    def reference(self, platform: str, kind: str, name: str) -> Reference | None:
+    def reference(self, platform: str, kind: str, name: str) -> ResourceReference | None:
         """An instance of a `for_each` by its key; what is in a module only has outputs."""
         each = self._by_name.get((platform, kind, name))
         if each is None or each.module or "id" in each.declaration.options:
             return None
         key = None if each.declaration.is_single else each.key
-        return Reference(each.declaration.section, each.declaration.name, key=key)
+        return ResourceReference(each.declaration.section, each.declaration.name, key=key)
 
-    def edit(self, declared: Declared) -> Edit:
+    def edit(self, declared: Declarations) -> Edit:
         """Each entry at the end of its section."""
         text = text_of(self._target)
         return Edit(
-            self._target, text, with_entries(text or "", declared, format_path(self._target))
+            self._target, text, add_entries(text or "", declared, format_path(self._target))
         )
 
     def finished(self, imported: Iterable[tuple[str, str, str]]) -> list[Edit]:
@@ -98,7 +103,7 @@ class TopologyPlace:
                 own = each.declaration
                 by_file.setdefault(own.position.file, []).append((own.section, own.name))
         return [
-            Edit.of(Path(file), without_option(text_of(Path(file)) or "", names, "import", file))
+            Edit.of(Path(file), remove_option(text_of(Path(file)) or "", names, "import", file))
             for file, names in by_file.items()
         ]
 
@@ -145,7 +150,7 @@ class _ProgramPlace:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._source = text_of(path)
-        self._made: list[Made] = made_in(self._source or "", str(path))
+        self._made: list[ResourceCall] = find_resource_calls(self._source or "", str(path))
 
     @property
     def names(self) -> Names:
@@ -153,32 +158,32 @@ class _ProgramPlace:
 
     @property
     def pending(self) -> Mapping[Key, str]:
-        named = (each for each in self._made if each.imports)
-        return {(each.platform, each.kind, each.imports): each.name for each in named}
+        named = (each for each in self._made if each.import_id)
+        return {(each.platform, each.kind, each.import_id): each.name for each in named}
 
     @property
     def defaults(self) -> set[str]:
         """What a program does for want of a value is not told by its text."""
         return set()
 
-    def text(self, declared: Declared) -> str:
-        return program_text(declared)
+    def text(self, declared: Declarations) -> str:
+        return render_program(declared)
 
-    def reference(self, platform: str, kind: str, name: str) -> Reference | None:
+    def reference(self, platform: str, kind: str, name: str) -> ResourceReference | None:
         """One that a variable at the top of the program holds."""
         key = (platform, kind, name)
         is_there = any(key == (m.platform, m.kind, m.name) and m.variable for m in self._made)
-        return Reference(_SECTION_OF[kind], name) if is_there else None
+        return ResourceReference(_SECTION_OF[kind], name) if is_there else None
 
-    def edit(self, declared: Declared) -> Edit:
+    def edit(self, declared: Declarations) -> Edit:
         """At the program's end."""
         names = PythonNames()
         for each in self._made:
             if each.variable:
-                names.give(_SECTION_OF[each.kind], each.name, each.variable)
-        made = with_resources(self._source or "", declared, names, str(self._path))
+                names.assign(_SECTION_OF[each.kind], each.name, each.variable)
+        made = add_resources(self._source or "", declared, names, str(self._path))
         return Edit(self._path, self._source, made)
 
     def finished(self, imported: Iterable[tuple[str, str, str]]) -> list[Edit]:
         source = text_of(self._path) or ""
-        return [Edit(self._path, source, without_import(source, imported, str(self._path)))]
+        return [Edit(self._path, source, remove_import_options(source, imported, str(self._path)))]

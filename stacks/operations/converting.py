@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from gpuform.stacks.authoring.declared import Declared
-from gpuform.stacks.authoring.python_text import program_text
-from gpuform.stacks.authoring.yaml_values import topology_text
 from gpuform.stacks.convert.program_topology import topology_of_program, topology_of_state
 from gpuform.stacks.convert.python import program_of
 from gpuform.stacks.convert.registered_options import NotConverted
 from gpuform.stacks.convert.terraform import topology_of_terraform
+from gpuform.stacks.declaration_writer.declarations import Declarations
+from gpuform.stacks.declaration_writer.python_program import render_program
+from gpuform.stacks.declaration_writer.topology_yaml import render_topology
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import ProjectError, StackSettings, find_project, is_secure
@@ -69,7 +69,7 @@ def convert(options: ConvertOptions, select: Callable[[], SelectedStack]) -> Con
         return ConvertResult(convert_topology_to_python(file, options.stack, options.folder))
     if options.kind == "terraform":
         return _convert_terraform(options)
-    write = program_text if options.form == "python" else topology_text
+    write = render_program if options.form == "python" else render_topology
     read = _read_state_declarations if options.kind == "state" else _read_program_declarations
     declared, secrets = read(options, select())
     if not (declared.entries or declared.outputs):
@@ -82,7 +82,7 @@ def convert(options: ConvertOptions, select: Callable[[], SelectedStack]) -> Con
 
 def _read_state_declarations(
     _options: ConvertOptions, selected: SelectedStack
-) -> tuple[Declared, Mapping[str, str]]:
+) -> tuple[Declarations, Mapping[str, str]]:
     """Return the declarations of the state, and secret values that the new file needs, by key."""
     stack = selected.open()
     config, secret_keys = stack.settings.build_program_config(stack.crypter)
@@ -94,7 +94,7 @@ def _read_state_declarations(
 
 def _read_program_declarations(
     options: ConvertOptions, selected: SelectedStack
-) -> tuple[Declared, Mapping[str, str]]:
+) -> tuple[Declarations, Mapping[str, str]]:
     """Run the program as a preview; return its declarations, and needed secret values by key."""
     stack = selected.open()
     with enter_environment(stack, emulate=options.emulate):
@@ -107,7 +107,7 @@ def _convert_terraform(options: ConvertOptions) -> ConvertResult:
     With an omission the result is not complete.
     """
     conversion = topology_of_terraform(options.source or Path())
-    write = program_text if options.form == "python" else topology_text
+    write = render_program if options.form == "python" else render_topology
     # Omissions without a line of their own have line 0, which is left out.
     omissions = [f"  {omission}".replace(":0:1: ", ": ") for omission in conversion.left]
     notes = ["Not converted, or converted with changes:", *omissions] if omissions else []

@@ -15,7 +15,7 @@ from typing import Final
 from gpuform.providers.catalog import require_platform
 from gpuform.providers.offering import list_existing_objects
 from gpuform.providers.operations import Settings
-from gpuform.stacks.authoring.declared import ConfigValue, Reference, Value
+from gpuform.stacks.declaration_writer.declarations import ConfigReference, ResourceReference, Value
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import to_plain_value
 from gpuform.stacks.document.reading import read_text
@@ -103,7 +103,7 @@ def _parse_set_value(name: str, value_text: str) -> Value:
     """
     config_match = _CONFIG.fullmatch(value_text)
     if config_match:
-        return ConfigValue(config_match[1])
+        return ConfigReference(config_match[1])
     problems = Diagnostics()
     value = to_plain_value(read_text(f"value: {value_text}", f"--set {name}", problems)).get(
         "value"
@@ -118,7 +118,7 @@ def _parse_set_value(name: str, value_text: str) -> Value:
 
 def _find_parent(
     parent_name: str | None, stack: Stack, declarations: DeclarationPlace
-) -> tuple[str, Reference | None]:
+) -> tuple[str, ResourceReference | None]:
     """Return the URN and the reference of the declared resource with this name or URN.
 
     Without a name there is no parent: an empty URN and None.

@@ -23,9 +23,9 @@ from gpuform.providers import permissions
 from gpuform.schemas.checking import validate_inputs
 from gpuform.schemas.rules import get_field_rules
 from gpuform.schemas.topology import SECTIONS
-from gpuform.stacks.authoring.declared import Declared, Entry
-from gpuform.stacks.authoring.yaml_values import topology_text
 from gpuform.stacks.cli.app import cli
+from gpuform.stacks.declaration_writer.declarations import Declarations, ResourceEntry
+from gpuform.stacks.declaration_writer.topology_yaml import render_topology
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 
 PASSWORD = "Imported#1pass"
@@ -107,8 +107,8 @@ def find_id_in(folder: Path, described: Described) -> str:
 def try_create(folder: Path, described: Described, inputs: Mapping[str, Any]) -> bool:
     """Return True if the platform accepts the object, which then exists."""
     section = next(section for section, kind in SECTIONS.items() if kind == described.kind)
-    entry = Entry(section, "made", described.platform, inputs)
-    (folder / "topology.yaml").write_text(topology_text(Declared([entry])), encoding="utf-8")
+    entry = ResourceEntry(section, "made", described.platform, inputs)
+    (folder / "topology.yaml").write_text(render_topology(Declarations([entry])), encoding="utf-8")
     return gpuform(folder, "up", "--yes", "--skip-preview")[0] == 0
 
 

@@ -12,7 +12,6 @@ from typing import Any, Final
 from jinja2 import nodes
 
 from gpuform.schemas.topology import SECTIONS
-from gpuform.stacks.authoring.python_text import Code, literal, statement, text
 from gpuform.stacks.convert.python.operations import (
     ONE_LINE,
     WRITERS,
@@ -21,6 +20,12 @@ from gpuform.stacks.convert.python.operations import (
     no_names,
 )
 from gpuform.stacks.convert.python.references import Found, Loop, References
+from gpuform.stacks.declaration_writer.python_program import (
+    Code,
+    quote_text,
+    render_literal,
+    render_statement,
+)
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import MappingNode, Node, ScalarNode, SequenceNode, list_scalars
 from gpuform.stacks.expressions.template import (
@@ -69,7 +74,7 @@ class Expressions:
 
     def condition(self, node: Node) -> str:
         """A `when`."""
-        return literal(self.value(node), no_names)
+        return render_literal(self.value(node), no_names)
 
     def _alone(self, piece: nodes.Expr) -> str:
         found = self.whole(piece)
@@ -110,7 +115,7 @@ class Expressions:
                 raise NotTheSame
             parts.append(found)
         if any(isinstance(part, Found) and part.is_output for part in parts):
-            codes = (text(part) if isinstance(part, str) else part.code for part in parts)
+            codes = (quote_text(part) if isinstance(part, str) else part.code for part in parts)
             return f"pulumi.Output.concat({', '.join(codes)})"
         return formatted(parts)
 
@@ -119,9 +124,9 @@ class Expressions:
         roots: dict[str, Any] = {}
         for need in parse(template).references:
             self.references.give(need, roots)
-        given = (f"{root}={literal(value, no_names)}" for root, value in roots.items())
+        given = (f"{root}={render_literal(value, no_names)}" for root, value in roots.items())
         self.references.used.add("expression")
-        return Code(f"expression({', '.join([text(template), *given])})")
+        return Code(f"expression({', '.join([quote_text(template), *given])})")
 
 
 def _bare(code: str) -> str:
@@ -172,7 +177,7 @@ def _of_map(
     mine = (each.key for each in made if each.declaration is declaration)
     keys = dict.fromkeys([*mine, *node.entries])
     values = {key: outside.value(node.entries[key].node) for key in keys if key in node.entries}
-    lines = statement("for key, value in ", values, ".items():", outside.references.names)
+    lines = render_statement("for key, value in ", values, ".items():", outside.references.names)
     late = any(
         need.root in _LATE or (need.root, need.steps[:1]) in _secrets(outside)
         for scalar in list_scalars(node)
@@ -189,11 +194,11 @@ def _secrets(outside: Expressions) -> set[tuple[str, tuple[str, ...]]]:
 def _of_list(node: SequenceNode) -> Header:
     items = [item.value for item in node.items if isinstance(item, ScalarNode)]
     if all(isinstance(item, str) for item in items):
-        line = f"for key in {literal(items, no_names)}:"
+        line = f"for key in {render_literal(items, no_names)}:"
         return Header((line,), Loop("key", "key", {(): "string"}))
     kinds: Kinds = {(): "integer"} if all(type(item) is int for item in items) else {}
     return Header(
-        (f"for value in {literal(items, no_names)}:",), Loop("str(value)", "value", kinds)
+        (f"for value in {render_literal(items, no_names)}:",), Loop("str(value)", "value", kinds)
     )
 
 
@@ -201,7 +206,7 @@ def _of_expression(
     declaration: Repeatable, node: Node, planned: PlannedTopology, outside: Expressions
 ) -> Header:
     value = outside.value(node)
-    code = literal(value, no_names)
+    code = render_literal(value, no_names)
     if code.startswith("range("):
         return Header((f"for value in {code}:",), Loop("str(value)", "value", {(): "integer"}))
     group = planned.get_group(declaration)

@@ -8,10 +8,15 @@ from typing import Any, Final, Protocol
 
 from jinja2 import nodes
 
-from gpuform.stacks.authoring.declared import Variable
-from gpuform.stacks.authoring.python_text import PythonNames, literal, setting, text
 from gpuform.stacks.convert.python.references import Found, References
 from gpuform.stacks.convert.registered_options import NotConverted
+from gpuform.stacks.declaration_writer.declarations import ConfigEntry
+from gpuform.stacks.declaration_writer.python_program import (
+    PythonNames,
+    quote_text,
+    render_config_read,
+    render_literal,
+)
 from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics
 from gpuform.stacks.document.nodes import Entry, Node, list_scalars
 from gpuform.stacks.expressions.template import find_references
@@ -76,13 +81,13 @@ class Writer(Protocol):
 def formatted(parts: Sequence[str | Found]) -> str:
     """An f-string, or the only part if that is a text."""
     if all(isinstance(part, str) for part in parts):
-        return text("".join(map(str, parts)))
+        return quote_text("".join(map(str, parts)))
     if len(parts) == 1 and isinstance(parts[0], Found) and parts[0].kind == "string":
         return parts[0].code
     inner = ""
     for part in parts:
         if isinstance(part, str):
-            inner += text(part)[1:-1].replace("{", "{{").replace("}", "}}")
+            inner += quote_text(part)[1:-1].replace("{", "{{").replace("}", "}}")
         elif set(part.code) & {'"', "\\"}:
             raise NotTheSame  # Python 3.11 has neither inside the braces
         else:
@@ -97,7 +102,7 @@ def no_names(value: Any) -> str:
 
 def _constant(_: Writer, node: Any) -> Found:
     kinds = {bool: "boolean", str: "string", int: "integer", float: "number"}
-    return Found(literal(node.value, no_names), kinds.get(type(node.value), "any"))
+    return Found(render_literal(node.value, no_names), kinds.get(type(node.value), "any"))
 
 
 def _arithmetic(writer: Writer, node: Any) -> Found:
@@ -231,7 +236,7 @@ def settings_of(variable: ConfigVariable, names: PythonNames, *, secret: bool) -
     `secret` is also what only a stack's settings keep secret.
     """
     said = {**variable.fields, "secret": secret}
-    read = setting(Variable(variable.name, said), names)
+    read = render_config_read(ConfigEntry(variable.name, said), names)
     name, _, value = read.partition(" = ")
     checks = list(_checks(variable, "value" if secret else name, names, secret=secret))
     if not checks:
@@ -250,9 +255,10 @@ def _checks(
     for condition, why in _limits(variable, name, names):
         yield f"if {condition}:"
         if secret:
-            yield f"    raise pulumi.RunError({text(f'config.{variable.name}: its value {why}')})"
+            message = quote_text(f"config.{variable.name}: its value {why}")
+            yield f"    raise pulumi.RunError({message})"
             continue
-        message = text(f"config.{variable.name}: {_HERE} {why}")
+        message = quote_text(f"config.{variable.name}: {_HERE} {why}")
         for sign, written in (("{", "{{"), ("}", "}}"), (_HERE, f"{{{name}!r}}")):
             message = message.replace(sign, written)
         yield f"    raise pulumi.RunError(f{message})"
@@ -263,7 +269,7 @@ def _limits(variable: ConfigVariable, name: str, names: PythonNames) -> Iterator
     said = variable.fields
     if said.get("enum") is not None:
         choices = said["enum"]
-        yield f"{name} not in {literal(choices, names)}", f"is not one of {_listed(choices)}"
+        yield f"{name} not in {render_literal(choices, names)}", f"is not one of {_listed(choices)}"
     if variable.type in _NUMBERS:
         if said.get("minimum") is not None:
             yield f"{name} < {_number(said['minimum'])}", f"is less than {said['minimum']:g}"
@@ -278,7 +284,7 @@ def _limits(variable: ConfigVariable, name: str, names: PythonNames) -> Iterator
         if said.get("max_length") is not None:
             yield f"len({name}) > {said['max_length']}", f"is longer than {said['max_length']}"
     if said.get("pattern") and variable.type == "string":
-        pattern = text(said["pattern"])
+        pattern = quote_text(said["pattern"])
         yield f"not re.fullmatch({pattern}, {name})", f"does not match {said['pattern']}"
 
 
@@ -286,7 +292,7 @@ def _remainder(name: str, step: float, type_: str) -> str:
     if type_ == "integer" and Fraction(str(step)).denominator == 1:
         return f"{name} % {_number(step)}"
     # Exactly, as it is written: 0.3 is a multiple of 0.1.
-    return f"Fraction(str({name})) % Fraction({text(_number(step))})"
+    return f"Fraction(str({name})) % Fraction({quote_text(_number(step))})"
 
 
 def _number(value: float) -> str:

@@ -6,19 +6,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from gpuform.stacks.authoring.python_text import (
-    STEP,
-    Code,
-    PythonNames,
-    argument,
-    literal,
-    platform_imports,
-    statement,
-    text,
-)
 from gpuform.stacks.convert.python.expressions import Expressions, Header, header_of
 from gpuform.stacks.convert.python.operations import formatted, no_names, ordered, settings_of
 from gpuform.stacks.convert.python.references import Found, References
+from gpuform.stacks.declaration_writer.python_program import (
+    STEP,
+    Code,
+    PythonNames,
+    quote_text,
+    render_argument,
+    render_literal,
+    render_platform_imports,
+    render_statement,
+)
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.document.nodes import Entry, MappingNode, Node, ScalarNode, is_null
 from gpuform.stacks.topology.declarations import Declaration, Inclusion, Repeatable
@@ -72,8 +72,8 @@ class _Writer:
             for line in settings_of(variable, self.names, secret=name in secret)
         ]
         stacks = [
-            f"{self.names.give('stack_references', name)} = pulumi.StackReference("
-            f"{text(name)}, stack_name={self.written(outside.value(entry.node))})"
+            f"{self.names.assign('stack_references', name)} = pulumi.StackReference("
+            f"{quote_text(name)}, stack_name={self.written(outside.value(entry.node))})"
             for name, entry in topology.stack_references.items()
         ]
         # What nothing refers to needs no variable: that is known once all has been written.
@@ -84,8 +84,8 @@ class _Writer:
         outputs = [
             line
             for name, entry in topology.outputs.items()
-            for line in statement(
-                f"pulumi.export({text(name)}, ", outside.value(entry.node), ")", self.names
+            for line in render_statement(
+                f"pulumi.export({quote_text(name)}, ", outside.value(entry.node), ")", self.names
             )
         ]
         blocks = [
@@ -117,7 +117,7 @@ class _Writer:
         platforms |= {name for name in self.used if "." not in name and name != "expression"}
         if platforms:
             yield ""
-            yield from platform_imports(platforms)
+            yield from render_platform_imports(platforms)
         own = ["Module"] if self.planned.topology.modules else []
         own += ["expression"] if "expression" in self.used else []
         own += ["is_emulated"] if " if is_emulated() " in written else []
@@ -126,16 +126,16 @@ class _Writer:
             yield f"from gpuform.stacks import {', '.join(own)}"
 
     def written(self, value: Any) -> str:
-        return literal(value, self.names)
+        return render_literal(value, self.names)
 
     def entry(self, declaration: Repeatable, references: References) -> "_Body":
         header = header_of(declaration, self.planned, Expressions(references))
         inside = Expressions(replace(references, loop=header.loop) if header else references)
-        name = text(declaration.name)
+        name = quote_text(declaration.name)
         if header:
             name = formatted([f"{declaration.name}-", Found(header.loop.key, "string")])
         condition = inside.condition(declaration.when) if declaration.when is not None else ""
-        variable = self.names.give(declaration.section, declaration.name)
+        variable = self.names.assign(declaration.section, declaration.name)
         if isinstance(declaration, Inclusion):
             arguments = tuple(self.given(declaration, name, inside))
             return _Body(variable, "Module", arguments, header, condition, is_read=False)
@@ -153,23 +153,27 @@ class _Writer:
         """The arguments of a module."""
         path = os.path.relpath(module.file.resolve(), self.folder.resolve())
         yield f"{' ' * STEP}{name},"
-        yield f"{' ' * STEP}{text(Path(path).as_posix())},"
+        yield f"{' ' * STEP}{quote_text(Path(path).as_posix())},"
         values = {key: inside.value(entry.node) for key, entry in module.arguments.items()}
         if values:
-            yield from argument("", values, STEP, self.names)
+            yield from render_argument("", values, STEP, self.names)
 
     def arguments(self, declaration: Declaration, name: str, inside: Expressions) -> Iterator[str]:
         options = dict(declaration.options)
         existing = options.pop("id", None)
         yield f"{' ' * STEP}{name},"
         if existing is not None:
-            yield from argument("", inside.value(existing.node), STEP, self.names)
+            yield from render_argument("", inside.value(existing.node), STEP, self.names)
         else:
             for key, entry in declaration.properties.items():
                 if not is_null(entry.node):
-                    yield from argument(f"{key}=", inside.value(entry.node), STEP, self.names)
+                    yield from render_argument(
+                        f"{key}=", inside.value(entry.node), STEP, self.names
+                    )
         if options:
-            yield from argument("opts=", Code(_options_code(options, inside)), STEP, self.names)
+            yield from render_argument(
+                "opts=", Code(_options_code(options, inside)), STEP, self.names
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,4 +279,4 @@ def _is_reference(node: Node) -> bool:
 
 
 def _code(node: Node, inside: Expressions) -> str:
-    return literal(inside.value(node), no_names)
+    return render_literal(inside.value(node), no_names)

@@ -10,8 +10,13 @@ from pydantic import BaseModel
 from gpuform.providers.catalog import list_lookups, load_lifecycle_class, load_lookup
 from gpuform.providers.platform import platforms
 from gpuform.schemas.topology import SECTIONS
-from gpuform.stacks.authoring.declared import ConfigValue, Reference
-from gpuform.stacks.authoring.python_text import Code, PythonNames, literal, text
+from gpuform.stacks.declaration_writer.declarations import ConfigReference, ResourceReference
+from gpuform.stacks.declaration_writer.python_program import (
+    Code,
+    PythonNames,
+    quote_text,
+    render_literal,
+)
 from gpuform.stacks.expressions.template import ExpressionReference
 from gpuform.stacks.topology.declarations import MODULES, Declaration, Repeatable, Topology
 
@@ -89,7 +94,7 @@ class References:
     def variable(self, declaration: Repeatable) -> str:
         """The variable of an entry's resource or module, or of its instances by key."""
         self.used.add(declaration.address)
-        return self.names(Reference(declaration.section, declaration.name))
+        return self.names(ResourceReference(declaration.section, declaration.name))
 
     def lookup(self, need: ExpressionReference) -> Found | None:
         """A platform's lookup."""
@@ -119,7 +124,7 @@ class References:
         elif root == "config":
             for name in self.topology.config:
                 if known in (None, name):
-                    yield (root, name), self.names(ConfigValue(name))
+                    yield (root, name), self.names(ConfigReference(name))
         elif root == "each" and self.loop:
             yield (root, "key"), self.loop.key
             yield (root, "value"), self.loop.value
@@ -186,11 +191,11 @@ class References:
         if variable is None:
             return None
         is_output = name in self.secret
-        return _inside(Found(self.names(ConfigValue(name)), variable.type, is_output), rest)
+        return _inside(Found(self.names(ConfigReference(name)), variable.type, is_output), rest)
 
     def _of_stack(self, name: str, steps: Steps) -> Found:
-        made = self.names.give("stack_references", name)
-        output = literal(steps[0], self.names)
+        made = self.names.assign("stack_references", name)
+        output = render_literal(steps[0], self.names)
         return _inside(Found(f"{made}.require_output({output})", is_output=True), steps[1:])
 
 
@@ -212,7 +217,7 @@ def _inside(found: Found, steps: Steps, kind: str = "any") -> Found:
 def _subscript(step: str | int | Code) -> str:
     if isinstance(step, Code):
         return step.text
-    return text(step) if isinstance(step, str) else str(step)
+    return quote_text(step) if isinstance(step, str) else str(step)
 
 
 def _kind_of(declaration: Declaration, name: str) -> str:

@@ -16,7 +16,12 @@ from typing import Any, Final
 from gpuform.schemas.checking import validate_inputs
 from gpuform.schemas.models import InputModel
 from gpuform.schemas.values import UNKNOWN
-from gpuform.stacks.authoring.declared import ConfigValue, Mixed, Reference, Value
+from gpuform.stacks.declaration_writer.declarations import (
+    ConfigReference,
+    InterpolatedText,
+    ResourceReference,
+    Value,
+)
 
 NAMES: Final[Mapping[str, str]] = {
     "name": "cluster_name",
@@ -219,11 +224,13 @@ def is_plain(value: Value) -> bool:
         return all(map(is_plain, value.values()))
     if isinstance(value, list):
         return all(map(is_plain, value))
-    return not isinstance(value, Reference | ConfigValue | Mixed)
+    return not isinstance(value, ResourceReference | ConfigReference | InterpolatedText)
 
 
 def _known(properties: Mapping[str, Value]) -> dict[str, Any]:
     return {
-        name: UNKNOWN if isinstance(value, Reference | ConfigValue | Mixed) else value
+        name: UNKNOWN
+        if isinstance(value, ResourceReference | ConfigReference | InterpolatedText)
+        else value
         for name, value in properties.items()
     }

@@ -8,10 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gpuform.stacks.authoring.declared import ConfigValue, Mixed, Reference, Value, Variable
 from gpuform.stacks.convert.registered_options import SecretValues
 from gpuform.stacks.convert.terraform.files import Block, TerraformFiles
 from gpuform.stacks.convert.terraform.kinds import TerraformKind
+from gpuform.stacks.declaration_writer.declarations import (
+    ConfigEntry,
+    ConfigReference,
+    InterpolatedText,
+    ResourceReference,
+    Value,
+)
 from gpuform.stacks.document.diagnostics import SourcePosition
 
 Step = str | int
@@ -25,7 +31,7 @@ class Unsaid(Exception):
 class Resolver:
     """What names mean in one instance. `reference` finds a resource's attribute by its path."""
 
-    reference: Callable[[str, Sequence[Step]], Reference | None]
+    reference: Callable[[str, Sequence[Step]], ResourceReference | None]
     variable: Callable[[str], Value]
     local: Callable[[str], Any]
     key: Step | None = None
@@ -51,12 +57,12 @@ class Resolver:
         ]
         if len(parts) == 1 and not isinstance(parts[0], str):
             return parts[0]
-        joined: list[str | Reference | ConfigValue] = []
+        joined: list[str | ResourceReference | ConfigReference] = []
         for part in parts:
-            if isinstance(part, Reference | ConfigValue):
+            if isinstance(part, ResourceReference | ConfigReference):
                 joined.append(_in_text(part))
                 continue
-            if isinstance(part, bool | list | Mapping | Mixed) or part is None:
+            if isinstance(part, bool | list | Mapping | InterpolatedText) or part is None:
                 raise Unsaid(text)
             plain = part if isinstance(part, str) else f"{part:g}"
             if joined and isinstance(joined[-1], str):
@@ -65,7 +71,7 @@ class Resolver:
                 joined.append(plain)
         if all(isinstance(part, str) for part in joined):
             return "".join(map(str, joined))
-        return Mixed(tuple(joined))
+        return InterpolatedText(tuple(joined))
 
     def _expression(self, code: str) -> Value:
         code = code.strip()
@@ -182,10 +188,10 @@ def _inside(value: Value, steps: Sequence[Step], code: str) -> Value:
     return value
 
 
-def _in_text(part: Reference | ConfigValue) -> Reference | ConfigValue:
+def _in_text(part: ResourceReference | ConfigReference) -> ResourceReference | ConfigReference:
     """A resource itself, which means its id as a value, has to say so in a text."""
-    if isinstance(part, Reference) and not part.steps:
-        return Reference(part.section, part.name, ("id",), part.key)
+    if isinstance(part, ResourceReference) and not part.steps:
+        return ResourceReference(part.section, part.name, ("id",), part.key)
     return part
 
 
@@ -214,7 +220,7 @@ def options_of(
             after.append(resolver.value(raw))
         except Unsaid as code:
             leave(block.place_of("depends_on"), f"{name}: depends_on {code} is not taken over")
-    if after := [each for each in after if isinstance(each, Reference)]:
+    if after := [each for each in after if isinstance(each, ResourceReference)]:
         found["depends_on"] = after
     for lifecycle in block.body.get("lifecycle") or ():
         found |= _lifecycle(lifecycle, (block, name), leave, kind)
@@ -267,18 +273,18 @@ class TerraformVariables:
 
     files: TerraformFiles
     secrets: SecretValues
-    used: dict[str, Variable] = field(default_factory=dict)
+    used: dict[str, ConfigEntry] = field(default_factory=dict)
 
-    def value(self, name: str) -> ConfigValue:
+    def value(self, name: str) -> ConfigReference:
         """The configuration that stands for a variable. Raises Unsaid for one that is not there."""
         block = next((each for each in self.files.of("variable") if each.labels == (name,)), None)
         if block is None:
             raise Unsaid(f"var.{name}")
         if name not in self.used:
             self.used[name] = self._variable(name, block)
-        return ConfigValue(name)
+        return ConfigReference(name)
 
-    def _variable(self, name: str, block: Block) -> Variable:
+    def _variable(self, name: str, block: Block) -> ConfigEntry:
         raw = self.files.values.get(name, block.body.get("default"))
         value = None if raw is None else _LITERALS.value(raw)
         said: dict[str, Value] = {}
@@ -289,19 +295,19 @@ class TerraformVariables:
         if value is not None:
             said["default"] = value
         is_hidden = block.body.get("sensitive") is True or block.body.get("ephemeral") is True
-        return self._hidden(Variable(name, said)) if is_hidden else Variable(name, said)
+        return self._hidden(ConfigEntry(name, said)) if is_hidden else ConfigEntry(name, said)
 
     def hide(self, name: str) -> None:
         """Keeps a variable secret whatever the files say: a secret is made of it."""
         self.used[name] = self._hidden(self.used[name])
 
-    def _hidden(self, variable: Variable) -> Variable:
-        said = {**variable.said, "secret": True}
+    def _hidden(self, variable: ConfigEntry) -> ConfigEntry:
+        said = {**variable.fields, "secret": True}
         value = said.pop("default", None)
         if value is not None:
             text = value if isinstance(value, str) else json.dumps(value)
             self.secrets.wanted[variable.name] = text
-        return Variable(variable.name, said)
+        return ConfigEntry(variable.name, said)
 
 
 def _type_of(raw: Any, value: Any) -> str:

@@ -12,17 +12,6 @@ from typing import Any
 from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.schemas.rules import FieldRules, get_field_rules
 from gpuform.schemas.topology import SECTIONS
-from gpuform.stacks.authoring.declared import (
-    ConfigValue,
-    Declared,
-    Entry,
-    Mixed,
-    Reference,
-    Value,
-    Variable,
-    references,
-    variables_in,
-)
 from gpuform.stacks.convert.registered_options import NOWHERE, SecretValues
 from gpuform.stacks.convert.terraform.files import (
     STATE,
@@ -48,6 +37,17 @@ from gpuform.stacks.convert.terraform.options import (
     Unsaid,
     options_of,
 )
+from gpuform.stacks.declaration_writer.declarations import (
+    ConfigEntry,
+    ConfigReference,
+    Declarations,
+    InterpolatedText,
+    ResourceEntry,
+    ResourceReference,
+    Value,
+    find_config_references,
+    find_resource_references,
+)
 from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics, SourcePosition
 
 Key = tuple[str, str, Step | None]
@@ -57,7 +57,7 @@ Key = tuple[str, str, Step | None]
 class TakenOver:
     """The topology, what is not in it, and secret values that the stack has to keep."""
 
-    declared: Declared
+    declared: Declarations
     left: Sequence[Diagnostic]
     secrets: Mapping[str, str]
 
@@ -78,7 +78,7 @@ class _Taking:
     left: Diagnostics = field(default_factory=Diagnostics)
     secrets: SecretValues = field(default_factory=SecretValues)
     variables: TerraformVariables = field(init=False)
-    names: dict[Key, Reference] = field(default_factory=dict)
+    names: dict[Key, ResourceReference] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.variables = TerraformVariables(self.files, self.secrets)
@@ -88,7 +88,7 @@ class _Taking:
         for _, instance in pairs:
             name = instance.name if instance.key is None else f"{instance.name}-{instance.key}"
             key = (instance.type, instance.name, instance.key)
-            self.names[key] = Reference(KINDS[instance.type].section, name)
+            self.names[key] = ResourceReference(KINDS[instance.type].section, name)
         entries = []
         for block, instance in pairs:
             try:
@@ -98,13 +98,13 @@ class _Taking:
         entries = self._whole(entries)
         outputs = dict(self._outputs({entry.address for entry in entries}))
         variables = [*self.variables.used.values(), *self.secrets.variables()]
-        declared = Declared(entries, variables, outputs)
+        declared = Declarations(entries, variables, outputs)
         return TakenOver(declared, list(self.left), self.secrets.wanted)
 
     def _leave(self, place: SourcePosition, message: str) -> None:
         self.left.add(place, "terraform", message)
 
-    def _entry(self, block: Block, instance: Instance) -> Entry:
+    def _entry(self, block: Block, instance: Instance) -> ResourceEntry:
         kind, reference = KINDS[instance.type], self._name(instance)
         lifecycle = load_lifecycle_class(kind.platform, SECTIONS[kind.section])
         rules = get_field_rules(lifecycle.inputs)
@@ -133,9 +133,9 @@ class _Taking:
             raise _Left("the state does not tell its id")
         properties = spelt(properties, lifecycle.inputs)
         options = {"import": id_, **options_of(block, resolver, self._leave, kind)}
-        return Entry(reference.section, reference.name, kind.platform, properties, options)
+        return ResourceEntry(reference.section, reference.name, kind.platform, properties, options)
 
-    def _name(self, instance: Instance) -> Reference:
+    def _name(self, instance: Instance) -> ResourceReference:
         return self.names[instance.type, instance.name, instance.key]
 
     def _arguments(
@@ -179,13 +179,13 @@ class _Taking:
 
     def _hidden(self, name: tuple[str, str], value: Value) -> Value:
         """A secret: configuration, but for what it refers to."""
-        for each in variables_in(value):
+        for each in find_config_references(value):
             self.variables.hide(each.name)
-        if isinstance(value, Mixed):
+        if isinstance(value, InterpolatedText):
             return self.secrets.text(name, value)
-        if isinstance(value, ConfigValue | Reference):
+        if isinstance(value, ConfigReference | ResourceReference):
             return value
-        if any(references(value)) or any(variables_in(value)):
+        if any(find_resource_references(value)) or any(find_config_references(value)):
             if isinstance(value, Mapping):
                 return {
                     key: self._hidden((name[0], f"{name[1]}_{key}"), value[key]) for key in value
@@ -206,18 +206,18 @@ class _Taking:
 
     def _asked(self, block: Block, instance: Instance, name: str) -> Mapping[str, Value]:
         """What neither the files nor the state tell: configuration that a person has to set."""
-        self.variables.used.setdefault(name, Variable(name, {"type": "string"}))
+        self.variables.used.setdefault(name, ConfigEntry(name, {"type": "string"}))
         self._leave(
             block.place,
             f"{instance.address}: neither the files nor the state tell its {name}: set it with "
             f"`gpuform config set {name} VALUE`",
         )
-        return {name: ConfigValue(name)}
+        return {name: ConfigReference(name)}
 
-    def _secret(self, name: str) -> ConfigValue:
+    def _secret(self, name: str) -> ConfigReference:
         """A secret that a person has to give."""
         self.secrets.use(name)
-        return ConfigValue(name)
+        return ConfigReference(name)
 
     def _resolver(self, block: Block | None = None, instance: Instance | None = None) -> Resolver:
         key = instance.key if instance else None
@@ -234,7 +234,7 @@ class _Taking:
                 return block.body[name]
         raise Unsaid(f"local.{name}")
 
-    def _reference(self, root: str, steps: Sequence[Step]) -> Reference | None:
+    def _reference(self, root: str, steps: Sequence[Step]) -> ResourceReference | None:
         if root not in KINDS or not steps:
             return None
         rest = list(steps[1:])
@@ -248,16 +248,16 @@ class _Taking:
         known = load_lifecycle_class(kind.platform, SECTIONS[kind.section]).list_property_names()
         rest[0] = kind.name(str(rest[0]))
         is_same = rest[0] in known and rest[0] not in kind.worded
-        return Reference(found.section, found.name, tuple(rest)) if is_same else None
+        return ResourceReference(found.section, found.name, tuple(rest)) if is_same else None
 
-    def _whole(self, entries: list[Entry]) -> list[Entry]:
+    def _whole(self, entries: list[ResourceEntry]) -> list[ResourceEntry]:
         """Without those that refer to what was left out, and so on."""
         while True:
             kept = {entry.address for entry in entries}
             broken = {
                 entry.address: f"{each.section}.{each.name}"
                 for entry in entries
-                for each in references([dict(entry.properties), dict(entry.options)])
+                for each in find_resource_references([dict(entry.properties), dict(entry.options)])
                 if f"{each.section}.{each.name}" not in kept
             }
             if not broken:
@@ -276,7 +276,9 @@ class _Taking:
             except Unsaid as code:
                 self._leave(block.place, f"output {name} is {code}")
                 continue
-            if not all(f"{each.section}.{each.name}" in kept for each in references(value)):
+            if not all(
+                f"{each.section}.{each.name}" in kept for each in find_resource_references(value)
+            ):
                 self._leave(block.place, f"output {name} is of something that is not taken over")
                 continue
             if block.body.get("sensitive") is True:
@@ -289,7 +291,7 @@ class _Taking:
 
     def _is_secret(self, value: Value) -> bool:
         """Whether it is secret by what it refers to; a literal has become configuration."""
-        if any(variables_in(value)):
+        if any(find_config_references(value)):
             return True
         sections = {kind.section: kind.platform for kind in KINDS.values()}
         return any(
@@ -298,7 +300,7 @@ class _Taking:
             in load_lifecycle_class(
                 sections[each.section], SECTIONS[each.section]
             ).list_secret_names()
-            for each in references(value)
+            for each in find_resource_references(value)
         )
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from secret_states import CONFIGURED, NUMBER, PLANTED, states
 
-from gpuform.stacks.authoring.python_text import program_text
-from gpuform.stacks.authoring.yaml_values import topology_text
 from gpuform.stacks.convert.program_topology import topology_of_program, topology_of_state
 from gpuform.stacks.convert.registered_options import NotConverted
+from gpuform.stacks.declaration_writer.python_program import render_program
+from gpuform.stacks.declaration_writer.topology_yaml import render_topology
 from gpuform.stacks.engine.language_host import Program, record
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import STACK_TYPE
@@ -46,8 +46,8 @@ def program_of(folder: Path, secrets: Mapping[str, str]) -> Program:
 @given(states())
 def test_of_a_state(entries: list[ResourceState]) -> None:
     declared, secrets = topology_of_state(entries, {CONFIGURED: "own"})
-    text = topology_text(declared)
-    for written in (text, program_text(declared)):
+    text = render_topology(declared)
+    for written in (text, render_program(declared)):
         assert PLANTED not in written
         assert str(int(NUMBER)) not in written
         assert CONFIGURED not in written
@@ -113,7 +113,7 @@ pulumi.export("it", OUTPUTS["%s"])
 )
 def test_of_a_program(tmp_path: Path, output: str, written: str) -> None:
     declared, secrets = converted(tmp_path, output)
-    text = topology_text(declared)
+    text = render_topology(declared)
     assert written in text
     assert not any(secret in text for secret in (PLANTED, "9182736", "t0ken"))
     assert "t0ken" not in str(secrets)

@@ -9,9 +9,9 @@ import pytest
 from converted import program_in, registered, state_of, topologies
 from hypothesis import given, settings
 
-from gpuform.stacks.authoring.yaml_values import topology_text
 from gpuform.stacks.convert.program_topology import topology_of_program, topology_of_state
 from gpuform.stacks.convert.registered_options import NotConverted
+from gpuform.stacks.declaration_writer.topology_yaml import render_topology
 from gpuform.stacks.operations.converting import convert_topology_to_python
 
 PROJECT = "name: demo\nruntime: python\n"
@@ -41,7 +41,7 @@ def test_python_and_back(text: str) -> None:
             return
         declared, secrets = topology_of_program(python, [])
         assert not secrets
-        (folder / "again" / "topology.yaml").write_text(topology_text(declared))
+        (folder / "again" / "topology.yaml").write_text(render_topology(declared))
         again = registered(folder / "again")
         assert again["outputs"] == expected["outputs"]
         assert said(again) == said(expected)
@@ -68,7 +68,7 @@ def test_a_state_as_a_topology(text: str) -> None:
         expected = registered(folder / "yaml")
         declared, secrets = topology_of_state(state_of(folder / "yaml"), {})
         assert not secrets
-        (folder / "again" / "topology.yaml").write_text(topology_text(declared))
+        (folder / "again" / "topology.yaml").write_text(render_topology(declared))
         again = registered(folder / "again")
         assert again["outputs"] == expected["outputs"]
         # A state does not keep earlier names.

@@ -7,8 +7,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuform.stacks.authoring.declared import Declared, Variable
-from gpuform.stacks.authoring.yaml_files import with_entries
+from gpuform.stacks.declaration_writer.declarations import ConfigEntry, Declarations
+from gpuform.stacks.declaration_writer.yaml_edits import add_entries
 from gpuform.stacks.document.text_edits import find_item, find_member, remove_spans
 from gpuform.stacks.engine.project.yaml_text import remove_entry, set_entry
 
@@ -65,8 +65,8 @@ def test_an_entry_that_is_set_or_removed_leaves_every_other_line(
 @given(draw_settings_files())
 def test_a_variable_that_is_added_leaves_every_other_line(file: tuple[str, list[str]]) -> None:
     lines = file[0].replace("demo:", "demo_").splitlines(keepends=True)
-    declared = Declared([], [Variable("day", {"secret": True})])
-    made = with_entries("".join(lines), declared, "f").splitlines(keepends=True)
+    declared = Declarations([], [ConfigEntry("day", {"secret": True})])
+    made = add_entries("".join(lines), declared, "f").splitlines(keepends=True)
     assert is_part_of(lines, made)
     assert len(made) == len(lines) + 1
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from topologies import Topologies, declare_cluster, declare_volume
 
-from gpuform.stacks.authoring.yaml_values import scalar
+from gpuform.stacks.declaration_writer.topology_yaml import render_scalar
 from gpuform.stacks.expressions.values import find_foreign_references
 from gpuform.stacks.lsp.checking import check
 
@@ -163,7 +163,7 @@ def test_an_editor_shows_the_problem(topologies: Topologies, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("text", ["${a.b}", "${data}", "<% a %>", "x ${{ y }}", "plain", "${VAR}"])
 def test_text_is_written_so_that_it_means_itself(topologies: Topologies, text: str) -> None:
-    written = scalar(text)
+    written = render_scalar(text)
 
     result = topologies.plan_valid(f"""
         shared_volumes: {{data: {declare_volume()}}}

@@ -1,0 +1,157 @@
+"""Model what is to be written: resources with their properties, configuration and outputs.
+
+`convert` and `importing` build these objects; the renderers of this package read them.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuform.providers.catalog import load_lifecycle_class
+from gpuform.schemas.models import InputModel
+from gpuform.schemas.topology import SECTIONS
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceReference:
+    """A reference to another resource: to its id, or to the part of its properties at `steps`.
+
+    Without `steps` the reference means the id. `key` is the instance's key if the resource's entry
+    has a `for_each`, else None.
+    """
+
+    section: str
+    name: str
+    steps: tuple[str | int, ...] = ()
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigReference:
+    """A reference to the value of a configuration variable."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class InterpolatedText:
+    """A text with references inside: `parts` are literal texts and references in their order."""
+
+    parts: tuple[str | ResourceReference | ConfigReference, ...]
+
+
+Value = Any
+"""A value to write: plain data with references and interpolated texts at any depth.
+
+Plain data is None, bool, int, float, str, lists and objects.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceEntry:
+    """One resource to declare.
+
+    `section` is the topology's section (`clusters`), `options` are the entry's options under the
+    names that a topology has.
+    """
+
+    section: str
+    name: str
+    platform: str
+    properties: Mapping[str, Value]
+    options: Mapping[str, Value] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        """Return the resource's kind: `Cluster`."""
+        return SECTIONS[self.section]
+
+    @property
+    def address(self) -> str:
+        """Return the resource's name in expressions: `clusters.train`."""
+        return f"{self.section}.{self.name}"
+
+    @property
+    def model(self) -> type[InputModel]:
+        """Return the model of the resource's inputs."""
+        return load_lifecycle_class(self.platform, self.kind).inputs
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """One configuration variable to declare.
+
+    `fields` are those of `schemas.topology.ConfigInputs`.
+    """
+
+    name: str
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Declarations:
+    """The content of a topology or a program, in the order in which it is written."""
+
+    entries: Sequence[ResourceEntry] = ()
+    variables: Sequence[ConfigEntry] = ()
+    outputs: Mapping[str, Value] = field(default_factory=dict)
+
+
+def find_resource_references(value: Value) -> Iterator[ResourceReference]:
+    """Yield the references to resources in a value, at any depth."""
+    return (
+        reference
+        for reference in _iterate_references(value)
+        if isinstance(reference, ResourceReference)
+    )
+
+
+def find_config_references(value: Value) -> Iterator[ConfigReference]:
+    """Yield the references to configuration variables in a value, at any depth."""
+    return (
+        reference
+        for reference in _iterate_references(value)
+        if isinstance(reference, ConfigReference)
+    )
+
+
+def _iterate_references(value: Value) -> Iterator[ResourceReference | ConfigReference]:
+    if isinstance(value, ResourceReference | ConfigReference):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _iterate_references(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _iterate_references(item)
+    elif isinstance(value, InterpolatedText):
+        for part in value.parts:
+            yield from _iterate_references(part)
+
+
+def sort_by_dependencies(entries: Sequence[ResourceEntry]) -> list[ResourceEntry]:
+    """Return the entries, each after all entries to which the entry refers.
+
+    Otherwise the order stays as it is.
+
+    Entries of a cycle keep their order: no order could create them. References to other entries are
+    ignored.
+    """
+    entries_by_address = {entry.address: entry for entry in entries}
+    sorted_entries: dict[str, ResourceEntry] = {}
+    visited_addresses: set[str] = set()
+
+    def visit(entry: ResourceEntry) -> None:
+        # an address is noted before its dependencies are visited, so that a cycle ends here
+        if entry.address in visited_addresses:
+            return
+        visited_addresses.add(entry.address)
+        for reference in find_resource_references([dict(entry.properties), dict(entry.options)]):
+            dependency = entries_by_address.get(f"{reference.section}.{reference.name}")
+            if dependency is not None:
+                visit(dependency)
+        sorted_entries[entry.address] = entry
+
+    for entry in entries:
+        visit(entry)
+    return list(sorted_entries.values())

@@ -1,0 +1,278 @@
+"""Add resources to a Python program that a person edits, and remove the import option from one.
+
+New lines are added at the end, imports after the program's own imports; every other character
+stays. `gpuform import` calls this module.
+"""
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from gpuform.providers.platform import KINDS, platforms
+from gpuform.stacks.declaration_writer.declarations import Declarations
+from gpuform.stacks.declaration_writer.python_program import (
+    PythonNames,
+    render_body,
+    render_platform_imports,
+)
+from gpuform.stacks.document.text_edits import Span, find_line_start, find_listed, remove_spans
+from gpuform.stacks.engine.errors import EngineError
+
+
+class ProgramNotEdited(EngineError):
+    """Raised for a program that only a person can edit.
+
+    The message begins with file:line:column.
+    """
+
+    help_page = "guides/adopt"
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceCall:
+    """A call in a program that creates a resource, with its name and options written out.
+
+    `variable` is the top-level variable that holds the resource, or empty. `import_id` is the id in
+    the option `import_`, or empty.
+    """
+
+    platform: str
+    kind: str
+    name: str
+    variable: str
+    import_id: str
+    call: ast.Call
+
+
+def find_resource_calls(source: str, file_name: str) -> list[ResourceCall]:
+    """Return the resource-creating calls of a program, as far as the source shows.
+
+    Calls with a computed name, or of a class that is not imported from a platform, are left out.
+    `file_name` is the name that messages show.
+
+    Raises:
+        ProgramNotEdited: the source is not valid Python.
+    """
+    tree = _parse(source, file_name)
+    imported_names = _ImportedNames(tree)
+    variables_by_call = {
+        id(node.value): node.targets[0].id
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    }
+    resource_calls = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and node.args:
+            type_, name = (
+                imported_names.find_resource_type(node.func),
+                _get_literal_text(node.args[0]),
+            )
+            if type_ is not None and name is not None:
+                variable = variables_by_call.get(id(node), "")
+                resource_calls.append(
+                    ResourceCall(
+                        *type_,
+                        name,
+                        variable,
+                        _get_literal_text(_find_import_option(node)) or "",
+                        node,
+                    )
+                )
+    return resource_calls
+
+
+def add_resources(
+    source: str, declarations: Declarations, names: PythonNames, file_name: str
+) -> str:
+    """Return the program with the declarations at the end and the necessary imports.
+
+    `names` may already have variables of the program; further variables that the program assigns
+    are added to its taken names.
+
+    Raises:
+        ProgramNotEdited: the program is not valid Python, before or after the change.
+    """
+    tree = _parse(source, file_name)
+    names.taken |= {
+        node.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
+    body = render_body(declarations, names)
+    if declarations.variables and not _has_config_variable(tree):
+        body = f"config = pulumi.Config()\n{body}"
+    lines = source.splitlines(keepends=True)
+    if lines and not lines[-1].endswith("\n"):
+        lines[-1] += "\n"
+    import_line = _find_import_line(tree)
+    import_lines = [f"{line}\n" for line in _render_missing_imports(tree, declarations)]
+    if import_lines and import_line < len(lines) and lines[import_line].strip():
+        import_lines.append("\n")
+    final_lines = [f"\n{body}"] if lines or import_lines else [body]
+    return _require_valid_python(
+        "".join([*lines[:import_line], *import_lines, *lines[import_line:], *final_lines]),
+        file_name,
+    )
+
+
+def remove_import_options(
+    source: str, names: Iterable[tuple[str, str, str]], file_name: str
+) -> str:
+    """Return the program without `import_` in the options of the named resources.
+
+    `names` are (platform, kind, name). Only options that are written out in the resource's call are
+    changed; an `opts` with nothing else is removed with it.
+
+    Raises:
+        ProgramNotEdited: the program is not valid Python, before or after the change.
+    """
+    resource_keys = set(names)
+    calls = [
+        resource_call.call
+        for resource_call in find_resource_calls(source, file_name)
+        if resource_call.import_id and _get_key(resource_call) in resource_keys
+    ]
+    lines = source.splitlines(keepends=True)
+    return _require_valid_python(
+        remove_spans(source, (_find_import_span(call, lines) for call in calls)), file_name
+    )
+
+
+class _ImportedNames:
+    """The names that a program has imported for platforms and for their kinds."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.platforms: dict[str, str] = {}
+        self._kinds: dict[str, tuple[str, str]] = {}
+        packages = {platform.package: name for name, platform in platforms().items()}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    if alias.name in packages:
+                        self.platforms[alias.asname or alias.name] = packages[alias.name]
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                for alias in node.names:
+                    local_name = alias.asname or alias.name
+                    if f"{node.module}.{alias.name}" in packages:
+                        self.platforms[local_name] = packages[f"{node.module}.{alias.name}"]
+                    elif node.module in packages and alias.name in KINDS:
+                        self._kinds[local_name] = (packages[node.module], alias.name)
+
+    def find_resource_type(self, function: ast.expr) -> tuple[str, str] | None:
+        """Return the platform and kind created by a call of `function`, or None."""
+        if isinstance(function, ast.Name):
+            return self._kinds.get(function.id)
+        if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
+            platform = self.platforms.get(function.value.id)
+            return (platform, function.attr) if platform else None
+        return None
+
+
+def _parse(source: str, file_name: str) -> ast.Module:
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError) as error:
+        line, column = getattr(error, "lineno", None) or 1, getattr(error, "offset", None) or 1
+        reason = getattr(error, "msg", None) or str(error)
+        raise ProgramNotEdited(f"{file_name}:{line}:{column}: not valid Python: {reason}") from None
+
+
+def _require_valid_python(source: str, file_name: str) -> str:
+    _parse(source, file_name)
+    return source
+
+
+def _get_key(resource_call: ResourceCall) -> tuple[str, str, str]:
+    return resource_call.platform, resource_call.kind, resource_call.name
+
+
+def _get_literal_text(node: ast.expr | None) -> str | None:
+    """Return the text of a literal, or None for another expression."""
+    value = node.value if isinstance(node, ast.Constant) else None
+    return value if isinstance(value, str) else None
+
+
+def _find_options(call: ast.Call) -> tuple[ast.keyword | None, Sequence[ast.keyword]]:
+    """Return the `opts` argument and all keywords of this argument's call.
+
+    Without an `opts` that is written out, return None and no keywords."""
+    opts = next((keyword for keyword in call.keywords if keyword.arg == "opts"), None)
+    if opts is None or not isinstance(opts.value, ast.Call):
+        return None, ()
+    return opts, opts.value.keywords
+
+
+def _find_import_option(call: ast.Call) -> ast.expr | None:
+    keywords = _find_options(call)[1]
+    return next((keyword.value for keyword in keywords if keyword.arg == "import_"), None)
+
+
+def _find_import_span(call: ast.Call, lines: Sequence[str]) -> Span:
+    """Return the span to remove for the option `import_`.
+
+    The span is the complete line where nothing else is on the line.
+    """
+    opts, keywords = _find_options(call)
+    index = next(n for n, keyword in enumerate(keywords) if keyword.arg == "import_")
+    if len(keywords) > 1:
+        return find_listed(
+            [(_find_begin(keyword, lines), _find_end(keyword, lines)) for keyword in keywords],
+            index,
+        )
+    if opts is None:
+        raise AssertionError("what has the option has options")
+    begin, end = _find_begin(opts, lines), _find_end(opts, lines)
+    source = "".join(lines)
+    line_begin = find_line_start(source, begin)
+    line_end = source.find("\n", end) + 1
+    rest_of_line = source[line_begin:begin] + source[end:line_end]
+    if line_end and rest_of_line.strip() in ("", ","):
+        return line_begin, line_end
+    return begin, end + len(source[end:]) - len(source[end:].lstrip(", "))
+
+
+def _find_begin(node: ast.keyword, lines: Sequence[str]) -> int:
+    return _to_offset(lines, node.lineno, node.col_offset)
+
+
+def _find_end(node: ast.keyword, lines: Sequence[str]) -> int:
+    return _to_offset(lines, node.end_lineno or 0, node.end_col_offset or 0)
+
+
+def _to_offset(lines: Sequence[str], line: int, column: int) -> int:
+    """Return the offset in the source; `column` counts bytes, as Python's syntax tree does."""
+    before_column = lines[line - 1].encode()[:column].decode()
+    return sum(map(len, lines[: line - 1])) + len(before_column)
+
+
+def _find_import_line(tree: ast.Module) -> int:
+    """Return the number of lines up to the last top-level import, or else up to the docstring."""
+    imports = [n for n in tree.body if isinstance(n, ast.Import | ast.ImportFrom)]
+    if imports:
+        return imports[-1].end_lineno or 0
+    has_docstring = ast.get_docstring(tree) is not None
+    return (tree.body[0].end_lineno or 0) if has_docstring else 0
+
+
+def _render_missing_imports(tree: ast.Module, declarations: Declarations) -> Iterator[str]:
+    modules = {
+        alias.asname or alias.name
+        for node in tree.body
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    }
+    if "pulumi" not in modules:
+        yield "import pulumi"
+    imported_platforms: Mapping[str, str] = _ImportedNames(tree).platforms
+    needed_platforms = sorted({entry.platform for entry in declarations.entries})
+    yield from render_platform_imports(
+        [platform for platform in needed_platforms if imported_platforms.get(platform) != platform]
+    )
+
+
+def _has_config_variable(tree: ast.Module) -> bool:
+    """Return whether the program assigns `pulumi.Config()` to the variable `config`."""
+    return any(
+        isinstance(node, ast.Assign) and ast.unparse(node) == "config = pulumi.Config()"
+        for node in tree.body
+    )
