@@ -12,9 +12,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from bucket_server import BucketServer, serving
 from hypothesis import HealthCheck, settings
-from processor_time import limited_processor_time  # noqa: F401 - a fixture of all tests
+from support.processor_time import limited_processor_time  # noqa: F401 - a fixture of all tests
+from support.servers.bucket_server import BucketServer, serving
 
 from gpuform.stacks.engine.sdk_patches import patches
 

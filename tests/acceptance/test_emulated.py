@@ -1,7 +1,7 @@
 """`--emulate`: an emulator for the length of a command, whose objects the next command finds."""
 
 import pytest
-from declared import CLUSTER, VOLUME
+from support.topologies.declarations import CLUSTER, VOLUME
 
 UNSET = {"TOGETHER_API_KEY": None, "TOGETHER_BASE_URL": None, "GPUFORM_CLOCK": None}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from comparing import ids_of, kept, same
+from support.stacks.state_comparison import ids_of, kept, same
 
 from gpuform.stacks.cli.app import cli
 

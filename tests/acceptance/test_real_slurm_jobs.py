@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from declared import SCP_POOL
 from processes.limits import LAST_RESORT
-from real_slurm import MISSING, Slurm, running, until
+from support.schedulers.real_slurm import MISSING, Slurm, running, until
+from support.topologies.declarations import SCP_POOL
 
 pytestmark = [
     pytest.mark.slow,

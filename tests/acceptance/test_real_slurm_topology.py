@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from declared import SCP_POOL
-from real_slurm import MISSING, Slurm, running, until
+from support.schedulers.real_slurm import MISSING, Slurm, running, until
+from support.topologies.declarations import SCP_POOL
 
 pytestmark = [
     pytest.mark.slow,

@@ -1,7 +1,7 @@
 """What is refused: while planning, all at once; when applying, for want of rights."""
 
 import pytest
-from declared import CLUSTER, VOLUME
+from support.topologies.declarations import CLUSTER, VOLUME
 
 from gpuform.providers.emulator.together import MEMBER_KEY
 

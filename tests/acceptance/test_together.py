@@ -6,7 +6,7 @@ import json
 import pytest
 import together
 import yaml
-from declared import CLUSTER, VOLUME
+from support.topologies.declarations import CLUSTER, VOLUME
 
 from gpuform.providers.emulator.together import ADMIN_KEY
 

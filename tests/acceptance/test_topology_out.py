@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import yaml
-from declared import CLUSTER
 from kubernetes import client, config
-from scp_emulated import build_variables
+from support.platforms.emulated_scp import build_variables
+from support.topologies.declarations import CLUSTER
 
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.context.clock import EmulatorClock

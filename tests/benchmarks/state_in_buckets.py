@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
-from bucket_server import KEYS, Request, proxy, serving, url
+from support.servers.bucket_server import KEYS, Request, proxy, serving, url
 from writing_state import PROVIDER
 
 KINDS = ("journal", "checkpoint", "copy", "lock", "other")

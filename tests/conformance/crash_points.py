@@ -25,7 +25,6 @@ from typing import Any, cast
 
 import httpx
 import obstore
-from bucket_server import KEYS
 from conformance.described import Described
 from conformance.emulated import Platform
 from conformance.kinds import FAST, KINDS, MADE, TOPOLOGY
@@ -33,6 +32,7 @@ from conformance.settling import assert_destroyed, assert_nothing_is_lost, asser
 from conformance.stacks import Declared, EmbeddedStack, thing
 from conformance.takings import TAKINGS, Jobs, Taking, ids_of, run_in, run_locally
 from conformance.together_kinds import CLUSTER
+from support.servers.bucket_server import KEYS
 from tenacity import Retrying  # noqa: F401 - imported once, for all children
 
 from gpuform.providers.catalog import load_resource_class

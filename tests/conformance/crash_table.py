@@ -1,6 +1,6 @@
 """Write docs/reference/crashes.md from results of the tests that kill, lose and lie.
 
-python tests/exhaustive.py RESULTS
+python tests/exhaustive/play.py RESULTS
 python tests/hostile/sweep.py PLATFORM 0 499 COURSES
 python tests/conformance/crash_table.py RESULTS COURSES ...
 

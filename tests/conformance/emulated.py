@@ -14,7 +14,7 @@ import yaml
 from conformance.catalogue import ROOMS
 from conformance.described import Described, Request
 from processes.limits import LAST_RESORT
-from served import rewrite_answers, watch_requests
+from support.platforms.emulator_hooks import rewrite_answers, watch_requests
 
 from gpuform.providers.context import get_clock
 from gpuform.providers.context.clock import EmulatorClock

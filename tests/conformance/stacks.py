@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from bucket_server import KEYS
 from conformance.described import Described
 from conformance.verbs import Properties, Refused, Verbs
+from support.servers.bucket_server import KEYS
 
 from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.providers.records import INTENT_PREFIX, FolderRecords, Intents, Records

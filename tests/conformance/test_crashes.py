@@ -11,10 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from bucket_server import BucketServer, url
 from conformance.crash_points import SCENARIOS, TAKEN
 from conformance.kinds import FAST
 from processes.limits import LAST_RESORT
+from support.servers.bucket_server import BucketServer, url
 
 pytestmark = [pytest.mark.slow, pytest.mark.sampled(24)]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 import boto3
-from bucket_server import KEYS, BucketServer, url
+from support.servers.bucket_server import KEYS, BucketServer, url
 
 
 class Backend(Protocol):

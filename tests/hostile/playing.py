@@ -10,7 +10,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import yaml
-from bucket_server import BucketServer, serving
 from hostile.backends import Backend, Bucket, Folder
 from hostile.colleague import REQUESTS, Colleague
 from hostile.courses import SCHEDULED, WATCH, Act, Course, Step
@@ -26,6 +25,7 @@ from hostile.model import Known, Model, Violation, read
 from hostile.planted import CONFIG_SECRET
 from hostile.projects import PROJECTS, SECRET
 from processes.commands import Result
+from support.servers.bucket_server import BucketServer, serving
 
 _STACK = ("--stack", "dev")
 _ORDERED = ("--yes", "--parallel", "1", *_STACK)

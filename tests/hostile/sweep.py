@@ -18,7 +18,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from exhaustive import find_commit
+from exhaustive.play import find_commit
 from hostile.courses import draw
 from hostile.fakes.behavior import TRUE
 from hostile.playing import Stage, open_stage

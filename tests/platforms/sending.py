@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import httpx
 from conformance.together_kinds import CLUSTER, SHARED_VOLUME
-from scp_document import CREATE
+from support.platforms.scp_document import CREATE
 
 from gpuform.providers.aios.client import AiosClient
 from gpuform.providers.errors import GpuformError

@@ -8,9 +8,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from fake_clock import FakeClock
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.clocks.fake_clock import FakeClock
 
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.creating import Attempt, Candidate, Creation, create_once

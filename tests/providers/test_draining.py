@@ -7,10 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fake_clock import FakeClock
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulated_scheduler import Simulated
+from support.clocks.fake_clock import FakeClock
+from support.schedulers.simulated_scheduler import Simulated
 
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.draining import (

@@ -10,12 +10,12 @@ from typing import Any
 
 import httpx
 import pytest
-from fake_clock import FakeClock
 from hostile.fakes.answers import Call as Request
 from hostile.fakes.kubernetes import Kubernetes, kubeconfig
 from hostile.fakes.kubernetes import Manners as KubernetesManners
 from hostile.fakes.slurm import Manners as SlurmManners
 from hostile.fakes.slurm import Slurm
+from support.clocks.fake_clock import FakeClock
 
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.draining import DrainOperation, DrainTarget, NodeEviction, Worker

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from spellings import LOOSE_SPELLINGS, RARE_SPELLINGS, SPELLINGS
+from support.platforms.text_encodings import LOOSE_SPELLINGS, RARE_SPELLINGS, SPELLINGS
 
 from gpuform.providers.values import PART, QUOTED, Redactor, redact_request
 from gpuform.schemas.safe_text import MASK

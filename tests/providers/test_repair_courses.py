@@ -8,9 +8,15 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from cluster_with_jobs import PROGRAM, Cluster, Killed, Properties, create_cluster
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
+from support.schedulers.cluster_with_jobs import (
+    PROGRAM,
+    Cluster,
+    Killed,
+    Properties,
+    create_cluster,
+)
 
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.together.repairing import ClusterRepairRun

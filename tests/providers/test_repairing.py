@@ -4,7 +4,13 @@ import itertools
 from typing import Any
 
 import pytest
-from cluster_with_jobs import PROGRAM, Cluster, Killed, Properties, create_cluster
+from support.schedulers.cluster_with_jobs import (
+    PROGRAM,
+    Cluster,
+    Killed,
+    Properties,
+    create_cluster,
+)
 
 from gpuform.providers.draining import DrainOperation, NodeEviction
 from gpuform.providers.errors import GpuformError

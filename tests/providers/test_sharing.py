@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from lockstep import Lockstep
+from support.clocks.lockstep_clock import Lockstep
 
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.together.cluster import ClusterLifecycle

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from cluster_with_jobs import (
+from support.schedulers.cluster_with_jobs import (
     IN_KUBERNETES,
     PROGRAM,
     Cluster,

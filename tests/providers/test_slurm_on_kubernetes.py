@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from fake_clock import FakeClock
-from simulated_scheduler import Simulated
+from support.clocks.fake_clock import FakeClock
+from support.schedulers.simulated_scheduler import Simulated
 
 from gpuform.providers.draining import SlurmOnKubernetes
 from gpuform.providers.errors import GpuformError, Unreachable

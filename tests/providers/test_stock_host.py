@@ -23,7 +23,7 @@ from processes.commands import run_gpuform
 from processes.limits import LAST_RESORT
 from pulumi.dynamic.dynamic import serialize_provider
 from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, provider_pb2, provider_pb2_grpc
-from served import watch_requests
+from support.platforms.emulator_hooks import watch_requests
 
 from gpuform.providers.context import stock_host
 from gpuform.providers.emulator.server import Server, environment, serve

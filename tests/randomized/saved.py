@@ -1,11 +1,11 @@
 """Saved plans of random programs, and runs within them."""
 
-from planned import applied, planned
 from randomized.operations import Run
 from randomized.playing import Player
 from randomized.programs import Program
 from randomized.strategies import SECRET
 from randomized.world import MUTATING
+from support.stacks.lab_plans import applied, planned
 
 from gpuform.stacks.engine.planning import PlanConstraint
 

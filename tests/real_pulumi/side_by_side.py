@@ -26,7 +26,7 @@ from randomized.programs import HEAD as PROGRAM_HEAD
 from randomized.programs import PROJECT, Program
 from randomized.strategies import chance, programs, successors
 from randomized.world import World
-from replaying import Replay, lay_out
+from support.stacks.scenario_replay import Replay, lay_out
 
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import Selection, UrnPatterns

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 from processes.commands import Cli, pulumi
-from replaying import HEAD, Replay
+from support.stacks.scenario_replay import HEAD, Replay
 
 SHARED: Final = """\
 from pulumi import Output, StackReference, get_stack

@@ -27,7 +27,7 @@ from processes.commands import (
     pulumi,
     pulumi_argv,
 )
-from replaying import masked
+from support.stacks.scenario_replay import masked
 
 from gpuform.providers.emulator.server import Server, environment, serve
 

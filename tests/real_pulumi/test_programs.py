@@ -9,7 +9,7 @@ import pytest
 import yaml
 from processes.commands import Cli, pulumi
 from real_pulumi.side_by_side import in_order
-from replaying import Replay
+from support.stacks.scenario_replay import Replay
 
 HERE = Path(__file__).parent
 RECORDED = HERE.parent / "stacks/engine/recordings/scenarios.yaml"

@@ -7,8 +7,8 @@ from typing import Final
 
 import pytest
 from processes.commands import pulumi
-from replaying import HEAD, Replay
-from review_documents import FORMS
+from support.readers.review_documents import FORMS
+from support.stacks.scenario_replay import HEAD, Replay
 
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.errors import EngineError

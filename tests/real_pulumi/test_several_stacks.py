@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from estates import NAMES, Estate, make_estate
 from processes.commands import Result, pulumi
+from support.stacks.workspace import NAMES, Estate, make_estate
 
 from gpuform.providers.emulator.server import serve
 

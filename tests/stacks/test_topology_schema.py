@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import yaml
-from declared import CLUSTER
 from jsonschema import Draft7Validator
+from support.topologies.declarations import CLUSTER
 
 from gpuform.providers.catalog import list_platforms_with, load_lifecycle_class
 from gpuform.schemas.rules import get_field_rules

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from converted import registered
 from pydantic import BaseModel
+from support.topologies.registrations import registered
 
 from gpuform.providers.catalog import list_kinds, load_lifecycle_class
 from gpuform.providers.operations import ForeignObjectLookup

@@ -16,8 +16,8 @@ import pytest
 import yaml
 from check_jsonschema import main as check_jsonschema
 from click.testing import CliRunner, Result
-from forge_server import TOKEN, FakeCodeHost, serve_code_host
-from runners import PASSPHRASE, GitHubRunner, GitLabRunner
+from support.servers.ci_runners import PASSPHRASE, GitHubRunner, GitLabRunner
+from support.servers.code_host import TOKEN, FakeCodeHost, serve_code_host
 
 from gpuform.providers.emulator.server import Server, environment, serve
 from gpuform.stacks.cli.app import cli

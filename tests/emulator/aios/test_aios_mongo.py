@@ -6,8 +6,8 @@ from typing import Any
 import mongomock
 import pytest
 from hypothesis import given, settings
-from mongo_strategies import DOCUMENTS, FILTERS, UPDATES
 from mongomock.filtering import filter_applies
+from support.strategies.mongo_strategies import DOCUMENTS, FILTERS, UPDATES
 
 from gpuform.providers.emulator.aios.mongo import ApiError, apply_update, matches_filter
 

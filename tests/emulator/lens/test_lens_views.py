@@ -4,7 +4,7 @@ from typing import Any
 
 import httpx
 import pytest
-from lens_document import CONSUMERS, ERROR, GARBLED, HEATMAP, OVERVIEW, typed
+from support.platforms.lens_document import CONSUMERS, ERROR, GARBLED, HEATMAP, OVERVIEW, typed
 from together import Together
 
 

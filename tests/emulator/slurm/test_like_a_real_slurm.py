@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from processes.limits import LAST_RESORT
-from real_slurm import MISSING, Slurm, running, until
-from slurm_emulated import NODES, SlurmCluster, slurm_cluster
+from support.schedulers.emulated_slurm import NODES, SlurmCluster, slurm_cluster
+from support.schedulers.real_slurm import MISSING, Slurm, running, until
 
 from gpuform.providers.emulator.server import serve
 from gpuform.providers.slurm.parsing import (

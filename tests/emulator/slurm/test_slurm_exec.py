@@ -10,7 +10,7 @@ from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 from kubernetes.stream import stream
 from processes.limits import LAST_RESORT
-from slurm_emulated import NODES, SlurmCluster, slurm_cluster
+from support.schedulers.emulated_slurm import NODES, SlurmCluster, slurm_cluster
 
 from gpuform.providers.emulator.server import serve
 

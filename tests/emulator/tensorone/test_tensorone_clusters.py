@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from emulator.tensorone.tensorone_client import NEW_SECONDS, TensorOneClient, new_cluster
-from tensorone_document import ANSWER, CLUSTER, declaration, leaves
+from support.platforms.tensorone_document import ANSWER, CLUSTER, declaration, leaves
 
 CONFIRMED = {"confirm_deletion": "DELETE"}
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
-from aios_document import CLUSTER, DECLARED, QUERY, UPDATE, typed
+from support.platforms.aios_document import CLUSTER, DECLARED, QUERY, UPDATE, typed
 
 from gpuform.providers.aios import clusters
 from gpuform.providers.aios.client import AiosClient, get_client

@@ -4,7 +4,7 @@ import copy
 from typing import Any
 
 import pytest
-from aios_document import CLUSTER, DECLARED, typed, without_mongo
+from support.platforms.aios_document import CLUSTER, DECLARED, typed, without_mongo
 
 from gpuform.providers.aios.client import get_client
 from gpuform.providers.context import use_context

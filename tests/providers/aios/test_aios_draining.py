@@ -5,8 +5,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from aios_document import DECLARED
-from simulated_scheduler import Simulated
+from support.platforms.aios_document import DECLARED
+from support.schedulers.simulated_scheduler import Simulated
 
 from gpuform.providers.aios import entry_removal
 from gpuform.providers.context import use_context

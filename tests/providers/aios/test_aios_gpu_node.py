@@ -5,9 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from aios_document import CLUSTER, DECLARED, typed, without_mongo
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.platforms.aios_document import CLUSTER, DECLARED, typed, without_mongo
 
 from gpuform.providers.aios.client import get_client
 from gpuform.providers.context import use_context

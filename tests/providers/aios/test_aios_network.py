@@ -4,9 +4,9 @@ import copy
 from typing import Any
 
 import pytest
-from aios_document import CLUSTER, DECLARED
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.platforms.aios_document import CLUSTER, DECLARED
 
 from gpuform.providers.aios.cluster import ClusterLifecycle
 

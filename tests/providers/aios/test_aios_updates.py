@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from aios_document import CLUSTER, DECLARED
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.platforms.aios_document import CLUSTER, DECLARED
 
 from gpuform.providers.emulator.aios.mongo import apply_update
 from gpuform.schemas.aios import wire

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from served import rewrite_answers
+from support.platforms.emulator_hooks import rewrite_answers
 
 from tests.providers.kubernetes.test_lying_readiness import LyingWorld, at_fault, proven, world
 from tests.providers.kubernetes.test_repair_of_failed import Managed

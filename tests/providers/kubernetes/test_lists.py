@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from fake_clock import FakeClock
 from hostile.fakes.answers import Call
 from hostile.fakes.kubernetes import Kubernetes, kubeconfig, serving
+from support.clocks.fake_clock import FakeClock
 
 from gpuform.providers.errors import ForeignAnswer
 from gpuform.providers.kubernetes.client import KubernetesClient, get_kubernetes_client

@@ -3,8 +3,8 @@
 from contextlib import closing
 
 import pytest
-from fake_clock import FakeClock
 from hostile.fakes.kubernetes import Kubernetes, kubeconfig, serving, written
+from support.clocks.fake_clock import FakeClock
 
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.context import use_context as serving_call

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from lens_document import CONSUMERS, ERROR, HEATMAP, OVERVIEW, typed
+from support.platforms.lens_document import CONSUMERS, ERROR, HEATMAP, OVERVIEW, typed
 
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.context.transport import mount_transport

@@ -5,10 +5,10 @@ from typing import Any
 
 import httpx
 import pytest
-from fake_clock import FakeClock
 from hypothesis import given
 from hypothesis import strategies as st
-from lens_document import HEATMAP, OVERVIEW
+from support.clocks.fake_clock import FakeClock
+from support.platforms.lens_document import HEATMAP, OVERVIEW
 
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.context.transport import mount_transport

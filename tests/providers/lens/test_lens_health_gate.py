@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from lens_document import HEATMAP, OVERVIEW
+from support.platforms.lens_document import HEATMAP, OVERVIEW
 
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.context.clock import EmulatorClock

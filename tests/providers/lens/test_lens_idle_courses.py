@@ -11,11 +11,11 @@ from typing import Any
 
 import httpx
 import pytest
-from fake_clock import FakeClock
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from idle_looks import IDLENESS, SCHEDULER, START, start_clock
-from simulated_scheduler import Simulated
+from support.clocks.fake_clock import FakeClock
+from support.schedulers.idle_scp_nodes import IDLENESS, SCHEDULER, START, start_clock
+from support.schedulers.simulated_scheduler import Simulated
 
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.errors import GpuformError

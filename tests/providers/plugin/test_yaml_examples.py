@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from pulumi_yaml import Checked, Evaluated, references, steps
+from support.topologies.pulumi_yaml import Checked, Evaluated, references, steps
 
 from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.providers.emulator.server import environment, serve

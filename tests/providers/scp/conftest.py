@@ -1,6 +1,6 @@
 """Run SCP's lifecycles against the emulator in this process, with the emulator's own clock.
 
-`scp_emulated` serves the emulator on a port, for tests of the network.
+`support.platforms.emulated_scp` serves the emulator on a port, for tests of the network.
 """
 
 import json

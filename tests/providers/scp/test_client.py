@@ -7,8 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from scp_document import ID, NODE
-from scp_emulated import (
+from support.platforms.emulated_scp import (
     PASSWORD,
     POOL,
     PUBLIC_IP,
@@ -18,6 +17,7 @@ from scp_emulated import (
     build_variables,
     run_emulator,
 )
+from support.platforms.scp_document import ID, NODE
 
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.emulator.scp import VIEWER_ACCESS_KEY, VIEWER_SECRET_KEY

@@ -8,8 +8,7 @@ from typing import Any
 import httpx
 import pytest
 from pydantic import BaseModel, SecretStr
-from scp_document import CREATE, ENDPOINTS, ID, NODE, Endpoint, Json
-from scp_emulated import (
+from support.platforms.emulated_scp import (
     H100,
     IMAGE,
     POOL,
@@ -19,6 +18,7 @@ from scp_emulated import (
     build_create_request,
     run_emulator,
 )
+from support.platforms.scp_document import CREATE, ENDPOINTS, ID, NODE, Endpoint, Json
 
 from gpuform.providers.errors import NotFound
 from gpuform.providers.scp.client import ScpClient

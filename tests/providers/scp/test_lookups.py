@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import pulumi
 import pytest
-from scp_document import ID
-from scp_emulated import (
+from support.platforms.emulated_scp import (
     H100,
     IMAGE,
     POOL,
@@ -15,6 +14,7 @@ from scp_emulated import (
     build_variables,
     run_emulator,
 )
+from support.platforms.scp_document import ID
 
 from gpuform.providers.errors import GpuformError, InvalidRequest, MissingCredentials
 from gpuform.providers.scp import lookups

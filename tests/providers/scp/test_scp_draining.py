@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from simulated_scheduler import Simulated
+from support.schedulers.simulated_scheduler import Simulated
 
 from gpuform.providers.draining import ScheduledNode
 from gpuform.providers.errors import GpuformError

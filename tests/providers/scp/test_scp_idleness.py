@@ -5,11 +5,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from fake_clock import FakeClock
 from hypothesis import example, given
 from hypothesis import strategies as st
-from idle_looks import IDLENESS, SCHEDULER, start_clock
-from simulated_scheduler import Simulated
+from support.clocks.fake_clock import FakeClock
+from support.schedulers.idle_scp_nodes import IDLENESS, SCHEDULER, start_clock
+from support.schedulers.simulated_scheduler import Simulated
 
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.errors import GpuformError, Unreachable

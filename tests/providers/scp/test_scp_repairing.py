@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from lens_document import HEATMAP
-from simulated_scheduler import Simulated
+from support.platforms.lens_document import HEATMAP
+from support.schedulers.simulated_scheduler import Simulated
 
 from gpuform.providers.errors import GpuformError, Unreachable
 from gpuform.providers.lifetime import format_moment

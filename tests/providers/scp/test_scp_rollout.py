@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from simulated_scheduler import Simulated
+from support.schedulers.simulated_scheduler import Simulated
 
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.records import Drains

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from scp_emulated import EmulatedScp, run_emulator
+from support.platforms.emulated_scp import EmulatedScp, run_emulator
 
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.errors import AuthError, NotFound, ServerError

@@ -5,8 +5,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from real_slurm import MISSING, Slurm, running
-from slurm_emulated import SlurmCluster, slurm_cluster
+from support.schedulers.emulated_slurm import SlurmCluster, slurm_cluster
+from support.schedulers.real_slurm import MISSING, Slurm, running
 
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.context.clock import EmulatorClock

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from slurm_emulated import NODES, SlurmCluster, slurm_cluster
+from support.schedulers.emulated_slurm import NODES, SlurmCluster, slurm_cluster
 
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.context.clock import EmulatorClock

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 import pytest
-from fake_clock import FakeClock
-from slurm_emulated import NODES, SlurmCluster, slurm_cluster
+from support.clocks.fake_clock import FakeClock
+from support.schedulers.emulated_slurm import NODES, SlurmCluster, slurm_cluster
 
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.emulator.server import serve

@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 import yaml
-from slurm_emulated import NODES, SlurmCluster, slurm_cluster
+from support.schedulers.emulated_slurm import NODES, SlurmCluster, slurm_cluster
 
 from gpuform.providers.draining import ScheduledNode, Scheduler
 from gpuform.providers.emulator.server import Server, serve

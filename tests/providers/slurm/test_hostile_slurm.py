@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_clock import FakeClock
 from hostile.fakes.slurm import Slurm
+from support.clocks.fake_clock import FakeClock
 
 from gpuform.providers.certifying import CertificationRunner, Machine
 from gpuform.providers.certifying.runs import CertificationRequest

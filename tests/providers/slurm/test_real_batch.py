@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-import real_sshd
-from fake_clock import FakeClock
-from real_slurm import Slurm, running, until
+from support.clocks.fake_clock import FakeClock
+from support.schedulers import real_sshd
+from support.schedulers.real_slurm import Slurm, running, until
 
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.errors import GpuformError, UnknownOutcome, Unreachable

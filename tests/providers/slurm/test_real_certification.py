@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from real_slurm import Slurm
+from support.schedulers.real_slurm import Slurm
 
 from gpuform.providers.certifying import CertificationRequest, CertificationRunner, Machine
 from gpuform.providers.context import ProviderContext

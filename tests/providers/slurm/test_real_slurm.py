@@ -1,7 +1,7 @@
 """Test the scheduler against a real Slurm, whose jobs run."""
 
 import pytest
-from real_slurm import Slurm, until
+from support.schedulers.real_slurm import Slurm, until
 
 from gpuform.providers.draining import ScheduledNode, Scheduler
 from gpuform.providers.errors import GpuformError, Unreachable

@@ -4,7 +4,7 @@ from typing import Any
 
 import httpx
 import pytest
-from slurm_emulated import SlurmCluster
+from support.schedulers.emulated_slurm import SlurmCluster
 
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.emulator.server import Server

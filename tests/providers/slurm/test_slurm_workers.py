@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from slurm_emulated import NODES, SlurmCluster
+from support.schedulers.emulated_slurm import NODES, SlurmCluster
 
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.together.cluster import ClusterLifecycle

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import real_sshd
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from real_sshd import Sshd
+from support.schedulers import real_sshd
+from support.schedulers.real_sshd import Sshd
 
 from gpuform.providers.errors import GpuformError, UnknownOutcome, Unreachable
 from gpuform.providers.slurm.processes import SshCommandRunner

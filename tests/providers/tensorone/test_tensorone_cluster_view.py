@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tensorone_document import ANSWER, CLUSTER, declaration
+from support.platforms.tensorone_document import ANSWER, CLUSTER, declaration
 
 from gpuform.providers.tensorone.cluster_view import (
     build_outputs,

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lockstep import Lockstep
+from support.clocks.lockstep_clock import Lockstep
 
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.emulator.tensorone import FREE_KEY

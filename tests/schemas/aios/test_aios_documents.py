@@ -4,7 +4,7 @@ import copy
 from typing import Any
 
 import pytest
-from aios_document import CLUSTER, DECLARED, typed
+from support.platforms.aios_document import CLUSTER, DECLARED, typed
 
 from gpuform.schemas.aios import wire
 from gpuform.schemas.aios.documents import (

@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from aios_document import CLUSTER, QUERY
 from hypothesis import given, settings
-from mongo_strategies import DOCUMENTS, FILTERS
 from mongomock.filtering import filter_applies
+from support.platforms.aios_document import CLUSTER, QUERY
+from support.strategies.mongo_strategies import DOCUMENTS, FILTERS
 
 from gpuform.schemas.aios.filters import find_filter_problems, matches_filter
 

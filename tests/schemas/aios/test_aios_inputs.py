@@ -4,9 +4,9 @@ import copy
 from typing import Any
 
 import pytest
-from aios_document import CLUSTER, DECLARED
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.platforms.aios_document import CLUSTER, DECLARED
 
 from gpuform.schemas.aios.inputs import ClusterInputs, GpuNodeInputs
 from gpuform.schemas.aios.parts import SUM_PATHS, get_value, set_value

@@ -1,6 +1,6 @@
 """Test the capacity computed from Lens's answers, also incomplete and contradictory ones."""
 
-from lens_document import CONSUMERS, OVERVIEW
+from support.platforms.lens_document import CONSUMERS, OVERVIEW
 
 from gpuform.schemas.lens.conditions import Capacity
 from gpuform.schemas.lens.wire import Consumer, Overview

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lens_document import HEATMAP, OVERVIEW
+from support.platforms.lens_document import HEATMAP, OVERVIEW
 
 from gpuform.schemas.checking import validate_inputs
 from gpuform.schemas.lens.conditions import collect_numbers, describe_violations, parse_terabytes

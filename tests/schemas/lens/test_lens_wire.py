@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lens_document import CONSUMERS, GARBLED, HEATMAP, OVERVIEW, typed
+from support.platforms.lens_document import CONSUMERS, GARBLED, HEATMAP, OVERVIEW, typed
 
 from gpuform.schemas.lens.wire import ConsumerPage, Envelope, GpuHeatmap, Overview, repair_encoding
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, SecretStr, ValidationError
-from scp_document import CREATE, ENDPOINTS, FABRIC, MOVE, NODE, Endpoint
+from support.platforms.scp_document import CREATE, ENDPOINTS, FABRIC, MOVE, NODE, Endpoint
 
 from gpuform.schemas.models import WireList
 from gpuform.schemas.scp import node_rules, statuses, wire

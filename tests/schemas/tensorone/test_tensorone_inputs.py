@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tensorone_document import declaration
+from support.platforms.tensorone_document import declaration
 
 from gpuform.schemas.changes import UNKNOWN, FieldChange, compute_changes
 from gpuform.schemas.checking import validate_inputs

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel, SecretStr, ValidationError
-from tensorone_document import ANSWER, CLUSTER, leaves
+from support.platforms.tensorone_document import ANSWER, CLUSTER, leaves
 
 from gpuform.schemas.tensorone import wire
 from gpuform.schemas.tensorone.statuses import is_before, to_unix_time

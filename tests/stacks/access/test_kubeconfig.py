@@ -11,7 +11,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kubeconfigs import OURS, credential, texts
+from support.strategies.kubeconfig_strategies import OURS, credential, texts
 
 from gpuform.stacks.access.kubeconfig import (
     CredentialOptions,

@@ -20,7 +20,7 @@ WRITER = """
 import sys
 sys.path[:0] = [{tests!r}]
 from pathlib import Path
-from kubeconfigs import credential
+from support.strategies.kubeconfig_strategies import credential
 from gpuform.stacks.access.kubeconfig_files import KubeconfigFiles
 files = KubeconfigFiles.of(Path({file!r}), {{}})
 for n in range(int(sys.argv[2])):

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plan_scenes import PlannedProject
-from stack_copies import StackCopies
+from support.stacks.planned_project import PlannedProject
+from support.stacks.stack_copies import StackCopies
 
 from gpuform.providers.emulator.server import Server, environment, serve
 from gpuform.stacks.cli.app import cli

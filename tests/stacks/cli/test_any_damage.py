@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from plan_scenes import PlannedProject
+from support.stacks.planned_project import PlannedProject
 
 from gpuform.stacks.engine.state import compute_digest
 

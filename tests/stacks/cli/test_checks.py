@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plan_scenes import PlannedProject
+from support.stacks.planned_project import PlannedProject
 
 FIRST = "The plan is not fully checked: 1 check could not run (see Not checked).\n"
 TENSORONE = """

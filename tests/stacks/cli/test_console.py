@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plan_scenes import PlannedProject
-from topologies import declare_cluster, declare_volume
+from support.stacks.planned_project import PlannedProject
+from support.topologies.topology_planner import declare_cluster, declare_volume
 
 Run = Any
 TOPOLOGY = f"""config:

@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from lens_document import CONSUMERS
-from plan_scenes import PlannedProject
+from support.platforms.lens_document import CONSUMERS
+from support.stacks.planned_project import PlannedProject
 
 VOLUME = 'data = SharedVolume("data", volume_name="training-data", region=region, size_tib=5)\n'
 LOST = "destroys a volume of 5 TiB and its data"

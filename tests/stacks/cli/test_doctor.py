@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
-from plan_scenes import PlannedProject
+from support.stacks.planned_project import PlannedProject
 
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.providers.emulator.together import MEMBER_KEY

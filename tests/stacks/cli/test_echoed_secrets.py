@@ -12,8 +12,8 @@ from typing import Any
 from urllib.parse import unquote_plus
 
 import pytest
-from echoing import EchoingPlatform, echoing
-from spellings import SPELLINGS
+from support.platforms.echoing_platform import EchoingPlatform, echoing
+from support.platforms.text_encodings import SPELLINGS
 
 from gpuform.providers.emulator.server import environment
 from gpuform.providers.values import PART

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bucket_server import free_port
+from support.servers.bucket_server import free_port
 
 from gpuform.providers.emulator.server import environment, serve
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import httpx
 import pytest
-from declared import CLUSTER
-from plan_scenes import PlannedProject
-from topologies import declare_cluster, declare_volume
+from support.stacks.planned_project import PlannedProject
+from support.topologies.declarations import CLUSTER
+from support.topologies.topology_planner import declare_cluster, declare_volume
 
 Run = Any
 PROGRAM = """\

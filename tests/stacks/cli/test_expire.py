@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from plan_scenes import PlannedProject
+from support.stacks.planned_project import PlannedProject
 
 HOURS = "schedule: {start: '08:00', stop: '20:00', time_zone: Europe/Berlin}"
 WORKBENCH = """

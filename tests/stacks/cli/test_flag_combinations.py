@@ -20,7 +20,7 @@ from typing import Any, Final
 import click
 import pytest
 from flask import Flask
-from plan_scenes import KEY_CHECK_ID
+from support.stacks.planned_project import KEY_CHECK_ID
 
 from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.server import environment, serve

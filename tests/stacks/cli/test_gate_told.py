@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
-from lens_document import OVERVIEW
+from support.platforms.lens_document import OVERVIEW
 
 from gpuform.providers.emulator.server import environment, serve
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lens_document import CONSUMERS
-from plan_scenes import PlannedProject
+from support.platforms.lens_document import CONSUMERS
+from support.stacks.planned_project import PlannedProject
 
 PRICES = """\
 currency: USD

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drawn import read_dot, read_mermaid
-from plan_scenes import PlannedProject
+from support.readers.graph_text import read_dot, read_mermaid
+from support.stacks.planned_project import PlannedProject
 
 Run = Callable[..., Any]
 

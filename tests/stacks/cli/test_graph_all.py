@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drawn import read_dot, read_mermaid
-from several_projects import write_three_projects
+from support.readers.graph_text import read_dot, read_mermaid
+from support.stacks.project_folders import write_three_projects
 
 from gpuform.providers.emulator.server import environment, serve
 

@@ -11,10 +11,10 @@ from typing import Any
 import httpx
 import pytest
 import yaml
-from fake_clock import FakeClock
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
+from support.clocks.fake_clock import FakeClock
 
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.schemas.safe_text import format_json

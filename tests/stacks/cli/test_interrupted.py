@@ -9,8 +9,8 @@ from typing import Any
 
 import httpx
 import pytest
-from declared import BENCH
-from file_locks import file_journal
+from support.stacks.file_locks import file_journal
+from support.topologies.declarations import BENCH
 
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.providers.records import Intent, Intents

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import key_services
 import pytest
-from key_services import Service
+from support.servers import key_services
+from support.servers.key_services import Service
 
 from gpuform.stacks.engine.secrets import SecretsError
 from gpuform.stacks.engine.stack import SecretsChange

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plan_scenes import PlannedProject
 from processes.limits import LAST_RESORT
 from processes.patient import PROGRAM as PATIENT
 from processes.patient import read_until, started
+from support.stacks.planned_project import PlannedProject
 
 from gpuform.stacks.operations.runs.run_log import MAX_PRINTED_LINES
 

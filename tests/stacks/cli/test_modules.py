@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plan_scenes import PlannedProject
-from topologies import declare_volume
+from support.stacks.planned_project import PlannedProject
+from support.topologies.topology_planner import declare_volume
 
 POOL = f"""inputs:
   tib: {{type: integer, minimum: 1}}

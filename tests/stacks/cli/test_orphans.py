@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from declared import BENCH
+from support.topologies.declarations import BENCH
 
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.providers.records import Intent

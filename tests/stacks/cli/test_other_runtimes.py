@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stack_copies import StackCopies
+from support.stacks.stack_copies import StackCopies
 
 from gpuform.providers.emulator.server import Server, environment
 from gpuform.providers.records import Intent

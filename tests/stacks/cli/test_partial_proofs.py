@@ -1,7 +1,7 @@
 """A gate on pools of SCP of which a certification tests a part."""
 
 import pytest
-from plan_scenes import PlannedProject
+from support.stacks.planned_project import PlannedProject
 
 from tests.stacks.cli.test_scp_idle import pool
 

@@ -6,7 +6,7 @@ import urllib.request
 from typing import Any
 
 import pytest
-from plan_scenes import PlannedProject
+from support.stacks.planned_project import PlannedProject
 
 GATE = "gates:\n  few: {max_destroyed_gpus: 8}\n"
 

@@ -7,10 +7,10 @@ import threading
 from typing import Any
 
 import pytest
-from fake_clock import FakeClock
 from hypothesis import given
 from hypothesis import strategies as st
 from processes.limits import LAST_RESORT
+from support.clocks.fake_clock import FakeClock
 
 from gpuform.stacks.cli.terminal.progress import REPORT_INTERVAL_S, LineProgress
 from gpuform.stacks.cli.terminal.screen import Screen, create_fold_marks

@@ -9,8 +9,8 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner
-from plan_scenes import PlannedProject
-from pulumi_cli import differences
+from support.stacks.planned_project import PlannedProject
+from support.stacks.pulumi_flags import differences
 
 from gpuform.stacks.cli.flags import parallel_flag
 

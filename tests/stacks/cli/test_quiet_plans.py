@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from plan_scenes import PlannedProject
+from support.stacks.planned_project import PlannedProject
 
 MANY = """
 import pulumi

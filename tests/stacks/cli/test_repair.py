@@ -5,7 +5,7 @@ import urllib.request
 from typing import Any
 
 import pytest
-from plan_scenes import PlannedProject
+from support.stacks.planned_project import PlannedProject
 
 TRAIN = """
 clusters:

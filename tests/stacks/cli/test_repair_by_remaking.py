@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from plan_scenes import PlannedProject
+from support.stacks.planned_project import PlannedProject
 
 from gpuform.providers.emulator.together import ADMIN_KEY
 from gpuform.providers.scp.client import ScpClient

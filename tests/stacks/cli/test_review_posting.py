@@ -5,30 +5,28 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import forge_server
 import pytest
-from forge_server import TOKEN, Fault
-from plan_scenes import PlannedProject
+from support.servers import code_host
+from support.servers.code_host import TOKEN, Fault
+from support.stacks.planned_project import PlannedProject
 
 Run = Callable[..., Any]
 CI = ("GITHUB_", "GH_", "GITLAB_", "CI_")
 
 
 @pytest.fixture
-def forge(monkeypatch: pytest.MonkeyPatch) -> Iterator[forge_server.FakeCodeHost]:
+def forge(monkeypatch: pytest.MonkeyPatch) -> Iterator[code_host.FakeCodeHost]:
     """A forge, and no trace of the CI that the tests may run in."""
     import os
 
     for name in [name for name in os.environ if name.startswith(CI)]:
         monkeypatch.delenv(name)
-    with forge_server.serve_code_host() as served:
+    with code_host.serve_code_host() as served:
         yield served
 
 
 @pytest.fixture
-def action(
-    forge: forge_server.FakeCodeHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Path:
+def action(forge: code_host.FakeCodeHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A job of GitHub Actions for pull request 12; the file of its summary."""
     event = tmp_path / "event.json"
     event.write_text(json.dumps({"pull_request": {"number": 12, "head": {"sha": "abc" * 13}}}))
@@ -48,7 +46,7 @@ def action(
 
 
 @pytest.fixture
-def job(forge: forge_server.FakeCodeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+def job(forge: code_host.FakeCodeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job of GitLab CI for merge request 12."""
     variables = {
         "GITLAB_CI": "true",
@@ -64,7 +62,7 @@ def job(forge: forge_server.FakeCodeHost, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_job_of_github(
-    planned_project: PlannedProject, action: Path, forge: forge_server.FakeCodeHost
+    planned_project: PlannedProject, action: Path, forge: code_host.FakeCodeHost
 ) -> None:
     planned_project.save_plan()
     posted = planned_project.run("review", "plan.json", "--post", "--label", "--detailed-exitcode")
@@ -79,7 +77,7 @@ def test_a_job_of_github(
 
 
 def test_a_job_of_gitlab(
-    planned_project: PlannedProject, job: None, forge: forge_server.FakeCodeHost
+    planned_project: PlannedProject, job: None, forge: code_host.FakeCodeHost
 ) -> None:
     planned_project.save_plan()
     for told in ("Added a comment", "Edited the comment"):
@@ -90,7 +88,7 @@ def test_a_job_of_gitlab(
 
 def test_by_flags_and_without_a_ci(
     planned_project: PlannedProject,
-    forge: forge_server.FakeCodeHost,
+    forge: code_host.FakeCodeHost,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     planned_project.save_plan()
@@ -114,7 +112,7 @@ def test_by_flags_and_without_a_ci(
 
 
 def test_a_forge_that_refuses_fails_the_job_and_never_tells_the_token(
-    planned_project: PlannedProject, action: Path, forge: forge_server.FakeCodeHost
+    planned_project: PlannedProject, action: Path, forge: code_host.FakeCodeHost
 ) -> None:
     planned_project.save_plan()
     answer = ({"message": f"Resource not accessible by {TOKEN}"}, 403, {})
@@ -159,7 +157,7 @@ def test_a_saved_plan_is_checked_without_applying_it(applied_project: PlannedPro
 @pytest.mark.parametrize("forge_name", ["github", "gitlab"])
 def test_the_reviewed_plan_is_fetched(
     planned_project: PlannedProject,
-    forge: forge_server.FakeCodeHost,
+    forge: code_host.FakeCodeHost,
     request: pytest.FixtureRequest,
     forge_name: str,
 ) -> None:
@@ -199,7 +197,7 @@ def test_the_reviewed_plan_is_fetched(
 def test_a_plan_that_is_not_there(
     planned_project: PlannedProject,
     action: Path,
-    forge: forge_server.FakeCodeHost,
+    forge: code_host.FakeCodeHost,
     artifact: Any,
     told: str,
 ) -> None:
@@ -212,7 +210,7 @@ def test_a_plan_that_is_not_there(
 
 
 def test_a_plan_job_of_gitlab_that_failed(
-    planned_project: PlannedProject, job: None, forge: forge_server.FakeCodeHost
+    planned_project: PlannedProject, job: None, forge: code_host.FakeCodeHost
 ) -> None:
     done = {"id": 1, "name": "gpuform-plan", "status": "success", "files": {"plan.json": b"old"}}
     failed = {"id": 2, "name": "gpuform-plan", "status": "failed"}
@@ -224,7 +222,7 @@ def test_a_plan_job_of_gitlab_that_failed(
 def test_a_commit_that_came_by_no_pull_request(
     planned_project: PlannedProject,
     action: Path,
-    forge: forge_server.FakeCodeHost,
+    forge: code_host.FakeCodeHost,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("GITHUB_EVENT_PATH")
@@ -235,7 +233,7 @@ def test_a_commit_that_came_by_no_pull_request(
 
 
 def test_a_preview_that_failed_is_posted_as_failed(
-    planned_project: PlannedProject, action: Path, forge: forge_server.FakeCodeHost
+    planned_project: PlannedProject, action: Path, forge: code_host.FakeCodeHost
 ) -> None:
     """By gpuform itself: its program ends in an error, and so does the review of what it told."""
     main = planned_project.project / "__main__.py"

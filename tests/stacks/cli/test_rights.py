@@ -5,7 +5,7 @@ import urllib.request
 from typing import Any
 
 import pytest
-from plan_scenes import KEY_CHECK_ID, PlannedProject
+from support.stacks.planned_project import KEY_CHECK_ID, PlannedProject
 
 from gpuform.providers.emulator.together import ADMIN_KEY, MEMBER_KEY
 

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from plan_scenes import PlannedProject
+from support.stacks.planned_project import PlannedProject
 
 
 @pytest.mark.slow

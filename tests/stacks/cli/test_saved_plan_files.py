@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plan_scenes import PlannedProject
+from support.stacks.planned_project import PlannedProject
 
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.operations.plans.plan_file import read_plan

@@ -7,7 +7,7 @@ import sys
 from importlib.metadata import version
 
 import pytest
-from plan_scenes import PlannedProject
+from support.stacks.planned_project import PlannedProject
 
 from gpuform.stacks.engine.planning import NEW_PLAN_HINT
 

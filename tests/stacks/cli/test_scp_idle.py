@@ -6,7 +6,7 @@ import urllib.request
 from typing import Any
 
 import pytest
-from plan_scenes import PlannedProject
+from support.stacks.planned_project import PlannedProject
 
 from gpuform.providers.emulator.together import ADMIN_KEY
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from pulumi.dynamic.dynamic import serialize_provider
-from secret_states import CONFIGURED, NUMBER, PLANTED, SECRETS, states
+from support.strategies.secret_state_strategies import CONFIGURED, NUMBER, PLANTED, SECRETS, states
 
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import ResourceState, Snapshot

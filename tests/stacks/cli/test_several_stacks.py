@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bucket_server import KEYS, BucketServer, url
-from estates import NAMES, SECRET, Estate, make_estate
+from support.servers.bucket_server import KEYS, BucketServer, url
+from support.stacks.workspace import NAMES, SECRET, Estate, make_estate
 
 from gpuform.providers.emulator.server import serve
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from estates import Estate, make_estate
-from served import watch_requests
+from support.platforms.emulator_hooks import watch_requests
+from support.stacks.workspace import Estate, make_estate
 
 from gpuform.providers.emulator.server import Server, serve
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from estates import STACKS, Estate, make_estate
 from processes.limits import LAST_RESORT
 from processes.patient import PROGRAM
+from support.stacks.workspace import STACKS, Estate, make_estate
 
 from gpuform.providers.emulator.server import serve
 

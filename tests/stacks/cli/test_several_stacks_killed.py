@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from estates import Estate, make_estate
+from support.stacks.workspace import Estate, make_estate
 
 from gpuform.providers.emulator.server import serve
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from file_locks import file_journal
 from processes.limits import LAST_RESORT
+from support.stacks.file_locks import file_journal
 
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import ResourceState, Snapshot, encode_resource, journal

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from several_projects import build_topology, write_project, write_three_projects
+from support.stacks.project_folders import build_topology, write_project, write_three_projects
 
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.schemas.plan import StackCost

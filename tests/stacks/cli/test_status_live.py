@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from declared import BENCH
+from support.topologies.declarations import BENCH
 
 from gpuform.providers.emulator.server import environment, serve
 

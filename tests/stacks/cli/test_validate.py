@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from topologies import declare_cluster
+from support.topologies.topology_planner import declare_cluster
 
 GPUS = '"{{ config.gpus }}"'
 GOOD = f"""config:

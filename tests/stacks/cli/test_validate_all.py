@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from several_projects import build_topology, write_project, write_three_projects
+from support.stacks.project_folders import build_topology, write_project, write_three_projects
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_clock import FakeClock
+from support.clocks.fake_clock import FakeClock
 
 from gpuform.providers.errors import Unreachable
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange

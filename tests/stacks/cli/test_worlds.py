@@ -7,7 +7,7 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
-from plan_scenes import PlannedProject
+from support.stacks.planned_project import PlannedProject
 
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.providers.environment import StackEnvironment, read_environment, record_environment

@@ -4,9 +4,9 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-import forge_server
 import pytest
 from pydantic import SecretStr
+from support.servers import code_host
 
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
@@ -42,25 +42,25 @@ def clock() -> Iterator[StoppedClock]:
 
 
 @pytest.fixture(scope="session")
-def served() -> Iterator[forge_server.FakeCodeHost]:
-    with forge_server.serve_code_host() as forge:
+def served() -> Iterator[code_host.FakeCodeHost]:
+    with code_host.serve_code_host() as forge:
         yield forge
 
 
 @pytest.fixture
-def server(served: forge_server.FakeCodeHost) -> forge_server.FakeCodeHost:
+def server(served: code_host.FakeCodeHost) -> code_host.FakeCodeHost:
     served.reset()
     return served
 
 
-def github(server: forge_server.FakeCodeHost, number: int | None = 12) -> GitHub:
+def github(server: code_host.FakeCodeHost, number: int | None = 12) -> GitHub:
     target = ReviewTarget("github", server.url, "o/r", number)
-    return GitHub(target, SecretStr(forge_server.TOKEN))
+    return GitHub(target, SecretStr(code_host.TOKEN))
 
 
-def gitlab(server: forge_server.FakeCodeHost, number: int | None = 12) -> GitLab:
+def gitlab(server: code_host.FakeCodeHost, number: int | None = 12) -> GitLab:
     target = ReviewTarget("gitlab", f"{server.url}/api/v4", "7", number)
-    return GitLab(target, SecretStr(forge_server.TOKEN))
+    return GitLab(target, SecretStr(code_host.TOKEN))
 
 
 CLIENTS: dict[str, Callable[..., GitHub | GitLab]] = {"github": github, "gitlab": gitlab}
@@ -74,7 +74,7 @@ def clients() -> dict[str, Callable[..., GitHub | GitLab]]:
 
 @pytest.fixture(params=list(CLIENTS))
 def forge(
-    request: pytest.FixtureRequest, server: forge_server.FakeCodeHost, clock: StoppedClock
+    request: pytest.FixtureRequest, server: code_host.FakeCodeHost, clock: StoppedClock
 ) -> Iterator[CodeHost]:
     """Each forge in turn."""
     made = CLIENTS[request.param](server)

@@ -6,9 +6,9 @@ from email.utils import formatdate
 from typing import Any
 
 import pytest
-from forge_server import TOKEN, Fault
-from forge_server import FakeCodeHost as Server
 from pydantic import SecretStr
+from support.servers.code_host import TOKEN, Fault
+from support.servers.code_host import FakeCodeHost as Server
 
 from gpuform.providers.errors import (
     AuthError,

@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from forge_server import SOMEBODY, Fault
-from forge_server import FakeCodeHost as Server
+from support.servers.code_host import SOMEBODY, Fault
+from support.servers.code_host import FakeCodeHost as Server
 
 from gpuform.providers.errors import ApiError, GpuformError, NotFound, ServerError
 from gpuform.stacks.code_hosts.client import CommentTooLong

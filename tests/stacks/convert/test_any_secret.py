@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
-from secret_states import CONFIGURED, NUMBER, PLANTED, states
+from support.strategies.secret_state_strategies import CONFIGURED, NUMBER, PLANTED, states
 
 from gpuform.stacks.convert.program_topology import topology_of_program, topology_of_state
 from gpuform.stacks.convert.registered_options import NotConverted

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from converted import program_in, registered, state_of, topologies
 from hypothesis import given, settings
+from support.topologies.registrations import program_in, registered, state_of, topologies
 
 from gpuform.stacks.convert.program_topology import topology_of_program, topology_of_state
 from gpuform.stacks.convert.registered_options import NotConverted

@@ -5,7 +5,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from converted import registered
+from support.topologies.registrations import registered
 
 from gpuform.stacks.convert.registered_options import NotConverted
 from gpuform.stacks.operations.converting import convert_topology_to_python

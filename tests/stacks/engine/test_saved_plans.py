@@ -1,7 +1,7 @@
 """Test saved plans: a plan is valid for its basis only, and a run may do less but never more."""
 
 import pytest
-from planned import applied, nothing_changes, planned, refusals
+from support.stacks.lab_plans import applied, nothing_changes, planned, refusals
 
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import PendingOperation

@@ -1,7 +1,7 @@
 """Test that a run may do less than its plan, and is stopped before or while doing more."""
 
 import pytest
-from planned import applied, nothing_changes, planned, refusals
+from support.stacks.lab_plans import applied, nothing_changes, planned, refusals
 
 from gpuform.stacks.engine.state import Selection, UrnPatterns
 

@@ -3,7 +3,9 @@
 import random
 
 import pytest
-from drawing_scenes import (
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.readers.graph_comparison import (
     STACK,
     build_state_drawing,
     compare_formats,
@@ -11,10 +13,8 @@ from drawing_scenes import (
     draw_nodes,
     names,
 )
-from drawn import Drawn
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from plan_strategies import plans
+from support.readers.graph_text import Drawn
+from support.strategies.plan_strategies import plans
 
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, PropertyChange, ResourceChange
 from gpuform.stacks.engine.state import ResourceState

@@ -3,9 +3,9 @@
 from itertools import combinations
 
 import pytest
-from drawing_scenes import compare_formats, create_entry, draw_nodes, names
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.readers.graph_comparison import compare_formats, create_entry, draw_nodes, names
 
 from gpuform.stacks.graph.arranging import (
     Drawing,

@@ -4,7 +4,13 @@ import os
 from pathlib import Path
 
 import pytest
-from several_projects import CLUSTERS, NETWORK, build_topology, write_project, write_three_projects
+from support.stacks.project_folders import (
+    CLUSTERS,
+    NETWORK,
+    build_topology,
+    write_project,
+    write_three_projects,
+)
 
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.multi_stack import StackOrder, check_workspace, find_workspace

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from several_projects import build_topology, write_project, write_three_projects
+from support.stacks.project_folders import build_topology, write_project, write_three_projects
 
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.multi_stack import MultiStackError, StackOrder, find_workspace, select_stacks

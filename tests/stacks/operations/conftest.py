@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from automated import MAIN, TOPOLOGY, AutomatedStack
+from support.stacks.automated_stack import MAIN, TOPOLOGY, AutomatedStack
 
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.stacks.operations import create_stack

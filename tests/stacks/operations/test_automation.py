@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from automated import TOPOLOGY, AutomatedStack
+from support.stacks.automated_stack import TOPOLOGY, AutomatedStack
 
 from gpuform.schemas.plan import Plan, PlanAction
 from gpuform.stacks import operations

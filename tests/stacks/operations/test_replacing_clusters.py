@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from automated import TOPOLOGY, AutomatedStack
+from support.stacks.automated_stack import TOPOLOGY, AutomatedStack
 
 from gpuform.stacks.operations import preview, up
 

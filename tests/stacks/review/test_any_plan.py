@@ -5,8 +5,8 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_strategies import plans
-from review_documents import FORMS, LIMIT, parse_html, parse_markdown
+from support.readers.review_documents import FORMS, LIMIT, parse_html, parse_markdown
+from support.strategies.plan_strategies import plans
 
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.review.facts import Review, StackFacts, format_gate_counts

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_strategies import json_values
-from review_documents import FORMS
+from support.readers.review_documents import FORMS
+from support.strategies.plan_strategies import json_values
 
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.errors import EngineError

@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from plan_strategies import ODD_TEXTS
-from review_documents import parse_html, parse_markdown
+from support.readers.review_documents import parse_html, parse_markdown
+from support.strategies.plan_strategies import ODD_TEXTS
 
 from gpuform.schemas.safe_text import escape_invisible
 from gpuform.stacks.review.pages.markdown_page import (

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from processes.limits import LAST_RESORT
-from review_documents import parse_html
+from support.readers.review_documents import parse_html
 
 PAGE = Path(__file__).parent / "scenarios" / "together-replaced" / "plan.html"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from review_documents import FORMS
+from support.readers.review_documents import FORMS
 
 from gpuform.stacks.review.facts import Review, StackFacts
 from gpuform.stacks.review.previews.reading import read_plan

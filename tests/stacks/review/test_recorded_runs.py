@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from review_documents import FORMS
+from support.readers.review_documents import FORMS
 
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason
 from gpuform.stacks.code_hosts.posting import Verdict

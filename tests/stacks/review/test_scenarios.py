@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from conformance.emulated import Platform, emulated
 from conformance.stacks import EmbeddedStack
-from review_documents import FORMS, parse_html, parse_markdown
+from support.readers.review_documents import FORMS, parse_html, parse_markdown
 
 from gpuform.providers.emulator.server import environment
 from gpuform.schemas.plan import Plan

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from lens_document import CONSUMERS, HEATMAP, OVERVIEW
+from support.platforms.lens_document import CONSUMERS, HEATMAP, OVERVIEW
 
 from gpuform.providers.catalog import Summary, summarize_resource
 from gpuform.schemas.lens.wire import ConsumerPage, GpuHeatmap, Overview

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from review_documents import FORMS, LIMIT, parse_html, parse_markdown
+from support.readers.review_documents import FORMS, LIMIT, parse_html, parse_markdown
 
 from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, PropertyChange, ResourceChange

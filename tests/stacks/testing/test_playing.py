@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 import pytest
-from declared import SCP_POOL
 from processes.commands import run_gpuform
+from support.topologies.declarations import SCP_POOL
 
 from gpuform.stacks.testing.running import Status
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from textwrap import indent
 
 import pytest
-from declared import SCP_POOL
 from processes.commands import Result, run_gpuform
+from support.topologies.declarations import SCP_POOL
 
 PROGRAMS = (
     *("sbatch", "scontrol", "squeue", "sinfo", "sacct", "scancel", "srun"),

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from click.testing import CliRunner
-from topologies import Topologies
+from support.topologies.topology_planner import Topologies
 
 from gpuform.providers.emulator.server import Server, environment, serve
 from gpuform.stacks.cli.app import cli

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import yaml
-from both_ways import Ran, Ways
 from hypothesis import HealthCheck, Phase, assume, given, note, settings
 from hypothesis import strategies as st
-from random_topologies import FAILING, MODULE, topologies
+from support.topologies.random_topologies import FAILING, MODULE, topologies
+from support.topologies.sdk_comparison import Ran, Ways
 
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import Snapshot

@@ -1,7 +1,7 @@
 """Every entry against its model: all problems at once, each where it is written."""
 
 import pytest
-from topologies import Topologies, declare_cluster, declare_volume
+from support.topologies.topology_planner import Topologies, declare_cluster, declare_volume
 
 
 def declare_train(**more: str) -> str:

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from topologies import Topologies
+from support.topologies.topology_planner import Topologies
 
 SECRET = "planted-in-a-test"
 

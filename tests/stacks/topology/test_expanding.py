@@ -1,7 +1,7 @@
 """`for_each` and `when`: which instances there are, and what is refused."""
 
 import pytest
-from topologies import Topologies, declare_cluster
+from support.topologies.topology_planner import Topologies, declare_cluster
 
 
 def declare_clusters(for_each: str, **more: str) -> str:

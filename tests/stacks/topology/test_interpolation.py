@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 import pytest
-from topologies import Topologies, declare_cluster, declare_volume
+from support.topologies.topology_planner import Topologies, declare_cluster, declare_volume
 
 from gpuform.stacks.declaration_writer.topology_yaml import render_scalar
 from gpuform.stacks.expressions.values import find_foreign_references

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from topologies import Topologies, declare_cluster, declare_volume
+from support.topologies.topology_planner import Topologies, declare_cluster, declare_volume
 
 
 def test_an_empty_file_declares_nothing(topologies: Topologies) -> None:

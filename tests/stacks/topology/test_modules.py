@@ -1,7 +1,7 @@
 """Modules in `include`: inputs, outputs, instances, names, and where problems are told."""
 
 import pytest
-from topologies import Topologies, declare_cluster, declare_volume
+from support.topologies.topology_planner import Topologies, declare_cluster, declare_volume
 
 POOL = f"""
 inputs:

@@ -1,7 +1,7 @@
 """What a resource needs comes before it, whatever names it; circles are told as their way."""
 
 import pytest
-from topologies import Topologies, declare_cluster, declare_volume
+from support.topologies.topology_planner import Topologies, declare_cluster, declare_volume
 
 
 @pytest.mark.parametrize(

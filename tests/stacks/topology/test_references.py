@@ -1,7 +1,7 @@
 """What expressions refer to: by which names, what comes of it, and what is refused."""
 
 import pytest
-from topologies import Topologies, declare_cluster, declare_volume
+from support.topologies.topology_planner import Topologies, declare_cluster, declare_volume
 
 from gpuform.schemas.values import UNKNOWN
 

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from comparing import kept
-from declared import CLUSTER
-from topologies import declare_cluster, declare_volume
+from support.stacks.state_comparison import kept
+from support.topologies.declarations import CLUSTER
+from support.topologies.topology_planner import declare_cluster, declare_volume
 
 URN = "urn:pulumi:dev::demo::a:b:C::x"
 SECRET = "planted-in-4-test"

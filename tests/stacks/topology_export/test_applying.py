@@ -12,7 +12,7 @@ import pytest
 import yaml
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
-from slurm_emulated import SlurmCluster, slurm_cluster
+from support.schedulers.emulated_slurm import SlurmCluster, slurm_cluster
 
 from gpuform.providers.emulator.server import serve
 from gpuform.providers.errors import GpuformError

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import yaml
-from bucket_server import BucketServer, url
 from processes.commands import Cli, run_gpuform, run_new_process
-from replaying import Replay, by_urn, entries, spelt
+from support.servers.bucket_server import BucketServer, url
+from support.stacks.scenario_replay import Replay, by_urn, entries, spelt
 
 HERE = Path(__file__).parent
 SCENARIOS: dict[str, list[dict[str, Any]]] = yaml.safe_load((HERE / "scenarios.yaml").read_text())

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bucket_server import KEYS, BucketServer, Fault, proxy, url
 from processes.limits import LAST_RESORT
-from racing import go, ten
+from support.servers.bucket_server import KEYS, BucketServer, Fault, proxy, url
+from support.stacks.lock_contenders import go, ten
 
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.state import Journal

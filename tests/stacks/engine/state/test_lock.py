@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from file_locks import file_lock
 from processes.limits import LAST_RESORT
-from racing import go, ten
+from support.stacks.file_locks import file_lock
+from support.stacks.lock_contenders import go, ten
 
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import KernelLock, LockAttempt

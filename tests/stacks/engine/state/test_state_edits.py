@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sound_snapshots import PROVIDER, STACK, snapshots, urn
+from support.strategies.snapshot_strategies import PROVIDER, STACK, snapshots, urn
 
 from gpuform.stacks.engine.state import (
     PendingOperation,

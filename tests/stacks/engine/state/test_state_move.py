@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sound_snapshots import PROVIDER, STACK, snapshots
+from support.strategies.snapshot_strategies import PROVIDER, STACK, snapshots
 
 from gpuform.stacks.engine.state import Move, PendingOperation, ResourceState, Snapshot, move
 from gpuform.stacks.engine.state.edits import EditRefused, verify

@@ -9,10 +9,10 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from azure_server import KEY, PROGRAM, azure_url, make_container, serving_azure
-from bucket_server import KEYS as AWS_KEYS
-from bucket_server import BucketServer, Fault, Request, proxy, url
 from processes.limits import LAST_RESORT
+from support.servers.azure_server import KEY, PROGRAM, azure_url, make_container, serving_azure
+from support.servers.bucket_server import KEYS as AWS_KEYS
+from support.servers.bucket_server import BucketServer, Fault, Request, proxy, url
 
 from gpuform.stacks.engine.machine import LockAttempt
 from gpuform.stacks.engine.store import Backend, BackendError, Files, HistoryEntry, Storage

@@ -8,8 +8,8 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from bucket_server import KEYS, BucketServer, Fault, Proxy, Request, proxy, url
 from processes.commands import PASSPHRASE, SALT, Cli, Result, run_gpuform
+from support.servers.bucket_server import KEYS, BucketServer, Fault, Proxy, Request, proxy, url
 
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import Snapshot, edits

@@ -9,9 +9,9 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from bucket_server import KEYS, BucketServer, url
 from processes.commands import PASSPHRASE, SALT, run_gpuform
 from processes.limits import LAST_RESORT
+from support.servers.bucket_server import KEYS, BucketServer, url
 
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import Snapshot, edits

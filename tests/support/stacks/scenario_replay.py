@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bucket_server import KEYS
 from processes.commands import PASSPHRASE, SALT, Cli, Result
+from support.servers.bucket_server import KEYS
 
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import Snapshot, edits
 from gpuform.stacks.engine.store import Backend
 
-STEERED = Path(__file__).parent / "stacks/engine/recordings/steered.py"
+STEERED = Path(__file__).parents[2] / "stacks/engine/recordings/steered.py"
 
 HEAD = (
     "from pulumi import Alias, Config, ResourceOptions, export\nfrom steered import Folder, Thing\n"

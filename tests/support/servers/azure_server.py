@@ -10,8 +10,8 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 
-from bucket_server import free_port, wait_for
 from processes.limits import LAST_RESORT
+from support.servers.bucket_server import free_port, wait_for
 
 ACCOUNT = "devstoreaccount1"
 KEY = (  # azurite's own, which everybody knows

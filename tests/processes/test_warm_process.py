@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from processes.commands import path_with_gpuform, run_gpuform, run_new_process
 from processes.warm import measure_commands, start_warm_process
-from processor_time import measure_processor_time
+from support.processor_time import measure_processor_time
 
 
 @pytest.fixture

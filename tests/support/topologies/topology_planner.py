@@ -7,7 +7,7 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
-from declared import CLUSTER, VOLUME
+from support.topologies.declarations import CLUSTER, VOLUME
 
 from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics
 from gpuform.stacks.topology.planning import PlanContext, PlannedTopology, plan

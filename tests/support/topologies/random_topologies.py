@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from declared import CLUSTER, VOLUME
 from hypothesis import strategies as st
+from support.topologies.declarations import CLUSTER, VOLUME
 
 MODULE = {
     "inputs": {

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from forge_server import TOKEN, FakeCodeHost
 from processes.limits import LAST_RESORT
+from support.servers.code_host import TOKEN, FakeCodeHost
 
 PASSPHRASE = "the passphrase of a test"
 

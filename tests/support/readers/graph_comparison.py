@@ -3,9 +3,9 @@
 import re
 from xml.etree import ElementTree as ET
 
-from drawn import Drawn, read_dot, read_mermaid
 from hypothesis import strategies as st
-from plan_strategies import ODD_TEXTS
+from support.readers.graph_text import Drawn, read_dot, read_mermaid
+from support.strategies.plan_strategies import ODD_TEXTS
 
 from gpuform.schemas.plan import PlanAction
 from gpuform.stacks.engine.state import ResourceState

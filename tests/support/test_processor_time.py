@@ -7,15 +7,15 @@ import time
 from pathlib import Path
 
 import pytest
-from processor_time import limit_processor_time, limited_processor_time
+from support.processor_time import limit_processor_time, limited_processor_time
 
 BUSY = "import time\nwhile time.process_time() < 0.5: pass"
 
 
 TESTS = """
 import time
-import processor_time
 import pytest
+from support import processor_time
 
 processor_time.LIMIT_S = 0.05
 
@@ -70,10 +70,10 @@ def test_what_the_first_test_of_a_process_imports_is_not_held_against_it(
 
 def test_a_slow_test_alone_may_use_more(tmp_path: Path) -> None:
     (tmp_path / "test_busy.py").write_text(TESTS)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "processor_time", tmp_path]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "support.processor_time", tmp_path]
     environ = {
         **os.environ,
-        "PYTHONPATH": str(Path(__file__).parent),
+        "PYTHONPATH": str(Path(__file__).parents[1]),
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     }
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from fake_clock import FakeClock
+from support.clocks.fake_clock import FakeClock
 
 from gpuform.schemas.policies.lifetime import Idleness
 

@@ -9,7 +9,7 @@ import click
 
 from gpuform.stacks.cli.app import cli
 
-RECORDED = Path(__file__).parent / "stacks" / "cli" / "pulumi_flags.json"
+RECORDED = Path(__file__).parents[2] / "stacks" / "cli" / "pulumi_flags.json"
 _EVERYWHERE = {"--cwd", "--color", "--non-interactive", "--verbose", "--stack"}
 
 Pairs = set[tuple[str, str]]

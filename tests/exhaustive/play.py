@@ -1,4 +1,4 @@
-"""Plays the exhaustive tests in as many goes as it takes: `python tests/exhaustive.py FILE`.
+"""Plays the exhaustive tests in as many goes as it takes: `python tests/exhaustive/play.py FILE`.
 
 These are all slow tests, and all tests that docs/reference/crashes.md is made of; those come first.
 FILE, outside of the project, gets a line of JSON for each test. The next run with FILE goes on
@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any, Final
 
 HERE: Final = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(HERE.parent))
 
-from exhaustive_plugin import STARTED  # noqa: E402
+from exhaustive.results_plugin import STARTED  # noqa: E402
 
 FIRST: Final = (
     "tests/conformance/test_crashes.py",
@@ -42,7 +42,7 @@ FIRST: Final = (
 CHUNK: Final = 150
 """Tests that one process of pytest plays, or all of a module: more would lose more at a crash."""
 
-PYTEST: Final = (sys.executable, HERE / "exhaustive_plugin.py", "-q", "-m", "")
+PYTEST: Final = (sys.executable, HERE / "results_plugin.py", "-q", "-m", "")
 STOPPED: Final = 130
 CHANGED: Final = "+"
 
@@ -114,7 +114,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("-n", type=int, default=0, help="processes that play at the same time")
     parser.add_argument("--timeout", type=float, default=1800.0, help="seconds for each test")
     parser.add_argument("--hypothesis-profile", default="thorough", metavar="PROFILE")
-    parser.add_argument("--root", type=Path, default=HERE.parent, help="the project's folder")
+    parser.add_argument("--root", type=Path, default=HERE.parents[1], help="the project's folder")
     return parser.parse_intermixed_args()
 
 

@@ -1,4 +1,4 @@
-"""`exhaustive.py` plays each slow test once, in as many goes as it takes, whatever a test does."""
+"""`play.py` plays each slow test once, in as many goes as it takes, whatever a test does."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from processes.limits import LAST_RESORT
 
 pytestmark = [pytest.mark.slow, pytest.mark.sampled(1)]
 
-RUNNER = Path(__file__).with_name("exhaustive.py")
+RUNNER = Path(__file__).with_name("play.py")
 PROJECT = """
 [tool.pytest.ini_options]
 addopts = ["-m", "not slow"]

@@ -1,4 +1,4 @@
-"""Lets pytest play the tests of a list and keep each result, for `exhaustive.py`."""
+"""Lets pytest play the tests of a list and keep each result, for `play.py`."""
 
 import json
 import sys
@@ -9,7 +9,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from processor_time import measure_processor_time
+
+if __name__ == "__main__":
+    # Not by PYTHONPATH, with which no command could be forked from the warm process.
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from support.processor_time import measure_processor_time
 
 STARTED: Final = "started"
 REASON_LENGTH: Final = 4000
@@ -119,6 +124,4 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 if __name__ == "__main__":
-    # A script's folder is on the path without PYTHONPATH, with which no command could be forked
-    # from the warm process.
-    raise SystemExit(pytest.main([*sys.argv[1:], "-p", "exhaustive_plugin"]))
+    raise SystemExit(pytest.main([*sys.argv[1:], "-p", "exhaustive.results_plugin"]))
