@@ -132,7 +132,7 @@ class Deployment:
         """Run the operation and return the outcome, of a failed or cancelled run too.
 
         Raises:
-            EngineError: the state could not be written.
+            EngineError: the state could not be written, or the program's folder does not exist.
         """
         try:
             return self._run()
@@ -171,7 +171,10 @@ class Deployment:
         return self._finish(began)
 
     def _run_operation(self) -> None:
-        """Refresh if the options say so, then run the operation, unless the refresh failed."""
+        """Refresh if the options say so, then run the operation, unless the refresh failed.
+
+        A refresh or destroy whose targets match no resource does nothing; the error is reported.
+        """
         options = self.options
         base = list(self.target.snapshot.resources)
         known_urns = [entry.urn for entry in base]
@@ -200,9 +203,10 @@ class Deployment:
             self._apply_due_changes(base, options.calendar)
 
     def _apply_due_changes(self, base: Sequence[ResourceState], calendar: Calendar) -> None:
-        """Delete expired resources, as targets of the run, and apply the other due changes.
+        """Delete expired resources, and apply the other due changes to the remaining ones.
 
-        Nothing is changed if a rule forbids one of the deletions.
+        `base` is the state before the run. Dependents of expired resources are deleted only with
+        `target_dependents`. Nothing is changed if a rule forbids one of the deletions.
         """
         executor = self._executor
         due_changes = find_due_changes(base, calendar)
@@ -269,7 +273,12 @@ class Deployment:
     def _refresh_declared(
         self, base: Sequence[ResourceState]
     ) -> tuple[SelectedResources, list[ResourceState]]:
-        """Refresh the declared resources; return the selection and the undeclared entries."""
+        """Run the program, and refresh each resource when the program registers it.
+
+        Returns the selected resources, and the entries of `base` that the program does not declare.
+        If
+        the program fails, no further step starts.
+        """
         executor, generator = self._executor, self._create_generator(base, "refresh")
         keep = executor.snapshot.record_replacement
         # The generator puts a refresh step before the steps of each registration.
@@ -285,7 +294,8 @@ class Deployment:
     def _destroy(self, base: Sequence[ResourceState]) -> None:
         """Delete the selected resources, after the program if the options say so.
 
-        A program that fails deletes nothing.
+        Nothing is deleted if the program fails or, without `continue_on_error`, one of its
+        resources.
         """
         generator = self._create_generator(base, "destroy")
         if self.options.run_program:
@@ -319,10 +329,10 @@ class Deployment:
         return self._monitor
 
     def _update(self, base: Sequence[ResourceState]) -> None:
-        """Run the program, and delete the resources that the program declares no more.
+        """Run the program, then delete the resources no longer declared.
 
-        Nothing is deleted after a failure of the program, nor of a resource unless errors are
-        accepted.
+        Nothing is deleted if the program fails or, without `continue_on_error`, one of its
+        resources.
         """
         generator = self._create_generator(base)
         monitor = self._create_monitor(generator)
@@ -345,7 +355,10 @@ class Deployment:
         self._keep_stack_outputs(monitor)
 
     def _run_program(self, monitor: Monitor) -> bool:
-        """Run the program and report a failure; return True if the run may go on."""
+        """Run the program; return False if it failed or the run is stopping.
+
+        The failure is reported.
+        """
         try:
             run_program(
                 self.target.program,
@@ -363,7 +376,10 @@ class Deployment:
         return not self._executor.is_stopping
 
     def _keep_stack_outputs(self, monitor: Monitor) -> None:
-        """Record the outputs that the program exported, over the old ones after a failure."""
+        """Record the outputs exported by the program; nothing if there are none.
+
+        After a failure or an interruption, old outputs that were not exported again stay.
+        """
         step = monitor.stack
         if step is None or monitor.stack_outputs is None:
             return
@@ -384,7 +400,12 @@ class Deployment:
         leftovers: Sequence[ResourceState],
         generator: StepGenerator,
     ) -> None:
-        """Delete the selected entries, and keep the other leftovers without a step."""
+        """Delete the selected entries of `to_delete`, and record the other leftovers as unchanged.
+
+        Leftovers that the program declares are recorded already. Nothing is deleted if a rule
+        forbids
+        one of the deletions.
+        """
         selection = self.options.selection
         if selection.targets:
             # The Pulumi CLI makes these diff calls before it deletes targets.
@@ -464,7 +485,11 @@ class Deployment:
         )
 
     def _format_selection_notes(self) -> Iterator[str]:
-        """Yield notes on the effects of a selection by the user; none for expire and repair."""
+        """Yield notes on resources that the user's selection affects without naming them.
+
+        None without a selection, and none for `expire` and `repair`, which select resources
+        themselves.
+        """
         options, touched = self.options, self._executor.effects
         selects_itself = options.operation in {"expire", "repair"}
         if options.selection.is_limited and not selects_itself:
@@ -482,9 +507,10 @@ class Deployment:
         return {}
 
     def _forget_resolved_intents(self, snapshot: Snapshot, *, succeeded: bool) -> None:
-        """Remove the intents of objects stored in the state with all parts.
+        """Remove the intents (records of creates) whose object is in the state with all its parts.
 
-        After a success, intents with a known outcome are removed too. A failure is only a warning.
+        After a success, intents with a recorded outcome are removed too. A failed removal is only a
+        warning.
         """
         entry_by_id: dict[str | None, ResourceState] = {
             r.id: r for r in snapshot.resources if r.custom
@@ -538,6 +564,7 @@ class Deployment:
             self.events.emit(SkippedCheck(text))
 
     def _warn_of_pending_operations(self) -> None:
+        """Warn of operations left pending by an interrupted run, or by a run still going on."""
         pending = self.target.snapshot.pending_operations
         if not pending:
             return

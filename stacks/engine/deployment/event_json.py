@@ -149,7 +149,10 @@ class PreviewDigest:
             self._steps[id(step)] = step, _to_compact_json(preview_step)
 
     def format_parts(self) -> Iterator[str]:
-        """Yield the document in parts that end with a line each, as far as the run came."""
+        """Yield the JSON document in parts, each ending with a newline.
+
+        After an unfinished run it has the steps so far and no summary.
+        """
         before = format_json({"config": {**self._config}}, indent=_INDENT).removesuffix("\n}")
         margin, deeper = " " * _INDENT, "\n" + " " * 2 * _INDENT
         yield f'{before},\n{margin}"steps": [' + ("\n" if self._steps else "],\n")
@@ -165,7 +168,7 @@ class PreviewDigest:
         yield format_json(self._build_ending(), indent=_INDENT).removeprefix("{\n")
 
     def _build_ending(self) -> JsonObject:
-        """Build the part of the document behind the steps."""
+        """Build the members after `steps`; without diagnostics or a summary, theirs are missing."""
         document: JsonObject = {}
         if self._diagnostics:
             document["diagnostics"] = [*self._diagnostics]
@@ -197,9 +200,10 @@ def _mask(value: Json) -> Json:
 
 
 def _is_listed(step: Step) -> bool:
-    """Return True if Pulumi's preview lists the step: neither a provider nor an unchanged resource.
+    """Return True if Pulumi's preview lists the step.
 
-    The stack, and a changed protection, are listed too.
+    Providers are not listed, nor unchanged resources: except the stack, and resources whose
+    protection changed.
     """
     if not step.op.is_logical or is_provider(step.state.type):
         return False
@@ -299,6 +303,7 @@ def _build_detailed_diff(step: Step, kind: str) -> JsonObject | None:
 
 
 def _build_diagnostic(event: Diagnostic | SkippedCheck | Progress) -> JsonObject:
+    """Build the message of an event; a skipped check begins with `not checked:`."""
     severity = event.severity if isinstance(event, Diagnostic) else "info"
     urn = "" if isinstance(event, SkippedCheck) else event.urn
     message = event.message if isinstance(event, Diagnostic) else event.text

@@ -158,7 +158,7 @@ def build_initial_basis(
 
 
 def complete_basis(before: Basis, preview: Outcome, digest: Digest) -> Basis:
-    """Return the complete basis, with the declarations and effects of the preview."""
+    """Return `before` with the digests of the preview's declarations, and its effects by URN."""
     program = digests.compute_program_digests(preview.declared, digest)
     for urn, parts in program.items():
         if type_of(urn) == STACK_TYPE:

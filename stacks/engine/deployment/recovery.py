@@ -83,7 +83,8 @@ def recover_creates(
     objects itself.
 
     Raises:
-        UnresolvedCreate: the result of a create is unknown, or the search was cancelled.
+        UnresolvedCreate: the search was cancelled or, after `save`, the result of a create is
+            unknown.
     """
     intents, before = target.intents, target.snapshot
     declared = [
@@ -139,11 +140,11 @@ def recover_creates(
 def _find_remaining_intents(
     intents: Intents, snapshot: Snapshot, begun: Collection[str] | None
 ) -> Iterator[Intent]:
-    """Yield the intents of objects missing in the state.
+    """Yield the intents (records of creates) whose object is still to be looked for.
 
-    Parts of objects in the state belong to the lifecycle of the object. With `begun`, the URNs of
-    creates in the state, only their intents are yielded: other objects are looked for when their
-    resources are created. A late answer about a resource in the state means a second object.
+    Without `begun` these are all intents of objects missing in the state. With `begun`, the URNs of
+    unfinished creates, only their intents without an outcome are yielded, and those answered late
+    though the state has the resource: there is a second object.
     """
     with raise_as_engine_errors():
         all_intents = intents.list_all()
@@ -159,7 +160,10 @@ def _find_remaining_intents(
 
 
 def _update_intents(intents: Intents, results: RecoveredCreates, *, creates_follow: bool) -> None:
-    """Remove the resolved intents, or mark them for a command with creates."""
+    """Remove the intents of adopted objects, and of creates without an object.
+
+    With `creates_follow` the latter stay, marked with their outcome for the create that follows.
+    """
     resolved_intents = [
         *results.adopted_intents,
         *(() if creates_follow else (*results.objectless_intents, *results.recreated_intents)),
@@ -285,10 +289,13 @@ class _CreateSearch:
     def _find_entry(
         self, host: ProviderHost, begun: ResourceState | None, intents: Sequence[Intent]
     ) -> ResourceState | None:
-        """Return an entry for the object of a create, or None for a create without an object.
+        """Return a new entry for the object of an interrupted create, or None without an object.
 
-        None as well where the user permits to create again. Raises EngineError if the result is
-        unknown.
+        None too if the state has the object already. `begun` has the declared inputs; without it,
+        or
+        after attempts with different targets, nothing can be searched: then None if the user
+        permits to
+        create again, else EngineError. EngineError too if the provider cannot tell.
         """
         intent = intents[-1]
         if all(attempt.outcome for attempt in intents):
@@ -339,6 +346,7 @@ class _CreateSearch:
         )
 
     def _report_once(self, text: str) -> None:
+        """Report `text` unless this search has reported it before."""
         with self._lock:
             is_news = text not in self._reported
             self._reported.add(text)
@@ -355,7 +363,9 @@ def _add_recovered(
 ) -> Snapshot:
     """Return the state with the recovered entries, each behind all dependencies.
 
-    Dependencies that another program has removed since are taken from `others`.
+    Missing dependencies are taken from `others` (by URN), other dangling references dropped.
+    Pending
+    creates with a known result are removed. `results` is changed to the entries as added.
     """
     resources = list(snapshot.resources)
     live_entries = {resource.urn: resource for resource in resources if not resource.delete}
@@ -393,9 +403,10 @@ def _add_dependencies(
     entry: ResourceState,
     others: Mapping[str, ResourceState],
 ) -> ResourceState:
-    """Return the entry with an existing provider, after adding missing parents and provider.
+    """Return `entry` with its provider's present id, after adding missing parents and provider.
 
-    `live_entries` maps URNs to the live resources; both it and `resources` are extended.
+    These come from `others`; a default provider in neither is added without inputs. `live_entries`
+    (by URN) and `resources` are extended.
     """
 
     def add(needed: ResourceState) -> None:
@@ -421,9 +432,11 @@ def _add_dependencies(
 def _insert_entry(
     resources: list[ResourceState], entry: ResourceState, *, is_newest: bool = False
 ) -> None:
-    """Insert an entry; mark the older entry of the URN for deletion.
+    """Insert `entry`; of two live entries of the URN, mark the older one for deletion.
 
-    An entry that another program made since is newer, unless the times of creation say otherwise.
+    The older one is the present one with `is_newest`, else by the times of creation. A present
+    entry
+    that waits for its replacement is replaced.
     """
     at = next((n for n, e in enumerate(resources) if e.urn == entry.urn and not e.delete), None)
     if at is None:

@@ -40,8 +40,8 @@ def find_forbidden_deletions(
 ) -> Iterator[tuple[str, EngineError]]:
     """Yield URN and error of each deletion or replacement forbidden by `rules`.
 
-    `replaced` holds the URNs that this run replaces; `rules` are asked about each entry and the
-    entries that stay. Components, external and retained objects are not asked about.
+    `replaced` holds the URNs that this run replaces. Each rule gets an entry and the live entries
+    that stay. Components, external and retained objects are not checked.
     """
     deleted_ids = set(map(id, to_delete))
     live_entries = [entry for entry in base if entry.custom and not entry.delete]
@@ -80,7 +80,10 @@ class DeletePhase:
         self._live_entries = graph.index_live(self.base)
 
     def run(self, to_delete: Sequence[ResourceState]) -> None:
-        """Delete `to_delete` in layers, dependents first, and fail protected entries."""
+        """Delete `to_delete` in layers, dependents before dependencies.
+
+        Protected entries are reported as failed. Entries needed by protected or failed ones stay.
+        """
         graph.extend_with_dependencies(self._kept_urns, self._live_entries, self.executor.failed)
         protected = [entry.urn for entry in to_delete if _is_protected(entry)]
         # Pulumi's integrity check needs the dependencies of an entry in the state: they stay with
@@ -125,7 +128,10 @@ class DeletePhase:
                 self._keep_dependencies(entry)
 
     def _delete_layer(self, layer: Sequence[ResourceState], urns: Collection[str]) -> None:
-        """Delete the entries that may be deleted; an entry that stays keeps its dependencies."""
+        """Delete the deletable entries of a layer; keep the dependencies of each entry that stays.
+
+        `urns` are those of all entries that the phase deletes.
+        """
         deletable_entries = [entry for entry in layer if self._can_delete(entry)]
         steps = [
             _build_deletion_step(self.executor.host, entry, urns) for entry in deletable_entries
@@ -138,7 +144,10 @@ class DeletePhase:
                 self._keep_dependencies(entry)
 
     def _can_delete(self, entry: ResourceState) -> bool:
-        """Return True if `entry` may be deleted now; report a protected entry as failed."""
+        """Return False for a protected entry, and for one needed by entries that stay.
+
+        A protected one is reported as failed. The dependencies of both are kept too.
+        """
         if entry.urn in self._fully_kept_urns or (
             entry.urn in self._kept_urns and not entry.delete
         ):

@@ -57,11 +57,11 @@ def apply_due_changes(
     due_changes: Mapping[str, DueChange],
     should_resume: Callable[[ResourceState], bool],
 ) -> None:
-    """Apply the due changes in parallel, and keep all other entries unchanged.
+    """Update or replace the entries with new inputs in `due_changes`; keep all others unchanged.
 
-    Dependencies of an entry are processed before the entry. Objects that an interrupted replacement
-    deleted are created again if `should_resume` says so. A preview only plans the changes.
-    Deletions are not made here: `due_changes` without inputs are kept for the delete phase.
+    `due_changes` is by URN; those without inputs are deletions and left to the delete phase.
+    Dependencies come first. An entry whose object an interrupted replacement has deleted is created
+    again if `should_resume` returns True. Failures are reported, not raised. A preview only plans.
     """
     updates_by_urn = {
         urn: due_change for urn, due_change in due_changes.items() if due_change.inputs is not None
@@ -96,7 +96,7 @@ def apply_due_changes(
 def _group_into_layers(
     entries: Sequence[ResourceState], changing_urns: Container[str]
 ) -> Iterator[list[ResourceState]]:
-    """Yield the entries in layers, each entry after all changing dependencies."""
+    """Yield layers of entries; changing dependencies of an entry are in an earlier layer."""
     level_by_urn: dict[str, int] = {}
     layers: dict[int, list[ResourceState]] = {}
     for entry in entries:
@@ -167,8 +167,8 @@ def _plan_replacement(
 ) -> list[Step]:
     """Return the steps to delete the old object and then create the replacement.
 
-    A resource that others depend on is only replaced by a run of the program: the error is reported
-    and the list is empty.
+    For a protected resource, or one that others depend on, an error is reported and the list is
+    empty: dependents are updated only by a run of the program.
     """
     name = name_of(entry.urn)
     dependent_names = [

@@ -43,7 +43,10 @@ class ProviderRequest:
         return "_".join(["default", *(re.sub(r"\W", "_", part) for part in qualifiers)])
 
     def build_inputs(self, config: PropertyMap) -> PropertyMap:
-        """Return the inputs of the default provider, taken from the stack's configuration."""
+        """Return the default provider's inputs: the package's keys of `config`, and its source.
+
+        The provider of dynamic resources gets the keys of all packages.
+        """
         if self.name == DYNAMIC_PACKAGE:
             # Pulumi's GetPackageConfig gives dynamic providers the keys of all namespaces.
             return dict(config)
@@ -107,9 +110,9 @@ class DefaultProviders:
         return bool(disabled_packages & {"*", package})
 
     def _build_step(self, package: ProviderRequest, executor: StepExecutor) -> Step:
-        """Build the step of the package's default provider; an existing one keeps its id.
+        """Return the create, update or same step of the package's default provider.
 
-        Raises EngineError for an invalid configuration.
+        An existing provider keeps its id. Raises EngineError for an invalid configuration.
         """
         type_ = PROVIDER_TYPE_PREFIX + package.name
         urn = make_urn(self.stack, self.project, "", type_, package.default_name)

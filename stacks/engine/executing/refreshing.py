@@ -40,10 +40,10 @@ def refresh_all(
 ) -> list[ResourceState]:
     """Read every selected resource, record the results and return the resulting state.
 
-    With `count_changes`, each result (same, update, delete) counts as a change of the run. One
-    resource that cannot be read does not stop the others, but the run ends after the refresh.
-    Entries of missing objects are removed at the end, when their number is known; an entry for
-    which `should_resume` returns True is kept to be created again.
+    With `count_changes`, each result (same, update, delete) counts as a change of the run. A
+    resource that cannot be read does not stop the others, but the run stops after the refresh.
+    Entries of missing objects are removed at the end, unless too many are missing; an entry for
+    which `should_resume` returns True stays, to be created again.
     """
     record = executor.snapshot.record_refresh
     refresher = Refresher(
@@ -83,7 +83,7 @@ class Refresher:
         self._started_at = time.monotonic()
 
     def refresh_entry(self, old: ResourceState) -> None:
-        """Refresh one entry and report the step; a failed read is reported."""
+        """Refresh one entry and report the result or failure; nothing if the run is stopping."""
         if self._executor.is_stopping:
             return
         executor = self._executor
@@ -119,8 +119,10 @@ class Refresher:
     def _read_object(self, step: Step, old: ResourceState) -> None:
         """Read the object, write the result into `step`, and record it in the state.
 
-        The removal of a missing object is decided at the end of the refresh, unless an interrupted
-        run was deleting it.
+        If the object is missing, its entry is removed at the end of the refresh; at once if it is
+        external or an interrupted run was deleting it. If `should_resume` accepts the entry, it
+        stays,
+        to be created again.
         """
         if old.type == STACK_REFERENCE_TYPE:
             outputs = self._executor.stack_references.read(old.inputs)
@@ -167,7 +169,10 @@ class Refresher:
         self._record_result(step, old, new)
 
     def _record_result(self, step: Step, old: ResourceState, new: ResourceState) -> None:
-        """Compare with the old entry, write drift into `step`, and record the new entry."""
+        """Write the drift between `old` and `new` into `step`, and record `new`.
+
+        Raises EngineError for drift outside of a saved plan.
+        """
         if (new.inputs, new.outputs) != (old.inputs, old.outputs):
             new.modified = format_timestamp()
         baseline = self._ignore_expected_changes(old, new) if old.external else old
@@ -185,10 +190,11 @@ class Refresher:
             constraint.check_step(step)
 
     def _ignore_expected_changes(self, old: ResourceState, new: ResourceState) -> ResourceState:
-        """Return the old entry of a read resource, with new values of outputs free to change.
+        """Return `old` with the new values of outputs that may change without being drift.
 
-        These are outputs that change by themselves, and outputs that an older state does not have
-        yet.
+        These are outputs that change by themselves, and outputs missing in `old`. If the provider
+        does
+        not name such outputs, `old` is unchanged.
         """
         changing_names = self._executor.host.get_volatile_outputs(old)
         if changing_names is None:
@@ -204,7 +210,12 @@ class Refresher:
         return replace(old, outputs={**stable_outputs, **new_outputs})
 
     def _diff_drift(self, old: ResourceState, new: ResourceState) -> Diff:
-        """Return the drift: of outputs for an object only read, else by the provider."""
+        """Return the difference between the state and the read object.
+
+        External objects are compared by outputs, others by the provider or, if it leaves this to
+        the
+        engine, by inputs; a changed watched output counts too.
+        """
         if old.external:
             # No inputs are declared for an object that is only read: its outputs are compared.
             changes = not values.are_equal(old.outputs, new.outputs)

@@ -181,7 +181,7 @@ class StepExecutor:
 
         Raises:
             Stopped: a step may not start any more.
-            StepError: a step failed or exceeds the constraint.
+            StepError: a step failed or is not in the saved plan; the reason is reported.
         """
         steps = list(steps)
         try:
@@ -203,7 +203,10 @@ class StepExecutor:
         return not self.preview or any(step.op in _OPS_WITH_PROVIDER_CALLS for step in steps)
 
     def _check_constraint(self, steps: Sequence[Step]) -> None:
-        """Raise StepError, and report the resource as failed, for an unplanned step."""
+        """Report the first step missing in the saved plan as failed, and raise StepError.
+
+        Nothing without a saved plan, or if the run is stopping.
+        """
         if self.constraint is None or self.is_stopping:
             return
         for step in steps:
@@ -279,8 +282,8 @@ class StepExecutor:
     def forget_missing_objects(self, *, count_changes: bool = True) -> None:
         """Remove the entries of missing objects from the state, or fail if there are too many.
 
-        A preview reports the removals in both cases. With `count_changes` they count as changes of
-        the run.
+        Too many without the user's permission are reported as failed, and all entries stay. With
+        `count_changes` removals count as changes of the run, in a preview also those refused.
         """
         deletions, permission_error = self.outside_deletions.take_all()
         if permission_error is not None:
@@ -296,7 +299,10 @@ class StepExecutor:
                 self.events.emit(StepFailed(deletion.step, deletion.seconds))
 
     def count_step(self, step: Step) -> None:
-        """Add a step to the run's summary, effects and plan; providers only count as effects."""
+        """Add a step to the run's effects, changes and planned changes.
+
+        Providers and unchanged reads only count as effects; a first read is no change.
+        """
         shown_op = step.shown_op
         if step.effect:
             with self._lock:
@@ -321,7 +327,10 @@ class StepExecutor:
             self.events.emit(Diagnostic("warning", message, step.urn))
 
     def _apply_step(self, step: Step) -> list[str]:
-        """Apply the step and return its init errors: why the object exists without being ready."""
+        """Apply the step, or predict its result in a preview; return the object's init errors.
+
+        These say why the object exists without being ready; a preview has none.
+        """
         if step.op is Op.REFRESH and self.refresh_step is not None:
             self.refresh_step(step)
             return []
@@ -345,6 +354,7 @@ class StepExecutor:
 
         Raises:
             Stopped: the run was stopped while the step waited.
+            EngineError: the state cannot be written any more.
         """
         with self._provider_call_slots:
             if self.is_stopping:

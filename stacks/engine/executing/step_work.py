@@ -109,7 +109,7 @@ class StepApplier:
         new.outputs = _mark_secret_outputs(new)
 
     def _predict_removed_nodes(self, step: Step) -> None:
-        """Add the removed nodes and the affected jobs to the planned change of the step."""
+        """Add removed nodes and their jobs to the planned change of an update or removal."""
         old, new, change = step.old, step.new, step.change
         if old is None or change is None or step.is_forget_only or not old.custom or old.external:
             return
@@ -128,7 +128,10 @@ class StepApplier:
             step.change = change.model_copy(update={"leaving": removed_nodes})
 
     def _find_objects_of_others(self, step: Step) -> Sequence[str]:
-        """Return objects of others inside a removed object, and add the names to the plan."""
+        """Return the names of others' objects inside the object that the step removes.
+
+        They are added to the planned change. Empty for a step that removes no object.
+        """
         old, change = step.old, step.change
         if old is None or step.is_forget_only or not old.custom or old.external:
             return ()
@@ -142,7 +145,10 @@ class StepApplier:
         return objects_of_others
 
     def _keep_unchanged(self, step: Step) -> list[str]:
-        """Record the new options with the old object's values; no init errors are returned."""
+        """Record the declared inputs and options with the old id, outputs and times.
+
+        A skipped step records nothing. Returns no init errors.
+        """
         self.report_start(step)
         if step.skipped:
             return []
@@ -156,7 +162,10 @@ class StepApplier:
         return []
 
     def _create_resource(self, step: Step) -> list[str]:
-        """Create the object, record the entry, and return the object's init errors."""
+        """Create the object, record the entry, and return the object's init errors.
+
+        A component or provider has no object: only its entry is recorded.
+        """
         new = _require_new(step)
         new.created = new.modified = format_timestamp()
         if not new.custom or is_provider(new.type):
@@ -185,9 +194,9 @@ class StepApplier:
         return old.id if still_exists and old is not None else ""
 
     def _record_created(self, step: Step, new: ResourceState) -> None:
-        """Record the created entry: as a new one, in place of the old one, or beside it.
+        """Record the created entry: alone, instead of the old entry, or beside it.
 
-        Beside it if the old object still exists; its deletion follows.
+        Instead of it if the old object is deleted already; beside it if its deletion follows.
         """
         old = step.old
         if old is None:
@@ -201,7 +210,12 @@ class StepApplier:
             self.snapshot.record_create_replacement(old, new)
 
     def _update_resource(self, step: Step) -> list[str]:
-        """Update the object, record the entry, and return the object's init errors."""
+        """Update the object, record the entry, and return the object's init errors.
+
+        With init errors the entry keeps the old inputs, so that the next run updates again. A
+        component
+        or provider has no object: only its entry is recorded.
+        """
         old, new = _require_both(step)
         new.id, new.created, new.modified = old.id, old.created, format_timestamp()
         if not new.custom or is_provider(new.type):
@@ -261,6 +275,8 @@ class StepApplier:
     def _read_object(self, step: Step) -> None:
         """Read the object named by an id in the program, in previews too, and fill in `step.new`.
 
+        An id still unknown in a preview reads nothing.
+
         Raises:
             EngineError: the object does not exist.
         """
@@ -294,9 +310,11 @@ class StepApplier:
             new.modified = old.modified if is_same else format_timestamp()
 
     def _delete_resource(self, step: Step) -> list[str]:
-        """Delete the object, unless it is only forgotten, and remove or mark its entry.
+        """Delete the object, unless it is only forgotten, and remove its entry.
 
-        An object that was missing already is counted as deleted outside of the run.
+        The entry of a deleted object that is to be replaced stays, marked so. The entry of an
+        object
+        that was missing already stays until `forget_missing_objects`.
         """
         old = _require_old(step)
         started_at, causes = time.monotonic(), list[str]()

@@ -133,8 +133,8 @@ class Topology:
 def find_topology(directory: Path) -> Topology | None:
     """Return the topology run by a program and nothing else, or None for any other program.
 
-    `directory` is the program's folder or file. A topology program is missing, or does nothing but
-    hand the topology to gpuform.
+    `directory` is the program's folder or file. Such a program only calls gpuform's `run`, or is
+    missing beside a topology file.
     """
     folder, entry = get_folder_and_entry(directory)
     file = folder / ("__main__.py" if entry == "." else entry)
@@ -329,7 +329,10 @@ class _ProgramRun:
 
 
 def _read_source(file: Path) -> bytes:
-    """Return the source of the program, or a generated program for a topology without one."""
+    """Return the source of the program, or a generated program for a topology without one.
+
+    Raises ProgramError if there is neither.
+    """
     try:
         return file.read_bytes()
     except FileNotFoundError:

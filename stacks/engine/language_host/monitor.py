@@ -183,10 +183,10 @@ class Monitor:
     def declare(
         self, declaration: Registration | Read
     ) -> ResourceResult | Callable[[], ResourceResult]:
-        """Plan a declaration of a topology; return its result, or a function that waits for it.
+        """Plan a declaration of a topology and return its result.
 
-        The function runs the steps that may take time. Failures are reported, and give a failed
-        result. Raises Ended if the run is stopped.
+        If its steps may take time, return instead a function that runs them and returns the result.
+        Failures are reported, and give a failed result. Raises Ended if the run is stopped.
         """
         if self.executor.is_stopping:
             raise Ended
@@ -227,7 +227,7 @@ class Monitor:
             return self._run_and_answer(declaration, steps)
 
     def _plan_declaration(self, declaration: Registration | Read) -> list[Step] | ResourceResult:
-        """Return the steps of a declaration, or a result where there is nothing to do."""
+        """Return the steps of a declaration, or a result if a dependency has failed."""
         declaration = replace(declaration, inputs=add_file_hashes(declaration.inputs))
         if isinstance(declaration, Read):
             return self._plan_read(declaration)
@@ -252,7 +252,7 @@ class Monitor:
     def _run_and_answer(
         self, declaration: Registration | Read, steps: list[Step] | ResourceResult
     ) -> ResourceResult:
-        """Run the steps and return the program's result; a result is returned as it is."""
+        """Run the steps and return the program's result; `steps` may be that result already."""
         if isinstance(steps, ResourceResult):
             return steps
         state, skipped = self._run_steps(declaration.urn, steps), steps[-1].skipped
@@ -263,7 +263,10 @@ class Monitor:
         return ResourceResult(state.urn, "" if skipped else state.id, outputs, unknown=skipped)
 
     def _record_declaration(self, declaration: Registration | Read) -> None:
-        """Record the declaration and its line. Raises PlanExceeded if the plan differs."""
+        """Record the declaration and its source line.
+
+        Raises PlanExceeded if the declaration differs from the saved plan.
+        """
         source = find_source(declaration, self.target.root)
         if source is not None:
             self.events.sources[declaration.urn] = source
@@ -282,7 +285,10 @@ class Monitor:
         return steps
 
     def _get_provider_reference(self, declaration: Registration | Read) -> str:
-        """Return the reference of the explicit provider of a resource, else of the default."""
+        """Return the reference of the explicit provider, else of the package's default one.
+
+        The default provider is registered if needed. Raises EngineError for an unknown provider.
+        """
         if declaration.provider:
             step = self._steps.get(declaration.provider)
             if step is None:
@@ -359,8 +365,8 @@ class Monitor:
     def export(self, urn: str, outputs: PropertyMap) -> None:
         """Record the outputs of a component or of the stack.
 
-        Outputs of the stack are only kept here, for the end of the run. Outputs of an unknown or
-        skipped resource are dropped.
+        The stack's outputs are only remembered, to be recorded at the end of the run. Outputs of an
+        unknown or skipped resource are dropped.
         """
         with self._lock:
             step = self._steps.get(urn)
@@ -410,7 +416,10 @@ class Monitor:
     def _invoke_function(
         self, request: resource_pb2.ResourceInvokeRequest
     ) -> resource_pb2.ResourceInvokeResponse:
-        """Call one of gpuform's functions under a provider, as resources are."""
+        """Call one of gpuform's functions with the request's provider, or else the default one.
+
+        Raises RpcError if the function or the provider fails.
+        """
         with self._track_request():
             try:
                 with self._lock:

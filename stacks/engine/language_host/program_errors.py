@@ -116,7 +116,11 @@ def explain_failure(
 def _format_traceback(
     error: BaseException, files: ProgramFiles, traces: Sequence[TaskTrace]
 ) -> str:
-    """Format the traceback as Python does, without the frames between Python and the program."""
+    """Format the traceback, without the frames between Python and the program's first own line.
+
+    An exception without own lines gets the stack of the same error in `traces`, or is its message
+    alone.
+    """
     summary = traceback.TracebackException.from_exception(error)
     last_line = "".join(summary.format_exception_only()).rstrip()
     chain = list(_walk_chain(summary))
@@ -141,6 +145,7 @@ def _is_relevant(frame: traceback.FrameSummary) -> bool:
 def _walk_chain(
     part: traceback.TracebackException | None,
 ) -> Iterator[traceback.TracebackException]:
+    """Yield the exception, and all its causes, contexts and group members."""
     if part is None:
         return
     yield part
@@ -263,7 +268,10 @@ class UnsupportedFeatures:
 
     @contextmanager
     def block_functions(self) -> Iterator[None]:
-        """Make SDK functions with a plugin or callback raise RunError while the context runs."""
+        """Make SDK functions that need a plugin or callbacks raise RunError while the context runs.
+
+        Calls of Pulumi's and gpuform's own functions still work.
+        """
         names = (name for name in (*_TRANSFORMS, *_CALLS) if hasattr(runtime, name))
         originals = {name: getattr(runtime, name) for name in names}
         try:
@@ -286,9 +294,9 @@ class UnsupportedFeatures:
         return refuse_call
 
     def _block_foreign_calls(self, original: Callable[..., object]) -> Callable[..., object]:
-        """Return a function for calls of Pulumi's and gpuform's own functions only.
+        """Return `original`, limited to Pulumi's and gpuform's own functions.
 
-        Other calls are recorded and raise RunError.
+        Calls of other functions are recorded and raise RunError.
         """
 
         def refuse_foreign_call(tok: str, *args: object, **options: object) -> object:
@@ -307,7 +315,10 @@ class UnsupportedFeatures:
         return message
 
     def _find_line(self, resource: pulumi.Resource | None) -> str:
-        """Return the innermost own line of the call stack, outside of the resource's methods."""
+        """Return the program's innermost line in the call stack, or an empty string.
+
+        Methods of `resource` itself are passed over.
+        """
         frame = inspect.currentframe()
         while frame is not None:
             code = frame.f_code

@@ -51,13 +51,14 @@ def record(
     config: Mapping[str, str],
     run_topology: TopologyRunner | None = None,
 ) -> Recorded:
-    """Run the program as a preview with another configuration; return the declarations.
+    """Run the program as a preview with `config`, and return all declarations.
 
-    `run_topology` runs a program that is a topology.
+    `answer` returns id and outputs of each declared resource. `run_topology` runs a program that is
+    a topology.
 
     Raises:
         ProgramError: the program failed.
-        EngineError: the program needs the Pulumi CLI.
+        EngineError: `answer` failed, or the program needs the Pulumi CLI.
     """
     monitor = Recorder(ProgramTarget(program.project, program.stack, str(program.root)), answer)
     events = EventBus()
@@ -125,7 +126,10 @@ class Recorder:
         return nullcontext()
 
     def declare(self, declaration: Registration | Read) -> language.ResourceResult:
-        """Record the declaration and return the answer. Raises Ended if there is none."""
+        """Record the declaration; return the id and outputs from `answer`, none for a component.
+
+        An error of `answer` is kept in `failures` and raised as Ended.
+        """
         self.recorded.declared.append(declaration)
         if isinstance(declaration, Registration) and not declaration.custom:
             return language.ResourceResult(declaration.urn)
@@ -152,7 +156,10 @@ class Recorder:
         return build_unimplemented_method(name)
 
     def _record_request(self, request: Any, read: Callable[..., Any]) -> Any:
-        """Parse the request with `read`, and record and return the declaration."""
+        """Parse the request with `read`, record the declaration and return it.
+
+        A malformed request is kept as a failure, and ends the program.
+        """
         target = self.target
         try:
             declaration = read(

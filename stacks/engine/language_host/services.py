@@ -65,10 +65,10 @@ class RpcError(grpc.RpcError):  # type: ignore[misc]  # grpc ships no types
 
 
 def build_unimplemented_method(name: str) -> Callable[[object], NoReturn]:
-    """Return a method answering like a server without this method of the protocol.
+    """Return a method answering UNIMPLEMENTED, like a server without this method.
 
     Raises:
-        AttributeError: `name` is not a name of the protocol.
+        AttributeError: `name` does not begin with a capital letter, as the protocol's names do.
     """
     if not name[:1].isupper():
         raise AttributeError(name)
@@ -145,7 +145,10 @@ class _LineStream(io.TextIOBase):
         self._unfinished_lines: dict[int, str] = {}
 
     def write(self, text: str) -> int:
-        """Send each complete line as an event; an unfinished one waits for its end."""
+        """Send each complete line as an event; an unfinished one of a thread waits for its end.
+
+        Text written while an event is being sent goes directly to the real stream.
+        """
         if self._events.is_emitting_here:
             return self._real.write(text)
         thread = threading.get_ident()

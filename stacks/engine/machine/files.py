@@ -142,7 +142,10 @@ class KernelLock:
 
 
 def _try_flock(handle: int) -> LockAttempt:
-    """Lock the open file if nobody has; UNSUPPORTED where the system has no such locks."""
+    """Lock the open file and return TAKEN, or else HELD (by another process) or UNSUPPORTED.
+
+    Raises OSError, with the file closed.
+    """
     if sys.platform == "win32":
         return LockAttempt.UNSUPPORTED
     import fcntl  # noqa: PLC0415 - Windows has none

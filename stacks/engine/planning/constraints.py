@@ -174,7 +174,10 @@ class PlanConstraint:
                 yield from find_unplanned_changes(self.changes, change)
 
     def _find_changed_declarations(self, now: Basis) -> Iterator[tuple[str, str]]:
-        """Yield URN and message of each declaration added, removed or changed since the plan."""
+        """Yield URN and message of each declaration added, removed or changed since the plan.
+
+        With `reads_others`, parts unknown to the plan are not compared.
+        """
         for urn, kind in _compare_mappings(self.basis.program, now.program):
             if kind == "new":
                 yield urn, f"program: {urn} is newly declared"
@@ -196,9 +199,9 @@ class PlanConstraint:
                     )
 
     def check_declared(self, declaration: Registration | Read) -> None:
-        """Raise PlanExceeded if a declaration of a real run differs from the planned one.
+        """Raise PlanExceeded if a declaration of a real run differs from the plan, or is not in it.
 
-        Parts that were unknown when the plan was made are not compared.
+        Parts unknown when the plan was made, and outputs of the stack, are not compared.
         """
         planned_digests, current_digests = (
             self.basis.program.get(declaration.urn),
@@ -301,7 +304,11 @@ class SelectionNotes:
     touched: Collection[str]
 
     def format_notes(self) -> Iterator[str]:
-        """Yield sentences about resources affected by the selection without being named."""
+        """Yield at most one sentence about resources affected by the selection but not named.
+
+        These are included dependents, dependents that an update of targets leaves unchanged, or
+        resources kept because of excluded ones.
+        """
         selection, base = self.selection, self.base
         named = selection.targets or selection.excludes
         urns = {entry.urn for entry in base if entry.urn in named}

@@ -49,10 +49,13 @@ class DependentReplacements:
     def find_incomparable_roots(
         self, roots: Iterable[ResourceState], spared: Collection[str]
     ) -> Iterator[tuple[str, EngineError]]:
-        """Ask providers about the dependents of each root, and yield roots with failing providers.
+        """Yield URN and error of each root with a dependent that its provider cannot compare.
 
-        Each result is a URN with its error. Where each replaced resource depends on only one other,
-        its own dependents are known with it and are not asked about again.
+        Providers are asked which dependents would be replaced with the root; those in `spared` are
+        left
+        out. Where each replaced resource depends on only one other, its own dependents are known
+        with it
+        and are not asked about again.
         """
         compared_urns: set[str] = set()
         for root in roots:
@@ -66,9 +69,10 @@ class DependentReplacements:
     def _find_replaced(
         self, root: ResourceState, spared: Collection[str]
     ) -> tuple[list[DependentReplacement], set[str]]:
-        """Return the dependents of `root`, and the replaced URNs if they form a tree (else none).
+        """Return the dependents of `root` to replace, and all replaced URNs if they form a tree.
 
-        In a tree each visited entry depends on one replaced resource only.
+        In a tree each visited entry depends on one replaced resource only; otherwise the set is
+        empty.
         """
         if not self._user_positions:
             self._user_positions = graph.index_dependents(self.base)
@@ -104,7 +108,10 @@ class DependentReplacements:
     def _find_replacing_keys(
         self, dependent: ResourceState, replaced: set[str]
     ) -> Sequence[str] | None:
-        """Return the properties forcing a replacement of `dependent`, or None if there is none."""
+        """Return the properties forcing a replacement of `dependent`, or None if there is none.
+
+        `deleted_with` counts as a property; `depends_on` alone forces nothing.
+        """
         if not dependent.custom:
             return None
         if dependent.deleted_with in replaced:

@@ -283,7 +283,10 @@ def _count_added_gpus(op: Op, before: int | None, after: int | None) -> int | No
 
 
 def _choose_reason(op: Op, old: ResourceState | None, diff: Diff | None) -> PlanReason:
-    """Return why the plan has the change."""
+    """Return the plan's reason for a step, by its operation and diff.
+
+    NOT_READY if only `ready` changes, or only init errors ask for the update.
+    """
     if op in _REASONS:
         return _REASONS[op]
     if op is Op.REPLACE:
@@ -299,7 +302,10 @@ def _choose_reason(op: Op, old: ResourceState | None, diff: Diff | None) -> Plan
 def _list_field_changes(
     op: Op, old: ResourceState | None, new: ResourceState | None, diff: Diff | None
 ) -> Iterator[FieldChange]:
-    """Yield the changes of properties by the provider's diff, or else by comparing inputs."""
+    """Yield the property changes of a step: the provider's, or else of the compared inputs.
+
+    None for deletions and reads, nor for an unchanged resource without a provider's list.
+    """
     if op in (Op.DELETE, Op.READ) or new is None:
         return
     if old is None:
@@ -314,6 +320,7 @@ def _list_field_changes(
 def _compare_properties(
     olds: PropertyMap, news: PropertyMap, replaces: Sequence[str] = ()
 ) -> Iterator[FieldChange]:
+    """Yield each differing property, in the program's order; a key in `replaces` is marked so."""
     changed = set(find_changed_keys(olds, news)) - {PROVIDER_KEY}
     # Properties in the order of the program are easier to read than in alphabetical order.
     for key in dict.fromkeys([*news, *olds]):
@@ -330,6 +337,7 @@ def _compare_properties(
 def _build_property_changes(
     fields: Sequence[FieldChange], old: ResourceState | None, new: ResourceState | None
 ) -> Iterator[PropertyChange]:
+    """Convert changes; a property with a secret in one of the states makes its change secret."""
     for change in fields:
         root = property_paths.get_root(change.path)
         holders = [m for s in (old, new) if s for m in (s.inputs, s.outputs)]
@@ -339,7 +347,7 @@ def _build_property_changes(
 
 
 def _to_plan_value(value: Any) -> Any:
-    """Return the value as plans have it: secrets unwrapped, unknown ones as a mark."""
+    """Return the value as plans have it: secrets unwrapped, unknown ones as PLAN_UNKNOWN."""
     if isinstance(value, values.Secret):
         return _to_plan_value(value.value)
     if isinstance(value, values.Unknown):

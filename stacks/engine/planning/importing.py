@@ -28,7 +28,7 @@ from gpuform.stacks.engine.urn import get_own_type, is_own
 
 
 def should_import(registration: Registration, old: ResourceState | None) -> bool:
-    """Return True if the object named by `import_` is not in the state yet.
+    """Return True if the object named by `import_` is not in the state yet, or only read so far.
 
     False for a registration without `import_`.
 
@@ -101,7 +101,9 @@ class OwnedObjects:
             )
 
     def _load_owners(self) -> None:
-        """Read the owners of all objects once; in a real run no other stack imports from then on.
+        """Read the owners of all objects, once.
+
+        A real run also claims the imports: no other stack imports until its end.
 
         Raises:
             EngineError: another stack cannot be read, or is importing.
@@ -219,7 +221,10 @@ def _find_lifecycle_class(registration: Registration) -> type[Lifecycle[Any, Any
 
 
 def _refuse_contradicting_input(registration: Registration, goal: ResourceState) -> None:
-    """Raise EngineError if `import_` names another value of an input than the declaration."""
+    """Raise EngineError if `import_` names an input (after `@`) with another value than declared.
+
+    An input that is still unknown passes.
+    """
     kind = _find_lifecycle_class(registration)
     if kind is None:
         return

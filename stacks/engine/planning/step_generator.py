@@ -136,7 +136,7 @@ class StepGenerator:
         return self._wait_for_dependent_deletion(old, [*read_first, *steps])
 
     def keep_skipped_resource(self, registration: Registration) -> None:
-        """Keep the old entry of a resource skipped because of a failed dependency.
+        """Keep the old entry of a resource that is skipped because a dependency failed.
 
         No provider is asked, as under the Pulumi CLI: the inputs lack the values of the failed
         resource.
@@ -152,10 +152,12 @@ class StepGenerator:
     def _build_program_step(
         self, registration: Registration, old: ResourceState | None, goal: ResourceState
     ) -> Step | None:
-        """Return the step of a resource in a refresh or destroy with the program.
+        """Return the step of a resource in a refresh or destroy with the program, or None.
 
         None for components and providers, which are planned as usual unless a dependency is
-        skipped.
+        skipped. A
+        refresh reads a selected entry; a destroy records the program's options for the deletion. A
+        resource without an entry is skipped.
         """
         is_planned_as_usual = not goal.custom or is_provider(goal.type)
         has_skipped_dependency = bool(graph.find_dependency_urns(goal) & self._skipped_urns)
@@ -179,9 +181,11 @@ class StepGenerator:
     def generate_read_steps(self, read: Read, provider: str) -> list[Step]:
         """Return the steps of one read of an external object.
 
-        An object of the stack that the program only reads from now on is discarded, not deleted; an
-        object with another id is replaced. A read that depends on a resource that is not created is
-        skipped.
+        An entry that the program managed with the same id becomes external: its object is not
+        deleted.
+        A managed object with another id is replaced. A read with an unknown id or a skipped
+        dependency
+        is skipped.
         """
         old = self._old_entries.match_entry(read)
         self._handled_urns.add(read.urn)
@@ -302,10 +306,10 @@ class StepGenerator:
     def _check_inputs(
         self, registration: Registration, old: ResourceState | None, provider: str, *, fresh: bool
     ) -> tuple[PropertyMap, PropertyMap]:
-        """Return the inputs to keep and the inputs to compare, both checked by the provider.
+        """Return the checked inputs twice: to keep, and to compare with the old ones.
 
-        With `fresh` the check sees no old inputs, as for a new object. A component keeps its
-        declared inputs, ignored changes included.
+        With `fresh` neither old inputs nor `ignore_changes` count, as for a new object. Only for a
+        component do the two differ: it is not checked, and keeps its declared inputs.
         """
         declared_inputs = registration.inputs
         compared = declared_inputs
@@ -388,7 +392,10 @@ class StepGenerator:
         return "is not among the targets" if self.selection.targets else "is excluded"
 
     def _find_cycle(self, old: ResourceState | None, goal: ResourceState) -> str:
-        """Return the URN of a dependency unable to precede the resource, or an empty string."""
+        """Return a dependency of `goal` that itself depends on `goal`, or an empty string.
+
+        Only looked for if a kept entry needs `old`.
+        """
         if old is None or old.urn not in self._needed_urns:
             return ""
         for first in sorted(graph.find_dependency_urns(goal, provider=False)):
@@ -407,7 +414,10 @@ class StepGenerator:
     def _diff_resource(
         self, old: ResourceState, goal: ResourceState, *, is_requested: bool
     ) -> Diff:
-        """Return the diff: of a requested or forced replacement, else the provider's."""
+        """Return the diff: of a requested or forced replacement, else the provider's.
+
+        Raises EngineError in a real run if the replacement trigger is unknown.
+        """
         if not self.preview:
             resource_diff.refuse_unknown_trigger(goal)
         if is_requested:
@@ -422,9 +432,11 @@ class StepGenerator:
     def _plan_replacement(
         self, registration: Registration, old: ResourceState, goal: ResourceState, diff: Diff
     ) -> list[Step]:
-        """Return the steps of a replacement.
+        """Return the steps of a replacement, with the old object's deletion first or last.
 
-        If the old object is deleted first, so are its dependents.
+        First if the option `delete_before_replace`, or else the provider or `should_delete_first`,
+        says
+        so; then its dependents are deleted before. Else it follows at the end of the run.
         """
         self._replaced_urns.add(goal.urn)
         # Pulumi's rule: the option where it is set, else the answer of the provider's diff.
@@ -448,7 +460,7 @@ class StepGenerator:
     def _refuse_replacement(
         self, registration: Registration, old: ResourceState, goal: ResourceState, diff: Diff
     ) -> None:
-        """Raise EngineError for an imported or a protected resource.
+        """Raise EngineError if `import_` names the resource, or if it is and stays protected.
 
         A preview only reports the protection.
         """
@@ -480,7 +492,7 @@ class StepGenerator:
     ) -> list[Step]:
         """Return the steps to create the new object and show the replacement.
 
-        With `create_first` the old object is deleted at the end of the run.
+        With `create_first` the old object still exists, and is deleted at the end of the run.
         """
         keys = list(diff.replaces) if diff else []
         diffs = _list_changed_keys(diff, old, goal)
@@ -509,7 +521,7 @@ class StepGenerator:
                 )
 
     def _delete_dependents(self, root: ResourceState) -> list[Step]:
-        """Return deletion steps for the dependents of `root`, the farthest dependent first.
+        """Return deletion steps for the dependents replaced with `root`, the farthest first.
 
         The deletions are recorded, so that the registrations of the dependents create them again.
         Raises EngineError if a dependent is protected.

@@ -281,7 +281,8 @@ def find_forced_replacement(
 ) -> Diff | None:
     """Return the diff of a replacement forced by options of the goal, or None.
 
-    No provider is asked. `replaced` holds the URNs that this run replaces.
+    These are the replacement trigger, `replace_with`, `deleted_with`, and getting or losing a
+    provider. No provider is asked. `replaced` holds the URNs that this run replaces.
     """
     if _is_replacement_triggered(old, goal):
         return _build_replacement_diff("replacement_trigger", PlanReason.REPLACEMENT_REQUESTED)
@@ -363,7 +364,12 @@ def _find_changed_paths(olds: PropertyMap, news: PropertyMap, ignored: Sequence[
 def _add_requested_replacement(
     diff: Diff, changed: Sequence[Path], replace_on_changes: Sequence[str], *, has_init_errors: bool
 ) -> Diff:
-    """Return the diff, extended by a replacement if a path in `replace_on_changes` changed."""
+    """Return the diff, extended by a replacement if a path in `replace_on_changes` changed.
+
+    The path `#initerror` counts as changed with `has_init_errors`. Raises EngineError for an
+    invalid
+    path.
+    """
     try:
         patterns = [property_paths.parse(raw_path) for raw_path in replace_on_changes]
     except property_paths.PathError as error:

@@ -80,6 +80,7 @@ _SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], object]], ...] = (
 
 
 def _restore_setting(read: Callable[[], Any], write: Callable[[Any], object], before: Any) -> None:
+    """Write `before` back if the setting has changed; a failing read or write is ignored."""
     now = None
     # The program may have removed its working folder.
     with suppress(OSError):
@@ -90,6 +91,7 @@ def _restore_setting(read: Callable[[], Any], write: Callable[[Any], object], be
 
 
 def _restore_environ(before: dict[str, str]) -> None:
+    """Restore the environment variables, and the C library's time zone if TZ changed."""
     zone = os.environ.get("TZ")
     for name in [name for name in os.environ if name not in before]:
         del os.environ[name]
@@ -137,6 +139,7 @@ def _list_loggers() -> list[logging.Logger]:
 
 @contextmanager
 def _restore_logging() -> Iterator[None]:
+    """Restore all loggers after the context; those created in the context are reset."""
     before = {logger: _LoggerState.from_logger(logger) for logger in _list_loggers()}
     try:
         yield

@@ -224,7 +224,10 @@ def _parse_name(node: Node, where: str) -> str:
 
 
 def _parse_virtualenv(runtime: Node, where: str, *, any_runtime: bool) -> str:
-    """Return the virtualenv option of a Python runtime; reject other runtimes or return ""."""
+    """Return the virtualenv option of a Python runtime, or an empty string.
+
+    Another runtime gives an empty string with `any_runtime`, else raises OtherRuntime.
+    """
     if isinstance(runtime, MappingNode):
         yaml_entries = yaml_text.get_entries(runtime, where)
         name, node = (
@@ -252,7 +255,10 @@ def _parse_defaults(config: MappingNode, where: str) -> dict[str, ConfigDefault]
 
 
 def _parse_default(key: str, node: Node, where: str) -> ConfigDefault:
-    """Parse `key: value`, or the form with type, default (or value) and secret."""
+    """Parse `key: value`, or the form with type, default (or value) and secret.
+
+    Raises ProjectError for an unknown type or a value of a wrong form.
+    """
     if not isinstance(node, MappingNode):
         return ConfigDefault(parse_config_value(node, where))
     yaml_entries = yaml_text.get_entries(node, where)

@@ -77,7 +77,7 @@ class StackSettings:
         return dict(self._config)
 
     def set_secrets_provider(self, provider: SecretsProvider) -> None:
-        """Set the secrets provider to the one of the state; `save` writes the file."""
+        """Set the secrets provider, and remove the keys of another one; `save` writes the file."""
         settings = {name: str(provider.state.get(key, "")) for name, key in _PROVIDED.items()}
         for name, setting in settings.items():
             if setting:
@@ -177,9 +177,10 @@ class StackSettings:
         return {key: Secret(value) if key in secret else value for key, value in texts.items()}
 
     def _iterate_effective(self) -> Iterator[tuple[str, Json, ConfigDefault]]:
-        """Yield each key with its value here or the project's default, and the declaration.
+        """Yield each key with its value here or the default, and its declaration in Pulumi.yaml.
 
-        Raises ProjectError for a key without a value.
+        The declaration is empty for an undeclared key. Raises ProjectError for a key without a
+        value.
         """
         defaults = {self.project.qualify_key(k): d for k, d in self.project.config.items()}
         nothing = ConfigDefault(None)

@@ -162,7 +162,10 @@ def set_entry(text: str, path: Sequence[str], value: Json, where: str) -> str:
 
 
 def remove_entry(text: str, path: Sequence[str], where: str) -> str:
-    """Return the file's text without one entry, and without a mapping left empty."""
+    """Return the file's text without one entry; unchanged if there is none.
+
+    A mapping that the removal would leave empty is removed too.
+    """
     root = parse(text, where)
     if root is None or _find_node(root, path, where) is None:
         return text
@@ -191,6 +194,7 @@ def _verify_edit(edited: str, expected: Json, where: str) -> str:
 
 
 def _set_in_document(document: Json, path: Sequence[str], value: Json) -> None:
+    """Set the value at the path in place; missing or other values on the path become objects."""
     for key in path[:-1]:
         inner = document.get(key) if isinstance(document, dict) else None
         if isinstance(document, dict) and not isinstance(inner, dict):
@@ -221,7 +225,10 @@ def _find_node(node: Node, path: Sequence[str], where: str) -> Node | None:
 def _insert_entry(
     text: str, root: MappingNode | None, path: Sequence[str], value: Json, where: str
 ) -> str:
-    """Return the text with the entry in place of the old lines, or at the end of the mapping."""
+    """Return the text with the value at `path`: in place of the old one, or else added.
+
+    A new one is added to the deepest existing block of the path, else at the end of the file.
+    """
     nested: Json = value
     for depth in range(len(path), 0, -1):
         parent = root if depth == 1 else root and _find_node(root, path[: depth - 1], where)

@@ -135,7 +135,9 @@ class ProviderHost:
     ) -> Diff:
         """Compare the last outputs with new inputs; with `refreshing`, only to report drift.
 
-        `changes` is None in the result if the provider leaves the comparison to the engine.
+        `changes` is None in the result if the provider leaves the comparison to the engine. A
+        provider
+        resource is never replaced.
         """
         if is_provider(type_of(urn)):
             # As in Pulumi without DiffConfig: a provider is updated in place and never replaced.
@@ -209,10 +211,12 @@ class ProviderHost:
         *,
         replaces: str = "",
     ) -> Created:
-        """Create the object; `replaces` is the id of a replaced object in existence.
+        """Create the object; return its id, outputs and init errors.
+
+        `replaces` is the id of the still existing object that the new one replaces, or empty.
 
         Raises:
-            ProviderError: no object exists.
+            ProviderError: the provider failed or returned no id.
         """
         served = self._get_provider(urn, provider, inputs)
         with self._call_context("create", urn, inputs, timeout=timeout) as context:
@@ -309,10 +313,13 @@ class ProviderHost:
 
         Args:
             as_of: a time by `time.monotonic`; an answer read since then may be used.
-            on_gone: called when the object is gone.
+            on_gone: called with the id of a missing object, if its lifecycle is gpuform's and does
+                not
+                only bind an object.
 
         Returns:
-            The object and its inputs, or None if the object is gone.
+            The object and its inputs (None if the provider returns none), or None if the object is
+            gone.
         """
         served = self._get_provider(urn, provider, outputs, inputs)
         holder = {**inputs, **outputs}
@@ -382,7 +389,10 @@ class ProviderHost:
         return lifecycle.volatile_outputs if lifecycle else None
 
     def _find_lifecycle(self, resource: ResourceState) -> Lifecycle[Any, Any] | None:
-        """Return the lifecycle of a gpuform resource, or None for any other resource."""
+        """Return the lifecycle of a gpuform resource, or None for any other resource.
+
+        None too for an entry without its provider.
+        """
         if not resource.custom:
             return None
         if PROVIDER_KEY not in resource.inputs and not is_plugin(resource.type):
@@ -420,9 +430,10 @@ class ProviderHost:
         inputs: PropertyMap,
         holder: PropertyMap,
     ) -> PropertyMap:
-        """Convert a provider's answer, marking secrets and adding the provider of `holder`.
+        """Convert a provider's answer to properties.
 
-        In plugin form the models say what is secret besides the secrets of the inputs.
+        Values that are secret in `inputs` or by gpuform's models become secret. In dynamic form the
+        provider is copied from `holder`.
         """
         # As the stock host: `__provider` is copied from the inputs, whatever the answer has.
         properties = from_provider({k: v for k, v in (answer or {}).items() if k != PROVIDER_KEY})
@@ -436,7 +447,10 @@ class ProviderHost:
         return values.mark_echoed_secrets(properties, inputs)
 
     def _get_provider(self, urn: str, reference: str, *holders: PropertyMap) -> ResourceProvider:
-        """Return the lifecycle of a type in plugin form, else the provider that `holders` have."""
+        """Return the lifecycle of a type in plugin form, else the pickled provider in `holders`.
+
+        The first of the `holders` with a known provider counts. Raises ProviderError without one.
+        """
         if is_plugin(type_of(urn)):
             with raise_as_provider_error():
                 return self.plugins.get_lifecycle(type_of(urn), reference)
@@ -457,7 +471,10 @@ class ProviderHost:
     def _call_context(
         self, verb: str, urn: str, *property_maps: PropertyMap, timeout: float | None = None
     ) -> Iterator[ProviderContext]:
-        """Enter the context of a provider call, which redacts the secrets of the given values."""
+        """Enter the context of a provider call, and raise its errors as ProviderError.
+
+        The secrets in `property_maps` are redacted. `verb` names the call in traces.
+        """
         context = self.create_context(urn, timeout)
         for properties in property_maps:
             context.add_secrets(values.collect_secret_texts(properties))

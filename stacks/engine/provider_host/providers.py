@@ -67,6 +67,7 @@ def _to_provider_value(value: PropertyValue) -> Any:
 
 
 def _to_sdk_file(file: Asset | Archive) -> pulumi.Asset | pulumi.Archive:
+    """Convert an asset or archive to the SDK's class for its text, path, URL or members."""
     if isinstance(file, Asset):
         if file.text is not None:
             return pulumi.StringAsset(file.text)
@@ -93,6 +94,7 @@ def from_provider(properties: Mapping[str, Any]) -> PropertyMap:
 
 
 def _to_property(value: Any) -> PropertyValue:
+    """Convert a value of a provider's answer. Raises ValueError where no state can hold it."""
     if isinstance(value, str):
         value.encode()  # raises for half a surrogate pair, which no checkpoint can hold
         return str(value)
@@ -112,6 +114,7 @@ def _to_property(value: Any) -> PropertyValue:
 
 
 def _from_sdk_file(file: pulumi.Asset | pulumi.Archive) -> Asset | Archive:
+    """Convert the SDK's asset or archive to the engine's."""
     path, uri = getattr(file, "path", None), getattr(file, "uri", None)
     if isinstance(file, pulumi.Asset):
         return Asset(getattr(file, "text", None), path, uri)
@@ -155,9 +158,10 @@ class OutOfCredit(ProviderError):
 
 @contextmanager
 def raise_as_provider_error(redact: Callable[[str], str] = str) -> Iterator[None]:
-    """Raise a provider's exceptions as ProviderError, with secrets redacted.
+    """Raise every exception of a provider as ProviderError, with secrets redacted.
 
-    gpuform's lifecycles raise messages; of a program's own provider the traceback helps the user.
+    Errors of gpuform's lifecycles keep their message, and NoCredit becomes OutOfCredit. Of a
+    program's own provider the message is the traceback.
     """
     try:
         yield

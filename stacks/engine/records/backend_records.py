@@ -76,7 +76,10 @@ class Batches:
                 )
 
     def write(self, change: Change) -> None:
-        """Write a batch, and delete the batches made obsolete."""
+        """Write a change (None removes a record) as a new batch, and delete obsolete batches.
+
+        From MAX_BATCHES on the new batch has all records, so that the old ones become obsolete.
+        """
         if len(self._names) >= MAX_BATCHES:
             change = {**{k: v for k, v in self.current.items() if v is not None}, **change}
         # Batches are read in the order of their names: nanoseconds, padded to 20 digits.
@@ -117,10 +120,9 @@ class Batches:
                 del self._holders[name], self._needed[name], self.current[name]
 
     def _update_needed_batch(self, name: str) -> None:
-        """Update the batch needed for a record.
+        """Update which batch is needed for a record: the last one with the record.
 
-        The last batch with the record is needed: always if the record exists, and while an earlier
-        batch has a removed record.
+        None is needed for a removed record that no earlier batch has.
         """
         holders, before = self._holders[name], self._needed.get(name)
         is_kept = self.current[name] is not None or len(holders) > 1
@@ -142,7 +144,10 @@ class GroupCommit:
         self._is_writing = False
 
     def write(self, change: Change) -> None:
-        """Write a change and return once stored. Raises the errors of the batch's write."""
+        """Write a change and return once stored. Raises the errors of the batch's write.
+
+        Changes of threads that wait at the same time share a batch.
+        """
         with self._lock:
             round_ = self._waiting
             round_.change.update(change)
@@ -260,7 +265,10 @@ class BackendRecords:
         ]
 
     def _write(self, change: Change) -> None:
-        """Write the change, None for a removal. Raises GpuformError if the stack's lock is lost."""
+        """Write changed records, None for a removed one; later reads of this object see them.
+
+        Raises GpuformError if the stack's lock is lost.
+        """
         with self._lock:
             self._read()
         with raise_as_provider_errors():

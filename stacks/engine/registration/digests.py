@@ -35,7 +35,10 @@ _MEMO = frozenset(
 
 @cache
 def normalize_pickle(text: str) -> str:
-    """Return the parts of a base64 pickle, sorted; other texts are returned unchanged."""
+    """Return a comparable form of a base64 pickle; other texts are returned unchanged.
+
+    It has the parts of the pickle sorted, without source paths.
+    """
     try:
         parts = [
             f"{code.name} {argument!r}"
@@ -150,7 +153,10 @@ def _to_comparable_option(value: Any) -> Any:
 
 
 def _to_comparable_entry(state: ResourceState) -> dict[str, Json]:
-    """Return the fields of an entry without volatile and empty ones."""
+    """Return the fields of an entry for digests, without volatile and empty ones.
+
+    Of the outputs only those named like an input count; of a provider, no inputs.
+    """
     comparable: dict[str, Json] = {}
     for field in fields(state):
         value = getattr(state, field.name)
@@ -217,14 +223,17 @@ class RegistrationIndex:
         """Return the registrations of a type."""
         return self._by_type.get(type_, ())
 
-    def find_with_inputs(self, type_: str, texts: Mapping[str, object]) -> Sequence[Registration]:
-        """Return the registrations of a type with equal inputs; none for an unknown input."""
-        key = (type_, tuple(texts))
+    def find_with_inputs(self, type_: str, inputs: Mapping[str, object]) -> Sequence[Registration]:
+        """Return the registrations of a type with these values of inputs.
+
+        None if a value is unknown.
+        """
+        key = (type_, tuple(inputs))
         if key not in self._by_inputs:
             self._by_inputs[key] = {}
             for registration in self.list_of_type(type_):
                 _add_to_index(self._by_inputs[key], registration, key[1])
-        values = _select_values(texts, key[1])
+        values = _select_values(inputs, key[1])
         return self._by_inputs[key].get(values, ()) if values else ()
 
 

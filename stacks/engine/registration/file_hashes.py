@@ -75,7 +75,10 @@ def _compute_sha256(content: bytes) -> str:
 
 
 def _read_content(file: Asset | Archive) -> bytes:
-    """Return the bytes of an asset, or of a packed archive."""
+    """Return the bytes of an asset's text, or of the file or URL of an asset or packed archive.
+
+    Raises EngineError if they cannot be read.
+    """
     if isinstance(file, Asset) and file.text is not None:
         return file.text.encode()
     location = file.path or file.uri or ""
@@ -212,6 +215,7 @@ def _to_ascii(text: str) -> bytes:
 
 
 def _build_pax_record(key: bytes, value: bytes) -> bytes:
+    """Build the record `LENGTH KEY=VALUE`, whose length counts its own digits."""
     rest = b" " + key + b"=" + value + b"\n"
     length = len(rest)
     while length != len(rest) + len(str(length)):
@@ -228,6 +232,7 @@ def _build_header(
     mode: int = 0o600,
     has_devices: bool = True,
 ) -> bytes:
+    """Build a header block with checksum; user, group and time are 0."""
     devices = b"0000000\0" * 2 if has_devices else bytes(16)
     start = (
         name[:_NAME_LENGTH].ljust(_NAME_LENGTH, b"\0")

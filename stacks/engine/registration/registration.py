@@ -348,7 +348,10 @@ def _parse_alias(alias: "alias_pb2.Alias") -> Alias:
 
 
 def _refuse_cli_features(request: "resource_pb2.RegisterResourceRequest") -> None:
-    """Raise EngineError for a resource that only the Pulumi CLI can run."""
+    """Raise EngineError for a resource that only the Pulumi CLI can run.
+
+    These are remote components, and resources and providers of other packages.
+    """
     refused = {
         "a remote component": request.remote,
         "an explicit provider of another package": bool(request.provider)
@@ -410,7 +413,7 @@ def _format_request_position(position: "source_pb2.SourcePosition", root: str) -
 
 @cache
 def _format_interned_position(uri: str, line: int, root: str) -> str:
-    """Format a position of a declaration.
+    """Format a position as `project:///FILE#LINE`, or return an empty string without a URI.
 
     All resources declared there share one text, because states hold a dozen positions for each.
     """

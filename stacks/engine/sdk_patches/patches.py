@@ -80,7 +80,7 @@ class _PatchedAsyncio:
 
 @contextmanager
 def wait_once() -> Iterator[None]:
-    """Wait for all outputs at once while the context runs a program."""
+    """Make the SDK wait for all outputs at once, not once per output, in the context."""
     setattr(stack, _ASYNCIO, _PatchedAsyncio())
     try:
         yield
@@ -111,7 +111,7 @@ _WRAPPED = ("_batch_setitems", "save_dict")
 
 @contextmanager
 def unwrap_pickler() -> Iterator[None]:
-    """Unwrap Python's pickler after each call of the SDK while the context runs a program."""
+    """Remove the SDK's wrappers from Python's pickler after each serialization in the context."""
     serialize = dynamic.serialize_provider
     pickler: Any = getattr(pickle, "_Pickler")  # noqa: B009 - typeshed does not know it
     methods = {name: getattr(pickler, name) for name in _WRAPPED}
@@ -193,7 +193,7 @@ _SECRECY = "_StackReference__is_secret_name"
 
 @contextmanager
 def read_outputs_separately() -> Iterator[None]:
-    """Read the outputs of stack references one by one while the context runs a program."""
+    """Make each output of a stack reference known by itself, while the context runs a program."""
     originals = {name: getattr(StackReference, name) for name in _READING}
     for name, original in originals.items():
         setattr(

@@ -162,7 +162,8 @@ def find_passphrase(
         ask: gets the prompt; None where nobody can answer.
 
     Raises:
-        SecretsError: there is no passphrase; the hint names the variables.
+        SecretsError: there is no passphrase, or the file cannot be read; the hint names the
+            variables.
     """
     passphrase = environ.get("PULUMI_CONFIG_PASSPHRASE")
     # An empty passphrase is valid, as in Pulumi.

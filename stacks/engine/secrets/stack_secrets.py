@@ -84,6 +84,8 @@ def find_settings_crypter(
 ) -> SecretsManager | None:
     """Return the crypter of the settings, else of the state, or None if neither has a key yet.
 
+    With a key URL in the settings, the state's key counts only for the same URL.
+
     Raises:
         SecretsError: the settings name an unknown provider.
     """

@@ -104,7 +104,8 @@ def read_resources(
 ) -> list[LiveResource]:
     """Read entries of the stack's state from the platforms, in the order of `entries`.
 
-    A resource that cannot be read is in the result with its problem; nothing is raised for it.
+    A resource that cannot be read is in the result with its problem, a missing one without outputs;
+    nothing is raised.
 
     Args:
         stack: the stack.

@@ -115,7 +115,10 @@ def _list_urns(snapshot: Snapshot) -> list[str]:
 
 
 def _reject_other_stack(stack: Stack, new_project: str, new: str) -> None:
-    """Raise EngineError for an existing stack, unless an interrupted rename wrote it."""
+    """Raise EngineError if the existing stack `new` does not come from an interrupted rename.
+
+    A rename wrote it if it has exactly the renamed resources, at least one.
+    """
     backend, project = stack.backend, stack.project.name
     old_snapshot = read_sealed(backend, project, stack.name).snapshot
     new_snapshot = read_sealed(backend, new_project, new).snapshot

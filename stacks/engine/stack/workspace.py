@@ -131,7 +131,10 @@ def check_selectable(project: Project, environ: Mapping[str, str]) -> None:
 def _find_selection(
     settings: Mapping[str, Any], project: Project, environ: Mapping[str, str]
 ) -> str | None:
-    """Return the selection for the backend. Raises StackNotFound for another project's stack."""
+    """Return the short name of the stack selected for the backend, or None.
+
+    Raises StackNotFound for another project's stack.
+    """
     name = settings.get("stacks", {}).get(get_configured_url(environ, project))
     if name is not None:
         return get_short_name(project, name)

@@ -329,7 +329,9 @@ class Repair:
 
 
 def repair(snapshot: Snapshot) -> Repair:
-    """Repair a state with broken rules; return a valid state unchanged.
+    """Repair a state with broken rules; return the state and a line for each change.
+
+    A valid state is returned unchanged, without lines.
 
     Raises:
         NotRepairable: lists all violations that remain.

@@ -142,9 +142,10 @@ class Entries:
     def rebuild(self) -> list[ResourceState]:
         """Return the entries to continue with after a refresh or a destroy's program.
 
-        Changed in place: no entry refers to a deleted or renamed one any more. As under the Pulumi
-        CLI, a property without dependencies loses its key in `property_dependencies` when its entry
-        is refreshed.
+        They are sorted, dependencies first, and changed in place: no entry refers to a deleted or
+        renamed one any more. As under the Pulumi CLI, a property without dependencies loses its key
+        in
+        `property_dependencies` when its entry is refreshed.
         """
         names = self._map_renamed_urns()
         gone = self._find_deleted(names)
@@ -275,6 +276,8 @@ def _update_references(
     keep_empty: bool = True,
 ) -> ResourceState:
     """Return the entry without references to deleted resources and with renamed URNs replaced.
+
+    A deleted parent is replaced by its nearest existing ancestor.
 
     Args:
         resource: the entry.

@@ -17,7 +17,7 @@ def get_provider_urn(reference: str) -> str:
 
 
 def find_dependency_urns(resource: ResourceState, *, provider: bool = True) -> set[str]:
-    """Return the URNs of all dependencies of `resource`: dependencies, parent, deletedWith ...
+    """Return the URNs in the entry's dependencies, parent, `deleted_with` and `replace_with`.
 
     Args:
         resource: the entry.

@@ -217,7 +217,10 @@ class _MatchingJournal:
 def _match_checkpoint(
     head: Mapping[str, Any], records: _Records, current: str, snapshot: Snapshot
 ) -> _MatchingJournal | None:
-    """Return the entries and the records after the checkpoint with digest `current`, or None."""
+    """Return the entries at the checkpoint with digest `current`, and the journal's later records.
+
+    None if the journal belongs to another checkpoint.
+    """
     entries = None
     start = 0
     if head.get("base") == current:
@@ -241,7 +244,11 @@ def _match_checkpoint(
 
 
 def _summarize_orphan(where: str, records: _Records, crypter: Crypter) -> OrphanedJournal:
-    """Return the objects that the records created after the last checkpoint of their run."""
+    """Return the objects that the records created after the last checkpoint of their run.
+
+    `is_sure` is False in the result if nobody knows whether a last, announced checkpoint was
+    written.
+    """
     last = len(records) - 1
     checkpoints = [index for index, record in enumerate(records) if record["op"] == "checkpoint"]
     # The line after an announced checkpoint shows whether the checkpoint was written; after the
@@ -444,7 +451,7 @@ def encode_line(encoded: bytes) -> bytes:
 
 
 def _parse_lines(data: bytes) -> Iterator[dict[str, Any]]:
-    """Parse all lines. The last one may be cut off by a crash: no step relied on its change yet.
+    """Yield the parsed lines, without a last one cut off by a crash: no step relied on it yet.
 
     Raises:
         ValueError: a line is damaged; the object that it recorded may exist.

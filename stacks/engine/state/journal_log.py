@@ -223,10 +223,9 @@ class StateWriter:
             raise self._error
 
     def wait_durable(self, change: int) -> None:
-        """Wait until the operation begun with `change` is stored.
+        """Wait until the operation begun with `change` is stored in a checkpoint.
 
-        The operation is stored in a checkpoint or, where the pacing allows and the run has written
-        a checkpoint, in the journal.
+        The journal suffices if the pacing allows it and this run has written a checkpoint.
 
         Raises:
             EngineError: the change cannot be stored.
@@ -292,7 +291,7 @@ class StateWriter:
                 return
 
     def _wait_for_action(self) -> _Action:
-        """Wait, with the lock held, until there is something to write."""
+        """Wait, with the lock held, until the log or a checkpoint is due, or the writer closes."""
         while True:
             if self._closing:
                 return "end"
@@ -307,7 +306,7 @@ class StateWriter:
             self._wakeup.wait(pause)
 
     def _seconds_until_checkpoint(self) -> float:
-        """Return the seconds until the next checkpoint is due."""
+        """Return the seconds until the next checkpoint is due; 0 or less if due now."""
         if self._is_everyone_waiting():
             return 0
         spacing = self._took * self.pace.checkpoint_spacing_factor

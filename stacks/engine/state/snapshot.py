@@ -131,9 +131,9 @@ class SnapshotManager:
         self._wait_logged(change)
 
     def record_replacement(self, old: ResourceState, new: ResourceState) -> None:
-        """Record `new` as the entry for the object of `old`.
+        """Record `new` as the entry for the object of `old`, and wait until it is logged.
 
-        Unchanged secrets keep their ciphertext.
+        Unchanged secrets keep their ciphertext. An unchanged entry is logged with the next change.
         """
         new.inputs = _keep_ciphertexts(new.inputs, old.inputs)
         new.outputs = _keep_ciphertexts(new.outputs, old.outputs)
@@ -175,7 +175,7 @@ class SnapshotManager:
             return self._entries.is_awaiting_replacement(old.urn)
 
     def record_refresh(self, old: ResourceState, new: ResourceState) -> None:
-        """Record `new`, the state reported by the platform, at the position of `old`."""
+        """Record `new`, read from the platform, at the position of `old`, without waiting."""
         new.outputs = _keep_ciphertexts(new.outputs, old.outputs)
         with self._lock:
             facts: dict[str, Json] = {"old": self._entries.get_number(old)}
@@ -185,7 +185,10 @@ class SnapshotManager:
                 self._record("put", facts, new)
 
     def rebuild(self) -> list[ResourceState]:
-        """Return the entries to continue with after a refresh or a destroy's program."""
+        """Return the entries to continue with after a refresh or a destroy's program.
+
+        References to removed and renamed entries are updated in them.
+        """
         with self._lock:
             before = {id(entry) for entry in self._entries.iterate_all()}
             after = self._entries.rebuild()

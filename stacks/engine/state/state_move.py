@@ -223,7 +223,9 @@ class _ProviderPlacement:
     def copy_missing_providers(self, references: Collection[str]) -> list[ResourceState]:
         """Return the provider entries to add to the destination for `references`.
 
-        Fills in `self.references`, and `self.borrowed` where a provider of the destination differs.
+        Fills `self.references` with the new reference for each old one, and `self.borrowed` with
+        differing
+        dynamic providers of the destination. Raises EditRefused if another provider differs.
         """
         copies = []
         for entry in self._here:

@@ -49,7 +49,7 @@ class UrnPatterns:
 def find_nearest_urns(name_or_pattern: str, urns: Iterable[str]) -> list[str]:
     """Return the URNs probably meant by an unmatched name or pattern, the nearest first.
 
-    A pattern matches complete URNs; one that would match names counts as meant for names.
+    For a name or URN these are at most three similar ones; for a pattern, those whose name matches.
     """
     by_name: dict[str, str] = {}
     for urn in urns:
@@ -122,7 +122,7 @@ class Selection:
             raise NothingSelected(message, "\n".join(hints), texts)
 
     def iterate_flags(self) -> Iterator[tuple[str, Sequence[str]]]:
-        """Yield pairs of command flag and patterns.
+        """Yield each flag of the command for selections, with its patterns or none.
 
         A pattern that is both a target and to be replaced belongs to --target-replace.
         """
@@ -187,7 +187,7 @@ def find_deletable_urns(selection: Selection, resources: Sequence[ResourceState]
     """Return the URNs free to be deleted under `selection`, by the state of the last run.
 
     Targets are deleted with all their dependents; an excluded resource stays with all its
-    dependencies.
+    dependencies. Without a selection all are free.
     """
     urns = {resource.urn for resource in resources}
     if selection.targets:

@@ -115,7 +115,10 @@ class Backend:
         return self.storage.locate(self._choose_checkpoint_name(project, stack))
 
     def read(self, project: str, stack: str) -> bytes | None:
-        """Return the checkpoint's JSON, or None if the stack does not exist."""
+        """Return the checkpoint's JSON, or None if the stack does not exist.
+
+        Its version is remembered: a later `write` fails if another process has changed it.
+        """
         name = self._find_checkpoint_name(project, stack)
         blob = self.storage.read(name) if name else None
         if name is None or blob is None:

@@ -23,7 +23,7 @@ def get_current_url(environ: Mapping[str, str]) -> str:
 
 
 def log_in(url: str, environ: Mapping[str, str]) -> None:
-    """Make `url` the current backend. Raises EngineError."""
+    """Make `url` the current backend in Pulumi's credentials file. Raises EngineError."""
     path = _get_credentials_path(environ)
     document = _read_credentials(path)
     document["current"] = url
@@ -33,7 +33,10 @@ def log_in(url: str, environ: Mapping[str, str]) -> None:
 
 
 def log_out(url: str, environ: Mapping[str, str]) -> bool:
-    """Remove a backend; return False for an unknown one. Raises EngineError."""
+    """Remove a backend from Pulumi's credentials file; return False for an unknown one.
+
+    Raises EngineError if the file cannot be read or written.
+    """
     path = _get_credentials_path(environ)
     document = _read_credentials(path)
     is_known = url in document.get("accounts", {}) or document.get("current") == url

@@ -27,7 +27,7 @@ def get_suffix(name: str, stack: str) -> str:
 
 
 def create_timestamp(storage: Storage, stem: str) -> int:
-    """Return the current time in nanoseconds, or more: later than all names with this stem.
+    """Return a time in nanoseconds for a new name: now, or later than all names with this stem.
 
     A clock may have been set back; without this, a new entry would sort before an older one.
     """

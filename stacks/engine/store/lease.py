@@ -77,7 +77,9 @@ class Lease:
         self._mutex = threading.RLock()
 
     def take(self) -> LockAttempt:
-        """Try once to take the lease; HELD if another process renews it. Then renew it in a thread.
+        """Try once to take the lease, and renew a taken one in a thread.
+
+        HELD if another process holds it, or takes it at the same time.
 
         Raises:
             StorageFailed: the store cannot keep a lease.
@@ -118,7 +120,7 @@ class Lease:
             )
 
     def release(self) -> None:
-        """Mark the lease as released; nothing in a forked child or without the lease."""
+        """Mark the lease as released; without the lease, or in a forked child, do nothing."""
         # A forked child must not release the lock of its parent.
         if self._pid != os.getpid():
             return
@@ -149,7 +151,10 @@ class Lease:
                 self._renewed = began
 
     def _write(self, *, released: bool = False) -> None:
-        """Write the lease; if another process has written it, it is lost, and nothing is raised."""
+        """Write the lease as renewed or released.
+
+        If another process has written meanwhile, the lease is lost, and nothing is raised.
+        """
         # Every renewal has other bytes: the storage takes equal bytes for an earlier try of its
         # own.
         self._beat += 1
@@ -186,7 +191,7 @@ class Lease:
         return (now.modified - blob.modified).total_seconds() if now else 0.0
 
     def _require_conditional_writes(self) -> None:
-        """Reject a store without If-Match or If-None-Match, as some S3 implementations are."""
+        """Raise StorageFailed if the store ignores If-Match or If-None-Match, as some S3 ones."""
         probe = f"{self._name}.clock-{self._id}"
         stale = self._storage.write(probe, b"1")
         try:

@@ -165,7 +165,10 @@ class RunHistory:
         return f"{self.stack}-{create_timestamp(self.storage, self._build_name(f'{self.stack}-'))}"
 
     def _read_file(self, name: str, kind: str) -> tuple[str, bytes | None]:
-        """Return the location and the content of an entry's file of this kind."""
+        """Return the location and the unpacked content of an entry's file; None without a file.
+
+        `kind` is the part of the file name after the entry's.
+        """
         stem = self._build_name(f"{name}.{kind}")
         for ending in SUFFIXES:
             blob = self.storage.read(stem + ending)

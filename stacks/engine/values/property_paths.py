@@ -31,7 +31,7 @@ _SEGMENT = re.compile(
 
 
 def parse(path: str) -> Path:
-    """Parse `a.b["c d"][0]` into keys and indexes. Raises PathError."""
+    """Parse `a.b["c d"][0]` into keys and indexes, `*` for `[*]`. Raises PathError."""
     segments: list[str | int] = []
     at = 0
     while at < len(path):
@@ -119,9 +119,11 @@ _MISSING: Any = object()
 
 
 def _reset_to_old(old: Any, new: Any, path: Path, *, hide: bool) -> Any:
-    """Return `new`, unchanged itself, with the old value at the path.
+    """Return a copy of `new` with the old value at the path.
 
-    With `hide`, the old value is inside a secret and must be in one again.
+    With `hide`, the old value is inside a secret and must be in one again. Raises PathError where
+    the
+    path does not fit the values.
     """
     if isinstance(new, Secret):
         return Secret(_reset_to_old(unwrap(old), new.value, path, hide=False))
@@ -144,7 +146,10 @@ def _reset_to_old(old: Any, new: Any, path: Path, *, hide: bool) -> Any:
 
 
 def _reset_part(old: Any, new: Any, key: str | int, rest: Path, *, hide: bool) -> Any:
-    """Return the value for a key of `new`, or `_MISSING` for none."""
+    """Return the new value of one key on the path, or `_MISSING` for none.
+
+    At the end of the path (`rest` empty) this is the old value.
+    """
     before, after = _get_part(old, key), _get_part(new, key)
     if not rest:
         return make_secret(before) if hide and before is not _MISSING else before
@@ -156,7 +161,10 @@ def _reset_part(old: Any, new: Any, key: str | int, rest: Path, *, hide: bool) -
 
 
 def _expand_wildcard(old: Any, new: Any, *, leaf: bool) -> list[str | int]:
-    """Return the keys or indexes matched by `*`. Raises PathError for values of two kinds."""
+    """Return the keys or indexes matched by `*`; at the end of a path (`leaf`) of both objects.
+
+    Raises PathError for values of two kinds.
+    """
     if isinstance(old, dict) and isinstance(new, dict):
         return sorted(old.keys() | new.keys()) if leaf else sorted(old)
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
@@ -174,7 +182,10 @@ def _get_part(value: Any, key: str | int) -> Any:
 
 
 def _replace_part(new: Any, key: str | int, value: Any) -> Any:
-    """Return `new` with another value at the key; a list neither grows nor shrinks."""
+    """Return a copy of `new` with another value at the key; `_MISSING` removes the key.
+
+    Raises PathError if this would change the length of a list.
+    """
     present = _get_part(new, key) is not _MISSING
     if value is _MISSING and not present:
         return new

@@ -78,6 +78,7 @@ def load(text: str | bytes) -> Any:
 
 
 def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the pairs as a dictionary. Raises ValueError for a repeated key."""
     document = dict(pairs)
     if len(document) != len(pairs):
         names = [name for name, _ in pairs]
@@ -98,7 +99,10 @@ def encode_map(
 
 
 def encode(value: PropertyValue, crypter: Crypter | None, show_secrets: bool = False) -> Json:
-    """Encode one value. Raises EngineError for a secret without a crypter."""
+    """Encode one value; with `show_secrets`, secrets in plain text.
+
+    Raises EngineError for a secret without a crypter.
+    """
     if isinstance(value, dict):
         return encode_map(value, crypter, show_secrets=show_secrets)
     if isinstance(value, list):
@@ -248,11 +252,12 @@ def from_struct(struct: "Struct") -> values.PropertyMap:
 def from_plain(value: Any) -> values.PropertyValue:
     """Convert a plain value to its form after Pulumi's wire.
 
-    Numbers are doubles, objects have sorted keys, and some texts and objects stand for other
-    values.
+    Numbers are doubles and objects have sorted keys. Pulumi's text for an unknown value becomes
+    UNKNOWN, an object with a signature its special value.
 
     Raises:
-        EngineError: the value is invalid.
+        EngineError: a special value is invalid.
+        TypeError: the value has a type that properties cannot have.
     """
     if isinstance(value, str):
         return values.UNKNOWN if values.is_unknown_text(value) else value

@@ -35,7 +35,7 @@ def open_key(address: KeyUrl, environ: Mapping[str, str]) -> "GoogleKey":
     """Open a key by resource name; `additional_authenticated_data` is base64 for URLs.
 
     Credentials are GOOGLE_CREDENTIALS (JSON), GOOGLE_OAUTH_ACCESS_TOKEN, else the application's
-    default ones.
+    default ones. Raises SecretsError for wrong parameters or without credentials.
     """
     address.reject_unknown_parameters({"additional_authenticated_data"})
     encoded_data = address.get_text("additional_authenticated_data") or ""
@@ -64,6 +64,7 @@ def open_key(address: KeyUrl, environ: Mapping[str, str]) -> "GoogleKey":
 
 
 def _load_credentials(environ: Mapping[str, str]) -> Any:
+    """Load the credentials that `open_key` names; Google's errors pass through."""
     if credentials_json := environ.get("GOOGLE_CREDENTIALS"):
         return google.auth.load_credentials_from_dict(json.loads(credentials_json), scopes=_SCOPES)[
             0

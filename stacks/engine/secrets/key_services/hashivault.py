@@ -25,7 +25,7 @@ def open_key(address: KeyUrl, environ: Mapping[str, str]) -> "VaultKey":
     """Open a key of the transit engine, mounted at the parameter `engine` or at `transit`.
 
     The server is VAULT_SERVER_URL or VAULT_ADDR, the token VAULT_SERVER_TOKEN, VAULT_TOKEN or the
-    one of `vault login`.
+    one of `vault login`. No request is sent yet. Raises SecretsError without a server.
     """
     address.reject_unknown_parameters({"engine"})
     url = environ.get("VAULT_SERVER_URL") or environ.get("VAULT_ADDR")

@@ -64,7 +64,10 @@ class KeyUrl:
         return self.parameters.get(name, [None])[0]
 
     def get_bool(self, name: str) -> bool:
-        """Return True if a parameter is true. Raises SecretsError if it is no boolean."""
+        """Return True if a parameter is true; False if missing.
+
+        Raises SecretsError if no boolean.
+        """
         setting = self.get_text(name)
         if setting is None:
             return False
@@ -75,7 +78,7 @@ class KeyUrl:
         return _BOOLEANS[setting.lower()]
 
     def reject_unknown_parameters(self, known: Collection[str]) -> None:
-        """Raise SecretsError for a parameter without effect."""
+        """Raise SecretsError for a parameter missing in `known`."""
         for name in self.parameters:
             if name not in known:
                 close_matches = get_close_matches(name, known, n=1)
@@ -118,7 +121,7 @@ _EXAMPLES: Final = {
 
 
 def open_key_service(url: str, environ: Mapping[str, str]) -> KeyManagementService:
-    """Open the key at a URL, without sending a request yet.
+    """Open the key at a URL; only AWS roles need a request for this.
 
     Raises:
         SecretsError: the URL is wrong, there are no credentials, or the service's library is not

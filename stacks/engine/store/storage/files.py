@@ -42,7 +42,10 @@ class Files:
             raise BackendError(f"{path} cannot be read: {error.strerror or error}") from error
 
     def write(self, name: str, data: bytes, replacing: Version | None = None) -> Version:
-        """Replace the file in one step; `replacing` is ignored. Raises Unwritable."""
+        """Replace the file in one step and return ABSENT; `replacing` is ignored.
+
+        Raises Unwritable.
+        """
         # The kernel's lock keeps other writers out, so that no version is compared.
         del replacing
         path = self._path(name)

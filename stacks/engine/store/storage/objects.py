@@ -79,7 +79,10 @@ class Objects:
         return self._connect(client_options=options, retry_config=limits)
 
     def read(self, name: str) -> Blob | None:
-        """Return the object, or None if it does not exist. Raises StorageFailed."""
+        """Return the object, or None if it does not exist.
+
+        Raises StorageFailed, also for a missing bucket.
+        """
         try:
             result = obstore.get(self._store, name)
             data = bytes(result.bytes())
@@ -93,6 +96,8 @@ class Objects:
 
     def write(self, name: str, data: bytes, replacing: Version | None = None) -> Version:
         """Write the object if the stored version is `replacing`; None overwrites any.
+
+        Returns the new version, also if an earlier try of this write has stored it.
 
         Raises:
             ChangedMeanwhile: another version is stored.
@@ -183,7 +188,12 @@ class Objects:
             ) from error
 
     def _raise_failure(self, name: str, done: str, error: Exception) -> NoReturn:
-        """Raise StorageFailed with the store's reason, and use short timeouts from now on."""
+        """Raise StorageFailed with the store's reason.
+
+        Later requests have short timeouts and no retries. `done` is the participle of the failed
+        action,
+        such as `read`.
+        """
         self._reject_missing_bucket(error)
         if not self._has_failed:
             # A run whose store is unreachable must end soon: no more retries, and short timeouts.
