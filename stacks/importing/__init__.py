@@ -1,5 +1,6 @@
-"""Objects that exist become resources: what they are, how they are declared, and where.
+"""Import existing objects of the platforms: select them, read them, and declare them.
 
-`chosen` finds them, `reading` asks the platforms, `declaring` makes entries of the answers, and
-`places` puts the entries into the project's files.
+`selection` selects the objects, `planning` decides what to do about each of them, `declarations`
+reads them from the platforms and builds their entries, and `project_declarations` and
+`declaration_files` find and change the project's entries. `orphans` finds objects without an owner.
 """

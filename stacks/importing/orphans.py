@@ -1,5 +1,6 @@
-"""Find what the platforms hold and no stack of a backend owns, and creates that were never
-recovered.
+"""Find the objects of the platforms that no stack of a backend owns, and unresolved creates.
+
+`gpuform orphans` calls `find`; `planning` uses the owners of objects.
 """
 
 import os
@@ -16,146 +17,188 @@ from gpuform.providers.records import Intent
 from gpuform.stacks.engine.records import read_all_intents
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.store import Backend, find_owners
-from gpuform.stacks.importing.chosen import Key
+from gpuform.stacks.importing.selection import ObjectKey
 from gpuform.stacks.resource_rules import lifecycle_of
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The resource that stands for an object, and the full name of its stack."""
+    """The resource that manages an object, and the full name of its stack."""
 
     stack: str
     urn: str
 
 
-def owners_of(resources: Iterable[tuple[str, ResourceState]]) -> dict[Key, Owner]:
-    """The owners of all objects, and of what these are made of; `resources` with their stacks."""
-    return {key: Owner(stack, each.urn) for stack, each in resources for key in objects_of(each)}
+def map_owners(resources: Iterable[tuple[str, ResourceState]]) -> dict[ObjectKey, Owner]:
+    """Return the owners by object, also of the parts of objects.
+
+    `resources` are pairs with the stack.
+    """
+    return {
+        key: Owner(stack, resource.urn)
+        for stack, resource in resources
+        for key in list_managed_objects(resource)
+    }
 
 
-def objects_of(resource: ResourceState) -> Iterator[Key]:
-    """The objects that a resource of gpuform's stands for."""
+def list_managed_objects(resource: ResourceState) -> Iterator[ObjectKey]:
+    """Yield the keys of a resource's object and of the object's parts.
+
+    Nothing for resources of other providers, resources without an id, and external resources.
+    """
     lifecycle = lifecycle_of(resource.type)
     if lifecycle is None or not resource.id or resource.external:
         return
     yield lifecycle.platform, lifecycle.kind, resource.id
     parts = resource.outputs.get(lifecycle.parts_field) if lifecycle.parts_field else None
-    for id_ in parts if isinstance(parts, list) else ():
-        yield lifecycle.platform, lifecycle.parts_kind, str(id_)
+    for part_id in parts if isinstance(parts, list) else ():
+        yield lifecycle.platform, lifecycle.parts_kind, str(part_id)
 
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """An object without an owner. `age` is in seconds, None where the platform does not tell.
+    """An object without an owner.
 
-    `intent` is the create that made it, where a record names it.
+    `age_s` is None if the platform does not report it. `intent` is the record of the create that
+    made the object, or None.
     """
 
-    held: ExistingObject
-    age: float | None = None
+    existing_object: ExistingObject
+    age_s: float | None = None
     intent: Intent | None = None
 
 
 @dataclass(slots=True)
-class Orphans:
-    """What was found, and how far that can be relied on.
+class OrphanReport:
+    """The orphans, and how far the list is complete.
 
-    `unsettled` are creates of these stacks whose outcome is not known; `asked` the platforms that
-    answered, `not_asked` those without credentials, with the reason. With `failures` the rest is
-    not all that there is.
+    `unresolved_intents` are creates of stacks of the backend whose outcome is unknown.
+    `unasked_platforms` are those without credentials, with the reason. With `failures` the report
+    is incomplete.
     """
 
     objects: list[Orphan] = field(default_factory=list)
-    unsettled: list[Intent] = field(default_factory=list)
-    asked: list[str] = field(default_factory=list)
-    not_asked: dict[str, str] = field(default_factory=dict)
+    unresolved_intents: list[Intent] = field(default_factory=list)
+    asked_platforms: list[str] = field(default_factory=list)
+    unasked_platforms: dict[str, str] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """Where to look: no `platforms` are all that there are credentials for.
+class OrphanSearch:
+    """Where and what to search.
 
-    Objects younger than `older_than` seconds are left out, those of unknown age are not. No answer
-    may say one of the `secrets`.
+    Without `platforms` all platforms with credentials are asked. Objects younger than `min_age_s`
+    seconds are left out; objects of unknown age are not. `secrets` are values that no report may
+    show.
     """
 
     backend: Backend
     settings: Settings
     platforms: Sequence[str] = ()
     regions: Sequence[str] = ()
-    older_than: float = 0.0
+    min_age_s: float = 0.0
     secrets: Sequence[str] = field(default=(), repr=False)
 
 
-def find(question: Question) -> Orphans:
-    """Asks the platforms for their lists, and reads every state. Changes nothing."""
-    found = Orphans()
+def find_orphans(search: OrphanSearch) -> OrphanReport:
+    """Compare the platforms' objects with the states of all stacks, and change nothing.
+
+    A platform or a state that cannot be read is reported in `failures`, not raised.
+    """
+    report = OrphanReport()
     # The lists come first: what a run makes meanwhile is in its state by the time that is read.
-    held = [each for platform in _platforms(question) for each in _held(platform, question, found)]
-    owned = _owned(question.backend, found)
-    platforms = _platforms(question)
-    intents = [each for each in read_all_intents(question.backend) if each.platform in platforms]
-    made_by = {id_: each for each in intents for id_ in (each.id, *each.ids) if id_}
-    owned_ids = {id_ for _, _, id_ in owned}
-    found.unsettled = [each for each in intents if not _is_settled(each, owned_ids)]
+    existing_objects = [
+        existing
+        for platform in _list_platforms(search)
+        for existing in _list_objects(platform, search, report)
+    ]
+    owned_keys = _read_owned_keys(search.backend, report)
+    platforms = _list_platforms(search)
+    intents = [
+        intent for intent in read_all_intents(search.backend) if intent.platform in platforms
+    ]
+    made_by = {id_: intent for intent in intents for id_ in (intent.id, *intent.ids) if id_}
+    owned_ids = {id_ for _, _, id_ in owned_keys}
+    report.unresolved_intents = [
+        intent for intent in intents if not _is_resolved(intent, owned_ids)
+    ]
     now = get_clock(os.environ).now()
-    for each in _still_held([each for each in held if _key(each) not in owned], question):
-        age = None if each.created_at is None else max(0.0, now - each.created_at)
-        if age is None or age >= question.older_than:
-            found.objects.append(Orphan(each, age, made_by.get(each.id)))
-    return found
+    for existing in _list_still_existing(
+        [existing for existing in existing_objects if _get_key(existing) not in owned_keys], search
+    ):
+        age_s = None if existing.created_at is None else max(0.0, now - existing.created_at)
+        if age_s is None or age_s >= search.min_age_s:
+            report.objects.append(Orphan(existing, age_s, made_by.get(existing.id)))
+    return report
 
 
-def _platforms(question: Question) -> list[str]:
-    """Those that can hold anything."""
+def _list_platforms(search: OrphanSearch) -> list[str]:
+    """Return the platforms of the search, by default all with objects of their own."""
 
-    def holds(platform: str) -> bool:
+    def has_objects(platform: str) -> bool:
         kinds = require_platform(platform).lifecycles
         return any(not load_lifecycle_class(platform, kind).is_bound for kind in kinds)
 
-    return [*question.platforms] or [each for each in platforms() if holds(each)]
+    return [*search.platforms] or [
+        platform_name for platform_name in platforms() if has_objects(platform_name)
+    ]
 
 
-def _still_held(held: Sequence[ExistingObject], question: Question) -> list[ExistingObject]:
-    """What a run deletes meanwhile has left its state: such objects are gone at a second look."""
-    again: set[tuple[str, str, str]] = set()
-    for platform in {each.platform for each in held}:
+def _list_still_existing(
+    existing_objects: Sequence[ExistingObject], search: OrphanSearch
+) -> list[ExistingObject]:
+    """List the platforms again, and return the objects still listed.
+
+    A run may have deleted an object and its state's resource between the first list and the reading
+    of the state. If the second list fails, the objects of its platform stay.
+    """
+    listed_keys: set[tuple[str, str, str]] = set()
+    for platform in {existing.platform for existing in existing_objects}:
         try:
-            seen = list_existing_objects(platform, question.settings, question.regions)
+            listed_objects = list_existing_objects(platform, search.settings, search.regions)
         except GpuformError:
-            again |= {_key(each) for each in held if each.platform == platform}
+            listed_keys |= {
+                _get_key(existing) for existing in existing_objects if existing.platform == platform
+            }
         else:
-            again |= set(map(_key, seen))
-    return [each for each in held if _key(each) in again]
+            listed_keys |= set(map(_get_key, listed_objects))
+    return [existing for existing in existing_objects if _get_key(existing) in listed_keys]
 
 
-def _key(held: ExistingObject) -> tuple[str, str, str]:
-    return held.platform, held.kind, held.id
+def _get_key(existing: ExistingObject) -> tuple[str, str, str]:
+    return existing.platform, existing.kind, existing.id
 
 
-def _held(platform: str, question: Question, found: Orphans) -> list[ExistingObject]:
+def _list_objects(
+    platform: str, search: OrphanSearch, report: OrphanReport
+) -> list[ExistingObject]:
+    """Return the platform's objects without groups, or none and a reason in `report`."""
     try:
-        held = list_existing_objects(platform, question.settings, question.regions)
+        existing_objects = list_existing_objects(platform, search.settings, search.regions)
     except MissingCredentials as error:
-        if question.platforms:
-            found.failures.append(f"{platform} could not be asked: {error}")
+        if search.platforms:
+            report.failures.append(f"{platform} could not be asked: {error}")
         else:
-            found.not_asked[platform] = error.message
+            report.unasked_platforms[platform] = error.message
         return []
     except GpuformError as error:
-        found.failures.append(f"{platform} could not be asked: {error}")
+        report.failures.append(f"{platform} could not be asked: {error}")
         return []
-    found.asked.append(platform)
-    return [each for each in held if not each.part_ids]
+    report.asked_platforms.append(platform)
+    return [existing for existing in existing_objects if not existing.part_ids]
 
 
-def _owned(backend: Backend, found: Orphans) -> set[tuple[str, str, str]]:
-    everybody = find_owners(backend)
-    found.failures += [each.message for each in everybody.unreadable]
-    return set(owners_of(everybody.resources))
+def _read_owned_keys(backend: Backend, report: OrphanReport) -> set[tuple[str, str, str]]:
+    """Return the keys of all objects in the backend's states.
+
+    States that cannot be read are added to the failures of `report`.
+    """
+    owners = find_owners(backend)
+    report.failures += [error.message for error in owners.unreadable]
+    return set(map_owners(owners.resources))
 
 
-def _is_settled(intent: Intent, owned_ids: set[str]) -> bool:
-    """Whether a state has what it made."""
+def _is_resolved(intent: Intent, owned_ids: set[str]) -> bool:
+    """Return whether states own all objects of a create, and at least one."""
     return bool(intent.made) and set(intent.made) <= owned_ids

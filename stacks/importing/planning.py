@@ -1,4 +1,7 @@
-"""What an import comes to: what is new, what is there already, and what somebody else has."""
+"""Plan an import: which objects are new, already in the stack, or owned by another stack.
+
+`gpuform.stacks.operations.importing` calls `adoption_of`, and then writes and runs the plan.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,44 +17,47 @@ from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.store import build_full_name, find_owners
 from gpuform.stacks.engine.urn import make_urn, name_of
-from gpuform.stacks.importing.chosen import ImportChoice, Key, NotImported
-from gpuform.stacks.importing.declaring import (
-    Choices,
-    Declaration,
-    Found,
-    Names,
-    declaration,
+from gpuform.stacks.importing.declarations import (
+    DeclarationOptions,
+    ImportDeclaration,
+    ObservedObject,
+    ResourceNames,
+    build_declaration,
     find_value_problems,
-    read,
+    read_objects,
 )
-from gpuform.stacks.importing.orphans import Owner, objects_of, owners_of
-from gpuform.stacks.importing.places import DeclarationPlace, known
+from gpuform.stacks.importing.orphans import Owner, list_managed_objects, map_owners
+from gpuform.stacks.importing.project_declarations import (
+    ProjectDeclarations,
+    list_declared_resources,
+)
+from gpuform.stacks.importing.selection import ImportChoice, ImportRefused, ObjectKey
 
-_NOTHING = Declaration(Declarations(), {})
+_NO_DECLARATION = ImportDeclaration(Declarations(), {})
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """What is asked for: these objects, declared in this way and place.
+class ImportRequest:
+    """The objects to import, and the project and stack to import them into.
 
-    `read_place` reads the place anew, as it has become. `parent` is the URN of the resource that
-    the new ones are shown under, or empty; `is_sole` says that the object was named, so that it may
-    not be somebody else's.
+    `reload_declarations` reads the declarations again, after their files have changed. `parent` is
+    the URN of the parent of the new resources, or empty. With `is_single_object` the user named the
+    object: if another stack owns it, the import is refused instead of the object skipped.
     """
 
     stack: Stack
-    wanted: Sequence[ImportChoice]
-    place: DeclarationPlace
-    read_place: Callable[[], DeclarationPlace]
+    selected_objects: Sequence[ImportChoice]
+    declarations: ProjectDeclarations
+    reload_declarations: Callable[[], ProjectDeclarations]
     settings: Settings
-    choices: Choices
+    options: DeclarationOptions
     parent: str = ""
-    is_sole: bool = False
+    is_single_object: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """A resource that is to stand for an object; `urn` may be a pattern."""
+class ImportTarget:
+    """A resource that the update imports; `urn` may be a pattern."""
 
     platform: str
     kind: str
@@ -61,150 +67,205 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Adoption:
-    """What there is to do.
+class ImportPlan:
+    """What an import has to do.
 
-    `made` is to be written, `targets` are to be adopted: what is written, and what entries name
-    already. `finished` are in the state, and their entries name them still. `told` and `warnings`
-    are for people.
+    `declaration` is to be written. `targets` are the resources to import: new ones, and those whose
+    entries name an object already. `finished_targets` are in the state, but their entries still
+    have the `import` option. `messages` and `warnings` are for the user.
     """
 
-    request: Request
-    made: Declaration = _NOTHING
-    targets: Sequence[Target] = ()
-    finished: Sequence[Target] = ()
-    told: Sequence[str] = ()
+    request: ImportRequest
+    declaration: ImportDeclaration = _NO_DECLARATION
+    targets: Sequence[ImportTarget] = ()
+    finished_targets: Sequence[ImportTarget] = ()
+    messages: Sequence[str] = ()
     warnings: Sequence[str] = ()
 
-    def adopted(self, resources: Iterable[ResourceState]) -> list[Target]:
-        """The targets that a state has."""
-        there = {(key, name_of(each.urn)) for each in resources for key in objects_of(each)}
-        return [t for t in self.targets if ((t.platform, t.kind, t.id), t.name) in there]
+    def find_imported_targets(self, resources: Iterable[ResourceState]) -> list[ImportTarget]:
+        """Return the targets already managed by resources of a state."""
+        managed_objects = {
+            (key, name_of(resource.urn))
+            for resource in resources
+            for key in list_managed_objects(resource)
+        }
+        return [
+            target
+            for target in self.targets
+            if ((target.platform, target.kind, target.id), target.name) in managed_objects
+        ]
 
 
-def adoption_of(request: Request) -> Adoption:
-    """Asks the platforms about what is new. Raises EngineError with what stands in the way."""
-    resources = request.stack.snapshot.resources
-    sorting = _Sorting(request, *_owners(request), _begun(request.stack))
-    for each in request.wanted:
-        sorting.add(each)
-    names = Names(_names(request.place, resources))
-    for each in sorting.new:
-        if (each.section, each.name) in names.taken:
-            message = f"a resource {each.section}.{each.name} already exists"
-            raise NotImported(message, hint="give the new one another NAME")
-    made, found, warnings = _NOTHING, list[Found](), list[str]()
-    if sorting.new:
-        found = read(sorting.new, request.settings)
-        if not request.is_sole:
-            found, warnings = _without_undeclarable(found)
-        made = declaration(found, names, known(request.place, resources), request.choices)
-    entries = zip(made.declared.entries, found, strict=True)
-    new = [_new_target(request, entry.name, each.wanted) for entry, each in entries]
-    targets = [*sorting.pending, *new]
-    return Adoption(request, made, targets, sorting.finished, sorting.told, warnings)
+def plan_import(request: ImportRequest) -> ImportPlan:
+    """Return the plan of an import, after reading new objects from the platforms.
 
-
-def _without_undeclarable(found: Sequence[Found]) -> tuple[list[Found], list[str]]:
-    """Return what can be declared as it is, and a warning for each other object of the account.
-
-    Somebody else's odd name must not keep the account's other objects from being imported.
+    Raises:
+        ImportRefused: a name is taken, a value is missing, or another stack owns the object.
+        EngineError: an object, or the state of another stack, cannot be read.
     """
-    declarable, warnings = list[Found](), list[str]()
-    for each in found:
-        problems = "; ".join(find_value_problems(each))
-        called = f" ({each.wanted.called!r})" if each.wanted.called else ""
+    resources = request.stack.snapshot.resources
+    sorter = _ObjectSorter(request, *_find_owners(request), _map_interrupted_creates(request.stack))
+    for choice in request.selected_objects:
+        sorter.add(choice)
+    names = ResourceNames(_collect_names(request.declarations, resources))
+    for choice in sorter.new:
+        if (choice.section, choice.name) in names.taken:
+            message = f"a resource {choice.section}.{choice.name} already exists"
+            raise ImportRefused(message, hint="choose another NAME")
+    new_declaration, observed_objects, warnings = (
+        _NO_DECLARATION,
+        list[ObservedObject](),
+        list[str](),
+    )
+    if sorter.new:
+        observed_objects = read_objects(sorter.new, request.settings)
+        if not request.is_single_object:
+            observed_objects, warnings = _drop_undeclarable_objects(observed_objects)
+        new_declaration = build_declaration(
+            observed_objects,
+            names,
+            list_declared_resources(request.declarations, resources),
+            request.options,
+        )
+    entries = zip(new_declaration.declared.entries, observed_objects, strict=True)
+    new = [_build_target(request, entry.name, observed.choice) for entry, observed in entries]
+    targets = [*sorter.pending, *new]
+    return ImportPlan(
+        request, new_declaration, targets, sorter.finished_targets, sorter.messages, warnings
+    )
+
+
+def _drop_undeclarable_objects(
+    observed_objects: Sequence[ObservedObject],
+) -> tuple[list[ObservedObject], list[str]]:
+    """Return the objects with valid values, and a warning for each other object.
+
+    An object of somebody else with an invalid value must not stop the import of the account's
+    others.
+    """
+    declarable, warnings = list[ObservedObject](), list[str]()
+    for observed in observed_objects:
+        problems = "; ".join(find_value_problems(observed))
+        object_name = f" ({observed.choice.object_name!r})" if observed.choice.object_name else ""
+        label = f"{observed.choice}{object_name}"
         if problems:
-            warnings.append(f"{each.wanted}{called} is left out: it cannot be declared: {problems}")
+            warnings.append(f"{label}: skipped, because a declaration refuses a value: {problems}")
         else:
-            declarable.append(each)
+            declarable.append(observed)
     return declarable, warnings
 
 
-_Owners = Mapping[Key, Owner]
+_Owners = Mapping[ObjectKey, Owner]
 
 
-def _owners(request: Request) -> tuple[_Owners, _Owners]:
-    """Of the stack's own objects, and of those of other stacks."""
+def _find_owners(request: ImportRequest) -> tuple[_Owners, _Owners]:
+    """Return the owners in this stack, and the owners in all other stacks of the backend.
+
+    Raises:
+        EngineError: the state of another stack cannot be read, so that its objects are unknown.
+    """
     stack = request.stack
-    own = build_full_name(stack.project.name, stack.name)
-    others = find_owners(stack.backend, excluded_stack=own)
+    own_name = build_full_name(stack.project.name, stack.name)
+    others = find_owners(stack.backend, excluded_stack=own_name)
     for unreadable in others.unreadable:
         raise unreadable
-    mine = owners_of((own, each) for each in stack.snapshot.resources)
-    return mine, owners_of(others.resources)
+    own_owners = map_owners((own_name, resource) for resource in stack.snapshot.resources)
+    return own_owners, map_owners(others.resources)
 
 
-def _begun(stack: Stack) -> Mapping[str, str]:
-    begun = ((each, each.urn) for each in stack.get_intents().list_all() if each.urn)
-    return {id_: name_of(urn) for each, urn in begun for id_ in (each.id, *each.ids) if id_}
+def _map_interrupted_creates(stack: Stack) -> Mapping[str, str]:
+    """Return the resource names of interrupted creates, by the ids of made objects."""
+    named_intents = (
+        (intent, intent.urn) for intent in stack.get_intents().list_all() if intent.urn
+    )
+    return {
+        id_: name_of(urn)
+        for intent, urn in named_intents
+        for id_ in (intent.id, *intent.ids)
+        if id_
+    }
 
 
 @dataclass(slots=True)
-class _Sorting:
-    """The objects by what there is to do about each.
+class _ObjectSorter:
+    """Sort objects into new, pending and finished ones; `messages` say why others are skipped.
 
-    `begun` has the names of resources whose creates were interrupted, by the ids that these made.
+    `interrupted_creates` are the names of resources by the ids of the objects that their creates
+    made.
     """
 
-    request: Request
-    mine: _Owners
-    theirs: _Owners
-    begun: Mapping[str, str]
+    request: ImportRequest
+    own_owners: _Owners
+    other_owners: _Owners
+    interrupted_creates: Mapping[str, str]
     new: list[ImportChoice] = field(default_factory=list)
-    pending: list[Target] = field(default_factory=list)
-    finished: list[Target] = field(default_factory=list)
-    told: list[str] = field(default_factory=list)
+    pending: list[ImportTarget] = field(default_factory=list)
+    finished_targets: list[ImportTarget] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
 
-    def add(self, wanted: ImportChoice) -> None:
-        """Raises EngineError for a named object that another stack has."""
-        is_bound = load_lifecycle_class(wanted.platform, wanted.kind).is_bound
-        pending = self.request.place.pending.get(wanted.key)
-        mine, theirs = self.mine.get(wanted.key), self.theirs.get(wanted.key)
-        if is_bound and mine is not None and wanted.name not in ("", name_of(mine.urn)):
-            mine = None  # any number of resources may stand for it
-        if mine is not None:
-            self._add_mine(wanted, mine, pending)
-        elif pending is not None and wanted.name in ("", pending):
-            self.told.append(f"{wanted}: is declared already, as {pending}")
-            urns = f"**gpuform.{wanted.platform}:{wanted.kind}::{pending}"
-            self.pending.append(Target(*wanted.key, pending, urns))
-        elif theirs is not None and not is_bound:
-            text = f"{wanted}: belongs to {theirs.urn} of stack {theirs.stack}"
-            self._leave(text, "`gpuform state move` gives a resource to a stack")
-        elif (wanted.section, self.begun.get(wanted.id)) in self.request.place.names:
-            text = f"{wanted}: an interrupted run made it for {self.begun[wanted.id]}"
-            self._leave(text, "`gpuform up` takes it over")
+    def add(self, choice: ImportChoice) -> None:
+        """Add one object to the matching list, or skip the object with a message.
+
+        Raises:
+            ImportRefused: the user named this object alone, and another stack owns it or an
+                interrupted create made it.
+        """
+        is_bound = load_lifecycle_class(choice.platform, choice.kind).is_bound
+        pending_name = self.request.declarations.pending_imports.get(choice.key)
+        own_owner, other_owner = self.own_owners.get(choice.key), self.other_owners.get(choice.key)
+        if is_bound and own_owner is not None and choice.name not in ("", name_of(own_owner.urn)):
+            own_owner = None  # any number of resources may stand for it
+        if own_owner is not None:
+            self._add_owned(choice, own_owner, pending_name)
+        elif pending_name is not None and choice.name in ("", pending_name):
+            self.messages.append(f"{choice}: already declared as {pending_name}")
+            urns = f"**gpuform.{choice.platform}:{choice.kind}::{pending_name}"
+            self.pending.append(ImportTarget(*choice.key, pending_name, urns))
+        elif other_owner is not None and not is_bound:
+            message = f"{choice}: belongs to {other_owner.urn} of stack {other_owner.stack}"
+            self._skip_or_refuse(message, "`gpuform state move` moves a resource to this stack")
+        elif (
+            choice.section,
+            self.interrupted_creates.get(choice.id),
+        ) in self.request.declarations.names:
+            message = (
+                f"{choice}: an interrupted run created it for {self.interrupted_creates[choice.id]}"
+            )
+            self._skip_or_refuse(message, "`gpuform up` adopts it")
         else:
-            self.new.append(wanted)
+            self.new.append(choice)
 
-    def _leave(self, text: str, hint: str) -> None:
-        if self.request.is_sole:
-            raise NotImported(text, hint=hint)
-        self.told.append(f"{text}: left alone, {hint}")
+    def _skip_or_refuse(self, reason: str, hint: str) -> None:
+        if self.request.is_single_object:
+            raise ImportRefused(reason, hint=hint)
+        self.messages.append(f"{reason}: skipped; {hint}")
 
-    def _add_mine(self, wanted: ImportChoice, owner: Owner, pending: str | None) -> None:
+    def _add_owned(self, choice: ImportChoice, owner: Owner, pending_name: str | None) -> None:
+        """Report an object of this stack; add a finished target if an entry still names the id."""
         name = name_of(owner.urn)
-        is_declared = (wanted.section, name) in self.request.place.names
-        undeclared = "" if is_declared else "; its declaration was not found"
-        self.told.append(f"{wanted}: is in the stack already, as {name}{undeclared}")
-        if pending is not None:
-            self.finished.append(Target(*wanted.key, name, owner.urn))
+        is_declared = (choice.section, name) in self.request.declarations.names
+        suffix = "" if is_declared else "; its declaration was not found"
+        self.messages.append(f"{choice}: already in the stack as {name}{suffix}")
+        if pending_name is not None:
+            self.finished_targets.append(ImportTarget(*choice.key, name, owner.urn))
 
 
-def _names(place: DeclarationPlace, resources: Iterable[ResourceState]) -> set[tuple[str, str]]:
-    """Of what is declared, and of what only the state has still."""
+def _collect_names(
+    declarations: ProjectDeclarations, resources: Iterable[ResourceState]
+) -> set[tuple[str, str]]:
+    """Return the names of all entries, and of resources in the state only."""
     sections = {kind: section for section, kind in SECTIONS.items()}
-    found = set(place.names)
-    for each in resources:
-        for _, kind, _ in islice(objects_of(each), 1):
-            found.add((sections[kind], name_of(each.urn)))
-    return found
+    used_names = set(declarations.names)
+    for resource in resources:
+        # the first key is the resource's own object, the others are its parts
+        for _, kind, _ in islice(list_managed_objects(resource), 1):
+            used_names.add((sections[kind], name_of(resource.urn)))
+    return used_names
 
 
-def _new_target(request: Request, name: str, wanted: ImportChoice) -> Target:
+def _build_target(request: ImportRequest, name: str, choice: ImportChoice) -> ImportTarget:
     stack = request.stack
     form = parse_form(request.settings.config(FORM_CONFIG), stack.name)
-    type_ = form.build_type(wanted.platform, wanted.kind)
+    type_ = form.build_type(choice.platform, choice.kind)
     urn = make_urn(stack.name, stack.project.name, request.parent, type_, name)
-    return Target(*wanted.key, name, urn)
+    return ImportTarget(*choice.key, name, urn)

@@ -26,12 +26,12 @@ from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.store import StackLock
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.expressions.template import has_expression
-from gpuform.stacks.importing import chosen
-from gpuform.stacks.importing.chosen import Filter, ImportChoice, NotImported
-from gpuform.stacks.importing.declaring import Choices
-from gpuform.stacks.importing.places import DeclarationPlace, Edit
-from gpuform.stacks.importing.planning import Adoption, Request, Target, adoption_of
-from gpuform.stacks.importing.project_place import place_of
+from gpuform.stacks.importing import selection
+from gpuform.stacks.importing.declaration_files import open_declarations
+from gpuform.stacks.importing.declarations import DeclarationOptions
+from gpuform.stacks.importing.planning import ImportPlan, ImportRequest, ImportTarget, plan_import
+from gpuform.stacks.importing.project_declarations import FileEdit, ProjectDeclarations
+from gpuform.stacks.importing.selection import ImportChoice, ImportFilter, ImportRefused
 from gpuform.stacks.operations.opening.environments import enter_environment
 from gpuform.stacks.operations.opening.selected_stack import SelectedStack, warn_of_recovery
 from gpuform.stacks.operations.plans.evaluator import PlanEvaluator
@@ -46,7 +46,9 @@ from gpuform.stacks.review.value_text import short_type
 _CONFIG: Final = re.compile(r"\s*\{\{\s*config\.([A-Za-z_][A-Za-z0-9_]*)\s*\}\}\s*")
 
 
-def build_request(options: ImportOptions, stack: Stack, environ: Mapping[str, str]) -> Request:
+def build_request(
+    options: ImportOptions, stack: Stack, environ: Mapping[str, str]
+) -> ImportRequest:
     """List the platform's objects, and build the request for the ones selected by `options`.
 
     Raises:
@@ -55,29 +57,31 @@ def build_request(options: ImportOptions, stack: Stack, environ: Mapping[str, st
     config, _ = stack.settings.build_program_config(stack.crypter)
     settings = Settings(config=config.get, environ=environ)
 
-    def read_place() -> DeclarationPlace:
-        return place_of(stack.project, stack.name, options.out, python=options.python)
+    def load_declarations() -> ProjectDeclarations:
+        return open_declarations(stack.project, stack.name, options.out, python=options.python)
 
-    declarations = read_place()
+    declarations = load_declarations()
     parent, reference = _find_parent(options.parent, stack, declarations)
     # Expressions name the project's own keys without the project: `{{ config.region }}`.
     project_prefix = f"{stack.project.name}:"
-    choices = Choices(
+    declaration_options = DeclarationOptions(
         protect=options.protect,
         parent=reference,
-        given={name: _parse_set_value(name, value_text) for name, value_text in options.set_values},
+        set_values={
+            name: _parse_set_value(name, value_text) for name, value_text in options.set_values
+        },
         config={key.removeprefix(project_prefix): value_text for key, value_text in config.items()},
-        defaults=declarations.defaults,
+        defaulted_variables=declarations.defaulted_variables,
     )
-    return Request(
+    return ImportRequest(
         stack=stack,
-        wanted=_choose_objects(options, settings),
-        place=declarations,
-        read_place=read_place,
+        selected_objects=_choose_objects(options, settings),
+        declarations=declarations,
+        reload_declarations=load_declarations,
         settings=settings,
-        choices=choices,
+        options=declaration_options,
         parent=parent,
-        is_sole=not options.everything,
+        is_single_object=not options.everything,
     )
 
 
@@ -85,14 +89,20 @@ def _choose_objects(options: ImportOptions, settings: Settings) -> list[ImportCh
     """Return the one object that the options name, or with `everything` all that fit them."""
     if not options.everything:
         type_, name, id_ = options.type_ or "", options.name or "", options.id_ or ""
-        platform, _ = chosen.kind_of(type_)
+        platform, _ = selection.parse_type(type_)
         existing_objects = list_existing_objects(platform, settings, options.regions)
-        return [chosen.one(type_, name, id_, existing_objects, next(iter(options.regions), ""))]
+        return [
+            selection.select_object(
+                type_, name, id_, existing_objects, next(iter(options.regions), "")
+            )
+        ]
     platform = options.platform or ""
     require_platform(platform)
-    types = [":".join(chosen.kind_of(type_token)) for type_token in options.types]
-    object_filter = Filter(types, options.names, options.regions, options.tags)
-    return chosen.all_of(list_existing_objects(platform, settings, options.regions), object_filter)
+    types = [":".join(selection.parse_type(type_token)) for type_token in options.types]
+    object_filter = ImportFilter(types, options.names, options.regions, options.tags)
+    return selection.select_matching_objects(
+        list_existing_objects(platform, settings, options.regions), object_filter
+    )
 
 
 def _parse_set_value(name: str, value_text: str) -> Value:
@@ -109,7 +119,7 @@ def _parse_set_value(name: str, value_text: str) -> Value:
         "value"
     )
     if problems or has_expression(value_text):
-        raise NotImported(
+        raise ImportRefused(
             f"--set {name}: {value_text} is not a valid value",
             hint="write the value as in a topology file, or '{{ config.NAME }}'",
         )
@@ -117,7 +127,7 @@ def _parse_set_value(name: str, value_text: str) -> Value:
 
 
 def _find_parent(
-    parent_name: str | None, stack: Stack, declarations: DeclarationPlace
+    parent_name: str | None, stack: Stack, declarations: ProjectDeclarations
 ) -> tuple[str, ResourceReference | None]:
     """Return the URN and the reference of the declared resource with this name or URN.
 
@@ -131,10 +141,10 @@ def _find_parent(
     for resource in stack.snapshot.resources:
         if parent_name in (resource.urn, name_of(resource.urn)):
             platform, _, kind = short_type(resource.type).partition(":")
-            reference = declarations.reference(platform, kind, name_of(resource.urn))
+            reference = declarations.find_reference(platform, kind, name_of(resource.urn))
             if reference is not None:
                 return resource.urn, reference
-    raise NotImported(
+    raise ImportRefused(
         f"the stack has no resource {parent_name} to use as a parent",
         hint="pass the URN of a declared resource: `gpuform state list`",
     )
@@ -189,8 +199,8 @@ def run_import(
             enter_environment(stack, emulate=options.emulate)
         )
         stack = recover_earlier_runs(selected, stack, callbacks, lock, creates_objects=True)
-        adoption = adoption_of(build_request(options, stack, os.environ))
-        return import_run.run(stack, adoption)
+        import_plan = plan_import(build_request(options, stack, os.environ))
+        return import_run.run(stack, import_plan)
 
 
 @dataclass(slots=True)
@@ -199,79 +209,81 @@ class _ImportRun:
     options: ImportOptions
     callbacks: OperationCallbacks
     lock: StackLock | None
-    edits: list[Edit] = field(default_factory=list)
+    edits: list[FileEdit] = field(default_factory=list)
     runs: list[RunResult] = field(default_factory=list)
     emulated: bool = False
 
     def open(self) -> Stack:
         return self.selected.open(exclusive=self.lock is not None)
 
-    def run(self, stack: Stack, adoption: Adoption) -> ImportResult:
+    def run(self, stack: Stack, import_plan: ImportPlan) -> ImportResult:
         """Write the entries, import and verify, or return the entries for a preview."""
-        for line in adoption.told:
+        for line in import_plan.messages:
             self.callbacks.report(line)
-        for line in adoption.warnings:
+        for line in import_plan.warnings:
             self.callbacks.warn(line)
-        if not adoption.targets and not adoption.finished:
+        if not import_plan.targets and not import_plan.finished_targets:
             self.callbacks.report("Nothing to import.")
             return ImportResult(ExitReason.SUCCEEDED)
         if self.options.preview_only:
-            entries = adoption.request.place.text(adoption.made.declared)
+            entries = import_plan.request.declarations.render(import_plan.declaration.declared)
             return ImportResult(ExitReason.SUCCEEDED, entries=entries)
-        imported: list[Target] = []
-        if adoption.targets:
-            result, imported = self._import_objects(stack, adoption)
+        imported: list[ImportTarget] = []
+        if import_plan.targets:
+            result, imported = self._import_objects(stack, import_plan)
             self.runs.append(result)
             if not imported:
                 # Nothing was imported: the files are as before, and nothing is left to verify.
-                remaining_urns = [target.urn for target in adoption.targets]
+                remaining_urns = [target.urn for target in import_plan.targets]
                 return ImportResult(
                     _choose_failure_reason(result), remaining=remaining_urns, runs=self.runs
                 )
-        self._remove_ids(adoption, [*imported, *adoption.finished])
-        return self._verify_no_changes(adoption.targets, imported)
+        self._remove_ids(import_plan, [*imported, *import_plan.finished_targets])
+        return self._verify_no_changes(import_plan.targets, imported)
 
-    def _import_objects(self, stack: Stack, adoption: Adoption) -> tuple[RunResult, list[Target]]:
+    def _import_objects(
+        self, stack: Stack, import_plan: ImportPlan
+    ) -> tuple[RunResult, list[ImportTarget]]:
         """Write the entries, run the update, and return the result and the imported objects.
 
         Without a single imported object the files are restored, however the update ended.
         """
-        imported: list[Target] = []
+        imported: list[ImportTarget] = []
         try:
-            self._write_entries(stack, adoption)
-            result = self._run_update(stack, adoption.targets)
+            self._write_entries(stack, import_plan)
+            result = self._run_update(stack, import_plan.targets)
         finally:
             # The state decides, not the result: an update may fail after some of the imports.
-            imported = adoption.adopted(self.open().snapshot.resources)
+            imported = import_plan.find_imported_targets(self.open().snapshot.resources)
             if not imported:
                 for edit in reversed(self.edits):
                     edit.undo()
         return result, imported
 
-    def _write_entries(self, stack: Stack, adoption: Adoption) -> None:
+    def _write_entries(self, stack: Stack, import_plan: ImportPlan) -> None:
         """Write the new entries, and their secrets to the settings file, if there are new entries.
 
         The edits are kept in `self.edits`, so that they can be undone.
         """
-        made = adoption.made
-        if not made.declared.entries:
+        declaration = import_plan.declaration
+        if not declaration.declared.entries:
             return
-        if made.secrets:
+        if declaration.secrets:
             settings = stack.settings
             before = settings.content
             # An entry refers to a secret by its configuration key: no file has the secret in plain
             # text.
-            for variable, value in made.secrets.items():
+            for variable, value in declaration.secrets.items():
                 settings.set(variable, {SECURE: stack.crypter.encrypt(value)})
-            self.edits.append(Edit(settings.path, before, settings.content))
-        self.edits.append(adoption.request.place.edit(made.declared))
+            self.edits.append(FileEdit(settings.path, before, settings.content))
+        self.edits.append(import_plan.request.declarations.build_addition(declaration.declared))
         for edit in self.edits:
             edit.apply()
-        count = len(made.declared.entries)
+        count = len(declaration.declared.entries)
         entries = "1 entry" if count == 1 else f"{count} entries"
         self.callbacks.report(f"{self.edits[-1].path}: {entries} added")
 
-    def _run_update(self, stack: Stack, targets: Sequence[Target]) -> RunResult:
+    def _run_update(self, stack: Stack, targets: Sequence[ImportTarget]) -> RunResult:
         """Run an update of the targets alone; raises EngineError if it would change an object."""
         options = RunOptions(
             "update",
@@ -299,16 +311,16 @@ class _ImportRun:
             emulated=self.emulated,
         )
 
-    def _remove_ids(self, adoption: Adoption, targets: Sequence[Target]) -> None:
+    def _remove_ids(self, import_plan: ImportPlan, targets: Sequence[ImportTarget]) -> None:
         """Remove the ids from the entries of imported objects."""
-        declarations = adoption.request.read_place()
-        for edit in declarations.finished(
+        declarations = import_plan.request.reload_declarations()
+        for edit in declarations.build_import_removals(
             (target.platform, target.kind, target.name) for target in targets
         ):
             edit.apply()
 
     def _verify_no_changes(
-        self, targets: Sequence[Target], imported: Sequence[Target]
+        self, targets: Sequence[ImportTarget], imported: Sequence[ImportTarget]
     ) -> ImportResult:
         """Preview the imported objects, and report an unexpected change as the result's reason.
 

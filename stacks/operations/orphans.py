@@ -15,7 +15,7 @@ from gpuform.providers.catalog import require_platform
 from gpuform.providers.operations import Settings
 from gpuform.providers.values import Redactor
 from gpuform.stacks.engine.stack import Workspace
-from gpuform.stacks.importing.orphans import Question
+from gpuform.stacks.importing.orphans import OrphanSearch
 from gpuform.stacks.offers import Offers, ask, keep
 from gpuform.stacks.operations.opening.emulator import run_emulator
 from gpuform.stacks.operations.opening.selected_stack import AskPassphrase, create_passphrase_finder
@@ -43,9 +43,9 @@ class Account:
         return stack.settings.build_program_config(stack.crypter)
 
 
-def build_orphan_question(
+def build_orphan_search(
     account: Account, platforms: Sequence[str], regions: Sequence[str], older_than: float
-) -> Question:
+) -> OrphanSearch:
     """Build the search for objects without an owner.
 
     `older_than` is the least age of a reported object, in seconds. Nothing is asked yet.
@@ -57,12 +57,12 @@ def build_orphan_question(
         require_platform(platform)
     config, secret_keys = account.read_config()
     settings = Settings(config=config.get, environ=os.environ)
-    return Question(
+    return OrphanSearch(
         backend=account.workspace.backend,
         settings=settings,
         platforms=platforms,
         regions=regions,
-        older_than=older_than,
+        min_age_s=older_than,
         secrets=[*settings.list_secrets(), *(config[key] for key in secret_keys)],
     )
 

@@ -38,7 +38,7 @@ FILES: Final = (
 )
 DEATHS: Final = "test_death_at_every_point"
 IN_A_BUCKET: Final = "test_death_at_every_point_on_a_bucket"
-IMPORTS: Final = "test_an_import_that_is_killed_at_any_point_goes_on"
+IMPORTS: Final = "test_an_import_killed_at_any_point_can_be_repeated"
 TAKINGS: Final = "test_death_while_nodes_are_taken"
 COUNTED: Final = ("cases", "run", "passed", "points")
 OPERATIONS: Final = ("create", "abandon", "update", "replace", "destroy")

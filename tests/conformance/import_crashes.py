@@ -57,7 +57,7 @@ def gpuform(*arguments: str) -> str:
     return string_i_o.getvalue()
 
 
-def world(folder: Path, held: ExitStack, hook: Hook | None = None) -> httpx.Client:
+def start_platforms(folder: Path, held: ExitStack, hook: Hook | None = None) -> httpx.Client:
     store = held.enter_context(Store(folder / "emulator.db", seed="crashes"))
     transport = create_wsgi_transport(create_app(store, Clock(store, start=START)))
     held.enter_context(
@@ -69,14 +69,14 @@ def world(folder: Path, held: ExitStack, hook: Hook | None = None) -> httpx.Clie
     return httpx.Client(base_url=URL, transport=transport)
 
 
-def prepare(folder: Path, file: str) -> None:
+def create_project(folder: Path, file: str) -> None:
     project = folder / "project"
     project.mkdir(parents=True)
     (project / "Pulumi.yaml").write_text("name: demo\nruntime: python\nbackend: {url: file://.}\n")
     (project / "Pulumi.dev.yaml").write_text(f"encryptionsalt: {CRYPTER.salt_state}\n")
     (project / file).write_text(OURS[file])
     with ExitStack() as held:
-        http = world(folder, held)
+        http = start_platforms(folder, held)
         for name in NAMES:
             body = {**CLUSTER.good, "name": name, "environment_variables": {"MODE": SECRET}}
             headers = {"Authorization": f"Bearer {KEY}"}
@@ -88,15 +88,15 @@ def prepare(folder: Path, file: str) -> None:
 def run(folder: Path, last: int, points_file: Path) -> None:
     with ExitStack() as held:
         hook = Hook(last, points_file)
-        world(folder, held, hook)
+        start_platforms(folder, held, hook)
         hook.watch_writes()
         gpuform(*IMPORT)
 
 
-def mend(folder: Path, file: str) -> None:
+def repair_and_check(folder: Path, file: str) -> None:
     """Check after another run that nothing was imported twice or partially."""
     with ExitStack() as held:
-        http = world(folder, held)
+        http = start_platforms(folder, held)
         gpuform(*IMPORT)
         content = Path(file).read_text()
         assert "import:" not in content, content
@@ -118,7 +118,7 @@ def mend(folder: Path, file: str) -> None:
 def crash_everywhere(file: str, folder: Path) -> dict[str, Any]:
     base, log, points_file = folder / "base", folder / "log", folder / "told"
     failures = []
-    if in_child(lambda: prepare(base, file), log):
+    if in_child(lambda: create_project(base, file), log):
         return {"points": 0, "failures": [{"at": "before", "why": log.read_text()}]}
     for last in itertools.count(1):
         log.unlink(missing_ok=True)
@@ -130,7 +130,7 @@ def crash_everywhere(file: str, folder: Path) -> dict[str, Any]:
         at = f"{last}: {points_file.read_text()}" if was_killed else "the end"
         if not was_killed and status:
             failures.append({"at": at, "why": log.read_text()})
-        if in_child(lambda work=work: mend(work, file), log):
+        if in_child(lambda work=work: repair_and_check(work, file), log):
             failures.append({"at": at, "why": log.read_text()})
         if not was_killed or len(failures) > 5:
             return {"points": last - 1, "failures": failures}

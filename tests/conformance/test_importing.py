@@ -114,7 +114,7 @@ def try_create(folder: Path, described: Described, inputs: Mapping[str, Any]) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_what_is_imported_has_no_changes_and_can_be_destroyed(
+def test_an_imported_object_has_no_changes_and_can_be_destroyed(
     kind: Described, platform: Platform, new_project: Callable[[], Path]
 ) -> None:
     accepted = []
@@ -153,7 +153,7 @@ def test_what_is_imported_has_no_changes_and_can_be_destroyed(
 @pytest.mark.slow
 @pytest.mark.exhaustive  # a minute and a half; `test_crashes` kills an import in .ci/run
 @pytest.mark.parametrize("file", ["topology.yaml", "__main__.py"])
-def test_an_import_that_is_killed_at_any_point_goes_on(
+def test_an_import_killed_at_any_point_can_be_repeated(
     file: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     finished = subprocess.run(

@@ -111,8 +111,8 @@ def orphans(
     """
     from gpuform.providers.values import Redactor  # noqa: PLC0415 - as below
     from gpuform.stacks.cli.opening import find_workspace  # noqa: PLC0415 - as above
-    from gpuform.stacks.importing.orphans import find  # noqa: PLC0415 - the engine, not for help
-    from gpuform.stacks.operations.orphans import Account, build_orphan_question  # noqa: PLC0415 - as above
+    from gpuform.stacks.importing.orphans import find_orphans  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.operations.orphans import Account, build_orphan_search  # noqa: PLC0415 - as above
     from gpuform.stacks.review.text.orphans_text import (  # noqa: PLC0415 - as above
         build_orphans_document,
         render_orphans,
@@ -121,9 +121,9 @@ def orphans(
     with open_session() as session:
         workspace = find_workspace(session, runs_program=False)
         account = Account(workspace, session.stack, session.screen.create_passphrase_prompt())
-        question = build_orphan_question(account, platforms, regions, older_than)
+        question = build_orphan_search(account, platforms, regions, older_than)
         with run_emulator(workspace.project.directory, emulate=emulate):
-            report = find(question)
+            report = find_orphans(question)
         # A platform's error message may repeat a key of the request.
         screen, redact = session.screen, Redactor(question.secrets).redact
         if as_json:
@@ -135,9 +135,9 @@ def orphans(
         for failure in report.failures:
             screen.warn(f"error: {redact(failure)}")
         # Before FOUND: with a list missing there may be more orphans than those shown.
-        if report.failures or not report.asked:
+        if report.failures or not report.asked_platforms:
             return INCOMPLETE
-        return FOUND if report.objects or report.unsettled else SUCCESS
+        return FOUND if report.objects or report.unresolved_intents else SUCCESS
 
 
 Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpuform.providers.records import Intent
 from gpuform.schemas.safe_text import escape_invisible
-from gpuform.stacks.importing.orphans import Orphan, Orphans
+from gpuform.stacks.importing.orphans import Orphan, OrphanReport
 from gpuform.stacks.offers import Offers, Priced
 from gpuform.stacks.review.paint import PLAIN, Paint
 from gpuform.stacks.review.value_text import counted
@@ -27,7 +27,7 @@ _UNKNOWN = "unknown"
 
 
 def render_orphans(
-    orphans: Orphans, backend: str, *, paint: Paint = PLAIN, redact: Callable[[str], str] = str
+    orphans: OrphanReport, backend: str, *, paint: Paint = PLAIN, redact: Callable[[str], str] = str
 ) -> Iterator[str]:
     """Yield a table of orphans, the unresolved creates, and the unasked platforms."""
     if orphans.objects:
@@ -36,27 +36,29 @@ def render_orphans(
             *(tuple(map(redact, _build_orphan_row(orphan))) for orphan in orphans.objects),
         ]
         # Without owners, the column would be empty.
-        if not any(orphan.held.owner for orphan in orphans.objects):
+        if not any(orphan.existing_object.owner for orphan in orphans.objects):
             rows = [row[: len(_ORPHAN_COLUMNS)] for row in rows]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
         yield paint("bold", lines[0])
         yield from lines[1:]
         yield ""
-    for intent in orphans.unsettled:
+    for intent in orphans.unresolved_intents:
         yield paint("warning", f"unresolved create: {redact(_describe_intent(intent))}")
-    for platform, reason in orphans.not_asked.items():
+    for platform, reason in orphans.unasked_platforms.items():
         yield f"not asked: {platform} ({redact(reason)})"
     yield _format_orphan_totals(orphans, backend)
 
 
-def build_orphans_document(orphans: Orphans, redact: Callable[[str], str] = str) -> dict[str, Any]:
+def build_orphans_document(
+    orphans: OrphanReport, redact: Callable[[str], str] = str
+) -> dict[str, Any]:
     """Build the JSON document: ages in seconds, times in UTC, null for unknown values."""
     document = {
         "objects": [_orphan_to_json(orphan) for orphan in orphans.objects],
-        "unsettled": [_intent_to_json(intent) for intent in orphans.unsettled],
-        "asked": orphans.asked,
-        "not_asked": orphans.not_asked,
+        "unsettled": [_intent_to_json(intent) for intent in orphans.unresolved_intents],
+        "asked": orphans.asked_platforms,
+        "not_asked": orphans.unasked_platforms,
         "failures": orphans.failures,
     }
     return {key: _redact_strings(value, redact) for key, value in document.items()}
@@ -71,12 +73,12 @@ def _redact_strings(value: Any, redact: Callable[[str], str]) -> Any:
 
 
 def _build_orphan_row(orphan: Orphan) -> tuple[str, ...]:
-    existing = orphan.held
+    existing = orphan.existing_object
     cost = _UNKNOWN
     # Not every platform reports what an object costs.
     if existing.hourly_cost is not None:
         cost = f"{existing.hourly_cost:.2f} {existing.currency}".rstrip() + "/h"
-    age = _UNKNOWN if orphan.age is None else _format_age(orphan.age)
+    age = _UNKNOWN if orphan.age_s is None else _format_age(orphan.age_s)
     cells = (
         existing.name,
         existing.id,
@@ -89,23 +91,23 @@ def _build_orphan_row(orphan: Orphan) -> tuple[str, ...]:
     return f"{existing.platform}:{existing.kind}", *map(escape_invisible, cells)
 
 
-def _format_orphan_totals(orphans: Orphans, backend: str) -> str:
-    if not orphans.asked:
+def _format_orphan_totals(orphans: OrphanReport, backend: str) -> str:
+    if not orphans.asked_platforms:
         return "No platform was asked."
-    *others, last = orphans.asked
+    *others, last = orphans.asked_platforms
     where = f"on {', '.join(others)} and {last}" if others else f"on {last}"
     if not orphans.objects and orphans.failures:
         return f"Nothing was found {where}, but not all could be read: there may be orphans."
     if not orphans.objects:
         return f"No orphans {where}: every object belongs to a stack (backend {backend})."
     costs: dict[str, float] = {}
-    for existing in (orphan.held for orphan in orphans.objects):
+    for existing in (orphan.existing_object for orphan in orphans.objects):
         if existing.hourly_cost is not None:
             costs[existing.currency] = costs.get(existing.currency, 0.0) + existing.hourly_cost
     cost_texts = [
         f"{cost:.2f} {currency}".rstrip() + "/h" for currency, cost in sorted(costs.items())
     ]
-    unknown = sum(orphan.held.hourly_cost is None for orphan in orphans.objects)
+    unknown = sum(orphan.existing_object.hourly_cost is None for orphan in orphans.objects)
     cost_texts += [f"{counted(unknown, 'cost')} unknown"] if unknown else []
     parts = ", ".join([counted(len(orphans.objects), "orphan"), *cost_texts])
     return f"{parts}: {where}, owned by no stack (backend {backend})."
@@ -123,7 +125,7 @@ def _describe_intent(intent: Intent) -> str:
 
 
 def _orphan_to_json(orphan: Orphan) -> dict[str, Any]:
-    existing = orphan.held
+    existing = orphan.existing_object
     return {
         "platform": existing.platform,
         "kind": existing.kind,
@@ -134,7 +136,7 @@ def _orphan_to_json(orphan: Orphan) -> dict[str, Any]:
         "status": existing.status or None,
         "owner": existing.owner or None,
         "created_at": None if existing.created_at is None else _format_time(existing.created_at),
-        "age_seconds": orphan.age,
+        "age_seconds": orphan.age_s,
         "hourly_cost": existing.hourly_cost,
         "currency": existing.currency or None,
         "made_for": orphan.intent.urn if orphan.intent else None,

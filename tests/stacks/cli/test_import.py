@@ -61,7 +61,9 @@ class Account:
     project: Path
     url: str
 
-    def ask(self, method: str, path: str, body: Any = None, key: str = "emulator-admin-key") -> Any:
+    def request(
+        self, method: str, path: str, body: Any = None, key: str = "emulator-admin-key"
+    ) -> Any:
         request = urllib.request.Request(
             f"{self.url}/{path}",
             json.dumps(body).encode() if body is not None else None,
@@ -72,23 +74,23 @@ class Account:
             text = answer.read()
         return json.loads(text) if text else None
 
-    def cluster(self, **more: Any) -> str:
-        made = self.ask("POST", "together/v1/compute/clusters", {**CLUSTER, **more})
-        self.ask("POST", "_emulator/clock", {"advance": 7200})
-        return str(made["cluster_id"])
+    def create_cluster(self, **more: Any) -> str:
+        created = self.request("POST", "together/v1/compute/clusters", {**CLUSTER, **more})
+        self.request("POST", "_emulator/clock", {"advance": 7200})
+        return str(created["cluster_id"])
 
-    def volume(self, name: str) -> str:
+    def create_volume(self, name: str) -> str:
         body = {"volume_name": name, "region": "us-central-8", "size_tib": 1}
-        made = self.ask("POST", "together/v1/compute/clusters/storage/volumes", body)
-        self.ask("POST", "_emulator/clock", {"advance": 600})
-        return str(made["volume_id"])
+        created = self.request("POST", "together/v1/compute/clusters/storage/volumes", body)
+        self.request("POST", "_emulator/clock", {"advance": 600})
+        return str(created["volume_id"])
 
-    def bench(self, **more: Any) -> str:
-        made = self.ask(
+    def create_dev_cluster(self, **more: Any) -> str:
+        created = self.request(
             "POST", "tensorone/v1/clusters", {**BENCH, **more}, key="emulator-tensorone-key"
         )
-        self.ask("POST", "_emulator/clock", {"advance": 3600})
-        return str(made["data"]["id"])
+        self.request("POST", "_emulator/clock", {"advance": 3600})
+        return str(created["data"]["id"])
 
     @property
     def topology(self) -> str:
@@ -101,23 +103,23 @@ class Account:
         return {path.name: path.read_bytes() for path in paths if path.exists()}
 
     @property
-    def ids(self) -> dict[str, str]:
-        """Of what the state has, by name."""
+    def imported_ids(self) -> dict[str, str]:
+        """Return the ids of the objects in the state, by resource name."""
         state = json.loads((self.project / ".pulumi/stacks/demo/dev.json").read_text())
         resources = state["checkpoint"]["latest"].get("resources", [])
         return {e["urn"].rpartition("::")[2]: e["id"] for e in resources if "dynamic/" in e["type"]}
 
-    def imports(self, *arguments: str, code: int = 0) -> str:
+    def run_import(self, *arguments: str, code: int = 0) -> str:
         ran = self.run("import", "--yes", *arguments)
         assert ran.code == code, ran.out + ran.err
         return str(ran.out + ran.err)
 
-    def refused(self, *arguments: str) -> str:
-        """The refusal, after which all is as before."""
+    def run_refused_import(self, *arguments: str) -> str:
+        """Return the output of a refused import, which changes no file."""
         before = self.files
-        told = self.imports(*arguments, code=1)
+        output = self.run_import(*arguments, code=1)
         assert self.files == before
-        return told
+        return output
 
 
 @pytest.fixture
@@ -131,16 +133,16 @@ def account(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 
 @pytest.mark.slow
-def test_all_of_an_account_is_adopted_as_it_is_and_the_file_keeps_what_it_had(
+def test_all_objects_of_an_account_are_imported_unchanged_and_the_file_keeps_its_text(
     account: Account,
 ) -> None:
     assert account.run("up", "--yes", "--skip-preview").code == 0
-    volume = account.ids["data"]
-    cluster = account.cluster(volume_id=volume)
-    account.ask("DELETE", "_emulator/requests")
-    told = account.imports("--all", "--platform", "together")
-    assert "is in the stack already, as data" in told
-    assert account.ids == {"data": volume, "train-ing": cluster}
+    volume = account.imported_ids["data"]
+    cluster = account.create_cluster(volume_id=volume)
+    account.request("DELETE", "_emulator/requests")
+    output = account.run_import("--all", "--platform", "together")
+    assert "already in the stack as data" in output
+    assert account.imported_ids == {"data": volume, "train-ing": cluster}
     before, after = TOPOLOGY.splitlines(), account.topology.splitlines()
     assert after[: len(before)] == before
     assert after[len(before) :] == [
@@ -162,39 +164,43 @@ def test_all_of_an_account_is_adopted_as_it_is_and_the_file_keeps_what_it_had(
         "      gpu_operator_version: v24.6.2",
         "      network_operator_version: v24.7.0",
     ]
-    assert {each["method"] for each in account.ask("GET", "_emulator/requests")} == {"GET"}
+    assert {request["method"] for request in account.request("GET", "_emulator/requests")} == {
+        "GET"
+    }
     assert account.run("preview", "--expect-no-changes").code == 0
-    assert "Nothing to import" in account.imports("--all", "--platform", "together")
+    assert "Nothing to import" in account.run_import("--all", "--platform", "together")
     assert account.run("destroy", "--yes", "--skip-preview").code == 0
 
 
 @pytest.mark.parametrize("name", ["two\nlines", "x" * 300, "\u202edlrow"])
-def test_an_object_whose_name_nobody_can_declare_keeps_nothing_else_from_being_imported(
+def test_an_object_with_an_invalid_name_is_skipped_and_the_others_are_imported(
     account: Account, name: str
 ) -> None:
-    odd = account.volume(name)
-    volume = account.volume("good")
+    odd = account.create_volume(name)
+    volume = account.create_volume("good")
 
-    shown = account.imports("--all", "--platform", "together", "--set", "region=us-central-8")
+    output = account.run_import("--all", "--platform", "together", "--set", "region=us-central-8")
 
-    assert account.ids == {"good": volume}
-    assert f"together:SharedVolume {odd} (" in shown
-    assert "is left out: it cannot be declared: volume_name must be one line" in shown
-
-
-def test_an_object_of_an_odd_name_that_is_asked_for_is_refused(account: Account) -> None:
-    odd = account.volume("two\nlines")
-
-    shown = account.refused("together:SharedVolume", "mine", odd, "--set", "region=us-central-8")
-
-    assert "volume_name must be one line" in shown
+    assert account.imported_ids == {"good": volume}
+    assert f"together:SharedVolume {odd} (" in output
+    assert "skipped, because a declaration refuses a value: volume_name must be one line" in output
 
 
-def test_secrets_become_secret_configuration(account: Account) -> None:
-    account.bench()
-    account.bench(name="other", tags={"team": "web"})
-    account.imports("--all", "--platform", "tensorone", "--tag", "team=ml")
-    assert list(account.ids) == ["bench"]
+def test_a_requested_object_with_an_invalid_name_is_refused(account: Account) -> None:
+    odd = account.create_volume("two\nlines")
+
+    output = account.run_refused_import(
+        "together:SharedVolume", "mine", odd, "--set", "region=us-central-8"
+    )
+
+    assert "volume_name must be one line" in output
+
+
+def test_secrets_of_imported_objects_become_secret_configuration(account: Account) -> None:
+    account.create_dev_cluster()
+    account.create_dev_cluster(name="other", tags={"team": "web"})
+    account.run_import("--all", "--platform", "tensorone", "--tag", "team=ml")
+    assert list(account.imported_ids) == ["bench"]
     assert 'environment_variables: "{{ config.bench_environment_variables }}"' in account.topology
     assert "  bench_environment_variables: {type: object, secret: true}\n" in account.topology
     assert not any(b"hunter2hunter2" in text for text in account.files.values())
@@ -202,44 +208,47 @@ def test_secrets_become_secret_configuration(account: Account) -> None:
     assert json.loads(got.out) == {"KEY": "hunter2hunter2"}
     settings = account.project / "Pulumi.dev.yaml"  # which has a key that nothing declares yet
     settings.write_text(settings.read_text() + "  demo:other_environment_variables: mine\n")
-    account.imports("--all", "--platform", "tensorone")
+    account.run_import("--all", "--platform", "tensorone")
     assert account.run("config", "get", "other_environment_variables").out == "mine\n"
     assert '"{{ config.other_environment_variables_2 }}"' in account.topology
 
 
-def test_what_no_platform_tells_is_asked_for(account: Account) -> None:
-    id_ = account.volume("lonely")
-    told = account.refused("together:SharedVolume", "lonely", id_)
-    assert f"together:SharedVolume {id_}: the platform does not tell its region" in told
-    assert "--set region=VALUE" in told
-    account.imports("together:SharedVolume", "lonely", id_, "--set", "region=us-central-8")
-    assert account.ids["lonely"] == id_
+def test_inputs_that_no_platform_reports_are_requested(account: Account) -> None:
+    id_ = account.create_volume("lonely")
+    output = account.run_refused_import("together:SharedVolume", "lonely", id_)
+    assert f"together:SharedVolume {id_}: the platform does not report region" in output
+    assert "--set region=VALUE" in output
+    account.run_import("together:SharedVolume", "lonely", id_, "--set", "region=us-central-8")
+    assert account.imported_ids["lonely"] == id_
 
 
-def test_an_object_that_is_not_there_changes_no_file(account: Account) -> None:
-    assert "the platform has no such object" in account.refused("together:Cluster", "x", "nothing")
-    assert "'a b' is not a name" in account.refused("together:Cluster", "a b", "nothing")
-    refused = account.refused("together:Clutser", "x", "y")
-    assert "there is no type 'together:Clutser'\n  did you mean together:Cluster?" in refused
-    id_ = account.volume("lonely")
+def test_an_import_of_an_unknown_object_changes_no_file(account: Account) -> None:
+    assert "object not found on the platform" in account.run_refused_import(
+        "together:Cluster", "x", "nothing"
+    )
+    refused = account.run_refused_import("together:Cluster", "a b", "nothing")
+    assert "'a b' is not a valid resource name" in refused
+    refused = account.run_refused_import("together:Clutser", "x", "y")
+    assert "unknown type 'together:Clutser'\n  did you mean together:Cluster?" in refused
+    id_ = account.create_volume("lonely")
     region = ("--set", "region=us-central-8")
-    assert "shared_volumes.data already" in account.refused(
+    assert "shared_volumes.data already" in account.run_refused_import(
         "together:SharedVolume", "data", id_, *region
     )
 
 
-def test_what_would_be_changed_on_the_platform_is_refused(account: Account) -> None:
+def test_an_import_that_would_change_the_object_is_refused(account: Account) -> None:
     """Defaults of the file reach the entry, too: the object is not as these say."""
-    id_ = account.bench()
+    id_ = account.create_dev_cluster()
     text = TOPOLOGY + "defaults: {clusters: {tensorone: {description: ours}}}\n"
     (account.project / "topology.yaml").write_text(text)
-    told = account.refused("tensorone:Cluster", "bench", id_)
-    assert "would change description from" in told
-    assert "to 'ours'" in told
+    output = account.run_refused_import("tensorone:Cluster", "bench", id_)
+    assert "would change description from" in output
+    assert "to 'ours'" in output
 
 
-def test_a_person_who_says_no_gets_the_files_back(account: Account, terminal: None) -> None:
-    id_ = account.bench()
+def test_a_declined_import_restores_the_files(account: Account, terminal: None) -> None:
+    id_ = account.create_dev_cluster()
     before = account.files
     ran = account.run("import", "tensorone:Cluster", "bench", id_, answers="no\n")
     assert ran.code == 1
@@ -247,14 +256,14 @@ def test_a_person_who_says_no_gets_the_files_back(account: Account, terminal: No
     assert account.files == before
 
 
-def test_nobody_to_ask_is_said_before_anything_is_done(account: Account) -> None:
+def test_an_import_without_confirmation_fails_before_any_change(account: Account) -> None:
     ran = account.run("import", "tensorone:Cluster", "bench", "x")
     assert ran.code == 1
     assert "add --yes, or preview first with --preview-only" in ran.err
 
 
 def test_preview_only_shows_the_entries_and_writes_nothing(account: Account) -> None:
-    id_ = account.bench()
+    id_ = account.create_dev_cluster()
     before = account.files
     ran = account.run("import", "tensorone:Cluster", "bench", id_, "--preview-only", "--protect")
     assert ran.code == 0
@@ -263,30 +272,30 @@ def test_preview_only_shows_the_entries_and_writes_nothing(account: Account) -> 
     assert account.files == before
 
 
-def test_an_entry_that_names_its_object_is_finished(account: Account) -> None:
+def test_an_import_finishes_an_entry_that_names_its_object(account: Account) -> None:
     """As an interrupted import leaves it, or a person writes it."""
-    id_ = account.bench(environment_variables={})
+    id_ = account.create_dev_cluster(environment_variables={})
     wanted = ("--all", "--platform", "tensorone")
-    shown = account.run("import", *wanted, "--preview-only").out
-    (account.project / "topology.yaml").write_text(f"{TOPOLOGY}\n{shown}")
+    output = account.run("import", *wanted, "--preview-only").out
+    (account.project / "topology.yaml").write_text(f"{TOPOLOGY}\n{output}")
     assert f"import: {id_}" in account.topology
-    assert "is declared already, as bench" in account.imports(*wanted)
-    assert account.ids == {"bench": id_}
+    assert "already declared as bench" in account.run_import(*wanted)
+    assert account.imported_ids == {"bench": id_}
     assert "import:" not in account.topology
     assert account.topology.startswith(TOPOLOGY)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["command", "option"])
-def test_what_another_stack_has_is_refused_by_its_name(account: Account, how: str) -> None:
-    id_ = account.bench()
-    account.imports("tensorone:Cluster", "bench", id_)
+def test_an_object_of_another_stack_is_refused_with_its_owner(account: Account, how: str) -> None:
+    id_ = account.create_dev_cluster()
+    account.run_import("tensorone:Cluster", "bench", id_)
     assert account.run("stack", "init", "other").code == 0
     if how == "command":
         (account.project / "topology.yaml").write_text(TOPOLOGY)
-        told = account.imports("tensorone:Cluster", "bench", id_, code=1)
-        skipped = account.imports("--all", "--platform", "tensorone")
-        assert "of stack organization/demo/dev: left alone, `gpuform state move`" in skipped
+        output = account.run_import("tensorone:Cluster", "bench", id_, code=1)
+        skipped = account.run_import("--all", "--platform", "tensorone")
+        assert "of stack organization/demo/dev: skipped; `gpuform state move`" in skipped
     else:
         named = f"    name: bench\n    options: {{import: {id_}}}\n"
         text = account.topology.replace("    name: bench\n", named)
@@ -294,12 +303,12 @@ def test_what_another_stack_has_is_refused_by_its_name(account: Account, how: st
         account.run("config", "set", "--secret", "bench_environment_variables", "{}")
         ran = account.run("preview")
         assert ran.code == 1
-        told = ran.out + ran.err
-    assert "tensorone:Cluster::bench of stack organization/demo/dev" in " ".join(told.split())
+        output = ran.out + ran.err
+    assert "tensorone:Cluster::bench of stack organization/demo/dev" in " ".join(output.split())
 
 
 @pytest.mark.slow
-def test_a_program_gets_statements_and_keeps_its_own(account: Account) -> None:
+def test_an_import_adds_statements_to_a_program_and_keeps_the_others(account: Account) -> None:
     (account.project / "topology.yaml").unlink()
     program = (
         '"""Ours."""\nimport pulumi\nfrom gpuform.providers.together import SharedVolume\n\n'
@@ -308,10 +317,10 @@ def test_a_program_gets_statements_and_keeps_its_own(account: Account) -> None:
     main = account.project / "__main__.py"
     main.write_text(program)
     assert account.run("up", "--yes", "--skip-preview").code == 0
-    id_ = account.cluster(volume_id=account.ids["data"])
-    account.bench()
-    account.imports("together:Cluster", "train", id_, "--protect")
-    account.imports("--all", "--platform", "tensorone")
+    id_ = account.create_cluster(volume_id=account.imported_ids["data"])
+    account.create_dev_cluster()
+    account.run_import("together:Cluster", "train", id_, "--protect")
+    account.run_import("--all", "--platform", "tensorone")
     text = main.read_text()
     assert "import_" not in text
     assert "    volume_id=data.id,\n" in text
@@ -323,7 +332,7 @@ def test_a_program_gets_statements_and_keeps_its_own(account: Account) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "output"),
     [
         ((), "pass TYPE, NAME and ID of an object, or --all and --platform"),
         (("--all",), "--all requires --platform"),
@@ -332,47 +341,54 @@ def test_a_program_gets_statements_and_keeps_its_own(account: Account) -> None:
         (("a:B", "c", "d", "--set", "e"), "FIELD=VALUE"),
     ],
 )
-def test_flags_that_do_not_fit_are_usage_errors(
-    dev: Run, arguments: tuple[str, ...], told: str
+def test_contradicting_flags_are_usage_errors(
+    dev: Run, arguments: tuple[str, ...], output: str
 ) -> None:
     ran = dev("import", *arguments)
     assert ran.code == 2
-    assert told in ran.err
+    assert output in ran.err
 
 
-def test_values_of_set_are_yaml_or_configuration(account: Account) -> None:
+def test_set_values_are_yaml_or_references_to_configuration(account: Account) -> None:
     gate = ("lens:HealthGate", "healthy", "overview")
-    account.refused(*gate, "--set", "condition={a: [}")
-    account.refused(*gate, "--set", "condition={{ clusters.a }}")
-    account.imports(*gate, "--set", "condition={total_nodes: {at_least: 0}}")
-    told = account.refused(gate[0], "second", gate[2], "--set", "condition={{ config.c }}")
-    assert "the stack has no value of config.c" in told
-    assert account.ids == {"healthy": "overview"}
+    account.run_refused_import(*gate, "--set", "condition={a: [}")
+    account.run_refused_import(*gate, "--set", "condition={{ clusters.a }}")
+    account.run_import(*gate, "--set", "condition={total_nodes: {at_least: 0}}")
+    output = account.run_refused_import(
+        gate[0], "second", gate[2], "--set", "condition={{ config.c }}"
+    )
+    assert "the stack has no value for config.c" in output
+    assert account.imported_ids == {"healthy": "overview"}
 
 
-def test_entries_go_to_another_file_of_the_topology_and_under_a_parent(account: Account) -> None:
+def test_entries_are_added_to_a_chosen_file_and_under_a_parent(account: Account) -> None:
     assert account.run("up", "--yes", "--skip-preview").code == 0
-    id_ = account.bench(environment_variables={})
+    id_ = account.create_dev_cluster(environment_variables={})
     one = ("tensorone:Cluster", "bench", id_)
-    assert "more.yaml is no part of topology.yaml" in account.refused(*one, "--out", "more.yaml")
+    assert "more.yaml is not part of topology.yaml" in account.run_refused_import(
+        *one, "--out", "more.yaml"
+    )
     (account.project / "more.yaml").write_text("# more\n")
     (account.project / "topology.yaml").write_text(f"include: [more.yaml]\n{TOPOLOGY}")
-    assert "has no resource dta" in account.refused(*one, "--parent", "dta")
-    account.imports(*one, "--out", "more.yaml", "--parent", "data", "--protect")
+    assert "has no resource dta" in account.run_refused_import(*one, "--parent", "dta")
+    account.run_import(*one, "--out", "more.yaml", "--parent", "data", "--protect")
     more = (account.project / "more.yaml").read_text()
     assert more.startswith("# more\n\nclusters:\n  bench:\n")
     assert more.endswith('    options: {parent: "{{ shared_volumes.data }}", protect: true}\n')
     assert account.topology == f"include: [more.yaml]\n{TOPOLOGY}"
     state = json.loads(account.files["dev.json"])["checkpoint"]["latest"]["resources"]
-    bench = next(each for each in state if each.get("id") == id_)
+    bench = next(resource for resource in state if resource.get("id") == id_)
     assert "SharedVolume$pulumi-python:dynamic/gpuform.tensorone:Cluster::bench" in bench["urn"]
     assert bench["protect"] is True
 
 
-def test_an_option_in_the_file_adopts_and_changes_what_is_declared_otherwise(
+def test_an_import_option_in_the_file_imports_and_updates_the_object(
     account: Account,
 ) -> None:
-    ids = {name: account.bench(name=name, environment_variables={}) for name in ("a-1", "a-2")}
+    ids = {
+        name: account.create_dev_cluster(name=name, environment_variables={})
+        for name in ("a-1", "a-2")
+    }
     entry = """
 clusters:
   a:
@@ -394,13 +410,13 @@ clusters:
     assert ran.code == 0, ran.out + ran.err
     assert "= 2 imported" in ran.out
     assert "~ 2 updated" in ran.out
-    assert {name: account.ids[name] for name in ids} == ids
+    assert {name: account.imported_ids[name] for name in ids} == ids
     assert account.run("preview", "--expect-no-changes").code == 0
 
 
-def test_types_names_and_regions_choose(account: Account) -> None:
-    account.cluster()
-    account.volume("lonely")
+def test_types_names_and_regions_filter_the_objects(account: Account) -> None:
+    account.create_cluster()
+    account.create_volume("lonely")
     wanted = ("--all", "--platform", "together", "--preview-only")
 
     def shown(*flags: str) -> list[str]:
@@ -410,47 +426,47 @@ def test_types_names_and_regions_choose(account: Account) -> None:
     assert shown() == ["clusters:", "train-ing:", "cluster_config:", "shared_volumes:", "lonely:"]
     assert "lonely:" not in shown("--type", "together:Cluster")
     assert "train-ing:" not in shown("--name", "lone*")
-    assert "lonely:" not in shown("--region", "us-central-8")  # it does not tell its region
+    assert "lonely:" not in shown("--region", "us-central-8")  # its region is unknown
     ran = account.run("import", *wanted, "--tag", "a")
-    assert "together does not tell the tags" in ran.err
-    for flags, meant in (
-        (("--name", "lone*", "--name", "train-ign"), "--name train-ign fits nothing"),
+    assert "together does not report the tags" in ran.err
+    for flags, message in (
+        (("--name", "lone*", "--name", "train-ign"), "--name train-ign matches no object"),
         (("--region", "us-centrl-8"), "did you mean us-central-8?"),
-        (("--type", "together:GpuNode"), "there is no type"),
-        (("--name", "nope*"), "without it and with --preview-only"),
+        (("--type", "together:GpuNode"), "unknown type"),
+        (("--name", "nope*"), "without this flag and with --preview-only"),
     ):
         ran = account.run("import", *wanted, *flags)
         assert (ran.code, ran.out) == (1, "")
-        assert meant in ran.err
-    account.bench(tags={"team": "ml"})
+        assert message in ran.err
+    account.create_dev_cluster(tags={"team": "ml"})
     ran = account.run("import", "--all", "--platform", "tensorone", "--yes", "--tag", "team=mi")
-    assert "--tag team=mi fits nothing that the account holds" in ran.err
+    assert "--tag team=mi matches no object of the account" in ran.err
     ran = account.run("import", "--all", "--platform", "tensorne", "--yes")
     assert "did you mean tensorone" in ran.err
 
 
 @pytest.mark.slow
-def test_many_objects_take_no_request_each(account: Account) -> None:
-    ids = {account.volume(f"v-{number}") for number in range(40)}
-    account.ask("DELETE", "_emulator/requests")
-    account.imports("--all", "--platform", "together", "--set", "region=us-central-8")
-    assert ids == set(account.ids.values())
-    requests = account.ask("GET", "_emulator/requests")
-    assert sum("volumes/" in each["path"] for each in requests) <= 4
+def test_importing_many_objects_takes_fewer_requests_than_objects(account: Account) -> None:
+    ids = {account.create_volume(f"v-{number}") for number in range(40)}
+    account.request("DELETE", "_emulator/requests")
+    account.run_import("--all", "--platform", "together", "--set", "region=us-central-8")
+    assert ids == set(account.imported_ids.values())
+    requests = account.request("GET", "_emulator/requests")
+    assert sum("volumes/" in request["path"] for request in requests) <= 4
     assert len(requests) <= 16
 
 
-def test_what_an_interrupted_create_made_is_left_to_the_next_up(account: Account) -> None:
+def test_an_object_of_an_interrupted_create_is_left_to_the_next_up(account: Account) -> None:
     """Unless nobody declares it any more."""
-    id_ = account.volume("training-data")
+    id_ = account.create_volume("training-data")
     urn = "urn:pulumi:dev::demo::pulumi-python:dynamic/gpuform.together:SharedVolume::data"
     begun = Intent(urn, "together", "SharedVolume", "training-data", "", 1_800_000_000, id=id_)
     open_intents(Backend.open(f"file://{account.project}", {}), "demo", "dev").record(begun)
     region = ("--set", "region=us-central-8")
     one = ("together:SharedVolume", "taken", id_, *region)
-    assert "an interrupted run made it for data" in account.refused(*one)
-    told = account.imports("--all", "--platform", "together", *region)
-    assert "left alone, `gpuform up` takes it over" in told
+    assert "an interrupted run created it for data" in account.run_refused_import(*one)
+    output = account.run_import("--all", "--platform", "together", *region)
+    assert "skipped; `gpuform up` adopts it" in output
     (account.project / "topology.yaml").write_text("# nothing\n")
-    account.imports(*one)
-    assert account.ids == {"taken": id_}
+    account.run_import(*one)
+    assert account.imported_ids == {"taken": id_}

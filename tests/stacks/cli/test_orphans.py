@@ -50,7 +50,7 @@ def state(project: Path, stack: str = "dev") -> Path:
 
 
 @pytest.mark.slow
-def test_what_stacks_own_is_no_orphan_and_what_they_lose_is_one(
+def test_an_object_is_an_orphan_only_after_its_stack_has_lost_it(
     account: Run, project: Path
 ) -> None:
     assert account("stack", "init", "other").code == 0
@@ -69,7 +69,7 @@ def test_what_stacks_own_is_no_orphan_and_what_they_lose_is_one(
     assert re.search(r"\n2 orphans, [1-9][.0-9]* USD/h, 1 cost unknown: on together, scp", ran.out)
 
 
-def test_json_has_null_for_what_is_unknown(account: Run, project: Path) -> None:
+def test_orphans_json_has_null_for_unknown_values(account: Run, project: Path) -> None:
     state(project).unlink()
     ran = account("orphans", "--json", "--platform", "together", "--platform", "tensorone")
     assert ran.code == 3
@@ -83,7 +83,7 @@ def test_json_has_null_for_what_is_unknown(account: Run, project: Path) -> None:
     assert (younger.code, younger.out[:10]) == (0, "No orphans")
 
 
-def test_a_platform_that_does_not_answer_is_never_without_orphans(
+def test_a_platform_without_an_answer_is_not_reported_as_without_orphans(
     account: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AIOS_REGISTRY_URL", "http://127.0.0.1:9")
@@ -94,7 +94,7 @@ def test_a_platform_that_does_not_answer_is_never_without_orphans(
     assert "No orphans" not in ran.out
 
 
-def test_a_platform_without_credentials_is_named(
+def test_orphans_names_a_platform_without_credentials(
     account: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TOGETHER_API_KEY")
@@ -111,14 +111,14 @@ def test_a_platform_without_credentials_is_named(
     assert "No platform was asked." in ran.out
 
 
-def test_a_state_that_cannot_be_read_is_not_an_empty_one(account: Run, project: Path) -> None:
+def test_an_unreadable_state_makes_the_orphans_incomplete(account: Run, project: Path) -> None:
     state(project, "other").write_text("{")
     ran = account("orphans")
     assert ran.code == 4
     assert "the resources of stack organization/demo/other are unknown" in ran.err
 
 
-def test_creates_that_were_never_settled_are_told(account: Run, project: Path) -> None:
+def test_orphans_reports_unresolved_creates(account: Run, project: Path) -> None:
     intents = open_intents(Backend.open(f"file://{project}", {}), "demo", "dev")
     assert intents.list_all() == []
     intents.record(Intent("urn:x", "together", "Cluster", "lost", "us-central-8", 1_800_000_000))
@@ -132,7 +132,7 @@ def test_creates_that_were_never_settled_are_told(account: Run, project: Path) -
     assert len(intents.list_all()) == 2
 
 
-def test_nothing_is_changed_anywhere(account: Run, project: Path) -> None:
+def test_orphans_changes_no_file_and_no_object(account: Run, project: Path) -> None:
     def files() -> dict[Path, bytes]:
         return {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
 

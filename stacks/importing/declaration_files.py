@@ -1,0 +1,240 @@
+"""Find and change the declarations of a project, in its topology files or its Python program.
+
+`gpuform.stacks.operations.importing` opens them with `place_of`, and writes their edits.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+
+from gpuform.schemas.topology import SECTIONS
+from gpuform.stacks.declaration_writer.declarations import Declarations, ResourceReference
+from gpuform.stacks.declaration_writer.python_edits import (
+    ResourceCall,
+    add_resources,
+    find_resource_calls,
+    remove_import_options,
+)
+from gpuform.stacks.declaration_writer.python_program import PythonNames, render_program
+from gpuform.stacks.declaration_writer.topology_yaml import render_topology
+from gpuform.stacks.declaration_writer.yaml_edits import add_entries, remove_option
+from gpuform.stacks.document.diagnostics import Diagnostics
+from gpuform.stacks.document.nodes import ScalarNode
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.project import Project, find_topology_file, get_folder_and_entry
+from gpuform.stacks.expressions.template import has_expression
+from gpuform.stacks.importing.project_declarations import (
+    DeclaredNames,
+    FileEdit,
+    ProjectDeclarations,
+    read_text_file,
+)
+from gpuform.stacks.importing.selection import ObjectKey
+from gpuform.stacks.topology.declarations import ALONE, Instance
+from gpuform.stacks.topology.errors import TopologyError
+from gpuform.stacks.topology.files import format_path, read_files
+from gpuform.stacks.topology.offline import read_plan_context
+from gpuform.stacks.topology.planning import plan
+
+
+class TopologyDeclarations:
+    """The entries of a topology and of the files that the topology includes.
+
+    New entries are added to `target`, one of these files.
+
+    Raises:
+        TopologyError: the files are not valid.
+        EngineError: `target` is not one of these files.
+    """
+
+    def __init__(self, topology: Path, target: Path, stack: str) -> None:
+        self._target = target
+        self._instances: list[Instance] = []
+        self.defaulted_variables: set[str] = set()
+        problems = Diagnostics()
+        if topology.exists():
+            topology_plan = plan(topology, read_plan_context(topology, stack), problems)
+            if problems:
+                raise TopologyError(problems)
+            self._instances = [resource.instance for resource in topology_plan.resources]
+            variables = topology_plan.topology.config.values()
+            self.defaulted_variables = {
+                variable.name for variable in variables if "default" in variable.fields
+            }
+        if target.resolve() not in _list_files(topology):
+            raise EngineError(
+                f"{format_path(target)} is not part of {format_path(topology)}",
+                hint=f"create it if needed, and include it: include: [{target.name}]; an "
+                "import adds no entries to modules: every instance of the module would have them",
+            )
+
+    @property
+    def names(self) -> DeclaredNames:
+        """Return the names of the entries outside of modules, and of all instances."""
+        own_instances = (instance for instance in self._instances if not instance.module)
+        entry_names = {
+            (instance.declaration.section, instance.declaration.name) for instance in own_instances
+        }
+        return entry_names | {
+            (instance.declaration.section, instance.name) for instance in self._instances
+        }
+
+    @cached_property
+    def pending_imports(self) -> Mapping[ObjectKey, str]:
+        """Return the entry name by object of each `import` option with a literal id."""
+        pending_imports = {}
+        for instance in self._instances:
+            option = instance.declaration.options.get("import")
+            # an object of a `for_each` has a key: one id cannot be of all its instances
+            if option is not None and isinstance(option.node, ScalarNode) and instance.key == ALONE:
+                id_ = option.node.text
+                if not has_expression(id_):
+                    declaration = instance.declaration
+                    pending_imports[declaration.platform, declaration.kind, id_] = instance.name
+        return pending_imports
+
+    def render(self, declared: Declarations) -> str:
+        return render_topology(declared)
+
+    def find_reference(self, platform: str, kind: str, name: str) -> ResourceReference | None:
+        """Return the reference to an entry, with the key for an instance of a `for_each`.
+
+        None for resources of modules, which only their modules' outputs show, and for lookups by
+        id.
+        """
+        instance = self._instances_by_name.get((platform, kind, name))
+        if instance is None or instance.module or "id" in instance.declaration.options:
+            return None
+        key = None if instance.declaration.is_single else instance.key
+        return ResourceReference(instance.declaration.section, instance.declaration.name, key=key)
+
+    def build_addition(self, declared: Declarations) -> FileEdit:
+        """Return the edit of the target file: each entry at the end of the entry's section."""
+        before = read_text_file(self._target)
+        return FileEdit(
+            self._target, before, add_entries(before or "", declared, format_path(self._target))
+        )
+
+    def build_import_removals(
+        self, imported_resources: Iterable[tuple[str, str, str]]
+    ) -> list[FileEdit]:
+        """Return the edits for removing `import` options, one for each file.
+
+        Entries of modules are skipped: an option there would be of all instances of the module.
+        """
+        entries_by_file: dict[str, list[tuple[str, str]]] = {}
+        for key in imported_resources:
+            instance = self._instances_by_name.get(key)
+            if instance is not None and not instance.module:
+                declaration = instance.declaration
+                entries_by_file.setdefault(declaration.position.file, []).append(
+                    (declaration.section, declaration.name)
+                )
+        return [
+            FileEdit.for_file(
+                Path(file), remove_option(read_text_file(Path(file)) or "", names, "import", file)
+            )
+            for file, names in entries_by_file.items()
+        ]
+
+    @cached_property
+    def _instances_by_name(self) -> Mapping[tuple[str, str, str], Instance]:
+        return {
+            (instance.declaration.platform, instance.declaration.kind, instance.name): instance
+            for instance in self._instances
+        }
+
+
+def _list_files(topology: Path) -> set[Path]:
+    """Return the resolved paths of the topology and of all included files."""
+    return {
+        topology.resolve(),
+        *(file.path.resolve() for file in read_files(topology, Diagnostics())),
+    }
+
+
+def open_declarations(
+    project: Project, stack: str, target: Path | None, *, python: bool
+) -> ProjectDeclarations:
+    """Return the declarations of the project's topology or program, read from the files.
+
+    The program is used with `python`, or if there is no topology. A project with neither gets a new
+    topology. `target` is the file for new entries, by default the topology or the program itself.
+    """
+    folder, entry = get_folder_and_entry(project.program)
+    program = folder / ("__main__.py" if entry == "." else entry)
+    topology = find_topology_file(folder)
+    if python or (topology is None and program.exists()):
+        return _ProgramDeclarations(_to_relative_path(target or program))
+    topology = _to_relative_path(topology or folder / "topology.yaml")
+    return TopologyDeclarations(topology, target or topology, stack)
+
+
+def _to_relative_path(path: Path) -> Path:
+    """Return a path inside the current folder as a relative one, as messages name files."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+_SECTIONS_BY_KIND = {kind: section for section, kind in SECTIONS.items()}
+
+
+class _ProgramDeclarations:
+    """The resources that the text of a Python program declares.
+
+    Resources made in loops or with computed names are not found: the program is not run.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._source = read_text_file(path)
+        self._resources: list[ResourceCall] = find_resource_calls(self._source or "", str(path))
+
+    @property
+    def names(self) -> DeclaredNames:
+        return {(_SECTIONS_BY_KIND[resource.kind], resource.name) for resource in self._resources}
+
+    @property
+    def pending_imports(self) -> Mapping[ObjectKey, str]:
+        importing_resources = (resource for resource in self._resources if resource.import_id)
+        return {
+            (resource.platform, resource.kind, resource.import_id): resource.name
+            for resource in importing_resources
+        }
+
+    @property
+    def defaulted_variables(self) -> set[str]:
+        """Return no variables: the text of a program does not show defaults."""
+        return set()
+
+    def render(self, declared: Declarations) -> str:
+        return render_program(declared)
+
+    def find_reference(self, platform: str, kind: str, name: str) -> ResourceReference | None:
+        """Return the reference to a resource in a top-level variable, or None."""
+        key = (platform, kind, name)
+        is_assigned = any(
+            key == (resource.platform, resource.kind, resource.name) and resource.variable
+            for resource in self._resources
+        )
+        return ResourceReference(_SECTIONS_BY_KIND[kind], name) if is_assigned else None
+
+    def build_addition(self, declared: Declarations) -> FileEdit:
+        """Return the edit of the program, with the resources at the end."""
+        names = PythonNames()
+        for resource in self._resources:
+            if resource.variable:
+                names.assign(_SECTIONS_BY_KIND[resource.kind], resource.name, resource.variable)
+        new_source = add_resources(self._source or "", declared, names, str(self._path))
+        return FileEdit(self._path, self._source, new_source)
+
+    def build_import_removals(
+        self, imported_resources: Iterable[tuple[str, str, str]]
+    ) -> list[FileEdit]:
+        source = read_text_file(self._path) or ""
+        return [
+            FileEdit(
+                self._path,
+                source,
+                remove_import_options(source, imported_resources, str(self._path)),
+            )
+        ]
