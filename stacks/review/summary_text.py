@@ -282,7 +282,7 @@ _SHARED_REASONS: Final = ("deleted", "replaced", "stopped", "moved", "repaired")
 
 
 def render_removed_nodes(removed_nodes: RemovedNodes | None) -> Iterator[str]:
-    """Yield a line for each removed node (`node train-worker-1 goes: idle`); none for None.
+    """Yield a line for each removed node (`removes node train-worker-1: idle`); none for None.
 
     Nodes without jobs share a line if all are removed for one reason.
     """

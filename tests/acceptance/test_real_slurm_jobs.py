@@ -102,14 +102,14 @@ def test_a_job_is_waited_for_and_only_evict_ends_it(tmp_path: Path, slurm: Slurm
 
     project.run("config", "set", "gpus", "16")
     told = project.run("up", "--emulate", "--yes", code=1)
-    assert f"training-worker-2 goes: the newest; runs {newest.id} " in told
+    assert f"removes node training-worker-2: the newest; runs {newest.id} " in told
     assert all(job.runs() for job in jobs)
     until(lambda: all("DRAIN" not in slurm.state(node) for node in NODES), "nodes in service")
 
     newest.end()
     until(lambda: slurm.state(NODES[2]) == "IDLE", "an idle node")
     told = project.run("up", "--emulate", "--yes")
-    assert "training-worker-2 goes: idle" in told
+    assert "removes node training-worker-2: idle" in told
     assert slurm.state(NODES[2]) == "IDLE+DRAIN"
     assert jobs[0].runs()
     assert jobs[1].runs()

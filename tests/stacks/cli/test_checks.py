@@ -6,6 +6,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from support.stacks.planned_project import PlannedProject
 
@@ -70,13 +71,18 @@ class TestPlans:
             assert "checked" not in ran.out
 
     @pytest.mark.slow
-    def test_a_destroy_and_a_platform_that_does_not_answer(
-        self, applied_project: PlannedProject, monkeypatch: pytest.MonkeyPatch
+    def test_a_destroy_is_stopped_if_the_platform_does_not_answer(
+        self, applied_project: PlannedProject
     ) -> None:
-        monkeypatch.setenv("TOGETHER_BASE_URL", "http://127.0.0.1:9")
+        rule = {"platform": "together", "drop": "before", "count": None}
+        faults = f"{applied_project.url}/_emulator/faults"
+        httpx.post(faults, json=rule, trust_env=False, verify=False).raise_for_status()
         ran = applied_project.run("destroy", "--yes", "--require-checks")
         assert ran.code == 4
-        assert plan_of(ran.out).startswith(FIRST)
+        assert plan_of(ran.out).startswith(
+            "The plan is not fully checked: 2 checks could not run (see Not checked).\n"
+        )
+        assert "the nodes removed with it, and their jobs: together: GET" in ran.err
         assert "together cannot be asked" in ran.err
 
     @pytest.mark.slow
