@@ -1,4 +1,4 @@
-"""Read where a course keeps its state, a folder or a bucket, by name."""
+"""Provide the backends that courses store their state in: a folder or a bucket."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,31 +13,37 @@ class Backend(Protocol):
     url: str
     environ: dict[str, str]
 
-    def end_locks(self) -> None:
+    def expire_locks(self) -> None:
         """Expire the lock of a killed command, as a minute of the store's time does."""
 
-    def files(self) -> dict[str, bytes]: ...
+    def read_files(self) -> dict[str, bytes]:
+        """Return the contents of all stored files, by name."""
 
 
 @dataclass
-class Folder:
-    place: Path
+class FolderBackend:
+    path: Path
 
     def __post_init__(self) -> None:
-        self.place.mkdir(parents=True)
-        self.url = f"file://{self.place}"
+        self.path.mkdir(parents=True)
+        self.url = f"file://{self.path}"
         self.environ: dict[str, str] = {}
 
-    def end_locks(self) -> None:
+    def expire_locks(self) -> None:
         """Do nothing: the kernel releases locks with their process."""
 
-    def files(self) -> dict[str, bytes]:
-        paths = (path for path in self.place.rglob("*") if path.is_file())
-        return {str(path.relative_to(self.place)): path.read_bytes() for path in paths}
+    def read_files(self) -> dict[str, bytes]:
+        return read_folder(self.path)
+
+
+def read_folder(folder: Path) -> dict[str, bytes]:
+    """Return the contents of all files below `folder`, by relative path."""
+    files = (file for file in folder.rglob("*") if file.is_file())
+    return {str(file.relative_to(folder)): file.read_bytes() for file in files}
 
 
 @dataclass
-class Bucket:
+class BucketBackend:
     server: BucketServer
 
     def __post_init__(self) -> None:
@@ -52,18 +58,18 @@ class Bucket:
             aws_secret_access_key="secret",
         )
 
-    def end_locks(self) -> None:
-        for key in self._keys():
+    def expire_locks(self) -> None:
+        for key in self._list_keys():
             if key.endswith(".lock") or "/.pulumi/locks/" in key:
                 self._client.delete_object(Bucket=self._name, Key=key)
 
-    def _keys(self) -> list[str]:
+    def _list_keys(self) -> list[str]:
         listed = self._client.list_objects_v2(Bucket=self._name)
         return [listed_key["Key"] for listed_key in listed.get("Contents", [])]
 
-    def files(self) -> dict[str, bytes]:
+    def read_files(self) -> dict[str, bytes]:
         contents = {}
-        for key in self._keys():
+        for key in self._list_keys():
             # A request of a command that was killed may still be on its way.
             with suppress(self._client.exceptions.NoSuchKey):
                 answer = self._client.get_object(Bucket=self._name, Key=key)

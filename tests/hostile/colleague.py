@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 from urllib.parse import quote
 
 import httpx
-from hostile.fakes.answers import Call
-from hostile.fakes.world import COLLEAGUE, Thing, World
+from hostile.fakes.answers import PlatformRequest
+from hostile.fakes.simulation import COLLEAGUE, PlatformObject, Simulation
 from hostile.planted import COLLEAGUES_KEY, CONFIG_SECRET, OTHER_SECRET
 from hostile.signing import sign
 
@@ -31,8 +31,8 @@ GUEST: Json = {
 class Colleague:
     """A colleague who works over HTTP, as every client does."""
 
-    def __init__(self, url: str, world: World, requests: "Requests") -> None:
-        self._world = world
+    def __init__(self, url: str, simulation: Simulation, requests: "ColleagueRequests") -> None:
+        self._simulation = simulation
         self._requests = requests
         self._http = httpx.Client(
             base_url=url,
@@ -45,107 +45,111 @@ class Colleague:
     def close(self) -> None:
         self._http.close()
 
-    def make(self, kind: str, like: str) -> None:
+    def create(self, kind: str, likeness: str) -> None:
         """Create an object as our stack declares it, with `equal` or `other` properties."""
-        self._send(*self._requests.create(kind, like))
+        self._send(*self._requests.build_create(kind, likeness))
 
-    def gather(self, count: int) -> None:
+    def create_crowd(self, count: int) -> None:
         """Make objects of other names, which fill the lists."""
         for number in range(count):
             kind = self._requests.kinds[number % len(self._requests.kinds)]
-            self._send(*self._requests.create(kind, "equal", f"-other-{number}"))
+            self._send(*self._requests.build_create(kind, "equal", f"-other-{number}"))
 
-    def race(self, like: str, call: Call) -> None:
+    def race_request(self, likeness: str, request: PlatformRequest) -> None:
         """Create the same object as a request of ours that is in progress."""
-        if like in ("join", "leave"):
-            self._join(like, call.path[-1])
+        if likeness in ("join", "leave"):
+            self._move_guest_in(likeness, request.path[-1])
             return
-        if call.method != "POST":
+        if request.method != "POST":
             return
-        body = json.loads(json.dumps(call.body).replace(CONFIG_SECRET, OTHER_SECRET))
-        if like == "other":
-            body = self._requests.altered(body)
-        address = f"/{self._requests.platform}/{'/'.join(call.path)}"
-        self._send(call.method, address, body)
+        body = json.loads(json.dumps(request.body).replace(CONFIG_SECRET, OTHER_SECRET))
+        if likeness == "other":
+            body = self._requests.alter_body(body)
+        address = f"/{self._requests.platform}/{'/'.join(request.path)}"
+        self._send(request.method, address, body)
 
-    def change(self, chance: random.Random) -> None:
-        platform_object = self._one_of_its_own(chance)
+    def change_own_object(self, rng: random.Random) -> None:
+        platform_object = self._choose_own_object(rng)
         if platform_object is not None:
-            self._send(*self._requests.change(platform_object))
+            self._send(*self._requests.build_change(platform_object))
 
-    def delete(self, chance: random.Random) -> None:
-        platform_object = self._one_of_its_own(chance)
+    def delete_own_object(self, rng: random.Random) -> None:
+        platform_object = self._choose_own_object(rng)
         if platform_object is not None:
-            self._send(*self._requests.delete(platform_object))
+            self._send(*self._requests.build_delete(platform_object))
 
-    def visit(self, visit_kind: str) -> None:
+    def move_guest(self, visit_kind: str) -> None:
         """Let a node of the colleague's join or leave a cluster of ours, where there can be one."""
-        clusters = self._world.all_of("aios", "cluster")
+        clusters = self._simulation.list_existing("aios", "cluster")
         if clusters:
-            self._join(visit_kind, clusters[0].id)
+            self._move_guest_in(visit_kind, clusters[0].id)
 
-    def _join(self, visit_kind: str, cluster_id: str) -> None:
+    def _move_guest_in(self, visit_kind: str, cluster_id: str) -> None:
         """Insert the first entry, so that the positions of ours change."""
         if self._requests.platform != "aios":
             return
-        is_there = self._world.get("aios", "node", f"{cluster_id}/{GUEST['id']}") is not None
+        is_there = (
+            self._simulation.find_object("aios", "node", f"{cluster_id}/{GUEST['id']}") is not None
+        )
         if is_there != (visit_kind == "leave"):
             return
         update: Json = {"$push": {"nodes.nodeData": {"$each": [GUEST], "$position": 0}}}
-        sign = 1
+        sum_change = 1
         if visit_kind == "leave":
-            update, sign = {"$pull": {"nodes.nodeData": {"id": GUEST["id"]}}}, -1
-        sums = {"nodes.count": sign, "memory": sign * GUEST["memory"]}
+            update, sum_change = {"$pull": {"nodes.nodeData": {"id": GUEST["id"]}}}, -1
+        sums = {"nodes.count": sum_change, "memory": sum_change * GUEST["memory"]}
         address = f"/aios/clusters/{quote(cluster_id, safe='')}"
         self._send("PUT", address, {**update, "$inc": sums})
 
-    def own(self) -> list[Thing]:
+    def list_own_objects(self) -> list[PlatformObject]:
         return [
             item
-            for item in self._world.things
-            if item.maker == COLLEAGUE and item.lives(self._world.now)
+            for item in self._simulation.objects
+            if item.creator == COLLEAGUE and item.is_alive(self._simulation.now)
         ]
 
-    def _one_of_its_own(self, chance: random.Random) -> Thing | None:
-        own = self.own()
-        return chance.choice(own) if own else None
+    def _choose_own_object(self, rng: random.Random) -> PlatformObject | None:
+        own = self.list_own_objects()
+        return rng.choice(own) if own else None
 
     def _send(self, method: str, address: str, body: Any) -> None:
         """Send a request, and accept a refusal of the platform."""
-        headers = self._requests.headers(method, f"{self._http.base_url}".rstrip("/") + address)
+        headers = self._requests.build_headers(
+            method, f"{self._http.base_url}".rstrip("/") + address
+        )
         self._http.request(method, address, json=body, headers=headers)
 
 
 @dataclass
-class Requests(ABC):
+class ColleagueRequests(ABC):
     """The colleague's requests to one platform."""
 
-    world: World
+    simulation: Simulation
 
     platform: ClassVar[str]
     kinds: ClassVar[tuple[str, ...]]
 
     @abstractmethod
-    def create(self, kind: str, like: str, name: str = "") -> tuple[str, str, Any]:
+    def build_create(self, kind: str, likeness: str, name: str = "") -> tuple[str, str, Any]:
         """Return the request for an object of the stack's name, with `name` behind it."""
 
     @abstractmethod
-    def altered(self, body: Json) -> Json: ...
+    def alter_body(self, body: Json) -> Json: ...
 
     @abstractmethod
-    def change(self, platform_object: Thing) -> tuple[str, str, Any]: ...
+    def build_change(self, platform_object: PlatformObject) -> tuple[str, str, Any]: ...
 
     @abstractmethod
-    def delete(self, platform_object: Thing) -> tuple[str, str, Any]: ...
+    def build_delete(self, platform_object: PlatformObject) -> tuple[str, str, Any]: ...
 
-    def headers(self, method: str, url: str) -> dict[str, str]:
+    def build_headers(self, method: str, url: str) -> dict[str, str]:
         return {"Authorization": f"Bearer {COLLEAGUES_KEY}"}
 
 
-class TogetherRequests(Requests):
+class TogetherRequests(ColleagueRequests):
     platform = "together"
     kinds = ("cluster", "volume")
-    _ADDRESSES: ClassVar[dict[str, str]] = {
+    _PATHS: ClassVar[dict[str, str]] = {
         "cluster": "/together/v1/compute/clusters",
         "volume": "/together/v1/compute/clusters/storage/volumes",
     }
@@ -162,39 +166,39 @@ class TogetherRequests(Requests):
         "volume": {"volume_name": "training-data", "region": "us-central-8", "size_tib": 5},
     }
 
-    def create(self, kind: str, like: str, name: str = "") -> tuple[str, str, Any]:
+    def build_create(self, kind: str, likeness: str, name: str = "") -> tuple[str, str, Any]:
         body = dict(self._BODIES[kind])
         field = "cluster_name" if kind == "cluster" else "volume_name"
         body[field] += name
-        return "POST", self._ADDRESSES[kind], body if like == "equal" else self.altered(body)
+        return "POST", self._PATHS[kind], body if likeness == "equal" else self.alter_body(body)
 
-    def altered(self, body: Json) -> Json:
+    def alter_body(self, body: Json) -> Json:
         return {**body, **({"num_gpus": 64} if "num_gpus" in body else {"size_tib": 77})}
 
-    def change(self, platform_object: Thing) -> tuple[str, str, Any]:
+    def build_change(self, platform_object: PlatformObject) -> tuple[str, str, Any]:
         if platform_object.kind == "cluster":
             gpus = platform_object.data["num_gpus"] + 8
             return (
                 "PUT",
-                f"{self._ADDRESSES['cluster']}/{quote(platform_object.id, safe='')}",
+                f"{self._PATHS['cluster']}/{quote(platform_object.id, safe='')}",
                 {"num_gpus": gpus},
             )
         size = platform_object.data["size_tib"] + 1
-        return "PUT", self._ADDRESSES["volume"], {"volume_id": platform_object.id, "size_tib": size}
+        return "PUT", self._PATHS["volume"], {"volume_id": platform_object.id, "size_tib": size}
 
-    def delete(self, platform_object: Thing) -> tuple[str, str, Any]:
+    def build_delete(self, platform_object: PlatformObject) -> tuple[str, str, Any]:
         return (
             "DELETE",
-            f"{self._ADDRESSES[platform_object.kind]}/{quote(platform_object.id, safe='')}",
+            f"{self._PATHS[platform_object.kind]}/{quote(platform_object.id, safe='')}",
             None,
         )
 
 
-class ScpRequests(Requests):
+class ScpRequests(ColleagueRequests):
     platform = "scp"
     kinds = ("node",)
 
-    def create(self, kind: str, like: str, name: str = "") -> tuple[str, str, Any]:
+    def build_create(self, kind: str, likeness: str, name: str = "") -> tuple[str, str, Any]:
         body: Json = {
             "cluster_fabric_details": {
                 "cluster_fabric_id": None,
@@ -216,20 +220,20 @@ class ScpRequests(Requests):
             "subnet_id": "ab313c43291e4b678f4bacffe10768ae",
             "vpc_id": "e58348b1bc9148e5af86500fd4ef99ca",
         }
-        return "POST", "/scp/v1/gpu-nodes", body if like == "equal" else self.altered(body)
+        return "POST", "/scp/v1/gpu-nodes", body if likeness == "equal" else self.alter_body(body)
 
-    def altered(self, body: Json) -> Json:
+    def alter_body(self, body: Json) -> Json:
         return {**body, "subnet_id": "00000000000000000000000000000077"}
 
-    def change(self, platform_object: Thing) -> tuple[str, str, Any]:
+    def build_change(self, platform_object: PlatformObject) -> tuple[str, str, Any]:
         lock = "unlock" if platform_object.data["lock_enabled"] else "lock"
         return "PUT", f"/scp/v1/gpu-nodes/{quote(platform_object.id, safe='')}/{lock}", None
 
-    def delete(self, platform_object: Thing) -> tuple[str, str, Any]:
+    def build_delete(self, platform_object: PlatformObject) -> tuple[str, str, Any]:
         return "DELETE", "/scp/v1/gpu-nodes", {"gpu_node_ids": [platform_object.id]}
 
-    def headers(self, method: str, url: str) -> dict[str, str]:
-        moment = str(int(self.world.now * 1000))
+    def build_headers(self, method: str, url: str) -> dict[str, str]:
+        moment = str(int(self.simulation.now * 1000))
         return {
             "Scp-Accesskey": COLLEAGUES_KEY,
             "Scp-Timestamp": moment,
@@ -238,7 +242,7 @@ class ScpRequests(Requests):
         }
 
 
-class TensorOneRequests(Requests):
+class TensorOneRequests(ColleagueRequests):
     platform = "tensorone"
     kinds = ("cluster",)
     _BODY: ClassVar[Json] = {
@@ -252,32 +256,36 @@ class TensorOneRequests(Requests):
         "tags": {"team": "research"},
     }
 
-    def create(self, kind: str, like: str, name: str = "") -> tuple[str, str, Any]:
+    def build_create(self, kind: str, likeness: str, name: str = "") -> tuple[str, str, Any]:
         body = {**self._BODY, "name": f"{self._BODY['name']}{name}"}
-        return "POST", "/tensorone/v1/clusters", body if like == "equal" else self.altered(body)
+        return (
+            "POST",
+            "/tensorone/v1/clusters",
+            body if likeness == "equal" else self.alter_body(body),
+        )
 
-    def altered(self, body: Json) -> Json:
+    def alter_body(self, body: Json) -> Json:
         return {**body, "gpu_count": 8}
 
-    def change(self, platform_object: Thing) -> tuple[str, str, Any]:
-        return "PUT", self._address(platform_object), {"description": "Mine"}
+    def build_change(self, platform_object: PlatformObject) -> tuple[str, str, Any]:
+        return "PUT", self._build_address(platform_object), {"description": "Mine"}
 
-    def delete(self, platform_object: Thing) -> tuple[str, str, Any]:
+    def build_delete(self, platform_object: PlatformObject) -> tuple[str, str, Any]:
         return (
             "DELETE",
-            self._address(platform_object),
+            self._build_address(platform_object),
             {"confirm_deletion": "DELETE", "force": True},
         )
 
-    def _address(self, platform_object: Thing) -> str:
+    def _build_address(self, platform_object: PlatformObject) -> str:
         return f"/tensorone/v1/clusters/{quote(platform_object.id, safe='')}"
 
 
-class AiosRequests(Requests):
+class AiosRequests(ColleagueRequests):
     platform = "aios"
     kinds = ("cluster",)
 
-    def create(self, kind: str, like: str, name: str = "") -> tuple[str, str, Any]:
+    def build_create(self, kind: str, likeness: str, name: str = "") -> tuple[str, str, Any]:
         totals = {"count": 0, "memory": 0}
         body: Json = {
             "id": f"east-001{name}",
@@ -297,19 +305,19 @@ class AiosRequests(Requests):
                 "owner": "AI Infrastructure",
             },
         }
-        return "POST", "/aios/clusters", body if like == "equal" else self.altered(body)
+        return "POST", "/aios/clusters", body if likeness == "equal" else self.alter_body(body)
 
-    def altered(self, body: Json) -> Json:
+    def alter_body(self, body: Json) -> Json:
         if "header" in body:
             changed = {**body["body"]["spec"]["values"], "tags": ["mine"]}
             return {**body, "body": {"spec": {"values": changed}}}
         return {**body, "tags": ["mine"]}
 
-    def change(self, platform_object: Thing) -> tuple[str, str, Any]:
+    def build_change(self, platform_object: PlatformObject) -> tuple[str, str, Any]:
         cluster = platform_object.data.get("cluster", platform_object.id)
         return "PUT", f"/aios/clusters/{quote(cluster, safe='')}", {"$set": {"tags": ["changed"]}}
 
-    def delete(self, platform_object: Thing) -> tuple[str, str, Any]:
+    def build_delete(self, platform_object: PlatformObject) -> tuple[str, str, Any]:
         return (
             "DELETE",
             f"/aios/clusters/{quote(platform_object.data.get('cluster', platform_object.id))}",
@@ -317,6 +325,7 @@ class AiosRequests(Requests):
         )
 
 
-REQUESTS: dict[str, type[Requests]] = {
-    each.platform: each for each in (TogetherRequests, ScpRequests, TensorOneRequests, AiosRequests)
+REQUESTS: dict[str, type[ColleagueRequests]] = {
+    requests.platform: requests
+    for requests in (TogetherRequests, ScpRequests, TensorOneRequests, AiosRequests)
 }

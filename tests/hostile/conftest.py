@@ -4,18 +4,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hostile.fakes.serving import Fakes
-from hostile.machines import warm_process
-from hostile.playing import Stage
+from hostile.fakes.serving import FakePlatforms
+from hostile.machines import start_command_server
+from hostile.playing import CoursePlayer
 
 
 @pytest.fixture(scope="session")
-def stage(
+def player(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> Iterator[Stage]:
+) -> Iterator[CoursePlayer]:
     def bucket_server() -> object:
         return request.getfixturevalue("bucket_server")
 
     folder: Path = tmp_path_factory.mktemp("hostile")
-    with warm_process() as warm, Fakes().serving() as fakes:
-        yield Stage(warm, fakes, folder, bucket_server)
+    with start_command_server() as server, FakePlatforms().run_server() as fakes:
+        yield CoursePlayer(server, fakes, folder, bucket_server)

@@ -24,29 +24,29 @@ COMMANDS = {
 WATCH = "watch"
 """`expire`, every ten minutes for more than half an hour."""
 POOLS = ("pool", "fleet", "slurm")
-NAMED = {"fleet": NAMINGS, "slurm": SLURM_NAMINGS}
+NAMINGS_BY_PLATFORM = {"fleet": NAMINGS, "slurm": SLURM_NAMINGS}
 """By platform, the names that the scheduler of its nodes can have for them."""
-SCHEDULED = {"fleet": fleet.MOODS, "slurm": fleet.SLURM_MOODS}
-"""By platform, what the scheduler of its nodes can be like."""
+SCHEDULER_MOODS = {"fleet": fleet.MOODS, "slurm": fleet.SLURM_MOODS}
+"""By platform, how the scheduler of its nodes can answer."""
 POOL_COMMANDS = {"repair": 10, "repair node": 10}
-_PASSES = (0, 0, 0, 30, 120, 86_400)
+_SECONDS_BEFORE = (0, 0, 0, 30, 120, 86_400)
 _DELAYS = (0, 0, 0, 8, 8, 30, 50)
 _LATE_EFFECTS = (0, 0, 0, 20, 45)
-_LAGS = (0, 0, 0, 0, 5, 30, 50)
+_LIST_LAGS = (0, 0, 0, 0, 5, 30, 50)
 
 
 @dataclass(frozen=True)
-class Act:
-    """What happens before a step.
+class Event:
+    """An event before a step, caused by the colleague, the platform or a job.
 
-    The colleague makes, changes or deletes something of its own, or lets a node `join` or `leave` a
-    cluster of ours; the platform lets a node of ours `break`; a job begins to `run` on one, which
-    lasts some minutes (`equal`) or days (`other`).
+    The colleague creates (`make`), changes or deletes one of its own objects, or its node joins
+    (`join`) or leaves (`leave`) a cluster of ours. The platform breaks (`break`) a node of ours. A
+    job starts on one of our nodes (`run`) and lasts minutes (`equal`) or days (`other`).
     """
 
-    what: str
+    action: str
     kind: int = 0
-    like: str = "equal"
+    likeness: str = "equal"
 
 
 @dataclass(frozen=True)
@@ -55,16 +55,16 @@ class Step:
 
     command: str
     variant: str = BASE
-    fresh: bool = False
-    """On another machine: a new clone and a new home, with nothing but the backend."""
-    passes: int = 0
-    lag: int = 0
-    acts: tuple[Act, ...] = ()
+    on_new_machine: bool = False
+    """On a machine with a new clone and a new home, which has nothing but the backend."""
+    seconds_before: int = 0
+    list_lag: int = 0
+    events: tuple[Event, ...] = ()
     faults: tuple[Fault, ...] = ()
-    mood: str = HEALTHY
-    """What Lens says meanwhile."""
-    fleet: str = HONEST
-    """What the scheduler is like meanwhile."""
+    lens_mood: str = HEALTHY
+    """How Lens answers during the step (`fakes.lens.MOODS`)."""
+    scheduler_mood: str = HONEST
+    """How the nodes' scheduler answers during the step (`fakes.fleet.MOODS`)."""
 
 
 @dataclass(frozen=True)
@@ -72,163 +72,163 @@ class Course:
     platform: str
     seed: int
     steps: tuple[Step, ...]
-    end: str = "up"
-    """The command that settles everything at last, on an honest platform."""
+    last_command: str = "up"
+    """The command that recovers every interrupted operation, on an honest platform."""
     form: str = "dynamic"
     backend: str = "folder"
     odd_ids: bool = False
     behavior: Behavior = USUAL
     naming: str = SAME
-    """By which names the scheduler knows the nodes."""
+    """Which names the scheduler has for the nodes (`fakes.fleet.NAMINGS`)."""
     lifetime: str = ""
-    """`ttl`, where the stack declares that instead of a day on which everything ends."""
+    """`ttl` if the stack declares a time to live; otherwise it declares the day of its end."""
 
     def __str__(self) -> str:
         steps = "".join(f"\n        {step!r}," for step in self.steps)
         return (
             f"Course(\n    {self.platform!r},\n    {self.seed},\n    steps=({steps}\n    ),\n"
-            f"    end={self.end!r}, form={self.form!r}, backend={self.backend!r}, "
-            f"odd_ids={self.odd_ids}, "
+            f"    last_command={self.last_command!r}, form={self.form!r}, "
+            f"backend={self.backend!r}, odd_ids={self.odd_ids}, "
             f"naming={self.naming!r}, lifetime={self.lifetime!r},\n"
             f"    behavior={self.behavior!r},\n)"
         )
 
 
-def draw(platform: str, seed: int) -> Course:
+def draw_course(platform: str, seed: int) -> Course:
     """Return the hostile course of this seed."""
-    chance = random.Random(f"{platform}-{seed}")
-    count = chance.randint(2, 5)  # and the end makes 3 to 6
+    rng = random.Random(f"{platform}-{seed}")
+    count = rng.randint(2, 5)  # and the end makes 3 to 6
     return Course(
         platform,
         seed,
-        tuple(_draw_step(platform, chance, number) for number in range(count)),
-        end=chance.choice(["up", "up", "refresh", "destroy", "destroy"]),
-        form=chance.choice(["dynamic", "dynamic", "plugin"]),
-        backend="bucket" if chance.random() < 0.1 else "folder",
-        odd_ids=chance.random() < 0.05,
-        behavior=_draw_behavior(chance),
-        lifetime=chance.choice(["", TTL]),
-        naming=chance.choice([SAME, SAME, *NAMED[platform]]) if platform in NAMED else SAME,
+        tuple(_draw_step(platform, rng, number) for number in range(count)),
+        last_command=rng.choice(["up", "up", "refresh", "destroy", "destroy"]),
+        form=rng.choice(["dynamic", "dynamic", "plugin"]),
+        backend="bucket" if rng.random() < 0.1 else "folder",
+        odd_ids=rng.random() < 0.05,
+        behavior=_draw_behavior(rng),
+        lifetime=rng.choice(["", TTL]),
+        naming=rng.choice([SAME, SAME, *NAMINGS_BY_PLATFORM[platform]])
+        if platform in NAMINGS_BY_PLATFORM
+        else SAME,
     )
 
 
-def draw_honest(platform: str, seed: int) -> Course:
-    """Return commands in any order on a platform that is late, and right, and nobody else's."""
-    chance = random.Random(f"honest-{platform}-{seed}")
+def draw_honest_course(platform: str, seed: int) -> Course:
+    """Return commands in random order on a platform that is slow, correct and used by us alone."""
+    rng = random.Random(f"honest-{platform}-{seed}")
     steps = tuple(
         Step(
-            _draw_command(platform, chance, number),
-            _draw_variant(platform, chance),
-            chance.random() < 0.3,
+            _draw_command(platform, rng, number),
+            _draw_variant(platform, rng),
+            rng.random() < 0.3,
         )
-        for number in range(chance.randint(3, 6))
+        for number in range(rng.randint(3, 6))
     )
-    form = chance.choice(["dynamic", "plugin"])
+    form = rng.choice(["dynamic", "plugin"])
     late = Behavior(
-        list_delay=chance.choice(_DELAYS),
-        get_delay=chance.choice(_DELAYS),
-        batch_ids=chance.choice([behavior.FIRST, behavior.ALL]),
+        list_delay=rng.choice(_DELAYS),
+        get_delay=rng.choice(_DELAYS),
+        batch_ids=rng.choice([behavior.FIRST, behavior.ALL]),
     )
-    return Course(platform, seed, steps, end="destroy", form=form, behavior=late)
+    return Course(platform, seed, steps, last_command="destroy", form=form, behavior=late)
 
 
-def _draw_behavior(chance: random.Random) -> Behavior:
+def _draw_behavior(rng: random.Random) -> Behavior:
     return Behavior(
-        list_delay=chance.choice(_DELAYS),
-        get_delay=chance.choice(_DELAYS),
-        batch_ids=chance.choice([behavior.FIRST, behavior.FIRST, *behavior.BATCH_IDS]),
-        page_cap=chance.choice([0, 0, 0, 2, 3]),
-        clock_skew=chance.choice([0, 0, 0, -600, 600]),
-        created_at=chance.choice([behavior.TRUE] * 8 + list(behavior.CREATED_AT)),
-        crowd=chance.choice([0, 0, 0, 4]),
+        list_delay=rng.choice(_DELAYS),
+        get_delay=rng.choice(_DELAYS),
+        batch_ids=rng.choice([behavior.FIRST, behavior.FIRST, *behavior.BATCH_IDS]),
+        page_cap=rng.choice([0, 0, 0, 2, 3]),
+        clock_skew=rng.choice([0, 0, 0, -600, 600]),
+        created_at=rng.choice([behavior.TRUE] * 8 + list(behavior.CREATED_AT)),
+        crowd=rng.choice([0, 0, 0, 4]),
     )
 
 
-def _draw_step(platform: str, chance: random.Random, number: int) -> Step:
+def _draw_step(platform: str, rng: random.Random, number: int) -> Step:
     return Step(
-        _draw_command(platform, chance, number),
-        _draw_variant(platform, chance),
-        fresh=chance.random() < 0.35,
-        passes=chance.choice(_PASSES),
-        lag=chance.choice(_LAGS),
-        acts=tuple(_draw_act(platform, chance) for _ in range(chance.choice([0, 0, 0, 1, 2]))),
-        faults=tuple(
-            _draw_fault(platform, chance) for _ in range(chance.choice([0, 0, 1, 1, 1, 2, 2]))
-        ),
-        mood=_draw_mood(platform, chance),
-        fleet=_draw_fleet(platform, chance),
+        _draw_command(platform, rng, number),
+        _draw_variant(platform, rng),
+        on_new_machine=rng.random() < 0.35,
+        seconds_before=rng.choice(_SECONDS_BEFORE),
+        list_lag=rng.choice(_LIST_LAGS),
+        events=tuple(_draw_event(platform, rng) for _ in range(rng.choice([0, 0, 0, 1, 2]))),
+        faults=tuple(_draw_fault(platform, rng) for _ in range(rng.choice([0, 0, 1, 1, 1, 2, 2]))),
+        lens_mood=_draw_lens_mood(platform, rng),
+        scheduler_mood=_draw_scheduler_mood(platform, rng),
     )
 
 
-def _draw_fleet(platform: str, chance: random.Random) -> str:
-    if platform not in SCHEDULED:
+def _draw_scheduler_mood(platform: str, rng: random.Random) -> str:
+    if platform not in SCHEDULER_MOODS:
         return HONEST
-    return chance.choice([HONEST] * 8 + list(SCHEDULED[platform]))
+    return rng.choice([HONEST] * 8 + list(SCHEDULER_MOODS[platform]))
 
 
-def _draw_mood(platform: str, chance: random.Random) -> str:
+def _draw_lens_mood(platform: str, rng: random.Random) -> str:
     moods = {"lens": MOODS, "fleet": lens.FLEET_MOODS}.get(platform, ())
-    return chance.choice([HEALTHY, *moods])
+    return rng.choice([HEALTHY, *moods])
 
 
-def _draw_command(platform: str, chance: random.Random, number: int) -> str:
-    if number == 0 and chance.random() < 0.8:
+def _draw_command(platform: str, rng: random.Random, number: int) -> str:
+    if number == 0 and rng.random() < 0.8:
         return "up"
-    if platform == "fleet" and chance.random() < 0.2:
+    if platform == "fleet" and rng.random() < 0.2:
         return WATCH
     commands = COMMANDS | (POOL_COMMANDS if platform in POOLS else {})
-    return chance.choices(list(commands), list(commands.values()))[0]
+    return rng.choices(list(commands), list(commands.values()))[0]
 
 
-def _draw_variant(platform: str, chance: random.Random) -> str:
+def _draw_variant(platform: str, rng: random.Random) -> str:
     usual = [BASE, BASE, BASE, BASE, GROWN, GROWN, RENAMED, LESS]
-    return chance.choice([BASE, BASE, GROWN, GROWN, ROLLED, LESS] if platform in POOLS else usual)
+    return rng.choice([BASE, BASE, GROWN, GROWN, ROLLED, LESS] if platform in POOLS else usual)
 
 
-def _draw_act(platform: str, chance: random.Random) -> Act:
-    acts = ["make", "make", "make", "change", "delete"]
+def _draw_event(platform: str, rng: random.Random) -> Event:
+    events = ["make", "make", "make", "change", "delete"]
     more = {"aios": ["join", "leave"], "lens": ["join"], "scp": ["break"], "pool": ["break"] * 3}
     more["fleet"] = more["slurm"] = ["break", "run", "run", "run", "run"]
-    act_kind = chance.choice(acts + more.get(platform, []))
-    return Act(act_kind, chance.randint(0, 1), chance.choice(["equal", "other"]))
+    action = rng.choice(events + more.get(platform, []))
+    return Event(action, rng.randint(0, 1), rng.choice(["equal", "other"]))
 
 
-def _draw_fault(platform: str, chance: random.Random) -> Fault:
+def _draw_fault(platform: str, rng: random.Random) -> Fault:
     """Return any fault, but more often one that loses the outcome of a write."""
-    roll = chance.random()
-    race = chance.choice(["", "", "", "equal", "other"])
+    roll = rng.random()
+    race = rng.choice(["", "", "", "equal", "other"])
     if roll < 0.4:
-        return _draw_lost_answer(chance, race)
+        return _draw_lost_answer(rng, race)
     if roll < 0.6:
-        on = chance.choice([faults.CREATE, faults.WRITE, faults.DELETE, faults.ANY])
-        nth = chance.randint(1, 12) if on == faults.ANY else chance.randint(1, 3)
-        fault_kind = chance.choice(["kill", "kill", "term"])
-        delay = chance.choice(_LATE_EFFECTS) if on == faults.CREATE else 0
-        return Fault(on, fault_kind, chance.choice([BEFORE, AFTER]), nth, delay=delay)
+        on = rng.choice([faults.CREATE, faults.WRITE, faults.DELETE, faults.ANY])
+        nth = rng.randint(1, 12) if on == faults.ANY else rng.randint(1, 3)
+        failure = rng.choice(["kill", "kill", "term"])
+        delay = rng.choice(_LATE_EFFECTS) if on == faults.CREATE else 0
+        return Fault(on, failure, rng.choice([BEFORE, AFTER]), nth, delay=delay)
     if roll < 0.66:
         if platform in ("aios", "lens"):
-            race = chance.choice(["join", "leave"])
-            return Fault(faults.CHANGE, faults.NOTHING, nth=chance.randint(1, 2), race=race)
+            race = rng.choice(["join", "leave"])
+            return Fault(faults.CHANGE, faults.NOTHING, nth=rng.randint(1, 2), race=race)
         return Fault(faults.CREATE, faults.NOTHING, race=race or "equal")
     if roll < 0.72:
-        return Fault(faults.DELETE, chance.choice([faults.IGNORED, faults.LATE]))
-    times = chance.choice([1, 1, 2, 8])
+        return Fault(faults.DELETE, rng.choice([faults.IGNORED, faults.LATE]))
+    times = rng.choice([1, 1, 2, 8])
     if roll < 0.86:
-        fault_kind = chance.choice(faults.ON_LISTS)
-        return Fault(faults.LIST, fault_kind, nth=chance.randint(1, 4), times=times)
+        failure = rng.choice(faults.ON_LISTS)
+        return Fault(faults.LIST, failure, nth=rng.randint(1, 4), times=times)
     if roll < 0.9:
-        fault_kind = chance.choice(faults.ON_LOOKUPS)
-        return Fault(faults.GET, fault_kind, nth=chance.randint(1, 6), times=times)
-    on = chance.choice([faults.ANY, faults.READ, faults.LIST, faults.GET])
-    return Fault(on, chance.choice(faults.KINDS), nth=chance.randint(1, 6), times=times)
+        failure = rng.choice(faults.ON_LOOKUPS)
+        return Fault(faults.GET, failure, nth=rng.randint(1, 6), times=times)
+    on = rng.choice([faults.ANY, faults.READ, faults.LIST, faults.GET])
+    return Fault(on, rng.choice(faults.KINDS), nth=rng.randint(1, 6), times=times)
 
 
-def _draw_lost_answer(chance: random.Random, race: str) -> Fault:
-    on = chance.choice([faults.CREATE, faults.CREATE, faults.WRITE, faults.DELETE])
+def _draw_lost_answer(rng: random.Random, race: str) -> Fault:
+    on = rng.choice([faults.CREATE, faults.CREATE, faults.WRITE, faults.DELETE])
     kinds = ["closed", "truncated", "500", "502", "503", "html-200", "empty-200", "stall"]
     if on == faults.CREATE:
         kinds += faults.ON_CREATES * 2
-    fault_kind = chance.choice(kinds)
-    effect = chance.choice([BEFORE, AFTER, AFTER])
-    delay = chance.choice(_LATE_EFFECTS) if on == faults.CREATE and effect == AFTER else 0
-    return Fault(on, fault_kind, effect, chance.randint(1, 2), race=race, delay=delay)
+    failure = rng.choice(kinds)
+    effect = rng.choice([BEFORE, AFTER, AFTER])
+    delay = rng.choice(_LATE_EFFECTS) if on == faults.CREATE and effect == AFTER else 0
+    return Fault(on, failure, effect, rng.randint(1, 2), race=race, delay=delay)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hostile.projects import Project, project_file, stack_file
+from hostile.projects import Project, render_project_file, render_stack_file
 from processes.commands import PASSPHRASE, SALT, Result
 
 SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM}
@@ -33,19 +33,19 @@ try:
         server.sendall(head.encode() + str(len(body)).encode() + b"\\r\\n\\r\\n" + body)
         while more := server.recv(65536):
             answer += more
-    told = json.loads(answer.partition(b"\\r\\n\\r\\n")[2])
-    stdout, stderr, code = str(told["stdout"]), str(told["stderr"]), int(told["code"])
+    output = json.loads(answer.partition(b"\\r\\n\\r\\n")[2])
+    stdout, stderr, code = str(output["stdout"]), str(output["stderr"]), int(output["code"])
 except (OSError, ValueError, KeyError, TypeError):
     sys.exit(f"{words[0]}: error: Unable to contact slurm controller (connect failure)")
 sys.stdout.write(stdout)
 sys.stderr.write(stderr)
 sys.exit(code)
 """
-"""A command of Slurm's, which the stand-ins answer; what they do not answer well is a failure."""
+"""A Slurm command that sends its words to the fakes; an invalid answer is a failure."""
 
 
-def write_commands(folder: Path, url: str) -> Path:
-    """Write Slurm's commands, which ask the stand-ins at `url`, into the folder and return it."""
+def write_slurm_commands(folder: Path, url: str) -> Path:
+    """Write the Slurm commands that send their words to `url` into `folder`, and return it."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in _COMMANDS:
         path = folder / name
@@ -54,7 +54,7 @@ def write_commands(folder: Path, url: str) -> Path:
     return folder
 
 
-class Warm:
+class WarmCommandServer:
     """The warm process that runs all commands."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
@@ -78,13 +78,13 @@ class Warm:
 
 
 @contextmanager
-def warm_process() -> Iterator[Warm]:
+def start_command_server() -> Iterator[WarmCommandServer]:
     argv = [sys.executable, str(Path(__file__).with_name("warm.py")), PASSPHRASE, SALT]
     variables = {**os.environ, "PULUMI_DISABLE_CI_DETECTION": "true", "PYTHONDONTWRITEBYTECODE": ""}
     with subprocess.Popen(
         argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=variables
     ) as process:
-        yield Warm(process)
+        yield WarmCommandServer(process)
         assert process.stdin
         process.stdin.close()
 
@@ -93,41 +93,41 @@ def warm_process() -> Iterator[Warm]:
 class Machine:
     """One copy of the project, with a home of its own."""
 
-    warm: Warm
-    position: Path
+    server: WarmCommandServer
+    folder: Path
     environ: dict[str, str]
 
     @property
     def project(self) -> Path:
-        return self.position / "project"
+        return self.folder / "project"
 
-    def set_up(self, project: Project, form: str, sealed: str) -> None:
-        """Clone the repository for a person who has chosen nothing yet."""
-        shutil.rmtree(self.position, ignore_errors=True)
+    def set_up(self, project: Project, form: str, encrypted_secret: str) -> None:
+        """Write the project as a fresh clone, in a home without any settings."""
+        shutil.rmtree(self.folder, ignore_errors=True)
         self.project.mkdir(parents=True)
-        (self.project / "Pulumi.yaml").write_text(project_file(project))
+        (self.project / "Pulumi.yaml").write_text(render_project_file(project))
         (self.project / "__main__.py").write_text(_PROGRAM)
-        self.configure(project, form, sealed)
+        self.write_stack_file(project, form, encrypted_secret)
 
-    def configure(self, project: Project, form: str, sealed: str) -> None:
-        stack_yaml = stack_file(project, form, SALT, sealed)
+    def write_stack_file(self, project: Project, form: str, encrypted_secret: str) -> None:
+        stack_yaml = render_stack_file(project, form, SALT, encrypted_secret)
         (self.project / "Pulumi.dev.yaml").write_text(stack_yaml)
 
-    def declare(self, topology: str) -> None:
+    def write_topology(self, topology: str) -> None:
         (self.project / "topology.yaml").write_text(topology)
 
-    def run(self, *arguments: str, learn: bool = False, **more: str) -> Result:
-        own = {
-            "HOME": str(self.position / "home"),
-            "PULUMI_HOME": str(self.position / "home" / ".pulumi"),
+    def run(self, *arguments: str, learn: bool = False, **variables: str) -> Result:
+        own_variables = {
+            "HOME": str(self.folder / "home"),
+            "PULUMI_HOME": str(self.folder / "home" / ".pulumi"),
             "PULUMI_CONFIG_PASSPHRASE": PASSPHRASE,
-            "KUBECONFIG": str(self.position / "home" / "kubeconfig"),
+            "KUBECONFIG": str(self.folder / "home" / "kubeconfig"),
             "PULUMI_DISABLE_CI_DETECTION": "true",
         }
-        environ = {**own, **self.environ, **more}
-        return self.warm.run(self.project, *arguments, learn=learn, environ=environ)
+        environ = {**own_variables, **self.environ, **variables}
+        return self.server.run(self.project, *arguments, learn=learn, environ=environ)
 
-    def signal(self, name: str) -> None:
+    def send_signal(self, name: str) -> None:
         """Send a signal to the running command."""
         with suppress(ProcessLookupError, FileNotFoundError):
-            os.kill(int((self.position / "pid").read_text()), SIGNALS[name])
+            os.kill(int((self.folder / "pid").read_text()), SIGNALS[name])

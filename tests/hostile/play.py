@@ -11,8 +11,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from hostile.courses import draw, draw_honest
-from hostile.playing import open_stage, shrink
+from hostile.courses import draw_course, draw_honest_course
+from hostile.playing import open_player, shrink_course
 
 
 def main() -> None:
@@ -23,18 +23,18 @@ def main() -> None:
     parser.add_argument("--honest", action="store_true")
     args = parser.parse_args()
     first, _, last = args.seeds.partition("-")
-    drawn = draw_honest if args.honest else draw
-    with open_stage() as stage:
+    drawn = draw_honest_course if args.honest else draw_course
+    with open_player() as player:
         counts: Counter[str] = Counter()
         began = time.monotonic()
         commands = 0
         for seed in range(int(first), int(last or first) + 1):
-            played = stage.play(drawn(args.platform, seed))
+            played = player.play(drawn(args.platform, seed))
             commands += len(played.codes)
             for violation in {it.invariant for it in played.violations}:
                 counts[violation] += 1
             if played.violations and args.shrink:
-                played = shrink(stage, played)
+                played = shrink_course(player, played)
             if played.violations or not last:
                 print(played if args.shrink or not last else f"{seed}: {played.violations[0]}")  # noqa: T201 - its purpose
         took = time.monotonic() - began

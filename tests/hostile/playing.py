@@ -10,18 +10,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import yaml
-from hostile.backends import Backend, Bucket, Folder
+from hostile.backends import Backend, BucketBackend, FolderBackend, read_folder
 from hostile.colleague import REQUESTS, Colleague
-from hostile.courses import SCHEDULED, WATCH, Act, Course, Step
+from hostile.courses import SCHEDULER_MOODS, WATCH, Course, Event, Step
 from hostile.fakes.behavior import USUAL
-from hostile.fakes.faults import Plan
+from hostile.fakes.faults import FaultPlan
 from hostile.fakes.fleet import HONEST
-from hostile.fakes.kubernetes import kubeconfig
+from hostile.fakes.kubernetes import render_kubeconfig
 from hostile.fakes.lens import HEALTHY
-from hostile.fakes.serving import Fakes
-from hostile.fakes.world import PLATFORM, World
-from hostile.machines import Machine, Warm, warm_process, write_commands
-from hostile.model import Known, Model, Violation, read
+from hostile.fakes.serving import FakePlatforms
+from hostile.fakes.simulation import PLATFORM, Simulation
+from hostile.invariants import InvariantChecker, StackKnowledge, Violation, read_knowledge
+from hostile.machines import Machine, WarmCommandServer, start_command_server, write_slurm_commands
 from hostile.planted import CONFIG_SECRET
 from hostile.projects import PROJECTS, SECRET
 from processes.commands import Result
@@ -46,20 +46,20 @@ _ARGUMENTS: dict[str, tuple[str, ...]] = {
 
 
 @dataclass
-class Stage:
-    """The parts that all courses of a process share."""
+class CoursePlayer:
+    """Plays courses with the command server, fakes and buckets that all of them share."""
 
-    warm: Warm
-    fakes: Fakes
-    place: Path
+    command_server: WarmCommandServer
+    fakes: FakePlatforms
+    folder: Path
     bucket_server: Callable[[], BucketServer]
-    sealed: str = ""
-    """The planted secret as the stacks' passphrase encrypts it."""
-    learned: set[tuple[str, ...]] = field(default_factory=set)
+    encrypted_secret: str = ""
+    """The planted secret, encrypted with the passphrase of the stacks."""
+    taught_commands: set[tuple[str, ...]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        environ = {"PULUMI_BACKEND_URL": Folder(self.place / "sealing" / "backend").url}
-        machine = Machine(self.warm, self.place / "sealing" / "machine", environ)
+        environ = {"PULUMI_BACKEND_URL": FolderBackend(self.folder / "sealing" / "backend").url}
+        machine = Machine(self.command_server, self.folder / "sealing" / "machine", environ)
         machine.set_up(PROJECTS["together"], "dynamic", "")
         for arguments in (
             _ARGUMENTS["init"],
@@ -68,16 +68,18 @@ class Stage:
             result = machine.run(*arguments)
             assert result.code == 0, result.stderr
         stack_yaml = (machine.project / "Pulumi.dev.yaml").read_text()
-        self.sealed = str(yaml.safe_load(stack_yaml)["config"][f"together:{SECRET}"]["secure"])
+        self.encrypted_secret = str(
+            yaml.safe_load(stack_yaml)["config"][f"together:{SECRET}"]["secure"]
+        )
 
-    def play(self, course: Course) -> "Played":
-        shutil.rmtree(self.place / "course", ignore_errors=True)
-        return _Playing(self, course, self.place / "course").play()
+    def play(self, course: Course) -> "CourseResult":
+        shutil.rmtree(self.folder / "course", ignore_errors=True)
+        return _CourseRun(self, course, self.folder / "course").play()
 
 
 @contextmanager
-def open_stage() -> Iterator[Stage]:
-    """Yield a stage in a temporary folder; buckets are served from the first course that asks."""
+def open_player() -> Iterator[CoursePlayer]:
+    """Yield a player in a temporary folder; buckets are served from the first course that asks."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory()))
         servers: list[BucketServer] = []
@@ -87,13 +89,15 @@ def open_stage() -> Iterator[Stage]:
                 servers.append(stack.enter_context(serving()))
             return servers[0]
 
-        warm = stack.enter_context(warm_process())
-        fakes = stack.enter_context(Fakes().serving())
-        yield Stage(warm, fakes, folder, get_bucket_server)
+        warm = stack.enter_context(start_command_server())
+        fakes = stack.enter_context(FakePlatforms().run_server())
+        yield CoursePlayer(warm, fakes, folder, get_bucket_server)
 
 
 @dataclass
-class Played:
+class CourseResult:
+    """The violations of a played course; `codes` are the exit codes of its commands."""
+
     course: Course
     violations: list[Violation] = field(default_factory=list)
     trace: list[str] = field(default_factory=list)
@@ -104,156 +108,158 @@ class Played:
         return "\n".join(lines)
 
 
-class _Playing:
-    def __init__(self, stage: Stage, course: Course, folder: Path) -> None:
-        self.stage, self.course = stage, course
+class _CourseRun:
+    """One run of a course, with its own backend, machines and colleague."""
+
+    def __init__(self, player: CoursePlayer, course: Course, folder: Path) -> None:
+        self.player, self.course = player, course
         self.project = PROJECTS[course.platform]
-        self.world = World(course.seed, odd_ids=course.odd_ids, behavior=course.behavior)
-        self.world.is_gated = course.platform == "lens"
-        self.model = Model(self.world, lifetime=course.lifetime)
-        self.played = Played(course)
-        self.chance = random.Random(course.seed)
+        self.simulation = Simulation(course.seed, odd_ids=course.odd_ids, behavior=course.behavior)
+        self.simulation.is_gated = course.platform == "lens"
+        self.checker = InvariantChecker(self.simulation, lifetime=course.lifetime)
+        self.result = CourseResult(course)
+        self.rng = random.Random(course.seed)
         self.backend: Backend = (
-            Folder(folder / "backend")
+            FolderBackend(folder / "backend")
             if course.backend == "folder"
-            else Bucket(stage.bucket_server())
+            else BucketBackend(player.bucket_server())
         )
-        stage.fakes.begin(self.world, has_slurm=course.platform == "slurm")
-        stage.fakes.hostile = {self.project.name, self.project.platform, "kubernetes", "slurm"}
-        stage.fakes.fleet.naming = course.naming
-        requests = REQUESTS[self.project.platform](self.world)
-        self.colleague = Colleague(stage.fakes.url, self.world, requests)
+        player.fakes.begin_course(self.simulation, has_slurm=course.platform == "slurm")
+        player.fakes.hostile = {self.project.name, self.project.platform, "kubernetes", "slurm"}
+        player.fakes.fleet.naming = course.naming
+        requests = REQUESTS[self.project.platform](self.simulation)
+        self.colleague = Colleague(player.fakes.url, self.simulation, requests)
         environ = {
-            **stage.fakes.environ(),
+            **player.fakes.build_environ(),
             **self.backend.environ,
             "PULUMI_BACKEND_URL": self.backend.url,
         }
-        if course.platform not in SCHEDULED:
+        if course.platform not in SCHEDULER_MOODS:
             environ["GPUFORM_ALLOW"] = "evict-jobs"  # their kubeconfigs have no Kubernetes behind
         if course.platform == "slurm":
             environ["GPUFORM_ALLOW"] = "real-schedulers"
             environ["PATH"] = (
-                f"{write_commands(folder / 'bin', stage.fakes.url)}:{os.environ['PATH']}"
+                f"{write_slurm_commands(folder / 'bin', player.fakes.url)}:{os.environ['PATH']}"
             )
-        self.machines = [Machine(stage.warm, folder / "machine-0", environ)]
-        self.place, self.environ = folder, environ
+        self.machines = [Machine(player.command_server, folder / "machine-0", environ)]
+        self.folder, self.environ = folder, environ
 
     @property
     def machine(self) -> Machine:
         return self.machines[-1]
 
-    def play(self) -> Played:
+    def play(self) -> CourseResult:
         try:
             self._set_up()
             for number, step in enumerate(self.course.steps, start=1):
-                self.world.step = number
+                self.simulation.step = number
                 if self._play_step(step):
-                    return self.played
-            self.world.step += 1
-            self._wait_until_everything_is_known()
-            return self.played
+                    return self.result
+            self.simulation.step += 1
+            self._recover_everything()
+            return self.result
         finally:
             self.colleague.close()
 
     def _set_up(self) -> None:
         self._set_up_machine()
-        self._declare("base")
-        self._command("init")
-        self.colleague.gather(self.course.behavior.crowd)
+        self._write_topology("base")
+        self._run_command("init")
+        self.colleague.create_crowd(self.course.behavior.crowd)
 
-    def _declare(self, variant: str) -> None:
-        self.machine.declare(self.project.write_topology(variant, self.course.lifetime))
+    def _write_topology(self, variant: str) -> None:
+        self.machine.write_topology(self.project.write_topology(variant, self.course.lifetime))
 
     def _play_step(self, step: Step) -> bool:
-        """Play a step, and return True if a check failed."""
-        self._move_to(step)
+        """Play a step, and return whether an invariant was violated."""
+        self._prepare_machine(step)
         self._pass_time(step)
         arguments = self._choose_arguments(step.command)
-        fakes = self.stage.fakes
-        fakes.plan = Plan(step.faults)
-        fakes.signal = self.machine.signal
-        fakes.race = self.colleague.race
-        self.world.list_lag = step.lag
-        self.world.lens_mood = step.mood
-        fakes.fleet.behave(step.fleet)
+        fakes = self.player.fakes
+        fakes.plan = FaultPlan(step.faults)
+        fakes.signal = self.machine.send_signal
+        fakes.race = self.colleague.race_request
+        self.simulation.list_lag = step.list_lag
+        self.simulation.lens_mood = step.lens_mood
+        fakes.fleet.set_mood(step.scheduler_mood)
         if step.command == WATCH:
             for _ in range(4):
                 self._run("expire", arguments)
-                self.world.move(600)
+                self.simulation.advance(600)
         result = self._run(step.command, arguments)
-        hit = ", ".join(str(item) for item in fakes.plan.hit)
-        fakes.plan = Plan()
-        self.world.list_lag = 0
-        self.world.lens_mood = HEALTHY
-        fakes.fleet.behave(HONEST)
-        self._note(f"{step.command}: exit {result.code}" + (f" under {hit}" if hit else ""))
-        violations = self.model.check(result, self._known(result), is_settled=False)
-        violations += self.model.check_step(result, step.command)
-        if self.course.platform in SCHEDULED:
-            violations += self.model.check_jobs(fakes.fleet, step)
+        faults = ", ".join(str(item) for item in fakes.plan.applied_faults)
+        fakes.plan = FaultPlan()
+        self.simulation.list_lag = 0
+        self.simulation.lens_mood = HEALTHY
+        fakes.fleet.set_mood(HONEST)
+        self._trace(f"{step.command}: exit {result.code}" + (f" under {faults}" if faults else ""))
+        violations = self.checker.check(result, self._read_knowledge(result), is_settled=False)
+        violations += self.checker.check_step(result, step.command)
+        if self.course.platform in SCHEDULER_MOODS:
+            violations += self.checker.check_jobs(fakes.fleet, step)
         if step.command == "stack rm" and result.code == 0:
             violations += self._recreate_stack()
-        return self._is_wrong(violations, result)
+        return self._record_violations(violations, result)
 
-    def _move_to(self, step: Step) -> None:
-        if step.fresh:
-            folder = self.place / f"machine-{len(self.machines)}"
-            self.machines.append(Machine(self.stage.warm, folder, self.environ))
+    def _prepare_machine(self, step: Step) -> None:
+        if step.on_new_machine:
+            folder = self.folder / f"machine-{len(self.machines)}"
+            self.machines.append(Machine(self.player.command_server, folder, self.environ))
             self._set_up_machine()
-        self._declare(step.variant)
+        self._write_topology(step.variant)
 
     def _set_up_machine(self) -> None:
-        self.machine.set_up(self.project, self.course.form, self.stage.sealed)
-        folder = self.machine.position / "home" / ".kube"
+        self.machine.set_up(self.project, self.course.form, self.player.encrypted_secret)
+        folder = self.machine.folder / "home" / ".kube"
         folder.mkdir(parents=True)
-        (folder / "train").write_text(kubeconfig(f"{self.stage.fakes.url}/kubernetes"))
+        (folder / "train").write_text(render_kubeconfig(f"{self.player.fakes.url}/kubernetes"))
 
     def _pass_time(self, step: Step) -> None:
-        self.world.move(step.passes)
-        for act in step.acts:
-            self._act(act)
+        self.simulation.advance(step.seconds_before)
+        for event in step.events:
+            self._apply_event(event)
 
-    def _act(self, act: Act) -> None:
+    def _apply_event(self, event: Event) -> None:
         requests = REQUESTS[self.project.platform]
-        if act.what == "make":
-            self.colleague.make(requests.kinds[act.kind % len(requests.kinds)], act.like)
-        elif act.what == "change":
-            self.colleague.change(self.chance)
-        elif act.what in ("join", "leave"):
-            self.colleague.visit(act.what)
-        elif act.what == "break":
-            nodes = [our for our in self.model.ours() if our.kind == "node"]
+        if event.action == "make":
+            self.colleague.create(requests.kinds[event.kind % len(requests.kinds)], event.likeness)
+        elif event.action == "change":
+            self.colleague.change_own_object(self.rng)
+        elif event.action in ("join", "leave"):
+            self.colleague.move_guest(event.action)
+        elif event.action == "break":
+            nodes = [node for node in self.checker.list_our_objects() if node.kind == "node"]
             if nodes:
-                self.world.change(PLATFORM, self.chance.choice(nodes), broken=True)
-        elif act.what == "run":
-            self._run_job(300 if act.like == "equal" else 172_800)
+                self.simulation.change_object(PLATFORM, self.rng.choice(nodes), broken=True)
+        elif event.action == "run":
+            self._run_job(300 if event.likeness == "equal" else 172_800)
         else:
-            self.colleague.delete(self.chance)
+            self.colleague.delete_own_object(self.rng)
 
     def _run_job(self, seconds: int) -> None:
-        nodes = [our for our in self.model.ours() if our.kind == "node"]
+        nodes = [node for node in self.checker.list_our_objects() if node.kind == "node"]
         if nodes:
-            self.stage.fakes.fleet.run_job(self.chance.choice(nodes), seconds)
+            self.player.fakes.fleet.run_job(self.rng.choice(nodes), seconds)
 
     def _choose_arguments(self, command: str) -> tuple[str, ...]:
         if command == "import":
-            return self._import()
+            return self._choose_import()
         if command == "repair node":
-            nodes = [our.name for our in self.model.ours() if our.kind == "node"]
-            return ("repair", self.chance.choice(nodes or ["train-001"]), *_ORDERED)
+            nodes = [node.name for node in self.checker.list_our_objects() if node.kind == "node"]
+            return ("repair", self.rng.choice(nodes or ["train-001"]), *_ORDERED)
         return _ARGUMENTS["expire" if command == WATCH else command]
 
-    def _import(self) -> tuple[str, ...]:
-        """Import one of the colleague's objects, which the flags allow from here on."""
-        platform_objects = self.project.importable(self.colleague.own())
+    def _choose_import(self) -> tuple[str, ...]:
+        """Return an import of one of the colleague's objects, and permit to use it from now on."""
+        platform_objects = self.project.filter_importable(self.colleague.list_own_objects())
         if not platform_objects:
             return _ARGUMENTS["preview"]
-        platform_object = self.chance.choice(platform_objects)
-        self.model.permitted.add(platform_object.id)
+        platform_object = self.rng.choice(platform_objects)
+        self.checker.permitted_ids.add(platform_object.id)
         return (
             "import",
             self.project.token,
-            f"taken-{self.world.number()}",
+            f"taken-{self.simulation.get_next_number()}",
             platform_object.id,
             "--yes",
             *_STACK,
@@ -262,74 +268,79 @@ class _Playing:
     def _run(self, name: str, arguments: tuple[str, ...]) -> Result:
         """Run a command; the first one of each kind teaches the warm process."""
         lesson = (name, self.course.platform, self.course.form, self.course.backend)
-        result = self.machine.run(*arguments, learn=lesson not in self.stage.learned)
+        result = self.machine.run(*arguments, learn=lesson not in self.player.taught_commands)
         if result.code >= 0:
-            self.stage.learned.add(lesson)
-        self.played.codes.append(result.code)
+            self.player.taught_commands.add(lesson)
+        self.result.codes.append(result.code)
         if result.code < 0:
-            self.backend.end_locks()
+            self.backend.expire_locks()
         return result
 
-    def _command(self, name: str) -> Result:
+    def _run_command(self, name: str) -> Result:
         result = self._run(name, _ARGUMENTS[name])
-        self._note(f"{name}: exit {result.code}")
+        self._trace(f"{name}: exit {result.code}")
         return result
 
-    def _known(self, result: Result) -> Known:
+    def _read_knowledge(self, result: Result) -> StackKnowledge:
         exported = None
         if result.code != 0:  # what was killed, or was refused after that, is in the journal only
             messages = self.machine.run(*_ARGUMENTS["export"])
             exported = messages.stdout if messages.code == 0 else None
-        return read(self.backend.files(), self.course.platform, exported)
+        return read_knowledge(self.backend.read_files(), self.course.platform, exported)
 
     def _recreate_stack(self) -> list[Violation]:
         """Remove the stack, of which nothing may remain, and create a new one."""
-        violations = [Violation("lost", f"{our} outlives `stack rm`") for our in self.model.ours()]
-        self.machine.configure(self.project, self.course.form, self.stage.sealed)
-        self._command("init")
+        violations = [
+            Violation("lost", f"{platform_object} outlives `stack rm`")
+            for platform_object in self.checker.list_our_objects()
+        ]
+        self.machine.write_stack_file(self.project, self.course.form, self.player.encrypted_secret)
+        self._run_command("init")
         return violations
 
-    def _wait_until_everything_is_known(self) -> None:
-        """Give an honest platform a little more time, after which everything has to be known."""
-        self.world.move(600)
-        self._declare("base")
-        result = self._command(self.course.end)
-        violations = self.model.check(result, self._known(result), is_settled=True)
-        violations += self.model.check_step(result, self.course.end)
+    def _recover_everything(self) -> None:
+        """Run the last command on an honest platform, and check that the state has every object."""
+        self.simulation.advance(600)
+        self._write_topology("base")
+        result = self._run_command(self.course.last_command)
+        violations = self.checker.check(result, self._read_knowledge(result), is_settled=True)
+        violations += self.checker.check_step(result, self.course.last_command)
         for machine in self.machines:
-            own = Folder.__new__(Folder)
-            own.place = machine.position
-            violations += self.model.check_files(own.files())
-        violations += self.model.check_files(self.backend.files())
-        if self.course.end == "destroy" and result.code == 0:
+            violations += self.checker.check_files(read_folder(machine.folder))
+        violations += self.checker.check_files(self.backend.read_files())
+        if self.course.last_command == "destroy" and result.code == 0:
             violations += [
-                Violation("lost", f"{it} outlives `destroy`") for it in self.model.ours()
+                Violation("lost", f"{it} outlives `destroy`")
+                for it in self.checker.list_our_objects()
             ]
-        self._is_wrong(violations, result)
+        self._record_violations(violations, result)
 
-    def _is_wrong(self, violations: list[Violation], result: Result) -> bool:
-        self.played.violations += violations
+    def _record_violations(self, violations: list[Violation], result: Result) -> bool:
+        self.result.violations += violations
         if violations:
-            played_steps = self.course.steps[: self.world.step]
-            self.played.course = replace(self.course, steps=played_steps)
-            self._note(f"stdout:\n{result.stdout[-1500:]}\nstderr:\n{result.stderr[-1500:]}")
-            self.played.trace += [
+            steps_so_far = self.course.steps[: self.simulation.step]
+            self.result.course = replace(self.course, steps=steps_so_far)
+            self._trace(f"stdout:\n{result.stdout[-1500:]}\nstderr:\n{result.stderr[-1500:]}")
+            self.result.trace += [
                 "requests:",
-                *(f"  {request}" for request in self.stage.fakes.requests),
+                *(f"  {request}" for request in self.player.fakes.requests),
             ]
-            self.played.trace += ["ledger:", *(f"  {request}" for request in self.world.ledger)]
+            self.result.trace += [
+                "ledger:",
+                *(f"  {request}" for request in self.simulation.ledger),
+            ]
         return bool(violations)
 
-    def _note(self, text: str) -> None:
-        self.played.trace.append(f"step {self.world.step}: {text}")
+    def _trace(self, text: str) -> None:
+        self.result.trace.append(f"step {self.simulation.step}: {text}")
 
 
-def shrink(stage: Stage, played: Played, attempts: int = 30) -> Played:
-    """Return the same violation with fewer steps, faults and other circumstances."""
+def shrink_course(player: CoursePlayer, played: CourseResult, attempts: int = 30) -> CourseResult:
+    """Return a simpler course with the same first violation, after at most `attempts` plays."""
     best = played
     while attempts > 0:
         for candidate in _list_simpler_courses(best.course):
-            tried = stage.play(candidate)
+            tried = player.play(candidate)
             attempts -= 1
             if _find_first_violation(tried) == _find_first_violation(played):
                 best = tried
@@ -341,42 +352,42 @@ def shrink(stage: Stage, played: Played, attempts: int = 30) -> Played:
     return best
 
 
-def _find_first_violation(played: Played) -> str | None:
+def _find_first_violation(played: CourseResult) -> str | None:
     return played.violations[0].invariant if played.violations else None
 
 
 def _list_simpler_courses(course: Course) -> list[Course]:
     steps = course.steps
     half = len(steps) // 2
-    violations = [
-        replace(course, steps=plainer_course)
-        for plainer_course in (steps[:half], steps[half:])
+    courses = [
+        replace(course, steps=remaining_steps)
+        for remaining_steps in (steps[:half], steps[half:])
         if half
     ]
-    violations += [replace(course, steps=steps[:i] + steps[i + 1 :]) for i in range(len(steps))]
+    courses += [replace(course, steps=steps[:i] + steps[i + 1 :]) for i in range(len(steps))]
     for number, step in enumerate(steps):
-        plainer = [
+        simpler_steps = [
             *(
                 replace(step, faults=step.faults[:i] + step.faults[i + 1 :])
                 for i in range(len(step.faults))
             ),
             *(
-                replace(step, acts=step.acts[:i] + step.acts[i + 1 :])
-                for i in range(len(step.acts))
+                replace(step, events=step.events[:i] + step.events[i + 1 :])
+                for i in range(len(step.events))
             ),
             replace(step, variant="base"),
-            replace(step, fresh=False),
-            replace(step, passes=0),
-            replace(step, lag=0),
-            replace(step, mood=HEALTHY),
-            replace(step, fleet=HONEST),
+            replace(step, on_new_machine=False),
+            replace(step, seconds_before=0),
+            replace(step, list_lag=0),
+            replace(step, lens_mood=HEALTHY),
+            replace(step, scheduler_mood=HONEST),
         ]
-        violations += [
-            replace(course, steps=(*steps[:number], plainer_course, *steps[number + 1 :]))
-            for plainer_course in plainer
-            if plainer_course != step
+        courses += [
+            replace(course, steps=(*steps[:number], simpler_step, *steps[number + 1 :]))
+            for simpler_step in simpler_steps
+            if simpler_step != step
         ]
-    plainer_courses = [
+    simpler_courses = [
         replace(course, form="dynamic"),
         replace(course, backend="folder"),
         replace(course, odd_ids=False),
@@ -387,6 +398,4 @@ def _list_simpler_courses(course: Course) -> list[Course]:
             for name, usual in vars(USUAL).items()
         ),
     ]
-    return violations + [
-        plainer_course for plainer_course in plainer_courses if plainer_course != course
-    ]
+    return courses + [simpler for simpler in simpler_courses if simpler != course]

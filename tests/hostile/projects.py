@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from textwrap import dedent
 
-from hostile.fakes.world import START, Thing
+from hostile.fakes.simulation import START, PlatformObject
 
 BASE, GROWN, RENAMED, LESS = "base", "grown", "renamed", "less"
 ROLLED = "rolled"
@@ -26,18 +26,18 @@ class Project:
     topologies: Mapping[str, str]
     token: str
     kind: str
-    """The type that `gpuform import` is given, and what the platform calls such an object."""
+    """`token` is the type for `gpuform import`, `kind` the platform's word for the same object."""
 
     def write_topology(self, variant: str, lifetime: str) -> str:
         topology = self.topologies[variant]
         return topology.replace(_EXPIRES, "ttl: 2d") if lifetime == TTL else topology
 
-    def importable(self, platform_objects: list[Thing]) -> list[Thing]:
+    def filter_importable(self, platform_objects: list[PlatformObject]) -> list[PlatformObject]:
         return [item for item in platform_objects if item.kind == self.kind]
 
 
 def _write_together(
-    gpus: int = 16, size: int = 5, name: str = "training", *, full: bool = True
+    gpus: int = 16, size: int = 5, name: str = "training", *, has_all: bool = True
 ) -> str:
     volume = f"""\
         shared_volumes:
@@ -62,7 +62,7 @@ def _write_together(
         outputs:
           kubeconfig: "{{{{ clusters.train.kube_config }}}}"
         """
-    return dedent(volume) + (dedent(cluster) if full else "")
+    return dedent(volume) + (dedent(cluster) if has_all else "")
 
 
 _HARDWARE = """\
@@ -75,7 +75,7 @@ _HARDWARE = """\
 """
 
 
-def _write_scp(count: int = 2, name: str = "train", *, full: bool = True) -> str:
+def _write_scp(count: int = 2, name: str = "train", *, has_all: bool = True) -> str:
     pool = f"""\
         config:
           password: {{secret: true}}
@@ -97,7 +97,7 @@ def _write_scp(count: int = 2, name: str = "train", *, full: bool = True) -> str
         """
     hardware = dedent(_HARDWARE).replace("\n", "\n    ").rstrip()
     pool = f"{dedent(pool)}    {hardware}\n"
-    return pool + (f"{dedent(node)}    {hardware}\n" if full else "")
+    return pool + (f"{dedent(node)}    {hardware}\n" if has_all else "")
 
 
 def _write_pool(
@@ -108,14 +108,14 @@ def _write_pool(
     rollout: {max_unavailable: 1}
     repair: {on: [platform], approve: automatic, max_unhealthy: 50%}
 """
-    pool = _write_scp(count, name, full=False).replace("IMAGE-7XFMaJpLsapKvskFMjCtmm", image)
+    pool = _write_scp(count, name, has_all=False).replace("IMAGE-7XFMaJpLsapKvskFMjCtmm", image)
     return pool + policies
 
 
 def _write_fleet(
     count: int = 3, image: str = "IMAGE-7XFMaJpLsapKvskFMjCtmm", name: str = "train"
 ) -> str:
-    """Return such a pool whose nodes have jobs of a Kubernetes, and which stops when it is idle."""
+    """Return such a pool with a Kubernetes whose jobs are waited for; it is stopped when idle."""
     policies = """\
     drain: {kubernetes: {kubeconfig: ~/.kube/train}, wait_minutes: 10}
     idle: {below: 5%, for: 30m}
@@ -126,20 +126,20 @@ def _write_fleet(
 def _write_slurm(
     count: int = 3, image: str = "IMAGE-7XFMaJpLsapKvskFMjCtmm", name: str = "train"
 ) -> str:
-    """Return such a pool whose nodes have jobs of a Slurm of which this machine is a client."""
+    """Return such a pool with a Slurm, of which this machine is a client."""
     return _write_pool(count, image, name) + "    drain: {slurm: {via: local}, wait_minutes: 10}\n"
 
 
 _AFTER_THE_FIRST = '    options: {depends_on: "{{ clusters.workbench }}"}\n'
-"""Requests always come in the same order."""
+"""Makes the second cluster depend on the first, so that requests have a fixed order."""
 
 
-def _write_tensorone(gpus: int = 2, name: str = "workbench", *, full: bool = True) -> str:
+def _write_tensorone(gpus: int = 2, name: str = "workbench", *, has_all: bool = True) -> str:
     config = """\
         config:
           password: {secret: true}
         """
-    entries = {"workbench": name, "second": "second"} if full else {"second": "second"}
+    entries = {"workbench": name, "second": "second"} if has_all else {"second": "second"}
     first = next(iter(entries))
     clusters = "".join(
         f"""\
@@ -198,8 +198,8 @@ def _write_aios(description: str = "Trains.", cluster_id: str = "east-001", node
     topology = f"{config}clusters:\n{_write_aios_cluster('east', cluster_id, description)}"
     if nodes:
         added = [_AIOS_NODE.format(id=f"node-{number}") for number in range(1, nodes + 1)]
-        needs = '    options: {depends_on: "{{ gpu_nodes.east-node-1 }}"}\n'
-        topology += "gpu_nodes:\n" + needs.join([*added, ""] if nodes > 1 else added)
+        dependencies = '    options: {depends_on: "{{ gpu_nodes.east-node-1 }}"}\n'
+        topology += "gpu_nodes:\n" + dependencies.join([*added, ""] if nodes > 1 else added)
     return topology
 
 
@@ -213,11 +213,11 @@ def _write_lens(
             condition: {{healthy_nodes: {{at_least: {at_least}}}}}
             wait_minutes: 20
         """
-    needs = '    options: {depends_on: "{{ health_gates.healthy }}"}\n'
-    return _write_aios(description, cluster_id, nodes=0) + needs + dedent(gate)
+    dependencies = '    options: {depends_on: "{{ health_gates.healthy }}"}\n'
+    return _write_aios(description, cluster_id, nodes=0) + dependencies + dedent(gate)
 
 
-def _of_nodes(name: str, build: Callable[..., str]) -> Project:
+def _build_pool_project(name: str, build: Callable[..., str]) -> Project:
     """Return the project of a pool of SCP nodes; `build` writes its topology."""
     topologies = {
         BASE: build(),
@@ -230,8 +230,8 @@ def _of_nodes(name: str, build: Callable[..., str]) -> Project:
 
 
 PROJECTS = {
-    each.name: each
-    for each in (
+    project.name: project
+    for project in (
         Project(
             "together",
             "together",
@@ -239,7 +239,7 @@ PROJECTS = {
                 BASE: _write_together(),
                 GROWN: _write_together(gpus=24, size=8),
                 RENAMED: _write_together(name="renamed"),
-                LESS: _write_together(full=False),
+                LESS: _write_together(has_all=False),
             },
             "together:SharedVolume",
             "volume",
@@ -251,14 +251,14 @@ PROJECTS = {
                 BASE: _write_scp(),
                 GROWN: _write_scp(count=3),
                 RENAMED: _write_scp(name="renamed"),
-                LESS: _write_scp(full=False),
+                LESS: _write_scp(has_all=False),
             },
             "scp:GpuNode",
             "node",
         ),
-        _of_nodes("pool", _write_pool),
-        _of_nodes("fleet", _write_fleet),
-        _of_nodes("slurm", _write_slurm),
+        _build_pool_project("pool", _write_pool),
+        _build_pool_project("fleet", _write_fleet),
+        _build_pool_project("slurm", _write_slurm),
         Project(
             "tensorone",
             "tensorone",
@@ -266,7 +266,7 @@ PROJECTS = {
                 BASE: _write_tensorone(),
                 GROWN: _write_tensorone(gpus=4),
                 RENAMED: _write_tensorone(name="renamed"),
-                LESS: _write_tensorone(full=False),
+                LESS: _write_tensorone(has_all=False),
             },
             "tensorone:Cluster",
             "cluster",
@@ -299,13 +299,13 @@ PROJECTS = {
 }
 
 
-def stack_file(project: Project, form: str, salt: str, sealed: str) -> str:
+def render_stack_file(project: Project, form: str, salt: str, encrypted_secret: str) -> str:
     """Return `Pulumi.dev.yaml`, with the secret as `gpuform config set --secret` encrypts it."""
     lines = [f"encryptionsalt: {salt}", "config:", f"  gpuform:form: {form}"]
-    if sealed and SECRET in project.topologies[BASE]:
-        lines += [f"  {project.name}:{SECRET}:", f"    secure: {sealed}"]
+    if encrypted_secret and SECRET in project.topologies[BASE]:
+        lines += [f"  {project.name}:{SECRET}:", f"    secure: {encrypted_secret}"]
     return "\n".join(lines) + "\n"
 
 
-def project_file(project: Project) -> str:
+def render_project_file(project: Project) -> str:
     return f"name: {project.name}\nruntime: python\n"

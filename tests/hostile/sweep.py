@@ -19,9 +19,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from exhaustive.play import find_commit
-from hostile.courses import draw
+from hostile.courses import draw_course
 from hostile.fakes.behavior import TRUE
-from hostile.playing import Stage, open_stage
+from hostile.playing import CoursePlayer, open_player
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -51,11 +51,11 @@ def main() -> int:
         selected_seeds = [seed for seed in selected_seeds if seed in earlier]
     ends = time.monotonic() + options.minutes * 60
     commit = find_commit(ROOT)
-    with open_stage() as stage, options.results.open("a") as file:
+    with open_player() as player, options.results.open("a") as file:
         for seed in selected_seeds:
             if time.monotonic() > ends:
                 break
-            result = play_seed(stage, options.platform, seed, are_times_true=options.true_times)
+            result = play_seed(player, options.platform, seed, are_times_true=options.true_times)
             print(json.dumps({**result, "commit": commit}), file=file, flush=True)
             for violation in result["found"][:1]:
                 print(f"{options.platform} {seed}: {violation}", flush=True)  # noqa: T201 - its purpose
@@ -73,14 +73,14 @@ def read_results(path: Path, platform: str) -> dict[int, dict[str, Any]]:
 
 
 def play_seed(
-    stage: Stage, platform: str, seed: int, *, are_times_true: bool = False
+    player: CoursePlayer, platform: str, seed: int, *, are_times_true: bool = False
 ) -> dict[str, Any]:
     began = time.monotonic()
-    course = draw(platform, seed)
+    course = draw_course(platform, seed)
     if are_times_true:
         behavior = replace(course.behavior, clock_skew=0, created_at=TRUE)
         course = replace(course, behavior=behavior)
-    played = stage.play(course)
+    played = player.play(course)
     return {
         "platform": platform,
         "seed": seed,

@@ -4,8 +4,8 @@ A failure prints its course, which `python tests/hostile/play.py PLATFORM SEED` 
 """
 
 import pytest
-from hostile.courses import draw, draw_honest
-from hostile.playing import Stage, shrink
+from hostile.courses import draw_course, draw_honest_course
+from hostile.playing import CoursePlayer, shrink_course
 from hostile.projects import PROJECTS
 
 FAST = 2
@@ -14,27 +14,26 @@ FAST = 2
 SUCCESS, NO_CHANGE, NO_STACK = 0, 7, 6
 
 
-def play(stage: Stage, platform: str, seeds: range) -> None:
+def play(player: CoursePlayer, platform: str, seeds: range) -> None:
     """Play all seeds, and report each that failed; the first by its shortest course."""
-    failed = [played for seed in seeds if (played := stage.play(draw(platform, seed))).violations]
+    failed = [
+        result for seed in seeds if (result := player.play(draw_course(platform, seed))).violations
+    ]
     if failed:
-        others = [
-            f"{played_course.course.seed}: {played_course.violations[0]}"
-            for played_course in failed
-        ]
-        pytest.fail("\n".join([str(shrink(stage, failed[0])), "", *others]), pytrace=False)
+        others = [f"{result.course.seed}: {result.violations[0]}" for result in failed]
+        pytest.fail("\n".join([str(shrink_course(player, failed[0])), "", *others]), pytrace=False)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("platform", PROJECTS)
-def test_few_courses(stage: Stage, platform: str) -> None:
-    play(stage, platform, range(FAST))
+def test_few_courses(player: CoursePlayer, platform: str) -> None:
+    play(player, platform, range(FAST))
 
 
 @pytest.mark.parametrize("platform", PROJECTS)
 @pytest.mark.parametrize("seed", range(2))
-def test_honest_courses_succeed(stage: Stage, platform: str, seed: int) -> None:
+def test_honest_courses_succeed(player: CoursePlayer, platform: str, seed: int) -> None:
     """Check that the fakes alone cause no failure."""
-    played = stage.play(draw_honest(platform, seed))
+    played = player.play(draw_honest_course(platform, seed))
     assert not played.violations, str(played)
     assert set(played.codes) == {SUCCESS}, str(played)

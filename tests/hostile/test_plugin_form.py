@@ -15,9 +15,9 @@ import grpc
 import pytest
 from conformance.plugin import PluginHost, partial, running_plugin
 from conformance.verbs import Refused
-from hostile.fakes.faults import AFTER, ANY, BEFORE, Fault, Plan
-from hostile.fakes.serving import Fakes
-from hostile.fakes.world import Thing, World
+from hostile.fakes.faults import AFTER, ANY, BEFORE, Fault, FaultPlan
+from hostile.fakes.serving import FakePlatforms
+from hostile.fakes.simulation import PlatformObject, Simulation
 from hostile.planted import ALL, CONFIG_SECRET
 from pulumi.runtime.proto import provider_pb2
 
@@ -61,18 +61,18 @@ FAULTS = [("kill", BEFORE), ("kill", AFTER), ("closed", AFTER), ("500", AFTER), 
 class Engine:
     """One resource as Pulumi's engine knows it: `id`, `inputs` and `outputs` of what was answered.
 
-    `said` is all that the plugin has said in clear.
+    `messages` is all clear text that the plugin has returned.
     """
 
-    fakes: Fakes
+    fakes: FakePlatforms
     directory: Path
     type: str = ""
     id: str = ""
     inputs: Mapping[str, Any] = field(default_factory=dict)
     outputs: Mapping[str, Any] = field(default_factory=dict)
     is_partial: bool = False
-    said: list[str] = field(default_factory=list)
-    _open: ExitStack = field(default_factory=ExitStack)
+    messages: list[str] = field(default_factory=list)
+    _resources: ExitStack = field(default_factory=ExitStack)
     _plugin: PluginHost | None = None
 
     @property
@@ -84,18 +84,18 @@ class Engine:
         self._plugin.process.kill()
         self._plugin = None
 
-    def begin(self, type_: str) -> None:
+    def begin_course(self, type_: str) -> None:
         """Forget everything, on empty platforms; a process that lives goes on."""
-        self.fakes.begin(World())
+        self.fakes.begin_course(Simulation())
         self.fakes.signal = self.kill
         shutil.rmtree(self.directory / ".gpuform", ignore_errors=True)
         self.type, self.id, self.inputs, self.outputs = type_, "", {}, {}
-        self.is_partial, self.said = False, []
+        self.is_partial, self.messages = False, []
 
     def close(self) -> None:
-        self._open.close()
+        self._resources.close()
 
-    def up(self, declared: Mapping[str, Any]) -> str:
+    def create_or_update(self, declared: Mapping[str, Any]) -> str:
         """Check, Diff, and Create or Update; what came of it."""
         request = provider_pb2.CheckRequest(
             urn=self.urn, olds=to_struct(self.inputs), news=to_struct(declared)
@@ -104,14 +104,14 @@ class Engine:
         assert not checked.failures, checked.failures
         if not self.id:
             create = provider_pb2.CreateRequest(urn=self.urn, properties=checked.inputs)
-            return self._made("Create", create, checked.inputs)
+            return self._create_or_update("Create", create, checked.inputs)
         both = {"id": self.id, "urn": self.urn, "olds": to_struct(self.outputs)}
         diff = self._call("Diff", provider_pb2.DiffRequest(**both, news=checked.inputs))
         assert not diff.replaces
         if diff.changes != provider_pb2.DiffResponse.DIFF_SOME and not self.is_partial:
             return "same"
         update = provider_pb2.UpdateRequest(**both, news=checked.inputs)
-        return self._made("Update", update, checked.inputs)
+        return self._create_or_update("Update", update, checked.inputs)
 
     def refresh(self) -> None:
         properties = to_struct(self.outputs)
@@ -128,41 +128,45 @@ class Engine:
             self._call("Delete", request)
         self.id, self.inputs, self.outputs = "", {}, {}
 
-    def _made(self, verb: str, request: Any, inputs: Any) -> str:
+    def _create_or_update(self, verb: str, request: Any, inputs: Any) -> str:
         try:
             answer = self._call(verb, request)
             self.is_partial = False
         except grpc.RpcError as error:
             answer = partial(error)
-            self.said += answer.reasons
+            self.messages += answer.reasons
             self.is_partial = True
         self.id = self.id or answer.id
         self.inputs, self.outputs = from_struct(inputs), from_struct(answer.properties)
-        self.said.append(repr(self.outputs))  # a Secret hides itself
+        self.messages.append(repr(self.outputs))  # a Secret hides itself
         return verb
 
     def _call(self, verb: str, request: Any) -> Any:
         if self._plugin is None:
-            variables = {**self.fakes.environ(), "GPUFORM_ALLOW": "evict-jobs"}
+            variables = {**self.fakes.build_environ(), "GPUFORM_ALLOW": "evict-jobs"}
             running = running_plugin(self.directory, variables)
-            self._plugin = self._open.enter_context(running)
+            self._plugin = self._resources.enter_context(running)
         try:
             return getattr(self._plugin.stub, verb)(request, timeout=60)
         except grpc.RpcError as error:
-            self.said.append(error.details())
+            self.messages.append(error.details())
             raise
 
 
 @pytest.fixture(scope="module")
-def fakes() -> Iterator[Fakes]:
-    with Fakes().serving() as serving:
+def fakes() -> Iterator[FakePlatforms]:
+    with FakePlatforms().run_server() as serving:
         yield serving
 
 
-def list_living(fakes: Fakes) -> list[Thing]:
+def list_existing_objects(fakes: FakePlatforms) -> list[PlatformObject]:
     kinds = ("volume", "cluster", "node")
-    platform_objects = fakes.world.things
-    return [item for item in platform_objects if item.kind in kinds and item.lives(fakes.world.now)]
+    platform_objects = fakes.simulation.objects
+    return [
+        item
+        for item in platform_objects
+        if item.kind in kinds and item.is_alive(fakes.simulation.now)
+    ]
 
 
 def repeat_until(expected_result: object, engine: Engine, step: Callable[[], object]) -> None:
@@ -171,7 +175,7 @@ def repeat_until(expected_result: object, engine: Engine, step: Callable[[], obj
     Only a refresh shows that the platform has accepted an update and ignored it.
     """
     for _ in range(6):
-        engine.fakes.world.move(30)
+        engine.fakes.simulation.advance(30)
         is_failed = False
         try:
             if step() == expected_result:
@@ -180,45 +184,49 @@ def repeat_until(expected_result: object, engine: Engine, step: Callable[[], obj
             is_failed = True
         if engine.id and (is_failed or engine.is_partial):
             engine.refresh()
-    raise AssertionError(f"it does not come to an end: {engine.said[-3:]}")
+    raise AssertionError(f"it does not come to an end: {engine.messages[-3:]}")
 
 
 @pytest.fixture
-def engine(fakes: Fakes, tmp_path: Path) -> Iterator[Engine]:
+def engine(fakes: FakePlatforms, tmp_path: Path) -> Iterator[Engine]:
     new_engine = Engine(fakes, tmp_path / "plugin")
     yield new_engine
     new_engine.close()
 
 
-@pytest.mark.parametrize(("fault_kind", "effect"), FAULTS)
+@pytest.mark.parametrize(("failure", "effect"), FAULTS)
 @pytest.mark.parametrize("verb", ["create", "update", "delete"])
 @pytest.mark.parametrize("type_", KINDS)
 def test_no_fault_at_any_request_loses_or_doubles_an_object(
-    fakes: Fakes, engine: Engine, type_: str, verb: str, fault_kind: str, effect: str
+    fakes: FakePlatforms, engine: Engine, type_: str, verb: str, failure: str, effect: str
 ) -> None:
     declared, changed, number = KINDS[type_]
-    step = engine.destroy if verb == "delete" else lambda: engine.up(changed)
+    step = engine.destroy if verb == "delete" else lambda: engine.create_or_update(changed)
     for nth in range(1, 30):
-        engine.begin(type_)
+        engine.begin_course(type_)
         if verb != "create":
-            engine.up(declared)
-        is_hit = meet_fault(fakes, engine, Fault(ANY, fault_kind, effect, nth), step)
-        repeat_until("same", engine, lambda: engine.up(changed))
-        assert len(list_living(fakes)) == number, [str(item) for item in list_living(fakes)]
+            engine.create_or_update(declared)
+        has_happened = meet_fault(fakes, engine, Fault(ANY, failure, effect, nth), step)
+        repeat_until("same", engine, lambda: engine.create_or_update(changed))
+        assert len(list_existing_objects(fakes)) == number, [
+            str(item) for item in list_existing_objects(fakes)
+        ]
         repeat_until(None, engine, engine.destroy)
-        fakes.world.move(300)
-        assert list_living(fakes) == []
-        output = "\n".join([*engine.said, (engine.directory / "plugin.log").read_text()])
+        fakes.simulation.advance(300)
+        assert list_existing_objects(fakes) == []
+        output = "\n".join([*engine.messages, (engine.directory / "plugin.log").read_text()])
         assert not [item for item in ALL if item in output]
         assert not re.search(r"Traceback|error in gpuform", output)
-        if not is_hit:
+        if not has_happened:
             return
 
 
-def meet_fault(fakes: Fakes, engine: Engine, fault: Fault, step: Callable[[], object]) -> bool:
+def meet_fault(
+    fakes: FakePlatforms, engine: Engine, fault: Fault, step: Callable[[], object]
+) -> bool:
     """Take a step under a fault, and return whether the fault happened."""
-    fakes.plan, fakes.hostile = Plan((fault,)), {engine.type.partition(":")[0]}
+    fakes.plan, fakes.hostile = FaultPlan((fault,)), {engine.type.partition(":")[0]}
     with suppress(grpc.RpcError, Refused):
         step()
     fakes.hostile = set()
-    return bool(fakes.plan.hit)
+    return bool(fakes.plan.applied_faults)

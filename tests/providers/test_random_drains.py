@@ -10,10 +10,10 @@ from typing import Any
 
 import httpx
 import pytest
-from hostile.fakes.answers import Call as Request
-from hostile.fakes.kubernetes import Kubernetes, kubeconfig
-from hostile.fakes.kubernetes import Manners as KubernetesManners
-from hostile.fakes.slurm import Manners as SlurmManners
+from hostile.fakes.answers import PlatformRequest as Request
+from hostile.fakes.kubernetes import Kubernetes, render_kubeconfig
+from hostile.fakes.kubernetes import Misbehavior as KubernetesMisbehavior
+from hostile.fakes.slurm import Misbehavior as SlurmMisbehavior
 from hostile.fakes.slurm import Slurm
 from support.clocks.fake_clock import FakeClock
 
@@ -123,18 +123,18 @@ class KubernetesPlay(Play):
             self.jobs += 1
             owner = self.random.choice(["", "ReplicaSet", "Job"])
             position = self.random.choice(["ml", "ml", "gpu-operator"])
-            self.cluster.run(
+            self.cluster.start_pod(
                 self.random.choice(open_nodes), f"job-{self.jobs}", position, owner=owner, gpus=8
             )
         elif dice < 0.3:
             running = [key for key in self.cluster.objects["pods"] if "kube-proxy" not in key]
             if running:
                 namespace, name = self.random.choice(running).split("/")
-                self.cluster.end(name, namespace)
+                self.cluster.end_pod(name, namespace)
         elif dice < 0.4:
-            self.cluster.manners = self._manners()
+            self.cluster.misbehavior = self._manners()
 
-    def _manners(self) -> KubernetesManners:
+    def _manners(self) -> KubernetesMisbehavior:
         """Choose a fault, or none, of lists that page and lag."""
         hidden = self.random.sample(sorted(self.names.values()), len(self.names) // 2 + 1)
         faults: list[dict[str, Any]] = [
@@ -150,20 +150,20 @@ class KubernetesPlay(Play):
             {"partial_lists": 1},
             {},
         ]
-        return KubernetesManners(
+        return KubernetesMisbehavior(
             page_size=self.random.choice([0, 1, 2, 3]),
             lag_s=self.random.choice([0.0, 0.0, 3.0, 8.0]),
             **self.random.choice(faults),
         )
 
     def scheduler(self) -> KubernetesScheduler:
-        access = load_access(kubeconfig("http://127.0.0.1:1"), "train")
+        access = load_access(render_kubeconfig("http://127.0.0.1:1"), "train")
         return KubernetesScheduler(
             KubernetesClient(access, "train", transport=InProcessTransport(self.cluster))
         )
 
-    def jobs_on(self, worker: str) -> list[str]:
-        return self.cluster.jobs_on(self.names[worker])
+    def list_jobs_on(self, worker: str) -> list[str]:
+        return self.cluster.list_jobs_on(self.names[worker])
 
 
 class SlurmPlay(Play):
@@ -195,9 +195,9 @@ class SlurmPlay(Play):
         ]
         if dice < 0.2 and open_nodes:
             minutes = self.random.choice([1, 10, 600])
-            self.slurm.start(self.random.choice(open_nodes), "train", minutes)
+            self.slurm.start_job(self.random.choice(open_nodes), "train", minutes)
         elif dice < 0.35:
-            self.slurm.manners = SlurmManners(
+            self.slurm.misbehavior = SlurmMisbehavior(
                 lag_s=self.random.choice([0.0, 0.0, 3.0, 8.0]),
                 hides_jobs=self.random.random() < 0.2,
                 cuts_output=self.random.random() < 0.1,
@@ -208,8 +208,8 @@ class SlurmPlay(Play):
     def scheduler(self) -> SlurmScheduler:
         return SlurmScheduler(self.slurm)
 
-    def jobs_on(self, worker: str) -> list[str]:
-        return self.slurm.jobs_on(self.names[worker])
+    def list_jobs_on(self, worker: str) -> list[str]:
+        return self.slurm.list_jobs_on(self.names[worker])
 
 
 def generate_plays(kind: type[KubernetesPlay | SlurmPlay]) -> Iterator[KubernetesPlay | SlurmPlay]:
@@ -238,6 +238,6 @@ def test_no_node_is_removed_while_a_job_runs_on_it(
             continue
         assert drain is not None
         removed += len(drain.chosen)
-        hurt = {name: jobs for name in drain.chosen if (jobs := play.jobs_on(name))}
+        hurt = {name: jobs for name in drain.chosen if (jobs := play.list_jobs_on(name))}
         assert hurt == {}, f"seed {seed}: {eviction}"
     assert removed > PLAYS / 10, removed

@@ -5,9 +5,9 @@ from collections import Counter
 from typing import Any
 
 import mongomock
-from hostile.fakes.answers import Answer, Call
+from hostile.fakes.answers import Answer, PlatformRequest
 from hostile.fakes.faults import CHANGE, CREATE, DELETE, GET, LIST
-from hostile.fakes.world import OURS, PLATFORM, Json, Thing, World
+from hostile.fakes.simulation import OURS, PLATFORM, Json, PlatformObject, Simulation
 
 _COPIED = [
     "id",
@@ -30,20 +30,20 @@ _COPIED = [
 class Aios:
     """Clusters are documents; each of their nodes is an object of the client that added it."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
         client = mongomock.MongoClient()
         self._documents = client.registry.clusters
         self._replica = client.registry.replica
         self._history: dict[str, list[tuple[float, Json | None]]] = {}
         """Of each cluster: when it changed, and its document from then on, None without one."""
 
-    def kind(self, call: Call) -> str:
-        match (call.method, *call.path):
+    def classify_request(self, request: PlatformRequest) -> str:
+        match (request.method, *request.path):
             case ("POST", "clusters", "query"):
                 return LIST
             case ("POST", *_):
-                return CHANGE if call.path[-1] == "addNode" else CREATE
+                return CHANGE if request.path[-1] == "addNode" else CREATE
             case ("PUT", *_):
                 return CHANGE
             case ("DELETE", *_):
@@ -53,20 +53,20 @@ class Aios:
     def refuse(self, status: int, text: str) -> Answer:
         return Answer(status, {"error": "Cluster not found" if status == 404 else text})
 
-    def serve(self, call: Call) -> Answer:
-        answer = self._serve(call)
-        self._remember()
+    def serve(self, request: PlatformRequest) -> Answer:
+        answer = self._serve(request)
+        self._record_history()
         return answer
 
-    def _remember(self) -> None:
+    def _record_history(self) -> None:
         """Keep each document that this request has changed, for the reads that lag behind."""
         documents = {item["id"]: item for item in self._documents.find({})}
         for id_ in documents.keys() | self._history.keys():
             versions = self._history.setdefault(id_, [])
             if not versions or versions[-1][1] != documents.get(id_):
-                versions.append((self._world.now, copy.deepcopy(documents.get(id_))))
+                versions.append((self._simulation.now, copy.deepcopy(documents.get(id_))))
 
-    def _documents_of(self, moment: float) -> list[Json]:
+    def _find_documents_at(self, moment: float) -> list[Json]:
         """Return the documents at an earlier moment."""
         past = (
             [document for since, document in versions if since <= moment]
@@ -74,38 +74,40 @@ class Aios:
         )
         return [documents[-1] for documents in past if documents and documents[-1] is not None]
 
-    def _serve(self, call: Call) -> Answer:
-        match (call.method, *call.path):
+    def _serve(self, request: PlatformRequest) -> Answer:
+        match (request.method, *request.path):
             case ("POST", "clusters", "query"):
-                return self._query(call.body)
+                return self._query(request.body)
             case ("POST", "clusters"):
-                return self._make(call, call.body)
+                return self._create_cluster(request, request.body)
             case ("POST", "api", "createCluster"):
-                return self._parse(call)
+                return self._create_by_parser(request)
             case (method, "clusters", id_):
-                return self._find_one(call, method, id_)
+                return self._route_cluster(request, method, id_)
         return Answer(404, {"error": "no such route"})
 
     def _query(self, body: Any) -> Answer:
         query_filter = body.get("query", body) if isinstance(body, dict) else {}
-        lag = max(self._world.list_lag, self._world.behavior.list_delay)
+        lag = max(self._simulation.list_lag, self._simulation.behavior.list_delay)
         self._replica.delete_many({})
-        for document in self._documents_of(self._world.now - lag):
+        for document in self._find_documents_at(self._simulation.now - lag):
             self._replica.insert_one(copy.deepcopy(document))
         return Answer(
             200, [_drop_internal_fields(item) for item in self._replica.find(query_filter)]
         )
 
-    def _parse(self, call: Call) -> Answer:
+    def _create_by_parser(self, request: PlatformRequest) -> Answer:
         try:
-            values = call.body["body"]["spec"]["values"]
+            values = request.body["body"]["spec"]["values"]
         except (KeyError, TypeError):
             return Answer(400, {"error": "Invalid JSON input"})
-        answer = self._make(call, {name: values[name] for name in _COPIED if name in values})
+        answer = self._create_cluster(
+            request, {name: values[name] for name in _COPIED if name in values}
+        )
         result = answer.body if answer.status == 200 else [False, answer.body["error"]]
         return Answer(200, {"success": True, "task_id": "", "result": result})
 
-    def _make(self, call: Call, sent: Json) -> Answer:
+    def _create_cluster(self, request: PlatformRequest, sent: Json) -> Answer:
         id_ = sent.get("id")
         if not id_:
             return Answer(500, {"error": "Cluster validation failed: id: Path `id` is required."})
@@ -124,13 +126,17 @@ class Aios:
             },
         )
         self._documents.insert_one(document)
-        self._world.add(call.actor, "aios", "cluster", id_, id_, {"made_in": ()}).sent = sent
-        self._note_nodes(PLATFORM if call.actor == OURS else call.actor, id_)
+        self._simulation.add_object(
+            request.actor, "aios", "cluster", id_, id_, {"made_in": ()}
+        ).sent = sent
+        self._record_nodes(PLATFORM if request.actor == OURS else request.actor, id_)
         return Answer(200, _drop_internal_fields(self._documents.find_one({"id": id_})))
 
-    def _find_one(self, call: Call, method: str, id_: str) -> Answer:
+    def _route_cluster(self, request: PlatformRequest, method: str, id_: str) -> Answer:
         if method == "GET":
-            past = self._documents_of(self._world.now - self._world.behavior.get_delay)
+            past = self._find_documents_at(
+                self._simulation.now - self._simulation.behavior.get_delay
+            )
             matching_documents = [document for document in past if document["id"] == id_]
             return (
                 Answer(200, _drop_internal_fields(matching_documents[0]))
@@ -140,46 +146,52 @@ class Aios:
         if self._documents.find_one({"id": id_}) is None:
             return self.refuse(404, "")
         if method == "PUT":
-            return self._update(call, id_)
-        if not call.ignored:
-            self._remove(call, id_)
+            return self._update_cluster(request, id_)
+        if not request.ignored:
+            self._delete_cluster(request, id_)
         return Answer(200, {"message": "Cluster deleted"})
 
-    def _update(self, call: Call, id_: str) -> Answer:
-        sent: Json = call.body if isinstance(call.body, dict) else {}
+    def _update_cluster(self, request: PlatformRequest, id_: str) -> Answer:
+        sent: Json = request.body if isinstance(request.body, dict) else {}
         operators = sent if any(name.startswith("$") for name in sent) else {"$set": sent}
         try:
-            if not call.ignored:
+            if not request.ignored:
                 self._documents.update_one({"id": id_}, operators)
         except Exception as error:  # noqa: BLE001 - as the service: any failure is a 500
             return Answer(500, {"error": str(error)})
-        if not call.ignored:
+        if not request.ignored:
             paths = [path for operator in operators.values() for path in operator]
             if any(not path.startswith("nodes.nodeData") for path in paths):
-                self._note_change(call, id_, paths)
-            self._note_nodes(call.actor, id_)
+                self._record_change(request, id_, paths)
+            self._record_nodes(request.actor, id_)
         return Answer(200, _drop_internal_fields(self._documents.find_one({"id": id_})))
 
-    def _note_change(self, call: Call, id_: str, paths: list[str]) -> None:
+    def _record_change(self, request: PlatformRequest, id_: str, paths: list[str]) -> None:
         """Record a change; totals and counts change with added nodes, and are nobody's change."""
         totals = ("gpus", "vcpus", "memory", "swap", "storage", "network", "nodes")
         if any(path.split(".")[0] not in totals for path in paths):
-            platform_object = self._world.get("aios", "cluster", id_)
+            platform_object = self._simulation.find_object("aios", "cluster", id_)
             assert platform_object
-            self._world.record(call.actor, f"changed {', '.join(paths)} of", platform_object)
+            self._simulation.record_action(
+                request.actor, f"changed {', '.join(paths)} of", platform_object
+            )
 
-    def _remove(self, call: Call, id_: str) -> None:
+    def _delete_cluster(self, request: PlatformRequest, id_: str) -> None:
         self._documents.delete_one({"id": id_})
-        platform_object = self._world.get("aios", "cluster", id_)
+        platform_object = self._simulation.find_object("aios", "cluster", id_)
         assert platform_object
-        for node in self._nodes_of(id_):
-            self._world.remove(call.actor, node, 0)
-        self._world.remove(call.actor, platform_object, 0)
+        for node in self._list_nodes(id_):
+            self._simulation.delete_object(request.actor, node, 0)
+        self._simulation.delete_object(request.actor, platform_object, 0)
 
-    def _nodes_of(self, id_: str) -> list[Thing]:
-        return [item for item in self._world.all_of("aios", "node") if item.data["cluster"] == id_]
+    def _list_nodes(self, id_: str) -> list[PlatformObject]:
+        return [
+            item
+            for item in self._simulation.list_existing("aios", "node")
+            if item.data["cluster"] == id_
+        ]
 
-    def _note_nodes(self, actor: str, id_: str) -> None:
+    def _record_nodes(self, actor: str, id_: str) -> None:
         """Record the document's current nodes as objects that appear, change and vanish."""
         document = self._documents.find_one({"id": id_}) or {}
         entries: list[Json] = (document.get("nodes") or {}).get("nodeData") or []
@@ -192,15 +204,17 @@ class Aios:
             documented_nodes[f"{id_}/{name}" if number == 1 else f"{id_}/{name} again {number}"] = (
                 entry
             )
-        for platform_object in self._nodes_of(id_):
+        for platform_object in self._list_nodes(id_):
             entry_now = documented_nodes.pop(platform_object.id, None)
             if entry_now is None:
-                self._world.remove(actor, platform_object, 0)
+                self._simulation.delete_object(actor, platform_object, 0)
             elif entry_now != platform_object.data["entry"]:
-                self._world.change(actor, platform_object, entry=copy.deepcopy(entry_now))
+                self._simulation.change_object(
+                    actor, platform_object, entry=copy.deepcopy(entry_now)
+                )
         for key, entry in documented_nodes.items():
             data = {"cluster": id_, "entry": copy.deepcopy(entry), "made_in": [id_]}
-            platform_object = self._world.add(
+            platform_object = self._simulation.add_object(
                 actor, "aios", "node", key, str(entry.get("id")), data
             )
             platform_object.sent = entry
@@ -208,7 +222,7 @@ class Aios:
 
     def _compare_sums(self, actor: str, id_: str, document: Json, entries: list[Json]) -> None:
         """Note whether the totals that somebody has just written fit the entries."""
-        platform_object = self._world.get("aios", "cluster", id_)
+        platform_object = self._simulation.find_object("aios", "cluster", id_)
         if platform_object is not None:
             count = (document.get("nodes") or {}).get("count")
             memory = sum(entry.get("memory") or 0 for entry in entries)

@@ -7,12 +7,12 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Call:
-    """A request. `path` is below the platform's address.
+class PlatformRequest:
+    """A request to a fake platform. `path` is below the platform's address.
 
-    `ignored`, `late` and `delay` are of its effect: none, that of a delete much later, that of a
-    create so many seconds later. `shift` is of the pages of a list behind the first one: so many
-    rows before them have gone, or below zero, have come.
+    `ignored`: the request is answered and has no effect. `late`: a delete takes effect much later.
+    `delay`: seconds after which a create takes effect. `shift`: how many rows were deleted before
+    the later pages of a list (below zero: added) since its first page.
     """
 
     actor: str
@@ -22,7 +22,7 @@ class Call:
     body: Any
     headers: Mapping[str, str]
     address: str
-    """The whole address as it was asked for, which some sign."""
+    """The complete requested address, which some platforms' signatures cover."""
     ignored: bool = False
     late: bool = False
     delay: int = 0
@@ -38,16 +38,16 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
     raw: bytes | None = None
     content_type: str = "application/json"
-    delivery: str = "whole"
+    delivery: str = "complete"
 
-    def data(self) -> bytes:
+    def encode_body(self) -> bytes:
         return self.raw if self.raw is not None else json.dumps(self.body).encode()
 
 
-def choose_page(call: Call, rows: list[Any], first: int, size: int) -> list[Any]:
-    """Return the rows of a page, of which `first` are before it."""
-    if first and call.shift > 0:
-        rows = rows[call.shift :]
-    elif first and call.shift < 0:
-        rows = [*rows[: -call.shift], *rows]
+def select_page_rows(request: PlatformRequest, rows: list[Any], first: int, size: int) -> list[Any]:
+    """Return `size` rows from number `first` on, moved by the request's `shift`."""
+    if first and request.shift > 0:
+        rows = rows[request.shift :]
+    elif first and request.shift < 0:
+        rows = [*rows[: -request.shift], *rows]
     return rows[first : first + size]

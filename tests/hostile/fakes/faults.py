@@ -7,14 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hostile.fakes.answers import Answer, Call
+from hostile.fakes.answers import Answer, PlatformRequest
 
 # Kinds of requests, as a fault chooses them.
 CREATE, CHANGE, DELETE, LIST, GET = "create", "change", "delete", "list", "get"
 WRITE, READ, ANY = "write", "read", "any"
 _GROUPS = {WRITE: {CREATE, CHANGE, DELETE}, READ: {LIST, GET}}
 
-# What happens to the effect.
+# When the failure happens: before or after the effect of the request.
 BEFORE, AFTER = "before", "after"
 
 _STRANGERS: dict[str, tuple[int, str, bytes]] = {
@@ -27,7 +27,7 @@ _STRANGERS: dict[str, tuple[int, str, bytes]] = {
 }
 _STATUSES: dict[str, int] = {"429": 429, "500": 500, "502": 502, "503": 503}
 _OWN_ERRORS: dict[str, int] = {"own-404": 404, "own-409": 409, "own-500": 500}
-"""The platform's own error document, though a list or a lookup that works has no reason for it."""
+"""Failures answered with the platform's own error document, although nothing is wrong."""
 _SHIFTS: dict[str, int] = {"shifted-up": 1, "shifted-down": -1}
 _ROWS = ("wrong-total", "missing-rows", "fewer-rows", "partial-rows")
 _MUTATIONS = ("doubled", "wrong-types", "backwards", *_ROWS)
@@ -38,25 +38,25 @@ LATE = "late"
 NOTHING = "nothing"
 
 ON_LISTS = ("own-404", "own-500", "doubled", *_SHIFTS, *_ROWS)
-"""What happens to lists alone. `fewer-rows` have a total that fits; `missing-rows` do not."""
+"""Failures of lists. The total of `fewer-rows` counts the shown rows, of `missing-rows` all."""
 ON_LOOKUPS = ("own-404", "own-500")
 ON_CREATES = ("own-409", "own-500")
 KINDS = (*_STRANGERS, *_STATUSES, "doubled", "wrong-types", "backwards", *_BREAKS)
-"""What can happen to any request."""
+"""Failures of any request."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """From the `nth` request of the kind `on`, for so many `times`, `what` goes wrong.
+    """A failure of the `nth` request of kind `on`, and of the next ones up to `times` requests.
 
-    `effect`: whether the request takes effect before what goes wrong (after) or not (before).
-    `race`: right before a create, the colleague makes the same, with `equal` or `other` properties;
-    right before a change of an AIOS cluster, it lets a node `join` or `leave` there.
-    `delay`: a create takes effect so many seconds later.
+    `effect`: whether the failure happens before (BEFORE) or after (AFTER) the request's effect.
+    `race`: right before a create, the colleague creates the same object, with `equal` or `other`
+    properties; right before a change of an AIOS cluster, its node joins or leaves that cluster.
+    `delay`: seconds after which a create takes effect.
     """
 
     on: str
-    what: str
+    failure: str
     effect: str = BEFORE
     nth: int = 1
     times: int = 1
@@ -68,61 +68,65 @@ class Fault:
 
 
 @dataclass
-class Plan:
-    """The faults of one command, and how many requests each has seen."""
+class FaultPlan:
+    """The faults of one command, and how many matching requests each has counted."""
 
     faults: tuple[Fault, ...] = ()
-    hit: list[Fault] = field(default_factory=list)
-    _seen: dict[int, int] = field(default_factory=dict)
+    applied_faults: list[Fault] = field(default_factory=list)
+    _request_counts: dict[int, int] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def choose(self, kind: str) -> Fault | None:
+    def choose_fault(self, kind: str) -> Fault | None:
         """Return the first fault that is due for this request; every fault counts the request."""
         chosen = None
         with self._lock:
             for number, fault in enumerate(self.faults):
                 if not fault.matches(kind):
                     continue
-                self._seen[number] = request_count = self._seen.get(number, 0) + 1
+                self._request_counts[number] = request_count = (
+                    self._request_counts.get(number, 0) + 1
+                )
                 if chosen is None and fault.nth <= request_count < fault.nth + fault.times:
                     chosen = fault
             if chosen is not None:
-                self.hit.append(chosen)
+                self.applied_faults.append(chosen)
         return chosen
 
 
-def answer_under(
+def answer_with_fault(
     fault: Fault | None,
-    call: Call,
-    serve: Callable[[Call], Answer],
+    request: PlatformRequest,
+    serve: Callable[[PlatformRequest], Answer],
     refuse: Callable[[int, str], Answer],
     signal: Callable[[str], None],
 ) -> Answer | None:
     """Return what the client gets, or None when the connection closes without an answer."""
     if fault is None:
-        return serve(call)
-    call = replace(call, delay=fault.delay, shift=_SHIFTS.get(fault.what, 0))
-    if fault.what == NOTHING or fault.what in _SHIFTS:
-        return serve(call)
-    if fault.what in (IGNORED, LATE):
-        return serve(replace(call, **{fault.what: True}))
-    if fault.what in _MUTATIONS:
-        return _mutate_answer(fault.what, serve(call))
-    if fault.what in _SIGNALS and fault.effect == BEFORE:
-        signal(fault.what)
+        return serve(request)
+    request = replace(request, delay=fault.delay, shift=_SHIFTS.get(fault.failure, 0))
+    if fault.failure == NOTHING or fault.failure in _SHIFTS:
+        return serve(request)
+    if fault.failure in (IGNORED, LATE):
+        return serve(replace(request, **{fault.failure: True}))
+    if fault.failure in _MUTATIONS:
+        return _mutate_answer(fault.failure, serve(request))
+    if fault.failure in _SIGNALS and fault.effect == BEFORE:
+        signal(fault.failure)
     answer = None
-    if fault.effect == AFTER or fault.what in ("drip", "stall", "term"):
-        answer = serve(call)
-    if fault.what in _SIGNALS:
+    if fault.effect == AFTER or fault.failure in ("drip", "stall", "term"):
+        answer = serve(request)
+    if fault.failure in _SIGNALS:
         if fault.effect == AFTER:
-            signal(fault.what)
+            signal(fault.failure)
         return answer
-    if fault.what in _OWN_ERRORS:
-        return refuse(_OWN_ERRORS[fault.what], "Not Found" if "404" in fault.what else "Try later")
-    return _break_answer(fault.what, answer)
+    if fault.failure in _OWN_ERRORS:
+        return refuse(
+            _OWN_ERRORS[fault.failure], "Not Found" if "404" in fault.failure else "Try later"
+        )
+    return _damage_answer(fault.failure, answer)
 
 
-def _break_answer(fault_kind: str, answer: Answer | None) -> Answer | None:
+def _damage_answer(fault_kind: str, answer: Answer | None) -> Answer | None:
     if fault_kind in _STRANGERS:
         status, kind, body = _STRANGERS[fault_kind]
         return Answer(status, None, raw=body, content_type=kind)
@@ -143,7 +147,11 @@ def _mutate_answer(fault_kind: str, answer: Answer) -> Answer:
     if fault_kind in _ROWS:
         _change_rows(fault_kind, body)
         return replace(answer, body=body)
-    change = {"doubled": _double, "wrong-types": _retype, "backwards": _set_back}[fault_kind]
+    change = {
+        "doubled": _duplicate_rows,
+        "wrong-types": _change_types,
+        "backwards": _set_back_states,
+    }[fault_kind]
     return replace(answer, body=change(body))
 
 
@@ -165,7 +173,7 @@ def _change_rows(fault_kind: str, body: Any) -> None:
 
 
 def _find_rows(body: Any) -> tuple[dict[str, Any], list[Any]]:
-    """Return the rows of a list's answer, and the object that has their total, if there is one."""
+    """Return the object with the total of a list's answer, or {}, and the rows."""
     if isinstance(body, list):
         return {}, body
     data = body.get("data", body)
@@ -175,24 +183,24 @@ def _find_rows(body: Any) -> tuple[dict[str, Any], list[Any]]:
     return data.get("pagination", data), rows
 
 
-def _double(body: Any) -> Any:
+def _duplicate_rows(body: Any) -> Any:
     """Return the list with every object twice."""
     if isinstance(body, list):
         return [item for item in body for _ in range(2)]
     if isinstance(body, dict):
         return {
-            name: _double(value) if isinstance(value, list | dict) else value
+            name: _duplicate_rows(value) if isinstance(value, list | dict) else value
             for name, value in body.items()
         }
     return body
 
 
-def _retype(body: Any) -> Any:
+def _change_types(body: Any) -> Any:
     """Turn texts into numbers, numbers into texts, and lists into objects."""
     if isinstance(body, dict):
-        return {name: _retype(value) for name, value in body.items()}
+        return {name: _change_types(value) for name, value in body.items()}
     if isinstance(body, list):
-        return {"items": body} if not body else [_retype(item) for item in body]
+        return {"items": body} if not body else [_change_types(item) for item in body]
     if isinstance(body, bool) or body is None:
         return body
     return len(json.dumps(body)) if isinstance(body, str) else str(body)
@@ -207,10 +215,10 @@ _FIRST_STATES = {
 }
 
 
-def _set_back(body: Any) -> Any:
+def _set_back_states(body: Any) -> Any:
     """Turn ready objects back into ones in progress."""
     if isinstance(body, dict):
-        return {name: _set_back(value) for name, value in body.items()}
+        return {name: _set_back_states(value) for name, value in body.items()}
     if isinstance(body, list):
-        return [_set_back(item) for item in body]
+        return [_set_back_states(item) for item in body]
     return _FIRST_STATES.get(body, body) if isinstance(body, str) else body

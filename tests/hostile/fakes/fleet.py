@@ -3,17 +3,17 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from hostile.fakes.answers import Answer, Call
+from hostile.fakes.answers import Answer, PlatformRequest
 from hostile.fakes.faults import CHANGE, LIST
-from hostile.fakes.kubernetes import Kubernetes, Manners
+from hostile.fakes.kubernetes import Kubernetes, Misbehavior
 from hostile.fakes.scp import get_state
-from hostile.fakes.slurm import Manners as SlurmManners
+from hostile.fakes.simulation import Json, PlatformObject, Simulation
+from hostile.fakes.slurm import Misbehavior as SlurmMisbehavior
 from hostile.fakes.slurm import Slurm
-from hostile.fakes.world import Json, Thing, World
 
 LAG_S = 30.0
 
-# What Kubernetes is like for as long as a step lasts.
+# How Kubernetes answers during a step.
 HONEST = "honest"
 MOODS: dict[str, Json] = {
     HONEST: {},
@@ -42,11 +42,11 @@ SLURM_MOODS: dict[str, Json] = {
     "late": {"lag_s": LAG_S},
 }
 
-# By which names the scheduler knows the nodes.
+# Which names the scheduler has for the nodes.
 SAME, ADDRESS, DOMAIN, UNKNOWN = "same", "address", "domain", "unknown"
 NAMINGS = (SAME, ADDRESS, DOMAIN, UNKNOWN)
 STATIC = "static"
-"""The same, and Slurm keeps a node that is gone as DOWN, with its drain, until the name is back."""
+"""As SAME, and Slurm keeps a deleted node as DOWN, with its drain, until its name returns."""
 SLURM_NAMINGS = (SAME, STATIC, ADDRESS, UNKNOWN)
 
 
@@ -59,13 +59,15 @@ class Job:
     begins: float
     ends: float
 
-    def runs_at(self, moment: float) -> bool:
+    def is_running_at(self, moment: float) -> bool:
         return self.begins <= moment < self.ends
 
 
 @dataclass
 class Fleet:
-    world: World
+    """The nodes of SCP pools as their Kubernetes shows them, and the jobs on them."""
+
+    simulation: Simulation
     naming: str = SAME
     jobs: list[Job] = field(default_factory=list)
 
@@ -75,73 +77,73 @@ class Fleet:
         """Ids of nodes, and their names in Kubernetes."""
 
     def now(self) -> float:
-        return self.world.now
+        return self.simulation.now
 
-    def behave(self, mood: str) -> None:
+    def set_mood(self, mood: str) -> None:
         self._synchronize()
-        manners = Manners(**MOODS[mood])
+        misbehavior = Misbehavior(**MOODS[mood])
         if MOODS[mood].get("hidden_nodes") == "all":
-            manners.hidden_nodes = set(self._joined.values())
-        self.kubernetes.manners = manners
+            misbehavior.hidden_nodes = set(self._joined.values())
+        self.kubernetes.misbehavior = misbehavior
 
-    def run_job(self, node: Thing, seconds: float) -> None:
+    def run_job(self, node: PlatformObject, seconds: float) -> None:
         """Start a job on the node, if it has joined."""
         self._synchronize()
         if node.id in self._joined:
             name = f"job-{len(self.jobs)}"
-            self.jobs.append(Job(name, node.id, self.world.now, self.world.now + seconds))
-            self.kubernetes.run(self._joined[node.id], name, gpus=8, owner="Job")
+            self.jobs.append(Job(name, node.id, self.simulation.now, self.simulation.now + seconds))
+            self.kubernetes.start_pod(self._joined[node.id], name, gpus=8, owner="Job")
 
-    def jobs_on(self, node: Thing, moment: float) -> list[Job]:
-        return [job for job in self.jobs if job.node_id == node.id and job.runs_at(moment)]
+    def list_jobs_on(self, node: PlatformObject, moment: float) -> list[Job]:
+        return [job for job in self.jobs if job.node_id == node.id and job.is_running_at(moment)]
 
     def describe_use(self) -> list[tuple[str, bool]]:
         """Return the name of each node that has joined, and whether a job runs there now."""
         self._synchronize()
-        running = {job.node_id for job in self.jobs if job.runs_at(self.world.now)}
+        running = {job.node_id for job in self.jobs if job.is_running_at(self.simulation.now)}
         return [(name, id_ in running) for id_, name in self._joined.items()]
 
-    def ran_since(self, moment: float) -> bool:
+    def has_run_since(self, moment: float) -> bool:
         """Return whether any job has run since then."""
         return any(job.ends > moment for job in self.jobs)
 
-    def kind(self, call: Call) -> str:
-        return self.kubernetes.kind(call)
+    def classify_request(self, request: PlatformRequest) -> str:
+        return self.kubernetes.classify_request(request)
 
     def refuse(self, status: int, text: str) -> Answer:
         reason = {404: "NotFound", 409: "Conflict"}.get(status, "InternalError")
         body = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
         return Answer(status, {**body, "reason": reason, "message": text, "code": status})
 
-    def serve(self, call: Call) -> Answer:
+    def serve(self, request: PlatformRequest) -> Answer:
         self._synchronize()
-        answer = self.kubernetes.serve(call)
-        if call.path[-1] == "eviction" and answer.status < 300:
-            self._end_early(call.path[-2])
+        answer = self.kubernetes.serve(request)
+        if request.path[-1] == "eviction" and answer.status < 300:
+            self._end_early(request.path[-2])
         return answer
 
     def _end_early(self, name: str) -> None:
         for job in self.jobs:
             if job.name == name:
-                job.ends = min(job.ends, self.world.now)
+                job.ends = min(job.ends, self.simulation.now)
 
     def _synchronize(self) -> None:
-        """Let nodes join when they run, and leave when they are gone; end jobs that are over."""
-        nodes = {item.id: item for item in self.world.all_of("scp", "node")}
+        """Let running nodes join and deleted ones leave, and end the jobs whose time is over."""
+        nodes = {item.id: item for item in self.simulation.list_existing("scp", "node")}
         for id_ in self._joined.keys() - nodes.keys():
             self.kubernetes.remove_node(self._joined.pop(id_))
         for id_ in nodes.keys() - self._joined.keys():
-            if get_state(self.world, nodes[id_]) == "RUNNING":
-                self._joined[id_] = name = self._name(nodes[id_])
+            if get_state(self.simulation, nodes[id_]) == "RUNNING":
+                self._joined[id_] = name = self._get_scheduler_name(nodes[id_])
                 self.kubernetes.add_node(name, **self._describe(nodes[id_]))
         for job in self.jobs:
-            is_known = f"ml/{job.name}" in self.kubernetes.jobs_on(
+            is_known = f"ml/{job.name}" in self.kubernetes.list_jobs_on(
                 self._joined.get(job.node_id, "")
             )
-            if is_known and not job.runs_at(self.world.now):
-                self.kubernetes.end(job.name)
+            if is_known and not job.is_running_at(self.simulation.now):
+                self.kubernetes.end_pod(job.name)
 
-    def _name(self, node: Thing) -> str:
+    def _get_scheduler_name(self, node: PlatformObject) -> str:
         address = node.data["policy_ip"]
         return {
             ADDRESS: f"ip-{address.replace('.', '-')}",
@@ -149,7 +151,7 @@ class Fleet:
             UNKNOWN: f"worker-{node.id[:8]}",
         }.get(self.naming, node.name)
 
-    def _describe(self, node: Thing) -> dict[str, Any]:
+    def _describe(self, node: PlatformObject) -> dict[str, Any]:
         if self.naming == UNKNOWN:
             return {}
         return {"addresses": {"InternalIP": node.data["policy_ip"]}}
@@ -162,30 +164,30 @@ class SlurmFleet(Fleet):
         super().__post_init__()
         self.slurm = Slurm(self, ())
 
-    def behave(self, mood: str) -> None:
+    def set_mood(self, mood: str) -> None:
         self._synchronize()
-        manners = SlurmManners(**SLURM_MOODS.get(mood, {}))
+        misbehavior = SlurmMisbehavior(**SLURM_MOODS.get(mood, {}))
         if mood == "without nodes":
-            manners.hides_nodes = set(self.slurm.nodes)
-        self.slurm.manners = manners
+            misbehavior.hides_nodes = set(self.slurm.nodes)
+        self.slurm.misbehavior = misbehavior
 
-    def run_job(self, node: Thing, seconds: float) -> None:
+    def run_job(self, node: PlatformObject, seconds: float) -> None:
         self._synchronize()
         if node.id in self._joined:
             name = f"job-{len(self.jobs)}"
-            self.jobs.append(Job(name, node.id, self.world.now, self.world.now + seconds))
-            self.slurm.start(self._joined[node.id], name, seconds / 60)
+            self.jobs.append(Job(name, node.id, self.simulation.now, self.simulation.now + seconds))
+            self.slurm.start_job(self._joined[node.id], name, seconds / 60)
 
-    def kind(self, call: Call) -> str:
-        words = call.body["command"]
+    def classify_request(self, request: PlatformRequest) -> str:
+        words = request.body["command"]
         return LIST if words[0] == "squeue" or words[1:2] == ["show"] else CHANGE
 
     def refuse(self, status: int, text: str) -> Answer:
         return Answer(status, {"error": text})
 
-    def serve(self, call: Call) -> Answer:
+    def serve(self, request: PlatformRequest) -> Answer:
         self._synchronize()
-        output = self.slurm.run(call.body["command"])
+        output = self.slurm.run(request.body["command"])
         cancelled = {job.name for job in self.slurm.jobs if job.state == "CANCELLED"}
         for name in cancelled:
             self._end_early(name)
@@ -194,16 +196,16 @@ class SlurmFleet(Fleet):
         )
 
     def _synchronize(self) -> None:
-        """Let nodes join when they run; what is gone leaves, or is DOWN where nodes are static."""
-        nodes = {item.id: item for item in self.world.all_of("scp", "node")}
+        """Let running nodes join; deleted ones leave, or become DOWN where nodes are static."""
+        nodes = {item.id: item for item in self.simulation.list_existing("scp", "node")}
         for id_ in self._joined.keys() - nodes.keys():
             name = self._joined.pop(id_)
             self.slurm.end_node(name, is_static=self.naming == STATIC)
             for job in self.jobs:
                 if job.node_id == id_:
-                    job.ends = min(job.ends, self.world.now)
+                    job.ends = min(job.ends, self.simulation.now)
         for id_ in nodes.keys() - self._joined.keys():
-            if get_state(self.world, nodes[id_]) == "RUNNING":
-                self._joined[id_] = name = self._name(nodes[id_])
+            if get_state(self.simulation, nodes[id_]) == "RUNNING":
+                self._joined[id_] = name = self._get_scheduler_name(nodes[id_])
                 is_known = self.naming != UNKNOWN
                 self.slurm.add_node(name, nodes[id_].data["policy_ip"] if is_known else name)

@@ -1,7 +1,7 @@
 """Fake the API of one Kubernetes cluster, from its API conventions and concepts alone.
 
-It keeps what it is asked to keep and answers as badly as its `Manners` say. `serving` puts it on a
-port of its own; `kubeconfig` leads there.
+The cluster stores its objects, and answers wrongly in the ways that its `Misbehavior` names.
+`serve_cluster` serves it on a port of its own; `render_kubeconfig` returns its kubeconfig.
 """
 
 import base64
@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import yaml
-from hostile.fakes.answers import Answer, Call
+from hostile.fakes.answers import Answer, PlatformRequest
 from hostile.fakes.faults import CHANGE, CREATE, GET, LIST
 
 Json = dict[str, Any]
@@ -26,7 +26,7 @@ _KINDS = {"nodes": "Node", "pods": "Pod"}
 
 
 @dataclass
-class Manners:
+class Misbehavior:
     """Ways of misbehaving; none by default."""
 
     page_size: int = 0
@@ -45,15 +45,15 @@ class Manners:
     """It shows the nodes and pods of another cluster."""
     hidden_nodes: set[str] = field(default_factory=set)
     hidden_namespaces: set[str] = field(default_factory=set)
-    """What a filtering gateway leaves out of lists."""
+    """Namespaces whose pods a filtering gateway omits from lists."""
     forbidden: set[str] = field(default_factory=set)
     """The resources that RBAC forbids (403)."""
     wrong_kind: str = ""
-    """What every list says it is."""
+    """The kind that every list has in place of its own."""
     is_doubled: bool = False
     """Every list shows its first object twice."""
     partial_lists: int = 0
-    """How many of the next lists leave out every second object, without saying so."""
+    """How many of the next lists omit every second object without a sign of it."""
 
 
 class Kubernetes:
@@ -69,17 +69,17 @@ class Kubernetes:
         self.objects: dict[str, dict[str, Json]] = {"nodes": {}, "pods": {}}
         self._history: list[tuple[float, dict[str, dict[str, Json]]]] = []
         self._snapshots: dict[str, list[Json]] = {}
-        self.manners = Manners()
-        self.before: Callable[[Call], None] = lambda _: None
+        self.misbehavior = Misbehavior()
+        self.before: Callable[[PlatformRequest], None] = lambda _: None
         """Called ahead of every request."""
         self.requests: list[str] = []
 
     def add_node(self, name: str, **fields: Any) -> None:
-        """`provider_id`, `addresses` (type -> address), `labels` and `ready` of a node.
+        """Add a node with `provider_id`, `addresses` (type -> address), `labels` and `ready`.
 
-        It runs a pod of its own, as every node of Kubernetes, unless not `has_proxy`.
+        A kube-proxy pod runs on the node unless `has_proxy` is False.
         """
-        created = written(self._clock.now() - 3600)
+        created = format_time(self._clock.now() - 3600)
         ready = fields.get("ready", True)
         condition = {
             "type": "Ready",
@@ -109,9 +109,9 @@ class Kubernetes:
         )
 
         if fields.get("has_proxy", True):
-            self.run(name, f"kube-proxy-{name}", "kube-system", owner="DaemonSet")
+            self.start_pod(name, f"kube-proxy-{name}", "kube-system", owner="DaemonSet")
 
-    def run(self, node: str, name: str, namespace: str = "ml", **fields: Any) -> None:
+    def start_pod(self, node: str, name: str, namespace: str = "ml", **fields: Any) -> None:
         """Start a pod on a node; `owner` is the kind of its controller, `gpus` its request."""
         metadata: Json = {"name": name, "namespace": namespace, "uid": f"pod-{namespace}-{name}"}
         if owner := fields.get("owner"):
@@ -131,7 +131,7 @@ class Kubernetes:
             },
         )
 
-    def end(self, name: str, namespace: str = "ml") -> None:
+    def end_pod(self, name: str, namespace: str = "ml") -> None:
         """End a pod whose work is done."""
         pod = copy.deepcopy(self.objects["pods"][f"{namespace}/{name}"])
         pod["status"]["phase"] = "Succeeded"
@@ -140,17 +140,17 @@ class Kubernetes:
     def remove_node(self, name: str) -> None:
         """Remove a node with everything that runs there."""
         with self._lock:
-            self._remember()
+            self._record_history()
             self.objects["nodes"].pop(name, None)
             pods = self.objects["pods"]
             for key in [k for k, pod in pods.items() if pod["spec"]["nodeName"] == name]:
                 del pods[key]
 
-    def node(self, name: str) -> Json:
+    def get_node(self, name: str) -> Json:
         return self.objects["nodes"][name]
 
-    def jobs_on(self, node: str) -> list[str]:
-        """Return the jobs that really run there, also if the API hides them."""
+    def list_jobs_on(self, node: str) -> list[str]:
+        """Return the keys of the pods that run on `node`, also of pods that the API hides."""
         return [
             key
             for key, pod in self.objects["pods"].items()
@@ -158,50 +158,56 @@ class Kubernetes:
             if "kube-proxy" not in key
         ]
 
-    def kind(self, call: Call) -> str:
-        if call.method == "GET":
-            return LIST if call.path[-1] in _KINDS else GET
-        return CREATE if call.method == "POST" else CHANGE
+    def classify_request(self, request: PlatformRequest) -> str:
+        if request.method == "GET":
+            return LIST if request.path[-1] in _KINDS else GET
+        return CREATE if request.method == "POST" else CHANGE
 
-    def serve(self, call: Call) -> Answer:
-        self.before(call)
-        self.requests.append(f"{call.method} /{'/'.join(call.path)}")
-        if call.headers.get("Authorization") != f"Bearer {TOKEN}":
-            return _status(401, "Unauthorized", "Unauthorized")
+    def serve(self, request: PlatformRequest) -> Answer:
+        self.before(request)
+        self.requests.append(f"{request.method} /{'/'.join(request.path)}")
+        if request.headers.get("Authorization") != f"Bearer {TOKEN}":
+            return _answer_status(401, "Unauthorized", "Unauthorized")
         with self._lock:
-            return self._served(call)
+            return self._route(request)
 
-    def _served(self, call: Call) -> Answer:
-        match call.path:
+    def _route(self, request: PlatformRequest) -> Answer:
+        match request.path:
             case ("api", "v1", "nodes" | "pods" as resource):
-                return self._list(resource, call.query)
+                return self._list(resource, request.query)
             case ("api", "v1", "nodes", name):
-                return self._change_node(name, call) if call.method == "PATCH" else self._get(name)
+                return (
+                    self._change_node(name, request)
+                    if request.method == "PATCH"
+                    else self._get(name)
+                )
             case ("api", "v1", "namespaces", namespace, "pods", name, "eviction"):
                 return self._evict(f"{namespace}/{name}")
             case _:
-                return _status(404, "NotFound", "the server could not find the requested resource")
+                return _answer_status(
+                    404, "NotFound", "the server could not find the requested resource"
+                )
 
     def _list(self, resource: str, query: Mapping[str, str]) -> Answer:
-        manners = self.manners
-        if resource in manners.forbidden:
-            return _status(
+        misbehavior = self.misbehavior
+        if resource in misbehavior.forbidden:
+            return _answer_status(
                 403, "Forbidden", f"{resource} is forbidden: cannot list at the cluster scope"
             )
         start, token = 0, query.get("continue", "")
         visible_objects = self._list_visible(resource, query.get("fieldSelector", ""))
         version = str(self._version)
         if token:
-            if manners.expired_tokens:
-                manners.expired_tokens -= 1
-                return _status(410, "Expired", "The provided continue parameter is too old")
+            if misbehavior.expired_tokens:
+                misbehavior.expired_tokens -= 1
+                return _answer_status(410, "Expired", "The provided continue parameter is too old")
             version, key, at = base64.b64decode(token).decode().split("|")
-            start = 0 if manners.repeats_page else int(at)
-            if manners.shifts_pages:
+            start = 0 if misbehavior.repeats_page else int(at)
+            if misbehavior.shifts_pages:
                 version = str(self._version)
             else:
                 visible_objects = self._snapshots[key]
-        size = manners.page_size or len(visible_objects) or 1
+        size = misbehavior.page_size or len(visible_objects) or 1
         page, remaining = visible_objects[start : start + size], len(visible_objects) - start - size
         metadata: Json = {"resourceVersion": version}
         if remaining > 0:
@@ -209,19 +215,19 @@ class Kubernetes:
             self._snapshots[key] = visible_objects
             following = f"{version}|{key}|{start + size}"
             metadata["remainingItemCount"] = remaining
-            if not manners.drops_continue:
+            if not misbehavior.drops_continue:
                 metadata["continue"] = base64.b64encode(following.encode()).decode()
         items = [copy.deepcopy(item) for item in page]
-        if manners.is_doubled and items:
+        if misbehavior.is_doubled and items:
             items.append(copy.deepcopy(items[0]))
-        kind = manners.wrong_kind or f"{_KINDS[resource]}List"
+        kind = misbehavior.wrong_kind or f"{_KINDS[resource]}List"
         return Answer(200, {"kind": kind, "apiVersion": "v1", "metadata": metadata, "items": items})
 
     def _list_visible(self, resource: str, selector: str) -> list[Json]:
-        manners = self.manners
-        if manners.is_foreign:
-            return [] if resource == "pods" else [_foreign_node()]
-        visible_objects = list(self._then()[resource].values())
+        misbehavior = self.misbehavior
+        if misbehavior.is_foreign:
+            return [] if resource == "pods" else [_build_foreign_node()]
+        visible_objects = list(self._get_shown_objects()[resource].values())
         for term in filter(None, selector.split(",")):
             _, _, phase = term.partition("!=")
             visible_objects = [
@@ -234,8 +240,8 @@ class Kubernetes:
             for visible_object in visible_objects
             if not self._is_hidden(resource, visible_object["metadata"])
         ]
-        if manners.partial_lists and resource == "pods":
-            manners.partial_lists -= 1
+        if misbehavior.partial_lists and resource == "pods":
+            misbehavior.partial_lists -= 1
             visible_objects = visible_objects[1::2]
         return sorted(
             visible_objects, key=lambda visible_object: str(visible_object["metadata"]["name"])
@@ -243,12 +249,12 @@ class Kubernetes:
 
     def _is_hidden(self, resource: str, metadata: Json) -> bool:
         if resource == "nodes":
-            return metadata["name"] in self.manners.hidden_nodes
-        return metadata["namespace"] in self.manners.hidden_namespaces
+            return metadata["name"] in self.misbehavior.hidden_nodes
+        return metadata["namespace"] in self.misbehavior.hidden_namespaces
 
-    def _then(self) -> dict[str, dict[str, Json]]:
-        """Return the objects as the API shows them now."""
-        moment = self._clock.now() - self.manners.lag_s
+    def _get_shown_objects(self) -> dict[str, dict[str, Json]]:
+        """Return the objects as lists show them: those of `lag_s` seconds ago."""
+        moment = self._clock.now() - self.misbehavior.lag_s
         for until, objects in self._history:
             if until > moment:
                 return objects
@@ -256,25 +262,25 @@ class Kubernetes:
 
     def _get(self, name: str) -> Answer:
         node = self.objects["nodes"].get(name)
-        if node is None or name in self.manners.hidden_nodes or self.manners.is_foreign:
-            return _missing(name)
+        if node is None or name in self.misbehavior.hidden_nodes or self.misbehavior.is_foreign:
+            return _answer_not_found(name)
         return Answer(200, {"kind": "Node", "apiVersion": "v1", **node})
 
-    def _change_node(self, name: str, call: Call) -> Answer:
+    def _change_node(self, name: str, request: PlatformRequest) -> Answer:
         node = self.objects["nodes"].get(name)
         if node is None:
-            return _missing(name)
-        requested_version = call.body["metadata"].get("resourceVersion")
+            return _answer_not_found(name)
+        requested_version = request.body["metadata"].get("resourceVersion")
         if requested_version not in (None, node["metadata"]["resourceVersion"]):
-            return _status(409, "Conflict", "the object has been modified", name)
-        changed = _apply_merge_patch(copy.deepcopy(node), call.body)
+            return _answer_status(409, "Conflict", "the object has been modified", name)
+        changed = _apply_merge_patch(copy.deepcopy(node), request.body)
         self._put("nodes", name, changed)
         return Answer(200, {"kind": "Node", "apiVersion": "v1", **changed})
 
     def _evict(self, key: str) -> Answer:
         pod = self.objects["pods"].get(key)
         if pod is None:
-            return _missing(key)
+            return _answer_not_found(key)
         changed = copy.deepcopy(pod)
         changed["status"]["phase"] = "Failed"
         self._put("pods", key, changed)
@@ -282,22 +288,22 @@ class Kubernetes:
 
     def _put(self, resource: str, key: str, body: Json) -> None:
         with self._lock:
-            self._remember()
+            self._record_history()
             self._version += 1
             body["metadata"]["resourceVersion"] = str(self._version)
             self.objects[resource][key] = body
 
-    def _remember(self) -> None:
+    def _record_history(self) -> None:
         """Store the objects as they were until now."""
         self._history.append((self._clock.now(), {k: dict(v) for k, v in self.objects.items()}))
 
 
-def written(moment: float) -> str:
-    """A moment as Kubernetes writes it."""
+def format_time(moment: float) -> str:
+    """Return `moment` (seconds since 1970) as Kubernetes writes it."""
     return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def kubeconfig(address: str, **user: Any) -> str:
+def render_kubeconfig(address: str, **user: Any) -> str:
     """Return a kubeconfig of one context `train`, as YAML."""
     return yaml.safe_dump(
         {
@@ -311,7 +317,7 @@ def kubeconfig(address: str, **user: Any) -> str:
     )
 
 
-def _foreign_node() -> Json:
+def _build_foreign_node() -> Json:
     created = "2026-01-01T00:00:00Z"
     return {
         "metadata": {"name": "somebody-1", "uid": "s1", "creationTimestamp": created},
@@ -335,11 +341,11 @@ def _apply_merge_patch(node: Json, change: Json) -> Json:
     return node
 
 
-def _missing(name: str) -> Answer:
-    return _status(404, "NotFound", f'"{name}" not found', name)
+def _answer_not_found(name: str) -> Answer:
+    return _answer_status(404, "NotFound", f'"{name}" not found', name)
 
 
-def _status(code: int, reason: str, message: str, name: str = "") -> Answer:
+def _answer_status(code: int, reason: str, message: str, name: str = "") -> Answer:
     body: Json = {
         "kind": "Status",
         "apiVersion": "v1",
@@ -355,8 +361,8 @@ def _status(code: int, reason: str, message: str, name: str = "") -> Answer:
 
 
 @contextmanager
-def serving(cluster: Kubernetes) -> Iterator[str]:
-    """Serve a cluster, and return its address."""
+def serve_cluster(cluster: Kubernetes) -> Iterator[str]:
+    """Serve `cluster` over HTTP, and yield its address."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -369,7 +375,7 @@ def serving(cluster: Kubernetes) -> Iterator[str]:
         def _handle(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             url = urlsplit(self.path)
-            call = Call(
+            request = PlatformRequest(
                 actor="ours",
                 method=self.command,
                 path=tuple(unquote(part) for part in url.path.strip("/").split("/")),
@@ -378,8 +384,8 @@ def serving(cluster: Kubernetes) -> Iterator[str]:
                 headers=self.headers,
                 address=self.path,
             )
-            answer = cluster.serve(call)
-            data = answer.data()
+            answer = cluster.serve(request)
+            data = answer.encode_body()
             self.send_response_only(answer.status)
             self.send_header("Content-Type", answer.content_type)
             self.send_header("Content-Length", str(len(data)))

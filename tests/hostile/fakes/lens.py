@@ -3,10 +3,10 @@
 import copy
 from typing import Any
 
-from hostile.fakes.answers import Answer, Call
+from hostile.fakes.answers import Answer, PlatformRequest
 from hostile.fakes.faults import GET
 from hostile.fakes.fleet import Fleet
-from hostile.fakes.world import Json, World
+from hostile.fakes.simulation import Json, Simulation
 
 _OVERVIEW: Json = {
     "totalNodes": 4,
@@ -26,47 +26,47 @@ _OVERVIEW: Json = {
     "rdmaClusterStat": {"totalPorts": 32, "activePorts": 32, "bandwidth": "400Gbps"},
 }
 
-# What Lens says of the cluster, for as long as a step lasts.
+# How Lens describes the cluster during a step.
 HEALTHY, FALSE_CODE = "healthy", "false code"
 MOODS = (HEALTHY, FALSE_CODE, "sick", "sentinels", "partial", "empty", "no data", "texts")
 FLEET_MOODS = (*MOODS, "foreign", "stale")
-"""Of another cluster; of a time when nothing was at work."""
-_SHOWN = 5
+"""FLEET_MOODS has two more: data of another cluster, and data of a time without jobs."""
+_HEATMAP_GPUS = 5
 """How many GPUs the heatmap has."""
 
 
 class Lens:
     """A Lens, which can only be read."""
 
-    def __init__(self, world: World, fleet: Fleet) -> None:
-        self._world = world
+    def __init__(self, simulation: Simulation, fleet: Fleet) -> None:
+        self._simulation = simulation
         self._fleet = fleet
 
-    def kind(self, call: Call) -> str:
+    def classify_request(self, request: PlatformRequest) -> str:
         return GET
 
     def refuse(self, status: int, text: str) -> Answer:
         return Answer(status, {"code": status, "message": text, "traceId": "t"})
 
-    def serve(self, call: Call) -> Answer:
+    def serve(self, request: PlatformRequest) -> Answer:
         data: object
         code: object = 0
-        match call.path:
+        match request.path:
             case ("api", "clusters", "overview"):
-                data = self._overview()
-                code = False if self._world.lens_mood == FALSE_CODE else 0
+                data = self._build_overview()
+                code = False if self._simulation.lens_mood == FALSE_CODE else 0
             case ("api", "clusters", "consumers"):
-                data = self._consumers()
+                data = self._build_consumers()
             case ("api", "clusters", "gpuHeatmap"):
-                data = self._heatmap()
+                data = self._build_heatmap()
             case _:
                 return self.refuse(404, "no such page")
         return Answer(200, {"code": code, "message": "success", "data": data, "traceId": "t"})
 
-    def _overview(self) -> Any:
+    def _build_overview(self) -> Any:
         """Return the overview; only an honest one of a healthy cluster lets a gate open."""
         overview = copy.deepcopy(_OVERVIEW)
-        match self._world.lens_mood:
+        match self._simulation.lens_mood:
             case "sick":
                 return {**overview, "healthyNodes": 0, "faultyNodes": 4}
             case "sentinels":
@@ -79,12 +79,12 @@ class Lens:
                 return None
             case "texts":
                 return {**overview, "healthyNodes": "many", "totalNodes": "4"}
-        if self._world.lens_mood == HEALTHY:
-            self._world.was_healthy = True
+        if self._simulation.lens_mood == HEALTHY:
+            self._simulation.was_healthy = True
         return overview
 
-    def _consumers(self) -> Json:
-        jobs = self._fleet.jobs if self._world.lens_mood not in ("foreign", "stale") else []
+    def _build_consumers(self) -> Json:
+        jobs = self._fleet.jobs if self._simulation.lens_mood not in ("foreign", "stale") else []
         consumers = [
             {
                 "kind": "Job",
@@ -96,12 +96,12 @@ class Lens:
                 "source": "k8s",
             }
             for job in jobs
-            if job.runs_at(self._world.now)
+            if job.is_running_at(self._simulation.now)
         ]
         return {"data": consumers, "total": len(consumers)}
 
-    def _heatmap(self) -> Any:
-        match self._world.lens_mood:
+    def _build_heatmap(self) -> Any:
+        match self._simulation.lens_mood:
             case "empty":
                 return {}
             case "no data":
@@ -117,20 +117,20 @@ class Lens:
                     "value": (busy if is_busy else idle).get(metric, 0.4),
                     "gpuModel": "H100",
                 }
-                for name, is_busy in self._nodes()
+                for name, is_busy in self._list_node_use()
                 for device in range(8)
             ]
             points.sort(key=lambda point: -float(str(point["value"])))
-            count = 2 if self._world.lens_mood == "partial" else _SHOWN
+            count = 2 if self._simulation.lens_mood == "partial" else _HEATMAP_GPUS
             scale = {"serial": serial, "unit": unit, "yAxisMax": 100, "yAxisMin": 0}
             heatmap[metric] = {**scale, "data": points[:count]}
-        return _set_numbers(heatmap, -1) if self._world.lens_mood == "sentinels" else heatmap
+        return _set_numbers(heatmap, -1) if self._simulation.lens_mood == "sentinels" else heatmap
 
-    def _nodes(self) -> list[tuple[str, bool]]:
+    def _list_node_use(self) -> list[tuple[str, bool]]:
         """Return each node's name, and whether its GPUs are at work."""
-        if self._world.lens_mood == "foreign":
+        if self._simulation.lens_mood == "foreign":
             return [("somebody-1", False)]
-        is_old = self._world.lens_mood == "stale"
+        is_old = self._simulation.lens_mood == "stale"
         return [(name, is_busy and not is_old) for name, is_busy in self._fleet.describe_use()]
 
 

@@ -3,9 +3,9 @@
 from typing import Any
 
 from hostile.fakes import behavior
-from hostile.fakes.answers import Answer, Call, choose_page
+from hostile.fakes.answers import Answer, PlatformRequest, select_page_rows
 from hostile.fakes.faults import CHANGE, CREATE, DELETE, GET, LIST
-from hostile.fakes.world import PLATFORM, Json, Thing, World
+from hostile.fakes.simulation import PLATFORM, Json, PlatformObject, Simulation
 from hostile.planted import COLLEAGUES_KEY, OUR_KEY, OUR_SECRET_KEY
 from hostile.signing import sign
 
@@ -13,9 +13,9 @@ _SECRETS = {OUR_KEY: OUR_SECRET_KEY, COLLEAGUES_KEY: COLLEAGUES_KEY}
 _ACCOUNT = "f5c8e56a4d9b49a8bd89e14758a32d53"
 _NODE, _FABRIC = "node", "fabric"
 _STAGES = [(0.0, "CREATING"), (6.0, "RUNNING")]
-_LEAVES, _LATE = 4.0, 120.0
-_SWITCHES = 4.0
-_MOST_SERVERS = 5
+_DELETION_SECONDS, _LATE_DELETION_SECONDS = 4.0, 120.0
+_SWITCH_SECONDS = 4.0
+_MAX_SERVERS = 5
 """Of one create."""
 _POOL = "POOL001-krw1a"
 _IMAGES = [
@@ -62,34 +62,34 @@ _PRODUCTS = [
 ]
 
 
-def _error(status: int, detail: str) -> Answer:
+def _answer_error(status: int, detail: str) -> Answer:
     return Answer(status, {"errors": [{"status": status, "title": "Error", "detail": detail}]})
 
 
-def _moved(answer: str) -> Answer:
-    body = {"account_id": _ACCOUNT, "request_id": "req-1", "resource_id": answer}
+def _answer_accepted(resource_id: str) -> Answer:
+    body = {"account_id": _ACCOUNT, "request_id": "req-1", "resource_id": resource_id}
     return Answer(202, body)
 
 
 class Scp:
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
 
-    def kind(self, call: Call) -> str:
-        if call.method == "GET":
-            return LIST if call.path[1:] in (("gpu-nodes",), ("cluster-fabrics",)) else GET
-        if call.path[1:] == ("gpu-nodes",):
-            return CREATE if call.method == "POST" else DELETE
+    def classify_request(self, request: PlatformRequest) -> str:
+        if request.method == "GET":
+            return LIST if request.path[1:] in (("gpu-nodes",), ("cluster-fabrics",)) else GET
+        if request.path[1:] == ("gpu-nodes",):
+            return CREATE if request.method == "POST" else DELETE
         return CHANGE
 
     def refuse(self, status: int, text: str) -> Answer:
-        return _error(status, text)
+        return _answer_error(status, text)
 
-    def serve(self, call: Call) -> Answer:
-        refused = self._refuse(call)
-        if refused is not None:
-            return refused
-        match (call.method, *call.path):
+    def serve(self, request: PlatformRequest) -> Answer:
+        refusal = self._check_signature(request)
+        if refusal is not None:
+            return refusal
+        match (request.method, *request.path):
             case ("GET", "v1", "gpu-nodes", "images"):
                 return Answer(200, {"images": _IMAGES})
             case ("GET", "v1", "gpu-nodes", "products"):
@@ -98,45 +98,49 @@ class Scp:
                 pool = {"node_pool_id": _POOL, "cluster_fabric_details": []}
                 return Answer(200, {"count": 1, "node_pools": [pool]})
             case (_, "v1", "cluster-fabrics", *rest):
-                return self._fabrics(call, rest)
+                return self._route_fabrics(request, rest)
             case (_, "v1", "gpu-nodes", *rest):
-                return self._nodes(call, rest)
-        return _error(404, "Not Found")
+                return self._route_nodes(request, rest)
+        return _answer_error(404, "Not Found")
 
-    def _refuse(self, call: Call) -> Answer | None:
-        key = call.headers.get("Scp-Accesskey", "")
+    def _check_signature(self, request: PlatformRequest) -> Answer | None:
+        key = request.headers.get("Scp-Accesskey", "")
         secret = _SECRETS.get(key)
-        moment = call.headers.get("Scp-Timestamp", "")
-        if secret is None or call.headers.get("Scp-Signature") != sign(
-            secret, call.method, call.address, moment, key
+        moment = request.headers.get("Scp-Timestamp", "")
+        if secret is None or request.headers.get("Scp-Signature") != sign(
+            secret, request.method, request.address, moment, key
         ):
-            return _error(401, "The signature is not valid")
+            return _answer_error(401, "The signature is not valid")
         return None
 
-    def _nodes(self, call: Call, rest: list[str]) -> Answer:
-        match (call.method, *rest):
+    def _route_nodes(self, request: PlatformRequest, rest: list[str]) -> Answer:
+        match (request.method, *rest):
             case ("POST",):
-                return self._make(call)
+                return self._create_nodes(request)
             case ("DELETE",):
-                return self._remove(call)
+                return self._delete_nodes(request)
             case ("GET",):
-                return self._list_nodes(call)
+                return self._list_nodes(request)
             case ("POST", "start" | "stop" as switch):
-                return self._switch(call, switch)
-            case (method, id_, *what):
-                platform_object = self._world.find("scp", _NODE, id_)
+                return self._switch_power(request, switch)
+            case (method, id_, *path_rest):
+                platform_object = self._simulation.find_visible_object("scp", _NODE, id_)
                 if platform_object is None:
-                    return _error(404, f"GPU Node {id_} is not found")
-                return self._one_node(call, platform_object, method, what)
-        return _error(404, "Not Found")
+                    return _answer_error(404, f"GPU Node {id_} is not found")
+                return self._route_one_node(request, platform_object, method, path_rest)
+        return _answer_error(404, "Not Found")
 
-    def _one_node(
-        self, call: Call, platform_object: Thing, method: str, path_rest: list[str]
+    def _route_one_node(
+        self,
+        request: PlatformRequest,
+        platform_object: PlatformObject,
+        method: str,
+        path_rest: list[str],
     ) -> Answer:
         changes: Json = {}
         match (method, *path_rest):
             case ("GET",):
-                return Answer(200, self._node(platform_object))
+                return Answer(200, self._render_node(platform_object))
             case ("PUT", "lock"):
                 changes = {"lock_enabled": True}
             case ("PUT", "unlock"):
@@ -146,62 +150,70 @@ class Scp:
             case ("DELETE", "public-nat-ip"):
                 changes = {"policy_use_nat": False, "policy_nat": None}
             case _:
-                return _error(404, "Not Found")
-        if not call.ignored:
-            self._world.change(call.actor, platform_object, **changes)
+                return _answer_error(404, "Not Found")
+        if not request.ignored:
+            self._simulation.change_object(request.actor, platform_object, **changes)
         status = 202 if "public-nat-ip" in path_rest else 200
         return Answer(status, {"gpu_node_id": platform_object.id})
 
-    def _make(self, call: Call) -> Answer:
-        sent: Json = call.body if isinstance(call.body, dict) else {}
+    def _create_nodes(self, request: PlatformRequest) -> Answer:
+        sent: Json = request.body if isinstance(request.body, dict) else {}
         servers = sent.get("server_details") or []
         fabric_details = sent.get("cluster_fabric_details") or {}
-        if len(servers) > _MOST_SERVERS:
-            return _error(400, f"At most {_MOST_SERVERS} servers can be created at once")
+        if len(servers) > _MAX_SERVERS:
+            return _answer_error(400, f"At most {_MAX_SERVERS} servers can be created at once")
         if not servers or not fabric_details.get("cluster_fabric_name") or not sent.get("image_id"):
-            return _error(400, "cluster_fabric_name, image_id and server_details are required")
-        fabric = self._fabric_of(fabric_details, sent, call.delay)
+            return _answer_error(
+                400, "cluster_fabric_name, image_id and server_details are required"
+            )
+        fabric = self._find_or_create_fabric(fabric_details, sent, request.delay)
         if fabric is None:
-            return _error(404, f"Cluster Fabric {fabric_details['cluster_fabric_id']} is not found")
-        created_nodes = [self._make_node(call, fabric, server, sent) for server in servers]
-        return _moved(self._answer_ids(created_nodes, fabric))
+            return _answer_error(
+                404, f"Cluster Fabric {fabric_details['cluster_fabric_id']} is not found"
+            )
+        created_nodes = [self._create_node(request, fabric, server, sent) for server in servers]
+        return _answer_accepted(self._answer_ids(created_nodes, fabric))
 
-    def _answer_ids(self, created_nodes: list[Thing], fabric: Thing) -> str:
+    def _answer_ids(self, created_nodes: list[PlatformObject], fabric: PlatformObject) -> str:
         """Return the `resource_id` of the answer to a create: one id, as the document has it."""
         ids = [node.id for node in created_nodes]
-        match self._world.behavior.batch_ids:
+        match self._simulation.behavior.batch_ids:
             case behavior.ALL:
                 return ",".join(ids)
             case behavior.FEWER:
                 return ", ".join(ids[:-1])
             case behavior.MORE:
-                return ",".join([self._world.new_id(), *ids])
+                return ",".join([self._simulation.create_id(), *ids])
             case behavior.FABRIC:
                 return fabric.id
             case behavior.REQUEST:
                 return "req-002daa83-52d9-41e8-9b0f-d31d35610f65"
             case behavior.STRANGER:
                 names = [node.name for node in created_nodes]
-                nodes = self._world.all_of("scp", _NODE)
+                nodes = self._simulation.list_existing("scp", _NODE)
                 others = [node.id for node in nodes if node.name not in names]
-                return others[0] if others else self._world.new_id()
+                return others[0] if others else self._simulation.create_id()
             case behavior.NONE:
                 return ""
         return ids[0]
 
-    def _fabric_of(self, fabric_details: Json, sent: Json, delay: float) -> Thing | None:
+    def _find_or_create_fabric(
+        self, fabric_details: Json, sent: Json, delay: float
+    ) -> PlatformObject | None:
         """Return the fabric named by its id, or a new one."""
         id_ = fabric_details.get("cluster_fabric_id")
         if id_:
-            return self._world.get("scp", _FABRIC, id_)
+            return self._simulation.find_object("scp", _FABRIC, id_)
         name = fabric_details["cluster_fabric_name"]
         data = {"node_pool_id": fabric_details["node_pool_id"], "region_id": sent["region_id"]}
-        return self._world.add(
-            PLATFORM, "scp", _FABRIC, self._world.new_id(), name, data, delay=delay
+        return self._simulation.add_object(
+            PLATFORM, "scp", _FABRIC, self._simulation.create_id(), name, data, delay=delay
         )
 
-    def _make_node(self, call: Call, fabric: Thing, server: Json, sent: Json) -> Thing:
-        number = self._world.number()
+    def _create_node(
+        self, request: PlatformRequest, fabric: PlatformObject, server: Json, sent: Json
+    ) -> PlatformObject:
+        number = self._simulation.get_next_number()
         data = {
             "fabric": fabric.id,
             "made_in": [fabric.name, server["gpu_node_name"].rpartition("-")[0]],
@@ -218,81 +230,93 @@ class Scp:
             "policy_nat": "203.0.113.7" if server.get("nat_enabled") else None,
         }
         name = server["gpu_node_name"]
-        id_ = self._world.new_id()
-        platform_object = self._world.add(
-            call.actor, "scp", _NODE, id_, name, data, delay=call.delay
+        id_ = self._simulation.create_id()
+        platform_object = self._simulation.add_object(
+            request.actor, "scp", _NODE, id_, name, data, delay=request.delay
         )
         platform_object.sent = sent
         return platform_object
 
-    def _remove(self, call: Call) -> Answer:
-        ids = (call.body or {}).get("gpu_node_ids") or []
-        platform_objects = [self._world.find("scp", _NODE, id_) for id_ in ids]
+    def _delete_nodes(self, request: PlatformRequest) -> Answer:
+        ids = (request.body or {}).get("gpu_node_ids") or []
+        platform_objects = [self._simulation.find_visible_object("scp", _NODE, id_) for id_ in ids]
         for id_, platform_object in zip(ids, platform_objects, strict=True):
             if platform_object is None:
-                return _error(404, f"GPU Node {id_} is not found")
+                return _answer_error(404, f"GPU Node {id_} is not found")
             if platform_object.data["lock_enabled"]:
-                return _error(400, f"GPU Node {platform_object.name} is locked")
-        if not call.ignored:
+                return _answer_error(400, f"GPU Node {platform_object.name} is locked")
+        if not request.ignored:
             for platform_object in platform_objects:
                 assert platform_object
-                self._world.remove(call.actor, platform_object, _LATE if call.late else _LEAVES)
-        return _moved(",".join(ids))
+                self._simulation.delete_object(
+                    request.actor,
+                    platform_object,
+                    _LATE_DELETION_SECONDS if request.late else _DELETION_SECONDS,
+                )
+        return _answer_accepted(",".join(ids))
 
-    def _switch(self, call: Call, switch: str) -> Answer:
-        ids = call.body["gpu_node_ids"]
-        for platform_object in [self._world.find("scp", _NODE, id_) for id_ in ids]:
-            if platform_object is not None and not call.ignored:
-                self._world.change(call.actor, platform_object, switched=(switch, self._world.now))
-        return _moved(",".join(ids))
+    def _switch_power(self, request: PlatformRequest, switch: str) -> Answer:
+        ids = request.body["gpu_node_ids"]
+        for platform_object in [
+            self._simulation.find_visible_object("scp", _NODE, id_) for id_ in ids
+        ]:
+            if platform_object is not None and not request.ignored:
+                self._simulation.change_object(
+                    request.actor, platform_object, switched=(switch, self._simulation.now)
+                )
+        return _answer_accepted(",".join(ids))
 
-    def _list_nodes(self, call: Call) -> Answer:
-        nodes = [self._node(node) for node in self._world.listed("scp", _NODE)]
+    def _list_nodes(self, request: PlatformRequest) -> Answer:
+        nodes = [self._render_node(node) for node in self._simulation.list_shown("scp", _NODE)]
         same = ("gpu_node_name", "state", "vpc_id", "cluster_fabric_name", "cluster_fabric_id")
-        matching_nodes = [node for node in nodes if _matches(node, call.query, same)]
-        return self._paged(call, "gpu_nodes", matching_nodes)
+        matching_nodes = [node for node in nodes if _matches(node, request.query, same)]
+        return self._answer_page(request, "gpu_nodes", matching_nodes)
 
-    def _paged(self, call: Call, name: str, rows: list[Json]) -> Answer:
-        size, page = int(call.query.get("size") or 20), int(call.query.get("page") or 0)
-        field, _, order = call.query.get("sort", "created_at:desc").partition(":")
+    def _answer_page(self, request: PlatformRequest, name: str, rows: list[Json]) -> Answer:
+        size, page = int(request.query.get("size") or 20), int(request.query.get("page") or 0)
+        field, _, order = request.query.get("sort", "created_at:desc").partition(":")
         rows.sort(key=lambda item: str(item.get(field)), reverse=order == "desc")
-        size = min(size, self._world.behavior.page_cap or size)
-        page_rows = choose_page(call, rows, page * size, size)
+        size = min(size, self._simulation.behavior.page_cap or size)
+        page_rows = select_page_rows(request, rows, page * size, size)
         return Answer(200, {name: page_rows, "count": len(rows)})
 
-    def _fabrics(self, call: Call, rest: list[str]) -> Answer:
+    def _route_fabrics(self, request: PlatformRequest, rest: list[str]) -> Answer:
         if rest == ["modify-members"]:
-            for id_ in call.body["gpu_node_id_list"]:
-                platform_object = self._world.find("scp", _NODE, id_)
-                if platform_object is not None and not call.ignored:
-                    to = call.body["after_cluster_fabric_id"]
-                    self._world.change(call.actor, platform_object, fabric=to)
-            return _moved("")
+            for id_ in request.body["gpu_node_id_list"]:
+                platform_object = self._simulation.find_visible_object("scp", _NODE, id_)
+                if platform_object is not None and not request.ignored:
+                    to = request.body["after_cluster_fabric_id"]
+                    self._simulation.change_object(request.actor, platform_object, fabric=to)
+            return _answer_accepted("")
         # A fabric goes with its last node.
-        fabrics = [fabric for fabric in self._world.listed("scp", _FABRIC) if self._members(fabric)]
+        fabrics = [
+            fabric
+            for fabric in self._simulation.list_shown("scp", _FABRIC)
+            if self._list_members(fabric)
+        ]
         if rest:
             matching_fabrics = [fabric for fabric in fabrics if fabric.id == rest[0]]
             if matching_fabrics:
-                return Answer(200, self._fabric(matching_fabrics[0]))
-            return _error(404, f"Cluster Fabric {rest[0]} is not found")
-        fabric_rows = [self._fabric(fabric) for fabric in fabrics]
+                return Answer(200, self._render_fabric(matching_fabrics[0]))
+            return _answer_error(404, f"Cluster Fabric {rest[0]} is not found")
+        fabric_rows = [self._render_fabric(fabric) for fabric in fabrics]
         expected = {
             "cluster_name" if name == "cluster_fabric_name" else name: value
-            for name, value in call.query.items()
+            for name, value in request.query.items()
         }
         same = ("cluster_name", "state", "node_pool_id")
-        return self._paged(
-            call,
+        return self._answer_page(
+            request,
             "cluster_fabrics",
             [fabric for fabric in fabric_rows if _matches(fabric, expected, same)],
         )
 
-    def _members(self, fabric: Thing) -> list[Thing]:
-        nodes = self._world.listed("scp", _NODE)
+    def _list_members(self, fabric: PlatformObject) -> list[PlatformObject]:
+        nodes = self._simulation.list_shown("scp", _NODE)
         return [node for node in nodes if node.data["fabric"] == fabric.id]
 
-    def _node(self, platform_object: Thing) -> Json:
-        fabric = self._world.get("scp", _FABRIC, platform_object.data["fabric"])
+    def _render_node(self, platform_object: PlatformObject) -> Json:
+        fabric = self._simulation.find_object("scp", _FABRIC, platform_object.data["fabric"])
         own = {"fabric", "made_in", "switched", "broken"}
         fields = {name: value for name, value in platform_object.data.items() if name not in own}
         return {
@@ -300,20 +324,23 @@ class Scp:
             "id": platform_object.id,
             "account_id": _ACCOUNT,
             "gpu_node_name": platform_object.name,
-            "state": get_state(self._world, platform_object),
+            "state": get_state(self._simulation, platform_object),
             "cluster_fabric_id": fabric.id if fabric else None,
             "cluster_fabric_name": fabric.name if fabric else "",
             "node_pool_id": fabric.data["node_pool_id"] if fabric else "",
-            "image_version": _image_name(platform_object.data["image_id"]),
+            "image_version": _find_image_name(platform_object.data["image_id"]),
             "os_type": "LINUX",
             "server_type": "s2v16m128_metal",
             "pfs_ip": ["10.252.128.2", "10.252.128.3"],
             "time_zone": "Asia/Seoul",
-            **self._stamps(platform_object),
+            **self._render_timestamps(platform_object),
         }
 
-    def _stamps(self, platform_object: Thing) -> Json:
-        user, moment = "90dddfc2b1e04edba54ba2b41539a9ac", self._world.created_at(platform_object)
+    def _render_timestamps(self, platform_object: PlatformObject) -> Json:
+        user, moment = (
+            "90dddfc2b1e04edba54ba2b41539a9ac",
+            self._simulation.format_creation_time(platform_object),
+        )
         return {
             "created_at": moment,
             "created_by": user,
@@ -321,8 +348,8 @@ class Scp:
             "modified_by": user,
         }
 
-    def _fabric(self, platform_object: Thing) -> Json:
-        members = self._members(platform_object)
+    def _render_fabric(self, platform_object: PlatformObject) -> Json:
+        members = self._list_members(platform_object)
         details = [
             {
                 "gpu_node_id": member.id,
@@ -330,7 +357,7 @@ class Scp:
                 "policy_ip": member.data["policy_ip"],
                 "product_type_id": member.data["product_type_id"],
                 "server_type": "s2v16m128_metal",
-                "state": get_state(self._world, member),
+                "state": get_state(self._simulation, member),
             }
             for member in members
         ]
@@ -347,28 +374,28 @@ class Scp:
             "pirp_id": "20",
             "used_server_count": len(members),
             "gpu_node_details": details,
-            **self._stamps(platform_object),
+            **self._render_timestamps(platform_object),
         }
 
 
-def get_state(world: World, platform_object: Thing) -> str:
+def get_state(simulation: Simulation, platform_object: PlatformObject) -> str:
     """Return the state of a node, in Samsung's words."""
-    if world.now >= platform_object.leaves:
+    if simulation.now >= platform_object.deletion_requested_at:
         return "TERMINATING"
     if platform_object.data.get("broken"):
         return "ERROR"
     switch, moment = platform_object.data.get("switched", ("", 0.0))
     if switch:
-        is_over = world.now >= moment + _SWITCHES
+        is_over = simulation.now >= moment + _SWITCH_SECONDS
         over, under_way = {
             "start": ("RUNNING", "STARTING"),
             "stop": ("STOPPED", "STOPPING"),
         }[switch]
         return over if is_over else under_way
-    return world.stage(platform_object, _STAGES)
+    return simulation.find_stage(platform_object, _STAGES)
 
 
-def _image_name(image_id: str) -> str:
+def _find_image_name(image_id: str) -> str:
     return next((image["name"] for image in _IMAGES if image["id"] == image_id), "unknown")
 
 

@@ -17,14 +17,14 @@ from typing import Any, Protocol
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from hostile.fakes.aios import Aios
-from hostile.fakes.answers import Answer, Call
-from hostile.fakes.faults import CHANGE, CREATE, Plan, answer_under
+from hostile.fakes.answers import Answer, PlatformRequest
+from hostile.fakes.faults import CHANGE, CREATE, FaultPlan, answer_with_fault
 from hostile.fakes.fleet import Fleet, SlurmFleet
 from hostile.fakes.lens import Lens
 from hostile.fakes.scp import Scp
+from hostile.fakes.simulation import COLLEAGUE, OURS, CreateRequest, Json, Simulation
 from hostile.fakes.tensorone import TensorOne
 from hostile.fakes.together import Together
-from hostile.fakes.world import COLLEAGUE, OURS, Asked, Json, World
 from hostile.planted import OUR_KEY, OUR_SECRET_KEY
 
 _STALL_S = 0.2
@@ -32,45 +32,45 @@ _STALL_S = 0.2
 
 
 class Platform(Protocol):
-    def kind(self, call: Call) -> str: ...
+    def classify_request(self, request: PlatformRequest) -> str: ...
 
     def refuse(self, status: int, text: str) -> Answer:
         """Return the platform's own error document."""
 
-    def serve(self, call: Call) -> Answer: ...
+    def serve(self, request: PlatformRequest) -> Answer: ...
 
 
-class Fakes:
-    """A server of all platforms. Each course gives it a new world."""
+class FakePlatforms:
+    """A server of all platforms. Each course begins a new simulation."""
 
     def __init__(self) -> None:
         self._server = _Server(("127.0.0.1", 0), _Handler)
         self._server.fakes = self
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self.begin(World())
+        self.begin_course(Simulation())
 
-    def begin(self, world: World, *, has_slurm: bool = False) -> None:
+    def begin_course(self, simulation: Simulation, *, has_slurm: bool = False) -> None:
         """Begin a course with new, empty platforms."""
-        self.world = world
-        self.fleet = SlurmFleet(world) if has_slurm else Fleet(world)
-        self.plan = Plan()
+        self.simulation = simulation
+        self.fleet = SlurmFleet(simulation) if has_slurm else Fleet(simulation)
+        self.plan = FaultPlan()
         self.signal: Callable[[str], None] = lambda _: None
-        self.race: Callable[[str, Call], None] = lambda _, __: None
+        self.race: Callable[[str, PlatformRequest], None] = lambda _, __: None
         self.hostile: set[str] = set()
         """The platforms on which the plan's faults happen."""
         self.requests: list[str] = []
         self._platforms: dict[str, Platform] = {
-            "together": Together(world),
-            "scp": Scp(world),
-            "tensorone": TensorOne(world),
-            "aios": Aios(world),
-            "lens": Lens(world, self.fleet),
+            "together": Together(simulation),
+            "scp": Scp(simulation),
+            "tensorone": TensorOne(simulation),
+            "aios": Aios(simulation),
+            "lens": Lens(simulation, self.fleet),
             "kubernetes": self.fleet,
             "slurm": self.fleet,
         }
 
     @contextmanager
-    def serving(self) -> Iterator["Fakes"]:
+    def run_server(self) -> Iterator["FakePlatforms"]:
         thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
         thread.start()
         try:
@@ -80,7 +80,7 @@ class Fakes:
             self._server.server_close()
             thread.join()
 
-    def environ(self) -> dict[str, str]:
+    def build_environ(self) -> dict[str, str]:
         """Return the variables that connect gpuform with the fakes, with our keys."""
         return {
             "GPUFORM_CLOCK": self.url,
@@ -100,7 +100,7 @@ class Fakes:
         url = urlsplit(handler.path)
         platform, *path = [unquote(part) for part in url.path.strip("/").split("/")]
         if platform == "_emulator":
-            return self._tell_time(handler.command, body)
+            return self._answer_clock(handler.command, body)
         actor = COLLEAGUE if handler.headers.get("User-Agent") == COLLEAGUE else OURS
         if platform not in self._platforms:
             return Answer(404, None, raw=b"no such server", content_type="text/plain")
@@ -108,7 +108,7 @@ class Fakes:
             parsed: Any = json.loads(body) if body else None
         except ValueError:
             return Answer(400, {"error": "the body is no JSON"})
-        call = Call(
+        request = PlatformRequest(
             actor,
             handler.command,
             tuple(path),
@@ -117,50 +117,52 @@ class Fakes:
             handler.headers,
             f"http://{handler.headers.get('Host')}{handler.path}",
         )
-        return self._served(platform, call)
+        return self._serve_platform(platform, request)
 
-    def _served(self, name: str, call: Call) -> Answer | None:
+    def _serve_platform(self, name: str, request: PlatformRequest) -> Answer | None:
         platform = self._platforms[name]
-        kind = platform.kind(call)
-        is_hostile = call.actor == OURS and name in self.hostile
-        fault = self.plan.choose(kind) if is_hostile else None
+        kind = platform.classify_request(request)
+        is_hostile = request.actor == OURS and name in self.hostile
+        fault = self.plan.choose_fault(kind) if is_hostile else None
 
         created_count = 0
 
-        def serve(call: Call) -> Answer:
+        def serve(request: PlatformRequest) -> Answer:
             nonlocal created_count
-            with self.world.lock:
-                before = len(self.world.things)
-                answer = platform.serve(call)
-                created_count += len(self.world.things) - before
+            with self.simulation.lock:
+                before = len(self.simulation.objects)
+                answer = platform.serve(request)
+                created_count += len(self.simulation.objects) - before
             return answer
 
         if fault is not None and fault.race and kind in (CREATE, CHANGE):
-            before = len(self.world.things)
-            self.race(fault.race, call)
-            for platform_object in self.world.things[before:]:
-                platform_object.raced = True
-        moment = self.world.now
-        answer = answer_under(fault, call, serve, platform.refuse, self.signal)
-        if call.actor == OURS:
+            before = len(self.simulation.objects)
+            self.race(fault.race, request)
+            for platform_object in self.simulation.objects[before:]:
+                platform_object.was_raced = True
+        moment = self.simulation.now
+        answer = answer_with_fault(fault, request, serve, platform.refuse, self.signal)
+        if request.actor == OURS:
             if kind == CREATE:
-                create_request = Asked(
+                create_request = CreateRequest(
                     moment,
-                    _get_requested_object(call.body),
-                    self.world.list_lag,
+                    _get_requested_object(request.body),
+                    self.simulation.list_lag,
                     had_effect=created_count > 0,
                     delay=fault.delay if fault else 0,
                 )
-                self.world.asked.append(create_request)
+                self.simulation.create_requests.append(create_request)
             outcome = "closed" if answer is None else answer.status
-            self.requests.append(f"{kind} {call.method} {'/'.join(call.path)}: {outcome}")
+            self.requests.append(f"{kind} {request.method} {'/'.join(request.path)}: {outcome}")
         return answer
 
-    def _tell_time(self, method: str, body: bytes) -> Answer:
-        with self.world.lock:
+    def _answer_clock(self, method: str, body: bytes) -> Answer:
+        with self.simulation.lock:
             if method == "POST":
-                self.world.now = max(self.world.now, json.loads(body)["until"])
-            return Answer(200, {"now": self.world.now, "emulator": f"world-{self.world.seed}"})
+                self.simulation.now = max(self.simulation.now, json.loads(body)["until"])
+            return Answer(
+                200, {"now": self.simulation.now, "emulator": f"world-{self.simulation.seed}"}
+            )
 
 
 def _get_requested_object(body: Any) -> Json:
@@ -173,7 +175,7 @@ def _get_requested_object(body: Any) -> Json:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
-    fakes: Fakes
+    fakes: FakePlatforms
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Print errors of the fakes; a killed client breaks its connection."""
@@ -201,9 +203,9 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_PUT = do_POST = do_DELETE = do_PATCH = _handle  # noqa: N815 - their names
 
     def _send(self, answer: Answer) -> None:
-        data = answer.data()
+        data = answer.encode_body()
         self.send_response_only(answer.status)
-        self.send_header("Date", formatdate(self.server.fakes.world.clock(), usegmt=True))
+        self.send_header("Date", formatdate(self.server.fakes.simulation.read_clock(), usegmt=True))
         self.send_header("Content-Type", answer.content_type)
         self.send_header("Content-Length", str(len(data)))
         for name, value in answer.headers.items():

@@ -1,7 +1,7 @@
 """Fake the commands of one Slurm cluster, from the manual pages of squeue, scontrol and others.
 
-It runs nothing: `advance` of the clock ends what has run long enough. It answers as badly as its
-`Manners` say.
+No job really runs: a job ends when the clock has passed its end. Commands answer wrongly in the
+ways that `Misbehavior` names.
 """
 
 import copy
@@ -18,15 +18,15 @@ UID = 1001
 
 
 @dataclass
-class Manners:
+class Misbehavior:
     """Ways of misbehaving; none by default."""
 
     lag_s: float = 0.0
-    """squeue and scontrol show what was so many seconds ago."""
+    """How old the state is that squeue and scontrol show, in seconds."""
     hides_nodes: set[str] = field(default_factory=set)
     """PrivateData=nodes, or partitions that are hidden."""
     hides_jobs: bool = False
-    """PrivateData=jobs: squeue shows those of the own user alone."""
+    """PrivateData=jobs: squeue shows only jobs of our own user."""
     doubles_nodes: bool = False
     cuts_output: bool = False
     """What a command prints ends in the middle."""
@@ -35,7 +35,7 @@ class Manners:
     runs_elsewhere: dict[str, str] = field(default_factory=dict)
     """Nodes, and the others on which the jobs for them run."""
     exit_codes: dict[str, str] = field(default_factory=dict)
-    """What squeue tells as the exit code of jobs on a node, whatever it was."""
+    """By node, the exit code that squeue shows for jobs there, whatever the real one was."""
     loses_last_line: bool = False
     """Outputs end before the script does."""
     shows_no_node: bool = False
@@ -47,13 +47,13 @@ class Job:
     number: int
     name: str
     nodes: list[str]
-    wanted: list[str]
+    requested_nodes: list[str]
     user: int = UID
     state: str = "RUNNING"
     began: float = 0.0
     ends: float = float("inf")
     code: int = 0
-    printed: str = ""
+    output: str = ""
     path: str = ""
     runs_for: float = 60.0
 
@@ -71,7 +71,7 @@ class Slurm:
         }
         self.jobs: list[Job] = []
         self.figure = figure
-        self.manners = Manners()
+        self.misbehavior = Misbehavior()
         self.commands: list[str] = []
 
     def run(
@@ -82,11 +82,11 @@ class Slurm:
         self._end_due_jobs()
         words = list(command)
         if words[:3] == ["scontrol", "show", "node"]:
-            return self._printed(self._show_nodes())
+            return self._print(self._show_nodes())
         if words[:2] == ["scontrol", "update"]:
             return self._update(words[2:])
         if words[0] == "squeue":
-            return self._printed(self._queue(words[1:]))
+            return self._print(self._list_queue(words[1:]))
         if words[0] == "sbatch":
             return self._submit(words[1:])
         if words[0] == "scancel" or words[:2] == ["scontrol", "requeue"]:
@@ -94,12 +94,12 @@ class Slurm:
         if words[0] == "id":
             return CommandOutput(f"{UID}\n", "", 0)
         if words[0] == "env":
-            return self._tail(words[-1])
+            return self._read_output(words[-1])
         return CommandOutput("", f"{words[0]}: command not found", 127)
 
-    def start(self, node: str, name: str, minutes: float, user: int = 2002) -> Job:
+    def start_job(self, node: str, name: str, minutes: float, user: int = 2002) -> Job:
         """Start a job of somebody else on a node."""
-        self._remember()
+        self._record_history()
         now = self.clock.now()
         job = Job(len(self.jobs) + 1, name, [node], [], user, began=now, ends=now + minutes * 60)
         self.jobs.append(job)
@@ -107,13 +107,13 @@ class Slurm:
 
     def add_node(self, name: str, address: str) -> None:
         """Let a node join; one that was DOWN comes back with its drain."""
-        self._remember()
+        self._record_history()
         node = self.nodes.setdefault(name, {"drain": False, "reason": ""})
         node.update(state="IDLE", address=address)
 
     def end_node(self, name: str, *, is_static: bool) -> None:
-        """End a node with its jobs: it stays as DOWN, or leaves."""
-        self._remember()
+        """End a node with its jobs: Slurm keeps it as DOWN if `is_static`, otherwise forgets it."""
+        self._record_history()
         for job in self.jobs:
             if name in job.nodes and job.state in _ON_NODES:
                 job.state, job.ends = "NODE_FAIL", self.clock.now()
@@ -122,8 +122,8 @@ class Slurm:
         else:
             del self.nodes[name]
 
-    def jobs_on(self, node: str) -> list[str]:
-        """Return the jobs that really run there now."""
+    def list_jobs_on(self, node: str) -> list[str]:
+        """Return the names of the jobs that run on `node` now, also of hidden ones."""
         self._end_due_jobs()
         return [job.name for job in self.jobs if node in job.nodes and job.state in _ON_NODES]
 
@@ -131,43 +131,45 @@ class Slurm:
         """End jobs whose time has come."""
         for job in self.jobs:
             if job.state == "RUNNING" and job.ends <= self.clock.now():
-                self._remember(job.ends)
+                self._record_history(job.ends)
                 job.state = "COMPLETED" if job.code == 0 else "FAILED"
                 if job.path:
-                    job.printed = f"# Avg bus bandwidth : {self.figure}\n"
-                    job.printed += f"gpuform: exit code {job.code} on {','.join(job.nodes)}\n"
+                    job.output = f"# Avg bus bandwidth : {self.figure}\n"
+                    job.output += f"gpuform: exit code {job.code} on {','.join(job.nodes)}\n"
 
-    def _remember(self, moment: float | None = None) -> None:
+    def _record_history(self, moment: float | None = None) -> None:
         at = self.clock.now() if moment is None else moment
         self._history.append((at, copy.deepcopy(self.nodes), copy.deepcopy(self.jobs)))
 
-    def _then(self) -> tuple[dict[str, Any], list[Job]]:
-        moment = self.clock.now() - self.manners.lag_s
+    def _get_shown_state(self) -> tuple[dict[str, Any], list[Job]]:
+        moment = self.clock.now() - self.misbehavior.lag_s
         for until, nodes, jobs in self._history:
             if until > moment:
                 return nodes, jobs
         return self.nodes, self.jobs
 
-    def _printed(self, text: str) -> CommandOutput:
-        return CommandOutput(text[: len(text) // 2] if self.manners.cuts_output else text, "", 0)
+    def _print(self, text: str) -> CommandOutput:
+        return CommandOutput(
+            text[: len(text) // 2] if self.misbehavior.cuts_output else text, "", 0
+        )
 
     def _show_nodes(self) -> str:
-        nodes, jobs = self._then()
+        nodes, jobs = self._get_shown_state()
         busy = {node for job in jobs if job.state in _ON_NODES for node in job.nodes}
-        names = [name for name in nodes if name not in self.manners.hides_nodes]
+        names = [name for name in nodes if name not in self.misbehavior.hides_nodes]
         if not names:
             return "No nodes in the system\n"
-        blocks = [_block(name, nodes[name], is_busy=name in busy) for name in names]
-        if self.manners.doubles_nodes:
+        blocks = [_format_node(name, nodes[name], is_busy=name in busy) for name in names]
+        if self.misbehavior.doubles_nodes:
             blocks.append(blocks[0])
         return "\n".join(blocks) + "\n"
 
-    def _queue(self, options: Sequence[str]) -> str:
+    def _list_queue(self, options: Sequence[str]) -> str:
         options_by_name = dict(option.partition("=")[::2] for option in options)
-        jobs = self._then()[1]
-        forgotten = self.clock.now() - self.manners.forgets_after_s
+        jobs = self._get_shown_state()[1]
+        forgotten = self.clock.now() - self.misbehavior.forgets_after_s
         shown_jobs = [job for job in jobs if job.state in _ON_NODES or job.ends > forgotten]
-        if self.manners.hides_jobs:
+        if self.misbehavior.hides_jobs:
             shown_jobs = [job for job in shown_jobs if job.user == UID]
         if options_by_name.get("--states") != "all":
             states = options_by_name.get("--states", "PENDING,RUNNING,COMPLETING").split(",")
@@ -179,14 +181,18 @@ class Slurm:
         if "--nodelist" in options_by_name:
             names = {*options_by_name["--nodelist"].split(",")}
             shown_jobs = [job for job in shown_jobs if names & {*job.nodes}]
-        return "".join(self._line(job, options_by_name) for job in shown_jobs)
+        return "".join(self._format_job(job, options_by_name) for job in shown_jobs)
 
-    def _line(self, job: Job, options_by_name: dict[str, str]) -> str:
+    def _format_job(self, job: Job, options_by_name: dict[str, str]) -> str:
         has_ended = job.state not in _ON_NODES
-        nodes = "" if has_ended and self.manners.shows_no_node else ",".join(job.nodes)
+        nodes = "" if has_ended and self.misbehavior.shows_no_node else ",".join(job.nodes)
         if "--Format" in options_by_name:
             messages = next(
-                (self.manners.exit_codes[n] for n in job.nodes if n in self.manners.exit_codes),
+                (
+                    self.misbehavior.exit_codes[n]
+                    for n in job.nodes
+                    if n in self.misbehavior.exit_codes
+                ),
                 f"{job.code}:0",
             )
             values = {
@@ -201,7 +207,7 @@ class Slurm:
         values = {
             "i": job.number,
             "N": nodes,
-            "n": ",".join(job.wanted),
+            "n": ",".join(job.requested_nodes),
             "u": f"user{job.user}",
             "U": job.user,
             "T": job.state,
@@ -216,25 +222,27 @@ class Slurm:
         )
 
     def _submit(self, options: Sequence[str]) -> CommandOutput:
-        self._remember()
+        self._record_history()
         options_by_name = dict(option.partition("=")[::2] for option in options)
         node_names = options_by_name["--nodelist"].split(",")
-        nodes = [self.manners.runs_elsewhere.get(node, node) for node in node_names]
+        nodes = [self.misbehavior.runs_elsewhere.get(node, node) for node in node_names]
         now = self.clock.now()
         job = Job(len(self.jobs) + 1, options_by_name["--job-name"], nodes, node_names, began=now)
         job.ends, job.path = now + job.runs_for, options_by_name["--output"]
         self.jobs.append(job)
         return CommandOutput(f"{job.number}\n", "", 0)
 
-    def _tail(self, path: str) -> CommandOutput:
+    def _read_output(self, path: str) -> CommandOutput:
         matching_job = next((job for job in reversed(self.jobs) if job.path == path), None)
         if matching_job is None:
             return CommandOutput("", f"tail: cannot open '{path}': No such file or directory", 1)
-        lines = matching_job.printed.splitlines(keepends=True)
-        return CommandOutput("".join(lines[:-1] if self.manners.loses_last_line else lines), "", 0)
+        lines = matching_job.output.splitlines(keepends=True)
+        return CommandOutput(
+            "".join(lines[:-1] if self.misbehavior.loses_last_line else lines), "", 0
+        )
 
     def _update(self, settings: Sequence[str]) -> CommandOutput:
-        self._remember()
+        self._record_history()
         options_by_name = dict(setting.partition("=")[::2] for setting in settings)
         for name in options_by_name["NodeName"].split(","):
             if name not in self.nodes:
@@ -250,7 +258,7 @@ class Slurm:
         return CommandOutput("", "", 0)
 
     def _cancel(self, words: Sequence[str]) -> CommandOutput:
-        self._remember()
+        self._record_history()
         numbers = {
             int(number) for word in words[1:] for number in word.split(",") if number.isdigit()
         }
@@ -260,7 +268,7 @@ class Slurm:
         return CommandOutput("", "", 0)
 
 
-def _block(name: str, node: Any, *, is_busy: bool) -> str:
+def _format_node(name: str, node: Any, *, is_busy: bool) -> str:
     state = "ALLOCATED" if is_busy and node["state"] == "IDLE" else node["state"]
     lines = [
         f"NodeName={name} Arch=x86_64 CoresPerSocket=1",

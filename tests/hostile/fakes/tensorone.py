@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from hostile.fakes.answers import Answer, Call, choose_page
+from hostile.fakes.answers import Answer, PlatformRequest, select_page_rows
 from hostile.fakes.faults import CHANGE, CREATE, DELETE, GET, LIST
-from hostile.fakes.world import NEVER, Json, Thing, World, written
+from hostile.fakes.simulation import NEVER, Json, PlatformObject, Simulation, format_time
 from hostile.planted import COLLEAGUES_KEY, OUR_KEY
 
 _KEYS = (OUR_KEY, COLLEAGUES_KEY)
 _STAGES = [(0.0, "pending"), (3.0, "starting"), (6.0, "running")]
-_LEAVES, _LATE, _SWITCHES = 4.0, 120.0, 4.0
+_DELETION_SECONDS, _LATE_DELETION_SECONDS, _SWITCH_SECONDS = 4.0, 120.0, 4.0
 _REQUIRED = ("name", "gpu_type", "gpu_count", "storage_gb", "region", "project_id")
 _RATE = {
     "X-RateLimit-Limit": "10000",
@@ -19,50 +19,56 @@ _RATE = {
 
 
 class TensorOne:
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
 
-    def kind(self, call: Call) -> str:
-        is_collection = call.path == ("v1", "clusters")
-        if call.method == "GET":
+    def classify_request(self, request: PlatformRequest) -> str:
+        is_collection = request.path == ("v1", "clusters")
+        if request.method == "GET":
             return LIST if is_collection else GET
-        if call.method == "DELETE":
+        if request.method == "DELETE":
             return DELETE
         return CREATE if is_collection else CHANGE
 
     def refuse(self, status: int, text: str) -> Answer:
         codes = {404: "RESOURCE_NOT_FOUND", 409: "STATE_CONFLICT"}
-        return self._error(status, codes.get(status, "INTERNAL_ERROR"), text)
+        return self._answer_error(status, codes.get(status, "INTERNAL_ERROR"), text)
 
-    def serve(self, call: Call) -> Answer:
-        answer = self._answer(call)
-        reset = {"X-RateLimit-Reset": str(int(self._world.clock()) + 3600)}
+    def serve(self, request: PlatformRequest) -> Answer:
+        answer = self._route(request)
+        reset = {"X-RateLimit-Reset": str(int(self._simulation.read_clock()) + 3600)}
         return Answer(**{**vars(answer), "headers": {**_RATE, **reset}})
 
-    def _answer(self, call: Call) -> Answer:
-        if call.headers.get("Authorization") not in [f"Bearer {key}" for key in _KEYS]:
-            return self._error(401, "UNAUTHORIZED", "Invalid API key")
-        rest = call.path[2:]
+    def _route(self, request: PlatformRequest) -> Answer:
+        if request.headers.get("Authorization") not in [f"Bearer {key}" for key in _KEYS]:
+            return self._answer_error(401, "UNAUTHORIZED", "Invalid API key")
+        rest = request.path[2:]
         if not rest:
-            return self._make(call) if call.method == "POST" else self._list(call)
-        platform_object = self._world.find("tensorone", "cluster", rest[0])
+            return (
+                self._create_cluster(request)
+                if request.method == "POST"
+                else self._list_clusters(request)
+            )
+        platform_object = self._simulation.find_visible_object("tensorone", "cluster", rest[0])
         if platform_object is None:
             details = {"resource": "cluster", "id": rest[0]}
-            return self._error(404, "RESOURCE_NOT_FOUND", "Cluster not found", details)
-        match (call.method, *rest[1:]):
+            return self._answer_error(404, "RESOURCE_NOT_FOUND", "Cluster not found", details)
+        match (request.method, *rest[1:]):
             case ("GET",):
-                return self._answer_data(200, self._cluster(platform_object))
+                return self._answer_data(200, self._render_cluster(platform_object))
             case ("PUT",):
-                return self._change(call, platform_object, call.body or {})
+                return self._change_cluster(request, platform_object, request.body or {})
             case ("DELETE",):
-                return self._remove(call, platform_object)
+                return self._delete_cluster(request, platform_object)
             case ("POST", "start" | "stop" as switch):
-                more = (call.body or {}).get("update_configuration") or {}
-                switched = {"switched": (switch, self._world.now)}
-                return self._change(call, platform_object, {**more, **switched})
-        return self._error(404, "RESOURCE_NOT_FOUND", "no such route")
+                more = (request.body or {}).get("update_configuration") or {}
+                switched = {"switched": (switch, self._simulation.now)}
+                return self._change_cluster(request, platform_object, {**more, **switched})
+        return self._answer_error(404, "RESOURCE_NOT_FOUND", "no such route")
 
-    def _error(self, status: int, code: str, message: str, details: Json | None = None) -> Answer:
+    def _answer_error(
+        self, status: int, code: str, message: str, details: Json | None = None
+    ) -> Answer:
         return Answer(
             status,
             {
@@ -71,7 +77,7 @@ class TensorOne:
                 "code": status,
                 "details": details or {},
                 "request_id": "req_1",
-                "timestamp": written(self._world.clock()),
+                "timestamp": format_time(self._simulation.read_clock()),
             },
         )
 
@@ -84,26 +90,32 @@ class TensorOne:
         }
         return Answer(status, {"success": True, "data": data, "meta": meta})
 
-    def _make(self, call: Call) -> Answer:
-        sent: Json = call.body if isinstance(call.body, dict) else {}
+    def _create_cluster(self, request: PlatformRequest) -> Answer:
+        sent: Json = request.body if isinstance(request.body, dict) else {}
         for name in _REQUIRED:
             if not sent.get(name):
                 details = {"field": name, "reason": "required"}
-                return self._error(400, "VALIDATION_ERROR", f"{name} is required", details)
-        id_ = self._world.new_id("cluster_")
-        platform_object = self._world.add(
-            call.actor, "tensorone", "cluster", id_, sent["name"], dict(sent), delay=call.delay
+                return self._answer_error(400, "VALIDATION_ERROR", f"{name} is required", details)
+        id_ = self._simulation.create_id("cluster_")
+        platform_object = self._simulation.add_object(
+            request.actor,
+            "tensorone",
+            "cluster",
+            id_,
+            sent["name"],
+            dict(sent),
+            delay=request.delay,
         )
-        return self._answer_data(201, self._cluster(platform_object))
+        return self._answer_data(201, self._render_cluster(platform_object))
 
-    def _list(self, call: Call) -> Answer:
-        requests = call.query
-        page = int(requests.get("page", 1))
-        limit = min(self._world.behavior.page_cap or 100, int(requests.get("limit", 20)))
+    def _list_clusters(self, request: PlatformRequest) -> Answer:
+        query = request.query
+        page = int(query.get("page", 1))
+        limit = min(self._simulation.behavior.page_cap or 100, int(query.get("limit", 20)))
         matching = [
-            page_rows
-            for item in reversed(self._world.listed("tensorone", "cluster"))
-            if _matches(page_rows := self._cluster(item), requests)
+            row
+            for item in reversed(self._simulation.list_shown("tensorone", "cluster"))
+            if _matches(row := self._render_cluster(item), query)
         ]
         total = len(matching)
         pagination = {
@@ -112,31 +124,37 @@ class TensorOne:
             "total": total,
             "total_pages": -(-total // limit),
         }
-        page_rows = choose_page(call, matching, (page - 1) * limit, limit)
+        page_rows = select_page_rows(request, matching, (page - 1) * limit, limit)
         return self._answer_data(200, {"clusters": page_rows, "pagination": pagination})
 
-    def _change(self, call: Call, platform_object: Thing, changes: Json) -> Answer:
-        if platform_object.leaves != NEVER:
-            return self._error(409, "STATE_CONFLICT", "The cluster is being deleted")
-        if not call.ignored:
-            self._world.change(call.actor, platform_object, **changes)
-        return self._answer_data(200, self._cluster(platform_object))
+    def _change_cluster(
+        self, request: PlatformRequest, platform_object: PlatformObject, changes: Json
+    ) -> Answer:
+        if platform_object.deletion_requested_at != NEVER:
+            return self._answer_error(409, "STATE_CONFLICT", "The cluster is being deleted")
+        if not request.ignored:
+            self._simulation.change_object(request.actor, platform_object, **changes)
+        return self._answer_data(200, self._render_cluster(platform_object))
 
-    def _remove(self, call: Call, platform_object: Thing) -> Answer:
-        sent: Json = call.body if isinstance(call.body, dict) else {}
+    def _delete_cluster(self, request: PlatformRequest, platform_object: PlatformObject) -> Answer:
+        sent: Json = request.body if isinstance(request.body, dict) else {}
         if sent.get("confirm_deletion") != "DELETE":
-            return self._error(400, "VALIDATION_ERROR", "confirm_deletion must be DELETE")
-        status = self._status(platform_object)
+            return self._answer_error(400, "VALIDATION_ERROR", "confirm_deletion must be DELETE")
+        status = self._get_status(platform_object)
         if status == "running" and not sent.get("force"):
             details = {"current_state": status, "required_state": "stopped"}
-            return self._error(409, "STATE_CONFLICT", "The cluster is running", details)
-        if not call.ignored:
-            self._world.remove(call.actor, platform_object, _LATE if call.late else _LEAVES)
+            return self._answer_error(409, "STATE_CONFLICT", "The cluster is running", details)
+        if not request.ignored:
+            self._simulation.delete_object(
+                request.actor,
+                platform_object,
+                _LATE_DELETION_SECONDS if request.late else _DELETION_SECONDS,
+            )
         return self._answer_data(200, {"id": platform_object.id, "status": "deleting"})
 
-    def _status(self, platform_object: Thing) -> str:
-        now = self._world.now
-        if now >= platform_object.leaves:
+    def _get_status(self, platform_object: PlatformObject) -> str:
+        now = self._simulation.now
+        if now >= platform_object.deletion_requested_at:
             return "deleting"
         switch, moment = platform_object.data.get("switched", ("", 0.0))
         if switch:
@@ -144,13 +162,13 @@ class TensorOne:
                 "start": ("running", "starting"),
                 "stop": ("stopped", "stopping"),
             }[switch]
-            return over if now >= moment + _SWITCHES else under_way
+            return over if now >= moment + _SWITCH_SECONDS else under_way
         if platform_object.data.get("auto_start") is False:
-            return "stopped" if now >= platform_object.made + _SWITCHES else "pending"
-        return self._world.stage(platform_object, _STAGES)
+            return "stopped" if now >= platform_object.created_at + _SWITCH_SECONDS else "pending"
+        return self._simulation.find_stage(platform_object, _STAGES)
 
-    def _cluster(self, platform_object: Thing) -> Json:
-        data, status = platform_object.data, self._status(platform_object)
+    def _render_cluster(self, platform_object: PlatformObject) -> Json:
+        data, status = platform_object.data, self._get_status(platform_object)
         health = dict.fromkeys(
             ("gpu_health", "storage_health", "network_health", "docker_health"), "healthy"
         )
@@ -162,8 +180,8 @@ class TensorOne:
             "status": status,
             "status_details": {
                 "message": f"Cluster is {status}",
-                "last_status_change": written(
-                    platform_object.busy_since + self._world.behavior.clock_skew
+                "last_status_change": format_time(
+                    platform_object.busy_since + self._simulation.behavior.clock_skew
                 ),
                 "health_checks": health,
             },
@@ -199,7 +217,7 @@ class TensorOne:
                     "username": "root",
                     "status": "connected",
                     "connection_string": "ssh root@ssh.example.net",
-                    "last_connection": written(self._world.clock()),
+                    "last_connection": format_time(self._simulation.read_clock()),
                 },
                 "port_mappings": [],
                 "security_groups": data.get("security_groups") or [],
@@ -213,16 +231,16 @@ class TensorOne:
                 "runtime_info": {},
             },
             "auto_terminate": data.get("auto_terminate") or {"enabled": False},
-            "uptime_seconds": int(self._world.now - platform_object.made),
-            "created_at": self._world.created_at(platform_object),
-            "updated_at": written(self._world.clock()),
+            "uptime_seconds": int(self._simulation.now - platform_object.created_at),
+            "created_at": self._simulation.format_creation_time(platform_object),
+            "updated_at": format_time(self._simulation.read_clock()),
             "tags": data.get("tags") or {},
         }
 
 
 def _matches(row: Json, query: Any) -> bool:
     configuration = row["configuration"]
-    messages = {
+    comparable_fields = {
         "status": row["status"],
         "region": configuration["region"],
         "gpu_type": configuration["gpu_type"],
@@ -230,5 +248,5 @@ def _matches(row: Json, query: Any) -> bool:
     }
     searched = query.get("search", "")
     return (searched in row["name"] or searched in row["description"]) and all(
-        messages[name] == query[name] for name in messages if query.get(name)
+        comparable_fields[name] == query[name] for name in comparable_fields if query.get(name)
     )

@@ -3,9 +3,9 @@
 import base64
 from typing import Any
 
-from hostile.fakes.answers import Answer, Call
+from hostile.fakes.answers import Answer, PlatformRequest
 from hostile.fakes.faults import CHANGE, CREATE, DELETE, GET, LIST
-from hostile.fakes.world import NEVER, Json, Thing, World
+from hostile.fakes.simulation import NEVER, Json, PlatformObject, Simulation
 from hostile.planted import COLLEAGUES_KEY, KUBECONFIG, OUR_KEY
 
 _KEYS = (OUR_KEY, COLLEAGUES_KEY)
@@ -18,7 +18,7 @@ _CLUSTER_STAGES = [
     (8.0, "Ready"),
 ]
 _VOLUME_STAGES = [(0.0, "scheduled"), (1.0, "provisioning"), (3.0, "available")]
-_CLUSTER_LEAVES, _VOLUME_LEAVES, _LATE = 4.0, 3.0, 120.0
+_CLUSTER_DELETION_SECONDS, _VOLUME_DELETION_SECONDS, _LATE_DELETION_SECONDS = 4.0, 3.0, 120.0
 _REGIONS = [
     {
         "name": name,
@@ -29,104 +29,108 @@ _REGIONS = [
 ]
 
 
-def _error(status: int, message: str) -> Answer:
+def _answer_error(status: int, message: str) -> Answer:
     return Answer(status, {"error": {"message": message, "type": "invalid_request_error"}})
 
 
 class Together:
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
 
-    def kind(self, call: Call) -> str:
-        is_volume = call.path[2:5] == ("clusters", "storage", "volumes")
-        if call.method == "POST":
+    def classify_request(self, request: PlatformRequest) -> str:
+        is_volume = request.path[2:5] == ("clusters", "storage", "volumes")
+        if request.method == "POST":
             return CREATE
-        if call.method == "PUT":
+        if request.method == "PUT":
             # gpuform asks for its rights by changing nothing of a cluster that cannot exist.
-            return GET if call.path[-1].startswith("00000000-") else CHANGE
-        if call.method == "DELETE":
+            return GET if request.path[-1].startswith("00000000-") else CHANGE
+        if request.method == "DELETE":
             return DELETE
-        is_list = (is_volume and len(call.path) == 5) or call.path[2:] == ("clusters",)
+        is_list = (is_volume and len(request.path) == 5) or request.path[2:] == ("clusters",)
         return LIST if is_list else GET
 
     def refuse(self, status: int, text: str) -> Answer:
-        return _error(status, text)
+        return _answer_error(status, text)
 
-    def serve(self, call: Call) -> Answer:
-        if call.headers.get("Authorization") not in [f"Bearer {key}" for key in _KEYS]:
-            return _error(401, "Invalid API key provided")
-        match (call.method, *call.path):
+    def serve(self, request: PlatformRequest) -> Answer:
+        if request.headers.get("Authorization") not in [f"Bearer {key}" for key in _KEYS]:
+            return _answer_error(401, "Invalid API key provided")
+        match (request.method, *request.path):
             case ("GET", "v1", "compute", "regions"):
                 return Answer(200, {"regions": _REGIONS})
             case (method, "v1", "compute", "clusters", "storage", "volumes", *rest):
-                return self._volumes(call, method, rest)
+                return self._route_volumes(request, method, rest)
             case (method, "v1", "compute", "clusters", *rest) if len(rest) < 2:
-                return self._clusters(call, method, rest)
-        return _error(404, f"no route {call.method} /{'/'.join(call.path)}")
+                return self._route_clusters(request, method, rest)
+        return _answer_error(404, f"no route {request.method} /{'/'.join(request.path)}")
 
-    def _clusters(self, call: Call, method: str, rest: list[str]) -> Answer:
+    def _route_clusters(self, request: PlatformRequest, method: str, rest: list[str]) -> Answer:
         if not rest:
             if method == "POST":
-                return self._make_cluster(call)
-            platform_objects = self._world.listed("together", "cluster")
-            return Answer(200, {"clusters": [self._cluster(item) for item in platform_objects]})
-        platform_object = self._world.find("together", "cluster", rest[0])
+                return self._create_cluster(request)
+            platform_objects = self._simulation.list_shown("together", "cluster")
+            return Answer(
+                200, {"clusters": [self._render_cluster(item) for item in platform_objects]}
+            )
+        platform_object = self._simulation.find_visible_object("together", "cluster", rest[0])
         if platform_object is None:
-            return _error(404, f"cluster {rest[0]} not found")
+            return _answer_error(404, f"cluster {rest[0]} not found")
         if method == "PUT":
-            return self._change_cluster(call, platform_object)
+            return self._change_cluster(request, platform_object)
         if method == "DELETE":
-            if not call.ignored:
-                within = _LATE if call.late else _CLUSTER_LEAVES
-                self._world.remove(call.actor, platform_object, within)
+            if not request.ignored:
+                within = _LATE_DELETION_SECONDS if request.late else _CLUSTER_DELETION_SECONDS
+                self._simulation.delete_object(request.actor, platform_object, within)
             return Answer(200, {"cluster_id": platform_object.id})
-        return Answer(200, self._cluster(platform_object))
+        return Answer(200, self._render_cluster(platform_object))
 
-    def _make_cluster(self, call: Call) -> Answer:
-        sent = call.body if isinstance(call.body, dict) else {}
+    def _create_cluster(self, request: PlatformRequest) -> Answer:
+        sent = request.body if isinstance(request.body, dict) else {}
         for name in ("cluster_name", "region", "gpu_type", "num_gpus", "billing_type"):
             if not sent.get(name):
-                return _error(400, f"{name} is required")
+                return _answer_error(400, f"{name} is required")
         if not isinstance(sent["num_gpus"], int) or sent["num_gpus"] % 8:
-            return _error(400, "num_gpus must be a multiple of 8")
+            return _answer_error(400, "num_gpus must be a multiple of 8")
         if not ("cuda_version" in sent and "nvidia_driver_version" in sent):
-            return _error(400, "cuda version and nvidia driver version are required")
+            return _answer_error(400, "cuda version and nvidia driver version are required")
         if sent.get("volume_id"):
-            volume = self._world.get("together", "volume", sent["volume_id"])
-            if volume is None or self._volume_status(volume) != "available":
-                return _error(400, "Shared volume does not exist in the datacenter")
-        id_ = self._world.new_id()
-        platform_object = self._world.add(
-            call.actor,
+            volume = self._simulation.find_object("together", "volume", sent["volume_id"])
+            if volume is None or self._get_volume_status(volume) != "available":
+                return _answer_error(400, "Shared volume does not exist in the datacenter")
+        id_ = self._simulation.create_id()
+        platform_object = self._simulation.add_object(
+            request.actor,
             "together",
             "cluster",
             id_,
             sent["cluster_name"],
             dict(sent),
-            delay=call.delay,
+            delay=request.delay,
         )
-        return Answer(200, self._cluster(platform_object))
+        return Answer(200, self._render_cluster(platform_object))
 
-    def _change_cluster(self, call: Call, platform_object: Thing) -> Answer:
-        sent = {name: call.body[name] for name in call.body or {} if name != "cluster_id"}
-        if platform_object.leaves != NEVER:
-            return _error(409, "the cluster is being deleted")
-        if not call.ignored:
+    def _change_cluster(self, request: PlatformRequest, platform_object: PlatformObject) -> Answer:
+        sent = {name: request.body[name] for name in request.body or {} if name != "cluster_id"}
+        if platform_object.deletion_requested_at != NEVER:
+            return _answer_error(409, "the cluster is being deleted")
+        if not request.ignored:
             if (
                 sent.get("num_gpus", platform_object.data["num_gpus"])
                 != platform_object.data["num_gpus"]
             ):
-                platform_object.busy_since = self._world.now - 2.0  # new workers are waited for
-            self._world.change(call.actor, platform_object, **sent)
-        return Answer(200, self._cluster(platform_object))
+                platform_object.busy_since = (
+                    self._simulation.now - 2.0
+                )  # new workers are waited for
+            self._simulation.change_object(request.actor, platform_object, **sent)
+        return Answer(200, self._render_cluster(platform_object))
 
-    def _cluster(self, platform_object: Thing) -> Json:
-        status = self._world.stage(platform_object, _CLUSTER_STAGES)
-        if self._world.now >= platform_object.leaves:
+    def _render_cluster(self, platform_object: PlatformObject) -> Json:
+        status = self._simulation.find_stage(platform_object, _CLUSTER_STAGES)
+        if self._simulation.now >= platform_object.deletion_requested_at:
             status = "Deleting"
         ready = status == "Ready"
         data = platform_object.data
-        volume = self._world.get("together", "volume", data.get("volume_id") or "")
+        volume = self._simulation.find_object("together", "volume", data.get("volume_id") or "")
         return {
             "cluster_id": platform_object.id,
             "cluster_name": platform_object.name,
@@ -141,8 +145,8 @@ class Together:
             "project_id": "proj-1",
             "kube_config": base64.b64encode(KUBECONFIG.encode()).decode() if ready else "",
             "control_plane_nodes": [],
-            "gpu_worker_nodes": self._workers(platform_object) if ready else [],
-            "volumes": [self._volume(volume)] if volume else [],
+            "gpu_worker_nodes": self._render_workers(platform_object) if ready else [],
+            "volumes": [self._render_volume(volume)] if volume else [],
             "add_ons": [],
             "phase_transitions": [],
             "num_cpu_workers": 0,
@@ -151,10 +155,10 @@ class Together:
             "desired_preemptible_gpus": 0,
             "allocated_preemptible_gpus": 0,
             "control_plane_ready": ready,
-            "created_at": self._world.created_at(platform_object),
+            "created_at": self._simulation.format_creation_time(platform_object),
         }
 
-    def _workers(self, platform_object: Thing) -> list[Json]:
+    def _render_workers(self, platform_object: PlatformObject) -> list[Json]:
         return [
             {
                 "node_id": f"{platform_object.id}-{number}",
@@ -171,59 +175,65 @@ class Together:
             for number in range(platform_object.data["num_gpus"] // 8)
         ]
 
-    def _volumes(self, call: Call, method: str, rest: list[str]) -> Answer:
-        sent: Json = call.body if isinstance(call.body, dict) else {}
+    def _route_volumes(self, request: PlatformRequest, method: str, rest: list[str]) -> Answer:
+        sent: Json = request.body if isinstance(request.body, dict) else {}
         if not rest and method == "POST":
             for name in ("volume_name", "size_tib", "region"):
                 if not sent.get(name):
-                    return _error(400, f"{name} is required")
-            id_ = self._world.new_id()
-            platform_object = self._world.add(
-                call.actor,
+                    return _answer_error(400, f"{name} is required")
+            id_ = self._simulation.create_id()
+            platform_object = self._simulation.add_object(
+                request.actor,
                 "together",
                 "volume",
                 id_,
                 sent["volume_name"],
                 dict(sent),
-                delay=call.delay,
+                delay=request.delay,
             )
-            return Answer(200, self._volume(platform_object))
+            return Answer(200, self._render_volume(platform_object))
         if not rest and method == "GET":
-            platform_objects = self._world.listed("together", "volume")
-            return Answer(200, {"volumes": [self._volume(item) for item in platform_objects]})
+            platform_objects = self._simulation.list_shown("together", "volume")
+            return Answer(
+                200, {"volumes": [self._render_volume(item) for item in platform_objects]}
+            )
         id_ = rest[0] if rest else str(sent.get("volume_id"))
-        result = self._world.find("together", "volume", id_)
+        result = self._simulation.find_visible_object("together", "volume", id_)
         if result is None:
-            return _error(404, f"volume {id_} not found")
-        return self._one_volume(call, method, result, sent)
+            return _answer_error(404, f"volume {id_} not found")
+        return self._route_one_volume(request, method, result, sent)
 
-    def _one_volume(self, call: Call, method: str, platform_object: Thing, sent: Json) -> Answer:
+    def _route_one_volume(
+        self, request: PlatformRequest, method: str, platform_object: PlatformObject, sent: Json
+    ) -> Answer:
         if method == "PUT":
             if sent.get("size_tib", 0) < platform_object.data["size_tib"]:
-                return _error(400, "a volume only grows")
-            if not call.ignored:
-                self._world.change(call.actor, platform_object, size_tib=sent["size_tib"])
+                return _answer_error(400, "a volume only grows")
+            if not request.ignored:
+                self._simulation.change_object(
+                    request.actor, platform_object, size_tib=sent["size_tib"]
+                )
         if method == "DELETE":
-            if self._volume_status(platform_object) == "bound":
-                return _error(409, "the volume is attached to a cluster")
-            if not call.ignored:
-                within = _LATE if call.late else _VOLUME_LEAVES
-                self._world.remove(call.actor, platform_object, within)
+            if self._get_volume_status(platform_object) == "bound":
+                return _answer_error(409, "the volume is attached to a cluster")
+            if not request.ignored:
+                within = _LATE_DELETION_SECONDS if request.late else _VOLUME_DELETION_SECONDS
+                self._simulation.delete_object(request.actor, platform_object, within)
             return Answer(200, {"success": True})
-        return Answer(200, self._volume(platform_object))
+        return Answer(200, self._render_volume(platform_object))
 
-    def _volume_status(self, platform_object: Thing) -> str:
-        if self._world.now >= platform_object.leaves:
+    def _get_volume_status(self, platform_object: PlatformObject) -> str:
+        if self._simulation.now >= platform_object.deletion_requested_at:
             return "deleting"
-        clusters = self._world.all_of("together", "cluster")
+        clusters = self._simulation.list_existing("together", "cluster")
         if any(cluster.data.get("volume_id") == platform_object.id for cluster in clusters):
             return "bound"
-        return self._world.stage(platform_object, _VOLUME_STAGES)
+        return self._simulation.find_stage(platform_object, _VOLUME_STAGES)
 
-    def _volume(self, platform_object: Thing) -> dict[str, Any]:
+    def _render_volume(self, platform_object: PlatformObject) -> dict[str, Any]:
         return {
             "volume_id": platform_object.id,
             "volume_name": platform_object.name,
             "size_tib": platform_object.data["size_tib"],
-            "status": self._volume_status(platform_object),
+            "status": self._get_volume_status(platform_object),
         }

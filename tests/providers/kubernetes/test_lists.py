@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from hostile.fakes.answers import Call
-from hostile.fakes.kubernetes import Kubernetes, kubeconfig, serving
+from hostile.fakes.answers import PlatformRequest
+from hostile.fakes.kubernetes import Kubernetes, render_kubeconfig, serve_cluster
 from support.clocks.fake_clock import FakeClock
 
 from gpuform.providers.errors import ForeignAnswer
@@ -21,16 +21,16 @@ def fake() -> Kubernetes:
     kubernetes = Kubernetes(FakeClock())
     for number in range(3):
         kubernetes.add_node(f"w{number}", has_proxy=False)
-        kubernetes.run(f"w{number}", f"proxy-{number}", "kube-system", owner="DaemonSet")
-    kubernetes.run("w2", "train")
+        kubernetes.start_pod(f"w{number}", f"proxy-{number}", "kube-system", owner="DaemonSet")
+    kubernetes.start_pod("w2", "train")
     return kubernetes
 
 
 @pytest.fixture
 def client(fake: Kubernetes) -> Iterator[KubernetesClient]:
     with (
-        serving(fake) as address,
-        closing(get_kubernetes_client(kubeconfig(address), "train")) as made,
+        serve_cluster(fake) as address,
+        closing(get_kubernetes_client(render_kubeconfig(address), "train")) as made,
     ):
         yield made
 
@@ -50,17 +50,17 @@ ALL = ["proxy-0", "proxy-1", "proxy-2", "train"]
 def test_a_job_on_a_later_page_is_listed(
     fake: Kubernetes, client: KubernetesClient, page_size: int
 ) -> None:
-    fake.manners.page_size = page_size
+    fake.misbehavior.page_size = page_size
     assert busy_nodes(client) == ["w2"]
 
 
 def test_an_expired_token_begins_the_list_again(fake: Kubernetes, client: KubernetesClient) -> None:
-    fake.manners.page_size, fake.manners.expired_tokens = 2, 1
+    fake.misbehavior.page_size, fake.misbehavior.expired_tokens = 2, 1
     assert names(client) == ALL
 
 
 def test_tokens_that_always_expire_are_an_error(fake: Kubernetes, client: KubernetesClient) -> None:
-    fake.manners.page_size, fake.manners.expired_tokens = 2, 99
+    fake.misbehavior.page_size, fake.misbehavior.expired_tokens = 2, 99
     with pytest.raises(ForeignAnswer, match=r"incomplete after 3 readings: .*token has expired"):
         client.list_objects(PODS)
 
@@ -69,7 +69,7 @@ def test_tokens_that_always_expire_are_an_error(fake: Kubernetes, client: Kubern
 def test_a_list_of_another_kind_is_an_error(
     fake: Kubernetes, client: KubernetesClient, kind: str
 ) -> None:
-    fake.manners.wrong_kind = kind
+    fake.misbehavior.wrong_kind = kind
     with pytest.raises(ForeignAnswer, match="kind"):
         client.list_objects(PODS)
 
@@ -77,7 +77,7 @@ def test_a_list_of_another_kind_is_an_error(
 def test_a_list_that_ends_before_its_announced_end_is_an_error(
     fake: Kubernetes, client: KubernetesClient
 ) -> None:
-    fake.manners.page_size, fake.manners.drops_continue = 3, True
+    fake.misbehavior.page_size, fake.misbehavior.drops_continue = 3, True
     with pytest.raises(ForeignAnswer, match="it ends after 3 of 4 objects"):
         client.list_objects(PODS)
 
@@ -86,12 +86,12 @@ def test_pages_of_different_moments_are_read_again(
     fake: Kubernetes, client: KubernetesClient
 ) -> None:
     """A pod that moves up a page when another one ends would never be seen."""
-    fake.manners.page_size, fake.manners.shifts_pages = 2, True
-    fake.run("w0", "a-short-one", "ml")
+    fake.misbehavior.page_size, fake.misbehavior.shifts_pages = 2, True
+    fake.start_pod("w0", "a-short-one", "ml")
 
-    def end_it_after_the_first_page(call: Call) -> None:
+    def end_it_after_the_first_page(call: PlatformRequest) -> None:
         if "continue" in call.query:
-            fake.end("a-short-one")
+            fake.end_pod("a-short-one")
             fake.before = lambda _: None
 
     fake.before = end_it_after_the_first_page
@@ -102,8 +102,8 @@ def test_pages_of_different_moments_are_read_again(
 def test_an_object_that_comes_twice_is_an_error(
     fake: Kubernetes, client: KubernetesClient, fault: str
 ) -> None:
-    fake.manners.page_size = 2
-    setattr(fake.manners, fault, True)
+    fake.misbehavior.page_size = 2
+    setattr(fake.misbehavior, fault, True)
     with pytest.raises(ForeignAnswer, match="twice"):
         client.list_objects(PODS)
 

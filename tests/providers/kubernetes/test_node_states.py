@@ -3,7 +3,7 @@
 from contextlib import closing
 
 import pytest
-from hostile.fakes.kubernetes import Kubernetes, kubeconfig, serving, written
+from hostile.fakes.kubernetes import Kubernetes, format_time, render_kubeconfig, serve_cluster
 from support.clocks.fake_clock import FakeClock
 
 from gpuform.providers.context import ProviderContext
@@ -18,18 +18,18 @@ HOUR = 3600.0
 @pytest.mark.parametrize(
     ("created", "since", "is_believed"),
     [
-        (written(NOW - 2 * HOUR), written(NOW - HOUR), True),
-        (written(NOW - 2 * HOUR), written(NOW), True),
-        (written(NOW - 2 * HOUR), written(NOW - 3 * HOUR), False),
-        (written(NOW - 2 * HOUR), written(NOW + HOUR), False),
-        (written(NOW - 2 * HOUR), "0001-01-01T00:00:00Z", False),
-        (written(NOW - 2 * HOUR), "1970-01-01T00:00:00Z", False),
-        (written(NOW - 2 * HOUR), "soon", False),
-        (written(NOW - 2 * HOUR), 5, False),
-        (written(NOW - 2 * HOUR), None, False),
+        (format_time(NOW - 2 * HOUR), format_time(NOW - HOUR), True),
+        (format_time(NOW - 2 * HOUR), format_time(NOW), True),
+        (format_time(NOW - 2 * HOUR), format_time(NOW - 3 * HOUR), False),
+        (format_time(NOW - 2 * HOUR), format_time(NOW + HOUR), False),
+        (format_time(NOW - 2 * HOUR), "0001-01-01T00:00:00Z", False),
+        (format_time(NOW - 2 * HOUR), "1970-01-01T00:00:00Z", False),
+        (format_time(NOW - 2 * HOUR), "soon", False),
+        (format_time(NOW - 2 * HOUR), 5, False),
+        (format_time(NOW - 2 * HOUR), None, False),
         ("0001-01-01T00:00:00Z", "0001-01-01T00:00:00Z", False),
-        ("0001-01-01T00:00:00Z", written(NOW - HOUR), False),
-        (None, written(NOW - HOUR), False),
+        ("0001-01-01T00:00:00Z", format_time(NOW - HOUR), False),
+        (None, format_time(NOW - HOUR), False),
     ],
 )
 def test_a_time_before_the_nodes_creation_or_in_the_future_is_left_out(
@@ -40,8 +40,8 @@ def test_a_time_before_the_nodes_creation_or_in_the_future_is_left_out(
     fake = Kubernetes(clock)
     fake.add_node("w0", ready=False, created=created, since=since)
     with (
-        serving(fake) as address,
-        closing(get_kubernetes_client(kubeconfig(address), "train")) as client,
+        serve_cluster(fake) as address,
+        closing(get_kubernetes_client(render_kubeconfig(address), "train")) as client,
         serving_call(ProviderContext(clock=clock)),
     ):
         state = list_node_states(client)["w0"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hostile.fakes.kubernetes import Kubernetes, kubeconfig, serving
+from hostile.fakes.kubernetes import Kubernetes, render_kubeconfig, serve_cluster
 
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.kubernetes.client import get_kubernetes_client
@@ -21,8 +21,8 @@ NAMES = ["train-001", "train-002", "train-003"]
 def fake(environment: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kubernetes]:
     monkeypatch.setenv("GPUFORM_ALLOW", "real-schedulers")
     kubernetes = Kubernetes(environment.clock)
-    with serving(kubernetes) as address:
-        text = kubeconfig(address)
+    with serve_cluster(kubernetes) as address:
+        text = render_kubeconfig(address)
         (tmp_path / "kubeconfig").write_text(text)
         with closing(get_kubernetes_client(text, "pool train")):
             yield kubernetes
@@ -49,9 +49,9 @@ def test_a_kubernetes_without_the_pools_nodes_removes_no_node(
 ) -> None:
     if fault != "empty":
         joined(fake, pool)
-        fake.run("train-002", "job")
-    fake.manners.is_foreign = fault == "foreign"
-    fake.manners.hidden_nodes = set(NAMES) if fault == "hidden" else set()
+        fake.start_pod("train-002", "job")
+    fake.misbehavior.is_foreign = fault == "foreign"
+    fake.misbehavior.hidden_nodes = set(NAMES) if fault == "hidden" else set()
     for change in (
         environment.delete,
         lambda made: environment.update(made, {**made.inputs, "count": 2}),
@@ -65,13 +65,13 @@ def test_a_hidden_node_is_not_chosen_for_removal(
     environment: Any, pool: Any, fake: Kubernetes
 ) -> None:
     joined(fake, pool)
-    fake.run("train-003", "job")
-    fake.manners.hidden_nodes = {"train-003"}
+    fake.start_pod("train-003", "job")
+    fake.misbehavior.hidden_nodes = {"train-003"}
     smaller = environment.update(pool, {**pool.inputs, "count": 2})
     assert sorted(smaller.nodes) == ["train-001", "train-003"]
     with pytest.raises(GpuformError, match="an address of train-003"):
         environment.delete(smaller)
-    assert fake.jobs_on("train-003") == ["ml/job"]
+    assert fake.list_jobs_on("train-003") == ["ml/job"]
 
 
 @pytest.mark.slow
@@ -80,11 +80,11 @@ def test_a_job_on_a_node_of_another_name_is_waited_for(
     environment: Any, pool: Any, fake: Kubernetes
 ) -> None:
     joined(fake, pool, **{"train-002": "ip-192-168-0-2.internal"})
-    fake.run("ip-192-168-0-2.internal", "job")
+    fake.start_pod("ip-192-168-0-2.internal", "job")
     with pytest.raises(GpuformError, match="jobs still run on train-002: ml/job"):
         environment.delete(pool)
     assert environment.count_writes() == {}
-    fake.end("job")
+    fake.end_pod("job")
     environment.delete(pool)
     assert environment.count_writes() == {DELETE: 1}
 
@@ -106,8 +106,8 @@ def test_pods_hidden_by_a_gateway_remove_no_node(
 ) -> None:
     """It shows those of some namespaces alone, and no error."""
     joined(fake, pool)
-    fake.run("train-002", "job")
-    fake.manners.hidden_namespaces = {"kube-system", "ml"}
+    fake.start_pod("train-002", "job")
+    fake.misbehavior.hidden_namespaces = {"kube-system", "ml"}
     with pytest.raises(GpuformError, match="jobs on train-001 are unknown: no pod is visible"):
         environment.delete(pool)
     assert environment.count_writes() == {}
@@ -117,7 +117,7 @@ def test_pods_that_may_not_be_listed_remove_no_node(
     environment: Any, pool: Any, fake: Kubernetes
 ) -> None:
     joined(fake, pool)
-    fake.manners.forbidden = {"pods"}
+    fake.misbehavior.forbidden = {"pods"}
     with pytest.raises(GpuformError, match="pods is forbidden"):
         environment.delete(pool)
     assert environment.count_writes() == {}
@@ -130,11 +130,11 @@ def test_a_lagging_list_hides_no_job(
     """The job starts right before the cordon, and is seen some seconds later."""
     joined(fake, pool)
     environment.move_clock(60)
-    fake.manners.lag_s = lag_s
+    fake.misbehavior.lag_s = lag_s
 
     def start(call: Any) -> None:
         if call.method == "PATCH":
-            fake.run("train-001", "job")
+            fake.start_pod("train-001", "job")
             fake.before = lambda _: None
 
     fake.before = start

@@ -76,8 +76,8 @@ def test_a_node_that_no_job_ran_on_does_not_pass(
     call: ProviderContext, slurm: Slurm, forgets_after_s: float
 ) -> None:
     """Also by the output alone, of a job that Slurm has forgotten."""
-    slurm.manners.runs_elsewhere = {"w1": "w0"}
-    slurm.manners.forgets_after_s = forgets_after_s
+    slurm.misbehavior.runs_elsewhere = {"w1": "w0"}
+    slurm.misbehavior.forgets_after_s = forgets_after_s
     outputs = certify(call, slurm)
     assert proven(outputs) == ["w0", "w2"]
     assert "w1" in (outputs.not_ready_reason or "")
@@ -86,14 +86,14 @@ def test_a_node_that_no_job_ran_on_does_not_pass(
 def test_a_job_over_all_nodes_proves_those_that_it_ran_on(
     call: ProviderContext, slurm: Slurm
 ) -> None:
-    slurm.manners.runs_elsewhere = {"w1": "w9"}
+    slurm.misbehavior.runs_elsewhere = {"w1": "w9"}
     assert proven(certify(call, slurm, nodes="all")) == ["w0", "w2"]
 
 
 def test_completed_with_another_exit_code_proves_nothing(
     call: ProviderContext, slurm: Slurm
 ) -> None:
-    slurm.manners.exit_codes = {"w1": "3:0", "w2": "0:9"}
+    slurm.misbehavior.exit_codes = {"w1": "3:0", "w2": "0:9"}
     outputs = certify(call, slurm)
     assert proven(outputs) == ["w0"]
     assert "COMPLETED with exit code 3:0" in (outputs.not_ready_reason or "")
@@ -102,14 +102,14 @@ def test_completed_with_another_exit_code_proves_nothing(
 def test_completed_without_the_last_line_of_the_script_proves_nothing(
     call: ProviderContext, slurm: Slurm
 ) -> None:
-    slurm.manners.loses_last_line = True
+    slurm.misbehavior.loses_last_line = True
     outputs = certify(call, slurm)
     assert proven(outputs) == []
     assert "does not say how the script ended" in (outputs.not_ready_reason or "")
 
 
 def test_completed_without_nodes_proves_nothing(call: ProviderContext, slurm: Slurm) -> None:
-    slurm.manners.shows_no_node = True
+    slurm.misbehavior.shows_no_node = True
     outputs = certify(call, slurm)
     assert proven(outputs) == []
     assert "reports no node that the job ran on" in (outputs.not_ready_reason or "")
@@ -146,7 +146,7 @@ def test_jobs_that_the_queue_shows_late_are_not_submitted_again(
     lag_s: float,
     at_command: int,
 ) -> None:
-    slurm.manners.lag_s = lag_s
+    slurm.misbehavior.lag_s = lag_s
     certify_and_die(call, slurm, monkeypatch, at_command)
     assert proven(certify(call, slurm)) == NODES
     assert len(slurm.jobs) == 3
@@ -155,7 +155,7 @@ def test_jobs_that_the_queue_shows_late_are_not_submitted_again(
 def test_jobs_that_the_queue_shows_late_are_cancelled_with_their_certification(
     call: ProviderContext, slurm: Slurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slurm.manners.lag_s = 5.0
+    slurm.misbehavior.lag_s = 5.0
     certify_and_die(call, slurm, monkeypatch, 3)
     tester = make_tester(call, slurm, category_of("each"))
     run = tester.find_run()
@@ -169,7 +169,7 @@ def test_the_name_of_a_node_is_no_figure(call: ProviderContext, slurm: Slurm) ->
     """A pattern for any number at the end of a line would find it in the line of the nodes."""
     slurm.figure = 100.0
     slurm.nodes["w450"] = slurm.nodes["w0"]
-    slurm.manners.runs_elsewhere = dict.fromkeys(NODES, "w450")
+    slurm.misbehavior.runs_elsewhere = dict.fromkeys(NODES, "w450")
     JOB_OF_ANY = {**JOB, "result": r"([\d.]+)$"}  # noqa: N806 - as JOB
     category = CategoryInputs.model_validate(
         {"domain": "d", "variant": "v", "floor": 300, "job": JOB_OF_ANY}
@@ -196,16 +196,16 @@ def drain(call: ProviderContext, slurm: Slurm, *names: str, **wanted: Any) -> An
 def test_a_node_that_slurm_hides_is_not_removed(
     call: ProviderContext, slurm: Slurm, hidden: set[str]
 ) -> None:
-    slurm.start("w1", "train", 600)
-    slurm.manners.hides_nodes = hidden
+    slurm.start_job("w1", "train", 600)
+    slurm.misbehavior.hides_nodes = hidden
     with pytest.raises(NotEnoughEvidence, match=r"Slurm: no node has .* of w1"):
         drain(call, slurm, "w1")
 
 
 @pytest.mark.parametrize("fault", ["doubles_nodes", "cuts_output"])
 def test_unreadable_output_removes_no_node(call: ProviderContext, slurm: Slurm, fault: str) -> None:
-    slurm.start("w1", "train", 600)
-    setattr(slurm.manners, fault, True)
+    slurm.start_job("w1", "train", 600)
+    setattr(slurm.misbehavior, fault, True)
     with pytest.raises(GpuformError, match="no node was removed"):
         drain(call, slurm, "w1")
 
@@ -215,24 +215,24 @@ def test_a_job_that_is_shown_late_is_waited_for(
     call: ProviderContext, slurm: Slurm, lag_s: float
 ) -> None:
     call.sleep(100)
-    slurm.manners.lag_s = lag_s
-    slurm.start("w1", "train", 5)
+    slurm.misbehavior.lag_s = lag_s
+    slurm.start_job("w1", "train", 5)
     assert drain(call, slurm, "w1").chosen == ("w1",)
-    assert slurm.jobs_on("w1") == []
+    assert slurm.list_jobs_on("w1") == []
 
 
 def test_jobs_of_others_that_are_hidden_are_waited_for(call: ProviderContext, slurm: Slurm) -> None:
-    slurm.manners.hides_jobs = True
-    slurm.start("w1", "train", 5)
+    slurm.misbehavior.hides_jobs = True
+    slurm.start_job("w1", "train", 5)
     assert drain(call, slurm, "w1").chosen == ("w1",)
-    assert slurm.jobs_on("w1") == []
+    assert slurm.list_jobs_on("w1") == []
 
 
 def test_a_node_of_another_name_is_known_by_its_address(
     call: ProviderContext, slurm: Slurm
 ) -> None:
     slurm.nodes["gpu-a"] = {**slurm.nodes.pop("w1"), "address": "10.0.0.1"}
-    slurm.start("gpu-a", "train", 600)
+    slurm.start_job("gpu-a", "train", 600)
     workers = [Worker("w0"), Worker("w1", addresses=("10.0.0.1",)), Worker("w2")]
     subject, scheduler = DrainTarget("p1", "pool train", workers), SlurmScheduler(slurm)
     draining = DrainOperation(call, subject, lambda: scheduler, DrainInputs(on_busy="fail"))
