@@ -74,10 +74,10 @@ class Composer:
             if not isinstance(event, yaml.DocumentStartEvent):
                 continue
             if event.tags:
-                raise self.report_fatal_problem(event, "tag", "tags are not used here: remove %TAG")
+                raise self.report_fatal_problem(event, "tag", "tags are not supported: remove %TAG")
             if document is not None:
                 raise self.report_fatal_problem(
-                    event, "shape", "the file must hold one document: remove this `---`"
+                    event, "shape", "the file must contain one document: remove this `---`"
                 )
             document = self.compose_node(next(self.events), 0)
         return document
@@ -175,7 +175,7 @@ class Composer:
                 yield item
             else:
                 self.report_problem(
-                    event, "merge", "<< merges mappings: give it an alias of one, *name"
+                    event, "merge", "<< merges mappings: write the alias of a mapping, *name"
                 )
 
     def is_bare_expression(self, start: Any, key: Any) -> bool:
@@ -187,7 +187,7 @@ class Composer:
     def reject_tag(self, event: Any) -> None:
         """Report any YAML tag except `!` as a problem."""
         if event.tag not in (None, "!"):
-            message = f"the tag {event.tag[:_LONGEST_SHOWN]} is not used here: remove it"
+            message = f"the tag {event.tag[:_LONGEST_SHOWN]} is not supported: remove it"
             hint = _REFERRING_TAG_HINT if event.tag in _REFERRING_TAGS else ""
             self.report_problem(event, "tag", message, hint)
 
@@ -204,7 +204,9 @@ class Composer:
             raise self.report_fatal_problem(event, "limit", _TOO_DEEP)
         if self.count > MOST_NODES:
             raise self.report_fatal_problem(
-                event, "limit", f"more than {MOST_NODES} values, with what aliases repeat"
+                event,
+                "limit",
+                f"more than {MOST_NODES} values, including those that aliases repeat",
             )
 
     def get_position(self, event: Any) -> SourcePosition:
@@ -254,7 +256,7 @@ class Composer:
         Returns None if the syntax error has another cause. A quote that a later line's quote closes
         by accident is recognized by the error right behind the closing quote.
         """
-        hint = "close it, or take it out"
+        hint = "close the quote, or remove it"
         is_cut_off = "quoted scalar" in (error.context or "") and "unexpected" in (
             error.problem or ""
         )
@@ -282,7 +284,7 @@ class Composer:
             last_token.start_mark.line + 1, last_token.start_mark.column + 1
         )
         end_line = last_token.end_mark.line + 1
-        ending = f"is closed in line {end_line} only, where it was to open another text"
+        ending = f"is closed only in line {end_line}, by a quote that probably opens another string"
         return position, "syntax", f"this is not YAML: the quote that opens here {ending}", hint
 
     def find_last_quoted_token(self, mark: Any) -> Any:
@@ -396,7 +398,7 @@ def _compose_mapping(text: str, start: SourcePosition, problems: Diagnostics) ->
     if root is None or (isinstance(root, ScalarNode) and root.value is None):
         return MappingNode(start)
     if not isinstance(root, MappingNode):
-        problems.add(root.position, "shape", "the file must hold keys and their values")
+        problems.add(root.position, "shape", "the file must contain keys with values")
         return MappingNode(start)
     return root
 

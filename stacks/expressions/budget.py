@@ -64,7 +64,10 @@ def spend(amount: int) -> None:
     """
     remaining_weight = _remaining_budget.get() - amount
     if amount > _HEAVIEST or remaining_weight < 0:
-        raise ExpressionError("the expression does too much", "use smaller numbers, lists or texts")
+        raise ExpressionError(
+            "the expression takes too many steps, or its result is too large",
+            "use smaller numbers, lists or strings",
+        )
     _remaining_budget.set(remaining_weight)
 
 

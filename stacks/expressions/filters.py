@@ -147,7 +147,7 @@ def from_base64(text: str) -> str:
     try:
         return base64.b64decode(text, validate=True).decode()
     except ValueError:
-        raise ExpressionError("the value is not base64 of a text") from None
+        raise ExpressionError("the value is not the base64 form of a text") from None
 
 
 def list_keys(value: Mapping[str, Any]) -> list[str]:

@@ -60,13 +60,13 @@ def _raise_to_power(base: Any, exponent: Any) -> Any:
     is_integer_power = isinstance(base, int) and isinstance(exponent, int)
     # A short expression such as 9**9**9 would otherwise take unbounded time.
     if is_integer_power and base.bit_length() * abs(exponent) > _MOST_BITS:
-        raise ExpressionError("the power is too large a number")
+        raise ExpressionError("the result of the power is too large")
     return base**exponent
 
 
 def _calculate_remainder(left: Any, right: Any) -> Any:
     if isinstance(left, str):
-        raise ExpressionError("% formats no text here", "put texts together with ~")
+        raise ExpressionError("% does not format strings", "join strings with ~")
     return left % right
 
 

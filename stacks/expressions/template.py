@@ -98,8 +98,8 @@ _LONGEST: Final = 100_000
 _DEEPEST: Final = 60
 _LARGEST: Final = 2_000
 _STATEMENTS: Final = (
-    "a value holds expressions, {{ ... }}, and no statements, {% ... %}",
-    "write a choice as {{ a if b else c }}; to declare several, use for_each",
+    "a value can contain expressions, {{ ... }}, but not statements, {% ... %}",
+    "write a condition as {{ a if b else c }}; to declare several resources, use for_each",
 )
 _TOO_DEEP: Final = "the expression is nested too deeply"
 
@@ -157,7 +157,7 @@ def parse(text: str) -> Template:
         ExpressionError: the text contains invalid syntax, statements, or too large an expression.
     """
     if len(text) > _LONGEST:
-        raise ExpressionError(f"a text with expressions has at most {_LONGEST} characters")
+        raise ExpressionError(f"a string with expressions can have at most {_LONGEST} characters")
     try:
         pieces = split_pieces(text)
         # Before compiling: Python's compiler overflows on deep expressions.
@@ -236,8 +236,8 @@ def _check_size(expressions: Sequence[nodes.Node]) -> None:
         count += len(level)
         if count > _LARGEST:
             raise ExpressionError(
-                f"the expressions of one value have at most {_LARGEST} parts",
-                "put long lists and texts into config",
+                f"the expressions of one value can have at most {_LARGEST} parts",
+                "move long lists and strings into config",
             )
         if not level:
             return

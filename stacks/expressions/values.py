@@ -19,7 +19,7 @@ from gpuform.stacks.expressions.budget import ExpressionError
 _LARGEST: Final = 2**53
 """The largest magnitude up to which a double represents every integer. States store doubles."""
 _DEEPEST: Final = 64
-TOO_LONG_A_NUMBER: Final = ("a whole number has at most 16 digits", "write it as text")
+TOO_LONG_A_NUMBER: Final = ("a whole number can have at most 16 digits", "write the number as text")
 
 
 def to_plain_value(value: Any, depth: int = 0) -> Any:
@@ -57,9 +57,9 @@ def require_number(value: Any) -> Any:
         if abs(value) > _LARGEST:
             raise ExpressionError(*TOO_LONG_A_NUMBER)
     elif not isinstance(value, float):
-        raise ExpressionError(f"a {describe_kind(value)} is no value", "call it: name(...)")
+        raise ExpressionError(f"a {describe_kind(value)} is not a value", "call it: name(...)")
     elif not math.isfinite(value):
-        raise ExpressionError("the number is too large, or none")
+        raise ExpressionError("the result is too large, or not a number")
     return value
 
 
@@ -71,7 +71,7 @@ def as_text(value: Any) -> str:
     """
     plain_value = to_plain_value(value)
     if plain_value is None:
-        raise ExpressionError("null cannot be put into a text", "give a default: default('')")
+        raise ExpressionError("null cannot be part of a string", "give a default: default('')")
     return (
         plain_value if isinstance(plain_value, str) else json.dumps(plain_value, ensure_ascii=False)
     )
@@ -90,7 +90,9 @@ def _reject_surrogates(text: str) -> str:
         # JSON allows half of a surrogate pair, UTF-8 does not.
         text.encode()
     except UnicodeEncodeError:
-        raise ExpressionError("the text has half a character, \\ud800 to \\udfff") from None
+        raise ExpressionError(
+            "the string contains half of a character (\\ud800 to \\udfff)"
+        ) from None
     return text
 
 

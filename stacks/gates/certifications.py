@@ -111,7 +111,7 @@ def _find_untested_nodes(nodes: object, tested: Sequence[object]) -> str:
     ):
         return ""
     missing = sum(isinstance(node, str) and node not in listed for node in nodes)
-    return f"{missing} of its {len(nodes)} nodes are in no certification" if missing else ""
+    return f"no certification covers {missing} of its {len(nodes)} nodes" if missing else ""
 
 
 def _select_problem(problems: Sequence[str] | None, *, is_accepted: bool) -> str:
@@ -120,7 +120,7 @@ def _select_problem(problems: Sequence[str] | None, *, is_accepted: bool) -> str
     None means no certification: then the resource must be accepted by its platform package.
     """
     if problems is None:
-        return "" if is_accepted else "it has GPUs, and no certification"
+        return "" if is_accepted else "it has GPUs, but no certification"
     return next((problem for problem in problems if problem), "")
 
 
@@ -179,5 +179,8 @@ def _find_probe_failure(platform: str, region: str, settings: Settings) -> tuple
         probe_platform(platform, replace(settings, region=region or settings.region))
     except GpuformError as error:
         reason = " ".join(error.message.split())
-        return f"{platform} cannot be asked, and what is planned there may fail: {reason}", reason
+        return (
+            f"{platform} cannot be reached, so the planned changes there may fail: {reason}",
+            reason,
+        )
     return None

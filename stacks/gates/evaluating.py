@@ -64,7 +64,7 @@ class GateEvaluator:
             return plan
         gates = tuple(self._evaluate_gate(gate, plan) for gate in self.gates)
         unpriced = list_unpriced_growth(plan) if any(map(_is_about_cost, self.gates)) else []
-        notes = (f"what it costs, for the gates on cost: {item}" for item in unpriced)
+        notes = (f"the cost, for the cost gates: {item}" for item in unpriced)
         unchecked = tuple(dict.fromkeys((*plan.unchecked, *notes)))
         return plan.model_copy(update={"gates": gates, "unchecked": unchecked})
 
@@ -148,7 +148,7 @@ def _require_texts(findings: object) -> list[str]:
         return []
     # A single text would count as one finding for each letter.
     if isinstance(findings, str) or not isinstance(findings, Iterable):
-        raise TypeError("a rule yields texts, or returns a list of them")
+        raise TypeError("a rule must yield strings, or return a list of strings")
     return [str(finding) for finding in findings]
 
 

@@ -58,7 +58,7 @@ def read_gates(path: Path, file_label: str) -> Sequence[Gate]:
     problems = Diagnostics()
     root, values = _read_checked_gates(path, file_label, problems)
     if problems:
-        raise EngineError(f"the gates are wrong:\n{format_text(list(problems))}")
+        raise EngineError(f"the gates file is invalid:\n{format_text(list(problems))}")
     return [
         _build_gate(name, entry, str(find_key_position(root, ("gates", name))))
         for name, entry in values["gates"].items()
@@ -70,7 +70,7 @@ def read_stacks_gates(stacks_file: Path) -> Sequence[Gate]:
     problems = Diagnostics()
     root, values = _read_checked_stacks_gates(stacks_file, stacks_file.name, problems)
     if problems:
-        raise EngineError(f"the gates are wrong:\n{format_text(list(problems))}")
+        raise EngineError(f"the gates file is invalid:\n{format_text(list(problems))}")
     return [
         _build_gate(name, entry, str(find_key_position(root, ("gates", name))))
         for name, entry in (values.get("gates") or {}).items()

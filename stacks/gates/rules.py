@@ -155,7 +155,7 @@ def max_destroyed_gpus(plan: Plan, changes: Sequence[ResourceChange], most: int)
         yield f"the plan removes {counted(known_gpus, 'GPU')} ({names}): the limit is {most}"
     for change in losing:
         if change.gpus_removed is None:
-            yield f"{change.name}: the number of removed GPUs is unknown; at most {most} may"
+            yield f"{change.name}: the number of removed GPUs is unknown, and the limit is {most}"
 
 
 def not_replaced(
@@ -233,7 +233,7 @@ def expiry_required(plan: Plan, changes: Sequence[ResourceChange], _true: bool) 
         if "expires" in after.unknown:
             yield _format_unknown(name, "end")
         elif after.expires is False:
-            yield f"{name} never ends by itself"
+            yield f"{name} never expires"
 
 
 def max_repaired_nodes(plan: Plan, changes: Sequence[ResourceChange], most: int) -> Iterator[str]:
@@ -242,7 +242,7 @@ def max_repaired_nodes(plan: Plan, changes: Sequence[ResourceChange], most: int)
     names = [repair.node for change in changes for repair in change.repairs]
     if len(names) > most:
         summary = f"{counted(len(names), 'node')} would be repaired ({', '.join(names)})"
-        yield f"{summary}: at most {most} may"
+        yield f"{summary}: the limit is {most}"
 
 
 OVER_PLANS: Final[Mapping[str, Rule]] = {

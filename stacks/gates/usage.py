@@ -186,7 +186,7 @@ def _describe_users(names: str, consumers: Sequence[Consumer], limit: float) -> 
     for consumer in using[:_MAX_NAMES_LISTED]:
         yield f"{names} may be in use by {_format_workload(consumer)}"
     if len(using) > _MAX_NAMES_LISTED:
-        yield f"{names} may be in use by {len(using) - _MAX_NAMES_LISTED} more workloads"
+        yield f"{names} may also be in use by {len(using) - _MAX_NAMES_LISTED} more workloads"
 
 
 def _is_measurable(change: ResourceChange) -> bool:

@@ -85,7 +85,10 @@ def find_workspace(
     if file is None:
         reader = _WorkspaceReader(start, environ, problems)
         stacks = reader.read_tree()
-        hint = f"write a {FILE}, or create a stack: `gpuform stack init NAME` in its folder"
+        hint = (
+            f"write a {FILE}, or create a stack with `gpuform stack init NAME` in the project's "
+            "folder"
+        )
         if not stacks and not problems:
             raise MultiStackError(f"no {FILE}, and no project with a stack in {start}", hint)
         return MultiStackWorkspace(start, stacks, is_complete=not reader.unread)

@@ -54,7 +54,7 @@ class PriceBook:
         problems = Diagnostics()
         root, values = read_checked(path, FILE, get_price_book_model(), problems)
         if problems:
-            raise EngineError(f"the price book is wrong:\n{format_text(list(problems))}")
+            raise EngineError(f"the price book is invalid:\n{format_text(list(problems))}")
         prices: dict[tuple[str, ...], tuple[Price, ...]] = {}
         for section in ("gpus", "storage"):
             for index, entry in enumerate(values.get(section) or ()):

@@ -234,7 +234,7 @@ def _list_account_notices(account_credits: list[_ResourceCredit]) -> Iterator[No
     losses = [
         f"{resource.name}: {resource.credit.next}" for resource in nearest if resource.credit.next
     ]
-    warning = f"next without credit: {'; '.join(losses)}. " if losses else ""
+    warning = f"without new credit: {'; '.join(losses)}. " if losses else ""
     next_steps = f"{warning}Add credit to the account, then run `gpuform up` again"
     yield Notice(kind=NoticeKind.CREDIT, text=next_steps)
 
@@ -282,7 +282,7 @@ class ExpiryObserver:
         ahead = self.get_clock_skew(platform)
         if ahead is None:
             missing = (
-                [f"no response of {platform} has a Date header that confirms it"]
+                [f"no response of {platform} had a Date header to compare with"]
                 if needs_date
                 else []
             )
@@ -306,8 +306,8 @@ class ExpiryObserver:
 
 
 _CLOCK_HINT: Final = (
-    "set this machine's clock and keep it right (NTP); or do it by hand: `gpuform destroy "
-    "--target NAME`, or declare the state"
+    "set this machine's clock, for example with NTP; or destroy the resource by hand with "
+    "`gpuform destroy --target NAME`, or declare its state"
 )
 _WORK_HINT: Final = (
     "run the command again when the work has ended, "

@@ -104,8 +104,7 @@ def resolve_config(
 def format_encryption_hint(name: str) -> str:
     """Return the hint for an unencrypted secret."""
     return (
-        f"encrypt it: gpuform config set {name} < FILE; and change the secret itself where others "
-        "have seen it"
+        f"encrypt it: gpuform config set {name} < FILE. If others have seen the secret, replace it"
     )
 
 
@@ -116,8 +115,8 @@ def find_unencrypted_secrets(
     for variable in variables:
         if variable.secret and stack.get(variable.name) and not stack.is_secret(variable.name):
             yield (
-                f"{variable.name} is a secret (declared at {variable.position}) and stands in the "
-                f"clear in {file}: {format_encryption_hint(variable.name)}"
+                f"{variable.name} is a secret (declared at {variable.position}), and {file} "
+                f"contains it in plain text: {format_encryption_hint(variable.name)}"
             )
 
 
@@ -313,7 +312,7 @@ class NameRegistry:
         """Return True if `name` is valid and new. Report any other name as a problem."""
         if _NAME.fullmatch(name):
             return self.register_name(key, name, position)
-        message = f"{name!r} is not a name: use letters, digits, hyphens, underscores, dots"
+        message = f"{name!r} is not a valid name: use letters, digits, hyphens, underscores, dots"
         self.problems.add(position, "name", message)
         return False
 
@@ -339,7 +338,7 @@ def read_variable(key: str, name: str, entry: Entry, problems: Diagnostics) -> C
         return ConfigVariable(name, entry.position, {})
     for scalar in list_scalars(entry.node):
         if isinstance(scalar.value, str) and has_expression(scalar.value):
-            problems.add(scalar.position, "expression", f"{key} holds no expressions")
+            problems.add(scalar.position, "expression", f"{key} cannot contain expressions")
     get_entries(entry.node, address, problems)
     values = to_plain_value(entry.node)
     fields, model_problems = validate_inputs(
@@ -351,7 +350,12 @@ def read_variable(key: str, name: str, entry: Entry, problems: Diagnostics) -> C
     # The including topology decides the values of a module, under the emulator too.
     if key == "inputs" and "emulator_default" in fields:
         position = find_nearest_node(entry.node, ("emulator_default",)).position
-        hint = "declare it in the topology's config, and give the module its value"
-        problems.add(position, "value", f"{address}: only config has an emulator_default", hint)
+        hint = "declare it in the config of the topology, and pass the value to the module"
+        problems.add(
+            position,
+            "value",
+            f"{address}: only entries of config can have an emulator_default",
+            hint,
+        )
     # No message may show the value of an invalid variable: it could be meant as a secret.
     return ConfigVariable(name, entry.position, {"secret": True} if model_problems else fields)

@@ -36,7 +36,7 @@ from gpuform.stacks.topology.scope import Scope, find_named_modules, find_part_p
 
 _Made = TypeVar("_Made", bound=Repetition[Any])
 _KEY = re.compile(r"[A-Za-z0-9_.-]+")
-_FORMS = "for_each must be a map, or a list of texts and whole numbers"
+_FORMS = "for_each must be a map, or a list of strings and whole numbers"
 
 
 def expand(topology: Topology, names: Names, problems: Diagnostics, *, planning: bool) -> Names:
@@ -122,7 +122,7 @@ class _Expander:
             if _KEY.fullmatch(key):
                 group.instances[key] = make(declaration, key, item, module)
             else:
-                message = f"{declaration.address}: {key!r} cannot be a part of a name"
+                message = f"{declaration.address}: {key!r} cannot be part of a name"
                 hint = "use letters, digits, hyphens, underscores and dots"
                 self.problems.add(node.position, "for-each", message, hint)
         return group
@@ -199,7 +199,7 @@ def _refuse_same(
     other = first_instances.setdefault(key, instance)
     if other is not instance:
         both = f"{other.address} and {instance.address}"
-        message = f"{both} would both be called {instance.name}"
+        message = f"{both} would both have the name {instance.name}"
         problems.add(instance.declaration.position, "duplicate", message, "rename one of them")
 
 
@@ -232,7 +232,8 @@ def refuse_foreign_references(topology: Topology, problems: Diagnostics) -> None
                 problems.add(
                     find_part_position(scalar.position, foreign.text),
                     "interpolation",
-                    f"{quoted_text} is written for another tool: gpuform would take it as text",
+                    f"{quoted_text} is the syntax of another tool: gpuform would treat it "
+                    "as plain text",
                     _suggest_replacement(foreign, names.suggest(foreign)),
                 )
     for module in topology.modules.values():
@@ -241,12 +242,14 @@ def refuse_foreign_references(topology: Topology, problems: Diagnostics) -> None
 
 def _suggest_replacement(foreign: ForeignReference, suggestion: str | None) -> str:
     if foreign.text == "${{":
-        return "leave the $ out: {{ ... }}; for the character itself write {{ '$' }} before it"
+        return "remove the $: {{ ... }}; for a literal $ write {{ '$' }} before the expression"
     advice = f"write {suggestion or _GENERAL}"
     if suggestion is None and foreign.text.startswith(("%{", "<%")):
-        advice = "write a choice as {{ a if b else c }}; to declare several, use for_each"
+        advice = (
+            "write a condition as {{ a if b else c }}; to declare several resources, use for_each"
+        )
     quoted = foreign.text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"{advice}; for the text itself write {{{{ '{quoted}' }}}}"
+    return f"{advice}; for the literal text write {{{{ '{quoted}' }}}}"
 
 
 class _DeclaredNames:

@@ -63,7 +63,7 @@ def resolve_included_file(
     """Return the path of an included file, or None after a problem."""
     if not isinstance(node, ScalarNode) or not isinstance(node.value, str):
         position = node.position if node else including_file.root.position
-        problems.add(position, "include", "a file to include is a path, as text")
+        problems.add(position, "include", "an included file must be a path, written as text")
         return None
     path = including_file.path.parent / node.value
     try:
@@ -73,7 +73,7 @@ def resolve_included_file(
             else None
         )
     except (OSError, RuntimeError, ValueError):
-        problems.add(node.position, "include", "this is not a file path")
+        problems.add(node.position, "include", "this is not a valid path of a file")
         return None
 
 
@@ -83,7 +83,10 @@ def _check_included_file(
     """Return True if `path` is a file and not one of the including files. Report any other path."""
     if path.resolve() in inclusion_path.files:
         cycle = " -> ".join(format_path(file) for file in (*inclusion_path.files, path))
-        hint = "a file must not include itself, not even through others: remove one include"
+        hint = (
+            "a file cannot include itself, directly or through other files: remove one of the "
+            "includes"
+        )
         problems.add(node.position, "include", f"files include each other: {cycle}", hint)
         return False
     if not path.is_file():

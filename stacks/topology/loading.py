@@ -60,7 +60,7 @@ def _check_section(section: str, position: SourcePosition, problems: Diagnostics
     if section in SECTIONS:
         return True
     hint = _suggest_key(section, tuple(SECTIONS))
-    problems.add(position, "unknown-key", f"{section} is not a section", hint)
+    problems.add(position, "unknown-key", f"{section} is not a section of a topology", hint)
     return False
 
 
@@ -83,7 +83,7 @@ def _check_kind(
     hint = (
         f"did you mean {nearest_platform}?"
         if nearest_platform
-        else f"{kind} is on {' and '.join(supporting_platforms)}"
+        else f"{kind} exists on {' and '.join(supporting_platforms)}"
     )
     problems.add(position, "platform", message, hint)
     return False
@@ -125,14 +125,16 @@ def check_inputs(module: Inclusion, problems: Diagnostics) -> None:
     for name, entry in module.arguments.items():
         if name not in inputs:
             nearest_name = find_nearest_name(name, tuple(inputs))
-            existing_inputs = f"there is {', '.join(inputs)}" if inputs else "it has none"
+            existing_inputs = (
+                f"its inputs are {', '.join(inputs)}" if inputs else "it has no inputs"
+            )
             hint = f"did you mean {nearest_name}?" if nearest_name else existing_inputs
             problems.add(entry.position, "input", f"{module.address} has no input {name}", hint)
     for name, variable in inputs.items():
         if name not in module.arguments and "default" not in variable.fields:
-            message = f"{module.address}: the input {name} is not given"
-            declared = f"it is declared at {variable.position.own}"
-            hint = f"add it: with: {{{name}: ...}}; {declared}"
+            message = f"{module.address}: the input {name} is missing"
+            declared = f"the input is declared at {variable.position.own}"
+            hint = f"add `with: {{{name}: ...}}`; {declared}"
             problems.add(module.position, "input", message, hint)
 
 
@@ -179,7 +181,7 @@ class _Loader:
         address = f"defaults.{section}.{platform}"
         default_entries = get_entries(entry.node, address, self.problems)
         for key in default_entries.keys() & set(_WITHOUT_DEFAULT):
-            message = f"{key} has no default: write it in each entry"
+            message = f"{key} cannot have a default: write it in each entry"
             self.problems.add(default_entries[key].position, "unknown-key", message)
         properties = _read_properties(default_entries, section, platform, self.problems)
         model = load_lifecycle_class(platform, SECTIONS[section]).inputs
@@ -222,8 +224,11 @@ class _Loader:
     def report_topology_keys(self, root: MappingNode) -> None:
         """Report top-level keys allowed only in the topology of a stack."""
         for key in root.entries.keys() & {"config", "stack_references"}:
-            message = f"{key} is the topology's alone: this file is a module, it has inputs"
-            hint = "declare an input, and give it the value in `with` where the module is included"
+            message = (
+                f"{key} is allowed only in the topology of a stack: this file has inputs, so it "
+                "is a module"
+            )
+            hint = "declare an input, and pass the value in the `with` of the module's `include`"
             self.problems.add(root.entries[key].position, "module", message, hint)
 
     def read_inclusions(self, file: TopologyFile) -> Iterator[Inclusion]:
@@ -317,7 +322,7 @@ class _Loader:
             return None
         node = entry.node
         if not isinstance(node, ScalarNode) or has_expression(node.text):
-            message = "platform must be written out: it chooses what the other keys mean"
+            message = "platform must be a literal value, because the other keys depend on it"
             self.problems.add(node.position, "platform", message)
             return None
         return node.text if _check_kind(node.text, section, node.position, self.problems) else None
@@ -351,7 +356,7 @@ def _read_properties(
         name = key if key in model.model_fields else short_of.get(key, key)
         if name in properties:
             short = name.removesuffix("_id")
-            message = f"{short} and {name} are the same: keep one of the two"
+            message = f"{short} and {name} are two names of one property: remove one of them"
             problems.add(entry.position, "duplicate", message)
         properties[name] = entry
     return properties

@@ -29,8 +29,8 @@ def require_known(
     value = UNKNOWN if late else scope.evaluate_node(node, problems)
     if late or (planning and contains_unknown(value) and len(problems) == count_before):
         message = f"{label} must be known while planning"
-        reason = f", and {late[0]} are known only when they are made" if late else ""
-        hint = "make it of config that is not secret, each, and what the file says"
+        reason = f", but the values of {late[0]} are known only after apply" if late else ""
+        hint = "use only literal values, `each`, and config values that are not secret"
         problems.add(node.position, "not-known", message + reason, hint)
     return value
 
@@ -83,7 +83,7 @@ def _check_named(key: str, node: Node, scope: Scope, problems: Diagnostics) -> N
     if named is None or (key not in LISTS and len(named) != 1):
         expected = "resources" if key in LISTS else "one resource"
         hint = 'write "{{ clusters.NAME }}"'
-        problems.add(node.position, "reference", f"{key} must name {expected}", hint)
+        problems.add(node.position, "reference", f"{key} must refer to {expected}", hint)
 
 
 def _list_decisive_nodes(key: str, entry: Entry) -> Iterator[Node]:

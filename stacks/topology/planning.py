@@ -158,7 +158,7 @@ def _check_single(node: Node, address: str, scope: Scope, problems: Diagnostics)
     """Report a reference to all instances of a `for_each` in a property for one resource."""
     named = scope.find_named_resources(node)
     if named is not None and len(named) > 1:
-        message = f"{address}: this names several resources"
+        message = f"{address} refers to several resources"
         problems.add(node.position, "reference", message, f"add a key: {named[0].address}")
 
 
@@ -216,8 +216,11 @@ def plan(path: Path, context: PlanContext, problems: Diagnostics) -> PlannedTopo
     topology = load(path, problems)
     # A module can be checked alone but not planned: nothing gives its inputs.
     if topology.inputs is not None and context.lookup is not None:
-        message = f"{path.name} is a module: it has inputs"
-        hint = "include it, with the values of its inputs; a topology of its own has config"
+        message = f"{path.name} has inputs, so it is a module"
+        hint = (
+            "include it in a topology, with values for its inputs; the topology of a stack has "
+            "config instead of inputs"
+        )
         problems.add(_find_first_position(topology.inputs, path), "module", message, hint)
     return plan_topology(topology, context, problems)
 

@@ -51,8 +51,11 @@ def find_team_files() -> TeamFiles | None:
 def describe_unknown_limits(address: str) -> tuple[str, str]:
     """Return message and hint for a secret with limits unknown to the project's files."""
     return (
-        f"{address}: a proposal holds a secret against limits that no file of the project has",
-        "leave its type and its limits as they are, or let a person write them",
+        (
+            f"{address}: a proposal cannot check a secret against limits that no file of the "
+            "project contains"
+        ),
+        "keep the type and the limits of the project's files, or ask a person to change them",
     )
 
 

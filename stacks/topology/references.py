@@ -85,8 +85,8 @@ class References:
         `alone` is True if the reference is the complete expression: then a resource means its id.
         """
         if reference.root in _OUTSIDE and self.names.inputs is not None:
-            hint = "declare an input, and give it the value in `with` where the module is included"
-            raise ExpressionError(f"{reference.root} is not known in a module", hint)
+            hint = "declare an input, and pass the value in the `with` of the module's `include`"
+            raise ExpressionError(f"{reference.root} is not available in a module", hint)
         if reference.root in SECTIONS:
             yield from self._find_resource_values(reference, alone=alone)
         elif reference.root == MODULES:
@@ -107,7 +107,7 @@ class References:
             return self.names.config, source.get_config, "declare it in the config section"
         if root == "inputs":
             if self.names.inputs is None:
-                raise ExpressionError("inputs are known only in modules", "use config")
+                raise ExpressionError("inputs are available only in modules", "use config")
             return (
                 tuple(self.names.inputs),
                 self.values.get_input,
@@ -174,7 +174,7 @@ class References:
 
     def _find_each_values(self, reference: ExpressionReference) -> Iterator[Leaf]:
         if self.names.each is None:
-            raise ExpressionError("each is known only in entries with for_each")
+            raise ExpressionError("`each` is available only in entries with for_each")
         for name in self._choose_names(reference, ("key", "value")):
             yield (reference.root, name), self.names.each[name]
 
@@ -182,7 +182,7 @@ class References:
         output = self.values.get_step(reference, 1)
         if output is None:
             raise ExpressionError(
-                f"{reference} names no output of a stack",
+                f"{reference} does not name an output of a stack",
                 "write {{ stack_references.NAME.OUTPUT }}",
             )
         (name,) = self._choose_names(reference, self.names.stack_references)
@@ -256,7 +256,7 @@ class References:
         name = self.values.get_step(reference, 0)
         if name is None:
             raise ExpressionError(
-                f"{reference} names no entry", f"write {{{{ {reference.root}.NAME }}}}"
+                f"{reference} does not name an entry", f"write {{{{ {reference.root}.NAME }}}}"
             )
         if name in groups:
             return groups[name]
@@ -268,7 +268,7 @@ class References:
         if longer_name is not None:
             raise ExpressionError(
                 f"{reference.root}.{name} does not exist",
-                f"a name with a hyphen goes in brackets: {reference.root}['{longer_name}']",
+                f"write a name with a hyphen in brackets: {reference.root}['{longer_name}']",
             )
         raise _create_unknown_error(name, tuple(groups), f"{reference.root}.")
 
@@ -290,7 +290,7 @@ class References:
         # A method such as `.values()` applies to the mapping of all instances.
         if key in _OF_MAPS:
             return None, 1
-        hint = f"{address} has for_each: name the instance, {address}.KEY"
+        hint = f"{address} has for_each: select an instance with {address}.KEY"
         raise _create_unknown_error(key, tuple(group.instances), f"{address}.", hint)
 
 
@@ -301,5 +301,5 @@ def _create_unknown_error(
     if nearest_name:
         hint = f"did you mean {prefix}{nearest_name}?"
     elif not hint and existing_names:
-        hint = f"there is {', '.join(existing_names[:30])}"
+        hint = f"use one of {', '.join(existing_names[:30])}"
     return ExpressionError(f"{prefix}{name} does not exist", hint)

@@ -65,9 +65,9 @@ class ProgramSource:
             if name not in existing_names:
                 message = f"the stack of stack_references.{reference} has no output {name}"
                 hint = (
-                    f"there is {', '.join(sorted(existing_names))}"
+                    f"its outputs are {', '.join(sorted(existing_names))}"
                     if existing_names
-                    else "it has none at all"
+                    else "it has no outputs"
                 )
                 position = self._references[reference].position
                 raise TopologyError([Diagnostic(position, "reference", message, hint)])

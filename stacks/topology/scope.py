@@ -40,10 +40,10 @@ from gpuform.stacks.topology.proposals import describe_unknown_limits, find_team
 from gpuform.stacks.topology.references import References
 
 _RUNNING = object()
-_FAILS = "the expression fails with the values that it gets"
+_FAILS = "the expression cannot be evaluated with the values of its references"
 _ASKED_OF_A_SECRET = (
-    "a proposal makes something of a secret that no file of the project makes of one",
-    "pass the secret on as it is, or let a person write this expression",
+    "a proposal cannot use a secret in an expression that no file of the project contains",
+    "use the secret without changes, or ask a person to write this expression",
 )
 
 
@@ -335,8 +335,8 @@ class Scope:
             # Lists of resources may meet a cycle that evaluation reports.
             if not label:
                 return None
-            hint = "take out one of the references between these modules"
-            raise CycleError(f"{label} is made of itself", hint)
+            hint = "remove one of the references between these modules"
+            raise CycleError(f"{label} depends on itself", hint)
         return passed[key]
 
 

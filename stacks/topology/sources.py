@@ -60,9 +60,9 @@ class CheckingSource:
         if output_names is not None and name not in output_names:
             nearest_name = find_nearest_name(name, tuple(output_names))
             existing_names = (
-                f"there is {', '.join(sorted(output_names))}"
+                f"its outputs are {', '.join(sorted(output_names))}"
                 if output_names
-                else "it has none at all"
+                else "it has no outputs"
             )
             raise ExpressionError(
                 f"the stack of stack_references.{reference} has no output {name}",

@@ -292,9 +292,9 @@ def _write_object(target: Target, manifest: OwnedObject) -> Change:
             )
         except NotFound:
             raise NoTopology(
-                f"the cluster has no namespace {manifest.namespace}, where "
-                f"{_format_location(path)} would be",
-                hint="give the namespace of Slurm: --namespace NAME",
+                f"namespace {manifest.namespace} not found in the cluster: gpuform would "
+                f"write {_format_location(path)} there",
+                hint="pass the namespace of Slurm: --namespace NAME",
             ) from None
         # Plan again: an equal object counts as created by this run.
         except (Conflict, UnknownOutcome):  # somebody was first, or it was made after all
@@ -323,8 +323,7 @@ def _patch_object(target: Target, manifest: OwnedObject) -> None:
     existing_object = _find_object(target, _build_object_path(manifest))
     if existing_object is None or not _is_owned(target, existing_object):
         raise NoTopology(
-            f"{_format_location(_build_object_path(manifest))} was changed by somebody else "
-            "meanwhile",
+            f"another program changed {_format_location(_build_object_path(manifest))} meanwhile",
             hint="run the command again",
         )
     content = {
@@ -367,8 +366,8 @@ def find_served_version(
     served_group = next((api_group for api_group in groups if api_group.get("name") == group), None)
     if served_group is None:
         raise NoTopology(
-            f"there is no {product} in this cluster: its Kubernetes does not serve {group}",
-            hint=f"install {product} there first, as its documentation says: gpuform does not",
+            f"{product} is not installed in this cluster: its Kubernetes does not serve {group}",
+            hint=f"install {product} in the cluster first; gpuform does not install it",
         )
     versions = [str(version.get("groupVersion")) for version in served_group.get("versions") or ()]
     if f"{group}/{preferred_version}" in versions:

@@ -32,7 +32,7 @@ def list_fabric_notices(placements: Iterable[tuple[str, ResourcePlacement]]) -> 
     for (_, _, fabric), nodes in by_name.items():
         split = _describe_split([(node.name, node) for _, node in nodes])
         if split:
-            yield _build_notice(f"nodes whose fabric is called {fabric} are in {split}", "")
+            yield _build_notice(f"the nodes of fabric {fabric} are in {split}", "")
 
 
 def _describe_split(nodes: Iterable[tuple[str, NodePlacement]]) -> str:
@@ -65,7 +65,8 @@ def _format_names(names: list[str]) -> str:
 def _build_notice(text: str, urn: str) -> Notice:
     return Notice(
         kind=NoticeKind.FABRICS,
-        text=f"{text}. A job on several of them does not have the network of one fabric",
+        text=f"{text}. A job that runs in several fabrics does not get the network speed of one "
+        "fabric",
         urn=urn,
         name=name_of(urn) if urn else "",
     )

@@ -83,7 +83,8 @@ def _reject_duplicate_nodes(topology: StackTopology) -> None:
     duplicate_name = next((name for name in names if names.count(name) > 1), None)
     if duplicate_name is not None:
         raise NoTopology(
-            f"two nodes are called {duplicate_name}", hint="name the clusters whose nodes differ"
+            f"two nodes have the name {duplicate_name}",
+            hint="select clusters whose nodes have different names",
         )
 
 
@@ -117,12 +118,13 @@ def render_inventory(topology: StackTopology) -> str:
     for node in topology.nodes:
         if not is_valid_host(node.name):
             raise NoTopology(
-                f"node {node.name!r} has no name that a host can have",
-                hint="rename it on its platform, or name the other clusters",
+                f"the name of node {node.name!r} is not a valid host name",
+                hint="rename the node on its platform, or select the other clusters",
             )
         if node.name in hosts:
             raise NoTopology(
-                f"two nodes are called {node.name}", hint="name the clusters whose nodes differ"
+                f"two nodes have the name {node.name}",
+                hint="select clusters whose nodes have different names",
             )
         hosts[node.name] = dict(_iterate_variables(topology, node))
         for key in _iterate_groups(topology, node):

@@ -118,8 +118,8 @@ def require_node_name(name: str) -> str:
     """Return `name`, or raise NoTopology for an invalid name of a Kubernetes node."""
     if _NODE_NAME.fullmatch(name) is None:
         raise NoTopology(
-            f"node {name!r} has no name that a node of Kubernetes can have",
-            hint="rename it on its platform, or name the other clusters",
+            f"the name of node {name!r} is not a valid name of a Kubernetes node",
+            hint="rename the node on its platform, or select the other clusters",
         )
     return name
 
@@ -128,8 +128,8 @@ def require_namespace_name(name: str) -> str:
     """Return `name`, or raise NoTopology for an invalid name of a Kubernetes namespace."""
     if _OBJECT_NAME.fullmatch(name) is None:
         raise NoTopology(
-            f"{name!r} is no name that a namespace of Kubernetes can have",
-            hint="give the namespace of Slurm: --namespace NAME",
+            f"{name!r} is not a valid name of a Kubernetes namespace",
+            hint="pass the namespace of Slurm: --namespace NAME",
         )
     return name
 
@@ -321,7 +321,7 @@ def describe_unlabelled_values(topology: StackTopology) -> Iterator[str]:
         if value and not is_label_value(value)
     }
     for omitted_value in sorted(omitted_values):
-        yield f"{omitted_value} is no value of a label, and is left out"
+        yield f"{omitted_value} is not a valid label value, and is omitted"
 
 
 def _get_location(node: Node) -> dict[str, str]:
@@ -392,12 +392,11 @@ def describe_missing_kueue_labels(topology: StackTopology) -> Iterator[str]:
     has_unread_labels = any(node.labels is None for node in topology.nodes)
     if unlabelled_nodes or has_unread_labels:
         subject = (
-            f"{len(unlabelled_nodes)} nodes have not"
+            f"{len(unlabelled_nodes)} nodes do not have"
             if unlabelled_nodes
-            else "it is not known whether nodes have"
+            else "nodes may not have"
         )
         yield (
-            f"{subject} the labels that Kueue goes by: `gpuform topology --format "
-            "kubernetes-labels "
-            "--apply` writes them"
+            f"{subject} the labels that Kueue uses: `gpuform topology --format "
+            "kubernetes-labels --apply` writes them"
         )

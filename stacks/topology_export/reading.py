@@ -22,7 +22,7 @@ from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.resource_rules import lifecycle_of
 from gpuform.stacks.topology_export.model import Node, NoTopology, StackTopology, add_labels
 
-_NOT_ON_PLATFORM: Final = "is gone from its platform: `gpuform refresh` takes that over"
+_NOT_ON_PLATFORM: Final = "no longer exists on its platform: `gpuform refresh` updates the state"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,9 @@ def list_resources_with_nodes(
     ]
     if not candidates:
         raise NoTopology(
-            f"stack '{stack.name}' has nothing with GPU nodes",
-            hint="clusters of together, node pools and GPU nodes of scp have: `gpuform up`",
+            f"stack '{stack.name}' has no resources with GPU nodes",
+            hint="declare a cluster of together, or a node pool or GPU node of scp, and run "
+            "`gpuform up`",
         )
     selected = (
         [match for name in names for match in _select_by_name(stack, candidates, name)]
@@ -100,9 +101,9 @@ def require_one_scheduler(resources: Sequence[ResourceWithNodes], form: str) -> 
         return
     names = ", ".join(resource.name for resource in resources)
     raise NoTopology(
-        f"{own_schedulers[0].name} has a scheduler of its own, and {form} is for one "
-        f"scheduler: {names}",
-        hint=f"name it: `gpuform topology {own_schedulers[0].name} --format {form}`",
+        f"{own_schedulers[0].name} has its own scheduler, and {form} describes one "
+        f"scheduler, not several: {names}",
+        hint=f"select one resource: `gpuform topology {own_schedulers[0].name} --format {form}`",
     )
 
 
@@ -144,7 +145,8 @@ def find_kubernetes(
         if secret is None:
             raise NoTopology(
                 f"{first.name} has no kubeconfig yet",
-                hint="look whether it is ready: `gpuform status --refresh`, then `gpuform refresh`",
+                hint="check that it is ready with `gpuform status --refresh`, then run `gpuform "
+                "refresh`",
             )
         return KubernetesCluster(
             first.id, first.name, get_kubernetes_client(secret.get_secret_value(), first.name)
@@ -154,13 +156,13 @@ def find_kubernetes(
     ]
     if not declared:
         raise NoTopology(
-            f"the stack does not say which Kubernetes the nodes of {name} are in",
-            hint="give --kubeconfig, or declare drain.kubernetes",
+            f"the Kubernetes cluster of the nodes of {name} is unknown",
+            hint="pass --kubeconfig, or declare drain.kubernetes",
         )
     if any(kubeconfig != declared[0] for kubeconfig in declared):
         raise NoTopology(
-            f"{name} declare several Kubernetes in drain.kubernetes",
-            hint="name those of one, or give --kubeconfig",
+            f"{name} declare different Kubernetes clusters in drain.kubernetes",
+            hint="select the resources of one cluster, or pass --kubeconfig",
         )
     return _build_declared_cluster(load_declared_kubeconfig(declared[0]), name)
 
@@ -183,7 +185,7 @@ def add_labels_of_cluster(topology: StackTopology, kubernetes: KubernetesCluster
     ]
     absent_names = [node.name for node in labelled_nodes if node.labels is None]
     sentences = _format_subjects(
-        absent_names, f"are no nodes of the Kubernetes of {kubernetes.name}"
+        absent_names, f"are not nodes of the Kubernetes of {kubernetes.name}"
     )
     return replace(topology, nodes=tuple(labelled_nodes), unknown=(*topology.unknown, *sentences))
 
@@ -204,7 +206,7 @@ def add_known_labels(
         try:
             labelled_topology = add_labels_of_cluster(group_topology, find_kubernetes(group, flags))
         except (GpuformError, NoTopology) as error:
-            sentence = f"the labels of the nodes of {name} are not known: {_to_line(error.message)}"
+            sentence = f"the labels of the nodes of {name} are unknown: {_to_line(error.message)}"
             # The rest of the topology is still worth showing.
             topology = replace(topology, unknown=(*topology.unknown, sentence))
             continue
@@ -274,10 +276,10 @@ def _select_by_name(
     names = sorted({name_of(entry.urn) for entry, _ in candidates})
     nearest_names = get_close_matches(name, names, n=1)
     raise NoTopology(
-        f"stack '{stack.name}' has nothing with GPU nodes that is called {name!r}",
+        f"stack '{stack.name}' has no resource {name!r} with GPU nodes",
         hint=f"did you mean {nearest_names[0]}?"
         if nearest_names
-        else f"there are: {', '.join(names)}",
+        else f"the resources with GPU nodes are {', '.join(names)}",
     )
 
 
@@ -323,12 +325,12 @@ def _describe_gaps(resources: Sequence[ResourceWithNodes]) -> Iterator[str]:
             yield f"{resource.name} has no nodes yet"
         if resource.placement.untold:
             yield (
-                f"{resource.name}: {resource.platform} tells no "
-                f"{' and no '.join(resource.placement.untold)}"
+                f"{resource.name}: {resource.platform} does not report "
+                f"{' or '.join(resource.placement.untold)}"
             )
         nodes = resource.placement.nodes if "fabrics" not in resource.placement.untold else ()
         unplaced_nodes = [node.name for node in nodes if not (node.fabric_id or node.fabric)]
-        yield from _format_subjects(unplaced_nodes, "are in no fabric that is told")
+        yield from _format_subjects(unplaced_nodes, "have no known fabric")
 
 
 def _format_subjects(names: Sequence[str], predicate: str) -> Iterator[str]:

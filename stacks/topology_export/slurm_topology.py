@@ -64,15 +64,15 @@ def require_blocks(topology: StackTopology) -> list[Block]:
     if not blocks:
         has_unread_labels = any(node.labels is None for node in topology.nodes)
         refresh_advice = (
-            "--refresh reads the labels of the nodes; if they have none: "
+            "run the command with --refresh, which reads the labels of the nodes. "
             if has_unread_labels
             else ""
         )
         raise NoTopology(
-            f"no NVLink domain over several nodes is known in {topology.title}",
-            hint=f"{refresh_advice}nodes that NVLink joins bear the label "
-            "nvidia.com/gpu.clique of NVIDIA's "
-            "GPU operator. Servers with NVLink inside alone make no blocks: use slurm-tree",
+            f"no NVLink domain across several nodes found in {topology.title}",
+            hint=f"{refresh_advice}NVIDIA's GPU operator labels nodes that share an NVLink "
+            "domain with nvidia.com/gpu.clique. For servers with NVLink only inside each "
+            "server, use slurm-tree",
         )
     return blocks
 
@@ -108,9 +108,9 @@ def require_slurm_name(name: str, label: str) -> str:
     """
     if not is_slurm_name(name):
         raise NoTopology(
-            f"{label} {name!r} is no name that Slurm takes",
-            hint="a name has letters, digits, '-', '_' and '.', at most 64 of them, and is neither "
-            "DEFAULT nor ALL: rename it on its platform, or name the other clusters",
+            f"{label} {name!r} is not a valid name in Slurm",
+            hint="use at most 64 letters, digits, '-', '_' and '.', and neither DEFAULT nor ALL: "
+            "rename it on its platform, or select the other clusters",
         )
     return name
 
@@ -248,10 +248,10 @@ def _insert_node(
                 for parent_key in (vertex.parent, parent)
             )
             raise NoTopology(
-                f"the labels of the nodes make no tree: {key[0]} {key[1]} is under {both_parents} "
-                f"(node {node.name})",
-                hint="look at the labels of both (`kubectl get nodes --show-labels`); who wrote "
-                "them, such as Topograph, has to write them anew",
+                f"the labels of the nodes do not form a tree: {key[0]} {key[1]} is under "
+                f"{both_parents} (node {node.name})",
+                hint="look at the labels of the nodes (`kubectl get nodes --show-labels`), and "
+                "write them again with the tool that wrote them, such as Topograph",
             )
         if parent is not None:
             tree[parent].children.add(key)
@@ -322,13 +322,16 @@ def describe_tree_gaps(topology: StackTopology) -> Iterator[str]:
     """Yield sentences about unknown switches: above several trees, and of whole clusters."""
     tops = list_top_switches(build_switches(topology))
     if len(tops) > 1:
-        yield (f"nothing is known above {', '.join(tops)}: Slurm runs no job over several of them")
+        yield (
+            f"the switches above {', '.join(tops)} are unknown: Slurm runs no job across "
+            "several of them"
+        )
     clusters_without_switches = {
         node.resource for node in topology.nodes if not (node.fabric or node.tiers)
     }
     for urn in sorted(clusters_without_switches):
         name = topology.names.get(urn, urn)
-        yield f"no switch over nodes of {name} is known: one for the whole cluster stands for them"
+        yield f"the switches of {name} are unknown: one switch represents the complete cluster"
 
 
 def require_node_slurm_name(node: Node) -> str:
@@ -356,8 +359,8 @@ def reject_duplicate_names(topology: StackTopology) -> None:
                 topology.names.get(duplicate.resource, "") for duplicate in (other, node)
             )
             raise NoTopology(
-                f"two nodes are called {node.name_in_slurm}: of {both}",
-                hint="a Slurm has each name once: name the clusters of one Slurm",
+                f"two nodes have the name {node.name_in_slurm} in Slurm: of {both}",
+                hint="select clusters that share no name of a node",
             )
 
 
@@ -384,8 +387,8 @@ def describe_block_gaps(topology: StackTopology) -> Iterator[str]:
     # Without any block the format is refused, with a reason of its own.
     if nodes_in_blocks and other_nodes:
         yield (
-            f"{len(other_nodes)} nodes are in no NVLink domain with others, and in no "
-            f"block: {other_nodes[0]}"
+            f"{len(other_nodes)} nodes share no NVLink domain with other nodes, and are in "
+            f"no block: {other_nodes[0]}"
         )
 
 

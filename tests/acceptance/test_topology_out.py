@@ -111,7 +111,7 @@ def test_labels_come_with_nodes_and_go_with_them(project: Any, official: Any) ->
 def test_labels_of_a_cluster_make_its_tree(project: Any, official: Any) -> None:
     bare = project.ok("topology", "--format", "slurm-tree")
     assert bare.out.splitlines()[1:] == ["SwitchName=train Nodes=slurm-worker-[0-1]"]
-    assert "note: train: together tells no fabrics and no switches" in bare.err
+    assert "note: train: together does not report fabrics or switches" in bare.err
     for number in range(2):
         labels = {
             "fabric.topograph.run/tier-0": f"leaf{number}",
@@ -170,14 +170,14 @@ def test_scp_tells_fabrics_and_says_what_it_does_not_tell(project: Any) -> None:
         "SwitchName=train-a Nodes=train-[001-003]",
         "SwitchName=train-b Nodes=batch-[001-002]",
     ]
-    assert "note: train: scp tells no switches" in tree.err
-    assert "nothing is known above train-a, train-b" in tree.err
+    assert "note: train: scp does not report switches" in tree.err
+    assert "the switches above train-a, train-b are unknown" in tree.err
     one = project.ok("topology", "train", "--format", "slurm-tree")
     assert one.out.splitlines()[1:] == ["SwitchName=train-a Nodes=train-[001-003]"]
     told = json.loads(project.ok("topology", "--format", "inventory", "--json").out)
     assert {node["pool"] for node in told["nodes"]} == {"POOL001-krw1a"}
     assert {node["fabric"] for node in told["nodes"]} == {"train-a", "train-b"}
-    assert any("scp tells no switches" in each for each in told["unknown"])
+    assert any("scp does not report switches" in each for each in told["unknown"])
 
 
 def test_scps_nodes_are_labelled_where_the_stack_says(project: Any, tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_scps_nodes_are_labelled_where_the_stack_says(project: Any, tmp_path: Pa
         project.ok("up", "--yes", "--skip-preview")
         apply = ("topology", "--format", "kubernetes-labels", "--apply", "--yes")
         refused = project.run(*apply)
-        assert "does not say which Kubernetes the nodes of train are in" in refused.err
+        assert "the Kubernetes cluster of the nodes of train is unknown" in refused.err
         absent = project.run(*apply, "--kubeconfig", str(kubeconfig))
         assert absent.code == 1
         assert "node/gpu-001: the cluster has no such node" in absent.err
@@ -261,7 +261,7 @@ def move(project: Any, node: str, before: str, after: str) -> None:
         (("--format", "kueue", "--apply", "--output", "x"), 2, "--output writes a text"),
         (("--format", "kueue", "--yes"), 2, "--yes requires --apply or --remove"),
         (("--format", "kueue", "--apply", "--json"), 2, "--json cannot ask: add --yes"),
-        (("--format", "slurm-tree"), 1, "stack 'dev' has nothing with GPU nodes"),
+        (("--format", "slurm-tree"), 1, "stack 'dev' has no resources with GPU nodes"),
         ((), 2, "Missing option '--format'"),
     ],
 )

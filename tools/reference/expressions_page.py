@@ -173,7 +173,7 @@ otherwise in the next run.
 * No random values, no time, no regular expressions and no formatting to a width.
 * `%` formats no text: put texts together with `~`.
 * A text with expressions has at most 100,000 characters. What one evaluation makes is bounded, too:
-  `the expression does too much` says so.
+  `the expression takes too many steps, or its result is too large` says so.
 * A name that is not there is an error that names what is there. Use `default` where it may be
   missing: `{{ clusters.train.port_urls.get('8888', 'none') }}`.
 

@@ -224,5 +224,5 @@ def _create_missing_output_problem(
     position: SourcePosition, reference: str, name: str, outputs: Mapping[str, Any]
 ) -> Diagnostic:
     message = f"the stack of stack_references.{reference} has no output {name}"
-    hint = f"there is {', '.join(sorted(outputs))}" if outputs else "it has none at all"
+    hint = f"its outputs are {', '.join(sorted(outputs))}" if outputs else "it has no outputs"
     return Diagnostic(position, "reference", message, hint)

@@ -96,7 +96,7 @@ def test_the_gate_wants_every_gpu_proven(world: World) -> None:
     (world.project / "gates.yaml").write_text(GATES)
     world.declare(UNPROVEN)
     ran = world.run("preview")
-    assert (ran.code, "train: it has GPUs, and no certification" in ran.out) == (5, True), ran.out
+    assert (ran.code, "train: it has GPUs, but no certification" in ran.out) == (5, True), ran.out
     world.declare()
     assert world.run("preview").code == 0
     world.set(slow_nodes={"train-worker-1": 250})
@@ -119,7 +119,7 @@ def test_a_certification_proves_no_cluster_that_it_only_waits_for(world: World) 
     program = PROGRAM.replace("proof =", f"{other}proof =").replace('name="fabric",', waits)
     world.declare(program)
     ran = world.run("preview")
-    assert (ran.code, "other: it has GPUs, and no certification" in ran.out) == (5, True), ran.out
+    assert (ran.code, "other: it has GPUs, but no certification" in ran.out) == (5, True), ran.out
     assert "train:" not in ran.out.partition("Gates:")[2]
 
 

@@ -36,8 +36,8 @@ class TestPlans:
         assert ran.code == 0
         assert plan_of(ran.out).startswith(FIRST)
         told = (
-            "tensorone cannot be asked, and what is planned there may fail: the API key for "
-            "TensorOne is missing"
+            "tensorone cannot be reached, so the planned changes there may fail: the API "
+            "key for TensorOne is missing"
         )
         assert f"Not checked:\n    {told}" in ran.out
 
@@ -50,7 +50,7 @@ class TestPlans:
         ):
             ran = keyless.run(*command, "--require-checks")
             assert ran.code == 4, command
-            assert "error: not checked: tensorone cannot be asked" in ran.err
+            assert "error: not checked: tensorone cannot be reached" in ran.err
             assert ("Nothing was changed." in ran.err) == (command[0] == "up")
         assert keyless.sent_changes == []
 
@@ -83,7 +83,7 @@ class TestPlans:
             "The plan is not fully checked: 2 checks could not run (see Not checked).\n"
         )
         assert "the nodes removed with it, and their jobs: together: GET" in ran.err
-        assert "together cannot be asked" in ran.err
+        assert "together cannot be reached" in ran.err
 
     @pytest.mark.slow
     def test_a_price_that_a_gate_on_cost_needs(self, applied_project: PlannedProject) -> None:
@@ -95,7 +95,7 @@ class TestPlans:
         applied_project.run("config", "set", "gpus", "24")
         ran = applied_project.run("preview", "--require-checks")
         assert ran.code == 4
-        told = "not checked: what it costs, for the gates on cost: train: 24 H100_SXM GPUs"
+        told = "not checked: the cost, for the cost gates: train: 24 H100_SXM GPUs"
         assert told in ran.err
         applied_project.run("config", "set", "gpus", "8")
         assert applied_project.run("preview", "--require-checks").code == 0, (

@@ -53,8 +53,8 @@ def test_what_has_stopped_what_runs_and_what_is_next(both: PlannedProject) -> No
     assert told["train"]["at"] > told["big"]["at"][:4]
     assert told["big"]["text"] == f"is reserved and runs until {told['big']['at']}"
     assert told[""]["text"] == (
-        "next without credit: train: its on-demand compute is decommissioned; data: access to its "
-        "data is revoked. Add credit to the account, then run `gpuform up` again"
+        "without new credit: train: its on-demand compute is decommissioned; data: access "
+        "to its data is revoked. Add credit to the account, then run `gpuform up` again"
     )
     shown = both.run("status", "--refresh")
     assert all(each["text"] in shown.out for each in told.values())
@@ -66,7 +66,7 @@ def test_plans_and_runs_tell_it(both: PlannedProject) -> None:
     assert both.run("preview").code == 0, "the state does not know it yet"
     plan = both.run("preview", "--refresh", "--save-plan", "plan.json")
     assert plan.code == OUT_OF_CREDIT
-    assert "next without credit: train: its on-demand compute is decommissioned" in plan.out
+    assert "without new credit: train: its on-demand compute is decommissioned" in plan.out
     review = both.run("review", "plan.json", "--format", "markdown").out
     assert "To know: 3" in review
     failed = both.run("up", "--yes", "--refresh")

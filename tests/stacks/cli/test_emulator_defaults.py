@@ -82,7 +82,9 @@ def test_a_module_has_none(dev: Run, project: Path) -> None:
     (project / "pool.yaml").write_text("inputs:\n  x: {emulator_default: a}\n")
     ran = dev("validate", "pool.yaml")
     assert ran.code == 1
-    assert "pool.yaml:2:25: inputs.x: only config has an emulator_default" in ran.out
+    assert (
+        "pool.yaml:2:25: inputs.x: only entries of config can have an emulator_default"
+    ) in ran.out
 
 
 def test_a_platform_of_a_module_counts(

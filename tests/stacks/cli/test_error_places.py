@@ -160,8 +160,9 @@ def test_an_unclosed_quote_is_told_where_it_opened(run: Run, project: Path) -> N
     )
     ran = run("validate")
     assert ran.out == (
-        "topology.yaml:2:16: this is not YAML: the quote that opens here is closed in line 3 only, "
-        "where it was to open another text\n  close it, or take it out\n"
+        "topology.yaml:2:16: this is not YAML: the quote that opens here is closed only in "
+        "line 3, by a quote that probably opens another string\n  close the quote, or "
+        "remove it\n"
     )
 
 

@@ -35,7 +35,7 @@ def test_a_proof_of_one_node_is_none_of_its_pool(pool: tuple[PlannedProject, str
     topology.write_text(declared + PROOF.replace("NODES", ONE))
     ran = planned_project.run("preview")
     assert ran.code == 5, ran.out + ran.err
-    assert "pool: 1 of its 2 nodes are in no certification" in ran.out, ran.out
+    assert "pool: no certification covers 1 of its 2 nodes" in ran.out, ran.out
 
     topology.write_text(declared + PROOF.replace("NODES", ALL))
     ran = planned_project.run("up", "--yes")

@@ -62,14 +62,14 @@ def test_it_makes_nothing_of_a_secret(proposed: PlannedProject) -> None:
     for question in QUESTIONS:
         text = question if "{{" in question else f"{{{{ {question} }}}}"
         told = previewed(proposed, TOPOLOGY.replace("volume_name: data", f'volume_name: "{text}"'))
-        assert "makes something of a secret" in told, question
+        assert "cannot use a secret" in told, question
 
 
 @pytest.mark.parametrize(
     ("chosen", "expected"),
     [
-        ("config[config.token]", "error: a proposal makes something of a secret"),
-        ("shared_volumes[config.token].id", "shared_volumes[...] names no entry"),
+        ("config[config.token]", "error: a proposal cannot use a secret"),
+        ("shared_volumes[config.token].id", "shared_volumes[...] does not name an entry"),
     ],
 )
 def test_a_secret_chooses_nothing_by_name(
@@ -98,7 +98,7 @@ LIMITS = ["pattern: 'p.*'", "min_length: 5", "enum: [a, b]", "type: integer", "m
 def test_it_holds_no_secret_against_limits_of_its_own(proposed: PlannedProject) -> None:
     for limit in LIMITS:
         told = previewed(proposed, TOPOLOGY.replace("{secret: true}", f"{{secret: true, {limit}}}"))
-        expected = "config.token: a proposal holds a secret against limits that no file"
+        expected = "config.token: a proposal cannot check a secret against limits that no file"
         assert expected in told, limit
 
 
@@ -107,7 +107,7 @@ def test_nor_by_the_input_of_a_module(proposed: PlannedProject) -> None:
     (proposed.project / "m.yaml").write_text(module)
     whole = TOPOLOGY + '  a: "{{ modules.m.a }}"\n'
     whole += "include: [{file: m.yaml, name: m, with: {given: '{{ config.token }}'}}]\n"
-    assert "modules.m.with.given: a proposal holds a secret" in previewed(proposed, whole)
+    assert "modules.m.with.given: a proposal cannot check a secret" in previewed(proposed, whole)
 
 
 def test_a_secret_that_is_declared_as_none_is_one(proposed: PlannedProject) -> None:

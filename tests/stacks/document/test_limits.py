@@ -15,7 +15,7 @@ def list_messages(text: str) -> list[str]:
     return [problem.message for problem in problems]
 
 
-TOO_MANY = f"more than {MOST_NODES} values, with what aliases repeat"
+TOO_MANY = f"more than {MOST_NODES} values, including those that aliases repeat"
 TOO_DEEP = f"more than {DEEPEST} levels of nested lists and objects"
 
 TEN = ",".join("1" * 10)

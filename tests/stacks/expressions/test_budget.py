@@ -19,8 +19,8 @@ VARIABLES: dict[str, Any] = {
 }
 FEWER = {name: value[: len(value) // 10] for name, value in VARIABLES.items()}
 
-TOO_MUCH = "the expression does too much"
-TOO_LARGE = "the expressions of one value have at most 2000 parts"
+TOO_MUCH = "the expression takes too many steps, or its result is too large"
+TOO_LARGE = "the expressions of one value can have at most 2000 parts"
 TOO_DEEP = "the expression is nested too deeply"
 
 
@@ -97,9 +97,9 @@ def test_the_parts_of_a_text_count_together() -> None:
         *[(f"{{{{ 1{' and 1' * 9_000} }}}}", TOO_DEEP), ("{{" * 50_000, TOO_DEEP)],
         *[(f"{{{{ {'1 if 0 else ' * 8_000}1 }}}}", TOO_DEEP), (f"{{{{ a{'[a' * 9_000}", TOO_DEEP)],
         ("{#" * 50_000, "this is not an expression: "),
-        ("{% raw %}" * 10_000, "a value holds expressions, "),
+        ("{% raw %}" * 10_000, "a value can contain expressions, "),
         ("{{ '" + "\\'" * 40_000, "this is not an expression: "),
-        ("{{ 1 }}" + " " * 100_000, "a text with expressions has at most 100000 characters"),
+        ("{{ 1 }}" + " " * 100_000, "a string with expressions can have at most 100000 characters"),
     ],
 )
 def test_texts_are_bounded(text: str, told: str) -> None:

@@ -62,7 +62,7 @@ def test_no_value_has_an_attribute_of_python(value: str, form: str, name: str) -
         ("'%r' | format({})", "unknown filter format\ndid you mean float?"),
         ("[{}] | map('attr', '__class__')", "No filter named 'attr'.\n"),
         ("'{{0.__class__}}'.format({})", "a text has no 'format'\n"),
-        ("'%r' % {}", "% formats no text here\nput texts together with ~"),
+        ("'%r' % {}", "% does not format strings\njoin strings with ~"),
     ],
 )
 def test_no_filter_or_format_shows_an_attribute(value: str, form: str, expected: str) -> None:
@@ -85,7 +85,7 @@ def test_there_are_no_other_names(name: str, form: str) -> None:
     assert refusal(f"{{{{ {form.format(name)} }}}}") == f"'{name}' is undefined\n"
 
 
-NO_VALUE = "a function is no value\ncall it: name(...)"
+NO_VALUE = "a function is not a value\ncall it: name(...)"
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,9 @@ def test_what_is_undefined_has_nothing(expression: str) -> None:
     assert "is undefined" in refusal(f"{{{{ {expression} }}}}")
 
 
-NO_STATEMENTS = "a value holds expressions, {{ ... }}, and no statements, {% ... %}\nwrite a choice"
+NO_STATEMENTS = (
+    "a value can contain expressions, {{ ... }}, but not statements, {% ... %}\nwrite a condition"
+)
 NONE = "this is not an expression: "
 
 
@@ -125,7 +127,7 @@ NONE = "this is not an expression: "
             ("{{ }}", NONE),
             ("{{", NONE),
             ("{{ 1", NONE),
-            ("{% x %}", "a value holds expressions, "),
+            ("{% x %}", "a value can contain expressions, "),
         ],
         *[("{{ 1 + }}", NONE), ("{{ 'a }}", NONE), ("{{ a b }}", NONE), ("{{ $ }}", NONE)],
         *[("{{ a = 1 }}", NONE), ("{{ lambda: 1 }}", NONE), ("{{ [a for a in x] }}", NONE)],

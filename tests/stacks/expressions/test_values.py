@@ -97,10 +97,10 @@ def test_what_stands_for_something_else(text: str, value: Any) -> None:
 
 
 UNKNOWN_NAME = "'missing' is undefined"
-NO_VALUE = "null cannot be put into a text\ngive a default: default('')"
-TOO_LONG = "a whole number has at most 16 digits\nwrite it as text"
-NO_FUNCTION = "a function is no value\ncall it: name(...)"
-NO_NUMBER = "the number is too large, or none"
+NO_VALUE = "null cannot be part of a string\ngive a default: default('')"
+TOO_LONG = "a whole number can have at most 16 digits\nwrite the number as text"
+NO_FUNCTION = "a function is not a value\ncall it: name(...)"
+NO_NUMBER = "the result is too large, or not a number"
 
 
 @pytest.mark.parametrize(
@@ -126,9 +126,9 @@ NO_NUMBER = "the number is too large, or none"
         *[(f"{{{{ 0x{'f' * 5000} }}}}", TOO_LONG), ("{{ 2 ** 53 + 1 }}", TOO_LONG)],
         *[("{{ '[1e999]' | fromjson }}", NO_NUMBER), ("{{ 1e308 * 10 }}", NO_NUMBER)],
         *[("{{ 1e999 }}", NO_NUMBER), ("{{ 'NaN' | fromjson }}", NO_NUMBER)],
-        ("{{ (-8) ** 0.5 }}", "is no value"),
-        ("{{ 9 ** 99999 }}", "the power is too large a number"),
-        ("{{ '%s' % 1 }}", "% formats no text here\nput texts together with ~"),
+        ("{{ (-8) ** 0.5 }}", "is not a value"),
+        ("{{ 9 ** 99999 }}", "the result of the power is too large"),
+        ("{{ '%s' % 1 }}", "% does not format strings\njoin strings with ~"),
         ("{{ text() }}", "a text cannot be called"),
         ("{{ list() }}", "a list cannot be called"),
         ("{{ 1 / 0 }}", "division by zero"),
@@ -138,8 +138,8 @@ NO_NUMBER = "the number is too large, or none"
         ("{{ list[::0] }}", "slice step cannot be zero"),
         ("{{ range(0, 1, 0) }}", "must not be zero"),
         ("{{ ask() }}", "missing 1 required positional argument"),
-        ("{{ '\\ud800' }}", "the text has half a character"),
-        ("{{ {'\\udfff': 1} }}", "the text has half a character"),
+        ("{{ '\\ud800' }}", "the string contains half of a character"),
+        ("{{ {'\\udfff': 1} }}", "the string contains half of a character"),
         ("{{ ('[' * 70 ~ ']' * 70) | fromjson }}", "more than 64 levels of nested lists and o"),
     ],
 )

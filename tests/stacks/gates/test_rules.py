@@ -61,7 +61,7 @@ OPEN = {"after": ResourceUsage(tags=(), unknown=("region", "gpu_types", "tags", 
         (
             "{max_destroyed_gpus: 16}",
             [change("replace", gpus_removed=None)],
-            ["train: the number of removed GPUs is unknown; at most 16 may"],
+            ["train: the number of removed GPUs is unknown, and the limit is 16"],
         ),
         ("{max_destroyed_gpus: 0}", [change("create", gpus_removed=None)], []),
         (
@@ -111,7 +111,7 @@ OPEN = {"after": ResourceUsage(tags=(), unknown=("region", "gpu_types", "tags", 
         (
             "{expiry_required: true}",
             [change("create", **MADE), change("create", "volume", after=ResourceUsage())],
-            ["train never ends by itself"],
+            ["train never expires"],
         ),
         (
             "{not_busy: {}}",
@@ -248,7 +248,7 @@ def text(plan):
         ("few", ["train: not on Fridays"]),
         ("nothing", []),
         ("broken", ["rules:broken failed: AttributeError: 'Plan' object has no attribute"]),
-        ("text", ["rules:text failed: TypeError: a rule yields texts, or returns a list"]),
+        ("text", ["rules:text failed: TypeError: a rule must yield strings, or return a list"]),
         ("absent", ["rules:absent failed: AttributeError: module 'rules' has no attribute"]),
     ],
 )

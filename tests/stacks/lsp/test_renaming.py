@@ -147,7 +147,7 @@ def test_a_name_that_another_one_had_is_refused(tmp_path: Path) -> None:
 
 def test_what_would_be_wrong_is_refused_with_its_reason(tmp_path: Path) -> None:
     text = f"shared_volumes:\n  a: {{for_each: {{b: 1}}, {VOLUME}}}\n  c: {{{VOLUME}}}\n"
-    with pytest.raises(RenameRefused, match="would both be called a-b"):
+    with pytest.raises(RenameRefused, match="would both have the name a-b"):
         renamed(tmp_path, {"topology.yaml": text}, "\n  ", "c", "a-b")
 
 

@@ -40,7 +40,7 @@ def test_a_proposal_asks_nothing_of_a_secret(world: World) -> None:
     right, wrong = world.ask(
         *(plan_of(TOPOLOGY.replace("cluster_name: training", asked % sign)) for sign in "pq")
     )
-    assert "makes something of a secret" in str(right["data"])
+    assert "cannot use a secret" in str(right["data"])
     assert right == wrong
 
 

@@ -94,7 +94,7 @@ def test_what_has_no_price_is_unknown(
 )
 def test_a_mistake_is_told_at_its_place(tmp_path: Path, text: str, problem: str) -> None:
     (tmp_path / "prices.yaml").write_text(text)
-    with pytest.raises(EngineError, match="the price book is wrong") as refused:
+    with pytest.raises(EngineError, match="the price book is invalid") as refused:
         PriceBook.read(tmp_path)
     assert problem in str(refused.value)
 

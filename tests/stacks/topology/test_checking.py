@@ -91,7 +91,10 @@ def test_options(topologies: Topologies, options: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("{protect: '{{ clusters.one.ready }}'}", "protect must be known while planning, and clu"),
+        (
+            "{protect: '{{ clusters.one.ready }}'}",
+            "protect must be known while planning, but the values",
+        ),
         ("{protect: '{{ config.hidden }}'}", "protect must be known while planning"),
         ("{aliases: [{name: '{{ config.hidden }}'}]}", "aliases must be known while planning"),
         ("{ignore_changes: num_gpus}", "ignore_changes: must be a list"),
@@ -109,14 +112,14 @@ def test_options_that_are_refused(topologies: Topologies, options: str, message:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("{depends_on: clusters.one}", "depends_on must name resources"),
-        ("{depends_on: ['{{ clusters.one.id }}']}", "depends_on must name resources"),
-        ("{depends_on: '{{ [clusters.one] }}'}", "depends_on must name resources"),
+        ("{depends_on: clusters.one}", "depends_on must refer to resources"),
+        ("{depends_on: ['{{ clusters.one.id }}']}", "depends_on must refer to resources"),
+        ("{depends_on: '{{ [clusters.one] }}'}", "depends_on must refer to resources"),
         ("{depends_on: '{{ clusters.two }}'}", "clusters.two does not exist"),
-        ("{parent: '{{ clusters.some }}'}", "parent must name one resource"),
-        ("{deleted_with: ['{{ clusters.one }}']}", "deleted_with must name one resource"),
-        ("{parent: '{{ clusters.none }}'}", "parent must name one resource"),
-        ("{aliases: [{parent: '{{ clusters.some }}'}]}", "parent must name one resource"),
+        ("{parent: '{{ clusters.some }}'}", "parent must refer to one resource"),
+        ("{deleted_with: ['{{ clusters.one }}']}", "deleted_with must refer to one resource"),
+        ("{parent: '{{ clusters.none }}'}", "parent must refer to one resource"),
+        ("{aliases: [{parent: '{{ clusters.some }}'}]}", "parent must refer to one resource"),
     ],
 )
 def test_options_that_name_no_resource(topologies: Topologies, options: str, message: str) -> None:

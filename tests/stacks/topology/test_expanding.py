@@ -47,7 +47,7 @@ def test_values_are_objects_and_keep_their_types(topologies: Topologies) -> None
 )
 def test_other_forms_are_refused(topologies: Topologies, for_each: str) -> None:
     (message,) = topologies.plan_invalid(declare_clusters(for_each))
-    assert message.endswith("for_each must be a map, or a list of texts and whole numbers")
+    assert message.endswith("for_each must be a map, or a list of strings and whole numbers")
 
 
 @pytest.mark.parametrize(
@@ -55,9 +55,9 @@ def test_other_forms_are_refused(topologies: Topologies, for_each: str) -> None:
     [
         ("[a, a]", "clusters.train: 'a' is in the list twice"),
         ("[1, '1']", "clusters.train: '1' is in the list twice"),
-        ("[a b]", "clusters.train: 'a b' cannot be a part of a name"),
-        ("['']", "clusters.train: '' cannot be a part of a name"),
-        ("{a/b: 1}", "clusters.train: 'a/b' cannot be a part of a name"),
+        ("[a b]", "clusters.train: 'a b' cannot be part of a name"),
+        ("['']", "clusters.train: '' cannot be part of a name"),
+        ("{a/b: 1}", "clusters.train: 'a/b' cannot be part of a name"),
     ],
 )
 def test_keys_that_name_nothing(topologies: Topologies, for_each: str, message: str) -> None:
@@ -67,7 +67,7 @@ def test_keys_that_name_nothing(topologies: Topologies, for_each: str, message: 
 def test_two_resources_of_one_name(topologies: Topologies) -> None:
     single, other = declare_cluster(), declare_cluster(for_each="[b]")
     assert topologies(f"clusters: {{a-b: {single}, a: {other}}}").messages == [
-        "clusters.a-b and clusters.a.b would both be called a-b"
+        "clusters.a-b and clusters.a.b would both have the name a-b"
     ]
 
 
@@ -89,8 +89,8 @@ def test_when_is_true_or_false(topologies: Topologies, when: str) -> None:
 @pytest.mark.parametrize(
     ("value", "why"),
     [
-        ("'{{ clusters.other.ready }}'", ", and clusters are known only when they are made"),
-        ("'{{ stack_references.n.o }}'", ", and stack_references are known only when they are "),
+        ("'{{ clusters.other.ready }}'", ", but the values of clusters are known only after apply"),
+        ("'{{ stack_references.n.o }}'", ", but the values of stack_references "),
         ("'{{ config.hidden }}'", ""),
     ],
 )

@@ -10,7 +10,7 @@ from gpuform.stacks.declaration_writer.topology_yaml import render_scalar
 from gpuform.stacks.expressions.values import find_foreign_references
 from gpuform.stacks.lsp.checking import check
 
-TAKEN_AS_TEXT = "is written for another tool: gpuform would take it as text"
+TAKEN_AS_TEXT = "is the syntax of another tool: gpuform would treat it as plain text"
 
 
 def declare(volume_id: str) -> str:
@@ -45,7 +45,7 @@ def declare(volume_id: str) -> str:
         ("<%= shared_volumes.data.id %>", "{{ shared_volumes.data.id }}"),
         ("%{ if var.a }x%{ endif }", "{{ a if b else c }}"),
         ("a-${data.id}-b", "{{ shared_volumes.data.id }}"),
-        ("${{ shared_volumes.data.id }}", "leave the $ out"),
+        ("${{ shared_volumes.data.id }}", "remove the $"),
         ("{{ config.a }}-${data.id}", "{{ shared_volumes.data.id }}"),
     ],
 )

@@ -39,10 +39,10 @@ def test_files_that_include_each_other(topologies: Topologies, other: str) -> No
     ("include", "message"),
     [
         ("other.yaml", "include must be a list"),
-        ("[5]", "a file to include is a path, as text"),
+        ("[5]", "an included file must be a path, written as text"),
         ("['{{ config.a }}']", "the file {{ config.a }} does not exist"),
-        (f"[{'a' * 5000}]", "this is not a file path"),
-        (r'["a\0b"]', "this is not a file path"),
+        (f"[{'a' * 5000}]", "this is not a valid path of a file"),
+        (r'["a\0b"]', "this is not a valid path of a file"),
     ],
 )
 def test_includes_of_no_file(topologies: Topologies, include: str, message: str) -> None:
@@ -118,7 +118,7 @@ def test_an_include_of_links_in_a_circle(topologies: Topologies, tmp_path: Path)
     (tmp_path / "one.yaml").symlink_to(tmp_path / "two.yaml")
     (tmp_path / "two.yaml").symlink_to(tmp_path / "one.yaml")
     assert topologies.plan_invalid(f"include: ['{tmp_path}/one.yaml']") == [
-        "topology.yaml:1: this is not a file path"
+        "topology.yaml:1: this is not a valid path of a file"
     ]
 
 
@@ -165,7 +165,7 @@ def test_an_entry_says_more_than_its_defaults(topologies: Topologies) -> None:
 def test_one_property_under_two_names(topologies: Topologies) -> None:
     entry = declare_cluster(volume="a", volume_id="b")
     assert topologies.plan_invalid(f"clusters: {{train: {entry}}}") == [
-        "topology.yaml:1: volume and volume_id are the same: keep one of the two"
+        "topology.yaml:1: volume and volume_id are two names of one property: remove one of them"
     ]
 
 
@@ -174,13 +174,17 @@ def test_one_property_under_two_names(topologies: Topologies) -> None:
     [
         ("cluster: {}", "cluster is not known", "did you mean clusters?"),
         ("clusters: {a: {platform: togther}}", "togther is not a platform", "did you mean toget"),
-        ("clusters: {a: {platform: scp}}", "scp has no Cluster", "Cluster is on together"),
+        ("clusters: {a: {platform: scp}}", "scp has no Cluster", "Cluster exists on together"),
         ("clusters: {a: }", "clusters.a has no platform", "add platform: one of together"),
-        ("clusters: {a: {platform: '{{ 1 }}'}}", "platform must be written out", ""),
+        ("clusters: {a: {platform: '{{ 1 }}'}}", "platform must be a literal", ""),
         ("clusters: [a]", "clusters must be an object", ""),
-        ("clusters: {a b: {platform: aios}}", "'a b' is not a name", ""),
-        ("defaults: {cluster: {}}", "cluster is not a section", "did you mean clusters?"),
-        ("defaults: {clusters: {together: {when: true}}}", "when has no default", ""),
+        ("clusters: {a b: {platform: aios}}", "'a b' is not a valid name", ""),
+        (
+            "defaults: {cluster: {}}",
+            "cluster is not a section of a topology",
+            "did you mean clusters?",
+        ),
+        ("defaults: {clusters: {together: {when: true}}}", "when cannot have a default", ""),
         (
             "defaults: {clusters: {together: {billing_typ: RESERVED}}}",
             "defaults.clusters.together.billing_typ: is not known: did you mean billing_type?",
@@ -192,7 +196,7 @@ def test_one_property_under_two_names(topologies: Topologies) -> None:
             "",
         ),
         ("config: {a: 5}", "config.a must be an object", "write a: {default: 5}"),
-        ("config: {a: {default: '{{ 1 }}'}}", "config holds no expressions", ""),
+        ("config: {a: {default: '{{ 1 }}'}}", "config cannot contain expressions", ""),
         ("config: {a: {pattern: '['}}", "config.a.pattern: is not a regular expression", ""),
     ],
 )

@@ -127,8 +127,8 @@ def test_modules_in_modules(topologies: Topologies) -> None:
         (
             ONE.replace("gpus: 16", ""),
             (
-                "topology.yaml:1:10: modules.train: the input gpus is not given\n"
-                "  add it: with: {gpus: ...}; it is declared at pool.yaml:3:3"
+                "topology.yaml:1:10: modules.train: the input gpus is missing\n  add "
+                "`with: {gpus: ...}`; the input is declared at pool.yaml:3:3"
             ),
         ),
         (
@@ -144,7 +144,7 @@ def test_modules_in_modules(topologies: Topologies) -> None:
         ),
         (
             ONE + "outputs: {a: '{{ inputs.gpus }}'}",
-            "topology.yaml:2:18: inputs are known only in modules\n  use config",
+            "topology.yaml:2:18: inputs are available only in modules\n  use config",
         ),
         (
             ONE.replace("name: train, ", ""),
@@ -174,13 +174,13 @@ def test_what_is_wrong_where_a_module_is_included(
     [
         (
             "outputs: {a: '{{ config.gpus }}'}",
-            "module.yaml:2:18, included at topology.yaml:1:10: config is not known in a module",
+            "module.yaml:2:18, included at topology.yaml:1:10: config is not available in a module",
         ),
         (
             "config: {gpus: {type: integer}}",
             (
-                "module.yaml:2:1, included at topology.yaml:1:10: config is the topology's alone: "
-                "this file is a module, it has inputs"
+                "module.yaml:2:1, included at topology.yaml:1:10: config is allowed only in "
+                "the topology of a stack: this file has inputs, so it is a module"
             ),
         ),
         (
@@ -229,15 +229,15 @@ def test_values_that_are_made_of_themselves(topologies: Topologies) -> None:
       - {file: same.yaml, name: b, with: {x: "{{ modules.a.y }}"}}
     """
     messages = topologies.plan_invalid(topology_yaml)
-    assert any("is made of itself" in message for message in messages)
+    assert any("depends on itself" in message for message in messages)
 
 
 def test_two_resources_of_one_name(topologies: Topologies) -> None:
     topology_yaml = ONE + f"shared_volumes:\n  train-data: {declare_volume()}\n"
     assert topologies.plan_invalid(topology_yaml) == [
         (
-            "pool.yaml:6: shared_volumes.train-data and modules.train.shared_volumes.data would "
-            "both be called train-data"
+            "pool.yaml:6: shared_volumes.train-data and modules.train.shared_volumes.data "
+            "would both have the name train-data"
         )
     ]
 
@@ -272,7 +272,7 @@ def test_what_is_known_before_its_instances_are(topologies: Topologies) -> None:
     )
     result = topologies(topology_yaml + "config: {sites: {type: array}}\n", planning=False)
     assert result.messages == [
-        "modules.train: the input gpus is not given",
+        "modules.train: the input gpus is missing",
         "modules.train has no input gpu",
     ]
     assert result.planned.list_open_groups() == ["modules.train"]
@@ -280,5 +280,5 @@ def test_what_is_known_before_its_instances_are(topologies: Topologies) -> None:
 
 def test_a_module_is_no_topology(topologies: Topologies) -> None:
     messages = topologies.plan_invalid(POOL)
-    assert messages[0].endswith("topology.yaml is a module: it has inputs")
+    assert messages[0].endswith("topology.yaml has inputs, so it is a module")
     assert topologies(POOL, planning=False).problems == []

@@ -51,7 +51,7 @@ def test_names_of_every_form(topologies: Topologies, expression: str) -> None:
     ("expression", "message", "hint"),
     [
         ("clusters.item.id", "clusters.item does not exist", "did you mean clusters.items?"),
-        ("clusters.a-b.id", "clusters.a does not exist", "a name with a hyphen goes in brackets"),
+        ("clusters.a-b.id", "clusters.a does not exist", "write a name with a hyphen in brackets"),
         (
             "clusters.items.statsu",
             "clusters.items.statsu does not exist",
@@ -64,14 +64,18 @@ def test_names_of_every_form(topologies: Topologies, expression: str) -> None:
         ),
         ("clusters.get.zzz.id", "clusters.get.zzz does not exist", "clusters.get has for_each"),
         ("clusters.off.id", "clusters.off is not declared: its `when` is false", ""),
-        ("clusters", "clusters names no entry", "write {{ clusters.NAME }}"),
+        ("clusters", "clusters does not name an entry", "write {{ clusters.NAME }}"),
         ("cluster.items", "cluster does not exist", "did you mean clusters?"),
         ("config.wich", "config.wich does not exist", "did you mean config.which?"),
         ("pulumi.stak", "pulumi.stak does not exist", "did you mean pulumi.stack?"),
-        ("stack_references['net-work']", "stack_references.net-work names no output", "write {{ s"),
+        (
+            "stack_references['net-work']",
+            ("stack_references.net-work does not name an output"),
+            "write {{ s",
+        ),
         ("stack_references.a.b", "stack_references.a does not exist", ""),
         ("scp.image()", "scp.image does not exist", "did you mean scp.images?"),
-        ("each.key", "each is known only in entries with for_each", ""),
+        ("each.key", "`each` is available only in entries with for_each", ""),
     ],
 )
 def test_names_of_nothing(topologies: Topologies, expression: str, message: str, hint: str) -> None:
@@ -99,5 +103,5 @@ def test_an_id_is_that_of_one_resource(topologies: Topologies) -> None:
         shared_volumes: {{data: {declare_volume(for_each="[a, b]")}}}
         clusters: {{train: {entry}}}
     """).problems
-    assert problem.message == "clusters.train.volume_id: this names several resources"
+    assert problem.message == "clusters.train.volume_id refers to several resources"
     assert problem.hint == "add a key: shared_volumes.data.a"

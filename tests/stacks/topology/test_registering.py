@@ -206,12 +206,32 @@ def test_secrets_stay_secret(stack: Any) -> None:
 @pytest.mark.parametrize(
     ("where", "expression", "why"),
     [
-        ("outputs", "config.key | int", "the expression fails with the values that it gets"),
-        ("outputs", "{config.key: 1}.nothing", "the expression fails with the values that it gets"),
-        ("outputs", "clusters.one.kube_config | b64decode", "the value is not base64 of a text"),
-        ("clusters", "config.key + 1", "the expression fails with the values that it gets"),
-        ("clusters", "clusters.one.kube_config | fromjson", "the expression fails with the valu"),
-        ("clusters", "'a' ~ clusters.one.not_ready_reason", "null cannot be put into a t"),
+        (
+            "outputs",
+            "config.key | int",
+            "the expression cannot be evaluated with the values of its references",
+        ),
+        (
+            "outputs",
+            "{config.key: 1}.nothing",
+            "the expression cannot be evaluated with the values of its references",
+        ),
+        (
+            "outputs",
+            "clusters.one.kube_config | b64decode",
+            "the value is not the base64 form of a text",
+        ),
+        (
+            "clusters",
+            "config.key + 1",
+            "the expression cannot be evaluated with the values of its references",
+        ),
+        (
+            "clusters",
+            "clusters.one.kube_config | fromjson",
+            ("the expression cannot be evaluated with the values"),
+        ),
+        ("clusters", "'a' ~ clusters.one.not_ready_reason", "null cannot be part of a string"),
     ],
 )
 def test_what_fails_with_its_values_is_told_at_its_place(
@@ -265,7 +285,7 @@ def test_outputs_of_another_stack(stack: Any) -> None:
     stack.write_topology(f"{topology_yaml}  a: '{{{{ stack_references.other.showm }}}}'\n")
     printed = stack.up(code=1)
     assert "topology.yaml:2:3: the stack of stack_references.other has no output showm" in printed
-    assert "there is hidden, shown" in printed
+    assert "its outputs are hidden, shown" in printed
     stack.write_topology(
         f"{topology_yaml}  a: 'x{{{{ stack_references.other.shown }}}}'\n".replace("dev", "no")
     )

@@ -284,7 +284,7 @@ class TestObjects:
 
     def test_a_namespace_that_is_not_there_is_told(self, kube: Kube) -> None:
         lost = OwnedObject("v1", "ConfigMap", "configmaps", "demo", {"data": {}}, "nowhere")
-        with pytest.raises(NoTopology, match="no namespace nowhere"):
+        with pytest.raises(NoTopology, match="namespace nowhere not found"):
             kube.apply(lost)
         assert kube.apply() == []
 
@@ -300,5 +300,5 @@ def test_the_version_that_a_cluster_serves_is_taken(kube: Kube) -> None:
     assert version == "kueue.x-k8s.io/v1beta2"
     older = find_served_version(kube.client, "kueue.x-k8s.io", "v9", "Kueue")
     assert older == "kueue.x-k8s.io/v1beta2"
-    with pytest.raises(NoTopology, match="there is no Volcano in this cluster"):
+    with pytest.raises(NoTopology, match="Volcano is not installed in this cluster"):
         find_served_version(kube.client, "volcano.sh", "v1", "Volcano")

@@ -41,7 +41,7 @@ def test_nodes_of_one_fabric_name_in_two_fabrics_are_told() -> None:
     ]
     (notice,) = list_fabric_notices(placements)
     assert notice.text.startswith(
-        "nodes whose fabric is called train-a are in 2 fabrics: n0 in train-a (1); n1 in train-a"
+        "the nodes of fabric train-a are in 2 fabrics: n0 in train-a (1); n1 in train-a"
     )
 
 

@@ -81,7 +81,7 @@ LONE = build_topology(
 @pytest.mark.parametrize(("name", "topology"), [("pools", POOLS), ("racks", RACKS), ("lone", LONE)])
 def test_a_text_is_as_expected(form: str, name: str, topology: StackTopology) -> None:
     if form == "slurm-block" and topology is not RACKS:
-        with pytest.raises(NoTopology, match="no NVLink domain over several nodes is known"):
+        with pytest.raises(NoTopology, match="no NVLink domain across several nodes found"):
             FORMATS[form].render_text(topology, "slurm")
         return
     exported = "".join(f"# note: {gap}\n" for gap in FORMATS[form].describe_gaps(topology))
@@ -103,7 +103,7 @@ def test_an_nvlink_domain_of_one_server_is_no_block() -> None:
         *(add_labels(create_scp_node(n), {"nvidia.com/gpu.clique": f"c.{n}"}) for n in (1, 2))
     )
     assert list_blocks(alone) == []
-    with pytest.raises(NoTopology, match="no NVLink domain over several"):
+    with pytest.raises(NoTopology, match="no NVLink domain across several"):
         FORMATS["slurm-block"].render_text(alone, "slurm")
 
 
@@ -163,14 +163,14 @@ def test_a_switch_that_is_called_like_a_fabric_is_another_one() -> None:
 
 
 def test_what_is_above_no_switch_is_told() -> None:
-    assert "nothing is known above train-a, train-b" in " ".join(describe_tree_gaps(POOLS))
+    assert "the switches above train-a, train-b are unknown" in " ".join(describe_tree_gaps(POOLS))
     assert list(describe_tree_gaps(build_topology(create_scp_node(1)))) == []
 
 
 @pytest.mark.parametrize("name", ["a,b", "n[1-2]", "n 1", "n\nSwitchName=x"])
 @pytest.mark.parametrize("form", ["slurm-tree", "topograph", "slinky"])
 def test_a_name_that_would_say_something_else_is_refused(form: str, name: str) -> None:
-    with pytest.raises(NoTopology, match=r"no name that|no such name"):
+    with pytest.raises(NoTopology, match=r"is not a valid name"):
         FORMATS[form].render_text(build_topology(replace(create_scp_node(1), name=name)), "slurm")
 
 
@@ -179,21 +179,21 @@ def test_what_is_no_value_of_a_label_is_left_out_and_told(field: str) -> None:
     odd = build_topology(replace(create_scp_node(1), **{field: "two words"}))
     rendered = FORMATS["kubernetes-labels"].render_text(odd, "slurm")
     assert "two words" not in rendered
-    assert "'two words' is no value of a label" in " ".join(
+    assert "'two words' is not a valid label" in " ".join(
         FORMATS["kubernetes-labels"].describe_gaps(odd)
     )
 
 
 @pytest.mark.parametrize("namespace", ["", "../x y", "Slurm", "a.b", "a\n"])
 def test_what_is_no_namespace_is_refused(namespace: str) -> None:
-    with pytest.raises(NoTopology, match="no name that a namespace"):
+    with pytest.raises(NoTopology, match="not a valid name of a Kubernetes namespace"):
         FORMATS["slinky"].render_text(POOLS, namespace)
 
 
 def test_two_nodes_of_one_name_are_refused() -> None:
     twice = build_topology(create_scp_node(1), create_scp_node(1, "train-b", OTHER))
     for form in ("slurm-tree", "topograph", "inventory"):
-        with pytest.raises(NoTopology, match="two nodes are called train-001"):
+        with pytest.raises(NoTopology, match="two nodes have the name train-001"):
             FORMATS[form].render_text(twice, "slurm")
 
 
@@ -206,7 +206,7 @@ def test_only_labels_that_all_nodes_have_are_levels_of_kueue() -> None:
     ]
     bare = add_labels(Node("gb-99", CLUSTER), {"kubernetes.io/hostname": "gb-99"})
     assert list_kueue_levels(build_topology(*RACKS.nodes, bare)) == ["kubernetes.io/hostname"]
-    assert "17 nodes have not the labels" in " ".join(
+    assert "17 nodes do not have the labels" in " ".join(
         describe_missing_kueue_labels(build_topology(*RACKS.nodes, bare))
     )
 

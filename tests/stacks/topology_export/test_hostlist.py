@@ -102,5 +102,5 @@ def test_numbers_share_a_range(names: list[str], text: str) -> None:
 )
 def test_what_slurm_would_read_as_something_else_is_refused(text: str) -> None:
     assert not is_slurm_name(text)
-    with pytest.raises(NoTopology, match="no name that Slurm takes"):
+    with pytest.raises(NoTopology, match="not a valid name in Slurm"):
         require_slurm_name(text, "node")
