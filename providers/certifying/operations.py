@@ -39,11 +39,12 @@ ObservedCertification = Observed[CertificationOutputs]
 
 @dataclass(frozen=True)
 class NodeAccess:
-    """Functions that ask for the nodes of a certification; they raise only GpuformErrors.
+    """How many nodes are declared, and functions that ask for them and raise only GpuformErrors.
 
     `get_time` returns the platform's time, in unix seconds.
     """
 
+    declared_count: int
     list_machines: Callable[[], Sequence[Machine]]
     create_tester: Callable[[], NodeTester]
     get_time: Callable[[], float]
@@ -72,10 +73,6 @@ class CertificationOperations(ABC, Generic[InputsT]):
     @abstractmethod
     def _get_verdict_owner(self, inputs: InputsT) -> str:
         """Return the key under which the nodes' failures are recorded for repairs."""
-
-    @abstractmethod
-    def _count_declared_nodes(self, inputs: InputsT) -> int:
-        """Return how many nodes are declared."""
 
     @abstractmethod
     def _create_node_access(
@@ -128,7 +125,7 @@ class CertificationOperations(ABC, Generic[InputsT]):
             categories=inputs.categories,
             tests_all_nodes=inputs.nodes == "all",
             timeout_s=60.0 * (inputs.wait_minutes or DEFAULT_WAIT_MINUTES),
-            declared_count=self._count_declared_nodes(inputs),
+            declared_count=nodes.declared_count,
         )
         try:
             runner = CertificationRunner(

@@ -66,10 +66,6 @@ class NodeCertificationOperations(CertificationOperations[CertificationInputs]):
         """Return the one owner of all failed certifications of SCP, whatever the inputs."""
         return VERDICT_OWNER
 
-    def _count_declared_nodes(self, inputs: CertificationInputs) -> int:
-        """Count the different ids in `node_ids`."""
-        return len({*inputs.node_ids})
-
     def _create_node_access(
         self, context: ProviderContext, object_id: str, inputs: CertificationInputs
     ) -> NodeAccess | None:
@@ -123,7 +119,10 @@ class NodeCertificationOperations(CertificationOperations[CertificationInputs]):
             )
 
         return NodeAccess(
-            list_machines, create_tester, lambda: context.get_platform_time(client.clock_ahead)[0]
+            len({*inputs.node_ids}),
+            list_machines,
+            create_tester,
+            lambda: context.get_platform_time(client.clock_ahead)[0],
         )
 
 

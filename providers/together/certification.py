@@ -6,7 +6,7 @@ Cluster Readiness Engine or of Slurm.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from gpuform.providers.certifying import (
     DAY_S,
@@ -34,7 +34,7 @@ from gpuform.providers.together.claims import (
 )
 from gpuform.providers.together.client import get_client
 from gpuform.providers.together.cluster_view import (
-    GPUS_PER_NODE,
+    count_nodes,
     decode_kube_config,
     list_standard_workers,
 )
@@ -46,6 +46,9 @@ from gpuform.schemas.slurm import SlurmInputs
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.inputs import CertificationInputs
 from gpuform.schemas.values import contains_unknown, parse_count
+
+_NODE_GPUS: Final = (4, 8)
+"""How many GPUs a node of Together may have."""
 
 
 class ClusterCertificationOperations(CertificationOperations[CertificationInputs]):
@@ -70,10 +73,6 @@ class ClusterCertificationOperations(CertificationOperations[CertificationInputs
     def _get_verdict_owner(self, inputs: CertificationInputs) -> str:
         """Return the cluster id, under which failed certifications are recorded."""
         return inputs.cluster_id
-
-    def _count_declared_nodes(self, inputs: CertificationInputs) -> int:
-        """Count the nodes of the declared GPUs, 8 for each node."""
-        return inputs.num_gpus // GPUS_PER_NODE
 
     def _create_node_access(
         self, context: ProviderContext, object_id: str, inputs: CertificationInputs
@@ -111,7 +110,8 @@ class ClusterCertificationOperations(CertificationOperations[CertificationInputs
         def now() -> float:
             return context.get_platform_time(client.clock_ahead)[0]
 
-        return NodeAccess(list_machines, create_tester, now)
+        declared_count = count_nodes(cluster, inputs.num_gpus)
+        return NodeAccess(declared_count, list_machines, create_tester, now)
 
 
 class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs]):
@@ -142,7 +142,7 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
         before, after = parse_count(old_outputs.get("num_gpus")), declared.get("num_gpus")
         num_gpus = parse_count(after)
         new_nodes = (
-            (num_gpus - before) // GPUS_PER_NODE
+            (num_gpus - before) // _estimate_gpus_per_node(old_outputs, before)
             if num_gpus is not None and before is not None
             else 0
         )
@@ -231,3 +231,19 @@ def _create_slurm_tester(
         inputs.categories,
         {worker.host_name: worker.slurm_worker_hostname or worker.host_name for worker in workers},
     )
+
+
+def _estimate_gpus_per_node(outputs: Mapping[str, Any], num_gpus: int) -> int:
+    """Return how many GPUs a node has, by the nodes of a certification of `num_gpus` GPUs.
+
+    8 if the certification knows no node, or if the GPUs are not spread evenly over its nodes.
+    """
+    node_names = {
+        entry.get("node")
+        for field in ("evidence", "gaps")
+        for entry in outputs.get(field) or ()
+        if isinstance(entry, Mapping)
+    }
+    gpus_per_node, remaining_gpus = divmod(num_gpus, len(node_names) or 1)
+    is_plausible = bool(node_names) and not remaining_gpus and gpus_per_node in _NODE_GPUS
+    return gpus_per_node if is_plausible else max(_NODE_GPUS)

@@ -178,7 +178,7 @@ class ClusterOperations:
     def wait_until_ready(
         self, context: ProviderContext, object_id: str, inputs: ClusterInputs
     ) -> ObservedCluster:
-        """Wait until a cluster is Ready with a live worker for every 8 GPUs; uncordon leftovers.
+        """Wait until a cluster is Ready with live workers for all GPUs; uncordon leftovers.
 
         With scaling or preemptible GPUs more workers are no reason to wait. Where workers were
         unusable before, the schedulers must be able to use them, too.

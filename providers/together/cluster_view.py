@@ -119,7 +119,7 @@ def _was_present_before(worker: wire.GpuWorkerNode, test_end: wire.PhaseTransiti
     return first_seen_at is not None and ended_at is not None and first_seen_at <= ended_at
 
 
-GPUS_PER_NODE: Final = 8
+_DOCUMENTED_GPUS_PER_NODE: Final = 8
 
 ObservedCluster = Observed[ClusterOutputs]
 
@@ -136,7 +136,7 @@ def evaluate_cluster(
         num_gpus: the number of GPUs to wait for, without preemptible ones.
         may_have_more: more nodes than that, and another reported GPU count, are no reason to wait.
     """
-    node_count, wanted_nodes = len(list_live_workers(cluster)), num_gpus // GPUS_PER_NODE
+    node_count, wanted_nodes = len(list_live_workers(cluster)), count_nodes(cluster, num_gpus)
     # Together calls a cluster Ready while nodes still join or leave, so the nodes are counted as
     # well
     is_ready = cluster.status in READY_CLUSTER_STATUSES
@@ -267,6 +267,21 @@ def is_within_scaling_range(known_inputs: Mapping[str, Any], cluster: wire.Clust
             max_gpus, (known_inputs.get("auto_scale_max_gpus") or math.inf) + preemptible_gpus
         )
     return bool(declared <= cluster.num_gpus <= max_gpus)
+
+
+def get_gpus_per_node(cluster: wire.Cluster) -> int:
+    """Return how many GPUs a node of the cluster has, or 8 as long as no worker reports a number.
+
+    Workers with GB200 have 4 GPUs; `num_gpus` of the cluster is a multiple of 8 all the same.
+    """
+    # a worker that has just joined, or has lost a GPU, may report fewer than the others
+    reported_count = max((node.num_gpus for node in cluster.gpu_worker_nodes), default=0)
+    return reported_count or _DOCUMENTED_GPUS_PER_NODE
+
+
+def count_nodes(cluster: wire.Cluster, num_gpus: int) -> int:
+    """Return how many nodes of the cluster have `num_gpus` GPUs."""
+    return num_gpus // get_gpus_per_node(cluster)
 
 
 def list_live_workers(cluster: wire.Cluster) -> list[wire.GpuWorkerNode]:

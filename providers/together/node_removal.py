@@ -29,7 +29,8 @@ from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
 from gpuform.providers.records import Drain, Drains
 from gpuform.providers.slurm import create_slurm_scheduler
 from gpuform.providers.together.cluster_view import (
-    GPUS_PER_NODE,
+    count_nodes,
+    get_gpus_per_node,
     list_live_workers,
     list_standard_workers,
 )
@@ -72,21 +73,21 @@ class NodeRemoval:
         # a node under repair stays cordoned until its repair ends
         if self._is_under_repair(drain):
             return True
-        wanted_gpus = count_standard_gpus(self.cluster)
+        wanted_nodes = count_nodes(self.cluster, count_standard_gpus(self.cluster))
         # the accepted request lowers the platform's count first, and the nodes disappear later
-        is_accepted = wanted_gpus < GPUS_PER_NODE * len(drain.present)
-        return is_accepted and wanted_gpus < GPUS_PER_NODE * len(self._standard_workers)
+        is_accepted = wanted_nodes < len(drain.present)
+        return is_accepted and wanted_nodes < len(self._standard_workers)
 
     def count_removed_nodes(self, num_gpus: int) -> int:
         """Return how many standard nodes an update to `num_gpus` standard GPUs removes.
 
         Nodes that the platform is removing already do not count.
         """
-        running_gpus = GPUS_PER_NODE * len(self._standard_workers)
+        gpus_per_node = get_gpus_per_node(self.cluster)
+        running_gpus = gpus_per_node * len(self._standard_workers)
         # nodes that already disappear are not removed a second time
-        return (
-            max(0, min(running_gpus, count_standard_gpus(self.cluster)) - num_gpus) // GPUS_PER_NODE
-        )
+        remaining_gpus = min(running_gpus, count_standard_gpus(self.cluster))
+        return max(0, remaining_gpus - num_gpus) // gpus_per_node
 
     def predict_removed_nodes(
         self, num_gpus: int, repaired_nodes: Sequence[str] = ()
@@ -304,7 +305,8 @@ def count_standard_gpus(cluster: wire.Cluster) -> int:
     live_count = len(list_live_workers(cluster))
     preemptible_gpus = cluster.allocated_preemptible_gpus
     # num_gpus may include preemptible GPUs or not: a comparison with the nodes shows it
-    includes_preemptible = preemptible_gpus and cluster.num_gpus == GPUS_PER_NODE * live_count
+    running_gpus = get_gpus_per_node(cluster) * live_count
+    includes_preemptible = preemptible_gpus and cluster.num_gpus == running_gpus
     return cluster.num_gpus - (preemptible_gpus if includes_preemptible else 0)
 
 

@@ -320,7 +320,7 @@ class ClusterRepairArguments(TypedDict):
 
 
 class ClusterArguments(TypedDict):
-    """A GPU cluster: one node for every 8 GPUs."""
+    """A GPU cluster: nodes with 8 GPUs each, or 4 with GB200."""
 
     # Name of the cluster. (replaces)
     cluster_name: pulumi.Input[str]
@@ -493,7 +493,7 @@ class CertificationArguments(TypedDict):
 
 
 class Cluster(PlatformResource, module="gpuform.together", name="Cluster"):
-    """A GPU cluster: one node for every 8 GPUs."""
+    """A GPU cluster: nodes with 8 GPUs each, or 4 with GB200."""
 
     _lifecycle = ClusterLifecycle
 

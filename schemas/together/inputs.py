@@ -64,7 +64,7 @@ NvidiaDriverVersion = Annotated[str, AfterValidator(validate_nvidia_driver_versi
 Timestamp = Annotated[str, AfterValidator(validate_timestamp)]
 SshJump = Annotated[str, AfterValidator(validate_jump_host)]
 NodeGpus = Annotated[int, Field(ge=0, multiple_of=8)]
-"""GPUs in complete nodes of 8."""
+"""A multiple of 8 GPUs, whatever a node has (document 003)."""
 
 
 class SharedVolumeInputs(InputModel):
@@ -107,7 +107,7 @@ class SharedVolumeInputs(InputModel):
 
 
 class ClusterInputs(InputModel):
-    """A GPU cluster: one node for every 8 GPUs."""
+    """A GPU cluster: nodes with 8 GPUs each, or 4 with GB200."""
 
     former_names: ClassVar[Mapping[str, str]] = {"scale_down": "drain"}
     # auto_scaled is deprecated in the SDK; the others are outputs or names of other platforms.

@@ -94,7 +94,7 @@ class ClusterOutputs(OutputModel):
         default=[], description="The nodes that run Kubernetes."
     )
     gpu_worker_nodes: list[GpuWorkerNodeOutputs] = Field(
-        default=[], description="The nodes with GPUs, 8 in each."
+        default=[], description="The nodes with GPUs."
     )
     workers_not_asked: str | None = Field(
         default=None,

@@ -14,9 +14,8 @@ from gpuform.providers.emulator.kubernetes.objects import (
     parse_timestamp,
 )
 from gpuform.providers.emulator.store import Store
-from gpuform.providers.emulator.together.catalogue import MACHINES
 from gpuform.providers.emulator.together.clusters import Cluster
-from gpuform.providers.emulator.together.nodes import GPUS_PER_WORKER, Node
+from gpuform.providers.emulator.together.nodes import Node
 
 
 def sync_nodes(objects: ClusterObjects, cluster: Cluster) -> dict[str, float]:
@@ -104,12 +103,12 @@ def set_readiness(node: Object, now: float, *, ready: bool) -> Object:
 def _build_node(worker: Node, cluster: Cluster) -> Object:
     """Return the node object of a worker."""
     settings = cluster.settings
-    machine = MACHINES[settings.gpu_type]
+    machine = settings.machine
     joined_at = worker.running_at or 0.0
     capacity = {
         "cpu": str(machine.num_cpu_cores),
         "memory": f"{int(machine.memory_gib)}Gi",
-        "nvidia.com/gpu": str(GPUS_PER_WORKER),
+        "nvidia.com/gpu": str(machine.num_gpus),
         "pods": "110",
     }
     return {

@@ -15,7 +15,6 @@ from gpuform.providers.emulator.scp.catalogue import PRODUCTS
 from gpuform.providers.emulator.scp.nodes import ScpInventory
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.tensorone.clusters import TensorOneInventory
-from gpuform.providers.emulator.together.nodes import GPUS_PER_WORKER
 from gpuform.providers.emulator.together.operations import TogetherOperations
 
 _GPUS_PER_SCP_NODE = 8
@@ -46,9 +45,10 @@ def list_nodes(store: Store, now: float) -> list[Node]:
 def _list_together_nodes(store: Store, now: float) -> Iterator[Node]:
     """Yield the running workers of Together's clusters as monitored nodes."""
     for cluster in TogetherOperations(store, now).list_clusters():
+        settings = cluster.settings
         for node in (*cluster.workers, *cluster.preemptible):
             if node.is_running(now):
-                yield Node(node.host_name, cluster.settings.gpu_type, GPUS_PER_WORKER)
+                yield Node(node.host_name, settings.gpu_type, settings.machine.num_gpus)
 
 
 def _list_scp_nodes(store: Store, now: float) -> Iterator[Node]:

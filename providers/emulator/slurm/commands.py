@@ -239,12 +239,15 @@ def run_sbatch(slurm: SlurmCluster, arguments: list[str]) -> str:
             raise CommandRefused(
                 "sbatch: error: Batch job submission failed: Invalid node name specified"
             )
+    all_gpus = str(slurm.gpus_per_node)
     job_request = JobRequest(
         name=options.get("job-name", "wrap"),
         # As many nodes as are named, whatever --nodes says.
         count=max(_parse_number(options.get("nodes", "1")), len(names)),
         nodes=names,
-        gpus=_parse_number(options.get("gpus-per-node", options.get("gres", "8").split(":")[-1])),
+        gpus=_parse_number(
+            options.get("gpus-per-node", options.get("gres", all_gpus).split(":")[-1])
+        ),
         runs_for=float(sleep_match[1]) if sleep_match and sleep_match[1] != "infinity" else None,
         is_measuring=sleep_match is None,
         output=options.get("output", ""),

@@ -10,8 +10,6 @@ from zlib import crc32
 
 from gpuform.providers.emulator.slurm.jobs import CODES, CommandRefused, Job
 from gpuform.providers.emulator.slurm.scheduler import SlurmCluster
-from gpuform.providers.emulator.together.catalogue import MACHINES
-from gpuform.providers.emulator.together.nodes import GPUS_PER_WORKER
 
 _PARTITION = "all"
 _DEFAULT_QUEUE_FORMAT = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
@@ -21,18 +19,18 @@ _FIELD = re.compile(r"%(\.?)(\d*)([a-zA-Z])")
 def format_node(slurm: SlurmCluster, name: str) -> str:
     """Return the block that `scontrol show node` prints for a node of `slurm`."""
     node, now = slurm.nodes[name], _format_time(slurm.now)
-    machine = MACHINES[slurm.cluster.settings.gpu_type]
+    machine = slurm.cluster.settings.machine
     cpus, memory = machine.num_cpu_cores, int(machine.memory_gib * 1024)
     gpus = sum(job.wanted.gpus for job in slurm.list_jobs_on(name))
-    used = cpus * gpus // GPUS_PER_WORKER
+    used = cpus * gpus // machine.num_gpus
     since, state = _format_time(node.running_at or slurm.now), "+".join(slurm.list_states(name))
-    tres = f"cpu={cpus},mem={memory}M,billing={cpus},gres/gpu={GPUS_PER_WORKER}"
+    tres = f"cpu={cpus},mem={memory}M,billing={cpus},gres/gpu={machine.num_gpus}"
     lines = [
         f"NodeName={name} Arch=x86_64 CoresPerSocket={cpus // 2} ",
         f"CPUAlloc={used} CPUEfctv={cpus} CPUTot={cpus} CPULoad={used}.00",
         "AvailableFeatures=(null)",
         "ActiveFeatures=(null)",
-        f"Gres=gpu:{GPUS_PER_WORKER}",
+        f"Gres=gpu:{machine.num_gpus}",
         f"NodeAddr={name} NodeHostName={name} Port=6818 Version=22.05.8",
         "OS=Linux 6.8.0 #1 SMP PREEMPT_DYNAMIC ",
         f"RealMemory={memory} AllocMem=0 FreeMem={memory} Sockets=2 Boards=1",

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from gpuform.providers.emulator.slurm.jobs import Job, JobRequest, Measurement, State
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together.clusters import Cluster
-from gpuform.providers.emulator.together.nodes import GPUS_PER_WORKER, Node
+from gpuform.providers.emulator.together.nodes import Node
 
 _KIND = "slurm"
 
@@ -63,6 +63,11 @@ class SlurmCluster:
     # Nodes.
 
     @property
+    def gpus_per_node(self) -> int:
+        """Return how many GPUs each node has."""
+        return self.cluster.settings.machine.num_gpus
+
+    @property
     def nodes(self) -> Mapping[str, Node]:
         """Return the nodes that have joined the cluster and not left, by Slurm's node name."""
         return {name: node for name, node in self._all_nodes.items() if node.is_running(self.now)}
@@ -70,7 +75,7 @@ class SlurmCluster:
     def list_states(self, name: str) -> list[str]:
         """Return a node's base state, then its flags: `["ALLOCATED", "COMPLETING", "DRAIN"]`."""
         gpus = sum(job.wanted.gpus for job in self.list_jobs_on(name))
-        base = "IDLE" if not gpus else "ALLOCATED" if gpus >= GPUS_PER_WORKER else "MIXED"
+        base = "IDLE" if not gpus else "ALLOCATED" if gpus >= self.gpus_per_node else "MIXED"
         completes = any(job.state == "COMPLETING" for job in self.list_jobs_on(name))
         flags = {"COMPLETING": completes, "DRAIN": name in self._state.drained}
         # By an operator or by a restart of the machine.
@@ -301,7 +306,7 @@ class SlurmCluster:
             return False
         # GPUs alone are counted, for they are what jobs wait for.
         used = sum(job.wanted.gpus for job in self.list_jobs_on(name))
-        return used + job_request.gpus <= GPUS_PER_WORKER
+        return used + job_request.gpus <= self.gpus_per_node
 
     def _is_available(self, name: str, at: float) -> bool:
         """Return whether the node runs at `at` (unix seconds) and is neither drained nor down."""

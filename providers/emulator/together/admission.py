@@ -17,7 +17,6 @@ from gpuform.providers.emulator.together.catalogue import (
     require_region,
 )
 from gpuform.providers.emulator.together.clusters import AddOn, ClusterSettings
-from gpuform.providers.emulator.together.nodes import GPUS_PER_WORKER
 from gpuform.providers.emulator.together.requests import (
     ChangedAddOn,
     CreateCluster,
@@ -25,6 +24,8 @@ from gpuform.providers.emulator.together.requests import (
     UpdateCluster,
 )
 
+_GPU_COUNT_STEP = 8
+"""Every count of GPUs is a multiple of 8, also where a machine has 4 (document 003)."""
 _ADD_ON_TYPES = ("dashboard", "headlamp", "ingress", "slurm_web", "torchpass")
 # What the service fills in where nothing is asked for; the versions are the SDK's examples.
 _DEFAULT_CONFIG = {
@@ -93,7 +94,7 @@ def _check_sizes(num_gpus: int, body: CreateCluster | UpdateCluster) -> None:
     on top, without a limit.
     """
     # A worker is a whole host of eight GPUs; the document has no smaller step.
-    if num_gpus <= 0 or num_gpus % GPUS_PER_WORKER:
+    if num_gpus <= 0 or num_gpus % _GPU_COUNT_STEP:
         raise ApiError(400, f"num_gpus must be a positive multiple of 8, not {num_gpus}")
     parts = {
         "num_capacity_pool_gpus": (body.num_capacity_pool_gpus, num_gpus),
@@ -104,7 +105,7 @@ def _check_sizes(num_gpus: int, body: CreateCluster | UpdateCluster) -> None:
     for name, (value, limit) in parts.items():
         if value is None:
             continue
-        if value < 0 or value % GPUS_PER_WORKER:
+        if value < 0 or value % _GPU_COUNT_STEP:
             raise ApiError(400, f"{name} must be a multiple of 8, not {value}")
         if limit is not None and value > limit:
             raise ApiError(400, f"{name} must not exceed num_gpus ({limit}), not {value}")

@@ -65,23 +65,26 @@ class Region:
 
 @dataclass(frozen=True)
 class Machine:
-    """The host that carries eight GPUs of a type."""
+    """The host that carries the GPUs of a type."""
 
     num_cpu_cores: int
     memory_gib: float
     ib_hca_type: str
     nvswitch_type: str
+    num_gpus: int = 8
 
 
 _HOPPER = Machine(96, 1800.0, "ConnectX-7", "NVSwitch3")
 _BLACKWELL = Machine(128, 2400.0, "ConnectX-7", "NVSwitch4")
+_GRACE_BLACKWELL = Machine(144, 960.0, "ConnectX-7", "NVSwitch4", num_gpus=4)
+"""A compute tray of a rack: two Grace processors and four GPUs."""
 MACHINES = {
     "H100_SXM": _HOPPER,
     "H100_SXM_INF": _HOPPER,
     "H200_SXM": _HOPPER,
     "B200_SXM": _BLACKWELL,
     "B300_SXM": _BLACKWELL,
-    "GB200_SXM": _BLACKWELL,
+    "GB200_SXM": _GRACE_BLACKWELL,
     "RTX_6000_PCI": Machine(64, 900.0, "ConnectX-6", ""),
     "L40_PCIE": Machine(64, 900.0, "ConnectX-6", ""),
 }

@@ -17,10 +17,9 @@ from gpuform.providers.emulator.clock import (
     schedule_stages,
     select_past_steps,
 )
-from gpuform.providers.emulator.together.catalogue import DriverVersion
+from gpuform.providers.emulator.together.catalogue import MACHINES, DriverVersion, Machine
 from gpuform.providers.emulator.together.nodes import (
     CONTROL_PLANE_SIZE,
-    GPUS_PER_WORKER,
     Node,
     format_timestamp,
 )
@@ -35,26 +34,23 @@ IdFactory = Callable[[], str]
 
 
 def plan_preemptible_nodes(
-    nodes: list[Node], gpus: int, name: str, since: float, new_id: IdFactory
+    nodes: list[Node], node_count: int, name: str, since: float, new_id: IdFactory
 ) -> list[Node]:
-    """Return `nodes` planned for `gpus` GPUs from `since` on: nodes join, or the newest leave.
+    """Return `nodes` planned to be `node_count` from `since` on: nodes join, or the newest leave.
 
     New nodes join one after the other, every `PREEMPTIBLE_NODE_INTERVAL_S`. Joins planned for later
     are dropped.
 
     Args:
         nodes: the preemptible nodes of the cluster, also the removed ones.
-        gpus: how many GPUs the cluster should have in preemptible nodes.
+        node_count: how many preemptible nodes the cluster should have.
         name: the cluster's name, from which host names are made.
         since: unix seconds.
         new_id: returns a new id at each call.
     """
     departed_nodes = [node for node in nodes if node.has_left(since)]
     running = [node for node in nodes if node.is_running(since)]
-    target_count = gpus // GPUS_PER_WORKER
-    removed_nodes = [
-        node.model_copy(update={"removed_at": since}) for node in running[target_count:]
-    ]
+    removed_nodes = [node.model_copy(update={"removed_at": since}) for node in running[node_count:]]
     # Numbers are never used again, also not of removed nodes: a host name stands for one machine.
     first_index = 1 + max((node.index for node in nodes), default=-1)
     new_nodes = [
@@ -64,13 +60,13 @@ def plan_preemptible_nodes(
             first_index + offset,
             (since, since + PREEMPTIBLE_NODE_INTERVAL_S * (offset + 1)),
         )
-        for offset in range(target_count - len(running))
+        for offset in range(node_count - len(running))
     ]
-    return [*departed_nodes, *running[:target_count], *removed_nodes, *new_nodes]
+    return [*departed_nodes, *running[:node_count], *removed_nodes, *new_nodes]
 
 
 def plan_node_preemption(
-    nodes: list[Node], gpus: int, name: str, now: float, new_id: IdFactory
+    nodes: list[Node], node_count: int, name: str, now: float, new_id: IdFactory
 ) -> list[Node]:
     """Return `nodes` with all running ones removed now, and new ones planned in an hour.
 
@@ -78,7 +74,7 @@ def plan_node_preemption(
 
     Args:
         nodes: the preemptible nodes of the cluster, also the removed ones.
-        gpus: how many GPUs the new nodes have.
+        node_count: how many new nodes are planned.
         name: the cluster's name, from which host names are made.
         now: unix seconds.
         new_id: returns a new id at each call.
@@ -90,7 +86,11 @@ def plan_node_preemption(
         if node.is_running(now)
     ]
     return plan_preemptible_nodes(
-        [*departed_nodes, *preempted_nodes], gpus, name, now + PREEMPTED_NODE_REPLACEMENT_S, new_id
+        [*departed_nodes, *preempted_nodes],
+        node_count,
+        name,
+        now + PREEMPTED_NODE_REPLACEMENT_S,
+        new_id,
     )
 
 
@@ -164,6 +164,16 @@ class ClusterSettings(BaseModel, frozen=True):
     oidc_config: dict[str, Any] | None = None
     install_traefik: bool = False
     slurm_shm_size_gib: int | None = None
+
+    @property
+    def machine(self) -> Machine:
+        """Return the host of the cluster's GPU type."""
+        return MACHINES[self.gpu_type]
+
+    @property
+    def preemptible_node_count(self) -> int:
+        """Return how many nodes the desired preemptible GPUs are."""
+        return self.desired_preemptible_gpus // self.machine.num_gpus
 
     @property
     def host_prefix(self) -> str:
@@ -279,15 +289,15 @@ class Cluster(BaseModel, frozen=True):
         starts = [node.running_at for node in self.workers if node.running_at is not None]
         if not starts:
             return self
-        num_gpus, name = self.settings.desired_preemptible_gpus, self.settings.host_prefix
+        node_count, name = self.settings.preemptible_node_count, self.settings.host_prefix
         since = max(now, min(starts))
-        nodes = plan_preemptible_nodes(self.preemptible, num_gpus, name, since, new_id)
+        nodes = plan_preemptible_nodes(self.preemptible, node_count, name, since, new_id)
         return self.model_copy(update={"preemptible": nodes})
 
     def plan_preemption(self, now: float, new_id: Callable[[], str]) -> Self:
         """Return the cluster without its preemptible nodes, and new ones planned in an hour."""
-        num_gpus, name = self.settings.desired_preemptible_gpus, self.settings.host_prefix
-        nodes = plan_node_preemption(self.preemptible, num_gpus, name, now, new_id)
+        node_count, name = self.settings.preemptible_node_count, self.settings.host_prefix
+        nodes = plan_node_preemption(self.preemptible, node_count, name, now, new_id)
         return self.model_copy(update={"preemptible": nodes})
 
     def plan_reinstallation(self, now: float, *, is_stuck: bool) -> Self:
@@ -352,7 +362,7 @@ class Cluster(BaseModel, frozen=True):
         """
         departed_nodes, running = self._split_workers(now)
         running.sort(key=lambda node: node.host_name in removed_first)  # stable: by age within each
-        target_count = self.settings.num_gpus // GPUS_PER_WORKER
+        target_count = self.settings.num_gpus // self.settings.machine.num_gpus
         removed_nodes = [
             node.model_copy(update={"removed_at": change_at}) for node in running[target_count:]
         ]
@@ -411,7 +421,7 @@ class Cluster(BaseModel, frozen=True):
             ],
             "num_cpu_workers": 0,
             **self._workers_to_json(now),
-            "allocated_preemptible_gpus": GPUS_PER_WORKER
+            "allocated_preemptible_gpus": self.settings.machine.num_gpus
             * sum(node.is_running(now) for node in self.preemptible),
             "volumes": [] if volume is None else [volume.to_json(now)],
             "add_ons": [add_on.to_json() for add_on in self.add_ons if add_on.is_enabled],

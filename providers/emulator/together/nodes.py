@@ -1,4 +1,4 @@
-"""Model the machines of a Together cluster: control plane nodes, and a worker for eight GPUs.
+"""Model the machines of a Together cluster: control plane nodes and workers with GPUs.
 
 `clusters` plans nodes; the emulated Kubernetes and Slurm show the same nodes in their own forms.
 """
@@ -17,7 +17,6 @@ from gpuform.providers.emulator.clock import (
 )
 from gpuform.providers.emulator.together.catalogue import MACHINES
 
-GPUS_PER_WORKER = 8
 CONTROL_PLANE_SIZE = 3
 # Shares of the time from the request to a running node; ours.
 _START_STAGES = (
@@ -123,13 +122,13 @@ class Node(BaseModel, frozen=True):
             # As above: an address for documentation.
             "public_ipv4": f"203.0.113.{100 + self.index % 100}",
             "status": self._get_status(now),
-            "num_gpus": GPUS_PER_WORKER,
+            "num_gpus": machine.num_gpus,
             "num_cpu_cores": machine.num_cpu_cores,
             "memory_gib": machine.memory_gib,
             "networks": [f"10.1.{self.index // 250}.{1 + self.index % 250}"],
             "phase_transitions": self._transitions_to_json(now),
             "ephemeral_storage": "1Ti",
-            "ib_hca_count": 8,
+            "ib_hca_count": machine.num_gpus,
             "ib_hca_type": machine.ib_hca_type,
             "nvswitch_count": 4 if machine.nvswitch_type else 0,
             "nvswitch_type": machine.nvswitch_type,
