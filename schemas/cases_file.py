@@ -376,7 +376,7 @@ class ExpectInputs(InputModel):
 
 
 class CaseInputs(InputModel):
-    """One run of the stack, from a start, and what is expected of it."""
+    """One run of the stack, from a start, with expectations."""
 
     # What has no value would test nothing, and nobody would see it.
     refuses_null: ClassVar[bool] = True
@@ -414,7 +414,7 @@ class CaseInputs(InputModel):
     )
     allow: list[str] | None = Field(
         default=None,
-        description="Permissions, as for --allow; real-schedulers is not for cases.",
+        description="Permissions, as for --allow; cases cannot have real-schedulers.",
         examples=[["destroy-reserved"]],
     )
     target: list[str] | None = Field(

@@ -23,11 +23,11 @@ from gpuform.schemas.safe_text import MASK
 from gpuform.stacks.engine.project import Project, StackSettings, is_secure
 from gpuform.stacks.mcp.projects import Answer, Place, Refused
 from gpuform.stacks.operations.opening.interpreter import MOVED
-from gpuform.stacks.testing.comparing import durations_text, exercised
-from gpuform.stacks.testing.playing import Part, address_of
-from gpuform.stacks.testing.report import Report
-from gpuform.stacks.testing.running import Process, free_ports
-from gpuform.stacks.testing.seeding import STAND_IN
+from gpuform.stacks.testing.case_run import CaseRunSpec, get_address
+from gpuform.stacks.testing.comparison import format_duration, get_verdicts
+from gpuform.stacks.testing.report import RunReport
+from gpuform.stacks.testing.runner import CaseProcess, find_free_ports
+from gpuform.stacks.testing.seeding import SECRET_PLACEHOLDER
 
 SECONDS: Final = 300
 """How long a command may take. A plan of 10,000 resources takes a minute."""
@@ -174,31 +174,31 @@ def simulate(
         if state is not None:
             file.write_bytes(state)
         (kept / "played").mkdir()
-        part = Part(
+        part = CaseRunSpec(
             place.folder / project.path.name,
             kept / "played",
-            next(free_ports()),
+            next(find_free_ports()),
             CaseInputs.model_validate(values),
-            is_begun=False,
+            has_predecessor=False,
             state=None if state is None else file,
             environ=place.environ,
         )
-        process = Process(part)
-        report = process.play()
+        process = CaseProcess(part)
+        report = process.run()
     if report is None:
-        return Answer(ok=False, told={"problem": "the run could not be played"}, data=process.told)
+        return Answer(ok=False, told={"problem": "the run could not be played"}, data=process.error)
     return _answer(report)
 
 
-def _answer(report: Report) -> Answer:
-    plan, left = report.plan, report.left
+def _answer(report: RunReport) -> Answer:
+    plan, left = report.plan, report.final_state
     told: dict[str, Any] = {
         "ending": report.ending,
-        "platform_time": durations_text(left.seconds),
-        "plan": {address_of(each.type, each.urn): str(each.action) for each in plan.changes}
+        "platform_time": format_duration(left.seconds),
+        "plan": {get_address(each.type, each.urn): str(each.action) for each in plan.changes}
         if plan is not None
         else None,
-        "gates": dict(exercised(plan)),
+        "gates": dict(get_verdicts(plan)),
         "hourly_cost": dict(plan.cost.after.sum_hourly_costs())
         if plan is not None and plan.cost
         else {},
@@ -225,12 +225,12 @@ def _answer(report: Report) -> Answer:
     return Answer(ok=report.ending == "succeeded", told=told, data=data)
 
 
-def _missed(report: Report) -> list[str]:
-    late = [f"event {number}: the run was over before" for number in report.unplayed]
-    return [*late, *(f"event {number}: {why}" for number, why in report.refused.items())]
+def _missed(report: RunReport) -> list[str]:
+    late = [f"event {number}: the run was over before" for number in report.pending_events]
+    return [*late, *(f"event {number}: {why}" for number, why in report.failed_events.items())]
 
 
 def _stand_ins(project: Project, stack: str) -> dict[str, str]:
     """A text for each value that the stack's settings have encrypted."""
     config = StackSettings.load(project, stack).config
-    return {key: STAND_IN for key, value in config.items() if is_secure(value)}
+    return {key: SECRET_PLACEHOLDER for key, value in config.items() if is_secure(value)}

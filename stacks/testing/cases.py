@@ -1,5 +1,6 @@
-"""Read the test cases of a project, with the topology entries that each case's configuration
-expands.
+"""Read the test cases of projects, and list the topology entries that a configuration expands.
+
+`gpuform test` reads cases here; `runner` orders them by `build_chains`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.language_host import find_topology
 from gpuform.stacks.engine.project import Project, find_project
 from gpuform.stacks.multi_stack import list_stacks_with_settings
-from gpuform.stacks.testing.report import EntrySeen
+from gpuform.stacks.testing.report import ExpandedEntry
 from gpuform.stacks.topology.declarations import Group, Instance, ModuleInstance, Repetition
 from gpuform.stacks.topology.files import format_path
 from gpuform.stacks.topology.offline import read_plan_context
@@ -28,20 +29,20 @@ from gpuform.stacks.topology.planning import plan as plan_topology
 from gpuform.stacks.topology.scope import Scope
 
 FOLDER: Final = "tests"
-"""Where a project's test files are."""
+"""The folder of a project with its test files."""
 
-_INHERITED: Final = ("config", "secrets", "stack_references")
+_MERGED_FIELDS: Final = ("config", "secrets", "stack_references")
 
 
 class TestFilesError(EngineError):
-    """Test files that cannot be used."""
+    """The test files are invalid, or a filter matches no case."""
 
     help_page = "guides/test-a-stack"
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One case; `inputs` are with the defaults of its file."""
+    """One case of a test file; `inputs` include the defaults of the file."""
 
     file: Path
     name: str
@@ -51,7 +52,7 @@ class Case:
 
     @property
     def address(self) -> str:
-        """What it is called where there are several files: cluster/comes_up."""
+        """The case's name with its file's name, which is unique in a project: cluster/comes_up."""
         return f"{self.file.stem}/{self.name}"
 
     @property
@@ -59,160 +60,188 @@ class Case:
         return self.inputs.expect or ExpectInputs()
 
     @property
-    def first(self) -> str | None:
-        """The name of the case that it starts from."""
+    def predecessor(self) -> str | None:
+        """The name of the case that this case starts from, or None."""
         return self.inputs.start.case if self.inputs.start else None
 
     @property
-    def state(self) -> Path | None:
-        """The file of the state that it starts from."""
+    def state_file(self) -> Path | None:
+        """The path of the state file that the case starts from, or None."""
         start = self.inputs.start
         return None if start is None or start.state is None else self.file.parent / start.state
 
-    def says(self, *steps: str | int) -> bool:
-        """Whether it says this itself, not only what all cases of its file have."""
+    def has_own_field(self, *steps: str | int) -> bool:
+        """Return whether the case itself has the field, not only the defaults of its file."""
         return find_node(self.root, ("cases", self.name, *steps)) is not None
 
-    def place(self, *steps: str | int) -> SourcePosition:
-        """Where something of it is written; the case itself without `steps`."""
-        whole = ("cases", self.name, *steps)
+    def get_position(self, *steps: str | int) -> SourcePosition:
+        """Return the position of a field of the case; without `steps`, of the case's name.
+
+        A field that only the defaults have is found there; for a missing field the nearest parent
+        is taken.
+        """
+        path = ("cases", self.name, *steps)
         if not steps:
-            return find_key_position(self.root, whole)
-        of_all = ("defaults", *steps)
+            return find_key_position(self.root, path)
+        path_in_defaults = ("defaults", *steps)
         node = (
-            find_node(self.root, whole)
-            or find_node(self.root, of_all)
-            or find_nearest_node(self.root, whole)
+            find_node(self.root, path)
+            or find_node(self.root, path_in_defaults)
+            or find_nearest_node(self.root, path)
         )
         return node.position
 
 
 def read_cases(paths: Sequence[Path], folder: Path) -> list[Case]:
-    """Those of test files, and of projects by their folders; without paths, of the one here.
+    """Return the cases of test files and of projects, which are named by their folders.
 
-    Raises TestFilesError with every problem and its place, and where there are no cases.
+    Without `paths` the cases of the project in `folder` are returned.
+
+    Raises:
+        TestFilesError: a file is invalid, with every problem and its position, or there are no
+            cases.
     """
-    found = (file for path in paths or (folder,) for file in _files(path))
-    files = list({file.resolve(): file for file in found}.values())
-    _require_own_names(files)
+    listed_files = (file for path in paths or (folder,) for file in _list_test_files(path))
+    # A file that is named twice, or beside its project, is read once.
+    files = list({file.resolve(): file for file in listed_files}.values())
+    _reject_equal_stems(files)
     problems = Diagnostics()
-    cases = [case for file in files for case in _of_file(file, problems)]
+    cases = [case for file in files for case in _read_file(file, problems)]
     if problems:
-        raise TestFilesError(f"the tests are wrong:\n{format_text(list(problems))}")
+        raise TestFilesError(f"the test files have problems:\n{format_text(list(problems))}")
     return cases
 
 
-def chosen(cases: Iterable[Case], patterns: Sequence[str]) -> list[Case]:
-    """The cases of which one of the patterns is part of the address, with those they start from.
+def select_cases(cases: Iterable[Case], patterns: Sequence[str]) -> list[Case]:
+    """Return the cases whose address contains a pattern, and the cases that these start from.
 
-    Raises TestFilesError where a pattern meets none.
+    Without patterns all cases are returned. The order of `cases` is kept.
+
+    Raises:
+        TestFilesError: a pattern is empty or matches no case.
     """
     cases = list(cases)
-    wanted: set[tuple[Path, str]] = set()
+    selected_keys: set[tuple[Path, str]] = set()
     for pattern in patterns:
         if not pattern:
-            raise TestFilesError("the filter is empty: it means every case", hint="leave it out")
-        met = [case for case in cases if pattern in case.address]
-        if not met:
+            raise TestFilesError("the filter is empty and matches every case", hint="remove it")
+        matching_cases = [case for case in cases if pattern in case.address]
+        if not matching_cases:
             names = ", ".join(case.address for case in cases)
             raise TestFilesError(f"no case matches {pattern!r}", hint=f"the cases are {names}")
-        wanted |= {(case.file, case.name) for case in met}
+        selected_keys |= {(case.file, case.name) for case in matching_cases}
     by_name = {(case.file, case.name): case for case in cases}
-    for key in list(wanted):
+    for key in list(selected_keys):
         case: Case | None = by_name[key]
         while case is not None:
-            wanted.add((case.file, case.name))
-            case = by_name[case.file, case.first] if case.first else None
-    return [case for case in cases if not patterns or (case.file, case.name) in wanted]
+            selected_keys.add((case.file, case.name))
+            case = by_name[case.file, case.predecessor] if case.predecessor else None
+    return [case for case in cases if not patterns or (case.file, case.name) in selected_keys]
 
 
-def in_chains(cases: Iterable[Case]) -> list[list[Case]]:
-    """The cases that start from each other, each after the one that it starts from.
+def build_chains(cases: Iterable[Case]) -> list[list[Case]]:
+    """Group the cases into chains: cases that start from each other, each after its predecessor.
 
-    Chains have nothing to do with each other.
+    Cases of different chains are independent and may run in parallel. The first case of a chain
+    starts from no other.
     """
     cases = list(cases)
     by_name = {(case.file, case.name): case for case in cases}
     chains: dict[tuple[Path, str], list[tuple[int, Case]]] = {}
     for case in cases:
         origin, depth = case, 0
-        while origin.first is not None:
-            origin, depth = by_name[origin.file, origin.first], depth + 1
+        while origin.predecessor is not None:
+            origin, depth = by_name[origin.file, origin.predecessor], depth + 1
         chains.setdefault((origin.file, origin.name), []).append((depth, case))
-    return [[case for _, case in sorted(each, key=lambda one: one[0])] for each in chains.values()]
+    return [
+        [case for _, case in sorted(chain, key=lambda depth_and_case: depth_and_case[0])]
+        for chain in chains.values()
+    ]
 
 
-def _files(path: Path) -> list[Path]:
+def _list_test_files(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
     if not path.is_dir():
-        raise TestFilesError(f"{path} is not there", hint="name a test file or a project's folder")
-    project = find_project(path)
-    tests = project.directory / FOLDER
-    found = sorted(file for ending in ("yaml", "yml") for file in tests.glob(f"*.{ending}"))
-    if not found:
         raise TestFilesError(
-            f"project {project.name} has no tests: there is no {FOLDER}/*.yaml in "
+            f"{path} does not exist", hint="name a test file or a project's folder"
+        )
+    project = find_project(path)
+    test_folder = project.directory / FOLDER
+    test_files = sorted(
+        file for extension in ("yaml", "yml") for file in test_folder.glob(f"*.{extension}")
+    )
+    if not test_files:
+        raise TestFilesError(
+            f"project {project.name} has no tests: no {FOLDER}/*.yaml in "
             f"{format_path(project.directory)}",
             hint="write one; `gpuform help guides/test-a-stack` shows how",
         )
-    return found
+    return test_files
 
 
-def _require_own_names(files: Iterable[Path]) -> None:
-    """Raises TestFilesError for t.yaml beside t.yml: their cases would share their snapshots."""
-    by_stem: dict[Path, Path] = {}
+def _reject_equal_stems(files: Iterable[Path]) -> None:
+    """Raise TestFilesError for t.yaml beside t.yml: their cases would share their snapshots."""
+    files_by_stem: dict[Path, Path] = {}
     for file in files:
-        other = by_stem.setdefault(file.resolve().with_suffix(""), file)
+        other = files_by_stem.setdefault(file.resolve().with_suffix(""), file)
         if other is not file:
             raise TestFilesError(
-                f"{format_path(other)} and {file.name} call their cases alike",
+                f"{format_path(other)} and {file.name} give their cases the same names",
                 hint="rename one of them",
             )
 
 
-def _of_file(file: Path, problems: Diagnostics) -> list[Case]:
-    own = Diagnostics()
-    root, values = read_checked(file, format_path(file), CasesInputs, own)
-    problems.extend(own)
-    if own:
+def _read_file(file: Path, problems: Diagnostics) -> list[Case]:
+    file_problems = Diagnostics()
+    root, values = read_checked(file, format_path(file), CasesInputs, file_problems)
+    problems.extend(file_problems)
+    if file_problems:
         return []
     project = find_project(file.resolve().parent)
     defaults = values.get("defaults") or {}
     cases = [
-        Case(file, name, CaseInputs.model_validate(with_defaults(defaults, case)), project, root)
+        Case(file, name, CaseInputs.model_validate(merge_defaults(defaults, case)), project, root)
         for name, case in values["cases"].items()
     ]
     for case in cases:
-        if case.inputs.stack and (missing := without_settings(project, case.inputs.stack)):
-            problems.add_once(case.place("stack"), "file", missing, missing)
-        if case.state is not None and not case.state.is_file():
-            place = case.place("start", "state")
-            problems.add(place, "file", f"there is no file {format_path(case.state)}")
+        if case.inputs.stack and (
+            missing_settings := describe_missing_settings(project, case.inputs.stack)
+        ):
+            problems.add_once(
+                case.get_position("stack"), "file", missing_settings, missing_settings
+            )
+        if case.state_file is not None and not case.state_file.is_file():
+            position = case.get_position("start", "state")
+            problems.add(position, "file", f"file {format_path(case.state_file)} not found")
     return cases
 
 
-def without_settings(project: Project, stack: str) -> str | None:
-    """What to say of a stack that has no settings to give; None of one that has."""
+def describe_missing_settings(project: Project, stack: str) -> str | None:
+    """Return the message for a stack without a settings file, or None if the stack has one."""
     if project.get_settings_path(stack).is_file():
         return None
-    known = ", ".join(list_stacks_with_settings(project)) or "none of any stack"
-    return f"there is no {project.get_settings_path(stack).name}; there is {known}"
+    stacks = ", ".join(list_stacks_with_settings(project)) or "none"
+    return f"{project.get_settings_path(stack).name} not found; stacks with settings: {stacks}"
 
 
-def with_defaults(defaults: Mapping[str, Any], case: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a case, which add to those that all cases have."""
-    whole = {**defaults, **case}
-    for name in _INHERITED:
+def merge_defaults(defaults: Mapping[str, Any], case: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a case merged with the defaults of its file.
+
+    A field of the case replaces the default; `config`, `secrets` and `stack_references` are merged
+    by key.
+    """
+    merged = {**defaults, **case}
+    for name in _MERGED_FIELDS:
         if name in defaults and name in case:
-            whole[name] = {**defaults[name], **case[name]}
-    return whole
+            merged[name] = {**defaults[name], **case[name]}
+    return merged
 
 
-def entries_of(project: Project, stack: str) -> list[EntrySeen] | None:
-    """Those of a project's topology, modules included, with the stack's configuration.
+def list_entries(project: Project, stack: str) -> list[ExpandedEntry] | None:
+    """Return a topology's entries and modules, expanded with the stack's configuration.
 
-    None where the program is Python; none of a topology that cannot be expanded.
+    Returns None if the program is Python, and an empty list if the topology cannot be expanded.
     """
     topology = find_topology(project.program)
     if topology is None:
@@ -223,29 +252,33 @@ def entries_of(project: Project, stack: str) -> list[EntrySeen] | None:
     if problems:
         return []
     return [
-        _seen(group, scope.names.module)
+        _describe_entry(group, scope.names.module)
         for scope in Scope(planned.names).list_scopes()
         for group in scope.list_groups()
     ]
 
 
-def _seen(group: Group[Any], module: ModuleInstance | None) -> EntrySeen:
-    return EntrySeen(
+def _describe_entry(group: Group[Any], module: ModuleInstance | None) -> ExpandedEntry:
+    return ExpandedEntry(
         group.declaration.address,
         str(group.declaration.position),
-        tuple(each.address for each in group.instances.values()),
+        tuple(instance.address for instance in group.instances.values()),
         tuple(sorted(group.absent)),
         group.declaration.when is not None,
-        tuple(_names(group, module)),
+        tuple(_list_resource_names(group, module)),
     )
 
 
-def _names(group: Group[Any], module: ModuleInstance | None) -> Iterator[str]:
-    """What the resources of an entry are called, also those that are left out."""
+def _list_resource_names(group: Group[Any], module: ModuleInstance | None) -> Iterator[str]:
+    """Yield the names of the resources of an entry, also of instances that `when` leaves out.
+
+    `*` stands for names that are unknown before the run.
+    """
     keys = {*group.instances, *group.absent, *(["*"] if group.open else [])}
     for key in keys:
-        made = Repetition(group.declaration, key, module=module)
-        if all(isinstance(each, Instance) for each in group.instances.values()):
-            yield from (made.name, f"{group.declaration.section}.{made.name}")
-        if key in group.absent:  # a module that is left out has not been looked into
-            yield from (f"{made.name}-*", f"*.{made.name}-*")
+        repetition = Repetition(group.declaration, key, module=module)
+        if all(isinstance(instance, Instance) for instance in group.instances.values()):
+            yield from (repetition.name, f"{group.declaration.section}.{repetition.name}")
+        # A module that `when` leaves out is not expanded: its resources are unknown.
+        if key in group.absent:
+            yield from (f"{repetition.name}-*", f"*.{repetition.name}-*")

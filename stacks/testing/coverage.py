@@ -1,38 +1,46 @@
-"""What of a project its cases have exercised: entries, branches of `when`, gates."""
+"""Measure which entries, branches of `when` and gates of a project its passed cases have exercised.
+
+`gpuform test --coverage` prints the result, or writes it as JSON.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from gpuform.stacks.review.value_text import counted
-from gpuform.stacks.testing.comparing import verdict_of
-from gpuform.stacks.testing.report import EntrySeen
-from gpuform.stacks.testing.running import Result, Status
+from gpuform.stacks.testing.comparison import get_verdict
+from gpuform.stacks.testing.report import ExpandedEntry
+from gpuform.stacks.testing.runner import CaseResult, Status
 
 
 @dataclass(slots=True)
 class EntryCoverage:
-    """An entry or module; `place` is where it is declared. `kept_out` says whether `when` ever was
-    false of an instance."""
+    """The coverage of one entry or module of a topology; `position` is where it is declared.
+
+    `was_left_out` is True once `when` was false for an instance of the entry in some plan.
+    """
 
     address: str
-    place: str
+    position: str
     is_conditional: bool
     instances: set[str] = field(default_factory=set)
-    kept_out: bool = False
+    was_left_out: bool = False
 
     @property
-    def missing(self) -> Iterator[str]:
-        """What no case has exercised of it."""
+    def gaps(self) -> Iterator[str]:
+        """Yield a message for each part of the entry that no case has exercised."""
         if not self.instances:
-            yield f"{self.address} ({self.place}) is in no plan"
-        if self.is_conditional and not self.kept_out:
-            yield f"{self.address} ({self.place}): its `when` is never false"
+            yield f"{self.address} ({self.position}) is in no plan"
+        if self.is_conditional and not self.was_left_out:
+            yield f"{self.address} ({self.position}): its `when` is never false"
 
 
 @dataclass(slots=True)
 class Coverage:
-    """That of one project. `entries` is None where it is a Python program: nothing says what it
-    could declare. `gates` are those that have stopped or warned, by all gates' names.
+    """The coverage of one project.
+
+    `entries` are by position, and None for a Python program, which does not say what it could
+    declare.
+    `gates` says of each gate by name whether it has ever stopped or warned.
     """
 
     project: str
@@ -40,64 +48,68 @@ class Coverage:
     entries: dict[str, EntryCoverage] | None = None
     gates: dict[str, bool] = field(default_factory=dict)
 
-    def add(self, result: Result) -> None:
-        """A case; only one that has passed has shown anything."""
+    def add_result(self, result: CaseResult) -> None:
+        """Add the entries and gates of a case's run; a case that has not passed is ignored."""
         report = result.report
         if report is None or result.status is not Status.PASSED:
             return
         self.cases += 1
         for gate in (report.plan.gates if report.plan is not None else None) or ():
-            is_known = self.gates.get(gate.name, False)
-            self.gates[gate.name] = is_known or verdict_of(gate) != "passes"
-        for seen in report.entries or ():
-            self._add_entry(seen, is_planned=report.plan is not None)
+            has_reported = self.gates.get(gate.name, False)
+            self.gates[gate.name] = has_reported or get_verdict(gate) != "passes"
+        for expanded in report.entries or ():
+            self._add_entry(expanded, is_planned=report.plan is not None)
 
-    def _add_entry(self, seen: EntrySeen, *, is_planned: bool) -> None:
+    def _add_entry(self, expanded: ExpandedEntry, *, is_planned: bool) -> None:
         self.entries = {} if self.entries is None else self.entries
-        fresh = EntryCoverage(seen.address, seen.place, seen.is_conditional)
-        entry = self.entries.setdefault(seen.place, fresh)
+        new_entry = EntryCoverage(expanded.address, expanded.position, expanded.is_conditional)
+        entry = self.entries.setdefault(expanded.position, new_entry)
+        # Without a plan nothing was exercised: the run failed before it.
         if is_planned:
-            entry.instances.update(seen.instances)
-            entry.kept_out = entry.kept_out or bool(seen.absent)
+            entry.instances.update(expanded.instances)
+            entry.was_left_out = entry.was_left_out or bool(expanded.absent)
 
     @property
-    def missing(self) -> list[str]:
-        """What no case has exercised."""
-        found = [text for entry in (self.entries or {}).values() for text in entry.missing]
-        never = [name for name, has_spoken in self.gates.items() if not has_spoken]
-        return [*found, *(f"gate {name} has never stopped or warned" for name in never)]
+    def gaps(self) -> list[str]:
+        """A message for each entry, branch of `when` and gate that no case exercised."""
+        entry_gaps = [gap for entry in (self.entries or {}).values() for gap in entry.gaps]
+        silent_gates = [name for name, has_reported in self.gates.items() if not has_reported]
+        return [*entry_gaps, *(f"gate {name} has never stopped or warned" for name in silent_gates)]
 
-    def lines(self) -> Iterator[str]:
-        """For people."""
+    def render(self) -> Iterator[str]:
+        """Yield the lines that `gpuform test --coverage` prints for the project."""
         yield f"Coverage of {self.project} ({counted(self.cases, 'case')})"
         if not self.cases:
-            yield "  nothing: no case has passed"
+            yield "  nothing: no case passed"
             return
-        yield f"  {self._entries_text()}"
+        yield f"  {self._summarize_entries()}"
         if self.gates:
-            spoken = sum(self.gates.values())
-            yield f"  gates: {spoken} of {len(self.gates)} have stopped or warned"
-        for text in self.missing:
-            yield f"  missing: {text}"
+            reporting_gates = sum(self.gates.values())
+            yield f"  gates: {reporting_gates} of {len(self.gates)} have stopped or warned"
+        for gap in self.gaps:
+            yield f"  missing: {gap}"
 
-    def _entries_text(self) -> str:
+    def _summarize_entries(self) -> str:
         if self.entries is None:
-            return "entries: a Python program does not say what it could declare"
+            return "entries: unknown for a Python program"
         entries = self.entries.values()
-        played = sum(bool(each.instances) for each in entries)
-        instances = sum(len(each.instances) for each in entries)
-        text = f"entries: {played} of {len(entries)}, as {counted(instances, 'instance')}"
-        conditional = [each for each in entries if each.is_conditional]
+        planned_count = sum(bool(entry.instances) for entry in entries)
+        instance_count = sum(len(entry.instances) for entry in entries)
+        summary = (
+            f"entries: {planned_count} of {len(entries)}, as {counted(instance_count, 'instance')}"
+        )
+        conditional = [entry for entry in entries if entry.is_conditional]
         if not conditional:
-            return text
-        taken = sum(bool(each.instances) + each.kept_out for each in conditional)
-        return f"{text}; branches of `when`: {taken} of {2 * len(conditional)}"
+            return summary
+        # Each `when` has two branches: planned, and left out.
+        branch_count = sum(bool(entry.instances) + entry.was_left_out for entry in conditional)
+        return f"{summary}; branches of `when`: {branch_count} of {2 * len(conditional)}"
 
 
-def coverage_of(results: Iterable[Result]) -> Sequence[Coverage]:
-    """Of each project among the results."""
-    found: dict[str, Coverage] = {}
+def measure_coverage(results: Iterable[CaseResult]) -> Sequence[Coverage]:
+    """Return the coverage of each project among `results`, in the order of their first cases."""
+    coverage_by_path: dict[str, Coverage] = {}
     for result in results:
         project = result.case.project
-        found.setdefault(str(project.path), Coverage(project.name)).add(result)
-    return list(found.values())
+        coverage_by_path.setdefault(str(project.path), Coverage(project.name)).add_result(result)
+    return list(coverage_by_path.values())

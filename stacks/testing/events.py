@@ -1,4 +1,7 @@
-"""What happens in a case: played on its emulator, at its time or on a request."""
+"""Apply a case's events to its emulator: before the run, at a time of its clock, or on a request.
+
+`case_run` creates `CaseEvents` in the process of the run, in which the emulator runs too.
+"""
 
 import json
 import os
@@ -29,210 +32,241 @@ from gpuform.schemas.cases_file import (
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.values import property_paths
 
-_PLACE: Final = re.compile(r"\{([^{}]+)\}")
-_WRITES: Final = ("POST", "PUT", "PATCH")
-_CONTROLS: Final = "/_emulator"
+_OBJECT_NAME: Final = re.compile(r"\{([^{}]+)\}")
+_WRITE_METHODS: Final = ("POST", "PUT", "PATCH")
+_CONTROL_PATH: Final = "/_emulator"
 
 
 class EventError(EngineError):
-    """An event that cannot happen as it is written."""
+    """An event cannot happen as the test file describes it."""
 
     help_page = "guides/test-a-stack"
 
 
 @dataclass(slots=True)
-class Events:
-    """Those of one case, made before the server is asked anything.
+class CaseEvents:
+    """The events of one case's run; create them before the first request to the server.
 
-    `failed` are the ones that could not happen, each with the reason. What has happened is kept in
-    the file `kept`, for who looks after the run was killed.
+    `failed` has the reason for each event that could not happen, by the event's number. What has
+    happened is written to `record_file` before a `kill`, for the process that inspects the killed
+    run.
     """
 
     server: Server
     events: Sequence[EventInputs]
-    kept: Path
+    record_file: Path
     failed: dict[int, str] = field(default_factory=dict)
-    _open: dict[int, EventInputs] = field(default_factory=dict)
+    _waiting: dict[int, EventInputs] = field(default_factory=dict)
     _happened: dict[int, int | None] = field(default_factory=dict)
-    """By event; of a fault the number that the emulator has given to it."""
+    """By event number: the number of the fault's rule in the emulator, or None for other events."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self.server.app.after_request(self._seen)
+        self.server.app.after_request(self._apply_matching_events)
 
     @classmethod
-    def of_killed(cls, server: Server, events: Sequence[EventInputs], kept: Path) -> "Events":
-        """Those of a run that was killed, as far as they have happened."""
-        found = json.loads(kept.read_text(encoding="utf-8"))
-        failed, happened = dict(found["failed"]), dict(found["happened"])
-        return cls(server, events, kept, failed=failed, _happened=happened)
+    def load_after_kill(
+        cls, server: Server, events: Sequence[EventInputs], record_file: Path
+    ) -> "CaseEvents":
+        """Return the events of a killed run, as far as they had happened by the kill."""
+        record = json.loads(record_file.read_text(encoding="utf-8"))
+        failed, happened = dict(record["failed"]), dict(record["happened"])
+        return cls(server, events, record_file, failed=failed, _happened=happened)
 
-    def arrange(self) -> None:
-        """Lets those happen that come before the run, and waits for the others from now on."""
-        self._open = dict(enumerate(self.events))
-        self._keep()
-        begin = self.server.clock.now()
+    def start(self) -> None:
+        """Apply the events that come before the run, and schedule the others."""
+        self._waiting = dict(enumerate(self.events))
+        self._write_record()
+        started_at = self.server.clock.now()
         for number, event in enumerate(self.events):
             if event.at is not None:
-                moment = begin + property_paths.parse_duration(event.at)
-                self.server.clock.schedule(moment, partial(self._play, number))
+                timestamp = started_at + property_paths.parse_duration(event.at)
+                self.server.clock.schedule(timestamp, partial(self._apply_once, number))
             elif event.on is None:
-                self._play(number)
+                self._apply_once(number)
 
     @property
-    def unplayed(self) -> list[int]:
-        """The events that the run has not lived to see."""
-        return [each for each in range(len(self.events)) if each not in self._happened]
+    def pending(self) -> list[int]:
+        """The numbers of the events that had not happened when the run ended."""
+        return [number for number in range(len(self.events)) if number not in self._happened]
 
     @property
-    def misses(self) -> dict[int, str]:
-        """The faults that no request of the run has met, or one that none was to meet."""
+    def fault_mismatches(self) -> dict[int, str]:
+        """A message by event number for each fault that met no request.
+
+        For a fault with `met: false`: for each that met a request.
+        """
         rules = {event: rule for event, rule in self._happened.items() if rule is not None}
         if not rules:
             return {}
-        applied = self._ask("GET", f"{_CONTROLS}/faults/applied", None)
-        met = {event: str(rule) in applied for event, rule in sorted(rules.items())}
+        applied = self._send_request("GET", f"{_CONTROL_PATH}/faults/applied", None)
+        is_met_by_event = {event: str(rule) in applied for event, rule in sorted(rules.items())}
         return {
             number: "the fault met a request" if is_met else "the fault met no request"
-            for number, is_met in met.items()
+            for number, is_met in is_met_by_event.items()
             if is_met != (self.events[number].met is not False)
         }
 
-    def _seen(self, response: Response) -> Response:
-        """After a request, whose effect is kept by now."""
-        if not request.environ.get(TRUSTED) and not request.path.startswith(_CONTROLS):
-            for number, event in list(self._open.items()):
-                if event.on is not None and _meets(event.on):
-                    self._play(number)
+    def _apply_matching_events(self, response: Response) -> Response:
+        """Apply the events that wait for this request, and return the response unchanged.
+
+        Flask calls this method after the handler, so the effect of the request is stored already.
+        """
+        if not request.environ.get(TRUSTED) and not request.path.startswith(_CONTROL_PATH):
+            for number, event in list(self._waiting.items()):
+                if event.on is not None and _is_match(event.on):
+                    self._apply_once(number)
         return response
 
-    def _play(self, number: int) -> None:
+    def _apply_once(self, number: int) -> None:
         with self._lock:
-            event = self._open.pop(number, None)
+            # Two requests at the same time may match the event; it happens once.
+            event = self._waiting.pop(number, None)
         if event is None:
             return
         self._happened[number] = None
         if event.kill:
-            self._keep()
+            # Nothing of this process can be written after the kill.
+            self._write_record()
         try:
-            made = self._happen(event)
+            answer = self._apply(event)
         except EventError as error:
             self.failed[number] = error.message
         else:
             if event.fault is not None:
-                self._happened[number] = made["number"]
+                self._happened[number] = answer["number"]
 
-    def _keep(self) -> None:
+    def _write_record(self) -> None:
         happened, failed = list(self._happened.items()), list(self.failed.items())
         content = {"happened": happened, "failed": failed}
-        self.kept.write_text(json.dumps(content), encoding="utf-8")
+        self.record_file.write_text(json.dumps(content), encoding="utf-8")
 
-    def _happen(self, event: EventInputs) -> Any:
+    def _apply(self, event: EventInputs) -> Any:
         kind = next(name for name in EVENT_KINDS if getattr(event, name) is not None)
-        return getattr(self, f"_{kind}")(getattr(event, kind))
+        return getattr(self, f"_apply_{kind}")(getattr(event, kind))
 
-    def _kill(self, _wanted: bool) -> None:
+    def _apply_kill(self, _is_kill: bool) -> None:
         os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
 
-    def _stock_out(self, platform: str) -> None:
-        _require(platform)
-        for method in _WRITES:
+    def _apply_stock_out(self, platform: str) -> None:
+        _require_platform(platform)
+        # Only writes: reads of existing objects need no capacity.
+        for method in _WRITE_METHODS:
             rule = {"platform": platform, "method": method, "capacity": True, "count": None}
-            self._fault(rule)
+            self._apply_fault(rule)
 
-    def _status(self, wanted: StatusInputs) -> None:
-        own = re.escape(self._id_of(wanted.object))
-        self._fault({"path": f"/{own}$", "status_override": wanted.status, "count": None})
+    def _apply_status(self, inputs: StatusInputs) -> None:
+        object_id = re.escape(self._get_object_id(inputs.object))
+        self._apply_fault(
+            {"path": f"/{object_id}$", "status_override": inputs.status, "count": None}
+        )
 
-    def _credit_gone(self, platform: str) -> None:
-        _require(platform)
-        control = f"{_CONTROLS}/{platform}/credit"
-        if not self._has(control):
-            raise EventError(f"{platform} has no credit that could be gone")
-        self._ask("POST", control, {"exhausted": True})
+    def _apply_credit_gone(self, platform: str) -> None:
+        _require_platform(platform)
+        control = f"{_CONTROL_PATH}/{platform}/credit"
+        if not self._has_control(control):
+            raise EventError(f"platform {platform} has no credit that can run out")
+        self._send_request("POST", control, {"exhausted": True})
 
-    def _node_not_ready(self, wanted: NodeInputs) -> None:
-        cluster = self._id_of(wanted.cluster)
-        path = f"{_CONTROLS}/kubernetes/{cluster}/nodes/{wanted.node}"
-        self._ask("POST", path, {"ready": False})
+    def _apply_node_not_ready(self, inputs: NodeInputs) -> None:
+        cluster = self._get_object_id(inputs.cluster)
+        path = f"{_CONTROL_PATH}/kubernetes/{cluster}/nodes/{inputs.node}"
+        self._send_request("POST", path, {"ready": False})
 
-    def _proposal(self, wanted: ProposalInputs) -> None:
-        cluster = self._id_of(wanted.cluster)
-        told = {"cluster_id": cluster, "instance_name": wanted.node}
-        told |= {"mode": wanted.mode or "", "reason": wanted.reason or ""}
-        body = {name: value for name, value in told.items() if value}
-        self._ask("POST", f"{_CONTROLS}/together/remediations", body)
+    def _apply_proposal(self, inputs: ProposalInputs) -> None:
+        cluster = self._get_object_id(inputs.cluster)
+        fields = {"cluster_id": cluster, "instance_name": inputs.node}
+        fields |= {"mode": inputs.mode or "", "reason": inputs.reason or ""}
+        body = {name: value for name, value in fields.items() if value}
+        self._send_request("POST", f"{_CONTROL_PATH}/together/remediations", body)
 
-    def _job(self, wanted: JobInputs) -> None:
-        """A pod, or where the cluster has Slurm, a job of it."""
-        cluster = self._id_of(wanted.cluster)
-        length = None if wanted.runs_for is None else property_paths.parse_duration(wanted.runs_for)
-        body = {"name": wanted.name, "gpus": wanted.gpus or 0, "runs_for": length}
-        slurm = f"{_CONTROLS}/slurm/{cluster}"
-        if self._answers(f"{slurm}/jobs"):
-            nodes = [wanted.node] if wanted.node else []
-            begun = self._ask("POST", f"{slurm}/jobs", {**body, "nodes": nodes})
-            is_running = begun["state"] == "RUNNING"
-            shown = {"command": ["scontrol", "show", "node", *nodes]}
-            is_known = is_running or self._ask("POST", f"{slurm}/run", shown)["code"] == 0
+    def _apply_job(self, inputs: JobInputs) -> None:
+        """Start a pod, or a Slurm job on a cluster with Slurm.
+
+        Raises EventError if it does not run at once.
+        """
+        cluster = self._get_object_id(inputs.cluster)
+        duration_s = (
+            None if inputs.runs_for is None else property_paths.parse_duration(inputs.runs_for)
+        )
+        body = {"name": inputs.name, "gpus": inputs.gpus or 0, "runs_for": duration_s}
+        slurm = f"{_CONTROL_PATH}/slurm/{cluster}"
+        if self._is_found(f"{slurm}/jobs"):
+            nodes = [inputs.node] if inputs.node else []
+            job = self._send_request("POST", f"{slurm}/jobs", {**body, "nodes": nodes})
+            is_running = job["state"] == "RUNNING"
+            show_node = {"command": ["scontrol", "show", "node", *nodes]}
+            is_known_node = (
+                is_running or self._send_request("POST", f"{slurm}/run", show_node)["code"] == 0
+            )
         else:
-            pods = f"{_CONTROLS}/kubernetes/{cluster}/pods"
-            begun = self._ask("POST", pods, {**body, "node": wanted.node})
-            is_running = begun["status"]["phase"] == "Running"
-            node = f"/kubernetes/{cluster}/api/v1/nodes/{wanted.node}"
-            is_known = not wanted.node or self._answers(node)
-        if not is_known:
-            raise EventError(f"there is no node {wanted.node}")
+            pods = f"{_CONTROL_PATH}/kubernetes/{cluster}/pods"
+            job = self._send_request("POST", pods, {**body, "node": inputs.node})
+            is_running = job["status"]["phase"] == "Running"
+            node = f"/kubernetes/{cluster}/api/v1/nodes/{inputs.node}"
+            is_known_node = not inputs.node or self._is_found(node)
+        if not is_known_node:
+            raise EventError(f"node {inputs.node} not found")
         if not is_running:
-            place = wanted.node or "no node"
-            room = "has no room" if wanted.node else "has room"
-            raise EventError(f"the job {wanted.name} does not begin: {place} {room} for it")
+            reason = f"{inputs.node} has no room" if inputs.node else "no node has room"
+            raise EventError(f"job {inputs.name} does not start: {reason} for it")
 
-    def _fault(self, rule: Mapping[str, Any]) -> Any:
-        return self._ask("POST", f"{_CONTROLS}/faults", rule)
+    def _apply_fault(self, rule: Mapping[str, Any]) -> Any:
+        return self._send_request("POST", f"{_CONTROL_PATH}/faults", rule)
 
-    def _control(self, wanted: ControlInputs) -> None:
-        path = f"{_CONTROLS}/{self._filled(wanted.path)}"
-        if not self._has(path):
-            raise EventError(f"the emulator has no control {wanted.path}")
-        self._ask("POST", path, wanted.body or {})
+    def _apply_control(self, inputs: ControlInputs) -> None:
+        path = f"{_CONTROL_PATH}/{self._fill_in_ids(inputs.path)}"
+        if not self._has_control(path):
+            raise EventError(f"unknown control {inputs.path} of the emulator")
+        self._send_request("POST", path, inputs.body or {})
 
-    def _has(self, control: str) -> bool:
+    def _has_control(self, control: str) -> bool:
         return self.server.app.url_map.bind("").test(control, "POST")
 
-    def _request(self, wanted: OutsideRequestInputs) -> None:
-        self._ask(wanted.method, self._filled(wanted.path), wanted.body)
+    def _apply_request(self, inputs: OutsideRequestInputs) -> None:
+        self._send_request(inputs.method, self._fill_in_ids(inputs.path), inputs.body)
 
-    def _filled(self, path: str) -> str:
-        return _PLACE.sub(lambda found: self._id_of(found[1]), path)
+    def _fill_in_ids(self, path: str) -> str:
+        return _OBJECT_NAME.sub(lambda match: self._get_object_id(match[1]), path)
 
-    def _id_of(self, name: str) -> str:
-        """The id of the object of that name on any platform, or of PLATFORM.KIND.NAME."""
-        ids: dict[str, str] = {}
-        for platform, kinds in objects_of(self.server).items():
+    def _get_object_id(self, name: str) -> str:
+        """Return the id of the object called `name`, which may be PLATFORM.KIND.NAME.
+
+        Raises:
+            EventError: no object has the name, or several have it.
+        """
+        addresses_by_id: dict[str, str] = {}
+        for platform, kinds in list_objects(self.server).items():
             for kind, objects in kinds.items():
-                for each in objects:
-                    if name in (each["name"], f"{platform}.{kind}.{each['name']}"):
-                        ids[each["id"]] = f"{platform}.{kind}.{each['name']}"
-        if len(ids) == 1:
-            return next(iter(ids))
-        if ids:
-            raise EventError(f"{name!r} is ambiguous: {', '.join(sorted(ids.values()))}")
-        raise EventError(f"no object is named {name!r} at that time")
+                for platform_object in objects:
+                    if name in (
+                        platform_object["name"],
+                        f"{platform}.{kind}.{platform_object['name']}",
+                    ):
+                        addresses_by_id[platform_object["id"]] = (
+                            f"{platform}.{kind}.{platform_object['name']}"
+                        )
+        if len(addresses_by_id) == 1:
+            return next(iter(addresses_by_id))
+        if addresses_by_id:
+            raise EventError(
+                f"{name!r} is ambiguous: {', '.join(sorted(addresses_by_id.values()))}"
+            )
+        raise EventError(f"no object is named {name!r} at this time")
 
-    def _answers(self, path: str) -> bool:
+    def _is_found(self, path: str) -> bool:
         answer = self.server.app.test_client().get(path, environ_overrides=_AS_TRUSTED)
         return answer.status_code < 400
 
-    def _ask(self, method: str, path: str, body: Any) -> Any:
+    def _send_request(self, method: str, path: str, body: Any) -> Any:
         answer = self.server.app.test_client().open(
             path, method=method, json=body, environ_overrides=_AS_TRUSTED
         )
         if answer.status_code >= 400:
-            said = answer.get_data(as_text=True).strip()
-            shown = "" if body is None else f" {json.dumps(body)}"
+            message = answer.get_data(as_text=True).strip()
+            body_text = "" if body is None else f" {json.dumps(body)}"
             raise EventError(
-                f"{method} {path}{shown} was answered with {answer.status_code}: {said}"
+                f"{method} {path}{body_text}: the emulator answered {answer.status_code}: {message}"
             )
         return answer.get_json(silent=True)
 
@@ -240,14 +274,18 @@ class Events:
 _AS_TRUSTED: Final = {TRUSTED: True}
 
 
-def objects_of(server: Server) -> dict[str, dict[str, list[dict[str, Any]]]]:
-    """What is on the platforms, by platform and kind: id, name and status of each."""
-    answer = server.app.test_client().get(f"{_CONTROLS}/objects")
+def list_objects(server: Server) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """Return id, name and status of each object on the emulator, by platform and kind."""
+    answer = server.app.test_client().get(f"{_CONTROL_PATH}/objects")
     return {
         platform: {
             kind: [
-                {"id": each["id"], "name": each["name"], "status": each.get("status", "")}
-                for each in objects
+                {
+                    "id": platform_object["id"],
+                    "name": platform_object["name"],
+                    "status": platform_object.get("status", ""),
+                }
+                for platform_object in objects
             ]
             for kind, objects in kinds.items()
         }
@@ -255,12 +293,16 @@ def objects_of(server: Server) -> dict[str, dict[str, list[dict[str, Any]]]]:
     }
 
 
-def _meets(pattern: str) -> bool:
+def _is_match(pattern: str) -> bool:
     method, _, path = pattern.partition(" ")
     return request.method == method and re.search(path, request.path) is not None
 
 
-def _require(platform: str) -> None:
-    known = [name for name, each in platforms().items() if each.emulator]
-    if platform not in known:
-        raise EventError(f"there is no platform {platform!r}; there is {', '.join(known)}")
+def _require_platform(platform: str) -> None:
+    platforms_with_emulator = [
+        name for name, definition in platforms().items() if definition.emulator
+    ]
+    if platform not in platforms_with_emulator:
+        raise EventError(
+            f"unknown platform {platform!r}; the platforms are {', '.join(platforms_with_emulator)}"
+        )

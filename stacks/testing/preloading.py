@@ -1,7 +1,7 @@
-"""What every case needs, imported once: the processes that play cases are forked from here.
+"""Import once what every case needs, into the process that all processes of cases are forked from.
 
-It is the platforms' lifecycles and emulators, what declares a topology, HTTP, and the key of the
-cases' secrets.
+Importing this module loads the lifecycles and emulators of all platforms, the topology's code and
+HTTP, and derives the key of the cases' secrets. The fork server imports it (see `processes`).
 """
 
 import gc
@@ -12,15 +12,15 @@ from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.platform import list_own_platforms, load_object
 from gpuform.stacks.engine.secrets import PassphraseCrypter
-from gpuform.stacks.testing.playing import SALT
+from gpuform.stacks.testing.case_run import SALT
 
-_NEEDED = (
+_PRELOADED_MODULES = (
     *("gpuform.stacks.program", "gpuform.stacks.topology.registering", "gpuform.providers.http"),
     *("cryptography.hazmat.primitives.ciphers.aead", "flask.testing", "httpcore", "tenacity"),
     "httpx",
 )
 
-for _name in _NEEDED:
+for _name in _PRELOADED_MODULES:
     importlib.import_module(_name)
 PassphraseCrypter("", SALT).check()
 for _platform in list_own_platforms().values():
@@ -28,5 +28,5 @@ for _platform in list_own_platforms().values():
         load_object(_path)
 with Store(None) as _store:
     create_app(_store, Clock(_store))
-# What is here now lives for good: no process shall look through it for garbage.
+# These objects live as long as the process: no forked process has to scan them for garbage.
 gc.freeze()

@@ -1,4 +1,8 @@
-"""The processes that play cases: each is one run, ended with its children when it is time."""
+"""Start the processes of cases, receive their reports, and kill them with their children.
+
+Each run has a process of its own, because a case may kill its run, and because a sealed process
+stays sealed. `runner` and the pytest plugin call `CaseProcess`.
+"""
 
 import contextlib
 import multiprocessing
@@ -18,148 +22,176 @@ from typing import TYPE_CHECKING, Any, Final
 from gpuform.providers.values import Redactor
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.testing.comparing import durations_text
-from gpuform.stacks.testing.playing import Part, look, play
-from gpuform.stacks.testing.report import Report
-from gpuform.stacks.testing.sealing import seal
+from gpuform.stacks.testing.case_run import CaseRunSpec, inspect_killed_run, run_case
+from gpuform.stacks.testing.comparison import format_duration
+from gpuform.stacks.testing.report import RunReport
+from gpuform.stacks.testing.sealing import seal_process
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, SpawnContext
 
-LIMIT: Final = 300.0
+TIME_LIMIT_S: Final = 300.0
 """How many real seconds a run may take: a program that hangs would never end."""
-_OUTPUT: Final = "output"
-_PRELOADED: Final = "gpuform.stacks.testing.preloading"
-_BEGIN_OR_END: Final = threading.Lock()
-"""`start` also reaps the processes of other threads: their `join` would miss the exit code."""
+_OUTPUT_FILE: Final = "output"
+_PRELOADED_MODULE: Final = "gpuform.stacks.testing.preloading"
+_START_OR_JOIN: Final = threading.Lock()
+"""Held while a process starts or is joined.
+
+multiprocessing's `start` also reaps the processes of other threads, and their `join` would then
+miss the exit code.
+"""
 
 
-class CrewEnded(Exception):
-    """All that is played was ended: there is nothing to tell of this run."""
+class RunsCancelled(Exception):
+    """All runs were cancelled, so this run has no report."""
 
 
 @dataclass(slots=True)
-class Crew:
-    """Processes that end together, as on Ctrl-C."""
+class ProcessRegistry:
+    """The running processes of cases, which are killed together, as on Ctrl-C."""
 
     _running: set[BaseProcess] = field(default_factory=set)
-    _is_ended: bool = False
+    _is_cancelled: bool = False
 
-    def begin(self, process: BaseProcess) -> None:
-        """Raises CrewEnded once nothing more is to begin."""
-        with _BEGIN_OR_END:
-            if self._is_ended:
-                raise CrewEnded
-            prepare()
+    def start(self, process: BaseProcess) -> None:
+        """Start the process.
+
+        Raises:
+            RunsCancelled: `kill_all` was called.
+            EngineError: the fork server cannot start.
+        """
+        with _START_OR_JOIN:
+            if self._is_cancelled:
+                raise RunsCancelled
+            start_fork_server()
             process.start()
             self._running.add(process)
 
-    def finish(self, process: BaseProcess) -> int | None:
-        """Waits for its end, and returns its exit code."""
-        with _BEGIN_OR_END:
+    def wait_for(self, process: BaseProcess) -> int | None:
+        """Wait until the process ends, release it, and return its exit code."""
+        with _START_OR_JOIN:
             process.join()
             code = process.exitcode
             self._running.discard(process)
             process.close()
         return code
 
-    def end(self) -> None:
-        """Kills those that run; no other begins."""
-        with _BEGIN_OR_END:
-            self._is_ended = True
+    def kill_all(self) -> None:
+        """Kill all running processes; from now on `start` raises RunsCancelled."""
+        with _START_OR_JOIN:
+            self._is_cancelled = True
             for process in self._running:
-                kill(process)
+                kill_with_children(process)
 
     @property
-    def is_ended(self) -> bool:
-        return self._is_ended
+    def is_cancelled(self) -> bool:
+        return self._is_cancelled
 
 
-class Process:
-    """One process for one part, within `limit` real seconds. `told` is why it could not be played.
+class CaseProcess:
+    """The process of one case's run, with at most `time_limit_s` real seconds.
 
-    It is one of a `crew`, or alone.
+    After `run`, `error` says why the run has no report; it is empty otherwise. `processes` kills
+    the process together with others; None means that nobody does.
     """
 
-    def __init__(self, part: Part, crew: Crew | None = None, limit: float = LIMIT) -> None:
-        self._part = part
-        self._crew = crew or Crew()
-        self._limit = limit
+    def __init__(
+        self,
+        spec: CaseRunSpec,
+        processes: ProcessRegistry | None = None,
+        time_limit_s: float = TIME_LIMIT_S,
+    ) -> None:
+        self._spec = spec
+        self._processes = processes or ProcessRegistry()
+        self._time_limit_s = time_limit_s
         self._plan: Plan | None = None
-        self.told = ""
+        self.error = ""
 
-    def play(self) -> Report | None:
-        """The report of the run; of one that was killed, what it has left.
+    def run(self) -> RunReport | None:
+        """Run the case in a new process and return its report, or None if the case could not run.
 
-        Raises CrewEnded when the crew was ended meanwhile.
+        If an event of the case killed the process, a second process reports the final state. For
+        None, `error` says why. Raises RunsCancelled if all runs were cancelled meanwhile.
         """
-        found, code = self._ask(play_in_process)
-        if isinstance(found, Report):
-            return found
-        is_killed = code is not None and code < 0 and not self.told
-        if is_killed and self._kills:
-            seen, _ = self._ask(look_in_process)
-            if isinstance(seen, Report):
-                return replace(seen, plan=self._plan)
-        told = self.told or f"its process exited with {code}{self._output()}"
-        self.told = Redactor((self._part.inputs.secrets or {}).values()).redact(told)
+        answer, code = self._run_in_process(run_case_in_process)
+        if isinstance(answer, RunReport):
+            return answer
+        is_killed = code is not None and code < 0 and not self.error
+        if is_killed and self._has_kill_event:
+            report, _ = self._run_in_process(inspect_killed_run_in_process)
+            if isinstance(report, RunReport):
+                return replace(report, plan=self._plan)
+        error = self.error or f"the process of the run exited with {code}{self._read_output()}"
+        self.error = Redactor((self._spec.inputs.secrets or {}).values()).redact(error)
         return None
 
     @property
-    def _kills(self) -> bool:
-        return any(event.kill for event in self._part.inputs.events or ())
+    def _has_kill_event(self) -> bool:
+        return any(event.kill for event in self._spec.inputs.events or ())
 
-    def _ask(self, what: Callable[[Part, Connection], None]) -> tuple[Any, int | None]:
-        context = _context()
-        here, there = context.Pipe()
-        process = context.Process(target=what, args=(self._part, there), daemon=True)
-        with here:
+    def _run_in_process(
+        self, entry_point: Callable[[CaseRunSpec, Connection], None]
+    ) -> tuple[Any, int | None]:
+        """Return the last answer of a new process, or None, and the process's exit code."""
+        context = _get_start_context()
+        receiver, sender = context.Pipe()
+        process = context.Process(target=entry_point, args=(self._spec, sender), daemon=True)
+        with receiver:
             try:
-                self._crew.begin(process)
+                self._processes.start(process)
             finally:
-                there.close()
+                sender.close()
             try:
-                found = self._heard(here, process)
+                answer = self._receive_answer(receiver, process)
             except BaseException:
-                kill(process)
+                kill_with_children(process)
                 raise
             finally:
-                code = self._crew.finish(process)
-        if self._crew.is_ended:
-            raise CrewEnded
-        return found, code
+                code = self._processes.wait_for(process)
+        if self._processes.is_cancelled:
+            raise RunsCancelled
+        return answer, code
 
-    def _heard(self, answers: Connection, process: BaseProcess) -> Any:
-        """What the process answers until it ends, or has taken too long."""
-        found: Any = None
-        end = time.monotonic() + self._limit
+    def _receive_answer(self, receiver: Connection, process: BaseProcess) -> Any:
+        """Return the last answer of the process, or None; kill it after the time limit.
+
+        A plan or a traceback that the process sends goes into `_plan` or `error`.
+        """
+        last_answer: Any = None
+        deadline = time.monotonic() + self._time_limit_s
         with contextlib.suppress(EOFError, ConnectionResetError):
-            while answers.poll(max(end - time.monotonic(), 0)):
-                said = answers.recv()
-                if isinstance(said, Plan):
-                    self._plan = said
-                elif isinstance(said, str):
-                    self.told = said + self._output()
+            while receiver.poll(max(deadline - time.monotonic(), 0)):
+                answer = receiver.recv()
+                if isinstance(answer, Plan):
+                    self._plan = answer
+                elif isinstance(answer, str):
+                    self.error = answer + self._read_output()
                 else:
-                    found = said
-            kill(process)
-            limit = durations_text(self._limit)
-            self.told = f"it did not end within {limit} of real time{self._output()}"
-        return found
+                    last_answer = answer
+            # Reached only when `poll` has timed out: at the process's end `recv` raises EOFError.
+            kill_with_children(process)
+            time_limit = format_duration(self._time_limit_s)
+            self.error = (
+                f"the run did not end within {time_limit} of real time{self._read_output()}"
+            )
+        return last_answer
 
-    def _output(self) -> str:
+    def _read_output(self) -> str:
         try:
-            text = (self._part.folder / _OUTPUT).read_text(encoding="utf-8", errors="replace")
+            output = (self._spec.folder / _OUTPUT_FILE).read_text(
+                encoding="utf-8", errors="replace"
+            )
         except OSError:
             return ""
-        return f"\n{text.rstrip()}" if text.strip() else ""
+        return f"\n{output.rstrip()}" if output.strip() else ""
 
 
-def kill(process: BaseProcess) -> None:
-    """Kills it, with all that it has begun, where it leads a group of its own by now."""
+def kill_with_children(process: BaseProcess) -> None:
+    """Kill the process with its children, if it has made a process group of its own already."""
     pid = process.pid
     if pid is None:
         return
+    # Before `setsid` there is no such group, and on Windows there are none.
     if hasattr(os, "killpg"):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)
@@ -167,38 +199,41 @@ def kill(process: BaseProcess) -> None:
     process.kill()
 
 
-def play_in_process(part: Part, answers: Connection) -> None:
-    """The beginning of a process that plays a part."""
-    _answer(part, answers, lambda: play(part, answers.send))
+def run_case_in_process(spec: CaseRunSpec, sender: Connection) -> None:
+    """Run the case in this new process, and send the plan and then the report."""
+    _send_result(spec, sender, lambda: run_case(spec, sender.send))
 
 
-def look_in_process(part: Part, answers: Connection) -> None:
-    """The beginning of a process that only looks at what a killed one has left."""
-    _answer(part, answers, lambda: look(part))
+def inspect_killed_run_in_process(spec: CaseRunSpec, sender: Connection) -> None:
+    """Send a report of what a killed run has left, from this new process."""
+    _send_result(spec, sender, lambda: inspect_killed_run(spec))
 
 
-def _answer(part: Part, answers: Connection, work: Callable[[], object]) -> None:
+def _send_result(spec: CaseRunSpec, sender: Connection, work: Callable[[], object]) -> None:
     if hasattr(os, "setsid"):
-        os.setsid()  # Ctrl-C is for the process that waits, which ends this one
-    threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
-    with (part.folder / _OUTPUT).open("ab") as output:
+        # Ctrl-C reaches only the process that waits, which kills this one.
+        os.setsid()
+    threading.Thread(target=_exit_with_parent, name="parent", daemon=True).start()
+    with (spec.folder / _OUTPUT_FILE).open("ab") as output:
         for stream in (1, 2):
             os.dup2(output.fileno(), stream)
-    os.chdir(part.project.parent)
-    seal(part.port)
+    os.chdir(spec.project.parent)
+    # Before any code of the project runs, and never undone.
+    seal_process(spec.port)
     try:
-        found = work()
-    except Exception:  # noqa: BLE001 - told by the process that waits
-        answers.send(traceback.format_exc())
+        result = work()
+    except Exception:  # noqa: BLE001 - reported by the process that waits
+        sender.send(traceback.format_exc())
     else:
-        answers.send(found)
-    answers.close()
+        sender.send(result)
+    sender.close()
     sys.stdout.flush()
-    os._exit(0)  # threads of a program may go on
+    # Threads of the program may still run, and must not delay the end.
+    os._exit(0)
 
 
-def _end_with_parent() -> None:
-    """Ends this process, and what it has begun, once nobody waits for it any more."""
+def _exit_with_parent() -> None:
+    """Kill this process and its children when the process that waits for the report has ended."""
     parent = multiprocessing.parent_process()
     if parent is None:
         return
@@ -209,39 +244,49 @@ def _end_with_parent() -> None:
 
 
 @contextlib.contextmanager
-def _without_ctrl_c() -> Iterator[None]:
-    """What is begun in here ignores Ctrl-C. Only the main thread can say so."""
+def _ignore_ctrl_c() -> Iterator[None]:
+    """Let processes that start in this context ignore Ctrl-C.
+
+    Does nothing outside of the main thread: Python allows only the main thread to set signal
+    handlers.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    previous_handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, previous_handler)
 
 
-def prepare() -> None:
-    """Begins the server that processes are forked from, unless it runs. Begun by the main thread,
-    it is not ended by Ctrl-C before its processes are. Raises EngineError where it cannot begin."""
+def start_fork_server() -> None:
+    """Start the server that processes of cases are forked from, unless it runs.
+
+    The first call is to come from the main thread: Ctrl-C would otherwise end the server before the
+    processes of the cases. Does nothing on systems without fork servers.
+
+    Raises:
+        EngineError: the server cannot start.
+    """
     if "forkserver" in multiprocessing.get_all_start_methods():
-        _context()
+        _get_start_context()
         from multiprocessing import forkserver  # noqa: PLC0415 - not on all systems
 
         try:
-            with _without_ctrl_c():
+            with _ignore_ctrl_c():
                 forkserver.ensure_running()
         except OSError as error:
             raise EngineError(
-                f"the processes of cases cannot be begun in {tempfile.gettempdir()}: {error}",
-                hint="set TMPDIR to a folder with a short path, which can be written",
+                f"cannot start the processes of cases in {tempfile.gettempdir()}: {error}",
+                hint="set TMPDIR to a writable folder with a short path",
             ) from error
 
 
-def _context() -> "ForkServerContext | SpawnContext":
-    """Processes that begin with everything loaded, and with no thread of another."""
+def _get_start_context() -> "ForkServerContext | SpawnContext":
+    """Return how processes start: forked from the preloaded server, or else spawned."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([_PRELOADED])
+    context.set_forkserver_preload([_PRELOADED_MODULE])
     return context

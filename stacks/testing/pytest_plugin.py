@@ -1,4 +1,8 @@
-"""Fixtures for pytest, found through gpuform's entry point. Nothing heavy is imported for them."""
+"""Provide the pytest fixture `gpuform_stack` to projects that have gpuform installed.
+
+pytest finds this module through gpuform's entry point and loads it in every test run, so the engine
+is imported only inside the fixture.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,35 +10,43 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpuform.stacks.testing.ending import Ending
+from gpuform.stacks.testing.run_ending import RunEnding
 
 if TYPE_CHECKING:
-    from gpuform.stacks.testing.stacks import StackUnderTest
+    from gpuform.stacks.testing.stack_under_test import StackUnderTest
 
 
 @pytest.fixture
 def gpuform_stack(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., "StackUnderTest"]:
-    """Makes stacks on emulators: `gpuform_stack(project, stack=, config=, secrets=, start=)`.
+    """Return a function that creates a stack under test on an emulator of its own.
 
-    `project` is a project's folder; that of the test file, or the nearest above it, when not given.
-    Paths are from the folder of the test file.
+    The function is called as `gpuform_stack(project, stack=, config=, secrets=, start=)`. `project`
+    is a
+    project's folder, relative to the test file; None means the project of the test file's folder or
+    of
+    the nearest folder above. Other paths are relative to the test file as well.
     """
-    from gpuform.stacks.testing.stacks import StackUnderTest  # noqa: PLC0415 - only where used
+    from gpuform.stacks.testing.stack_under_test import StackUnderTest  # noqa: PLC0415 - only where used
 
-    def make(project: str | Path | None = None, **inputs: Any) -> StackUnderTest:
+    def create_stack(project: str | Path | None = None, **inputs: Any) -> StackUnderTest:
         __tracebackhide__ = True
         folder = request.path.parent if project is None else request.path.parent / project
-        kept = tmp_path_factory.mktemp("gpuform")
-        return StackUnderTest.of(folder, kept, inputs, request.path.parent)
+        work_folder = tmp_path_factory.mktemp("gpuform")
+        return StackUnderTest.for_directory(folder, work_folder, inputs, request.path.parent)
 
-    return make
+    return create_stack
 
 
 def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str] | None:
-    """What the run has said, where a test expects another end of it."""
-    if not isinstance(left, Ending):
+    """Return the run's error messages where a test expects another ending, or None.
+
+    None means that pytest explains the assertion as usual: `left` is not the ending of a run, or
+    the run
+    reported no error.
+    """
+    if not isinstance(left, RunEnding):
         return None
-    said = [line for text in left.errors for line in text.splitlines()]
-    return [f"{str(left)!r} {op} {right!r}", "the run says:", *said] if said else None
+    error_lines = [line for message in left.errors for line in message.splitlines()]
+    return [f"{str(left)!r} {op} {right!r}", "the run says:", *error_lines] if error_lines else None

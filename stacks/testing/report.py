@@ -1,4 +1,8 @@
-"""What a case's run has done, as the process that played it tells it."""
+"""Define what a case's process reports about its run: the ending, the plan, and the final state.
+
+`case_run` builds these records; they are pickled and sent to the process of `gpuform test`, which
+compares them with the expectations.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,8 +18,8 @@ PlatformObjects = Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]
 
 
 @dataclass(frozen=True, slots=True)
-class ResourceSeen:
-    """A resource in the state; `address` is SECTION.NAME, `outputs` are in plain text."""
+class ReportedResource:
+    """A resource in the state; `address` is SECTION.NAME, and `outputs` are not encrypted."""
 
     name: str
     address: str
@@ -23,26 +27,27 @@ class ResourceSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class EntrySeen:
-    """An entry or module of a topology in one run: its instances, and those that `when` left out.
+class ExpandedEntry:
+    """A topology's entry or module in one run, with its instances.
 
-    `place` is where it is declared. `is_conditional` says whether it has a `when` at all.
+    `absent` are the keys of the instances that `when` left out. `position` is the file and line of
+    the declaration. `is_conditional` is True if the entry has a `when`.
     """
 
     address: str
-    place: str
+    position: str
     instances: tuple[str, ...]
     absent: tuple[str, ...]
     is_conditional: bool
-    names: tuple[str, ...] = ()
-    """Of its resources, left out or not; * stands for what is not known."""
+    resource_names: tuple[str, ...] = ()
+    """The names of the entry's resources, also of absent ones; `*` stands for unknown names."""
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
-    """What is there after a run."""
+class FinalState:
+    """The stack's resources and outputs and the platforms' objects after a run."""
 
-    resources: Sequence[ResourceSeen] = ()
+    resources: Sequence[ReportedResource] = ()
     outputs: Mapping[str, OutputValue] = field(default_factory=dict)
     objects: PlatformObjects = field(default_factory=dict)
     seconds: float = 0.0
@@ -50,25 +55,25 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """A whole run."""
+class RunReport:
+    """The result of one run of a case."""
 
     ending: str
     errors: Sequence[str] = ()
     warnings: Sequence[str] = ()
     plan: Plan | None = None
-    left: Left = field(default_factory=Left)
-    unplayed: Sequence[int] = ()
-    """The numbers of the events that it has not lived to see."""
-    misses: Mapping[int, str] = field(default_factory=dict)
-    """The faults that requests met otherwise than said, by the events' numbers, and how."""
-    refused: Mapping[int, str] = field(default_factory=dict)
-    """The events that could not happen, and why."""
-    before: Sequence[str] = ()
-    """The names and addresses of the resources that were in the state at the start."""
-    entries: Sequence[EntrySeen] | None = None
-    """None where the program is Python."""
-    wrong: Sequence[tuple[tuple[str | int, ...], str]] = ()
-    """What the case itself has that cannot be, so that nothing was tested: where, and why."""
+    final_state: FinalState = field(default_factory=FinalState)
+    pending_events: Sequence[int] = ()
+    """The numbers of the events that had not happened when the run ended."""
+    fault_mismatches: Mapping[int, str] = field(default_factory=dict)
+    """By event number: how a fault met requests other than the case says."""
+    failed_events: Mapping[int, str] = field(default_factory=dict)
+    """By event number: why the event could not happen."""
+    initial_names: Sequence[str] = ()
+    """The names and addresses of the resources in the state before the run."""
+    entries: Sequence[ExpandedEntry] | None = None
+    """The entries of the topology; None for a Python program."""
+    case_problems: Sequence[tuple[tuple[str | int, ...], str]] = ()
+    """The path and the message of each invalid field of the case; with any, nothing was tested."""
     secrets: Sequence[str] = field(default=(), repr=False)
-    """Values that nobody may be shown."""
+    """Values to mask in everything that is printed."""

@@ -14,20 +14,21 @@ from typing import Any, Final
 from gpuform.providers.errors import GpuformError
 
 HOST: Final = "127.0.0.1"
-_ALONE: Final = "a case reaches its emulator alone"
+_RULE: Final = "a case may only contact its emulator"
 _LOCAL_NAMES: Final = ("", HOST, "localhost")
 
 
-class OutsideOfCase(GpuformError):
-    """A case would reach something real; nothing was sent or started."""
+class AccessBlocked(GpuformError):
+    """A case tried to contact something other than its emulator; nothing was sent or started."""
 
     help_page = "guides/test-a-stack"
 
 
-class ProgramRefused(OutsideOfCase, PermissionError):
-    """A case would start a program.
+class ProgramBlocked(AccessBlocked, PermissionError):
+    """A case tried to start a program.
 
-    It is a PermissionError, too: who can do without the program, as without `git`, goes on.
+    The class is a PermissionError as well, so that code which can do without the program, such as
+    `git`, continues as if the program could not be started.
     """
 
     def __init__(self, message: str, hint: str) -> None:
@@ -35,15 +36,17 @@ class ProgramRefused(OutsideOfCase, PermissionError):
         self.strerror = message
 
 
-def seal(port: int) -> None:
-    """Refuse every connection but those to the emulator at `port`, and every program, for good.
+def seal_process(port: int) -> None:
+    """Block every program and every connection except to the emulator at `port`, for good.
 
-    What is refused raises OutsideOfCase where it is tried. There is no way back: Python removes no
-    audit hook before the process ends.
+    A blocked attempt raises AccessBlocked where it is made. The seal cannot be removed: Python
+    removes
+    no audit hook before the process ends.
     """
-    guards = _Guards(port).by_event()
+    guards = _Guards(port).build_by_event()
 
     def audit(event: str, arguments: tuple[Any, ...]) -> None:
+        # The hook runs for every audit event of the process: it has to be quick.
         guard = guards.get(event)
         if guard is not None:
             guard(arguments)
@@ -52,74 +55,83 @@ def seal(port: int) -> None:
 
 
 class _Guards:
-    """The audit events of Python that lead out of a process; each guard raises OutsideOfCase."""
+    """Checks for the audit events of Python that can lead out of a process.
+
+    Each check raises AccessBlocked.
+    """
 
     def __init__(self, port: int) -> None:
         self._port = port
 
-    def by_event(self) -> Mapping[str, Callable[[tuple[Any, ...]], None]]:
+    def build_by_event(self) -> Mapping[str, Callable[[tuple[Any, ...]], None]]:
         programs = (
             *("os.system", "os.exec", "os.posix_spawn", "os.spawn", "pty.spawn"),
             *("os.startfile", "os.startfile/2", "_winapi.CreateProcess"),
         )
-        names = ("socket.gethostbyname", "socket.gethostbyaddr", "socket.getaddrinfo")
+        lookups = ("socket.gethostbyname", "socket.gethostbyaddr", "socket.getaddrinfo")
         return {
-            **dict.fromkeys(("socket.connect", "socket.sendto", "socket.sendmsg"), self._address),
-            **dict.fromkeys(names, self._name),
-            "socket.getnameinfo": lambda arguments: self._name(arguments[0]),
-            **dict.fromkeys(programs, self._program),
-            "subprocess.Popen": self._process,
+            **dict.fromkeys(
+                ("socket.connect", "socket.sendto", "socket.sendmsg"), self._check_address
+            ),
+            **dict.fromkeys(lookups, self._check_name),
+            "socket.getnameinfo": lambda arguments: self._check_name(arguments[0]),
+            **dict.fromkeys(programs, self._block_program),
+            "subprocess.Popen": self._check_subprocess,
         }
 
-    def _address(self, arguments: tuple[Any, ...]) -> None:
+    def _check_address(self, arguments: tuple[Any, ...]) -> None:
         connection, address = arguments[:2]
-        if address is None:  # sent over a connection that was let through
+        if address is None:
+            # Sent over a connection that was checked when it was made.
             return
+        # Unix sockets and IPv6 are blocked too: the emulator listens on IPv4 only.
         is_internet = connection.family == socket.AF_INET
         if is_internet and address[0] in _LOCAL_NAMES and address[1] == self._port:
             return
-        place = ":".join(map(str, address[:2])) if isinstance(address, tuple) else address
-        raise _refusal(f"connect to {_text(place)}")
+        endpoint = ":".join(map(str, address[:2])) if isinstance(address, tuple) else address
+        raise _create_error(f"connect to {_to_text(endpoint)}")
 
-    def _name(self, arguments: tuple[Any, ...]) -> None:
-        """Refuse to look a name up: the question alone would tell it to a server."""
-        name = _text(arguments[0] or "")
-        if name in _LOCAL_NAMES or _is_number(name):
+    def _check_name(self, arguments: tuple[Any, ...]) -> None:
+        """Block the lookup of a name: the lookup alone would reveal the name to a DNS server."""
+        name = _to_text(arguments[0] or "")
+        if name in _LOCAL_NAMES or _is_ip_address(name):
             return
-        raise _refusal(f"look up {name}")
+        raise _create_error(f"look up {name}")
 
-    def _process(self, arguments: tuple[Any, ...]) -> None:
+    def _check_subprocess(self, arguments: tuple[Any, ...]) -> None:
         from gpuform.providers.slurm.results import SEARCH_COMMAND  # noqa: PLC0415 - few cases need it
 
-        program, words = arguments[:2]
-        is_ours = isinstance(words, list) and tuple(words) == SEARCH_COMMAND
-        if is_ours and program == SEARCH_COMMAND[0]:  # reads a text, and has no modules (-I -S)
+        program, command = arguments[:2]
+        is_ours = isinstance(command, list) and tuple(command) == SEARCH_COMMAND
+        if (
+            is_ours and program == SEARCH_COMMAND[0]
+        ):  # only searches a text, without imports (-I -S)
             return
-        self._program(arguments[1:] if arguments[0] is None else arguments)
+        self._block_program(arguments[1:] if arguments[0] is None else arguments)
 
-    def _program(self, arguments: tuple[Any, ...]) -> None:
-        raise ProgramRefused(
-            f"{_ALONE}: it may not start {_text(arguments[0])}",
-            "a program could reach anything: give the case what it would print, under `config`",
+    def _block_program(self, arguments: tuple[Any, ...]) -> None:
+        raise ProgramBlocked(
+            f"{_RULE}: it cannot start {_to_text(arguments[0])}",
+            "a program could contact anything: set its output under `config` instead",
         )
 
 
-def _refusal(action: str) -> OutsideOfCase:
-    return OutsideOfCase(
-        f"{_ALONE}: it may not {action}",
-        hint="leave out the address; the platforms and their clusters are on the emulator",
+def _create_error(action: str) -> AccessBlocked:
+    return AccessBlocked(
+        f"{_RULE}: it cannot {action}",
+        hint="remove the address; the platforms and their clusters are on the emulator",
     )
 
 
-def _text(value: Any) -> str:
+def _to_text(value: Any) -> str:
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return _text(value[0]) if value else ""
+        return _to_text(value[0]) if value else ""
     return str(value)
 
 
-def _is_number(name: str) -> bool:
+def _is_ip_address(name: str) -> bool:
     try:
         ipaddress.ip_address(name.partition("%")[0])
     except ValueError:

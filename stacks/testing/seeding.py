@@ -1,8 +1,8 @@
-"""A stack's state taken over to an emulator: objects like those that it names are made there.
+"""Create on the emulator the objects that an exported state names, for cases with `start.state`.
 
-Each resource of gpuform is created from its inputs, and has the emulator's id from then on, also
-where others refer to it. Secrets of the state are encrypted by a key that nobody needs to have
-here: each is taken to be what the program declares in its place.
+Each resource of gpuform is created from its inputs and has the emulator's id from then on, also
+where other resources refer to it. Secrets of the state are encrypted with a key that `gpuform test`
+does not need: each is replaced by the value that the program declares in its place.
 """
 
 import json
@@ -28,84 +28,113 @@ from gpuform.stacks.engine.values import (
 )
 from gpuform.stacks.resource_rules import kind_of
 
-STAND_IN: Final = "Stands4Secret!"
-"""What a secret of the state is on the emulator where the program declares none."""
-_WORD: Final = re.compile(r"[\w.-]{8,}")
-"""What may be an id inside another text; shorter ones may be anything."""
+SECRET_PLACEHOLDER: Final = "Stands4Secret!"  # noqa: S105 - no secret, but what stands for one
+"""The value on the emulator of a secret of the state for which the program declares no value."""
+_POSSIBLE_ID: Final = re.compile(r"[\w.-]{8,}")
+"""A part of a text that may be an id; shorter words may be anything."""
 
 
 class SeedError(EngineError):
-    """A state that an emulator cannot be made to hold."""
+    """The emulator cannot be started from a state."""
 
     help_page = "guides/test-a-stack"
 
 
-class _Sealed:
-    """Stands for the key of the state's secrets."""
+class _PlaceholderCrypter:
+    """Decrypts every secret of a state to SECRET_PLACEHOLDER."""
 
     def encrypt(self, plaintext: str, previous: str | None = None) -> str:  # noqa: ARG002 - the protocol's
-        raise AssertionError("a state that is taken over is written with its stack's own key")
+        raise AssertionError("the state is written with the key of its new stack")
 
     def decrypt(self, ciphertext: str) -> str:
         del ciphertext
-        return json.dumps(STAND_IN)
+        return json.dumps(SECRET_PLACEHOLDER)
 
 
-def read_state(data: bytes, where: str) -> Snapshot:
-    """A state as `gpuform stack export` writes it, without its secrets. Raises SeedError."""
+def read_state(data: bytes, label: str) -> Snapshot:
+    """Return the state in an exported file, with placeholders for its secrets.
+
+    Args:
+        data: the content of the file, as `gpuform stack export` writes it.
+        label: the file's name for error messages.
+
+    Raises:
+        SeedError: the file is not JSON, or not the state of a stack.
+    """
     hint = "write it with `gpuform stack export --file FILE`"
     try:
         document = value_json.load(data)
     except ValueError as error:
-        raise SeedError(f"{where} is not JSON: {error}", hint) from error
+        raise SeedError(f"{label} is not JSON: {error}", hint) from error
     if not isinstance(document, dict) or not isinstance(document.get("deployment"), dict):
-        raise SeedError(f"{where} is not the state of a stack", hint)
-    whole = {key: document[key] for key in ("version", "features") if key in document}
-    whole["checkpoint"] = {"stack": "", "latest": document["deployment"]}
+        raise SeedError(f"{label} is not the state of a stack", hint)
+    checkpoint = {key: document[key] for key in ("version", "features") if key in document}
+    checkpoint["checkpoint"] = {"stack": "", "latest": document["deployment"]}
     try:
-        return Snapshot.from_json(parse_checkpoint(whole), _Sealed())
+        return Snapshot.from_json(parse_checkpoint(checkpoint), _PlaceholderCrypter())
     except StateError as error:
-        raise SeedError(f"{where}: {error.message}", hint) from error
+        raise SeedError(f"{label}: {error.message}", hint) from error
 
 
-def last_change(snapshot: Snapshot) -> float | None:
-    """When the state was changed last, in unix seconds, as far as it tells."""
-    texts = [entry.modified or entry.created for entry in snapshot.resources]
-    moments = [datetime.fromisoformat(text).timestamp() for text in texts if text]
-    return max(moments, default=None)
+def find_last_change(snapshot: Snapshot) -> float | None:
+    """Return when a resource of the state last changed, in Unix seconds, or None if unknown."""
+    change_times = [resource.modified or resource.created for resource in snapshot.resources]
+    timestamps = [
+        datetime.fromisoformat(change_time).timestamp()
+        for change_time in change_times
+        if change_time
+    ]
+    return max(timestamps, default=None)
 
 
-def stack_of(snapshot: Snapshot) -> tuple[str, str]:
-    """The names of the stack and of its project. Raises SeedError for a state without any."""
-    if not snapshot.resources:
-        raise SeedError("the state has no resources", "leave `state` out: the start is empty")
-    head, project, *_ = snapshot.resources[0].urn.split("::")
-    return head.removeprefix("urn:pulumi:"), project
+def get_stack_and_project(snapshot: Snapshot) -> tuple[str, str]:
+    """Return the names of the stack and of its project, from the first resource's URN.
 
-
-def seed(stack: Stack, snapshot: Snapshot, declared: Mapping[str, PropertyMap]) -> None:
-    """Makes the objects of a state on the emulator that the environment leads to, and keeps the
-    state as the stack's. `declared` are the inputs that the program declares, by URN.
-
-    Raises SeedError for a resource that the emulator refuses.
+    Raises:
+        SeedError: the state has no resources.
     """
-    seeding = _Seeding.of(stack, declared)
-    entries = [seeding.taken_over(entry) for entry in snapshot.resources]
+    if not snapshot.resources:
+        raise SeedError(
+            "the state has no resources",
+            "remove `state`: a case without it starts with an empty stack",
+        )
+    stack_urn, project, *_ = snapshot.resources[0].urn.split("::")
+    return stack_urn.removeprefix("urn:pulumi:"), project
+
+
+def seed_emulator(
+    stack: Stack, snapshot: Snapshot, declared_inputs: Mapping[str, PropertyMap]
+) -> None:
+    """Create the objects of a state on the emulator, and save the state as the stack's own.
+
+    Args:
+        stack: the stack, which has no state yet.
+        snapshot: the exported state; its pending operations are dropped.
+        declared_inputs: the inputs that the program declares, by URN, for the secrets of the state.
+
+    Raises:
+        SeedError: the emulator cannot create an object.
+    """
+    seeder = _Seeder.for_stack(stack, declared_inputs)
+    resources = [seeder.create_object(resource) for resource in snapshot.resources]
+    # Later runs refuse a stack whose objects are elsewhere: these are on the emulator.
     record_environment(stack.get_intents().records, StackEnvironment(emulated=True, emulator=""))
     with stack.create_lock():
-        stack.save(replace(snapshot, resources=entries, pending_operations=[]))
+        stack.save(replace(snapshot, resources=resources, pending_operations=[]))
 
 
 @dataclass(frozen=True, slots=True)
-class _Seeding:
+class _Seeder:
+    """Creates the objects of a state on the emulator, in the state's order."""
+
     host: ProviderHost
-    declared: Mapping[str, PropertyMap]
-    ids: dict[str, str]
+    declared_inputs: Mapping[str, PropertyMap]
+    emulator_ids: dict[str, str]
     """The emulator's ids by those of the state."""
 
     @classmethod
-    def of(cls, stack: Stack, declared: Mapping[str, PropertyMap]) -> "_Seeding":
-        # What creates are under way is of no interest: all of it happens before the run.
+    def for_stack(cls, stack: Stack, declared_inputs: Mapping[str, PropertyMap]) -> "_Seeder":
+        # Nobody resumes these creates: they all end before the run starts.
         intents = Intents(EphemeralRecords())
         program = stack.build_target().program
         host = ProviderHost(
@@ -113,51 +142,78 @@ class _Seeding:
             program.config,
             lambda urn, timeout: ProviderContext(urn=urn, timeout=timeout, intents=intents),
         )
-        return cls(host, declared, {})
+        return cls(host, declared_inputs, {})
 
-    def taken_over(self, entry: ResourceState) -> ResourceState:
-        inputs = _opened(entry.inputs, self.declared.get(entry.urn, {}))
-        inputs, outputs = self._known(inputs), self._known(entry.outputs)
-        if not entry.id or entry.external or kind_of(entry.type) is None:
-            return replace(entry, inputs=inputs, outputs=outputs)
+    def create_object(self, resource: ResourceState) -> ResourceState:
+        """Create the object on the emulator, and return the resource with the new id.
+
+        A resource that is external, has no id, or is not one of gpuform's keeps its id; only the
+        ids in its
+        properties are replaced. Raises SeedError if the emulator cannot create the object.
+        """
+        inputs = _fill_in_secrets(resource.inputs, self.declared_inputs.get(resource.urn, {}))
+        inputs, outputs = self._replace_ids(inputs), self._replace_ids(resource.outputs)
+        if not resource.id or resource.external or kind_of(resource.type) is None:
+            return replace(resource, inputs=inputs, outputs=outputs)
         try:
-            self.host.plugins.configure_from_state([entry])
-            made = self.host.create(entry.urn, inputs, None, entry.provider)
+            self.host.plugins.configure_from_state([resource])
+            created = self.host.create(resource.urn, inputs, None, resource.provider)
         except EngineError as error:
             raise SeedError(
-                f"the emulator cannot have {entry.urn} of the state: {error.message}", error.hint
+                f"the emulator cannot create {resource.urn} of the state: {error.message}",
+                error.hint,
             ) from error
-        self.ids[entry.id] = made.id
-        return replace(entry, id=made.id, inputs=inputs, outputs=made.outputs, init_errors=[])
+        self.emulator_ids[resource.id] = created.id
+        return replace(
+            resource, id=created.id, inputs=inputs, outputs=created.outputs, init_errors=[]
+        )
 
-    def _known(self, properties: PropertyMap) -> PropertyMap:
-        return {name: self._value(value) for name, value in properties.items()}
+    def _replace_ids(self, properties: PropertyMap) -> PropertyMap:
+        return {name: self._replace_ids_in(value) for name, value in properties.items()}
 
-    def _value(self, value: Any) -> Any:
+    def _replace_ids_in(self, value: Any) -> Any:
         if isinstance(value, Secret):
-            return Secret(self._value(value.value))
+            return Secret(self._replace_ids_in(value.value))
         if isinstance(value, Mapping):
-            return {key: self._value(each) for key, each in value.items()}
+            return {key: self._replace_ids_in(item) for key, item in value.items()}
         if isinstance(value, list):
-            return [self._value(each) for each in value]
+            return [self._replace_ids_in(item) for item in value]
         if isinstance(value, str):
-            found = self.ids.get(value)
-            return found or _WORD.sub(lambda word: self.ids.get(word[0], word[0]), value)
+            emulator_id = self.emulator_ids.get(value)
+            # An id may stand inside another text, as in the address of an API.
+            return emulator_id or _POSSIBLE_ID.sub(
+                lambda match: self.emulator_ids.get(match[0], match[0]), value
+            )
         return value
 
 
-def _opened(sealed: Any, declared: Any) -> Any:
-    """The value with each secret that nobody can read as it is declared, where it is."""
-    if isinstance(sealed, Secret):
-        known = unwrap(declared)
-        is_known = sealed.value == STAND_IN and known is not None and not contains_unknown(known)
-        return Secret(known) if is_known else sealed
-    declared = unwrap(declared)
-    if isinstance(sealed, Mapping):
-        others = declared if isinstance(declared, Mapping) else {}
-        return {key: _opened(value, others.get(key)) for key, value in sealed.items()}
-    if isinstance(sealed, list):
-        items = declared if isinstance(declared, list) and len(declared) == len(sealed) else []
-        rest = [*items, *([None] * (len(sealed) - len(items)))]
-        return [_opened(value, other) for value, other in zip(sealed, rest, strict=True)]
-    return sealed
+def _fill_in_secrets(state_value: Any, declared_value: Any) -> Any:
+    """Return the state's value with each placeholder replaced by the declared secret, if any."""
+    if isinstance(state_value, Secret):
+        plain_value = unwrap(declared_value)
+        is_declared = (
+            state_value.value == SECRET_PLACEHOLDER
+            and plain_value is not None
+            and not contains_unknown(plain_value)
+        )
+        return Secret(plain_value) if is_declared else state_value
+    declared_value = unwrap(declared_value)
+    if isinstance(state_value, Mapping):
+        declared_items = declared_value if isinstance(declared_value, Mapping) else {}
+        return {
+            key: _fill_in_secrets(value, declared_items.get(key))
+            for key, value in state_value.items()
+        }
+    if isinstance(state_value, list):
+        # A list of another length cannot be matched item by item.
+        declared_list = (
+            declared_value
+            if isinstance(declared_value, list) and len(declared_value) == len(state_value)
+            else []
+        )
+        padded_list = [*declared_list, *([None] * (len(state_value) - len(declared_list)))]
+        return [
+            _fill_in_secrets(value, declared_item)
+            for value, declared_item in zip(state_value, padded_list, strict=True)
+        ]
+    return state_value

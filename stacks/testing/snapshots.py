@@ -1,6 +1,6 @@
-"""Snapshots: what a run has done, in files beside the tests that `--update` writes.
+"""Compare runs with snapshots: YAML files beside the tests that `gpuform test --update` writes.
 
-A snapshot has the words of `expect`, so that it reads like an expectation of everything.
+A snapshot has the fields of `expect`, so that it reads like an expectation of everything.
 """
 
 import difflib
@@ -20,14 +20,14 @@ from gpuform.stacks.document.diagnostics import SourcePosition
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import replace_file
 from gpuform.stacks.operations.runs.results import OutputValue
+from gpuform.stacks.testing.case_run import get_address
 from gpuform.stacks.testing.cases import Case
-from gpuform.stacks.testing.comparing import Finding, exercised
-from gpuform.stacks.testing.playing import address_of
-from gpuform.stacks.testing.report import Report
+from gpuform.stacks.testing.comparison import Finding, get_verdicts
+from gpuform.stacks.testing.report import RunReport
 from gpuform.stacks.topology.files import format_path
 
 FOLDER: Final = "snapshots"
-_HEAD: Final = "# Written by `gpuform test --update`. Read its changes as you read code.\n"
+_HEADER: Final = "# Written by `gpuform test --update`. Read its changes as you read code.\n"
 _UNKNOWN: Final = "[known after apply]"
 _NAMED_ID: Final = re.compile(r"\[id of .*\]")
 _EMULATOR: Final = re.compile(r"127\.0\.0\.1:[0-9]+")
@@ -35,193 +35,229 @@ _EMULATOR: Final = re.compile(r"127\.0\.0\.1:[0-9]+")
 
 @dataclass(slots=True)
 class Snapshots:
-    """Those of one play. With `update` files are written in the end; without, nothing is."""
+    """The snapshots of one `gpuform test`.
+
+    With `update`, `save` writes files; without, nothing is written.
+    """
 
     update: bool
-    _new: dict[Path, str] = field(default_factory=dict)
+    _new_contents: dict[Path, str] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def findings(self, case: Case, report: Report) -> Iterator[Finding]:
-        """What differs from the case's snapshot, if it has one; of files the values count alone."""
+    def find_differences(self, case: Case, report: RunReport) -> Iterator[Finding]:
+        """Yield a finding if the case has a snapshot and the run differs from it.
+
+        Only the values of the file are compared, not its layout or comments. With `update` nothing
+        is yielded, and the new content is kept for `save`. Raises EngineError for a file that
+        cannot be read.
+        """
         if not case.expect.snapshot:
             return
-        path, now = path_of(case), _dumped(content_of(report))
-        before: str | _NoYaml | None
+        path, new_content = get_snapshot_path(case), _dump_yaml(build_content(report))
+        old_content: str | _InvalidYaml | None
         try:
-            before = _read(path)
-        except _NoYaml as error:
-            before = None if self.update else error
-        if before == now:
+            old_content = _read_normalized(path)
+        except _InvalidYaml as error:
+            old_content = None if self.update else error
+        if old_content == new_content:
             return
-        place = case.place("expect", "snapshot")
+        position = case.get_position("expect", "snapshot")
         if self.update:
             with self._lock:
-                self._new[path] = _HEAD + now
-        elif before is None:
+                self._new_contents[path] = _HEADER + new_content
+        elif old_content is None:
             hint = "`gpuform test --update` writes it"
-            yield Finding(place, f"there is no snapshot {path.name} yet: {hint}")
-        elif isinstance(before, _NoYaml):
-            yield Finding(before.place, f"it is no YAML: {before.problem}")
+            yield Finding(position, f"snapshot {path.name} does not exist yet: {hint}")
+        elif isinstance(old_content, _InvalidYaml):
+            yield Finding(
+                old_content.position, f"the snapshot is not valid YAML: {old_content.problem}"
+            )
         else:
             lines = difflib.unified_diff(
-                before.splitlines(), now.splitlines(), "expected", "now", n=2, lineterm=""
+                old_content.splitlines(),
+                new_content.splitlines(),
+                "expected",
+                "now",
+                n=2,
+                lineterm="",
             )
-            told = "\n  ".join(lines)
-            yield Finding(place, f"it is not as in {FOLDER}/{path.name}:\n  {told}")
+            differences = "\n  ".join(lines)
+            yield Finding(position, f"the run differs from {FOLDER}/{path.name}:\n  {differences}")
 
     def is_updated(self, case: Case) -> bool:
-        """Whether the case's snapshot will be written."""
-        return path_of(case) in self._new
+        """Return whether `save` will write the case's snapshot."""
+        return get_snapshot_path(case) in self._new_contents
 
     def save(self) -> None:
-        """Writes what is new. Raises EngineError for a file that cannot be written."""
-        for path, content in self._new.items():
+        """Write the new and changed snapshots.
+
+        Raises:
+            EngineError: a file cannot be written.
+        """
+        for path, content in self._new_contents.items():
             try:
                 path.parent.mkdir(exist_ok=True)
                 replace_file(path, content.encode(), mode=0o644)
             except OSError as error:
-                raise EngineError(f"{path} cannot be written: {error.strerror}") from error
+                raise EngineError(f"cannot write {path}: {error.strerror}") from error
 
 
-def path_of(case: Case) -> Path:
-    """The file of a case's snapshot."""
+def get_snapshot_path(case: Case) -> Path:
+    """Return the path of the case's snapshot, whether or not the file exists."""
     return case.file.parent / FOLDER / f"{case.file.stem}.{case.name}.yaml"
 
 
-def stale(cases: Iterable[Case]) -> list[Path]:
-    """The snapshots that no case has any more, beside the files of `cases`, which are whole.
+def list_unused_snapshots(cases: Iterable[Case]) -> list[Path]:
+    """Return the snapshots that no case uses, beside the files of `cases`.
 
-    Raises EngineError for one that cannot be read.
+    The caller has read every case of these files: a snapshot of a case that is left out would count
+    as unused. Files that `--update` did not write are never returned, and neither are files that
+    cannot be read.
     """
     cases = list(cases)
-    used = {path_of(case) for case in cases if case.expect.snapshot}
+    used_paths = {get_snapshot_path(case) for case in cases if case.expect.snapshot}
     stems: dict[Path, set[str]] = {}
     for case in cases:
         stems.setdefault(case.file.parent, set()).add(case.file.stem)
     return [
         path
-        for folder, known in stems.items()
+        for folder, file_stems in stems.items()
         for path in sorted((folder / FOLDER).glob("*.*.yaml"))
-        if path not in used and _is_ours(path, folder, known)
+        if path not in used_paths and _is_generated(path, folder, file_stems)
     ]
 
 
-def remove(paths: Iterable[Path]) -> None:
-    """Raises EngineError for a file that cannot be removed."""
+def remove_files(paths: Iterable[Path]) -> None:
+    """Delete the files that exist. Raises EngineError for a file that cannot be deleted."""
     for path in paths:
         try:
             path.unlink(missing_ok=True)
         except OSError as error:
-            raise EngineError(f"{path} cannot be removed: {error.strerror}") from error
+            raise EngineError(f"cannot remove {path}: {error.strerror}") from error
 
 
-def _is_ours(path: Path, folder: Path, known: Collection[str]) -> bool:
-    """Whether it was written for one of the known files, or for one that is there no more."""
+def _is_generated(path: Path, folder: Path, file_stems: Collection[str]) -> bool:
+    """Return whether `--update` wrote the file for one of these test files or for a deleted one."""
     stem = path.name.removesuffix(".yaml").rpartition(".")[0]
-    others = (folder / f"{stem}.{ending}" for ending in ("yaml", "yml"))
-    if stem not in known and any(file.exists() for file in others):
+    test_files = (folder / f"{stem}.{extension}" for extension in ("yaml", "yml"))
+    if stem not in file_stems and any(file.exists() for file in test_files):
         return False
     try:
-        return path.read_text(encoding="utf-8").startswith(_HEAD)
+        return path.read_text(encoding="utf-8").startswith(_HEADER)
     except (OSError, UnicodeDecodeError):
         return False
 
 
-class _NoYaml(Exception):
-    """A snapshot that cannot be read as one: where, and why."""
+class _InvalidYaml(Exception):
+    """A snapshot that is not valid YAML: the position and the parser's message."""
 
-    def __init__(self, place: SourcePosition, problem: str) -> None:
+    def __init__(self, position: SourcePosition, problem: str) -> None:
         super().__init__(problem)
-        self.place = place
+        self.position = position
         self.problem = problem
 
 
-def _read(path: Path) -> str | None:
-    """What a file has, as it would be written; None without one. Raises _NoYaml, EngineError."""
+def _read_normalized(path: Path) -> str | None:
+    """Return the file's values as `--update` would write them, or None if the file does not exist.
+
+    Raises _InvalidYaml, and EngineError for a file that cannot be read.
+    """
     try:
-        return _dumped(yaml.safe_load(path.read_bytes()))
+        return _dump_yaml(yaml.safe_load(path.read_bytes()))
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise EngineError(f"{path} cannot be read: {error.strerror}") from error
+        raise EngineError(f"cannot read {path}: {error.strerror}") from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        place = SourcePosition(format_path(path), line, column)
-        raise _NoYaml(place, error.problem or "it cannot be read") from error
+        position = SourcePosition(format_path(path), line, column)
+        raise _InvalidYaml(position, error.problem or "invalid") from error
     except (yaml.YAMLError, ValueError) as error:
-        raise _NoYaml(
+        raise _InvalidYaml(
             SourcePosition(format_path(path), 1, 1), str(error).splitlines()[0]
         ) from error
 
 
-def _dumped(content: Any) -> str:
+def _dump_yaml(content: Any) -> str:
     return yaml.safe_dump(content, sort_keys=True, allow_unicode=True, width=100)
 
 
-def content_of(report: Report) -> Any:
-    """The snapshot of a run. Ids, which differ from run to run, are called by what they are of."""
+def build_content(report: RunReport) -> Any:
+    """Return the snapshot of a run as plain YAML values.
+
+    Ids differ from run to run, so each is replaced by the name of its object. Secrets are masked.
+    """
     plan = report.plan
     names = {
-        each["id"]: each["name"]
-        for kinds in report.left.objects.values()
+        platform_object["id"]: platform_object["name"]
+        for kinds in report.final_state.objects.values()
         for objects in kinds.values()
-        for each in objects
-        if each["id"] != each["name"]
+        for platform_object in objects
+        if platform_object["id"] != platform_object["name"]
     }
     content: dict[str, Any] = {"result": report.ending}
     if report.errors:
         content["error"] = list(report.errors)
     if plan is not None:
-        content["plan"] = {_address(each): str(each.action) for each in plan.changes}
+        content["plan"] = {_get_address(change): str(change.action) for change in plan.changes}
         content["properties"] = {
-            _address(each): values for each in plan.changes if (values := _properties(each))
+            _get_address(change): values
+            for change in plan.changes
+            if (values := _collect_changed_properties(change))
         }
-        content["gates"] = dict(exercised(plan))
+        content["gates"] = dict(get_verdicts(plan))
         content["hourly_cost"] = dict(plan.cost.after.sum_hourly_costs()) if plan.cost else {}
-    content["outputs"] = {name: _shown(each) for name, each in report.left.outputs.items()}
+    content["outputs"] = {
+        name: _mask_output(output) for name, output in report.final_state.outputs.items()
+    }
     content["objects"] = {
         f"{platform}/{kind}": [
-            {"name": each["name"], "status": each["status"]}
-            for each in sorted(objects, key=lambda one: str(one["name"]))
+            {"name": platform_object["name"], "status": platform_object["status"]}
+            for platform_object in sorted(objects, key=lambda item: str(item["name"]))
         ]
-        for platform, kinds in report.left.objects.items()
+        for platform, kinds in report.final_state.objects.items()
         for kind, objects in kinds.items()
         if objects
     }
-    filled = {key: value for key, value in content.items() if value not in ({}, [], None)}
-    return _replaced(filled, names, Redactor(report.secrets))
+    # Short snapshots are read in reviews: empty fields say nothing new.
+    non_empty = {key: value for key, value in content.items() if value not in ({}, [], None)}
+    return _replace_volatile_values(non_empty, names, Redactor(report.secrets))
 
 
-def _address(change: ResourceChange) -> str:
-    return address_of(change.type, change.urn)
+def _get_address(change: ResourceChange) -> str:
+    return get_address(change.type, change.urn)
 
 
-def _properties(change: ResourceChange) -> dict[str, Any]:
-    return {each.path: _after(each) for each in change.changes if each.action != "keep"}
+def _collect_changed_properties(change: ResourceChange) -> dict[str, Any]:
+    return {
+        property_change.path: _get_planned_value(property_change)
+        for property_change in change.changes
+        if property_change.action != "keep"
+    }
 
 
-def _after(change: PropertyChange) -> Any:
+def _get_planned_value(change: PropertyChange) -> Any:
     if change.secret:
         return MASK
     return _UNKNOWN if change.unknown else change.after
 
 
-def _shown(value: OutputValue) -> Any:
+def _mask_output(value: OutputValue) -> Any:
     return MASK if value.secret else value.value
 
 
-def _replaced(value: Any, names: Mapping[str, str], redactor: Redactor) -> Any:
-    """The value without secrets, and without ids and addresses, which no two runs share."""
+def _replace_volatile_values(value: Any, names: Mapping[str, str], redactor: Redactor) -> Any:
+    """Return the value without secrets, and without ids and addresses, which no two runs share."""
     if isinstance(value, Mapping):
-        return {key: _replaced(each, names, redactor) for key, each in value.items()}
+        return {key: _replace_volatile_values(item, names, redactor) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        items = [_replaced(each, names, redactor) for each in value]
-        # Ids come in any order.
-        are_ids = all(isinstance(each, str) and _NAMED_ID.fullmatch(each) for each in items)
+        items = [_replace_volatile_values(item, names, redactor) for item in value]
+        # Platforms list ids in any order, and no two runs have the same order.
+        are_ids = all(isinstance(item, str) and _NAMED_ID.fullmatch(item) for item in items)
         return sorted(items) if are_ids else items
     if not isinstance(value, str):
         return value
-    for known, name in names.items():
-        value = value.replace(known, f"[id of {name}]")
+    for id_, name in names.items():
+        value = value.replace(id_, f"[id of {name}]")
     return redactor.redact(_EMULATOR.sub("[emulator]", value))

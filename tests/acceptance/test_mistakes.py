@@ -9,7 +9,7 @@ import yaml
 
 from gpuform.stacks.projects import project_files, templates, write_project
 from gpuform.stacks.testing.cases import read_cases
-from gpuform.stacks.testing.running import Playing, Status
+from gpuform.stacks.testing.runner import CaseRunner, Status
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PROJECTS = sorted(path.parent for path in EXAMPLES.glob("**/tests") if path.is_dir())
@@ -45,8 +45,8 @@ def test_the_list_is_long_and_all_over_the_examples() -> None:
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 def test_the_examples_pass_their_tests() -> None:
-    results = Playing(2).play(read_cases(PROJECTS, Path()))
-    told = [str(each) for result in results for each in (*result.findings, result.told) if each]
+    results = CaseRunner(2).run(read_cases(PROJECTS, Path()))
+    told = [str(each) for result in results for each in (*result.findings, result.error) if each]
     assert told == []
     assert {result.status for result in results} == {Status.PASSED}
 
@@ -61,8 +61,8 @@ def test_the_templates_pass_their_tests(tmp_path: Path) -> None:
             folders.append(tmp_path / f"{template}-{python}")
             files = project_files(template, template, "", python=python)
             write_project(folders[-1], files, force=False)
-    results = Playing(2).play(read_cases(folders, Path()))
-    told = [str(each) for result in results for each in (*result.findings, result.told) if each]
+    results = CaseRunner(2).run(read_cases(folders, Path()))
+    told = [str(each) for result in results for each in (*result.findings, result.error) if each]
     assert told == []
     assert {result.status for result in results} == {Status.PASSED}
 
@@ -73,6 +73,6 @@ def test_the_templates_pass_their_tests(tmp_path: Path) -> None:
 def test_a_mistake_fails_a_case_of_its_example(mistake: dict[str, Any], tmp_path: Path) -> None:
     """A case that could not be played has found nothing."""
     cases = read_cases([copy_with_mistake(mistake, tmp_path)], Path())
-    results = Playing(2).play(cases)
-    assert [result.told for result in results if result.status is Status.BROKEN] == []
+    results = CaseRunner(2).run(cases)
+    assert [result.error for result in results if result.status is Status.BROKEN] == []
     assert any(result.findings for result in results)

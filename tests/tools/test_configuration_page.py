@@ -123,7 +123,7 @@ def test_no_variable_that_is_read_is_missing() -> None:
         "stacks/engine/store/backend.py: name",  # PULUMI_DIY_BACKEND_...
         "stacks/operations/opening/variables.py: name",  # put back as it was
         "stacks/testing/events.py: TRUSTED",  # of a WSGI environment
-        "stacks/testing/playing.py: name",  # taken away from tests
+        "stacks/testing/case_run.py: name",  # taken away from tests
     }
 
 

@@ -22,7 +22,7 @@ from gpuform.stacks.review.paint import Paint
 if TYPE_CHECKING:
     from gpuform.stacks.testing.cases import Case
     from gpuform.stacks.testing.coverage import Coverage
-    from gpuform.stacks.testing.running import Result
+    from gpuform.stacks.testing.runner import CaseResult
 
 _STYLES: Final = {"passed": "add", "failed": "error", "broken": "error", "skipped": "dim"}
 
@@ -90,11 +90,11 @@ def test(  # noqa: PLR0913, PLR0917 - the flags
       gpuform test projects/* --junit build/tests.xml
     """
     from gpuform.stacks.operations.opening.emulator import require_emulator  # noqa: PLC0415 - not for help
-    from gpuform.stacks.testing.cases import chosen, read_cases  # noqa: PLC0415 - as above
+    from gpuform.stacks.testing.cases import read_cases, select_cases  # noqa: PLC0415 - as above
 
     with open_session() as session:
         require_emulator()
-        cases = chosen(read_cases(paths, Path.cwd()), patterns)
+        cases = select_cases(read_cases(paths, Path.cwd()), patterns)
         if only_list:
             _print_cases(session, cases, as_json=as_json)
             return SUCCESS
@@ -157,26 +157,28 @@ def _play_cases(session: Session, cases: Sequence["Case"], options: _PlayOptions
 
     With `update` unused snapshots are removed.
     """
-    from gpuform.stacks.testing.coverage import coverage_of  # noqa: PLC0415 - the engine, not for help
-    from gpuform.stacks.testing.running import Playing, Status  # noqa: PLC0415 - as above
-    from gpuform.stacks.testing.snapshots import remove, stale  # noqa: PLC0415 - as above
+    from gpuform.stacks.testing.coverage import measure_coverage  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.testing.runner import CaseRunner, Status  # noqa: PLC0415 - as above
+    from gpuform.stacks.testing.snapshots import list_unused_snapshots, remove_files  # noqa: PLC0415 - as above
 
     paint = session.screen.paint
     width = max(len(case.address) for case in cases)
 
-    def print_result(result: "Result") -> None:
+    def print_result(result: "CaseResult") -> None:
         if not options.as_json:
             session.screen.print("\n".join(_render_result(result, width, paint)))
 
     # A case is work of this machine alone: no platform is waited for.
     jobs = options.jobs or os.cpu_count() or 1
-    playing = Playing(jobs, update=options.update, limit=options.limit, heard=print_result)
-    results = playing.play(cases)
-    coverages = coverage_of(results) if options.coverage else []
+    playing = CaseRunner(
+        jobs, update=options.update, time_limit_s=options.limit, on_result=print_result
+    )
+    results = playing.run(cases)
+    coverages = measure_coverage(results) if options.coverage else []
     # A snapshot of a case that a filter leaves out is not unused.
-    unused_snapshots = stale(cases) if options.is_complete else []
+    unused_snapshots = list_unused_snapshots(cases) if options.is_complete else []
     if options.update:
-        remove(unused_snapshots)
+        remove_files(unused_snapshots)
     if options.junit is not None:
         _write_junit(options.junit, results)
     if options.as_json:
@@ -185,7 +187,7 @@ def _play_cases(session: Session, cases: Sequence["Case"], options: _PlayOptions
         )
     else:
         for coverage in coverages:
-            session.screen.print("\n".join(coverage.lines()))
+            session.screen.print("\n".join(coverage.render()))
         for path in unused_snapshots:
             session.screen.print(_describe_unused(path, is_removed=options.update))
         session.screen.print(_summarize(results))
@@ -193,21 +195,21 @@ def _play_cases(session: Session, cases: Sequence["Case"], options: _PlayOptions
     return SUCCESS if is_passed else FAILED
 
 
-def _render_result(result: "Result", width: int, paint: Paint) -> Iterator[str]:
-    from gpuform.stacks.testing.comparing import durations_text  # noqa: PLC0415 - the engine, not for help
+def _render_result(result: "CaseResult", width: int, paint: Paint) -> Iterator[str]:
+    from gpuform.stacks.testing.comparison import format_duration  # noqa: PLC0415 - the engine, not for help
 
     style = _STYLES[result.status]
     line = f"{paint(style, f'{result.status:<8}')}{result.case.address:<{width}}"
     if result.report is not None:
-        line += paint("dim", f"  {durations_text(result.report.left.seconds)}")
+        line += paint("dim", f"  {format_duration(result.report.final_state.seconds)}")
     if result.is_updated:
         line += "  snapshot written"
     yield line.rstrip()
     if result.status == "skipped":
-        yield f"  {result.case.first} did not pass"
+        yield f"  {result.case.predecessor} did not pass"
     for finding in result.findings:
         yield from (f"  {line}" for line in str(finding).splitlines())
-    yield from (f"  {line_text}" for line_text in result.told.splitlines())
+    yield from (f"  {line_text}" for line_text in result.error.splitlines())
 
 
 def _describe_unused(path: Path, *, is_removed: bool) -> str:
@@ -217,7 +219,7 @@ def _describe_unused(path: Path, *, is_removed: bool) -> str:
     return f"no case uses the snapshot {format_path(path)} any longer: {removal}"
 
 
-def _summarize(results: Sequence["Result"]) -> str:
+def _summarize(results: Sequence["CaseResult"]) -> str:
     from gpuform.stacks.review.value_text import counted  # noqa: PLC0415 - the engine, not for help
 
     counts = Counter(result.status for result in results)
@@ -226,7 +228,7 @@ def _summarize(results: Sequence["Result"]) -> str:
 
 
 def _build_document(
-    results: Iterable["Result"], covered: Iterable["Coverage"], unused: Iterable[Path]
+    results: Iterable["CaseResult"], covered: Iterable["Coverage"], unused: Iterable[Path]
 ) -> dict[str, Any]:
     document: dict[str, Any] = {"cases": [_build_entry(result) for result in results]}
     if paths := [str(path) for path in unused]:
@@ -239,33 +241,33 @@ def _build_document(
                     entry.address: sorted(entry.instances)
                     for entry in (coverage.entries or {}).values()
                 },
-                "missing": coverage.missing,
+                "missing": coverage.gaps,
             }
             for coverage in covered
         ]
     return document
 
 
-def _build_entry(result: "Result") -> dict[str, Any]:
+def _build_entry(result: "CaseResult") -> dict[str, Any]:
     report = result.report
     return {
         "name": result.case.address,
         "file": str(result.case.file),
-        "line": result.case.place().line,
+        "line": result.case.get_position().line,
         "status": result.status,
         "findings": [str(finding) for finding in result.findings],
         "seconds": round(result.seconds, 3),
-        "platform_seconds": None if report is None else report.left.seconds,
-        **({"told": result.told} if result.told else {}),
+        "platform_seconds": None if report is None else report.final_state.seconds,
+        **({"told": result.error} if result.error else {}),
     }
 
 
-def _write_junit(path: Path, results: Sequence["Result"]) -> None:
+def _write_junit(path: Path, results: Sequence["CaseResult"]) -> None:
     from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
-    from gpuform.stacks.testing.running import junit_text  # noqa: PLC0415 - as above
+    from gpuform.stacks.testing.runner import render_junit  # noqa: PLC0415 - as above
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(junit_text(results), encoding="utf-8")
+        path.write_text(render_junit(results), encoding="utf-8")
     except OSError as error:
         raise EngineError(f"the results cannot be written to {path}: {error.strerror}") from error

@@ -7,7 +7,7 @@ from textwrap import dedent
 import pytest
 
 from gpuform.stacks.testing.cases import read_cases
-from gpuform.stacks.testing.running import Playing, Result
+from gpuform.stacks.testing.runner import CaseResult, CaseRunner
 
 TOPOLOGY = """\
 config:
@@ -81,20 +81,20 @@ def written(project: Path) -> Written:
     return write
 
 
-Played = Callable[..., dict[str, Result]]
+Played = Callable[..., dict[str, CaseResult]]
 
 
 @pytest.fixture
 def played(written: Written) -> Played:
     """Plays a test file; its results by the cases' names."""
 
-    def play(text: str, *, update: bool = False) -> dict[str, Result]:
+    def play(text: str, *, update: bool = False) -> dict[str, CaseResult]:
         cases = read_cases([written(text)], Path())
-        return {each.case.name: each for each in Playing(2, update=update).play(cases)}
+        return {each.case.name: each for each in CaseRunner(2, update=update).run(cases)}
 
     return play
 
 
-def told(result: Result) -> list[str]:
+def told(result: CaseResult) -> list[str]:
     """What a case has found, without the file's path."""
-    return [f"{each.place.line}: {each.text}" for each in result.findings]
+    return [f"{each.position.line}: {each.message}" for each in result.findings]

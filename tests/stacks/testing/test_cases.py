@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gpuform.stacks.testing.cases import TestFilesError as FilesError
-from gpuform.stacks.testing.cases import chosen, in_chains, read_cases
+from gpuform.stacks.testing.cases import build_chains, read_cases, select_cases
 
 from .conftest import Written
 
@@ -141,7 +141,7 @@ def test_a_project_without_tests_says_how_to_write_one(project: Path) -> None:
 
 
 def test_a_path_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(FilesError, match="is not there"):
+    with pytest.raises(FilesError, match="does not exist"):
         read_cases([tmp_path / "nowhere"], Path())
 
 
@@ -156,7 +156,7 @@ def test_a_stack_without_settings_is_told_with_those_that_there_are(
         with pytest.raises(FilesError) as caught:
             read_cases([written(text)], Path())
         (found,) = str(caught.value).splitlines()[1:]
-        assert f":{place}: there is no Pulumi.nope.yaml; there is dev, prod" in found
+        assert f":{place}: Pulumi.nope.yaml not found; stacks with settings: dev, prod" in found
 
 
 def test_files_that_call_their_cases_alike_are_refused(written: Written, project: Path) -> None:
@@ -164,7 +164,9 @@ def test_files_that_call_their_cases_alike_are_refused(written: Written, project
     other = file.with_suffix(".yml")
     other.write_text(file.read_text())
     for paths in ([project], [other, file]):
-        with pytest.raises(FilesError, match=r"demo\.ya?ml and demo\.ya?ml call their cases alike"):
+        with pytest.raises(
+            FilesError, match=r"demo\.ya?ml and demo\.ya?ml give their cases the same names"
+        ):
             read_cases(paths, Path())
     file.unlink()
     assert len(read_cases([project], Path())) == 1
@@ -190,7 +192,7 @@ CHAINED = """\
 
 
 def test_a_case_comes_after_the_one_that_it_starts_from(written: Written) -> None:
-    chains = in_chains(read_cases([written(CHAINED)], Path()))
+    chains = build_chains(read_cases([written(CHAINED)], Path()))
     assert [[case.name for case in chain] for chain in chains] == [
         ["root", "middle", "other", "leaf"],
         ["alone"],
@@ -205,9 +207,9 @@ def test_a_case_has_what_its_file_says_of_all(written: Written) -> None:
 
 def test_who_chooses_a_case_chooses_those_before_it(written: Written) -> None:
     cases = read_cases([written(CHAINED)], Path())
-    assert [case.name for case in chosen(cases, ["demo/leaf"])] == ["leaf", "middle", "root"]
-    assert chosen(cases, []) == cases
+    assert [case.name for case in select_cases(cases, ["demo/leaf"])] == ["leaf", "middle", "root"]
+    assert select_cases(cases, []) == cases
     with pytest.raises(FilesError, match="no case matches 'leav'"):
-        chosen(cases, ["leav"])
+        select_cases(cases, ["leav"])
     with pytest.raises(FilesError, match="the filter is empty"):
-        chosen(cases, [""])
+        select_cases(cases, [""])

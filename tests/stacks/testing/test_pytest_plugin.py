@@ -44,11 +44,11 @@ def test_a_state_is_the_start_of_the_first_run(gpuform_stack):
     ("inputs", "message"),
     [
         ({"nope": 1}, "nope: is not known"),
-        ({"expect": {"result": "failed"}}, "expect: assert it of what the run returns"),
-        ({"run": "destroy"}, "run: call the method of that name"),
+        ({"expect": {"result": "failed"}}, "expect: write assertions about the run"),
+        ({"run": "destroy"}, "run: call the method of this name"),
         ({"start": {"case": "zzz"}}, "start.case: each run starts where"),
-        ({"start": {"state": "zzz.json"}}, "start.state: there is no file .*zzz.json"),
-        ({"stack": "nope"}, "stack: there is no Pulumi.nope.yaml; there is prod"),
+        ({"start": {"state": "zzz.json"}}, "start.state: file .*zzz.json not found"),
+        ({"stack": "nope"}, "stack: Pulumi.nope.yaml not found; stacks with settings: prod"),
     ],
 )
 def test_what_has_no_meaning_is_refused(gpuform_stack, inputs, message):
@@ -124,8 +124,8 @@ def test_what_fails_says_why(project: Path) -> None:
     assert done.stdout.rstrip().splitlines()[-1].startswith("5 failed"), done.stdout
     assert "assert 'failed' == 'succeeded'" in done.stdout
     assert "has no 16 H100_SXM GPUs free" in done.stdout
-    assert "there is no kind together/cluster; there is together/clusters, " in done.stdout
-    assert "there is no output stauts; there is status, token" in done.stdout
+    assert "unknown kind together/cluster; known: together/clusters, " in done.stdout
+    assert "unknown output stauts; known: status, token" in done.stdout
     assert "(<stack of demo>, <run succeeded>)" in done.stdout
     assert "evnts: is not known" in done.stdout
     assert "stacks/testing/" not in done.stdout

@@ -8,8 +8,8 @@ import pytest
 from processes.commands import run_gpuform
 
 from gpuform.stacks.testing.cases import read_cases
-from gpuform.stacks.testing.coverage import coverage_of
-from gpuform.stacks.testing.running import Playing, junit_text
+from gpuform.stacks.testing.coverage import measure_coverage
+from gpuform.stacks.testing.runner import CaseRunner, render_junit
 
 from .conftest import Played, Written
 
@@ -23,7 +23,7 @@ MIXED = """\
 
 def test_junit_has_every_case_once_with_what_it_found(played: Played) -> None:
     results = list(played(MIXED).values())
-    root = ET.fromstring(junit_text(results))
+    root = ET.fromstring(render_junit(results))
     assert root.attrib.items() >= {"tests": "3", "failures": "1", "skipped": "1"}.items()
     (suite,) = root
     found = {each.get("name"): each for each in suite}
@@ -31,7 +31,7 @@ def test_junit_has_every_case_once_with_what_it_found(played: Played) -> None:
     assert list(found["comes_up"]) == []
     (failure,) = found["fails"]
     assert failure.tag == "failure"
-    assert "output status is expected to be" in str(failure.text)
+    assert "output status: expected" in str(failure.text)
     assert [each.tag for each in found["follows"]] == ["skipped"]
     assert found["fails"].get("line") == "3"
 
@@ -39,19 +39,19 @@ def test_junit_has_every_case_once_with_what_it_found(played: Played) -> None:
 def test_junit_is_xml_whatever_a_file_is_called(project: Path) -> None:
     file = project / "tests" / "de\x01mo\x1b.yaml"
     file.write_text("cases: {wrong: {config: {gpsu: 1}}}")
-    results = Playing(1).play(read_cases([project], Path()))
-    (suite,) = ET.fromstring(junit_text(results))
+    results = CaseRunner(1).run(read_cases([project], Path()))
+    (suite,) = ET.fromstring(render_junit(results))
     assert str(suite.get("name")).endswith("de\ufffdmo\ufffd.yaml")
 
 
 def test_a_case_that_fails_covers_nothing(played: Played) -> None:
     text = "cases: {refused: {config: {gpus: 24}}, up: {config: {spare: true, gpus: 8}}}"
-    (covered,) = coverage_of(played(text).values())
-    assert "gate budget has never stopped or warned" in covered.missing
-    (covered,) = coverage_of(played("cases: {up: {config: {gpus: 24}}}").values())
-    assert list(covered.lines()) == [
+    (covered,) = measure_coverage(played(text).values())
+    assert "gate budget has never stopped or warned" in covered.gaps
+    (covered,) = measure_coverage(played("cases: {up: {config: {gpus: 24}}}").values())
+    assert list(covered.render()) == [
         "Coverage of demo (0 cases)",
-        "  nothing: no case has passed",
+        "  nothing: no case passed",
     ]
 
 
@@ -59,17 +59,15 @@ def test_coverage_tells_what_no_case_exercises(played: Played) -> None:
     results = played(
         "cases: {up: {}, refused: {config: {gpus: 24}, expect: {result: policy-violation}}}"
     )
-    (covered,) = coverage_of(results.values())
-    assert covered.missing == [
+    (covered,) = measure_coverage(results.values())
+    assert covered.gaps == [
         "shared_volumes.scratch (topology.yaml:8:3) is in no plan",
         "gate place has never stopped or warned",
         "gate few has never stopped or warned",
     ]
     results = played("cases: {with: {config: {spare: true, gpus: 8}}}")
-    (covered,) = coverage_of(results.values())
-    assert (
-        "shared_volumes.scratch (topology.yaml:8:3): its `when` is never false" in covered.missing
-    )
+    (covered,) = measure_coverage(results.values())
+    assert "shared_volumes.scratch (topology.yaml:8:3): its `when` is never false" in covered.gaps
 
 
 @pytest.mark.slow
@@ -81,7 +79,7 @@ def test_the_command_says_what_became_of_each(written: Written, project: Path) -
     assert done.code == 1
     out = done.stdout
     assert out.splitlines()[0] == "passed  demo/comes_up  21m"
-    assert "  tests/demo.yaml:3:38: output status is expected to be" in out
+    assert "  tests/demo.yaml:3:38: output status: expected" in out
     assert "skipped demo/follows\n  fails did not pass" in out
     assert "Coverage of demo (1 case)" in out
     assert out.splitlines()[-1] == "3 cases: 1 failed, 1 passed, 1 skipped"

@@ -9,7 +9,7 @@ from processes.commands import run_gpuform
 
 from gpuform.stacks.testing.cases import TestFilesError as FilesError
 from gpuform.stacks.testing.cases import read_cases
-from gpuform.stacks.testing.running import Playing, Result
+from gpuform.stacks.testing.runner import CaseResult, CaseRunner
 
 from .conftest import Written, told
 
@@ -44,9 +44,9 @@ def exported(folder: Path) -> Path:
     return file
 
 
-def played(file: Path, text: str) -> dict[str, Result]:
+def played(file: Path, text: str) -> dict[str, CaseResult]:
     file.write_text(text)
-    return {each.case.name: each for each in Playing(2).play(read_cases([file], Path()))}
+    return {each.case.name: each for each in CaseRunner(2).run(read_cases([file], Path()))}
 
 
 @pytest.mark.slow
@@ -73,7 +73,7 @@ def test_a_state_starts_a_case_as_it_is(example: str, tmp_path: Path) -> None:
     assert {name: told(each) for name, each in results.items() if told(each)} == {}
     left = results["goes"].report
     assert left is not None
-    assert left.left.resources == []
+    assert left.final_state.resources == []
 
 
 @pytest.mark.slow
@@ -111,9 +111,9 @@ def test_what_is_no_state_of_the_project_is_refused(project: Path) -> None:
     urn = "urn:pulumi:prod::other::pulumi:pulumi:Stack::other-prod"
     entry = {"urn": urn, "custom": False, "type": "pulumi:pulumi:Stack"}
     whole = {"version": 3, "deployment": {"resources": [entry]}}
-    assert "is a state of project other, and this is demo" in refused(project, whole)
+    assert "is a state of project other, not of demo" in refused(project, whole)
 
 
 def test_a_file_that_is_not_there_is_told_at_its_place(written: Written) -> None:
-    with pytest.raises(FilesError, match=r"demo\.yaml:1:30: there is no file .*nothing\.json"):
+    with pytest.raises(FilesError, match=r"demo\.yaml:1:30: file .*nothing\.json not found"):
         read_cases([written("cases: {one: {start: {state: nothing.json}}}")], Path())

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from processes.commands import run_gpuform
 
-from gpuform.stacks.testing.running import Status
+from gpuform.stacks.testing.runner import Status
 
 from .conftest import Played, Written, told
 
@@ -18,7 +18,9 @@ CASES = """\
 
 def test_a_snapshot_is_written_and_then_held_to(played: Played, project: Path) -> None:
     (finding,) = told(played(CASES)["up"])
-    assert finding == "2: there is no snapshot demo.up.yaml yet: `gpuform test --update` writes it"
+    assert (
+        finding == "2: snapshot demo.up.yaml does not exist yet: `gpuform test --update` writes it"
+    )
 
     result = played(CASES, update=True)["up"]
     assert (told(result), result.is_updated) == ([], True)
@@ -71,10 +73,10 @@ def test_a_snapshot_that_is_no_yaml_says_where(played: Played, project: Path) ->
     written = file.read_text()
     file.write_text("result: succeeded\nplan: [\n")
     (finding,) = played(CASES)["up"].findings
-    assert str(finding).startswith(f"{file}:3:1: it is no YAML: ")
+    assert str(finding).startswith(f"{file}:3:1: the snapshot is not valid YAML: ")
     file.write_text("\0")
     (finding,) = played(CASES)["up"].findings
-    assert str(finding).startswith(f"{file}:1:1: it is no YAML: ")
+    assert str(finding).startswith(f"{file}:1:1: the snapshot is not valid YAML: ")
     played(CASES, update=True)
     assert file.read_text() == written
 

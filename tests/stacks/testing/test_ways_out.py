@@ -154,8 +154,8 @@ def certified(scheduler: str, job: str = JOB) -> str:
 
 
 ALLOWED = "allow: [real-schedulers]"
-REFUSED = "real-schedulers is not for cases"
-SEALED = "a case reaches its emulator alone"
+REFUSED = "cases cannot have real-schedulers"
+SEALED = "a case may only contact its emulator"
 
 
 def ways(outside: Outside) -> dict[str, Way]:
@@ -357,7 +357,7 @@ def test_no_way_leads_out_of_a_stack_under_pytest(tmp_path: Path, outside: Outsi
     (tmp_path / "project" / "tests" / "test_out.py").write_text(
         "import pytest\n\n"
         "def test_allowed(gpuform_stack):\n"
-        "    with pytest.raises(Exception, match='real-schedulers is not for cases'):\n"
+        "    with pytest.raises(Exception, match='cases cannot have real-schedulers'):\n"
         "        gpuform_stack().up(allow=['real-schedulers'])\n\n"
         "def test_not_allowed(gpuform_stack):\n"
         "    run = gpuform_stack().up()\n"

@@ -7,7 +7,7 @@ import pytest
 from processes.commands import run_gpuform
 from support.topologies.declarations import SCP_POOL
 
-from gpuform.stacks.testing.running import Status
+from gpuform.stacks.testing.runner import Status
 
 from .conftest import Played, Written, told
 
@@ -186,12 +186,12 @@ def test_what_is_gone_was_there(played: Played, project: Path) -> None:
     topology.write_text(text.replace("config:", "config:\n  region: {default: us-central-8}"))
     (project / "gates.yaml").unlink()
     results = played(GONE)
-    nothing = "is absent, but nothing of this name was there or is declared"
+    nothing = "is absent, but it neither existed nor is declared"
     assert {name: told(each) for name, each in results.items() if told(each)} == {
-        "goes_at_another_price": ["10: an hour is expected to cost 1.0 USD, and it is 0.0"],
+        "goes_at_another_price": ["10: hourly cost in USD: expected 1.0, planned 0.0"],
         "goes_under_another_name": [f"14: tran {nothing}"],
         "refused": [f"17: tran {nothing}"],
-        "grows": ["27: a replacement of train is expected, and the plan is to update it"],
+        "grows": ["27: train: expected replace, planned update"],
     }
 
 
@@ -249,23 +249,25 @@ def test_an_event_that_tests_nothing_fails_its_case(played: Played) -> None:
     assert told(results["killed_before"]) == [
         "29: the event at 15m did not happen: the run was killed",
         "30: the fault met no request",
-        "31: the event cannot happen: no object is named 'trainig' at that time",
+        "31: the event cannot happen: no object is named 'trainig' at this time",
     ]
-    before = "35: the event before the run did not happen: the run was over after 0s"
+    before = "35: the event before the run did not happen: the run ended after 0s"
     assert found["refused_before"] == before
-    assert found["late"] == "3: the event at 30h did not happen: the run was over after 21m"
+    assert found["late"] == "3: the event at 30h did not happen: the run ended after 21m"
     assert "the event on DELETE /compute/clusters did not happen" in found["unseen"]
-    assert "no object is named 'trainig' at that time" in found["unknown_object"]
-    assert "there is no platform 'togehter'; there is together, scp" in found["unknown_platform"]
-    assert "was answered with 422" in found["refused"]
+    assert "no object is named 'trainig' at this time" in found["unknown_object"]
+    assert (
+        "unknown platform 'togehter'; the platforms are together, scp" in found["unknown_platform"]
+    )
+    assert "the emulator answered 422: " in found["refused"]
     unhappened = "the event cannot happen: "
-    assert found["no_credit"] == f"13: {unhappened}aios has no credit that could be gone"
-    no_control = "the emulator has no control together/nothing"
+    assert found["no_credit"] == f"13: {unhappened}platform aios has no credit that can run out"
+    no_control = "unknown control together/nothing of the emulator"
     assert found["no_control"] == f"15: {unhappened}{no_control}"
-    assert found["on_no_node"] == f"18: {unhappened}there is no node nope"
-    no_room = "the job work does not begin: no node has room for it"
+    assert found["on_no_node"] == f"18: {unhappened}node nope not found"
+    no_room = "job work does not start: no node has room for it"
     assert found["too_large"] == f"21: {unhappened}{no_room}"
-    no_room = "the job work does not begin: training-worker-0 has no room for it"
+    no_room = "job work does not start: training-worker-0 has no room for it"
     assert found["too_large_for_its_node"] == f"24: {unhappened}{no_room}"
     for name, line in (("met_by_none", 38), ("met_too_late", 40), ("met_by_too_few", 42)):
         assert found[name] == f"{line}: the fault met no request"
@@ -293,7 +295,7 @@ def test_a_job_of_slurm_begins_or_cannot_happen(played: Played, project: Path) -
         """
     )
     assert {name: told(each) for name, each in results.items() if told(each)} == {
-        "on_no_node": ["10: the event cannot happen: there is no node nope"]
+        "on_no_node": ["10: the event cannot happen: node nope not found"]
     }
 
 
@@ -361,20 +363,20 @@ def test_what_is_wrong_in_a_case_is_no_failure_of_its_run(played: Played) -> Non
     assert {name: each[0].splitlines()[0] for name, each in found.items()} == {
         "secret": "4: nothing reads the configuration key toke: neither the topology nor "
         "Pulumi.yaml declares it",
-        "stack": "5: 'network' in `stack_references` is no stack",
+        "stack": "5: 'network' in `stack_references` is not the name of a stack",
         "target": "6: --target trian matches no resource of the stack or its program",
         "at_destroy": "7: --exclude trian matches no resource of the stack",
         "permission": "8: nonsense: permission not found",
         "gate": "9: unknown gates: gate:palce",
         "state": "10: demo.yaml is not JSON: Expecting value: line 1 column 1 (char 0)",
     }
-    assert [each.place.column for each in results["target"].findings] == [28]
+    assert [each.position.column for each in results["target"].findings] == [28]
 
 
 def test_what_is_wrong_in_the_defaults_is_told_there(played: Played) -> None:
     results = played("defaults: {config: {gpsu: 8}}\ncases: {a: {config: {gpus: 8}}}")
     (finding,) = results["a"].findings
-    assert (finding.place.line, finding.place.column) == (1, 27)
+    assert (finding.position.line, finding.position.column) == (1, 27)
 
 
 def test_a_program_that_dies_is_told_of_and_others_are_played(
@@ -392,7 +394,7 @@ def test_a_program_that_dies_is_told_of_and_others_are_played(
         "cases: {dies: {config: {dies: true}}, lives: {expect: {outputs: {answer: 42}}}}"
     )
     assert results["dies"].status is Status.BROKEN
-    assert "exited with 7" in results["dies"].told
+    assert "exited with 7" in results["dies"].error
     assert results["lives"].status is Status.PASSED
 
 

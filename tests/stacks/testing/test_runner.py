@@ -17,9 +17,9 @@ from processes.commands import run_gpuform
 
 from gpuform.schemas.cases_file import CaseInputs
 from gpuform.stacks.testing import processes
+from gpuform.stacks.testing.case_run import CaseRunSpec
 from gpuform.stacks.testing.cases import read_cases
-from gpuform.stacks.testing.playing import Part
-from gpuform.stacks.testing.running import Playing, Status
+from gpuform.stacks.testing.runner import CaseRunner, Status
 
 from .conftest import Written
 
@@ -29,17 +29,17 @@ _PROCESSES = 160
 def test_no_process_loses_its_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A start in one thread reaps the processes of all: their `join` must not come too late."""
     # Something of the standard library that takes two arguments and ends at once.
-    monkeypatch.setattr(processes, "play_in_process", operator.is_)
-    part = Part(tmp_path, tmp_path, 0, CaseInputs(), is_begun=False)
+    monkeypatch.setattr(processes, "run_case_in_process", operator.is_)
+    part = CaseRunSpec(tmp_path, tmp_path, 0, CaseInputs(), has_predecessor=False)
 
     def told(_number: int) -> str:
-        process = processes.Process(part)
-        process.play()
-        return process.told
+        process = processes.CaseProcess(part)
+        process.run()
+        return process.error
 
     with ThreadPoolExecutor(8) as threads:
         found = Counter(threads.map(told, range(_PROCESSES)))
-    assert found == {"its process exited with 0": _PROCESSES}
+    assert found == {"the process of the run exited with 0": _PROCESSES}
 
 
 HANGS = """\
@@ -63,9 +63,9 @@ def hanging(project: Path, written: Written) -> Path:
 
 
 def test_a_case_that_does_not_end_is_ended(hanging: Path) -> None:
-    results = Playing(1, limit=0.01).play(read_cases([hanging], Path()))
+    results = CaseRunner(1, time_limit_s=0.01).run(read_cases([hanging], Path()))
     assert [each.status for each in results] == [Status.BROKEN, Status.BROKEN]
-    assert "it did not end within 0s of real time" in results[0].told
+    assert "the run did not end within 0s of real time" in results[0].error
 
 
 @pytest.mark.slow
@@ -73,7 +73,7 @@ def test_the_command_has_a_limit(hanging: Path) -> None:
     done = run_gpuform(hanging, "test", "-k", "too", "--timeout", "1s")
     assert (done.code, done.stderr) == (1, "")
     assert "broken  demo/too" in done.stdout
-    assert "  it did not end within 1s of real time" in done.stdout
+    assert "  the run did not end within 1s of real time" in done.stdout
 
 
 @pytest.mark.slow

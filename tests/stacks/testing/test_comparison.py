@@ -5,17 +5,17 @@ from textwrap import indent
 
 import pytest
 
+from gpuform.stacks.testing.case_run import CaseRunSpec
 from gpuform.stacks.testing.cases import read_cases
-from gpuform.stacks.testing.comparing import durations_text, findings_of, is_as
-from gpuform.stacks.testing.playing import Part
-from gpuform.stacks.testing.report import Report
-from gpuform.stacks.testing.running import Process, free_ports
+from gpuform.stacks.testing.comparison import compare_run, format_duration, matches_expected
+from gpuform.stacks.testing.report import RunReport
+from gpuform.stacks.testing.runner import CaseProcess, find_free_ports
 
 from .conftest import GATES, PRICES, TOPOLOGY
 
 
 @pytest.fixture(scope="module")
-def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Report]:
+def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunReport]:
     """A project, and the report of its first run."""
     folder = tmp_path_factory.mktemp("compared")
     (folder / "Pulumi.yaml").write_text("name: demo\nruntime: python\n")
@@ -26,20 +26,22 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Report]:
     (folder / "tests" / "demo.yaml").write_text("cases: {first: {}}\n")
     (case,) = read_cases([folder], Path())
     begun = tmp_path_factory.mktemp("played")
-    part = Part(case.project.path, begun, next(free_ports()), case.inputs, is_begun=False)
-    report = Process(part).play()
+    part = CaseRunSpec(
+        case.project.path, begun, next(find_free_ports()), case.inputs, has_predecessor=False
+    )
+    report = CaseProcess(part).run()
     assert report is not None
     return folder, report
 
 
-def told(first: tuple[Path, Report], expect: str) -> list[str]:
+def told(first: tuple[Path, RunReport], expect: str) -> list[str]:
     """What the run is found to be, other than expected; each with line and column."""
     folder, report = first
     file = folder / "tests" / "demo.yaml"
     file.write_text(f"cases:\n  first:\n    expect:\n{indent(expect, '      ')}\n")
     (case,) = read_cases([file], Path())
-    found = findings_of(case, report)
-    return [f"{each.place.line}:{each.place.column}: {each.text}" for each in found]
+    found = compare_run(case, report)
+    return [f"{each.position.line}:{each.position.column}: {each.message}" for each in found]
 
 
 RIGHT = """\
@@ -61,109 +63,111 @@ takes: {at_least: 5m, at_most: 1h}
 """
 
 
-def test_what_is_expected_is_found(first: tuple[Path, Report]) -> None:
+def test_what_is_expected_is_found(first: tuple[Path, RunReport]) -> None:
     assert told(first, RIGHT) == []
 
 
 WRONG = [
-    ("result: failed", "4:15: the run is expected to have failed, and it has succeeded"),
-    ("error: [stock]", "4:14: an error is expected, and the run has succeeded"),
-    ("warning: [careful]", "4:17: no warning says 'careful'; the run says nothing"),
-    ("plan: {train: create}", "4:13: data is not named, and the plan is to create it"),
+    ("result: failed", "4:15: the run should have failed, but it has succeeded"),
+    ("error: [stock]", "4:14: expected an error, but the run has succeeded"),
+    ("warning: [careful]", "4:17: no warning contains 'careful'; the run reports nothing"),
+    ("plan: {train: create}", "4:13: data: expected no change, planned create"),
     (
         "plan: {train: update, data: create}",
-        "4:21: update is expected of train, and the plan is to create it",
+        "4:21: train: expected update, planned create",
     ),
     (
         "plan: {'*': create, trian: create}",
-        "4:34: trian is not in the plan; it has shared_volumes.data, clusters.train",
+        "4:34: trian is not in the plan, which has shared_volumes.data, clusters.train",
     ),
     (
         "properties: {train: {num_gpus: 24}}",
-        "4:38: train.num_gpus is expected to become 24, and becomes 16",
+        "4:38: train.num_gpus: expected 24, planned 16",
     ),
     ("properties: {trian: {num_gpus: 24}}", "4:27: trian is not in the plan"),
-    ("properties: {'*': {num_gpus: 24}}", "4:25: * means 2 resources"),
+    ("properties: {'*': {num_gpus: 24}}", "4:25: * matches 2 resources"),
     (
         "properties: {train: {num_gpus: null}}",
-        "4:38: train.num_gpus is expected to become null, and becomes 16",
+        "4:38: train.num_gpus: expected null, planned 16",
     ),
     (
         "resources: {train: {ready: false}}",
-        "4:34: train.ready is expected to be false, and it is true",
+        "4:34: train.ready: expected false, got true",
     ),
-    ("properties: {train: {volume_id: x}}", "4:39: train.volume_id is known after apply only"),
+    ("properties: {train: {volume_id: x}}", "4:39: train.volume_id is only known after apply"),
     (
         "replaced_by: {train: [region]}",
-        "4:28: a replacement of train is expected, and the plan is to create it",
+        "4:28: train: expected replace, planned create",
     ),
-    ("gates: {budget: stops}", "4:23: gate budget: stops is expected, and it passes"),
+    ("gates: {budget: stops}", "4:23: gate budget: expected stops, got passes"),
     (
         "gates: {buget: stops}",
-        "4:22: no gate buget has looked at the plan; there is budget, place, few",
+        "4:22: unknown gate buget; the plan's gates are budget, place, few",
     ),
     (
         "hourly_cost: {USD: 23.92}",
-        "4:26: an hour is expected to cost 23.92 USD, and it is 47.84",
+        "4:26: hourly cost in USD: expected 23.92, planned 47.84",
     ),
     (
         "hourly_cost: {EUR: 47.84}",
-        "4:26: an hour is expected to cost 47.84 EUR, and nothing is known of it",
+        "4:26: hourly cost in EUR: expected 47.84, planned unknown",
     ),
     (
         "resources: {train: {status: Degraded}}",
-        "4:35: train.status is expected to be 'Degraded', and it is 'Ready'",
+        "4:35: train.status: expected 'Degraded', got 'Ready'",
     ),
-    ("resources: {train: {staus: Ready}}", "4:34: there is no train.staus"),
+    ("resources: {train: {staus: Ready}}", "4:34: train.staus does not exist"),
     (
         "resources: {scratch: {size_tib: 1}}",
-        "4:28: scratch is not in the state; it has shared_volumes.data, clusters.train",
+        "4:28: scratch is not in the state, which has shared_volumes.data, clusters.train",
     ),
     ("absent: [train]", "4:16: train is in the state"),
     (
         "absent: [scratch, shared_volumes.scratch, tran]",
-        "4:49: tran is absent, but nothing of this name was there or is declared",
+        "4:49: tran is absent, but it neither existed nor is declared",
     ),
     (
         "absent: [cluster.train]",
-        "4:16: cluster.train is absent, but nothing of this name was there or is declared",
+        "4:16: cluster.train is absent, but it neither existed nor is declared",
     ),
-    ("outputs: {status: Gone}", "4:25: output status is expected to be 'Gone', and it is 'Ready'"),
-    ("outputs: {state: Gone}", "4:24: there is no output state"),
+    ("outputs: {status: Gone}", "4:25: output status: expected 'Gone', got 'Ready'"),
+    ("outputs: {state: Gone}", "4:24: output state does not exist"),
     (
         "objects: {together/clusters: []}",
-        "4:36: training is there too (Ready)",
+        "4:36: unexpected object training (Ready)",
     ),
     (
         "objects: {together/clusters: [{name: training, status: Degraded}]}",
-        "4:37: training is expected to be Degraded, and is Ready",
+        "4:37: training: expected status Degraded, got Ready",
     ),
     (
         "objects: {together/clusters: [{name: training}, {name: training}]}",
-        "4:55: training is expected once more than it is on the platform",
+        "4:55: training is listed more often than it exists",
     ),
-    ("takes: {at_most: 20m}", "4:24: the run is expected to take at most 20m, and took 21m"),
-    ("takes: {at_least: 22m}", "4:25: the run is expected to take at least 22m, and took 21m"),
+    ("takes: {at_most: 20m}", "4:24: the run should take at most 20m, but took 21m"),
+    ("takes: {at_least: 22m}", "4:25: the run should take at least 22m, but took 21m"),
 ]
 
 
 @pytest.mark.parametrize(("expect", "finding"), WRONG)
 def test_what_is_not_as_expected_is_told_at_its_place(
-    first: tuple[Path, Report], expect: str, finding: str
+    first: tuple[Path, RunReport], expect: str, finding: str
 ) -> None:
     assert told(first, expect) == [finding]
 
 
-def test_a_secret_is_compared_and_not_told(first: tuple[Path, Report]) -> None:
+def test_a_secret_is_compared_and_not_told(first: tuple[Path, RunReport]) -> None:
     (finding,) = told(first, "outputs: {token: guessed}")
-    assert finding == "4:24: output token is expected to be 'guessed', and it is not (it is secret)"
+    assert finding == "4:24: output token: expected 'guessed', got another value (secret)"
 
 
 def test_an_unknown_kind_of_object_is_told_with_those_that_there_are(
-    first: tuple[Path, Report],
+    first: tuple[Path, RunReport],
 ) -> None:
     (finding,) = told(first, "objects: {together/nodes: []}")
-    assert "there is no together/nodes; there is together/clusters, together/volumes" in finding
+    assert (
+        "unknown kind together/nodes; the kinds are together/clusters, together/volumes" in finding
+    )
 
 
 @pytest.mark.parametrize(
@@ -183,11 +187,11 @@ def test_an_unknown_kind_of_object_is_told_with_those_that_there_are(
 def test_values_are_compared_as_far_as_they_are_named(
     wanted: object, given: object, is_same: bool
 ) -> None:
-    assert is_as(wanted, given) is is_same
+    assert matches_expected(wanted, given) is is_same
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0, "0s"), (59.6, "1m"), (3600, "1h"), (3723, "1h2m3s")]
 )
 def test_durations_are_told_as_test_files_have_them(seconds: float, text: str) -> None:
-    assert durations_text(seconds) == text
+    assert format_duration(seconds) == text

@@ -1,0 +1,483 @@
+"""Compare what a run has done with the expectations of its case.
+
+`runner` calls `compare_run` for every case that has a report.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from textwrap import indent
+from typing import Any
+
+from gpuform.providers.values import Redactor
+from gpuform.schemas.cases_file import DurationInputs, ExpectInputs, ObjectInputs, Verdict
+from gpuform.schemas.plan import GateLevel, GateResult, Plan, ResourceChange
+from gpuform.stacks.document.diagnostics import SourcePosition
+from gpuform.stacks.engine.values import property_paths
+from gpuform.stacks.operations.runs.results import OutputValue
+from gpuform.stacks.review.value_text import counted
+from gpuform.stacks.testing.case_run import get_address
+from gpuform.stacks.testing.cases import Case
+from gpuform.stacks.testing.report import KILLED, ReportedResource, RunReport
+
+_ACTIONS_WITHOUT_CHANGE = ("same", "read", "refresh")
+_MISSING = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A difference from an expectation, and the position of the expectation in the test file."""
+
+    position: SourcePosition
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.position}: {self.message}"
+
+
+def compare_run(case: Case, report: RunReport) -> list[Finding]:
+    """Return every difference between the run and the case's expectations; none if the case passes.
+
+    Secrets are masked in the messages.
+    """
+    redactor = Redactor(report.secrets)
+    findings = _Comparison(case, report).list_findings()
+    return [replace(finding, message=redactor.redact(finding.message)) for finding in findings]
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    case: Case
+    report: RunReport
+
+    def list_findings(self) -> Iterator[Finding]:
+        expect = self.case.expect
+        if self.report.case_problems:
+            yield from (
+                Finding(self.case.get_position(*path_in_case), message)
+                for path_in_case, message in self.report.case_problems
+            )
+            return
+        yield from self._compare_ending()
+        yield from self._check_events()
+        yield from self._check_stack_references()
+        if self.report.ending != "succeeded":
+            yield from self._compare_messages("error", expect.error or (), self.report.errors)
+        yield from self._compare_messages("warning", expect.warning or (), self.report.warnings)
+        yield from self._compare_plan_fields(expect)
+        yield from self._compare_final_state(expect)
+        if expect.takes is not None:
+            yield from self._compare_duration(expect.takes)
+
+    def _compare_plan_fields(self, expect: ExpectInputs) -> Iterator[Finding]:
+        if expect.plan is not None:
+            yield from self._compare_actions(expect.plan)
+        for name, values in (expect.properties or {}).items():
+            yield from self._compare_properties(name, values)
+        for name, paths in (expect.replaced_by or {}).items():
+            yield from self._compare_replacement_causes(name, paths)
+        for name, verdict in (expect.gates or {}).items():
+            yield from self._compare_verdict(name, verdict)
+        if expect.hourly_cost is not None:
+            yield from self._compare_hourly_cost(expect.hourly_cost)
+
+    def _compare_final_state(self, expect: ExpectInputs) -> Iterator[Finding]:
+        for name, values in (expect.resources or {}).items():
+            yield from self._compare_resource(name, values)
+        for number, name in enumerate(expect.absent or ()):
+            if self._find_resources(name):
+                yield self._create_finding(("absent", number), f"{name} is in the state")
+            elif (known_names := self._list_known_names()) is not None and not _can_match(
+                name, known_names
+            ):
+                message = f"{name} is absent, but it neither existed nor is declared"
+                yield self._create_finding(("absent", number), message)
+        for name, value in (expect.outputs or {}).items():
+            output = self.report.final_state.outputs.get(name)
+            yield from self._compare_value(("outputs", name), f"output {name}", value, output)
+        for kind, expected_objects in (expect.objects or {}).items():
+            yield from self._compare_objects(kind, expected_objects)
+
+    def _compare_ending(self) -> Iterator[Finding]:
+        expect, ending = self.case.expect, self.report.ending
+        if expect.result is None and expect.error:
+            if ending == "succeeded":
+                yield self._create_finding(
+                    ("error",), "expected an error, but the run has succeeded"
+                )
+            return
+        expected_ending = str(expect.result or "succeeded")
+        if ending != expected_ending:
+            errors = "".join(f"\n{indent(message, '  ')}" for message in self.report.errors)
+            steps = ("result",) if expect.result else ()
+            message = (
+                f"the run should have {_describe_ending(expected_ending)}, "
+                f"but it has {_describe_ending(ending)}"
+            )
+            yield self._create_finding(steps, message + errors)
+
+    def _check_events(self) -> Iterator[Finding]:
+        """Yield a finding for each event that did not happen: the case tested nothing."""
+        for number in self.report.pending_events:
+            event = (self.case.inputs.events or ())[number]
+            triggers = (event.at and f"at {event.at}", event.on and f"on {event.on}")
+            trigger = next(filter(None, triggers), "before the run")
+            duration = format_duration(self.report.final_state.seconds)
+            run_end = "was killed" if self.report.ending == KILLED else f"ended after {duration}"
+            message = f"the event {trigger} did not happen: the run {run_end}"
+            yield Finding(self.case.get_position("events", number), message)
+        for number, message in self.report.fault_mismatches.items():
+            yield Finding(self.case.get_position("events", number), message)
+        for number, reason in self.report.failed_events.items():
+            message = f"the event cannot happen: {reason}"
+            yield Finding(self.case.get_position("events", number), message)
+
+    def _check_stack_references(self) -> Iterator[Finding]:
+        """Yield a finding for each given stack reference that the program does not read.
+
+        Stacks that only the defaults of the file name may be meant for other cases.
+        """
+        plan, inputs = self.report.plan, self.case.inputs
+        if plan is None or plan.errors or (inputs.run or "up") not in ("up", "preview"):
+            return
+        for name in inputs.stack_references or {}:
+            full_name = f"organization/{name.removeprefix('organization/')}"
+            if full_name not in plan.stack_references and self.case.has_own_field(
+                "stack_references", name
+            ):
+                read_stacks = ", ".join(plan.stack_references) or "no stack"
+                message = f"the program does not read {name}; it reads {read_stacks}"
+                yield Finding(self.case.get_position("stack_references", name), message)
+
+    def _compare_messages(
+        self, field_name: str, expected_texts: Iterable[str], messages: Sequence[str]
+    ) -> Iterator[Finding]:
+        normalized_messages = [" ".join(text.split()) for text in messages]
+        for number, text in enumerate(expected_texts):
+            if not any(" ".join(text.split()) in message for message in normalized_messages):
+                reported = (
+                    "".join(f"\n{indent(message, '  ')}" for message in messages) or " nothing"
+                )
+                finding = f"no {field_name} contains {text!r}; the run reports{reported}"
+                yield self._create_finding((field_name, number), finding)
+
+    def _compare_actions(self, expected_actions: Mapping[str, str]) -> Iterator[Finding]:
+        if self.report.plan is None:
+            yield self._create_finding(("plan",), "the run has no plan")
+            return
+        changes = self.report.plan.changes
+        unmatched_changes = {change.urn: change for change in changes}
+        for pattern, action in expected_actions.items():
+            matching_changes = [
+                candidate for candidate in changes if _has_match(pattern, *_get_names(candidate))
+            ]
+            if not matching_changes:
+                planned_names = (
+                    ", ".join(_get_names(candidate)[1] for candidate in changes) or "nothing"
+                )
+                message = f"{pattern} is not in the plan, which has {planned_names}"
+                yield self._create_finding(("plan", pattern), message)
+            for change in matching_changes:
+                unmatched_changes.pop(change.urn, None)
+                if change.action != action:
+                    message = (
+                        f"{change.name}: expected {action}, planned {_describe_action(change)}"
+                    )
+                    yield self._create_finding(("plan", pattern), message)
+        for change in unmatched_changes.values():
+            # The expectation is strict: what it does not name has to stay the same.
+            if change.action not in _ACTIONS_WITHOUT_CHANGE:
+                message = f"{change.name}: expected no change, planned {_describe_action(change)}"
+                yield self._create_finding(("plan",), message)
+
+    def _compare_properties(self, name: str, values: Mapping[str, Any]) -> Iterator[Finding]:
+        change = self._find_change("properties", name)
+        if isinstance(change, Finding):
+            yield change
+            return
+        changes_by_path = {
+            property_change.path: property_change for property_change in change.changes
+        }
+        for path, value in values.items():
+            property_change = changes_by_path.get(path)
+            steps = ("properties", name, path)
+            if property_change is None:
+                message = f"the plan does not change {name}.{path}"
+                yield self._create_finding(
+                    steps, f"{message}; it changes {', '.join(changes_by_path) or 'nothing'}"
+                )
+            elif property_change.secret:
+                yield self._create_finding(
+                    steps, f"{name}.{path} is secret: a plan does not show its value"
+                )
+            elif property_change.unknown:
+                yield self._create_finding(steps, f"{name}.{path} is only known after apply")
+            elif not matches_expected(value, property_change.after):
+                planned = _format_value(property_change.after)
+                message = f"{name}.{path}: expected {_format_value(value)}, planned {planned}"
+                yield self._create_finding(steps, message)
+
+    def _compare_replacement_causes(self, name: str, paths: Sequence[str]) -> Iterator[Finding]:
+        change = self._find_change("replaced_by", name)
+        if isinstance(change, Finding):
+            yield change
+        elif change.action != "replace":
+            message = f"{name}: expected replace, planned {_describe_action(change)}"
+            yield self._create_finding(("replaced_by", name), message)
+        elif set(change.replace_paths) != set(paths):
+            forcing_paths = ", ".join(change.replace_paths) or "nothing"
+            expected_paths = ", ".join(paths)
+            message = (
+                f"{name}: expected a replacement because of {expected_paths}, "
+                f"planned because of {forcing_paths}"
+            )
+            yield self._create_finding(("replaced_by", name), message)
+
+    def _compare_verdict(self, name: str, verdict: Verdict) -> Iterator[Finding]:
+        plan = self.report.plan
+        gates = {gate.name: gate for gate in (plan.gates if plan else None) or ()}
+        if name not in gates:
+            message = f"unknown gate {name}; the plan's gates are {', '.join(gates) or 'none'}"
+            yield self._create_finding(("gates", name), message)
+        elif get_verdict(gates[name]) != verdict:
+            gate_findings = "".join(f"\n  {finding}" for finding in gates[name].findings)
+            message = f"gate {name}: expected {verdict}, got {get_verdict(gates[name])}"
+            yield self._create_finding(("gates", name), message + gate_findings)
+
+    def _compare_hourly_cost(self, expected_costs: Mapping[str, float]) -> Iterator[Finding]:
+        plan = self.report.plan
+        after = plan.cost.after if plan is not None and plan.cost is not None else None
+        cost = {} if after is None else after.sum_hourly_costs()
+        is_free = after is not None and not cost and not after.unknown
+        for currency, amount in expected_costs.items():
+            planned_amount = cost.get(currency, 0.0 if is_free else None)
+            if planned_amount is None or abs(planned_amount - amount) > 0.005:
+                planned = "unknown" if planned_amount is None else planned_amount
+                message = f"hourly cost in {currency}: expected {amount}, planned {planned}"
+                yield self._create_finding(("hourly_cost", currency), message)
+
+    def _compare_resource(self, name: str, values: Mapping[str, Any]) -> Iterator[Finding]:
+        resources = self._find_resources(name)
+        if not resources:
+            known_addresses = (
+                ", ".join(
+                    other_resource.address for other_resource in self.report.final_state.resources
+                )
+                or "nothing"
+            )
+            yield self._create_finding(
+                ("resources", name), f"{name} is not in the state, which has {known_addresses}"
+            )
+        for resource in resources:
+            for path, value in values.items():
+                root = property_paths.get_root(path)
+                output = resource.outputs.get(root)
+                property_value = None if output is None else _get_property(output, path)
+                label = f"{resource.name}.{path}"
+                yield from self._compare_value(
+                    ("resources", name, path), label, value, property_value
+                )
+
+    def _compare_objects(
+        self, kind: str, expected_objects: Sequence[ObjectInputs]
+    ) -> Iterator[Finding]:
+        steps = ("objects", kind)
+        objects_by_kind = {
+            f"{platform}/{name}": objects
+            for platform, kinds in self.report.final_state.objects.items()
+            for name, objects in kinds.items()
+        }
+        if kind not in objects_by_kind:
+            yield self._create_finding(
+                steps, f"unknown kind {kind}; the kinds are {', '.join(objects_by_kind)}"
+            )
+            return
+        unmatched_objects = list(objects_by_kind[kind])
+        for number, expected in enumerate(expected_objects):
+            same_name_objects = [
+                platform_object
+                for platform_object in unmatched_objects
+                if platform_object["name"] == expected.name
+            ]
+            match = next(
+                (
+                    platform_object
+                    for platform_object in same_name_objects
+                    if expected.status in (None, platform_object["status"])
+                ),
+                None,
+            )
+            if match is not None:
+                unmatched_objects.remove(match)
+            elif same_name_objects:
+                unmatched_objects.remove(same_name_objects[0])
+                status = same_name_objects[0]["status"]
+                message = f"{expected.name}: expected status {expected.status}, got {status}"
+                yield self._create_finding((*steps, number), message)
+            else:
+                names = [platform_object["name"] for platform_object in objects_by_kind[kind]]
+                existing = ", ".join(names) or "nothing"
+                message = f"{expected.name} is not on the platform, which has {existing}"
+                if expected.name in names:
+                    message = f"{expected.name} is listed more often than it exists"
+                yield self._create_finding((*steps, number), message)
+        for platform_object in unmatched_objects:
+            yield self._create_finding(
+                steps, f"unexpected object {platform_object['name']} ({platform_object['status']})"
+            )
+
+    def _compare_duration(self, expected: DurationInputs) -> Iterator[Finding]:
+        duration_s = self.report.final_state.seconds
+        for bound, bound_text in (("at_least", expected.at_least), ("at_most", expected.at_most)):
+            if bound_text is None:
+                continue
+            bound_s = property_paths.parse_duration(bound_text)
+            if duration_s < bound_s if bound == "at_least" else duration_s > bound_s:
+                bound_words = bound.replace("_", " ")
+                duration = format_duration(duration_s)
+                message = f"the run should take {bound_words} {bound_text}, but took {duration}"
+                yield self._create_finding(("takes", bound), message)
+
+    def _compare_value(
+        self, steps: tuple[str | int, ...], label: str, expected: Any, actual: OutputValue | None
+    ) -> Iterator[Finding]:
+        if actual is None:
+            yield self._create_finding(steps, f"{label} does not exist")
+        elif not matches_expected(expected, actual.value):
+            shown_value = "another value (secret)" if actual.secret else _format_value(actual.value)
+            yield self._create_finding(
+                steps, f"{label}: expected {_format_value(expected)}, got {shown_value}"
+            )
+
+    def _find_resources(self, pattern: str) -> list[ReportedResource]:
+        """Return the resources in the state whose name or address matches the pattern."""
+        resources = self.report.final_state.resources
+        return [
+            resource
+            for resource in resources
+            if _has_match(pattern, resource.name, resource.address)
+        ]
+
+    def _list_known_names(self) -> list[str] | None:
+        """Return the names and addresses of all resources in the old state, plan and program.
+
+        None means that a Python program failed before its plan, so that its declarations are
+        unknown.
+        """
+        plan, entries = self.report.plan, self.report.entries
+        if plan is None and not entries:
+            return None
+        planned = [name for change in (plan.changes if plan else ()) for name in _get_names(change)]
+        declared = [name for entry in entries or () for name in entry.resource_names]
+        return [*self.report.initial_names, *planned, *declared]
+
+    def _find_change(self, field_name: str, name: str) -> ResourceChange | Finding:
+        """Return the only change that `name` matches, or a finding if none or several match."""
+        changes = () if self.report.plan is None else self.report.plan.changes
+        matching_changes = [change for change in changes if _has_match(name, *_get_names(change))]
+        if len(matching_changes) == 1:
+            return matching_changes[0]
+        problem = (
+            "is not in the plan"
+            if not matching_changes
+            else f"matches {counted(len(matching_changes), 'resource')}"
+        )
+        return self._create_finding((field_name, name), f"{name} {problem}")
+
+    def _create_finding(self, steps: tuple[str | int, ...], message: str) -> Finding:
+        return Finding(self.case.get_position(*(("expect", *steps) if steps else ())), message)
+
+
+def matches_expected(expected: Any, actual: Any) -> bool:
+    """Return whether a value is as expected.
+
+    Objects are compared by the expected keys alone, all other values completely. Integers equal
+    floats of the same value: Pulumi's wire format has only doubles.
+    """
+    if isinstance(expected, Mapping):
+        return isinstance(actual, Mapping) and all(
+            matches_expected(value, actual.get(key, _MISSING)) for key, value in expected.items()
+        )
+    if isinstance(expected, list):
+        if not isinstance(actual, list | tuple) or len(expected) != len(actual):
+            return False
+        return all(
+            matches_expected(expected_item, actual_item)
+            for expected_item, actual_item in zip(expected, actual, strict=True)
+        )
+    # In Python True equals 1, in YAML it does not.
+    if isinstance(expected, bool) or isinstance(actual, bool):
+        return expected is actual
+    return bool(expected == actual)
+
+
+def get_verdict(gate: GateResult) -> Verdict:
+    """Return the verdict of a gate's result."""
+    if not gate.findings:
+        return "passes"
+    if gate.allowed:
+        return "allowed"
+    return "stops" if gate.level is GateLevel.MANDATORY else "warns"
+
+
+def format_duration(seconds: float) -> str:
+    """Return a duration as test files have it: 1h2m3s, rounded to seconds."""
+    total_seconds = round(seconds)
+    parts = (
+        (total_seconds // 3600, "h"),
+        (total_seconds // 60 % 60, "m"),
+        (total_seconds % 60, "s"),
+    )
+    return "".join(f"{number}{unit}" for number, unit in parts if number) or "0s"
+
+
+def _has_match(pattern: str, *names: str) -> bool:
+    """Return whether the pattern matches one of the names; `*` stands for any text."""
+    return any(fnmatchcase(name, pattern) for name in names)
+
+
+def _can_match(pattern: str, known_names: Iterable[str]) -> bool:
+    """Return whether the pattern can mean one of the known names, which may contain `*` too."""
+    return any(fnmatchcase(name, pattern) or fnmatchcase(pattern, name) for name in known_names)
+
+
+def _get_names(change: ResourceChange) -> tuple[str, str]:
+    return change.name, get_address(change.type, change.urn)
+
+
+def _format_value(value: Any) -> str:
+    """Return a value as test files have it."""
+    return repr(value) if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def _get_property(output: OutputValue, path: str) -> OutputValue | None:
+    """Return the value at a property path of an output, or None if there is none."""
+    value = output.value
+    for step in property_paths.parse(path)[1:]:
+        try:
+            value = value[step]
+        except (LookupError, TypeError):
+            return None
+    return OutputValue(value, output.secret)
+
+
+def _describe_action(change: ResourceChange) -> str:
+    if change.action == "same":
+        return "no change"
+    causes = ", ".join(change.replace_paths)
+    return f"{change.action} (because of {causes})" if causes else str(change.action)
+
+
+def _describe_ending(ending: str) -> str:
+    return {"killed": "been killed", "cancelled": "been cancelled"}.get(
+        ending, ending if ending in ("succeeded", "failed") else f"ended with {ending}"
+    )
+
+
+def get_verdicts(plan: Plan | None) -> dict[str, Verdict]:
+    """Return the verdict of each gate that evaluated the plan, by the gate's name.
+
+    Empty without a plan.
+    """
+    return {gate.name: get_verdict(gate) for gate in (plan.gates if plan else None) or ()}

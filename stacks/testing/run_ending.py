@@ -1,0 +1,20 @@
+"""Define how a run ended, as a text that assertions compare.
+
+pytest loads this module with the plugin in every test run, so it imports nothing of the engine.
+"""
+
+from collections.abc import Sequence
+
+
+class RunEnding(str):
+    """The name of how a run ended, such as `failed`; `errors` are the messages of the run."""
+
+    __slots__ = ("errors",)
+    errors: Sequence[str]
+
+    @classmethod
+    def from_errors(cls, name: str, errors: Sequence[str]) -> "RunEnding":
+        """Return the ending called `word`, with the run's error messages for failed assertions."""
+        ending = cls(name)
+        ending.errors = tuple(errors)
+        return ending

@@ -1,0 +1,261 @@
+"""Run cases in parallel, dependent cases in their order, and write the results as JUnit XML.
+
+`gpuform test` calls `CaseRunner`; each case runs in a process of its own (see `processes`).
+"""
+
+import os
+import random
+import shutil
+import socket
+import tempfile
+import threading
+import time
+import xml.etree.ElementTree as ET
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import groupby
+from pathlib import Path
+from typing import Final
+
+from gpuform.stacks.testing.case_run import CaseRunSpec
+from gpuform.stacks.testing.cases import Case, build_chains
+from gpuform.stacks.testing.comparison import Finding, compare_run
+from gpuform.stacks.testing.processes import (
+    TIME_LIMIT_S,
+    CaseProcess,
+    ProcessRegistry,
+    start_fork_server,
+)
+from gpuform.stacks.testing.report import RunReport
+from gpuform.stacks.testing.snapshots import Snapshots
+
+__all__ = ["CaseProcess", "CaseResult", "CaseRunner", "Status", "find_free_ports"]
+
+_PORT_RANGE: Final = (20_000, 32_000)
+"""Below the ports that systems give to clients: none takes a port between two cases."""
+_HOST: Final = "127.0.0.1"
+
+
+class Status(StrEnum):
+    """The result of a case."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    """The predecessor of the case did not pass."""
+    BROKEN = "broken"
+    """gpuform itself could not run the case."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    """The result of one case.
+
+    `seconds` are real seconds. `error` says why a broken case could not run; empty otherwise.
+    `is_updated` is True if the case's snapshot is to be written.
+    """
+
+    case: Case
+    status: Status
+    findings: Sequence[Finding] = ()
+    seconds: float = 0.0
+    report: RunReport | None = None
+    error: str = ""
+    is_updated: bool = False
+
+
+@dataclass(slots=True)
+class CaseRunner:
+    """Runs cases, `jobs` at a time.
+
+    Args:
+        jobs: how many cases run in parallel; the number of processors by default.
+        update: True to write snapshots that differ instead of reporting the differences.
+        time_limit_s: real seconds that one case may take.
+        on_result: called with each result, in the order of the cases.
+    """
+
+    jobs: int = field(default_factory=lambda: os.cpu_count() or 1)
+    update: bool = False
+    time_limit_s: float = TIME_LIMIT_S
+    on_result: Callable[[CaseResult], None] = lambda _result: None
+    _folder: Path = field(init=False)
+    _ports: Iterator[int] = field(init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _processes: ProcessRegistry = field(default_factory=ProcessRegistry)
+
+    def run(self, cases: Sequence[Case]) -> list[CaseResult]:
+        """Run all cases and return their results in the same order.
+
+        `on_result` is called as soon as the case and all cases before it have ended. Snapshots are
+        written at the end if `update` is True. An exception or Ctrl-C kills all processes of cases.
+        """
+        start_fork_server()
+        self._ports = find_free_ports()
+        snapshots = Snapshots(update=self.update)
+        results_by_case: dict[tuple[Path, str], CaseResult] = {}
+        unreported_cases = deque(cases)
+        with tempfile.TemporaryDirectory(prefix="gpuform-test-") as folder:
+            self._folder = Path(folder)
+
+            def run_chain(chain: list[Case]) -> None:
+                for result in self._run_chain(chain, snapshots):
+                    with self._lock:
+                        results_by_case[result.case.file, result.case.name] = result
+                        while (
+                            unreported_cases
+                            and (unreported_cases[0].file, unreported_cases[0].name)
+                            in results_by_case
+                        ):
+                            next_case = unreported_cases.popleft()
+                            self.on_result(results_by_case[next_case.file, next_case.name])
+
+            pool = ThreadPoolExecutor(self.jobs)
+            try:
+                # Long chains first, so that none runs alone at the end.
+                chains = sorted(build_chains(cases), key=len, reverse=True)
+                for _ in pool.map(run_chain, chains):
+                    pass
+            except BaseException:
+                self._processes.kill_all()
+                raise
+            finally:
+                pool.shutdown(cancel_futures=True)
+        snapshots.save()
+        return [results_by_case[case.file, case.name] for case in cases]
+
+    def _run_chain(self, chain: list[Case], snapshots: Snapshots) -> Iterator[CaseResult]:
+        """Run the cases of a chain one after another, and yield their results.
+
+        A case whose predecessor did not pass is skipped.
+        """
+        with self._lock:
+            # One port for the chain: the state names the emulator's address.
+            port = next(self._ports)
+        folders: dict[str, Path] = {}
+        for index, case in enumerate(chain):
+            if case.predecessor is not None and case.predecessor not in folders:
+                yield CaseResult(case, Status.SKIPPED)
+                continue
+            folder = Path(tempfile.mkdtemp(dir=self._folder))
+            if case.predecessor is not None:
+                # A copy: several cases may start from the same one.
+                shutil.copytree(folders[case.predecessor], folder, dirs_exist_ok=True)
+            state_file = case.state_file.resolve() if case.state_file else None
+            spec = CaseRunSpec(
+                case.project.path, folder, port, case.inputs, bool(case.predecessor), state_file
+            )
+            started_at = time.monotonic()
+            result = self._run_case(case, spec, snapshots, started_at)
+            if result.status is Status.PASSED:
+                folders[case.name] = folder
+            if not any(later_case.predecessor == case.name for later_case in chain[index + 1 :]):
+                shutil.rmtree(folder, ignore_errors=True)
+            yield result
+
+    def _run_case(
+        self, case: Case, spec: CaseRunSpec, snapshots: Snapshots, started_at: float
+    ) -> CaseResult:
+        process = CaseProcess(spec, self._processes, self.time_limit_s)
+        report = process.run()
+        if report is None:
+            error = process.error
+            return CaseResult(case, Status.BROKEN, (), time.monotonic() - started_at, None, error)
+        findings = compare_run(case, report)
+        if not (findings and self.update):  # a run with findings is not worth a snapshot
+            findings += snapshots.find_differences(case, report)
+        status = Status.FAILED if findings else Status.PASSED
+        seconds = time.monotonic() - started_at
+        return CaseResult(case, status, findings, seconds, report, "", snapshots.is_updated(case))
+
+
+def find_free_ports() -> Iterator[int]:
+    """Yield ports of 127.0.0.1 that are free, from a random port of the range on.
+
+    The random start keeps two test runs on one machine from trying the same ports.
+    """
+    first, end = _PORT_RANGE
+    start = random.SystemRandom().randrange(first, end)
+    for port in (*range(start, end), *range(first, start)):
+        with socket.socket() as probe_socket:
+            try:
+                probe_socket.bind((_HOST, port))
+            except OSError:
+                continue
+        yield port
+
+
+def render_junit(results: Sequence[CaseResult]) -> str:
+    """Return the results as a JUnit XML document, with a test suite for each test file."""
+    root = ET.Element("testsuites", {"name": "gpuform test", **_count_results(results)})
+    for file, file_results in groupby(results, key=lambda case_result: case_result.case.file):
+        results_of_file = list(file_results)
+        suite = _add_element(root, "testsuite", name=str(file), **_count_results(results_of_file))
+        for result in results_of_file:
+            _add_testcase(suite, result)
+    ET.indent(root)
+    return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _add_testcase(suite: ET.Element, result: CaseResult) -> None:
+    case = result.case
+    position = case.get_position()
+    testcase = _add_element(
+        suite,
+        "testcase",
+        name=case.name,
+        classname=f"{case.project.name}.{case.file.stem}",
+        file=position.file,
+        line=str(position.line),
+        time=f"{result.seconds:.3f}",
+    )
+    if result.status is Status.SKIPPED:
+        _add_element(testcase, "skipped", message=f"{case.predecessor} did not pass")
+    elif result.status is Status.BROKEN:
+        _add_element(testcase, "error", result.error, message="gpuform could not run the case")
+    elif result.findings:
+        findings = [str(finding) for finding in result.findings]
+        first_line, *_ = findings[0].splitlines()
+        _add_element(testcase, "failure", "\n".join(findings), message=first_line)
+
+
+def _add_element(parent: ET.Element, tag: str, content: str = "", **attributes: str) -> ET.Element:
+    """Add an element whose content and attributes contain only characters that XML allows.
+
+    Names of files may contain any character.
+    """
+    valid_attributes = {
+        name: _replace_invalid_characters(value) for name, value in attributes.items()
+    }
+    element = ET.SubElement(parent, tag, valid_attributes)
+    element.text = _replace_invalid_characters(content) or None
+    return element
+
+
+def _count_results(results: Iterable[CaseResult]) -> dict[str, str]:
+    results = list(results)
+    counts = {status: sum(result.status is status for result in results) for status in Status}
+    return {
+        "tests": str(len(results)),
+        "failures": str(counts[Status.FAILED]),
+        "errors": str(counts[Status.BROKEN]),
+        "skipped": str(counts[Status.SKIPPED]),
+        "time": f"{sum(result.seconds for result in results):.3f}",
+    }
+
+
+def _replace_invalid_characters(text: str) -> str:
+    """Return the text with U+FFFD in place of the characters that XML does not allow."""
+    return (
+        "".join(
+            character
+            if character in "\t\n" or (character >= " " and not "\ud800" <= character <= "\udfff")
+            else "\ufffd"
+            for character in text
+        )
+        .replace("\ufffe", "\ufffd")
+        .replace("\uffff", "\ufffd")
+    )
