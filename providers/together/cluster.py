@@ -50,6 +50,7 @@ from gpuform.providers.together.cluster_view import (
     decode_kube_config,
     describe_cluster_credit,
     evaluate_cluster,
+    find_system_changes,
     is_elastic,
     is_within_scaling_range,
 )
@@ -547,6 +548,14 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     relevant_permissions = (Permission.DESTROY_RESERVED,)
     is_eventually_consistent = True
     gpus_field = "num_gpus"
+    drift_outputs = frozenset({"installed_version_id", "os_image"})
+
+    @classmethod
+    def find_planned_changes(
+        cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
+    ) -> Iterable[FieldChange]:
+        """Yield the replacement of a cluster whose nodes have another operating system."""
+        return find_system_changes(old_outputs, declared)
 
     @classmethod
     def get_credit(cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Credit | None:

@@ -15,18 +15,24 @@ decommissioned, and access to storage is revoked last (document 003, "Credit Exh
 import base64
 import binascii
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
 from gpuform.providers.context import PollResult
 from gpuform.providers.operations import Observed
 from gpuform.providers.together.repairs import build_remediation_outputs, find_proposed_repairs
+from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.models import WireModel
 from gpuform.schemas.policies.certification import CategoryResult
 from gpuform.schemas.resource_facts import Credit, CreditState
 from gpuform.schemas.together import wire
-from gpuform.schemas.together.drivers import format_driver_version, parse_driver_version
+from gpuform.schemas.together.drivers import (
+    format_driver_version,
+    is_same_version,
+    parse_driver_version,
+    parse_operating_system,
+)
 from gpuform.schemas.together.outputs import ClusterOutputs
 from gpuform.schemas.together.statuses import (
     FAILED_CLUSTER_PHASES,
@@ -163,6 +169,8 @@ def evaluate_cluster(
         acceptance=collect_acceptance_results(cluster, list_standard_workers(cluster)),
         volumes=[volume.model_dump() for volume in cluster.volumes],
         driver_version=_format_driver_version(cluster),
+        installed_version_id=cluster.nvidia_driver_version_id or None,
+        os_image=cluster.os_image or parse_operating_system(cluster.cuda_version),
         allocated_preemptible_gpus=cluster.allocated_preemptible_gpus,
         duration_hours=cluster.duration_hours,
         created_at=cluster.created_at,
@@ -354,6 +362,33 @@ def _format_driver_version(cluster: wire.Cluster) -> str | None:
     except ValueError:
         # no declared name stands for these two versions
         return cluster.driver_version or None
+
+
+def find_system_changes(
+    old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
+) -> Iterator[FieldChange]:
+    """Yield the replacement of a cluster whose nodes have another system than the declared one.
+
+    Yields nothing for a CUDA version without a system (`12.6`), which Together completes as the
+    region allows, nor if the system of the nodes is unknown. A change of the version itself is not
+    this function's.
+    """
+    installed_version = old_outputs.get("cuda_version")
+    declared_version = declared.get("cuda_version")
+    if not isinstance(installed_version, str) or not isinstance(declared_version, str):
+        return
+    installed_system = parse_operating_system(str(old_outputs.get("os_image") or ""))
+    declared_system = parse_operating_system(declared_version)
+    is_other_system = installed_system and declared_system not in {None, installed_system}
+    if is_other_system and is_same_version(installed_version, declared_version):
+        yield FieldChange(
+            "cuda_version",
+            Action.UPDATE,
+            installed_version,
+            declared_version,
+            replaces=True,
+            because=f"the nodes run {installed_system}",
+        )
 
 
 _PAUSED_STATUSES: Final = (ClusterStatus.ON_DEMAND_COMPUTE_PAUSED, ClusterStatus.PAUSED)

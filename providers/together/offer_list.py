@@ -27,8 +27,12 @@ def list_offers(settings: Settings, _regions: Sequence[str]) -> Iterator[Offer]:
         for gpu_type in region.supported_instance_types:
             yield Offer("together", GPU_TYPE, gpu_type, "gpu_type", name, gpu=gpu_type)
         # two versions of the list may stand for one declared name: offer the name once
-        drivers = dict.fromkeys(map(_describe_driver, region.driver_versions))
-        for driver, description in drivers:
+        systems_by_driver: dict[tuple[str, str], list[str]] = {}
+        for version in region.driver_versions:
+            systems_by_driver.setdefault(_describe_driver(version), []).append(version.os or "")
+        for (driver, versions), systems in systems_by_driver.items():
+            system_names = " or ".join(filter(None, systems))
+            description = f"{versions}, {system_names}" if system_names else versions
             yield Offer("together", DRIVER, driver, "driver_version", name, description)
 
 

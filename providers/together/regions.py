@@ -16,7 +16,11 @@ from gpuform.providers.operations import get_lookup_settings
 from gpuform.providers.together.client import TogetherClient, get_client
 from gpuform.schemas.checking import find_nearest_name
 from gpuform.schemas.models import Problem
-from gpuform.schemas.together.drivers import is_same_version, is_unknown_gpu_type
+from gpuform.schemas.together.drivers import (
+    is_same_version,
+    is_unknown_gpu_type,
+    parse_operating_system,
+)
 from gpuform.schemas.together.wire import DriverVersion, Region
 from gpuform.schemas.values import UNKNOWN
 
@@ -162,13 +166,16 @@ def _find_driver_problems(values: Mapping[str, Any], region: Region) -> Iterator
     cuda, driver = values.get("cuda_version"), values.get("nvidia_driver_version")
     if not offered_versions or UNKNOWN in (cuda, driver) or cuda is None or driver is None:
         return
-    if not any(_is_driver_version(version, cuda, driver) for version in offered_versions):
-        pairs = sorted(
-            {
-                f"{offered_version.cuda_version} with {offered_version.nvidia_driver_version}"
-                for offered_version in offered_versions
-            }
-        )
+    names_system = parse_operating_system(cuda) is not None
+    offered_pairs = {
+        (_format_cuda_version(version, with_system=names_system), version.nvidia_driver_version)
+        for version in offered_versions
+    }
+    if not any(
+        is_same_version(offered_cuda, cuda) and is_same_version(offered_driver, driver)
+        for offered_cuda, offered_driver in offered_pairs
+    ):
+        pairs = sorted(f"{offered_cuda} with {offered}" for offered_cuda, offered in offered_pairs)
         yield Problem(
             "cuda_version",
             f"{region.name} does not offer CUDA {cuda} with driver {driver}: "
@@ -176,8 +183,9 @@ def _find_driver_problems(values: Mapping[str, Any], region: Region) -> Iterator
         )
 
 
-def _is_driver_version(version: DriverVersion, cuda: str, driver: str) -> bool:
-    """Return True if both versions, of CUDA and of the driver, are the offered ones."""
-    return is_same_version(version.cuda_version, cuda) and is_same_version(
-        version.nvidia_driver_version, driver
-    )
+def _format_cuda_version(version: DriverVersion, *, with_system: bool) -> str:
+    """Return the CUDA version as Together lists it, or with the listed operating system."""
+    is_complete = not version.os or parse_operating_system(version.cuda_version) is not None
+    if not with_system or is_complete:
+        return version.cuda_version
+    return f"{version.cuda_version}-{version.os}"

@@ -545,6 +545,8 @@ class Cluster(PlatformResource, module="gpuform.together", name="Cluster"):
     acceptance: pulumi.Output[list[dict[str, Any]]]
     volumes: pulumi.Output[list[dict[str, Any]]]
     driver_version: pulumi.Output[str | None]
+    installed_version_id: pulumi.Output[str | None]
+    os_image: pulumi.Output[str | None]
     allocated_preemptible_gpus: pulumi.Output[int]
     duration_hours: pulumi.Output[int | None]
     created_at: pulumi.Output[str | None]

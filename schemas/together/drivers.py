@@ -13,6 +13,7 @@ from typing import Final
 
 _DRIVER_VERSION = re.compile(r"CUDA_(\d+)_(\d+)_(\d+(?:_\d+)*)")
 _CUDA_VERSION = re.compile(r"(\d+)\.(\d+)(?![\d.])")
+_OPERATING_SYSTEM = re.compile(r"ubuntu[- _]?(\d+\.\d+)", re.IGNORECASE)
 
 
 def parse_driver_version(driver_version: str) -> tuple[str, str]:
@@ -45,6 +46,15 @@ def format_driver_version(cuda_version: str, nvidia_driver_version: str) -> str:
     if match is None:
         raise ValueError(f"{cuda_version} is not a CUDA version: write it like 12.6")
     return f"CUDA_{match[1]}_{match[2]}_{nvidia_driver_version.replace('.', '_')}"
+
+
+def parse_operating_system(text: str) -> str | None:
+    """Return the system that a CUDA version, driver id or image names, such as `ubuntu-22.04`.
+
+    None if the text names no release of Ubuntu, the only system of Together's lists.
+    """
+    match = _OPERATING_SYSTEM.search(text)
+    return match and f"ubuntu-{match[1]}"
 
 
 def validate_driver_version(value: str) -> str:

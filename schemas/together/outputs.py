@@ -109,6 +109,12 @@ class ClusterOutputs(OutputModel):
     driver_version: str | None = Field(
         default=None, description="CUDA and driver version in one, such as CUDA_12_6_560."
     )
+    installed_version_id: str | None = Field(
+        default=None, description="Id of the installed version in the region's list."
+    )
+    os_image: str | None = Field(
+        default=None, description="Operating system of the nodes, such as ubuntu-22.04."
+    )
     allocated_preemptible_gpus: int = Field(
         default=0, description="Running GPUs that the platform may take back."
     )

@@ -62,7 +62,7 @@ def test_the_proof_of_every_call_exists(name: str) -> None:
             file, test_name = call[REAL]
             assert f"{test_name}(" in (ROOT / file).read_text(), call["call"]
         if "document" in call:
-            source = (ROOT / "tests" / f"{name}_document.py").read_text()
+            source = (ROOT / "tests" / "support" / "platforms" / f"{name}_document.py").read_text()
             assert call["document"] == "example" or call["document"] in source, call["call"]
 
 

@@ -31,6 +31,7 @@ from gpuform.schemas.together.drivers import (
     is_same_version,
     is_unknown_gpu_type,
     parse_driver_version,
+    parse_operating_system,
 )
 from gpuform.schemas.together.inputs import ClusterInputs, SharedVolumeInputs
 from gpuform.schemas.together.requests import build_cluster_create
@@ -514,6 +515,20 @@ def test_driver_names_convert_to_version_pairs(name: str, pair: tuple[str, str])
 
 def test_driver_names_omit_the_operating_system_of_a_cuda_version():
     assert format_driver_version("12.5-ubuntu-22.04", "555") == "CUDA_12_5_555"
+
+
+@pytest.mark.parametrize(
+    ("text", "system"),
+    [
+        ("12.6-ubuntu-24.04", "ubuntu-24.04"),
+        ("us-central-8/cuda-12.6/driver-560/ubuntu-22.04", "ubuntu-22.04"),
+        ("Ubuntu 22.04.5 LTS", "ubuntu-22.04"),
+        ("12.6", None),
+        ("", None),
+    ],
+)
+def test_an_operating_system_is_found_in_a_text(text: str, system: str | None):
+    assert parse_operating_system(text) == system
 
 
 @pytest.mark.parametrize("name", ["", "CUDA", "CUDA_12_6", "CUDA_12.6_560", "CUDA_12_6_560 "])

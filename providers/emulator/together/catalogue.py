@@ -187,7 +187,10 @@ def _is_chosen(driver: DriverVersion, choice: DriverChoice) -> bool:
     choices = (
         (choice.nvidia_version_id, driver.key),
         (choice.driver_version, driver.legacy_name),
-        (choice.cuda_version, driver.cuda_version),
         (choice.nvidia_driver_version, driver.nvidia_driver_version),
     )
-    return all(value is None or value == offered for value, offered in choices)
+    # A CUDA version may name the system of the nodes as well: 12.6-ubuntu-24.04.
+    cuda_versions = (None, driver.cuda_version, f"{driver.cuda_version}-{driver.os}")
+    return choice.cuda_version in cuda_versions and all(
+        value is None or value == offered for value, offered in choices
+    )
