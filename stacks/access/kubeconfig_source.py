@@ -110,7 +110,7 @@ class Parts:
                 raise NotEdited(f"{self.where}: {name} comes with a merge key: write it out")
         return found
 
-    def names(self, section: str) -> list[str | None]:
+    def list_names(self, section: str) -> list[str | None]:
         """Those of its entries, as they are written: `no` and `007` are names, too."""
         pair = self.pairs.get(section)
         items = pair.value.value if pair and not pair.is_empty else []
@@ -162,7 +162,7 @@ class Source(Parts):
 
     def item(self, section: str, name: str) -> tuple[int, Node]:
         """The number of an entry, and where it is."""
-        at = self.names(section).index(name)
+        at = self.list_names(section).index(name)
         return at, self.pairs[section].value.value[at]
 
     def with_item(self, section: str, entry: Mapping[str, Any]) -> str:

@@ -47,7 +47,7 @@ class KubeconfigText:
         """Name -> what the entry holds, under `cluster`, `context` or `user`."""
         found: dict[str, Mapping[str, Any]] = {}
         listed = self.meaning.get(section) or ()
-        for name, each in zip(self._source.names(section), listed, strict=True):
+        for name, each in zip(self._source.list_names(section), listed, strict=True):
             held = each.get(section.removesuffix("s")) if isinstance(each, dict) else None
             if name is not None:
                 found[name] = held if isinstance(held, dict) else {}

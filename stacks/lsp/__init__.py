@@ -1,1 +1,6 @@
-"""Topology files in editors: what `gpuform lsp` knows of a text and of the place of the cursor."""
+"""Serve topology files to editors: diagnostics, completion, hovers, references, and renames.
+
+`server` is the language server behind `gpuform lsp`. `topology_text` answers its questions about
+one open file, with `cursor`, `sources` and `vocabulary`; `renaming` and `aliases` build renames,
+and `checking` finds problems.
+"""

@@ -1,4 +1,4 @@
-"""What is wrong in the texts of an editor: what `gpuform validate` says, before they are saved."""
+"""Find the problems of open topologies, as `gpuform validate` reports them for saved files."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -15,27 +15,32 @@ from gpuform.stacks.topology.planning import plan
 _TOKEN: Final = re.compile(r"""(["'])(?:\\.|(?!\1).)*\1|[^\s:,\[\]{}#]+(?:[:][^\s,\[\]{}]+)*|.""")
 
 
-def check(path: Path, texts: Mapping[Path, str]) -> dict[Path, list[Diagnostic]]:
-    """The problems of a topology and of all that it includes, by file; `texts` are those of open
-    files, by their resolved paths.
+def check_topology(path: Path, open_texts: Mapping[Path, str]) -> dict[Path, list[Diagnostic]]:
+    """Return the problems of a topology and of all included files, by file.
+
+    `open_texts` are the texts of files that are open in the editor, by resolved path; other files
+    are read from disk. Files without problems are missing in the result.
     """
     problems = Diagnostics()
-    with use_unsaved_texts(texts):
+    with use_unsaved_texts(open_texts):
         try:
             plan(path, read_plan_context(path, None), problems)
         except EngineError as error:  # a project that cannot be read
-            place = SourcePosition(str(path))
-            return {path: [Diagnostic(place, "project", error.message, error.hint or "")]}
-    found: dict[Path, list[Diagnostic]] = {}
-    for each in problems:
-        found.setdefault((Path.cwd() / each.position.file).resolve(), []).append(each)
-    return found
+            position = SourcePosition(str(path))
+            return {path: [Diagnostic(position, "project", error.message, error.hint or "")]}
+    problems_by_file: dict[Path, list[Diagnostic]] = {}
+    for problem in problems:
+        # Positions name files relative to the current folder.
+        problems_by_file.setdefault((Path.cwd() / problem.position.file).resolve(), []).append(
+            problem
+        )
+    return problems_by_file
 
 
-def span_of(problem: Diagnostic, lines: Sequence[str]) -> Span:
-    """The word that a problem is about; the end of the text where the place is behind it."""
+def get_problem_span(problem: Diagnostic, lines: Sequence[str]) -> Span:
+    """Return the span of the word at a problem; an empty one if the position is behind the text."""
     line = min(problem.position.line - 1, max(len(lines) - 1, 0))
     text = lines[line].rstrip("\r\n") if lines else ""
     begin = min(problem.position.column - 1, len(text))
-    found = _TOKEN.match(text, begin)
-    return Span(line, begin, found.end() if found else begin)
+    token = _TOKEN.match(text, begin)
+    return Span(line, begin, token.end() if token else begin)

@@ -1,5 +1,6 @@
-"""Find what is at the cursor of a topology file, and outline the file, also while its text is no
-valid YAML.
+"""Find what is at the cursor of a topology, and outline the file, by lines instead of by YAML.
+
+The text need not be valid YAML: a person is typing it. `topology_text` calls this module.
 """
 
 import re
@@ -9,9 +10,9 @@ from typing import Final, Literal, NamedTuple
 
 from gpuform.schemas.topology import SECTIONS
 
-NAMED: Final = (*SECTIONS, "config", "inputs", "stack_references", "outputs")
+NAMED_SECTIONS: Final = (*SECTIONS, "config", "inputs", "stack_references", "outputs")
 """The sections whose entries have names."""
-KEY: Final = re.compile(
+KEY_PATTERN: Final = re.compile(
     r"""^(?P<indent>\s*(?:-\s+)*)(?P<quote>["']?)(?P<key>[\w.-]+)(?P=quote)\s*:(?=\s|$)"""
 )
 _EXPRESSION: Final = re.compile(r"\{\{(.*?)(?:\}\}|$)")
@@ -22,30 +23,30 @@ _SUBSCRIPT: Final = re.compile(r"[\w\])]\s*\[\s*$")
 
 
 class Span(NamedTuple):
-    """Part of a line; both count from 0, in characters."""
+    """A part of a line; line and columns count from 0, in characters."""
 
     line: int
     begin: int
     end: int
 
-    def holds(self, line: int, column: int) -> bool:
-        """Whether the cursor is in it, or right behind it."""
+    def contains(self, line: int, column: int) -> bool:
+        """Return whether the cursor is inside, or right behind the end."""
         return self.line == line and self.begin <= column <= self.end
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """A declaration: `section` and `name`, where its key is, and its last line."""
+class NamedEntry:
+    """An entry of a section, with the span of its key and its last line."""
 
     section: str
     name: str
     span: Span
-    end: int
+    last_line: int
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A dotted path in an expression: `clusters.train.id`, with the place of each step."""
+    """A dotted path in an expression, such as `clusters.train.id`, with the span of each step."""
 
     steps: tuple[str, ...]
     spans: tuple[Span, ...]
@@ -53,100 +54,107 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """A text's lines, its declarations by section and name, and the references in it."""
+    """The lines of a text and its entries, by section and name."""
 
     lines: Sequence[str]
-    declared: Mapping[tuple[str, str], Named] = field(default_factory=dict)
+    entries: Mapping[tuple[str, str], NamedEntry] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, text: str) -> "Outline":
+    def from_text(cls, text: str) -> "Outline":
         lines = text.splitlines()
-        return cls(lines, {(each.section, each.name): each for each in _declared(lines)})
+        return cls(lines, {(entry.section, entry.name): entry for entry in _list_entries(lines)})
 
-    def names(self, section: str) -> list[str]:
-        """The names in a section, in their order."""
-        return [name for own, name in self.declared if own == section]
+    def list_names(self, section: str) -> list[str]:
+        """Return the names in a section, in the order of the text."""
+        return [name for entry_section, name in self.entries if entry_section == section]
 
-    def references(self) -> Iterator[Reference]:
-        """All that expressions name, in the order of the text."""
+    def list_references(self) -> Iterator[Reference]:
+        """Yield the references in all expressions, in the order of the text."""
         for number, line in enumerate(self.lines):
-            for found in _EXPRESSION.finditer(line):
-                start = found.start(1)
-                yield from references_in(found[1], lambda at, s=start, n=number: (n, s + at))  # type: ignore[misc]
+            for expression in _EXPRESSION.finditer(line):
+                start = expression.start(1)
+                yield from find_references(expression[1], lambda at, s=start, n=number: (n, s + at))  # type: ignore[misc]
 
-    def reference_at(self, line: int, column: int) -> tuple[Reference, int] | None:
-        """The reference under the cursor, and which of its steps that is."""
-        for reference in self.references():
-            for at, span in enumerate(reference.spans):
-                if span.holds(line, column):
-                    return reference, at
+    def find_reference_at(self, line: int, column: int) -> tuple[Reference, int] | None:
+        """Return the reference under the cursor and the index of the step there, or None."""
+        for reference in self.list_references():
+            for step_index, span in enumerate(reference.spans):
+                if span.contains(line, column):
+                    return reference, step_index
         return None
 
-    def declaration_at(self, line: int, column: int) -> Named | None:
-        """The declaration whose name is under the cursor."""
-        found = (each for each in self.declared.values() if each.span.holds(line, column))
-        return next(found, None)
+    def find_entry_at(self, line: int, column: int) -> NamedEntry | None:
+        """Return the entry whose name is under the cursor, or None."""
+        entries = (entry for entry in self.entries.values() if entry.span.contains(line, column))
+        return next(entries, None)
 
-    def value_of(self, named: Named, key: str) -> str | None:
-        """What stands behind a key of a declaration, as far as it is plain text in one line."""
+    def find_value(self, entry: NamedEntry, key: str) -> str | None:
+        """Return the value of an entry's key, or None without a plain text in one line."""
         pattern = re.compile(rf"""(?:^\s*|[{{,]\s*){re.escape(key)}\s*:\s*["']?([\w./-]+)""")
-        lines = [self.lines[named.span.line][named.span.end :]]
-        lines += self.lines[named.span.line + 1 : named.end + 1]
-        return next((found[1] for line in lines if (found := pattern.search(line))), None)
+        lines = [self.lines[entry.span.line][entry.span.end :]]
+        lines += self.lines[entry.span.line + 1 : entry.last_line + 1]
+        return next((match[1] for line in lines if (match := pattern.search(line))), None)
 
 
-def _declared(lines: Sequence[str]) -> Iterator[Named]:
+def _list_entries(lines: Sequence[str]) -> Iterator[NamedEntry]:
+    """Yield the entries of the sections with names, in the order of the lines."""
     section, depth = "", 0
-    begun: list[tuple[str, str, Span]] = []
+    starts: list[tuple[str, str, Span]] = []
     for number, line in enumerate(lines):
-        found = KEY.match(line)
-        if found is None or line.lstrip().startswith("#"):
+        key_match = KEY_PATTERN.match(line)
+        if key_match is None or line.lstrip().startswith("#"):
             continue
-        indent = len(found["indent"])
+        indent = len(key_match["indent"])
         if indent == 0:
-            section, depth = found["key"], 0
-            begun.append(("", "", Span(number, 0, 0)))
-        elif section in NAMED and (depth == 0 or indent <= depth):
+            section, depth = key_match["key"], 0
+            # a section's line ends the entry before, and is no entry itself
+            starts.append(("", "", Span(number, 0, 0)))
+        elif section in NAMED_SECTIONS and (depth == 0 or indent <= depth):
             depth = indent
-            span = Span(number, found.start("key"), found.end("key"))
-            begun.append((section, found["key"], span))
-    if not begun:
+            span = Span(number, key_match.start("key"), key_match.end("key"))
+            starts.append((section, key_match["key"], span))
+    if not starts:
         return
-    ends = [each[2].line - 1 for each in begun[1:]] + [len(lines) - 1]
-    for (own, name, span), end in zip(begun, ends, strict=True):
-        if own:
-            yield Named(own, name, span, end)
+    ends = [start[2].line - 1 for start in starts[1:]] + [len(lines) - 1]
+    for (section_name, name, span), end in zip(starts, ends, strict=True):
+        if section_name:
+            yield NamedEntry(section_name, name, span, end)
 
 
-def references_in(text: str, place: Callable[[int], tuple[int, int]]) -> Iterator[Reference]:
-    """The references in an expression; `place` gives line and column of a character of it."""
-    plain = _without_texts(text)
-    for found in _WORD.finditer(plain):
-        steps = [found[1]]
-        spans = [_span(place, found.start(1), found.end(1))]
-        for step in _STEP.finditer(plain, found.start(2), found.end(2)):
-            which = "name" if step["name"] is not None else "key"
-            name = step[which].strip().strip("\"'").strip()
-            if which == "key" and name == step[which].strip():  # an expression in brackets
+def find_references(
+    expression: str, get_position: Callable[[int], tuple[int, int]]
+) -> Iterator[Reference]:
+    """Yield the references in an expression, also inside brackets.
+
+    `get_position` returns line and column of a character of the expression in the file.
+    """
+    unquoted = _blank_quoted_texts(expression)
+    for path_match in _WORD.finditer(unquoted):
+        steps = [path_match[1]]
+        spans = [_build_span(get_position, path_match.start(1), path_match.end(1))]
+        for step in _STEP.finditer(unquoted, path_match.start(2), path_match.end(2)):
+            group = "name" if step["name"] is not None else "key"
+            name = step[group].strip().strip("\"'").strip()
+            if group == "key" and name == step[group].strip():  # an expression in brackets
                 begin = step.start("key")
-                yield from references_in(step["key"], lambda at, b=begin: place(b + at))  # type: ignore[misc]
-            begin = step.start(which) + step[which].find(name)
+                yield from find_references(step["key"], lambda at, b=begin: get_position(b + at))  # type: ignore[misc]
+            begin = step.start(group) + step[group].find(name)
             steps.append(name)
-            spans.append(_span(place, begin, begin + len(name)))
+            spans.append(_build_span(get_position, begin, begin + len(name)))
         yield Reference(tuple(steps), tuple(spans))
 
 
-def _span(place: Callable[[int], tuple[int, int]], begin: int, end: int) -> Span:
-    line, column = place(begin)
+def _build_span(get_position: Callable[[int], tuple[int, int]], begin: int, end: int) -> Span:
+    line, column = get_position(begin)
     return Span(line, column, column + end - begin)
 
 
-def _without_texts(expression: str) -> str:
-    """The expression with the texts in it blanked, but for those in brackets, which are keys."""
+def _blank_quoted_texts(expression: str) -> str:
+    """Return the expression with blanked quoted texts, except for keys in brackets."""
 
-    def blank(found: re.Match[str]) -> str:
-        is_key = _SUBSCRIPT.search(expression, 0, found.start())
-        return found[0] if is_key else " " * len(found[0])
+    def blank(quoted: re.Match[str]) -> str:
+        is_key = _SUBSCRIPT.search(expression, 0, quoted.start())
+        return quoted[0] if is_key else " " * len(quoted[0])
 
     return _TEXT.sub(blank, expression)
 
@@ -160,75 +168,80 @@ _PATH: Final = re.compile(r"[\w.\-\[\]\"']*$")
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """`path` are the keys that lead here; of a value the last one is its own key.
+    """The place of the cursor in a topology.
 
-    `prefix` is what is typed of the word. `siblings` are the keys beside it. At `nothing`, a
-    comment or a text of an expression, a person writes what they like.
+    `path` are the keys that lead to it; for a value the last one is the value's own key. `prefix`
+    is the part of the word typed so far. `siblings` are the other keys of the same mapping. At
+    `nothing`, a comment or a quoted text of an expression, no completion makes sense. `operator` is
+    what comes before the word in an expression.
     """
 
     kind: Literal["key", "value", "expression", "nothing"]
     path: tuple[str, ...]
     prefix: str
     siblings: tuple[str, ...] = ()
-    after: Literal["", "|", "is"] = ""
+    operator: Literal["", "|", "is"] = ""
 
     @classmethod
-    def at(cls, lines: Sequence[str], line: int, column: int) -> "Cursor":
-        """That at a place of a text, which may be no YAML yet."""
-        text = lines[line] if line < len(lines) else ""
-        before = text[:column]
-        if _in_comment(before):
+    def locate(cls, lines: Sequence[str], line: int, column: int) -> "Cursor":
+        """Return the cursor at a line and column of a text."""
+        line_text = lines[line] if line < len(lines) else ""
+        before = line_text[:column]
+        if _is_in_comment(before):
             return cls("nothing", (), "")
-        outer = _outer(lines, line, _indent(before if before.strip() else text))
-        found = KEY.match(before)
-        own = (*outer, found["key"]) if found else outer
+        # On an empty line the cursor's own indentation says which mapping the new key belongs to.
+        outer_keys = _find_outer_keys(
+            lines, line, _get_indent(before if before.strip() else line_text)
+        )
+        key_match = KEY_PATTERN.match(before)
+        own_path = (*outer_keys, key_match["key"]) if key_match else outer_keys
         if before.rfind("{{") > before.rfind("}}"):
-            return _in_expression(own, before[before.rfind("{{") + 2 :])
-        rest = before[found.end() :] if found else ""
-        if found and "{" in rest:
-            return _in_flow(own, rest)
-        opened = _OPENED.match(before)
-        if opened:
-            return _in_flow(outer, before[opened.end() :])
-        if found:
-            return cls("value", own, rest.strip().lstrip("\"'"))
-        typed = _TYPED.search(before)
-        beside = _beside(lines, line, _indent(text))
-        return cls("key", outer, typed[0] if typed else "", beside)
+            return _build_expression_cursor(own_path, before[before.rfind("{{") + 2 :])
+        rest = before[key_match.end() :] if key_match else ""
+        if key_match and "{" in rest:
+            return _build_flow_cursor(own_path, rest)
+        flow_match = _OPENED.match(before)
+        if flow_match:
+            return _build_flow_cursor(outer_keys, before[flow_match.end() :])
+        if key_match:
+            return cls("value", own_path, rest.strip().lstrip("\"'"))
+        typed_match = _TYPED.search(before)
+        siblings = _find_sibling_keys(lines, line, _get_indent(line_text))
+        return cls("key", outer_keys, typed_match[0] if typed_match else "", siblings)
 
 
-def _in_expression(path: tuple[str, ...], text: str) -> Cursor:
-    typed = _PATH.search(text)
-    prefix = typed[0] if typed else ""
+def _build_expression_cursor(path: tuple[str, ...], text: str) -> Cursor:
+    typed_match = _PATH.search(text)
+    prefix = typed_match[0] if typed_match else ""
     before = text[: len(text) - len(prefix)].rstrip()
-    if _is_open(before) or prefix[:1] in ("'", '"'):
+    if _is_in_quotes(before) or prefix[:1] in ("'", '"'):
         return Cursor("nothing", path, prefix)
     if before.endswith("|"):
-        return Cursor("expression", path, prefix, after="|")
-    return Cursor("expression", path, prefix, after="is" if _IS.search(before) else "")
+        return Cursor("expression", path, prefix, operator="|")
+    return Cursor("expression", path, prefix, operator="is" if _IS.search(before) else "")
 
 
-def _is_open(text: str) -> bool:
-    """Whether a quote is open at its end."""
-    return bool(_quote_at_end(text))
+def _is_in_quotes(text: str) -> bool:
+    """Return whether a quote is still open at the end of the text."""
+    return bool(_get_open_quote(text))
 
 
-def _in_comment(text: str) -> bool:
-    """Whether the end of a line's beginning is in a comment."""
-    starts = (found.start() for found in re.finditer(r"(?:^|(?<=\s))#", text))
-    return any(not _quote_at_end(text[:start]) for start in starts)
+def _is_in_comment(text: str) -> bool:
+    """Return whether the end of the text, the beginning of a line, is in a comment."""
+    starts = (match.start() for match in re.finditer(r"(?:^|(?<=\s))#", text))
+    return any(not _get_open_quote(text[:start]) for start in starts)
 
 
-def _quote_at_end(text: str) -> str:
+def _get_open_quote(text: str) -> str:
     quote = ""
-    for sign in text:
-        if sign in "\"'" and quote in ("", sign):
-            quote = "" if quote else sign
+    for character in text:
+        if character in "\"'" and quote in ("", character):
+            quote = "" if quote else character
     return quote
 
 
-def _in_flow(path: tuple[str, ...], text: str) -> Cursor:
-    """Inside of `{...}` in one line: `data: {platform: together, vol`."""
+def _build_flow_cursor(path: tuple[str, ...], text: str) -> Cursor:
+    """Return the cursor inside a flow mapping in one line: `data: {platform: together, vol`."""
     keys: list[list[str] | None] = []
     """Those of each mapping that is open; None for a list."""
     word, in_value = "", False
@@ -249,7 +262,7 @@ def _in_flow(path: tuple[str, ...], text: str) -> Cursor:
             word += sign
     while keys and keys[-1] is None:  # an item of a list
         keys.pop()
-    inner = tuple(each[-1] for each in keys[:-1] if each)
+    inner = tuple(mapping_keys[-1] for mapping_keys in keys[:-1] if mapping_keys)
     last = (keys[-1] if keys else None) or []
     prefix = word.strip().lstrip("\"'")
     if in_value and last:
@@ -257,38 +270,39 @@ def _in_flow(path: tuple[str, ...], text: str) -> Cursor:
     return Cursor("key", (*path, *inner), prefix, tuple(last))
 
 
-def _outer(lines: Sequence[str], line: int, indent: int) -> tuple[str, ...]:
-    """The keys of lines above with less indentation, the outermost first."""
-    found: list[str] = []
+def _find_outer_keys(lines: Sequence[str], line: int, indent: int) -> tuple[str, ...]:
+    """Return the keys of the lines above with less and less indentation, the outermost first."""
+    outer_keys: list[str] = []
     for above in range(line - 1, -1, -1):
-        match = KEY.match(lines[above])
+        match = KEY_PATTERN.match(lines[above])
         if match is None or lines[above].lstrip().startswith("#"):
             continue
-        own = len(match["indent"])
-        if own < indent:
-            found.append(match["key"])
-            indent = own
-        if own == 0:
+        key_indent = len(match["indent"])
+        if key_indent < indent:
+            outer_keys.append(match["key"])
+            # Only keys further to the left than the last one found are around the line.
+            indent = key_indent
+        if key_indent == 0:
             break
-    return tuple(reversed(found))
+    return tuple(reversed(outer_keys))
 
 
-def _beside(lines: Sequence[str], line: int, indent: int) -> tuple[str, ...]:
-    """The keys of the same mapping, above and below."""
-    found: list[str] = []
+def _find_sibling_keys(lines: Sequence[str], line: int, indent: int) -> tuple[str, ...]:
+    """Return the keys of the same mapping, above and below the line."""
+    sibling_keys: list[str] = []
     for numbers in (range(line - 1, -1, -1), range(line + 1, len(lines))):
         for number in numbers:
-            text = lines[number]
-            if not text.strip() or text.lstrip().startswith("#"):
+            line_text = lines[number]
+            if not line_text.strip() or line_text.lstrip().startswith("#"):
                 continue
-            if _indent(text) < indent:
+            if _get_indent(line_text) < indent:
                 break
-            match = KEY.match(text)
+            match = KEY_PATTERN.match(line_text)
             if match and len(match["indent"]) == indent:
-                found.append(match["key"])
-    return tuple(found)
+                sibling_keys.append(match["key"])
+    return tuple(sibling_keys)
 
 
-def _indent(text: str) -> int:
-    """The column where the words of a line begin; a dash of a list is none."""
+def _get_indent(text: str) -> int:
+    """Return the column where a line's words begin; the dashes of lists count as indentation."""
     return len(text) - len(re.sub(r"^\s*(?:-\s+)*", "", text))

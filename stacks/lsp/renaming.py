@@ -1,4 +1,7 @@
-"""A new name for a declaration, wherever it is named; what is deployed keeps its objects."""
+"""Rename a declaration in all files of a project: entries, references, settings, tests.
+
+Deployed resources keep their objects by an alias. `server` calls this module.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,19 +17,19 @@ from gpuform.stacks.document.nodes import (
     list_scalars,
 )
 from gpuform.stacks.engine.project import Project
-from gpuform.stacks.lsp.aliasing import (
-    Edit,
+from gpuform.stacks.lsp.aliases import (
     RenameRefused,
-    aliases_for,
-    by_file,
-    config_names,
-    edited,
-    resource_names,
+    SourceEdit,
+    apply_edits,
+    build_alias_edits,
+    group_edits_by_file,
+    list_case_config_keys,
+    list_case_resources,
 )
-from gpuform.stacks.lsp.checking import check
-from gpuform.stacks.lsp.cursor import Named, Reference, Span
-from gpuform.stacks.lsp.sources import Source, source_of
-from gpuform.stacks.lsp.topologies import TopologyText
+from gpuform.stacks.lsp.checking import check_topology
+from gpuform.stacks.lsp.cursor import NamedEntry, Reference, Span
+from gpuform.stacks.lsp.sources import Source, parse_source
+from gpuform.stacks.lsp.topology_text import TopologyText
 from gpuform.stacks.multi_stack import list_stacks_with_settings
 from gpuform.stacks.topology.scope import parse_template
 
@@ -35,50 +38,64 @@ _IDENTIFIER: Final = re.compile(r"[A-Za-z_]\w*")
 _TESTS: Final = "tests"
 
 
-def renameable(topology: TopologyText, line: int, column: int) -> tuple[Named, Span] | None:
-    """What can be renamed at a place, and the part of the line that names it there."""
-    found = topology.meant(line, column)
-    if found is None or found[1].section not in _RENAMED:
-        return None
-    named = found[1]
-    if topology.is_own(found[0]) and named.span.holds(line, column):
-        return named, named.span
-    reference = topology.outline.reference_at(line, column)
-    return None if reference is None else (named, reference[0].spans[1])
+def find_renameable(
+    topology: TopologyText, line: int, column: int
+) -> tuple[NamedEntry, Span] | None:
+    """Return the renameable entry at a position and the span of the name, or None.
 
-
-def rename(topology: TopologyText, named: Named, name: str) -> list[Edit]:
-    """All edits. A resource of a project with stacks gets its earlier name as an alias, so that
-    its object stays. Raises RenameRefused for a name that is none or is taken, and where a file
-    cannot be read.
+    Outputs and modules cannot be renamed.
     """
-    sources = topology.sources.of(topology.path)
-    _require_name(name, named, sources)
-    edits = [*_of_names(sources, named, name)]
-    if named.section == "inputs":
-        places = topology.sources.given(topology.path, named.name)
-        edits += [Edit(path, span, name) for path, span in places]
-    _require_whole(sources, edits, named, name)
-    if named.section == "config":
-        edits += _in_settings(topology, named.name, name)
-    elif named.section in SECTIONS:
-        edits += aliases_for(topology, named, name, edits)
-    _require_valid(topology, edits, named)
+    file_and_entry = topology.find_meant_entry(line, column)
+    if file_and_entry is None or file_and_entry[1].section not in _RENAMED:
+        return None
+    entry = file_and_entry[1]
+    if topology.is_same_file(file_and_entry[0]) and entry.span.contains(line, column):
+        return entry, entry.span
+    reference = topology.outline.find_reference_at(line, column)
+    return None if reference is None else (entry, reference[0].spans[1])
+
+
+def build_rename_edits(
+    topology: TopologyText, entry: NamedEntry, new_name: str
+) -> list[SourceEdit]:
+    """Return all edits for giving an entry a new name.
+
+    A resource of a project with stacks gets its earlier name as an alias, which keeps its object.
+
+    Raises:
+        RenameRefused: the name is not valid or is taken, a file is not valid YAML, or the edits
+            would change what the files mean.
+    """
+    sources = topology.sources.list_sharing(topology.path)
+    _require_free_name(new_name, entry, sources)
+    edits = [*_build_name_edits(sources, entry, new_name)]
+    if entry.section == "inputs":
+        module_inputs = topology.sources.find_module_inputs(topology.path, entry.name)
+        edits += [SourceEdit(path, span, new_name) for path, span in module_inputs]
+    _require_same_references(sources, edits, entry, new_name)
+    if entry.section == "config":
+        edits += _build_settings_edits(topology, entry.name, new_name)
+    elif entry.section in SECTIONS:
+        edits += build_alias_edits(topology, entry, new_name, edits)
+    # Test files come after this check: they are not part of the topology.
+    _require_valid(topology, edits, entry)
     if topology.project is not None:
-        edits += _in_tests(topology, topology.project, sources, named, name)
+        edits += _build_test_edits(topology, topology.project, sources, entry, new_name)
     return edits
 
 
-def _require_name(name: str, named: Named, sources: Sequence[Source]) -> None:
+def _require_free_name(name: str, entry: NamedEntry, sources: Sequence[Source]) -> None:
+    """Raise RenameRefused if the name is not valid or taken, or a file is not valid YAML."""
     if not re.fullmatch(NAME_PATTERN, name):
         raise RenameRefused(
-            f"{name!r} is no name", hint="write letters, digits, hyphens, underscores and dots"
+            f"{name!r} is not a valid name",
+            hint="use letters, digits, hyphens, underscores and dots",
         )
     for source in sources:
         _require_readable(source)
-        if source.declared(named.section, name) is not None:
+        if source.find_entry(entry.section, name) is not None:
             raise RenameRefused(
-                f"{named.section}.{name} is there already", hint="choose another name"
+                f"{entry.section}.{name} already exists", hint="choose another name"
             )
 
 
@@ -86,166 +103,203 @@ def _require_readable(source: Source) -> None:
     problem = next(iter(source.problems), None)
     if problem is not None:
         raise RenameRefused(
-            f"{problem.position}: {problem.message}: what is named there is not known",
-            hint="mend it before you rename",
+            f"{problem.position}: {problem.message}: the names in this file are unknown",
+            hint="correct the file before you rename",
         )
 
 
-def _of_names(sources: Sequence[Source], named: Named, name: str) -> Iterator[Edit]:
+def _build_name_edits(
+    sources: Sequence[Source], entry: NamedEntry, new_name: str
+) -> Iterator[SourceEdit]:
     for source in sources:
-        declared = source.declared(named.section, named.name)
-        if declared is not None:
-            yield Edit(source.path, declared.span, name)
+        declared_entry = source.find_entry(entry.section, entry.name)
+        if declared_entry is not None:
+            yield SourceEdit(source.path, declared_entry.span, new_name)
         for reference in source.references:
-            if reference.steps[:2] == (named.section, named.name):
-                yield _of_reference(source, reference, name)
+            if reference.steps[:2] == (entry.section, entry.name):
+                yield _build_reference_edit(source, reference, new_name)
 
 
-def _of_reference(source: Source, reference: Reference, name: str) -> Edit:
-    """A name that is no word of expressions goes into brackets."""
+def _build_reference_edit(source: Source, reference: Reference, new_name: str) -> SourceEdit:
+    """Return the edit of one reference, with brackets around a name like `my-key`."""
     root, span = reference.spans[:2]
     line = source.lines[span.line]
+    # In `a . b` blanks may stand between the dot and the name.
     dot = line.rfind(".", 0, span.begin)
     is_dotted = dot >= 0 and not line[dot + 1 : span.begin].strip()
-    if not is_dotted or _IDENTIFIER.fullmatch(name):
-        return Edit(source.path, span, name)
+    if not is_dotted or _IDENTIFIER.fullmatch(new_name):
+        return SourceEdit(source.path, span, new_name)
     # The quote that the value around it is not in.
-    quote = '"' if source.quote_at(root) == "'" else "'"
-    return Edit(source.path, Span(span.line, dot, span.end), f"[{quote}{name}{quote}]")
+    quote = '"' if source.get_quote_around(root) == "'" else "'"
+    return SourceEdit(source.path, Span(span.line, dot, span.end), f"[{quote}{new_name}{quote}]")
 
 
-def _require_whole(
-    sources: Sequence[Source], edits: Iterable[Edit], named: Named, name: str
+def _require_same_references(
+    sources: Sequence[Source], edits: Iterable[SourceEdit], entry: NamedEntry, new_name: str
 ) -> None:
-    """What the files name after the edits is what they named before, by the new name."""
-    by_path = by_file(edits)
+    """Raise RenameRefused unless the edited files have the same references, with the new name."""
+    edits_by_file = group_edits_by_file(edits)
     for source in sources:
-        text = edited(source.text, by_path.get(source.path, ()))
-        after = source_of(source.path, text)
-        wanted = [
-            (root, name if root == named.section and step == named.name else step)
-            for root, step in _needs(source.root)
+        edited_text = apply_edits(source.text, edits_by_file.get(source.path, ()))
+        edited_source = parse_source(source.path, edited_text)
+        expected_references = [
+            (root, new_name if root == entry.section and step == entry.name else step)
+            for root, step in _list_references(source.root)
         ]
-        if after.problems or list(_needs(after.root)) != wanted:
+        if (
+            edited_source.problems
+            or list(_list_references(edited_source.root)) != expected_references
+        ):
             raise RenameRefused(
-                f"{source.path.name} names {named.section}.{named.name} in a way that only a "
-                "person can rename",
-                hint="rename it by hand, and let `gpuform validate` check it",
+                f"{source.path.name} refers to {entry.section}.{entry.name} in a way that "
+                "cannot be renamed automatically",
+                hint="rename it by hand, and check the result with `gpuform validate`",
             )
 
 
-def _require_valid(topology: TopologyText, edits: Iterable[Edit], named: Named) -> None:
-    """What was right before is right after."""
-    by_path = by_file(edits)
-    spaces = topology.sources.namespaces
-    before = {source.path: source.text for space in spaces for source in space}
-    after = {path: edited(text, by_path.get(path, ())) for path, text in before.items()}
-    for first, *_ in spaces:
-        if check(first.path, {**topology.others, **before}):
+def _require_valid(topology: TopologyText, edits: Iterable[SourceEdit], entry: NamedEntry) -> None:
+    """Raise RenameRefused if a topology without problems has one after the edits."""
+    edits_by_file = group_edits_by_file(edits)
+    namespaces = topology.sources.namespaces
+    before = {source.path: source.text for namespace in namespaces for source in namespace}
+    after = {path: apply_edits(text, edits_by_file.get(path, ())) for path, text in before.items()}
+    for main_source, *_ in namespaces:
+        if check_topology(main_source.path, {**topology.open_texts, **before}):
             continue
-        found = check(first.path, {**topology.others, **after}).values()
-        wrong = next((each for problems in found for each in problems), None)
-        if wrong is not None:
+        problems_by_file = check_topology(
+            main_source.path, {**topology.open_texts, **after}
+        ).values()
+        first_problem = next(
+            (problem for problems in problems_by_file for problem in problems), None
+        )
+        if first_problem is not None:
             raise RenameRefused(
-                f"{named.section}.{named.name} cannot be renamed so: {wrong.message}",
-                hint=wrong.hint or "rename it by hand",
+                f"{entry.section}.{entry.name} cannot be renamed: {first_problem.message}",
+                hint=first_problem.hint or "rename it by hand",
             )
 
 
-def _needs(root: Node) -> Iterator[tuple[str, str]]:
+def _list_references(root: Node) -> Iterator[tuple[str, str]]:
+    """Yield the root and the first step of each reference in the file's expressions."""
     for scalar in list_scalars(root):
         template = parse_template(scalar, Diagnostics())
-        for need in template.references if template else ():
-            first = need.steps[0] if need.steps else ""
-            yield need.root, first if isinstance(first, str) else ""
+        for reference in template.references if template else ():
+            first_step = reference.steps[0] if reference.steps else ""
+            yield reference.root, first_step if isinstance(first_step, str) else ""
 
 
-def _in_settings(topology: TopologyText, old: str, new: str) -> Iterator[Edit]:
-    """The key in the settings of the project's stacks, and in those of the project itself."""
+def _build_settings_edits(
+    topology: TopologyText, old_name: str, new_name: str
+) -> Iterator[SourceEdit]:
+    """Yield the edits of a configuration key in the settings of the project and all stacks."""
     project = topology.project
     if project is None:
         return
     paths = [project.path, *map(project.get_settings_path, list_stacks_with_settings(project))]
     for path in paths:
-        source = _read(topology, path)
+        source = _read_source(topology, path)
         _require_readable(source)
         config = source.root.get("config")
         for key, entry in config.entries.items() if isinstance(config, MappingNode) else ():
-            if key in (new, f"{project.name}:{new}"):
+            if key in (new_name, f"{project.name}:{new_name}"):
                 raise RenameRefused(
-                    f"{path.name} has {key} already", hint="choose another name, or take it out"
+                    f"{path.name} already has {key}", hint="choose another name, or remove the key"
                 )
-            if key in (old, f"{project.name}:{old}"):
-                whole = source.span(entry.position, key)
-                yield Edit(path, Span(whole.line, whole.end - len(old), whole.end), new)
+            if key in (old_name, f"{project.name}:{old_name}"):
+                key_span = source.get_span(entry.position, key)
+                yield SourceEdit(
+                    path, Span(key_span.line, key_span.end - len(old_name), key_span.end), new_name
+                )
 
 
-def _read(topology: TopologyText, path: Path) -> Source:
-    text = topology.others.get(path.resolve())
+def _read_source(topology: TopologyText, path: Path) -> Source:
+    text = topology.open_texts.get(path.resolve())
     if text is None:
         text = path.read_text(encoding="utf-8", errors="replace")
-    return source_of(path, text)
+    return parse_source(path, text)
 
 
-def _in_tests(
+def _build_test_edits(
     topology: TopologyText,
     project: Project,
     sources: Sequence[Source],
-    named: Named,
-    new: str,
-) -> Iterator[Edit]:
-    """The name in test files, where it is clear what is meant."""
-    old = named.name
-    if named.section == "config":
-        find, spans = config_names, _whole(old)
-    elif named.section in SECTIONS:
-        find, spans = resource_names, _of_resource(topology, sources, named)
+    entry: NamedEntry,
+    new_name: str,
+) -> Iterator[SourceEdit]:
+    """Yield the edits of names in test files, as far as a name is unambiguous."""
+    old_name = entry.name
+    if entry.section == "config":
+        list_names, find_offset = list_case_config_keys, _match_exact_name(old_name)
+    elif entry.section in SECTIONS:
+        list_names, find_offset = (
+            list_case_resources,
+            _match_resource_name(topology, sources, entry),
+        )
     else:
         return
     for path in sorted((project.directory / _TESTS).glob("*.y*ml")):
-        source = _read(topology, path)
+        source = _read_source(topology, path)
         _require_readable(source)
-        for written, place in find(source.root):
-            begin = spans(written)
-            if begin is not None:
-                whole = source.span(place, written)
-                at = whole.begin + begin
-                yield Edit(path, Span(whole.line, at, at + len(old)), new)
+        for written_name, position in list_names(source.root):
+            offset = find_offset(written_name)
+            if offset is not None:
+                written_span = source.get_span(position, written_name)
+                name_begin = written_span.begin + offset
+                yield SourceEdit(
+                    path, Span(written_span.line, name_begin, name_begin + len(old_name)), new_name
+                )
 
 
-def _whole(name: str) -> Callable[[str], int | None]:
-    return lambda written: 0 if written == name else None
+def _match_exact_name(name: str) -> Callable[[str], int | None]:
+    return lambda written_name: 0 if written_name == name else None
 
 
-def _of_resource(
-    topology: TopologyText, sources: Sequence[Source], named: Named
+def _match_resource_name(
+    topology: TopologyText, sources: Sequence[Source], entry: NamedEntry
 ) -> Callable[[str], int | None]:
-    """Where a name that a case writes has the name of the resource: alone, behind its section,
-    before the key of an instance, or behind the name of a module.
+    """Return a function from a name in a test case to the offset of the resource's name.
+
+    The name may be alone, behind its section, before the key of an instance, or behind the name of
+    a module. The function returns None for other and for ambiguous names.
     """
-    section, old = named.section, named.name
-    others = {(each, name) for each in SECTIONS for one in sources for name in one.names(each)}
-    others.discard((section, old))
-    repeats = any(each.repeats(section, old) for each in sources)
+    section, old_name = entry.section, entry.name
+    other_names = {
+        (other_section, name)
+        for other_section in SECTIONS
+        for source in sources
+        for name in source.list_names(other_section)
+    }
+    other_names.discard((section, old_name))
+    is_repeated_entry = any(source.has_for_each(section, old_name) for source in sources)
     modules = [
         (node.text, module.get("for_each") is not None)
-        for _, module in topology.sources.including(topology.path)
+        for _, module in topology.sources.list_inclusions(topology.path)
         if isinstance(node := module.get("name"), ScalarNode)
     ]
 
-    def begins(written: str) -> int | None:
-        base = written.removeprefix(f"{section}.")
-        offset = len(written) - len(base)
+    def find_offset(written_name: str) -> int | None:
+        name_in_section = written_name.removeprefix(f"{section}.")
+        offset = len(written_name) - len(name_in_section)
         for module, is_repeated in modules:
-            head, tail = f"{module}-", f"-{old}"
-            if base == f"{module}{tail}" or (
-                is_repeated and base.startswith(head) and base.endswith(tail)
+            module_prefix, name_suffix = f"{module}-", f"-{old_name}"
+            if name_in_section == f"{module}{name_suffix}" or (
+                is_repeated
+                and name_in_section.startswith(module_prefix)
+                and name_in_section.endswith(name_suffix)
             ):
-                return offset + len(base) - len(old)
-        if modules or not (base == old or (repeats and base.startswith(f"{old}-"))):
+                return offset + len(name_in_section) - len(old_name)
+        if modules or not (
+            name_in_section == old_name
+            or (is_repeated_entry and name_in_section.startswith(f"{old_name}-"))
+        ):
             return None
-        rivals = (name for each, name in others if each == section or not offset)
-        is_clear = not any(base == name or base.startswith(f"{name}-") for name in rivals)
+        rival_names = (
+            name for other_section, name in other_names if other_section == section or not offset
+        )
+        is_clear = not any(
+            name_in_section == name or name_in_section.startswith(f"{name}-")
+            for name in rival_names
+        )
         return offset if is_clear else None
 
-    return begins
+    return find_offset

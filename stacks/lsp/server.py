@@ -1,4 +1,7 @@
-"""The language server, on stdin and stdout: an editor's texts in, what is known of them out."""
+"""Run the language server on stdin and stdout for one editor.
+
+`gpuform lsp` calls `serve`. Answers come from `topology_text`, `renaming` and `checking`.
+"""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -12,15 +15,15 @@ from pygls.uris import from_fs_path, to_fs_path
 from pygls.workspace import TextDocument
 
 from gpuform.stacks.document.diagnostics import Diagnostic
-from gpuform.stacks.lsp.aliasing import RenameRefused, by_file
-from gpuform.stacks.lsp.checking import check, span_of
+from gpuform.stacks.lsp.aliases import RenameRefused, group_edits_by_file
+from gpuform.stacks.lsp.checking import check_topology, get_problem_span
 from gpuform.stacks.lsp.cursor import Span
-from gpuform.stacks.lsp.renaming import rename, renameable
-from gpuform.stacks.lsp.topologies import Completion, TopologyText
+from gpuform.stacks.lsp.renaming import build_rename_edits, find_renameable
+from gpuform.stacks.lsp.topology_text import Completion, TopologyText
 
-_PAUSE: Final = 0.1
-"""Seconds that a text has to rest before it is checked: who types changes it at every key."""
-_KINDS: Final = {
+_CHECK_DELAY_S: Final = 0.1
+"""How long a text must stay unchanged before it is checked: typing changes it at every key."""
+_COMPLETION_KINDS: Final = {
     "property": types.CompletionItemKind.Property,
     "value": types.CompletionItemKind.EnumMember,
     "variable": types.CompletionItemKind.Variable,
@@ -30,146 +33,183 @@ _KINDS: Final = {
 }
 
 
-class Editing:
-    """The open topologies of one client, and what was told of their files."""
+class EditorSession:
+    """The open topologies of one client, and the files with published diagnostics."""
 
     def __init__(self, server: LanguageServer) -> None:
         self._server = server
-        self._told: dict[str, set[str]] = {}
-        self._checking = asyncio.Lock()
+        self._published_uris: dict[str, set[str]] = {}
+        self._check_lock = asyncio.Lock()
 
-    def topology(self, uri: str) -> TopologyText | None:
-        """The open file, where it is a topology."""
-        document, path = self._open.get(uri), _path(uri)
+    def find_topology(self, uri: str) -> TopologyText | None:
+        """Return the open file, or None if the file is not open or is no topology."""
+        document, path = self._open_documents.get(uri), _uri_to_path(uri)
         if document is None or path is None:
             return None
-        found = TopologyText(path, document.source, self._texts())
-        return found if found.is_topology else None
+        topology = TopologyText(path, document.source, self._read_open_texts())
+        return topology if topology.is_topology else None
 
-    async def check_soon(self, uri: str) -> None:
-        """Tells what is wrong, unless the text has changed by then."""
-        document = self._open.get(uri)
+    async def check_after_delay(self, uri: str) -> None:
+        """Publish the problems of a file, and of open files with an inclusion of the file.
+
+        Nothing is published if the text changes during the delay or the check: a later call does
+        it.
+        """
+        document = self._open_documents.get(uri)
         if document is None:
             return
-        at_first = document.version
-        await asyncio.sleep(_PAUSE)
-        async with self._checking:  # one at a time, the newest text of each
-            if not self._is_current(uri, at_first):
+        first_version = document.version
+        await asyncio.sleep(_CHECK_DELAY_S)
+        async with self._check_lock:  # one at a time, the newest text of each
+            if not self._is_current(uri, first_version):
                 return
-            topology = self.topology(uri)
+            topology = self.find_topology(uri)
             if topology is None:
-                self._publish(uri, {})
+                self._publish_diagnostics(uri, {})
                 return
-            found = await asyncio.to_thread(check, topology.path, topology.others)
-            if not self._is_current(uri, at_first):
+            problems_by_file = await asyncio.to_thread(
+                check_topology, topology.path, topology.open_texts
+            )
+            if not self._is_current(uri, first_version):
                 return
-            self._publish(uri, found)
-            for other in self._including(topology.path):
-                found = await asyncio.to_thread(check, other.path, other.others)
-                self._publish(self.uri(other.path), found)
+            self._publish_diagnostics(uri, problems_by_file)
+            # A changed input of a module may make the including file wrong.
+            for including_topology in self._list_including(topology.path):
+                problems_by_file = await asyncio.to_thread(
+                    check_topology, including_topology.path, including_topology.open_texts
+                )
+                self._publish_diagnostics(self.to_uri(including_topology.path), problems_by_file)
 
-    def forget(self, uri: str) -> None:
-        """The file is closed: nothing is told of it any more."""
-        self._publish(uri, {})
+    def clear_diagnostics(self, uri: str) -> None:
+        """Remove the published diagnostics of a closed file."""
+        self._publish_diagnostics(uri, {})
 
     async def check_all(self) -> None:
-        """Tells what is wrong in all open files: one that is not open has changed."""
-        for uri in list(self._open):
-            await self.check_soon(uri)
+        """Check all open files again, after a change outside of the editor."""
+        for uri in list(self._open_documents):
+            await self.check_after_delay(uri)
 
-    def range_of(self, path: Path, span: Span) -> types.Range:
-        """A part of a line as the client counts."""
-        return self._client_range(self._lines(path), span)
+    def to_client_range(self, path: Path, span: Span) -> types.Range:
+        """Return a span of a file in the client's units."""
+        return self._span_to_client_range(self._read_lines(path), span)
 
-    def _lines(self, path: Path) -> Sequence[str]:
-        """Those of a file, with their ends, as they are in the editor where it is open."""
-        text = self._texts().get(path.resolve())
+    def _read_lines(self, path: Path) -> Sequence[str]:
+        """Return the lines of a file with line ends, from the editor or else from disk."""
+        text = self._read_open_texts().get(path.resolve())
         if text is None:
             try:
                 text = path.read_bytes().decode("utf-8", "replace")
             except OSError:
                 text = ""
-        return _lines_of(text)
+        return _split_lines(text)
 
-    def uri(self, path: Path) -> str:
-        """The file's, spelt as the client has it where it is open there."""
-        paths = ((_path(uri), uri) for uri in self._open)
-        known = {own.resolve(): uri for own, uri in paths if own is not None}
-        return known.get(path.resolve()) or from_fs_path(str(path)) or ""
+    def to_uri(self, path: Path) -> str:
+        """Return the URI of a file, in the client's spelling for an open file."""
+        paths = ((_uri_to_path(uri), uri) for uri in self._open_documents)
+        open_uris = {open_path.resolve(): uri for open_path, uri in paths if open_path is not None}
+        return open_uris.get(path.resolve()) or from_fs_path(str(path)) or ""
 
-    def position(self, uri: str, place: types.Position) -> tuple[int, int]:
-        """A client's place as line and column in characters."""
-        document = self._open.get(uri)
+    def to_line_and_column(self, uri: str, client_position: types.Position) -> tuple[int, int]:
+        """Return a client's position as line and column in characters."""
+        document = self._open_documents.get(uri)
         codec = self._server.workspace.position_codec
-        lines = _lines_of("" if document is None else document.source)
-        found = codec.position_from_client_units(lines, place)
-        return found.line, found.character
+        lines = _split_lines("" if document is None else document.source)
+        position = codec.position_from_client_units(lines, client_position)
+        return position.line, position.character
 
-    def edits(self, uri: str, place: types.Position, name: str) -> types.WorkspaceEdit | None:
-        """Those of a rename. Raises RenameRefused."""
-        topology = self.topology(uri)
-        found = None if topology is None else renameable(topology, *self.position(uri, place))
-        if topology is None or found is None:
+    def build_rename(
+        self, uri: str, position: types.Position, new_name: str
+    ) -> types.WorkspaceEdit | None:
+        """Return the edits for renaming the entry at a position, or None without an entry.
+
+        Raises:
+            RenameRefused: the entry cannot have this name.
+        """
+        topology = self.find_topology(uri)
+        entry_and_span = (
+            None
+            if topology is None
+            else find_renameable(topology, *self.to_line_and_column(uri, position))
+        )
+        if topology is None or entry_and_span is None:
             return None
         changes = []
-        for path, edits in by_file(rename(topology, found[0], name)).items():
-            lines, where = self._lines(path), self.uri(path)
-            document = self._open.get(where)
+        for path, edits in group_edits_by_file(
+            build_rename_edits(topology, entry_and_span[0], new_name)
+        ).items():
+            lines, file_uri = self._read_lines(path), self.to_uri(path)
+            document = self._open_documents.get(file_uri)
             version = None if document is None else document.version
-            which = types.OptionalVersionedTextDocumentIdentifier(where, version)
-            texts = [
-                types.TextEdit(self._client_range(lines, each.span), each.text) for each in edits
+            identifier = types.OptionalVersionedTextDocumentIdentifier(file_uri, version)
+            text_edits = [
+                types.TextEdit(self._span_to_client_range(lines, edit.span), edit.new_text)
+                for edit in edits
             ]
-            changes.append(types.TextDocumentEdit(which, texts))
+            changes.append(types.TextDocumentEdit(identifier, text_edits))
         return types.WorkspaceEdit(document_changes=changes)
 
-    def _including(self, path: Path) -> list[TopologyText]:
-        """The other open topologies that name the file."""
-        texts = self._texts()
-        open_ones = (TopologyText(each, text, texts) for each, text in texts.items())
+    def _list_including(self, path: Path) -> list[TopologyText]:
+        """Return the other open topologies with the file's name in the text."""
+        texts = self._read_open_texts()
+        open_topologies = (
+            TopologyText(open_path, text, texts) for open_path, text in texts.items()
+        )
         return [
-            each
-            for each in open_ones
-            if each.path != path.resolve() and path.name in each.text and each.is_topology
+            topology
+            for topology in open_topologies
+            if topology.path != path.resolve()
+            and path.name in topology.text
+            and topology.is_topology
         ]
 
-    def _is_current(self, uri: str, number: int | None) -> bool:
-        known = self._open.get(uri)
-        return known is not None and known.version == number
+    def _is_current(self, uri: str, version: int | None) -> bool:
+        document = self._open_documents.get(uri)
+        return document is not None and document.version == version
 
     @property
-    def _open(self) -> dict[str, TextDocument]:
-        """The open documents by their addresses, as the client spells them."""
-        return {each.uri: each for each in self._server.workspace.text_documents.values()}
+    def _open_documents(self) -> dict[str, TextDocument]:
+        """Return the open documents by URI, in the client's spelling."""
+        return {
+            document.uri: document for document in self._server.workspace.text_documents.values()
+        }
 
-    def _texts(self) -> dict[Path, str]:
-        paths = ((_path(uri), document) for uri, document in self._open.items())
-        return {path.resolve(): each.source for path, each in paths if path is not None}
+    def _read_open_texts(self) -> dict[Path, str]:
+        paths = ((_uri_to_path(uri), document) for uri, document in self._open_documents.items())
+        return {
+            path.resolve(): open_document.source
+            for path, open_document in paths
+            if path is not None
+        }
 
-    def _publish(self, uri: str, found: Mapping[Path, list[Diagnostic]]) -> None:
-        """Tells of each file, and of those that were told of before and have nothing more."""
-        by_uri = {self.uri(path): problems for path, problems in found.items()}
-        for each in (self._told.pop(uri, set()) | {uri}) - by_uri.keys():
-            self._tell(each, [])
-        for each, problems in by_uri.items():
-            self._tell(each, problems)
-        if by_uri:
-            self._told[uri] = set(by_uri)
+    def _publish_diagnostics(
+        self, uri: str, problems_by_file: Mapping[Path, list[Diagnostic]]
+    ) -> None:
+        """Send the problems of each file, and empty lists for files without problems now."""
+        problems_by_uri = {
+            self.to_uri(path): problems for path, problems in problems_by_file.items()
+        }
+        # Editors keep diagnostics until an empty list arrives for the file.
+        for file_uri in (self._published_uris.pop(uri, set()) | {uri}) - problems_by_uri.keys():
+            self._send_diagnostics(file_uri, [])
+        for file_uri, problems in problems_by_uri.items():
+            self._send_diagnostics(file_uri, problems)
+        if problems_by_uri:
+            self._published_uris[uri] = set(problems_by_uri)
 
-    def _tell(self, uri: str, problems: list[Diagnostic]) -> None:
-        document, path = self._open.get(uri), _path(uri)
-        lines = self._lines(path) if problems and path is not None else []
+    def _send_diagnostics(self, uri: str, problems: list[Diagnostic]) -> None:
+        document, path = self._open_documents.get(uri), _uri_to_path(uri)
+        lines = self._read_lines(path) if problems and path is not None else []
         diagnostics = [
             types.Diagnostic(
-                range=self._client_range(lines, span_of(each, lines)),
-                message=f"{each.message}\n{each.hint}" if each.hint else each.message,
+                range=self._span_to_client_range(lines, get_problem_span(problem, lines)),
+                message=f"{problem.message}\n{problem.hint}" if problem.hint else problem.message,
                 severity=types.DiagnosticSeverity.Warning
-                if each.severity == "warning"
+                if problem.severity == "warning"
                 else types.DiagnosticSeverity.Error,
-                code=each.rule or None,
+                code=problem.rule or None,
                 source="gpuform",
             )
-            for each in problems
+            for problem in problems
         ]
         self._server.text_document_publish_diagnostics(
             types.PublishDiagnosticsParams(
@@ -177,168 +217,173 @@ class Editing:
             )
         )
 
-    def _client_range(self, lines: Sequence[str], span: Span) -> types.Range:
-        whole = types.Range(
+    def _span_to_client_range(self, lines: Sequence[str], span: Span) -> types.Range:
+        character_range = types.Range(
             types.Position(span.line, span.begin), types.Position(span.line, span.end)
         )
-        return self._server.workspace.position_codec.range_to_client_units(lines, whole)
+        return self._server.workspace.position_codec.range_to_client_units(lines, character_range)
 
 
 def serve() -> None:
-    """Serves one client until it has gone."""
+    """Serve one client until it disconnects."""
     make_server().start_io()
 
 
 def make_server() -> LanguageServer:
-    """The server with all that it answers."""
+    """Return a server with all supported requests."""
     server = LanguageServer("gpuform", version("gpuform"))
-    editing = Editing(server)
-    _add_checking(server, editing)
-    _add_completing(server, editing)
-    _add_reading(server, editing)
-    _add_renaming(server, editing)
+    session = EditorSession(server)
+    _add_diagnostics(server, session)
+    _add_completion(server, session)
+    _add_navigation(server, session)
+    _add_rename(server, session)
     return server
 
 
-def _add_checking(server: LanguageServer, editing: Editing) -> None:
+def _add_diagnostics(server: LanguageServer, session: EditorSession) -> None:
     @server.feature(types.TEXT_DOCUMENT_DID_OPEN)
-    async def opened(parameters: types.DidOpenTextDocumentParams) -> None:
-        await editing.check_soon(parameters.text_document.uri)
+    async def handle_open(parameters: types.DidOpenTextDocumentParams) -> None:
+        await session.check_after_delay(parameters.text_document.uri)
 
     @server.feature(types.TEXT_DOCUMENT_DID_CHANGE)
-    async def changed(parameters: types.DidChangeTextDocumentParams) -> None:
-        await editing.check_soon(parameters.text_document.uri)
+    async def handle_change(parameters: types.DidChangeTextDocumentParams) -> None:
+        await session.check_after_delay(parameters.text_document.uri)
 
     @server.feature(types.TEXT_DOCUMENT_DID_SAVE)
-    async def saved(parameters: types.DidSaveTextDocumentParams) -> None:
-        await editing.check_soon(parameters.text_document.uri)
+    async def handle_save(parameters: types.DidSaveTextDocumentParams) -> None:
+        await session.check_after_delay(parameters.text_document.uri)
 
     @server.feature(types.TEXT_DOCUMENT_DID_CLOSE)
-    async def closed(parameters: types.DidCloseTextDocumentParams) -> None:
-        editing.forget(parameters.text_document.uri)
-        await editing.check_all()
+    async def handle_close(parameters: types.DidCloseTextDocumentParams) -> None:
+        session.clear_diagnostics(parameters.text_document.uri)
+        await session.check_all()
 
     @server.feature(types.WORKSPACE_DID_CHANGE_WATCHED_FILES)
-    async def watched(_parameters: types.DidChangeWatchedFilesParams) -> None:
-        await editing.check_all()
+    async def handle_file_change(_parameters: types.DidChangeWatchedFilesParams) -> None:
+        await session.check_all()
 
     @server.feature(types.INITIALIZED)
-    async def watch(_parameters: types.InitializedParams) -> None:
+    async def register_watcher(_parameters: types.InitializedParams) -> None:
         workspace = server.client_capabilities.workspace
-        able = workspace.did_change_watched_files if workspace else None
-        if able is not None and able.dynamic_registration:
-            yaml = types.FileSystemWatcher("**/*.{yaml,yml}")
-            watching = types.Registration(
+        watch_capabilities = workspace.did_change_watched_files if workspace else None
+        if watch_capabilities is not None and watch_capabilities.dynamic_registration:
+            yaml_watcher = types.FileSystemWatcher("**/*.{yaml,yml}")
+            registration = types.Registration(
                 "files",
                 types.WORKSPACE_DID_CHANGE_WATCHED_FILES,
-                types.DidChangeWatchedFilesRegistrationOptions([yaml]),
+                types.DidChangeWatchedFilesRegistrationOptions([yaml_watcher]),
             )
-            await server.client_register_capability_async(types.RegistrationParams([watching]))
+            await server.client_register_capability_async(types.RegistrationParams([registration]))
 
 
-def _add_completing(server: LanguageServer, editing: Editing) -> None:
+def _add_completion(server: LanguageServer, session: EditorSession) -> None:
     @server.feature(
         types.TEXT_DOCUMENT_COMPLETION,
         types.CompletionOptions(trigger_characters=[".", ":", "{", " ", "|"]),
     )
     def complete(parameters: types.CompletionParams) -> types.CompletionList:
         uri = parameters.text_document.uri
-        topology = editing.topology(uri)
-        place = editing.position(uri, parameters.position)
-        found = [] if topology is None else topology.completions(*place)
+        topology = session.find_topology(uri)
+        position = session.to_line_and_column(uri, parameters.position)
+        completions = [] if topology is None else topology.list_completions(*position)
 
-        def edit(each: Completion) -> types.TextEdit | None:
-            line, column = place
-            span = Span(line, column - each.of, column)
-            if topology is None or not each.of:
+        def build_edit(completion: Completion) -> types.TextEdit | None:
+            line, column = position
+            span = Span(line, column - completion.replaced_length, column)
+            if topology is None or not completion.replaced_length:
                 return None
-            return types.TextEdit(editing.range_of(topology.path, span), each.instead)
+            return types.TextEdit(
+                session.to_client_range(topology.path, span), completion.replacement
+            )
 
         return types.CompletionList(
             is_incomplete=False,
             items=[
                 types.CompletionItem(
-                    label=each.name,
-                    kind=_KINDS[each.kind],
-                    text_edit=edit(each),
-                    filter_text=f".{each.name}" if each.of else None,
-                    sort_text=f"{'0' if each.is_first else '1'}{number:04}",
-                    documentation=types.MarkupContent(types.MarkupKind.Markdown, each.text)
-                    if each.text
+                    label=completion.name,
+                    kind=_COMPLETION_KINDS[completion.kind],
+                    text_edit=build_edit(completion),
+                    filter_text=f".{completion.name}" if completion.replaced_length else None,
+                    sort_text=f"{'0' if completion.is_first else '1'}{number:04}",
+                    documentation=types.MarkupContent(
+                        types.MarkupKind.Markdown, completion.documentation
+                    )
+                    if completion.documentation
                     else None,
                 )
-                for number, each in enumerate(found)
+                for number, completion in enumerate(completions)
             ],
         )
 
 
-def _add_reading(server: LanguageServer, editing: Editing) -> None:
+def _add_navigation(server: LanguageServer, session: EditorSession) -> None:
     @server.feature(types.TEXT_DOCUMENT_HOVER)
-    def hover(parameters: types.HoverParams) -> types.Hover | None:
+    def build_hover(parameters: types.HoverParams) -> types.Hover | None:
         uri = parameters.text_document.uri
-        topology = editing.topology(uri)
-        place = editing.position(uri, parameters.position)
-        text = "" if topology is None else topology.hover(*place)
-        markdown = types.MarkupContent(types.MarkupKind.Markdown, text)
-        return types.Hover(markdown) if text else None
+        topology = session.find_topology(uri)
+        position = session.to_line_and_column(uri, parameters.position)
+        description = "" if topology is None else topology.describe_at(*position)
+        markdown = types.MarkupContent(types.MarkupKind.Markdown, description)
+        return types.Hover(markdown) if description else None
 
     @server.feature(types.TEXT_DOCUMENT_DEFINITION)
-    def define(parameters: types.DefinitionParams) -> types.Location | None:
+    def find_definition(parameters: types.DefinitionParams) -> types.Location | None:
         uri = parameters.text_document.uri
-        topology = editing.topology(uri)
-        place = editing.position(uri, parameters.position)
-        found = None if topology is None else topology.definition(*place)
-        if found is None:
+        topology = session.find_topology(uri)
+        position = session.to_line_and_column(uri, parameters.position)
+        definition = None if topology is None else topology.find_definition(*position)
+        if definition is None:
             return None
-        path, named = found
-        span = Span(0, 0, 0) if named is None else named.span
-        return types.Location(editing.uri(path), editing.range_of(path, span))
+        path, entry = definition
+        span = Span(0, 0, 0) if entry is None else entry.span
+        return types.Location(session.to_uri(path), session.to_client_range(path, span))
 
     @server.feature(types.TEXT_DOCUMENT_REFERENCES)
-    def refer(parameters: types.ReferenceParams) -> list[types.Location]:
+    def find_references(parameters: types.ReferenceParams) -> list[types.Location]:
         uri = parameters.text_document.uri
-        topology = editing.topology(uri)
-        place = editing.position(uri, parameters.position)
-        meant = None if topology is None else topology.meant(*place)
-        if topology is None or meant is None:
+        topology = session.find_topology(uri)
+        position = session.to_line_and_column(uri, parameters.position)
+        file_and_entry = None if topology is None else topology.find_meant_entry(*position)
+        if topology is None or file_and_entry is None:
             return []
-        path, named = meant
-        places = [(path, named.span)] if parameters.context.include_declaration else []
-        places += topology.uses(named.section, named.name)
+        path, entry = file_and_entry
+        spans = [(path, entry.span)] if parameters.context.include_declaration else []
+        spans += topology.find_uses(entry.section, entry.name)
         return [
-            types.Location(editing.uri(file), editing.range_of(file, span)) for file, span in places
+            types.Location(session.to_uri(file), session.to_client_range(file, span))
+            for file, span in spans
         ]
 
 
-def _add_renaming(server: LanguageServer, editing: Editing) -> None:
+def _add_rename(server: LanguageServer, session: EditorSession) -> None:
     @server.feature(types.TEXT_DOCUMENT_PREPARE_RENAME)
-    def prepare(parameters: types.PrepareRenameParams) -> types.Range | None:
+    def prepare_rename(parameters: types.PrepareRenameParams) -> types.Range | None:
         uri = parameters.text_document.uri
-        topology = editing.topology(uri)
-        place = editing.position(uri, parameters.position)
-        found = None if topology is None else renameable(topology, *place)
-        if topology is None or found is None:
+        topology = session.find_topology(uri)
+        position = session.to_line_and_column(uri, parameters.position)
+        entry_and_span = None if topology is None else find_renameable(topology, *position)
+        if topology is None or entry_and_span is None:
             return None
-        return editing.range_of(topology.path, found[1])
+        return session.to_client_range(topology.path, entry_and_span[1])
 
     @server.feature(types.TEXT_DOCUMENT_RENAME, types.RenameOptions(prepare_provider=True))
-    def change_name(parameters: types.RenameParams) -> types.WorkspaceEdit | None:
+    def rename(parameters: types.RenameParams) -> types.WorkspaceEdit | None:
         try:
-            uri, place = parameters.text_document.uri, parameters.position
-            return editing.edits(uri, place, parameters.new_name)
+            uri, position = parameters.text_document.uri, parameters.position
+            return session.build_rename(uri, position, parameters.new_name)
         except RenameRefused as error:
-            told = types.ShowMessageParams(types.MessageType.Error, str(error))
-            server.window_show_message(told)
+            message = types.ShowMessageParams(types.MessageType.Error, str(error))
+            server.window_show_message(message)
             return None
 
 
-def _path(uri: str) -> Path | None:
-    """The file of an address; None for an address of anything else."""
+def _uri_to_path(uri: str) -> Path | None:
+    """Return the file of a URI, or None for a URI of anything else."""
     path = to_fs_path(uri) if uri.startswith("file:") else None
     return None if not path or "\0" in path else Path(path)
 
 
-def _lines_of(text: str) -> list[str]:
-    """With their ends; the last one may be empty, and a cursor be in it."""
+def _split_lines(text: str) -> list[str]:
+    """Return the lines with line ends, and an empty last line after a final line break."""
     lines = text.splitlines(keepends=True)
     return lines if lines and not text.endswith(("\n", "\r")) else [*lines, ""]

@@ -1,6 +1,7 @@
-"""The files of a project that share their names, with each place where one is written.
+"""Parse the files of a project that share their names, with the span of each name.
 
-Unlike an outline this reads YAML as YAML: a file that is none has no such places.
+Unlike `cursor`, this module reads YAML: a file that is not valid YAML has no entries here.
+`topology_text` and `renaming` call this module.
 """
 
 import re
@@ -19,7 +20,7 @@ from gpuform.stacks.document.reading import LINE_BREAK, LOADER, read_text
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.language_host import find_topology
 from gpuform.stacks.engine.project import Project
-from gpuform.stacks.lsp.cursor import NAMED, Named, Reference, Span, references_in
+from gpuform.stacks.lsp.cursor import NAMED_SECTIONS, NamedEntry, Reference, Span, find_references
 from gpuform.stacks.topology.files import get_inclusions
 
 _EXPRESSION: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
@@ -27,101 +28,117 @@ _EXPRESSION: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 
 @dataclass(frozen=True)
 class Source:
-    """A file of YAML. `problems` are those of its form; then its tree is not whole."""
+    """A parsed YAML file. With `problems`, the tree is incomplete."""
 
     path: Path
     text: str
     root: MappingNode
     problems: Diagnostics = field(default_factory=Diagnostics)
 
-    def declared(self, section: str, name: str) -> Named | None:
-        """The entry of a section, where its name is written."""
+    def find_entry(self, section: str, name: str) -> NamedEntry | None:
+        """Return the entry of a section with the span of the name, or None."""
         entries = self.root.get(section)
         entry = entries.entries.get(name) if isinstance(entries, MappingNode) else None
         if entry is None:
             return None
-        span = self.span(entry.position, name)
-        return Named(section, name, span, span.line)
+        span = self.get_span(entry.position, name)
+        return NamedEntry(section, name, span, span.line)
 
-    def declaration_at(self, line: int, column: int) -> Named | None:
-        """The declaration whose name is under the cursor."""
-        declared = (self.declared(each, name) for each in NAMED for name in self.names(each))
-        return next((each for each in declared if each and each.span.holds(line, column)), None)
+    def find_entry_at(self, line: int, column: int) -> NamedEntry | None:
+        """Return the entry whose name is under the cursor, or None."""
+        entries = (
+            self.find_entry(section, name)
+            for section in NAMED_SECTIONS
+            for name in self.list_names(section)
+        )
+        return next(
+            (entry for entry in entries if entry and entry.span.contains(line, column)), None
+        )
 
-    def names(self, section: str) -> list[str]:
-        """The names in a section, in their order."""
+    def list_names(self, section: str) -> list[str]:
+        """Return the names in a section, in the order of the text."""
         entries = self.root.get(section)
         return list(entries.entries) if isinstance(entries, MappingNode) else []
 
-    def entry(self, section: str, name: str) -> MappingNode | None:
-        """What an entry of a section says."""
+    def find_fields(self, section: str, name: str) -> MappingNode | None:
+        """Return the fields of an entry, or None if the entry is missing or is no mapping."""
         entries = self.root.get(section)
-        found = entries.get(name) if isinstance(entries, MappingNode) else None
-        return found if isinstance(found, MappingNode) else None
+        fields = entries.get(name) if isinstance(entries, MappingNode) else None
+        return fields if isinstance(fields, MappingNode) else None
 
-    def repeats(self, section: str, name: str) -> bool:
-        """Whether an entry has an instance for each of something."""
-        entry = self.entry(section, name)
+    def has_for_each(self, section: str, name: str) -> bool:
+        """Return whether an entry has a `for_each`."""
+        entry = self.find_fields(section, name)
         return entry is not None and entry.get("for_each") is not None
 
     def is_shared(self, entry: Entry) -> bool:
-        """Whether more than one mapping has an entry, by an alias or a merge."""
-        return sum(each is entry for each in _entries(self.root)) > 1
+        """Return whether several mappings share the entry, by a YAML alias or a merge."""
+        return sum(other_entry is entry for other_entry in _list_entries(self.root)) > 1
 
     @property
-    def line_end(self) -> str:
-        """How its lines end."""
+    def line_ending(self) -> str:
+        """Return the line ending of the file."""
         return "\r\n" if "\r\n" in self.text else "\n"
 
-    def quote_at(self, span: Span) -> str:
-        """The quote that the value around a place is written in; empty without one."""
-        held = (each for each in self._scalars if each[0] <= (span.line, span.begin) < each[1])
-        return next((quote for _, _, quote in held), "")
+    def get_quote_around(self, span: Span) -> str:
+        """Return the quote around the value at a span, or an empty text without a quote."""
+        scalars = (
+            scalar
+            for scalar in self._scalar_ranges
+            if scalar[0] <= (span.line, span.begin) < scalar[1]
+        )
+        return next((quote for _, _, quote in scalars), "")
 
-    def span(self, place: SourcePosition, text: str) -> Span:
-        """Where a text is written that begins at a place, in quotes or without."""
-        line, begin = place.line - 1, place.column - 1
+    def get_span(self, position: SourcePosition, text: str) -> Span:
+        """Return the span of a text at a position, without quotes."""
+        line, begin = position.line - 1, position.column - 1
+        # The parser's position of a quoted text is that of the quote.
         begin += self.lines[line][begin : begin + 1] in ("'", '"')
         return Span(line, begin, begin + len(text))
 
-    def text_of(self, span: Span) -> str:
-        """What is written there."""
+    def get_text(self, span: Span) -> str:
+        """Return the text at a span."""
         return self.lines[span.line][span.begin : span.end]
 
     @cached_property
     def lines(self) -> Sequence[str]:
-        """Without their ends."""
+        """Return the lines without line ends."""
         return LINE_BREAK.split(self.text)
 
     @cached_property
     def references(self) -> Sequence[Reference]:
-        """All that expressions name, in the order of the text; not what comments say."""
-        return list(self._references())
+        """Return the references in all expressions in the order of the text, not in comments."""
+        return list(self._find_references())
 
     @cached_property
-    def _events(self) -> Sequence[Any]:
-        """The scalars with expressions."""
+    def _expression_events(self) -> Sequence[Any]:
+        """Return the scalar events with expressions."""
         events = yaml.parse(self.text, Loader=LOADER)
-        return [e for e in events if isinstance(e, yaml.ScalarEvent) and "{{" in e.value]
+        return [
+            event for event in events if isinstance(event, yaml.ScalarEvent) and "{{" in event.value
+        ]
 
     @property
-    def _scalars(self) -> Iterator[tuple[tuple[int, int], tuple[int, int], str]]:
-        for event in self._events:
+    def _scalar_ranges(self) -> Iterator[tuple[tuple[int, int], tuple[int, int], str]]:
+        for event in self._expression_events:
             begin, end = event.start_mark, event.end_mark
             style = event.style if event.style in ("'", '"') else ""
             yield (begin.line, begin.column), (end.line, end.column), style
 
-    def _references(self) -> Iterator[Reference]:
-        ends = [0, *(found.end() for found in LINE_BREAK.finditer(self.text))]
-        for event in self._events:
+    def _find_references(self) -> Iterator[Reference]:
+        ends = [0, *(line_break.end() for line_break in LINE_BREAK.finditer(self.text))]
+        for event in self._expression_events:
             begin = event.start_mark.index
-            written = _unescaped(self.text[begin : event.end_mark.index])
-            for found in _EXPRESSION.finditer(written):
-                at = begin + found.start(1)
-                yield from references_in(found[1], partial(_place, ends, at))
+            # Escaped quotes would end a quoted text inside the expression.
+            written = _blank_escapes(self.text[begin : event.end_mark.index])
+            for expression in _EXPRESSION.finditer(written):
+                begin_of_expression = begin + expression.start(1)
+                yield from find_references(
+                    expression[1], partial(_to_line_and_column, ends, begin_of_expression)
+                )
 
-    def modules(self) -> Iterator[MappingNode]:
-        """What it includes as modules."""
+    def list_modules(self) -> Iterator[MappingNode]:
+        """Yield the modules in the file's `include`."""
         for node in get_inclusions(self.root, Diagnostics()):
             if isinstance(node, MappingNode):
                 yield node
@@ -129,123 +146,150 @@ class Source:
 
 @dataclass(frozen=True)
 class Sources:
-    """All files of a project's topology, by the namespaces that they make."""
+    """All files of a project's topology, by namespace: the files that share their names."""
 
     namespaces: Sequence[Sequence[Source]]
 
     @classmethod
-    def around(cls, path: Path, project: Project | None, texts: Mapping[Path, str]) -> "Sources":
-        """Those of the project's topology and its modules; `path` is among them in any case."""
-        main = None if project is None else _topology_of(project)
-        reading = _Reading(texts)
-        for each in (main, path):
-            if each is not None and not reading.has(each):
-                reading.read(each)
-        return cls(reading.namespaces)
+    def read_project(
+        cls, path: Path, project: Project | None, texts: Mapping[Path, str]
+    ) -> "Sources":
+        """Read the project's topology with all modules, and `path` in any case.
 
-    def of(self, path: Path) -> list[Source]:
-        """The files that share their names with one, and it itself."""
+        `texts` are the texts of open files, by resolved path.
+        """
+        main_topology = None if project is None else _find_topology(project)
+        reader = _SourceReader(texts)
+        for topology_path in (main_topology, path):
+            if topology_path is not None and not reader.has_read(topology_path):
+                reader.read(topology_path)
+        return cls(reader.namespaces)
+
+    def list_sharing(self, path: Path) -> list[Source]:
+        """Return the files in the namespaces of a file, with the file itself."""
         path = path.resolve()
-        mine = [each for each in self.namespaces if any(one.path == path for one in each)]
-        return list({source.path: source for each in mine for source in each}.values())
+        own_namespaces = [
+            namespace
+            for namespace in self.namespaces
+            if any(other_source.path == path for other_source in namespace)
+        ]
+        return list(
+            {source.path: source for namespace in own_namespaces for source in namespace}.values()
+        )
 
-    def including(self, path: Path) -> Iterator[tuple[Source, MappingNode]]:
-        """What includes a file, or one that shares its names, as a module; in which file."""
-        own = {source.path for source in self.of(path)}
-        seen: set[tuple[Path, SourcePosition]] = set()
-        for source in (one for each in self.namespaces for one in each):
-            for module in source.modules():
+    def list_inclusions(self, path: Path) -> Iterator[tuple[Source, MappingNode]]:
+        """Yield the inclusions of a file's namespace as a module, each with the including file."""
+        own_paths = {source.path for source in self.list_sharing(path)}
+        known_inclusions: set[tuple[Path, SourcePosition]] = set()
+        for source in (
+            included_source for namespace in self.namespaces for included_source in namespace
+        ):
+            for module in source.list_modules():
                 key = source.path, module.position
-                if key not in seen and _file_of(module, source.path) in own:
-                    seen.add(key)
+                if (
+                    key not in known_inclusions
+                    and _resolve_module_file(module, source.path) in own_paths
+                ):
+                    known_inclusions.add(key)
                     yield source, module
 
-    def given(self, path: Path, name: str) -> list[tuple[Path, Span]]:
-        """Where the modules that a file is, are given an input."""
-        found = []
-        for source, module in self.including(path):
-            given = module.get("with")
-            entry = given.entries.get(name) if isinstance(given, MappingNode) else None
+    def find_module_inputs(self, path: Path, name: str) -> list[tuple[Path, Span]]:
+        """Return where inclusions of the file as a module pass an input."""
+        spans = []
+        for source, module in self.list_inclusions(path):
+            input_values = module.get("with")
+            entry = (
+                input_values.entries.get(name) if isinstance(input_values, MappingNode) else None
+            )
             if entry is not None:
-                found.append((source.path, source.span(entry.position, name)))
-        return found
+                spans.append((source.path, source.get_span(entry.position, name)))
+        return spans
 
 
-def _topology_of(project: Project) -> Path | None:
+def _find_topology(project: Project) -> Path | None:
     try:
-        found = find_topology(project.program)
+        topology = find_topology(project.program)
     except EngineError:  # its program is not there
         return None
-    return None if found is None else found.path
+    return None if topology is None else topology.path
 
 
-class _Reading:
+class _SourceReader:
     def __init__(self, texts: Mapping[Path, str]) -> None:
         self._texts = texts
-        self._begun: set[Path] = set()
+        self._started_paths: set[Path] = set()
         self.namespaces: list[list[Source]] = []
 
-    def has(self, path: Path) -> bool:
-        return any(each.path == path.resolve() for space in self.namespaces for each in space)
+    def has_read(self, path: Path) -> bool:
+        return any(
+            source.path == path.resolve() for namespace in self.namespaces for source in namespace
+        )
 
     def read(self, path: Path) -> None:
-        """The namespace that begins at a file, and those of the modules in it."""
-        if path.resolve() in self._begun:
+        """Read the namespace of a file, and the namespaces of the modules in it."""
+        # Modules may include each other in a cycle, which validation reports.
+        if path.resolve() in self._started_paths:
             return
-        self._begun.add(path.resolve())
-        space = list(self._with_included(path, set()))
-        self.namespaces.append(space)
-        for source in space:
-            for module in source.modules():
-                other = _file_of(module, source.path)
-                if other is not None and other.is_file():
-                    self.read(other)
+        self._started_paths.add(path.resolve())
+        namespace = list(self._read_with_included(path, set()))
+        self.namespaces.append(namespace)
+        for source in namespace:
+            for module in source.list_modules():
+                module_path = _resolve_module_file(module, source.path)
+                if module_path is not None and module_path.is_file():
+                    self.read(module_path)
 
-    def _with_included(self, path: Path, seen: set[Path]) -> Iterator[Source]:
+    def _read_with_included(self, path: Path, known_paths: set[Path]) -> Iterator[Source]:
         path = path.resolve()
         text = self._texts.get(path)
-        if path in seen or (text is None and not path.is_file()):
+        if path in known_paths or (text is None and not path.is_file()):
             return
-        seen.add(path)
-        source = source_of(path, path.read_text("utf-8", "replace") if text is None else text)
+        known_paths.add(path)
+        source = parse_source(path, path.read_text("utf-8", "replace") if text is None else text)
         yield source
         for node in get_inclusions(source.root, Diagnostics()):
             if isinstance(node, ScalarNode):
-                yield from self._with_included(path.parent / node.text, seen)
+                yield from self._read_with_included(path.parent / node.text, known_paths)
 
 
 @lru_cache(maxsize=64)
-def source_of(path: Path, text: str) -> Source:
-    """The file with a text."""
+def parse_source(path: Path, text: str) -> Source:
+    """Parse the text of a file.
+
+    Results are cached: an editor asks about the same text many times.
+    """
     problems = Diagnostics()
     root = read_text(text, path.name, problems)
     return Source(path, text, root, problems)
 
 
-def _entries(node: Node) -> Iterator[Entry]:
-    """Those at any depth, as often as mappings have them."""
+def _list_entries(node: Node) -> Iterator[Entry]:
+    """Yield the entries at any depth; a shared entry comes once for each mapping."""
     if isinstance(node, MappingNode):
         for entry in node.entries.values():
             yield entry
-            yield from _entries(entry.node)
+            yield from _list_entries(entry.node)
     elif isinstance(node, SequenceNode):
         for item in node.items:
-            yield from _entries(item)
+            yield from _list_entries(item)
 
 
-def _unescaped(written: str) -> str:
-    """A scalar as it is written, with a blank for what escapes a quote: each character stays."""
+def _blank_escapes(written: str) -> str:
+    """Return a scalar as written, with a blank for each escape of the quote.
+
+    The length does not change, so that positions stay right.
+    """
     escaped = {'"': '\\"', "'": "''"}.get(written[:1])
     return written.replace(escaped, f" {written[0]}") if escaped else written
 
 
-def _file_of(module: MappingNode, beside: Path) -> Path | None:
+def _resolve_module_file(module: MappingNode, including_path: Path) -> Path | None:
     node = module.get("file")
     if not isinstance(node, ScalarNode) or not isinstance(node.value, str):
         return None
-    return (beside.parent / node.value).resolve()
+    return (including_path.parent / node.value).resolve()
 
 
-def _place(ends: Sequence[int], begin: int, offset: int) -> tuple[int, int]:
-    line = bisect_right(ends, begin + offset) - 1
-    return line, begin + offset - ends[line]
+def _to_line_and_column(line_starts: Sequence[int], begin: int, offset: int) -> tuple[int, int]:
+    line = bisect_right(line_starts, begin + offset) - 1
+    return line, begin + offset - line_starts[line]

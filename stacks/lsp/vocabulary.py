@@ -1,4 +1,8 @@
-"""What can be written at a place of a topology, and what it means."""
+"""List the keys and values that a place of a topology accepts, with descriptions.
+
+`topology_text` completes and describes words with this module; the models of the schemas are the
+source.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,91 +25,97 @@ from gpuform.schemas.topology import (
 )
 from gpuform.stacks.language.type_text import type_text, yaml_text
 
-_SECTION_TEXT: Final = "The {kind} resources, by names of your choice. On {platforms}."
+_SECTION_DESCRIPTION: Final = "The {kind} resources, by name. Available on {platforms}."
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A key that can be written, with what it means in Markdown."""
+    """A key of a topology, with its type and its description in Markdown."""
 
     name: str
     type: str
-    text: str
+    description: str
     is_required: bool = False
 
 
-def words_at(path: Sequence[str], platform: str | None) -> dict[str, Word]:
-    """The keys that can be written in the mapping at a path; none where names are one's own.
+def find_words(path: Sequence[str], platform: str | None) -> dict[str, Word]:
+    """Return the keys of the mapping at a path; empty where users choose the names.
 
-    `platform` is that of the entry that the path is in.
+    `platform` is the platform of the entry around the path, None if it is unknown.
     """
     if not path:
-        return {**_fields(TopologyInputs), **_sections()}
+        return {**_build_field_words(TopologyInputs), **_build_section_words()}
     section, *rest = path
     if section in ("config", "inputs") and len(rest) == 1:
-        return _fields(ConfigInputs)
+        return _build_field_words(ConfigInputs)
     if section == "include":
-        return _fields(ModuleInputs)
+        return _build_field_words(ModuleInputs)
     if section not in SECTIONS or not rest:
         return {}
-    return _inside(section, rest[1:], platform)
+    return _find_entry_words(section, rest[1:], platform)
 
 
-def values_of(path: Sequence[str], platform: str | None) -> list[str]:
-    """The values that the key at the end of a path can have, where they can be listed."""
-    *outer, name = path
+def list_values(path: Sequence[str], platform: str | None) -> list[str]:
+    """Return the values of the key at the end of a path; empty without a list of values."""
+    *outer_path, name = path
     if len(path) == 3 and path[0] in SECTIONS and name == "platform":
         return list(list_platforms_with(SECTIONS[path[0]]))
-    model = _model_at(outer, platform, name)
+    model = _find_model(outer_path, platform, name)
     if model is None:
         return []
-    return list(_choices(_schema(model)["properties"].get(name, {}), _schema(model)))
+    return list(
+        _list_choices(_build_schema(model)["properties"].get(name, {}), _build_schema(model))
+    )
 
 
-def outputs_of(section: str, platform: str | None) -> dict[str, Word]:
-    """What a resource gives out, as expressions ask it."""
+def find_outputs(section: str, platform: str | None) -> dict[str, Word]:
+    """Return the outputs of a resource by name; only `id` and `urn` if the platform is unknown."""
     kind = SECTIONS[section]
-    found = {
-        "id": Word("id", "text", "The platform's id of the object."),
-        "urn": Word("urn", "text", "Pulumi's name of the resource."),
+    outputs = {
+        # Every resource has these outputs, whatever its kind.
+        "id": Word("id", "text", "The platform's id for the object."),
+        "urn": Word("urn", "text", "The URN of the resource."),
     }
     if platform is None or not has_kind(platform, kind):
-        return found
+        return outputs
     lifecycle = load_lifecycle_class(platform, kind)
-    known = {**_fields(lifecycle.inputs), **_fields(lifecycle.outputs)}
+    described_fields = {
+        **_build_field_words(lifecycle.inputs),
+        **_build_field_words(lifecycle.outputs),
+    }
     for name in lifecycle.list_property_names():
-        found[name] = known.get(name, Word(name, "", ""))
-    return found
+        outputs[name] = described_fields.get(name, Word(name, "", ""))
+    return outputs
 
 
-def _inside(section: str, rest: Sequence[str], platform: str | None) -> dict[str, Word]:
+def _find_entry_words(section: str, rest: Sequence[str], platform: str | None) -> dict[str, Word]:
     kind = SECTIONS[section]
     model: type[InputModel] | None = None
     if platform is not None and has_kind(platform, kind):
         model = load_lifecycle_class(platform, kind).inputs
     if not rest:
-        own = _fields(EntryInputs)
+        entry_words = _build_field_words(EntryInputs)
         if model is None:
-            return own
+            return entry_words
         references = {
-            name: Word(name, "resource", f"The resource itself, in the place of `{field}`.")
+            name: Word(name, "resource", f"The resource itself, instead of the id in `{field}`.")
             for name, field in get_reference_fields(model).items()
         }
-        return {**_fields(model), **references, **own}
+        return {**_build_field_words(model), **references, **entry_words}
     if rest[0] == "options":
         model, rest = OptionsInputs, rest[1:]
-    return _nested(model, rest)
+    return _find_nested_words(model, rest)
 
 
-def _nested(model: type[BaseModel] | None, rest: Sequence[str]) -> dict[str, Word]:
+def _find_nested_words(model: type[BaseModel] | None, rest: Sequence[str]) -> dict[str, Word]:
     for name in rest:
         rules = get_field_rules(model).get(name) if model is not None else None
         model = rules.nested if rules is not None else None
-    return {} if model is None else _fields(model)
+    return {} if model is None else _build_field_words(model)
 
 
-def _model_at(path: Sequence[str], platform: str | None, name: str) -> type[BaseModel] | None:
-    """The model that has the field `name` of the mapping at a path."""
+def _find_model(path: Sequence[str], platform: str | None, name: str) -> type[BaseModel] | None:
+    """Return the model with the field `name` of the mapping at a path, or None."""
     if not path:
         return TopologyInputs
     if path[0] in ("config", "inputs"):
@@ -125,57 +135,58 @@ def _model_at(path: Sequence[str], platform: str | None, name: str) -> type[Base
 
 
 @cache
-def _sections() -> dict[str, Word]:
+def _build_section_words() -> dict[str, Word]:
     return {
         section: Word(
             section,
             f"map of {kind}",
-            _SECTION_TEXT.format(kind=kind, platforms=", ".join(list_platforms_with(kind))),
+            _SECTION_DESCRIPTION.format(kind=kind, platforms=", ".join(list_platforms_with(kind))),
         )
         for section, kind in SECTIONS.items()
     }
 
 
 @cache
-def _fields(model: type[BaseModel]) -> dict[str, Word]:
+def _build_field_words(model: type[BaseModel]) -> dict[str, Word]:
     rules = get_field_rules(model)
     is_input = issubclass(model, InputModel)
-    found = {}
+    words = {}
     for name, field in model.model_fields.items():
         if name not in rules:
             continue
         parts = [field.description or ""]
         if is_input and (rules[name].immutable or rules[name].replace_if):
-            parts.append(f"A change: {describe_change_effect(rules[name])}.")
+            parts.append(f"On change: {describe_change_effect(rules[name])}.")
         if rules[name].secret:
-            parts.append("It is secret.")
+            parts.append("The value is secret.")
         if field.examples:
             parts.append(f"Example: `{yaml_text(field.examples[0])}`")
-        text = "\n\n".join(filter(None, parts))
-        kind = type_text(model, name, of_model="object")
-        found[name] = Word(name, kind, text, is_required=field.is_required())
-    return found
+        description = "\n\n".join(filter(None, parts))
+        type_name = type_text(model, name, of_model="object")
+        words[name] = Word(name, type_name, description, is_required=field.is_required())
+    return words
 
 
 @cache
-def _schema(model: type[BaseModel]) -> dict[str, Any]:
+def _build_schema(model: type[BaseModel]) -> dict[str, Any]:
     return model.model_json_schema()
 
 
-def _choices(
-    schema: Mapping[str, Any], whole: Mapping[str, Any], seen: tuple[str, ...] = ()
+def _list_choices(
+    schema: Mapping[str, Any], root_schema: Mapping[str, Any], visited_names: tuple[str, ...] = ()
 ) -> Iterator[str]:
+    """Yield the enumerated values of a schema, with references, alternatives and items."""
     name = str(schema.get("$ref", "")).rsplit("/", 1)[-1]
-    if name in seen:  # JSON holds JSON
+    if name in visited_names:  # JSON holds JSON
         return
     if name:
-        schema, seen = whole["$defs"][name], (*seen, name)
+        schema, visited_names = root_schema["$defs"][name], (*visited_names, name)
     for value in schema.get("enum", ()):
         yield yaml_text(value)
     if "const" in schema:
         yield yaml_text(schema["const"])
     if schema.get("type") == "boolean":
         yield from ("true", "false")
-    for each in (*schema.get("anyOf", ()), schema.get("items") or {}):
-        if each and isinstance(each, Mapping):
-            yield from _choices(each, whole, seen)
+    for inner_schema in (*schema.get("anyOf", ()), schema.get("items") or {}):
+        if inner_schema and isinstance(inner_schema, Mapping):
+            yield from _list_choices(inner_schema, root_schema, visited_names)

@@ -1,4 +1,4 @@
-"""An editor: pygls' own client, and the server as a process that it has started."""
+"""Provide an editor: the client of pygls, with the server as its child process."""
 
 import asyncio
 import sys
@@ -41,24 +41,24 @@ outputs:
 
 @dataclass
 class Editor:
-    """One session; what the server says of files, by their names."""
+    """Drive one session, and store the diagnostics of the server by file name."""
 
     client: LanguageClient
     folder: Path
-    told: dict[str, list[types.Diagnostic]] = field(default_factory=dict)
+    diagnostics: dict[str, list[types.Diagnostic]] = field(default_factory=dict)
     messages: list[str] = field(default_factory=list)
     versions: dict[str, int] = field(default_factory=dict)
     _news: asyncio.Event = field(default_factory=asyncio.Event)
 
     def listen(self) -> None:
         @self.client.feature(types.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
-        def told(parameters: types.PublishDiagnosticsParams) -> None:
+        def store_diagnostics(parameters: types.PublishDiagnosticsParams) -> None:
             name = Path(parameters.uri).name
-            self.told[name] = list(parameters.diagnostics)
+            self.diagnostics[name] = list(parameters.diagnostics)
             self._news.set()
 
         @self.client.feature(types.WINDOW_SHOW_MESSAGE)
-        def shown(parameters: types.ShowMessageParams) -> None:
+        def store_message(parameters: types.ShowMessageParams) -> None:
             self.messages.append(parameters.message)
 
     def uri(self, name: str) -> str:
@@ -75,14 +75,14 @@ class Editor:
         whole = types.TextDocumentContentChangeWholeDocument(text)
         self.client.text_document_did_change(types.DidChangeTextDocumentParams(which, [whole]))
 
-    async def until(self, is_so: Callable[[], bool]) -> None:
-        """Waits for what the server says next, until it has said that."""
+    async def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Wait for messages of the server until the condition holds."""
         async with asyncio.timeout(60):
-            while not is_so():
+            while not condition():
                 self._news.clear()
                 await self._news.wait()
 
-    def at(self, name: str, line: int, character: int) -> dict[str, Any]:
+    def build_position(self, name: str, line: int, character: int) -> dict[str, Any]:
         return {
             "text_document": types.TextDocumentIdentifier(self.uri(name)),
             "position": types.Position(line, character),
@@ -103,7 +103,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def session(folder: Path) -> Session[Any]:
-    """Runs a test's own steps with an editor that has started the server."""
+    """Return a function that runs steps with an editor that has started the server."""
 
     def run(steps: Callable[[Editor], Awaitable[Any]]) -> Any:
         return asyncio.run(_run(folder, steps))

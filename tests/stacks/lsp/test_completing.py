@@ -1,11 +1,11 @@
-"""What is offered at a place: right there, and as it can be put in."""
+"""Test completion: the offered words, and how the editor inserts them."""
 
 from pathlib import Path
 
 import pytest
 
-from gpuform.stacks.lsp.checking import check
-from gpuform.stacks.lsp.topologies import Completion, TopologyText
+from gpuform.stacks.lsp.checking import check_topology
+from gpuform.stacks.lsp.topology_text import Completion, TopologyText
 
 BEFORE = """\
 config:
@@ -19,18 +19,18 @@ shared_volumes:
 """
 
 
-def completed(folder: Path, text: str) -> dict[str, Completion]:
-    """Those at the place of the mark ¦."""
+def complete_at_mark(folder: Path, text: str) -> dict[str, Completion]:
+    """Those at the find_position of the mark ¦."""
     (folder / "m.yaml").write_text("inputs:\n  size: {}\n  n: {}\noutputs: {out: 1}\n")
     (folder / "gates.yaml").write_text("gates: {}\n")
     whole = BEFORE + text
     at = whole.index("¦")
     line, column = whole.count("\n", 0, at), at - whole.rfind("\n", 0, at) - 1
     topology = TopologyText(folder / "topology.yaml", whole.replace("¦", ""))
-    return {each.name: each for each in topology.completions(line, column)}
+    return {completion.name: completion for completion in topology.list_completions(line, column)}
 
 
-PLACES = [
+COMPLETION_CASES = [
     ('outputs:\n  x: "{{ shared_volumes.v.¦ }}"', {"a", "b-c"}, {"id"}),
     ('outputs:\n  x: "{{ shared_volumes.v.a.¦ }}"', {"id", "status"}, {"a"}),
     ('outputs:\n  x: "{{ shared_volumes.one.¦ }}"', {"id", "status"}, {"a"}),
@@ -67,48 +67,51 @@ PLACES = [
 ]
 
 
-@pytest.mark.parametrize(("text", "offered", "not_offered"), PLACES)
-def test_what_can_be_written_there(
+@pytest.mark.parametrize(("text", "offered", "not_offered"), COMPLETION_CASES)
+def test_completion_offers_the_words_of_the_place(
     tmp_path: Path, text: str, offered: set[str], not_offered: set[str]
 ) -> None:
-    found = completed(tmp_path, text)
-    assert offered - found.keys() == set()
-    assert not_offered & found.keys() == set()
+    completions = complete_at_mark(tmp_path, text)
+    assert offered - completions.keys() == set()
+    assert not_offered & completions.keys() == set()
 
 
 @pytest.mark.parametrize(
     "text",
     ["# clus¦", "clusters: {}  # pla¦", "outputs: {x: \"{{ 'conf¦", "outputs: {x: \"{{ 1 ~ '¦"],
 )
-def test_nothing_is_offered_in_comments_and_texts(tmp_path: Path, text: str) -> None:
-    assert completed(tmp_path, text) == {}
+def test_completion_offers_nothing_in_comments_and_quoted_texts(tmp_path: Path, text: str) -> None:
+    assert complete_at_mark(tmp_path, text) == {}
 
 
 @pytest.mark.parametrize(
-    ("text", "instead", "of"),
+    ("text", "replacement", "replaced_length"),
     [
         ('outputs:\n  x: "{{ config.¦ }}"', "['my-key']", 1),
         ("outputs:\n  x: '{{ config.my¦ }}'", '["my-key"]', 3),
         ('outputs:\n  x: "{{ config[\'my¦ }}"', "", 0),
     ],
 )
-def test_a_name_that_is_no_word_is_put_into_brackets(
-    tmp_path: Path, text: str, instead: str, of: int
+def test_completion_puts_a_name_that_is_no_identifier_into_brackets(
+    tmp_path: Path, text: str, replacement: str, replaced_length: int
 ) -> None:
-    found = completed(tmp_path, text)
-    assert (found["my-key"].instead, found["my-key"].of) == (instead, of)
-    assert found["ok"].instead == ""
+    completions = complete_at_mark(tmp_path, text)
+    assert (completions["my-key"].replacement, completions["my-key"].replaced_length) == (
+        replacement,
+        replaced_length,
+    )
+    assert completions["ok"].replacement == ""
 
 
-def test_a_problem_in_an_expression_is_where_it_is_in_the_editor(tmp_path: Path) -> None:
+def test_the_position_of_a_problem_is_that_in_the_open_text(tmp_path: Path) -> None:
     """On disk it stands elsewhere."""
     path = tmp_path / "topology.yaml"
     path.write_text('outputs:\n  x: "xxxxxxxxxxxxxx{{ clusters.no.id }}"\n')
     text = 'outputs:\n  x: "{{ 1 ~ clusters.no.id }}"\n'
-    ((problem,),) = check(path, {path.resolve(): text}).values()
+    ((problem,),) = check_topology(path, {path.resolve(): text}).values()
     assert (problem.position.line, problem.position.column) == (2, text.index("clusters") - 8)
 
 
-def test_a_program_that_is_not_there_is_no_hindrance(tmp_path: Path) -> None:
+def test_completion_works_without_the_projects_program(tmp_path: Path) -> None:
     (tmp_path / "Pulumi.yaml").write_text("name: demo\nruntime: python\nmain: nowhere\n")
-    assert "shared_volumes" in completed(tmp_path, 'outputs: {o: "{{ ¦ }}"}')
+    assert "shared_volumes" in complete_at_mark(tmp_path, 'outputs: {o: "{{ ¦ }}"}')

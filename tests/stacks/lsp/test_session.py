@@ -1,4 +1,4 @@
-"""A session of an editor with the server: every feature, by the protocol."""
+"""Test every feature of the language server over the protocol, with an editor's client."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ FILE = "topology.yaml"
 LINES = TOPOLOGY.splitlines()
 
 
-def place(text: str, word: str, behind: str = "") -> tuple[int, int]:
+def find_position(text: str, word: str, behind: str = "") -> tuple[int, int]:
     """Line and UTF-16 column of a word; `behind` is a text before it in the same line."""
     for number, line in enumerate(text.splitlines()):
         start = line.find(behind) + len(behind) if behind in line else -1
@@ -23,58 +23,62 @@ def place(text: str, word: str, behind: str = "") -> tuple[int, int]:
     raise AssertionError(word)
 
 
-def labels(found: Any) -> list[str]:
-    return [each.label for each in found.items]
+def list_labels(answer: Any) -> list[str]:
+    return [item.label for item in answer.items]
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_problems_are_told_as_they_are_typed_and_taken_back(session: Session[Any]) -> None:
+def test_problems_are_published_while_typing_and_removed_when_corrected(
+    session: Session[Any],
+) -> None:
     async def steps(editor: Editor) -> None:
         editor.open(FILE, TOPOLOGY)
-        await editor.until(lambda: editor.told.get(FILE) == [])
+        await editor.wait_until(lambda: editor.diagnostics.get(FILE) == [])
         wrong = TOPOLOGY.replace("size_tib: 5", "size_tbi: 5")
         editor.change(FILE, wrong)
-        await editor.until(lambda: editor.told[FILE] != [])
-        by_text = {each.message: each for each in editor.told[FILE]}
-        (named,) = (each for text, each in by_text.items() if "did you mean size_tib" in text)
-        line, column = place(wrong, "size_tbi")
+        await editor.wait_until(lambda: editor.diagnostics[FILE] != [])
+        by_text = {item.message: item for item in editor.diagnostics[FILE]}
+        (named,) = (item for text, item in by_text.items() if "did you mean size_tib" in text)
+        line, column = find_position(wrong, "size_tbi")
         assert named.range == types.Range(
             types.Position(line, column), types.Position(line, column + len("size_tbi"))
         )
         assert named.severity == types.DiagnosticSeverity.Error
         editor.change(FILE, TOPOLOGY.replace("clusters:", "clusters: ["))
-        await editor.until(lambda: any("]" in each.message for each in editor.told[FILE]))
+        await editor.wait_until(
+            lambda: any("]" in item.message for item in editor.diagnostics[FILE])
+        )
         editor.change(FILE, TOPOLOGY)
-        await editor.until(lambda: editor.told[FILE] == [])
+        await editor.wait_until(lambda: editor.diagnostics[FILE] == [])
         editor.change(FILE, wrong)
-        await editor.until(lambda: editor.told[FILE] != [])
+        await editor.wait_until(lambda: editor.diagnostics[FILE] != [])
         closing = types.TextDocumentIdentifier(editor.uri(FILE))
         editor.client.text_document_did_close(types.DidCloseTextDocumentParams(closing))
-        await editor.until(lambda: editor.told[FILE] == [])
+        await editor.wait_until(lambda: editor.diagnostics[FILE] == [])
 
     session(steps)
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_problems_are_those_of_validate(session: Session[Any], folder: Path) -> None:
+def test_diagnostics_equal_the_problems_of_validate(session: Session[Any], folder: Path) -> None:
     wrong = TOPOLOGY.replace("clusters.train.status", "clusters.trian.status").replace(
         "us-central-8", "7"
     )
     (folder / FILE).write_text(wrong, encoding="utf-8")
-    told = run_gpuform(folder, "validate").stdout
+    output = run_gpuform(folder, "validate").stdout
 
     async def steps(editor: Editor) -> list[types.Diagnostic]:
         editor.open(FILE, wrong)
-        await editor.until(lambda: bool(editor.told.get(FILE)))
-        return editor.told[FILE]
+        await editor.wait_until(lambda: bool(editor.diagnostics.get(FILE)))
+        return editor.diagnostics[FILE]
 
-    found = session(steps)
-    assert len(found) > 2
-    for each in found:
-        assert f"{FILE}:{each.range.start.line + 1}:" in told
-        assert each.message.partition("\n")[0] in told
+    answer = session(steps)
+    assert len(answer) > 2
+    for item in answer:
+        assert f"{FILE}:{item.range.start.line + 1}:" in output
+        assert item.message.partition("\n")[0] in output
 
 
 @pytest.mark.slow
@@ -89,12 +93,14 @@ def test_a_module_that_is_not_saved_counts_and_is_told_of(
 
     async def steps(editor: Editor) -> None:
         editor.open(FILE, text)
-        await editor.until(
-            lambda: any("size" in each.message for each in editor.told.get(FILE, ()))
+        await editor.wait_until(
+            lambda: any("size" in item.message for item in editor.diagnostics.get(FILE, ()))
         )
         editor.open("volume.yaml", module)
-        await editor.until(lambda: editor.told[FILE] == [] and bool(editor.told["volume.yaml"]))
-        assert any("volume_name" in each.message for each in editor.told["volume.yaml"])
+        await editor.wait_until(
+            lambda: editor.diagnostics[FILE] == [] and bool(editor.diagnostics["volume.yaml"])
+        )
+        assert any("volume_name" in item.message for item in editor.diagnostics["volume.yaml"])
 
     session(steps)
 
@@ -106,44 +112,46 @@ def test_completion(session: Session[Any]) -> None:
         editor.open(FILE, TOPOLOGY)
 
         async def at(line: int, character: int) -> list[str]:
-            params = types.CompletionParams(**editor.at(FILE, line, character))
-            return labels(await editor.client.text_document_completion_async(params))
+            params = types.CompletionParams(**editor.build_position(FILE, line, character))
+            return list_labels(await editor.client.text_document_completion_async(params))
 
-        async def typed(text: str) -> list[str]:
-            """What is offered at the `|` of a text, which may be no YAML."""
+        async def complete_typed(text: str) -> list[str]:
+            """Return the completions at the mark of a text, which may be no YAML."""
             number, line = next(
-                (n, each) for n, each in enumerate(text.splitlines()) if "¦" in each
+                (n, item) for n, item in enumerate(text.splitlines()) if "¦" in item
             )
             editor.change(FILE, text.replace("¦", ""))
             return await at(number, len(line[: line.index("¦")].encode("utf-16-le")) // 2)
 
         new = TOPOLOGY.replace("    gpu_type: H100_SXM\n", "    ¦\n")
-        found = await typed(new)
-        assert "gpu_type" in found
-        assert "volume_id" in found
-        assert "options" in found
-        assert "region" not in found  # it is there
-        assert {"node_pools", "include"} <= set(await typed(TOPOLOGY + "\n¦"))
-        billing = await typed(TOPOLOGY.replace("billing_type: ON_DEMAND", "billing_type: ¦"))
+        answer = await complete_typed(new)
+        assert "gpu_type" in answer
+        assert "volume_id" in answer
+        assert "options" in answer
+        assert "region" not in answer  # it is there
+        assert {"node_pools", "include"} <= set(await complete_typed(TOPOLOGY + "\n¦"))
+        billing = await complete_typed(
+            TOPOLOGY.replace("billing_type: ON_DEMAND", "billing_type: ¦")
+        )
         assert "ON_DEMAND" in billing
         assert "RESERVED" in billing
         places = TOPOLOGY.replace("  train:\n    platform: together", "  train:\n    platform: ¦")
-        assert await typed(places) == [
+        assert await complete_typed(places) == [
             "together",
             "tensorone",
             "aios",
         ]
-        assert "size_tib" in await typed(TOPOLOGY.replace("size_tib: 5}", "¦"))
-        assert "train" in await typed(TOPOLOGY + '  new: "{{ clusters.¦')
-        outputs = await typed(TOPOLOGY + '  new: "{{ clusters.train.¦')
+        assert "size_tib" in await complete_typed(TOPOLOGY.replace("size_tib: 5}", "¦"))
+        assert "train" in await complete_typed(TOPOLOGY + '  new: "{{ clusters.¦')
+        outputs = await complete_typed(TOPOLOGY + '  new: "{{ clusters.train.¦')
         assert {"id", "status", "kube_config", "num_gpus"} <= set(outputs)
-        assert await typed(TOPOLOGY + '  new: "{{ config.¦') == ["gpus", "token"]
-        assert {"clusters", "config"} <= set(await typed(TOPOLOGY + '  new: "{{ ¦'))
-        assert "length" in await typed(TOPOLOGY + '  new: "{{ config.gpus | ¦')
+        assert await complete_typed(TOPOLOGY + '  new: "{{ config.¦') == ["gpus", "token"]
+        assert {"clusters", "config"} <= set(await complete_typed(TOPOLOGY + '  new: "{{ ¦'))
+        assert "length" in await complete_typed(TOPOLOGY + '  new: "{{ config.gpus | ¦')
         assert {"type", "default", "secret"} <= set(
-            await typed(TOPOLOGY.replace("config:\n", "config:\n  size:\n    ¦\n"))
+            await complete_typed(TOPOLOGY.replace("config:\n", "config:\n  size:\n    ¦\n"))
         )
-        assert "protect" in await typed(
+        assert "protect" in await complete_typed(
             TOPOLOGY.replace("    gpu_type: H100_SXM\n", "    options:\n      ¦\n")
         )
 
@@ -156,19 +164,21 @@ def test_hover(session: Session[Any]) -> None:
     async def steps(editor: Editor) -> None:
         editor.open(FILE, TOPOLOGY)
 
-        async def over(word: str, behind: str = "") -> str:
-            params = types.HoverParams(**editor.at(FILE, *place(TOPOLOGY, word, behind)))
-            found = await editor.client.text_document_hover_async(params)
-            return "" if found is None else found.contents.value
+        async def hover(word: str, behind: str = "") -> str:
+            params = types.HoverParams(
+                **editor.build_position(FILE, *find_position(TOPOLOGY, word, behind))
+            )
+            answer = await editor.client.text_document_hover_async(params)
+            return "" if answer is None else answer.contents.value
 
-        assert "**num_gpus** (whole number" in await over("num_gpus")
-        assert "replaces" in await over("region", 'ber-🚀", ')
-        told = await over("train", 'both: "{{ clusters.')
-        assert "Cluster on together, declared in line 10" in told
-        assert "**clusters.train.status**" in await over("status", "{{ clusters.train.")
-        assert "config" in await over("gpus", "{{ config.")
-        assert "planted" not in await over("token")
-        assert await over("training", "cluster_name: ") == ""
+        assert "**num_gpus** (whole number" in await hover("num_gpus")
+        assert "replaces" in await hover("region", 'ber-🚀", ')
+        output = await hover("train", 'both: "{{ clusters.')
+        assert "Cluster on together, declared in line 10" in output
+        assert "**clusters.train.status**" in await hover("status", "{{ clusters.train.")
+        assert "config" in await hover("gpus", "{{ config.")
+        assert "planted" not in await hover("token")
+        assert await hover("training", "cluster_name: ") == ""
 
     session(steps)
 
@@ -176,64 +186,74 @@ def test_hover(session: Session[Any]) -> None:
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 def test_definition_and_references(session: Session[Any], folder: Path) -> None:
-    module = "inputs: {}\nshared_volumes: {}\noutputs:\n  told: 5\n"
+    module = "inputs: {}\nshared_volumes: {}\noutputs:\n  output: 5\n"
     (folder / "part.yaml").write_text(module)
     text = (
         TOPOLOGY
-        + '  more: "{{ modules.part.told }}"\ninclude:\n  - {file: part.yaml, name: part}\n'
+        + '  more: "{{ modules.part.output }}"\ninclude:\n  - {file: part.yaml, name: part}\n'
     )
 
     async def steps(editor: Editor) -> None:
         editor.open(FILE, text)
 
-        async def leads(word: str, behind: str = "") -> tuple[str, int, int] | None:
-            params = types.DefinitionParams(**editor.at(FILE, *place(text, word, behind)))
-            found = await editor.client.text_document_definition_async(params)
-            if found is None:
+        async def find_definition(word: str, behind: str = "") -> tuple[str, int, int] | None:
+            params = types.DefinitionParams(
+                **editor.build_position(FILE, *find_position(text, word, behind))
+            )
+            answer = await editor.client.text_document_definition_async(params)
+            if answer is None:
                 return None
-            return Path(found.uri).name, found.range.start.line, found.range.start.character
+            return Path(answer.uri).name, answer.range.start.line, answer.range.start.character
 
-        assert await leads("data", 'volume: "{{ shared_volumes.') == (FILE, *place(text, "data:"))
-        assert await leads("train", "{{ clusters.") == (FILE, *place(text, "train:"))
-        assert await leads("gpus", "{{ config.") == (FILE, *place(text, "gpus:"))
-        assert await leads("told", "modules.part.") == ("part.yaml", 3, 2)
-        assert await leads("part.yaml", "file: ") == ("part.yaml", 0, 0)
-        assert await leads("H100_SXM") is None
+        assert await find_definition("data", 'volume: "{{ shared_volumes.') == (
+            FILE,
+            *find_position(text, "data:"),
+        )
+        assert await find_definition("train", "{{ clusters.") == (
+            FILE,
+            *find_position(text, "train:"),
+        )
+        assert await find_definition("gpus", "{{ config.") == (FILE, *find_position(text, "gpus:"))
+        assert await find_definition("output", "modules.part.") == ("part.yaml", 3, 2)
+        assert await find_definition("part.yaml", "file: ") == ("part.yaml", 0, 0)
+        assert await find_definition("H100_SXM") is None
 
-        where = editor.at(FILE, *place(text, "data:"))
+        where = editor.build_position(FILE, *find_position(text, "data:"))
         params = types.ReferenceParams(**where, context=types.ReferenceContext(True))
-        found = await editor.client.text_document_references_async(params)
-        assert [each.range.start.line for each in found] == [
-            place(text, "data:")[0],
-            place(text, "volume: ")[0],
-            place(text, "both: ")[0],
+        answer = await editor.client.text_document_references_async(params)
+        assert [item.range.start.line for item in answer] == [
+            find_position(text, "data:")[0],
+            find_position(text, "volume: ")[0],
+            find_position(text, "both: ")[0],
         ]
 
     session(steps)
 
 
-def applied(edit: types.WorkspaceEdit, texts: dict[str, str]) -> dict[str, str]:
-    """The texts with the edits in them, as an editor applies them."""
-    done = dict(texts)
+def apply_workspace_edit(edit: types.WorkspaceEdit, texts: dict[str, str]) -> dict[str, str]:
+    """Return the texts after the edits, applied as an editor does."""
+    renamed_files = dict(texts)
     for change in edit.document_changes or ():
         assert isinstance(change, types.TextDocumentEdit)
         name = Path(change.text_document.uri).name
-        lines = done[name].splitlines(keepends=True)
-        for each in sorted(change.edits, key=lambda e: e.range.start, reverse=True):
-            start, end = each.range.start, each.range.end
+        lines = renamed_files[name].splitlines(keepends=True)
+        for item in sorted(change.edits, key=lambda e: e.range.start, reverse=True):
+            start, end = item.range.start, item.range.end
             assert start.line == end.line
             units = lines[start.line].encode("utf-16-le")
-            new = units[: start.character * 2] + each.new_text.encode("utf-16-le")
+            new = units[: start.character * 2] + item.new_text.encode("utf-16-le")
             lines[start.line] = (new + units[end.character * 2 :]).decode("utf-16-le")
-        done[name] = "".join(lines)
-    return done
+        renamed_files[name] = "".join(lines)
+    return renamed_files
 
 
-def renamed(session: Session[Any], texts: dict[str, str], word: str, behind: str, name: str) -> Any:
+def rename_entry(
+    session: Session[Any], texts: dict[str, str], word: str, behind: str, name: str
+) -> Any:
     async def steps(editor: Editor) -> Any:
-        for each, text in texts.items():
-            editor.open(each, text)
-        where = editor.at(FILE, *place(texts[FILE], word, behind))
+        for item, text in texts.items():
+            editor.open(item, text)
+        where = editor.build_position(FILE, *find_position(texts[FILE], word, behind))
         range_ = await editor.client.text_document_prepare_rename_async(
             types.PrepareRenameParams(**where)
         )
@@ -247,21 +267,21 @@ def renamed(session: Session[Any], texts: dict[str, str], word: str, behind: str
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_a_renamed_volume_is_renamed_everywhere(session: Session[Any], folder: Path) -> None:
+def test_renaming_a_volume_changes_every_reference(session: Session[Any], folder: Path) -> None:
     texts = {FILE: TOPOLOGY}
-    range_, edit, _ = renamed(session, texts, "data", 'volume: "{{ shared_volumes.', "disk")
+    range_, edit, _ = rename_entry(session, texts, "data", 'volume: "{{ shared_volumes.', "disk")
     assert range_.end.character - range_.start.character == len("data")
-    done = applied(edit, texts)[FILE]
-    assert done == (
+    renamed_files = apply_workspace_edit(edit, texts)[FILE]
+    assert renamed_files == (
         TOPOLOGY.replace("  data:", "  disk:").replace("shared_volumes.data", "shared_volumes.disk")
     )
-    (folder / FILE).write_text(done, encoding="utf-8")
+    (folder / FILE).write_text(renamed_files, encoding="utf-8")
     assert run_gpuform(folder, "validate").code == 0
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_what_is_deployed_keeps_its_objects(session: Session[Any], folder: Path) -> None:
+def test_renamed_deployed_resources_keep_their_objects(session: Session[Any], folder: Path) -> None:
     """The new text plans no change where the old one came up."""
     environ = {"PULUMI_CONFIG_PASSPHRASE": "", "PULUMI_BACKEND_URL": f"file://{folder}"}
     environ["PULUMI_HOME"] = str(folder / "home")
@@ -269,12 +289,12 @@ def test_what_is_deployed_keeps_its_objects(session: Session[Any], folder: Path)
         assert run_gpuform(folder, *command.split(), **environ).code == 0
     text = TOPOLOGY
     for word, behind, name in (("train", 'both: "{{ clusters.', "main"), ("data", "  ", "disk")):
-        _, edit, _ = renamed(session, {FILE: text}, word, behind, name)
-        text = applied(edit, {FILE: text})[FILE]
+        _, edit, _ = rename_entry(session, {FILE: text}, word, behind, name)
+        text = apply_workspace_edit(edit, {FILE: text})[FILE]
     assert "clusters.main.status" in text
     (folder / FILE).write_text(text, encoding="utf-8")
-    done = run_gpuform(folder, "preview", "--emulate", "--expect-no-changes", **environ)
-    assert done.code == 0, done.stdout + done.stderr
+    renamed_files = run_gpuform(folder, "preview", "--emulate", "--expect-no-changes", **environ)
+    assert renamed_files.code == 0, renamed_files.stdout + renamed_files.stderr
 
 
 @pytest.mark.slow
@@ -285,41 +305,41 @@ def test_a_configuration_key_is_renamed_in_the_settings_of_stacks(
     settings = 'config:\n  demo:gpus: "24"\n  demo:other: "1"\n'
     (folder / "Pulumi.dev.yaml").write_text(settings)
     texts = {FILE: TOPOLOGY, "Pulumi.dev.yaml": settings}
-    _, edit, _ = renamed(session, texts, "gpus", "{{ config.", "count")
-    done = applied(edit, texts)
-    assert done["Pulumi.dev.yaml"] == settings.replace("demo:gpus", "demo:count")
-    assert "{{ config.count }}" in done[FILE]
-    assert "  count: {type: integer" in done[FILE]
+    _, edit, _ = rename_entry(session, texts, "gpus", "{{ config.", "count")
+    renamed_files = apply_workspace_edit(edit, texts)
+    assert renamed_files["Pulumi.dev.yaml"] == settings.replace("demo:gpus", "demo:count")
+    assert "{{ config.count }}" in renamed_files[FILE]
+    assert "  count: {type: integer" in renamed_files[FILE]
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_a_name_that_cannot_be_is_refused_with_the_reason(session: Session[Any]) -> None:
-    for name, why in (("two words", "is no name"), ("token", "is there already")):
-        _, edit, messages = renamed(session, {FILE: TOPOLOGY}, "gpus", "{{ config.", name)
+def test_an_invalid_or_taken_name_is_refused_with_the_reason(session: Session[Any]) -> None:
+    for name, why in (("two words", "is not a valid name"), ("token", "already exists")):
+        _, edit, messages = rename_entry(session, {FILE: TOPOLOGY}, "gpus", "{{ config.", name)
         assert edit is None
-        assert any(why in each for each in messages)
-    range_, edit, _ = renamed(session, {FILE: TOPOLOGY}, "H100_SXM", "gpu_type: ", "other")
+        assert any(why in item for item in messages)
+    range_, edit, _ = rename_entry(session, {FILE: TOPOLOGY}, "H100_SXM", "gpu_type: ", "other")
     assert (range_, edit) == (None, None)
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_other_files_are_left_alone(session: Session[Any]) -> None:
+def test_files_that_are_no_topologies_get_no_answers(session: Session[Any]) -> None:
     async def steps(editor: Editor) -> None:
         editor.open("values.yaml", "replicas: [\n")
         editor.open(FILE, TOPOLOGY)
-        await editor.until(lambda: FILE in editor.told)
-        assert editor.told.get("values.yaml", []) == []
-        params = types.CompletionParams(**editor.at("values.yaml", 0, 0))
-        assert labels(await editor.client.text_document_completion_async(params)) == []
+        await editor.wait_until(lambda: FILE in editor.diagnostics)
+        assert editor.diagnostics.get("values.yaml", []) == []
+        params = types.CompletionParams(**editor.build_position("values.yaml", 0, 0))
+        assert list_labels(await editor.client.text_document_completion_async(params)) == []
 
     session(steps)
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_addresses_of_all_sorts(session: Session[Any], folder: Path) -> None:
+def test_unusual_uris_get_answers(session: Session[Any], folder: Path) -> None:
     """Blanks and signs in a path; what is no file, and what no file can be."""
     odd = folder / "a b" / "é#%20"
     odd.mkdir(parents=True)
@@ -336,42 +356,42 @@ def test_addresses_of_all_sorts(session: Session[Any], folder: Path) -> None:
             editor.client.text_document_did_open(types.DidOpenTextDocumentParams(item))
         editor.folder = odd
         editor.open(FILE, "foo: 1\n")
-        await editor.until(lambda: bool(editor.told.get(FILE)))
-        params = types.CompletionParams(**editor.at(FILE, 1, 0))
-        found = labels(await editor.client.text_document_completion_async(params))
-        assert "clusters" in found
+        await editor.wait_until(lambda: bool(editor.diagnostics.get(FILE)))
+        params = types.CompletionParams(**editor.build_position(FILE, 1, 0))
+        answer = list_labels(await editor.client.text_document_completion_async(params))
+        assert "clusters" in answer
 
     session(steps)
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_a_file_that_is_closed_counts_as_it_is_on_disk(session: Session[Any], folder: Path) -> None:
+def test_a_closed_file_is_read_from_disk(session: Session[Any], folder: Path) -> None:
     (folder / "volume.yaml").write_text("inputs:\n  size: {type: integer}\n")
     text = "include:\n  - {file: volume.yaml, name: store, with: {size: 5}}\n"
 
     async def steps(editor: Editor) -> None:
         editor.open(FILE, text)
         editor.open("volume.yaml", "inputs: {}\n")
-        await editor.until(lambda: bool(editor.told.get(FILE)))
+        await editor.wait_until(lambda: bool(editor.diagnostics.get(FILE)))
         which = types.TextDocumentIdentifier(editor.uri("volume.yaml"))
         editor.client.text_document_did_close(types.DidCloseTextDocumentParams(which))
-        await editor.until(lambda: editor.told[FILE] == [])
+        await editor.wait_until(lambda: editor.diagnostics[FILE] == [])
         (folder / "volume.yaml").write_text("inputs: {}\n")
         editor.client.workspace_did_change_watched_files(types.DidChangeWatchedFilesParams([]))
-        await editor.until(lambda: bool(editor.told[FILE]))
+        await editor.wait_until(lambda: bool(editor.diagnostics[FILE]))
 
     session(steps)
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_a_file_that_is_no_utf_8_is_told_of(session: Session[Any], folder: Path) -> None:
+def test_a_file_that_is_not_utf_8_is_reported(session: Session[Any], folder: Path) -> None:
     (folder / "other.yaml").write_bytes(b"# caf\xe9\n")
 
     async def steps(editor: Editor) -> None:
         editor.open(FILE, "include: [other.yaml]\n")
-        await editor.until(lambda: bool(editor.told.get("other.yaml")))
-        assert "not UTF-8" in editor.told["other.yaml"][0].message
+        await editor.wait_until(lambda: bool(editor.diagnostics.get("other.yaml")))
+        assert "not UTF-8" in editor.diagnostics["other.yaml"][0].message
 
     session(steps)

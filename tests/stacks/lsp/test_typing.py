@@ -1,4 +1,4 @@
-"""A text that is typed letter by letter: at each moment there is an answer, and no failure."""
+"""Ask for answers while a text is typed letter by letter."""
 
 from pathlib import Path
 
@@ -7,47 +7,47 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuform.stacks.document.diagnostics import Diagnostic
-from gpuform.stacks.lsp.checking import check, span_of
-from gpuform.stacks.lsp.topologies import TopologyText
+from gpuform.stacks.lsp.checking import check_topology, get_problem_span
+from gpuform.stacks.lsp.topology_text import TopologyText
 
 from .conftest import TOPOLOGY
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*/topology.yaml"))
 
 
-def asked(path: Path, text: str) -> None:
-    """Everything that an editor asks at the end of a text."""
+def ask_everything(path: Path, text: str) -> None:
+    """Ask everything that an editor can ask at the end of a text."""
     topology = TopologyText(path, text)
     lines = topology.outline.lines
     line = max(len(lines) - 1, 0)
     column = len(lines[-1]) if lines else 0
-    topology.completions(line, column)
-    topology.hover(line, column)
-    topology.definition(line, column)
-    topology.meant(line, column)
+    topology.list_completions(line, column)
+    topology.describe_at(line, column)
+    topology.find_definition(line, column)
+    topology.find_meant_entry(line, column)
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.parent.name)
-def test_every_beginning_of_an_example_has_answers(example: Path) -> None:
+def test_every_prefix_of_an_example_gets_answers(example: Path) -> None:
     text = example.read_text(encoding="utf-8")
     for end in range(0, len(text), 3):
-        asked(example, text[:end])
+        ask_everything(example, text[:end])
 
 
-def test_every_beginning_is_checked(tmp_path: Path) -> None:
+def test_every_prefix_of_a_topology_is_checked(tmp_path: Path) -> None:
     path = tmp_path / "topology.yaml"
     for end in range(0, len(TOPOLOGY), 29):
         text = TOPOLOGY[:end]
-        for found in check(path, {path: text}).values():
-            for each in found:
-                span = span_of(each, text.splitlines())
-                assert isinstance(each, Diagnostic)
+        for problems in check_topology(path, {path: text}).values():
+            for problem in problems:
+                span = get_problem_span(problem, text.splitlines())
+                assert isinstance(problem, Diagnostic)
                 assert 0 <= span.begin <= span.end
 
 
 @given(st.text(alphabet=" \n\t:{}[]\"'-.#|clusters train platform together é🚀", max_size=80))
-def test_any_text_has_answers(text: str) -> None:
-    asked(Path("/nowhere/topology.yaml"), text)
-    asked(Path("/nowhere/topology.yaml"), TOPOLOGY[:200] + text)
+def test_any_text_gets_answers(text: str) -> None:
+    ask_everything(Path("/nowhere/topology.yaml"), text)
+    ask_everything(Path("/nowhere/topology.yaml"), TOPOLOGY[:200] + text)

@@ -8,7 +8,7 @@ from support.topologies.topology_planner import Topologies, declare_cluster, dec
 
 from gpuform.stacks.declaration_writer.topology_yaml import render_scalar
 from gpuform.stacks.expressions.values import find_foreign_references
-from gpuform.stacks.lsp.checking import check
+from gpuform.stacks.lsp.checking import check_topology
 
 TAKEN_AS_TEXT = "is the syntax of another tool: gpuform would treat it as plain text"
 
@@ -156,7 +156,7 @@ def test_an_editor_shows_the_problem(topologies: Topologies, tmp_path: Path) -> 
     topologies.write("outputs: {}")
     topology_yaml = "outputs:\n  a: ${shared_volumes.data.id}\n"
 
-    (problems,) = check(path, {path.resolve(): topology_yaml}).values()
+    (problems,) = check_topology(path, {path.resolve(): topology_yaml}).values()
 
     assert [diagnostic.rule for diagnostic in problems] == ["interpolation"]
 
