@@ -16,7 +16,7 @@ import click
 
 from gpuform.stacks.cli.failures import describe_failure
 from gpuform.stacks.cli.flags import ALIASES
-from gpuform.stacks.cli.session import common_flags
+from gpuform.stacks.cli.session import add_common_flags
 
 # Name -> module below `commands`, and the line of `gpuform --help`, so that help loads no command.
 _COMMANDS = {
@@ -148,7 +148,7 @@ class App(click.Group):
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return the command of this name or of Pulumi's name for it, or None."""
+        """Import and return the command with this name or Pulumi's name, or None."""
         del ctx
         cmd_name = _resolve_alias(cmd_name)
         if cmd_name not in _COMMANDS:
@@ -236,7 +236,10 @@ def _accept_values_of_flags(command: click.Command) -> None:
 
 
 def _strip_flag_value(flags: Mapping[str, click.Option], word: str) -> str | None:
-    """Return `word` without a boolean flag's value, or None for a flag which is switched off."""
+    """Return `word` without a boolean flag's value.
+
+    A flag that is switched off becomes its --no-flag, or None without one.
+    """
     name, equals, value = word.partition("=")
     option = flags.get(name) if equals else None
     if option is None or value.lower() not in _BOOLEANS:
@@ -309,7 +312,7 @@ def _show_version(context: click.Context, _parameter: click.Parameter, is_set: b
     callback=_show_version,
     help="Show the version and exit.",
 )
-@common_flags
+@add_common_flags
 @click.pass_context
 def cli(context: click.Context) -> None:
     """Declarative GPU clusters on Pulumi.

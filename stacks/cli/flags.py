@@ -96,7 +96,7 @@ class AliasedGroup(click.Group):
     """A group that finds commands by Pulumi's other names, too; help shows the first name."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command of this name, else of Pulumi's other names for it, or None."""
+        """Return the command with this name, or else Pulumi's other name, or None."""
         # The group's own command comes first: Pulumi's other names are only a fallback.
         names = (cmd_name, *ALIASES.get(cmd_name, ()))
         commands = (super(AliasedGroup, self).get_command(ctx, name) for name in names)
@@ -199,7 +199,7 @@ class MultiStackFlags:
     jobs: int | None = None
 
 
-def multi_stack_flags(command: Command) -> Command:
+def add_multi_stack_flags(command: Command) -> Command:
     """Add --all and --filter to the command."""
     return all_flag(filter_flag(command))
 

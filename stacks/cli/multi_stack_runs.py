@@ -250,7 +250,7 @@ class _MultiStackPrinter:
 
 
 def _describe_end(result: TaskResult) -> tuple[str, str]:
-    """Return the description of a stack's end for the table, and the name of its colour."""
+    """Return the table's text for a stack's end, and the name of the colour."""
     if result.code == 0:
         return f"done: {result.summary}", ""
     if result.code == NOT_STARTED:

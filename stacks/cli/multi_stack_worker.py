@@ -200,6 +200,8 @@ class Channel:
     def read_planned_outputs(self, project: str, stack: str) -> PropertyMap | None:
         """Return another stack's planned outputs, or None if only the state has outputs.
 
+        The seal of the other stack's plan is recorded in `planned_with`.
+
         Raises:
             EngineError: the run was interrupted, or the other stack has no plan.
         """
@@ -275,7 +277,7 @@ class _LineStream(TextIOBase):
         self._lock = threading.Lock()
 
     def write(self, text: str) -> int:
-        """Send each complete line as a message; the rest waits for its line break."""
+        """Send each complete line as a message; an incomplete one waits for the line break."""
         with self._lock:
             *lines, self._unfinished_line = (self._unfinished_line + text).split("\n")
             # Text may come in parts: only a complete line is a message.
@@ -297,7 +299,7 @@ class _AppliedView:
         return _ignore_event if started.preview else self._view.begin(started)
 
     def end(self, run_ended: RunEnded, outcome: Outcome) -> None:
-        """Show the result of the apply; of the preview before it, only errors."""
+        """Show the result of the apply; of a preview, only the errors."""
         if not run_ended.started.preview:
             self._view.end(run_ended, outcome)
         # A preview that fails stops the apply, and nothing else says why.
@@ -345,7 +347,7 @@ def _ignore_event(_event: Event) -> None:
 
 
 def _run_operation(task: Task, workspace: Workspace, channel: Channel) -> TaskResult:
-    """Run the task's operation, with its output as messages, and return the result."""
+    """Run the task's operation, sending the output as messages, and return the result."""
     streams = [cast("TextIO", _LineStream(channel, stream)) for stream in ("out", "err")]
     # Never interactive: the terminal belongs to the multi-stack run, which asks for all stacks.
     screen = Screen(streams[0], streams[1], Paint(task.color), interactive=False)

@@ -82,7 +82,7 @@ def lock_stack(session: Session, workspace: Workspace, name: str) -> Iterator[No
 
 @contextlib.contextmanager
 def open_for_change(session: Session, name: str | None = None) -> Iterator[Stack]:
-    """Yield the stack under its lock, including the changes of an interrupted run's journal.
+    """Yield the locked stack, with the changes of an interrupted run's journal.
 
     The stack is `name`, else that of --stack, else the selected one.
 

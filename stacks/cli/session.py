@@ -87,16 +87,16 @@ _STACK = click.option(
 )
 
 
-def common_flags(command: Command) -> Command:
+def add_common_flags(command: Command) -> Command:
     """Add the flags of every command."""
     for flag in reversed(_FLAGS):
         command = flag(command)
     return command
 
 
-def stack_flags(command: Command) -> Command:
+def add_stack_flags(command: Command) -> Command:
     """Add --stack and the flags of every command."""
-    return _STACK(common_flags(command))
+    return _STACK(add_common_flags(command))
 
 
 def get_flag(name: str, default: Any = None) -> Any:

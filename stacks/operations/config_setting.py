@@ -97,7 +97,10 @@ class ConfigSetting:
         self._save_value(opened.settings, {SECURE: opened.crypter.encrypt(value_text)}, value_text)
 
     def _save_value(self, settings: StackSettings, leaf: Json, value_text: str) -> None:
-        """Put `leaf` at the setting's path, check the value's type, and save the settings file."""
+        """Put `leaf` at the setting's path, check the value's type, and save the settings file.
+
+        Raises EngineError for a wrong type; encrypted values were checked before.
+        """
         value = leaf
         if self.path:
             value = config_paths.set_value_at(settings.get(self.root), self.path, leaf, self.root)

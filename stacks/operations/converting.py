@@ -83,7 +83,7 @@ def convert(options: ConvertOptions, select: Callable[[], SelectedStack]) -> Con
 def _read_state_declarations(
     _options: ConvertOptions, selected: SelectedStack
 ) -> tuple[Declarations, Mapping[str, str]]:
-    """Return the declarations of the state, and secret values that the new file needs, by key."""
+    """Return the declarations of the state, and the new file's secret values by key."""
     stack = selected.open()
     config, secret_keys = stack.settings.build_program_config(stack.crypter)
     project_keys = (key for key in secret_keys if key.startswith(f"{stack.project.name}:"))
@@ -95,14 +95,14 @@ def _read_state_declarations(
 def _read_program_declarations(
     options: ConvertOptions, selected: SelectedStack
 ) -> tuple[Declarations, Mapping[str, str]]:
-    """Run the program as a preview; return its declarations, and needed secret values by key."""
+    """Run the program as a preview; return its declarations, and the new file's secrets by key."""
     stack = selected.open()
     with enter_environment(stack, emulate=options.emulate):
         return topology_of_program(stack.build_target().program, stack.snapshot.resources)
 
 
 def _convert_terraform(options: ConvertOptions) -> ConvertResult:
-    """Convert Terraform's configuration; the notes list omissions.
+    """Convert Terraform's configuration; the notes list omissions and the next steps.
 
     With an omission the result is not complete.
     """
@@ -138,7 +138,7 @@ def convert_topology_to_python(file: Path, stack: str | None, folder: Path) -> s
 
 
 def _find_secret_keys(file: Path) -> set[str]:
-    """Return the project's configuration keys that are secret by default or encrypted in any stack.
+    """Return the project's configuration keys with secrets: by default, or encrypted in any stack.
 
     Keys have no namespace; those of other namespaces are left out. `file` is in the project's
     folder or below; without a project the result is empty.

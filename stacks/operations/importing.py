@@ -86,7 +86,7 @@ def build_request(
 
 
 def _choose_objects(options: ImportOptions, settings: Settings) -> list[ImportChoice]:
-    """Return the one object that the options name, or with `everything` all that fit them."""
+    """Return the one named object, or with `everything` all objects fitting the options."""
     if not options.everything:
         type_, name, id_ = options.type_ or "", options.name or "", options.id_ or ""
         platform, _ = selection.parse_type(type_)
@@ -261,7 +261,7 @@ class _ImportRun:
         return result, imported
 
     def _write_entries(self, stack: Stack, import_plan: ImportPlan) -> None:
-        """Write the new entries, and their secrets to the settings file, if there are new entries.
+        """Write the new entries, and their secrets to the settings file; nothing without entries.
 
         The edits are kept in `self.edits`, so that they can be undone.
         """
@@ -284,7 +284,7 @@ class _ImportRun:
         self.callbacks.report(f"{self.edits[-1].path}: {entries} added")
 
     def _run_update(self, stack: Stack, targets: Sequence[ImportTarget]) -> RunResult:
-        """Run an update of the targets alone; raises EngineError if it would change an object."""
+        """Run an update of the targets alone. Raises EngineError if an object would change."""
         options = RunOptions(
             "update",
             parallel=self.options.parallel,

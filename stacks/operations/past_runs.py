@@ -28,6 +28,8 @@ class PastRun:
 def read_run(workspace: Workspace, stack: str, number: int | None) -> PastRun:
     """Return run `number` of the stack, or the latest run where `number` is None.
 
+    Runs count from 1, the oldest. A run of the Pulumi CLI has no log.
+
     Raises:
         EngineError: the stack has no run of this number, or no run at all.
         DamagedFile: the run's log is not valid.

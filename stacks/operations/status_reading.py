@@ -63,7 +63,7 @@ def read_status(
     emulate: bool = False,
     root: Path | None = None,
 ) -> Status:
-    """Return the stack's status by its state, or with `refresh` by the platforms.
+    """Return the stack's status by the state, or with `refresh` by the platforms.
 
     Nothing is locked and nothing is changed. The state of an emulated stack is shown without
     `emulate` too. `root` is the folder of a multi-stack workspace, whose emulator is used by
@@ -95,7 +95,7 @@ def build_status(
     lock_holder: str,
     now: Callable[[], float] = time.time,
 ) -> Status:
-    """Build the status of an open stack from its state, or with `refresh` from the platforms.
+    """Build the status of an open stack from the state, or with `refresh` from the platforms.
 
     Lens is asked wherever it is configured, also without `refresh`. A platform that cannot be asked
     is a problem in the status, not an error.
@@ -266,6 +266,7 @@ def _read_live_metrics(
 def _build_resource_status(
     resource: _ObservedResource, book: PriceBook, live_metrics: _LiveMetrics | None
 ) -> ResourceStatus:
+    """Build the status of a resource; usage and cost count only for objects of the stack."""
     entry, outputs = resource.entry, resource.entry.outputs
     type_ = short_type(entry.type)
     platform, _, kind = type_.partition(":")

@@ -218,7 +218,7 @@ def _require_all_of_kubernetes(
 def _build_manifests(
     topology: StackTopology, options: TopologyOptions, kubernetes: KubernetesCluster
 ) -> list[Manifest]:
-    """Build what the format writes; the version of Kueue's objects is asked of the cluster."""
+    """Build the format's manifests; Kueue's API version is asked of the cluster."""
     form = FORMATS[options.form]
     assert form.build_manifests is not None  # noqa: S101 - it is one of APPLIED
     manifests = list(form.build_manifests(topology, options.namespace))

@@ -19,7 +19,7 @@ from gpuform.stacks.topology.scope import ResourceValue
 
 
 def evaluate_expression(text: str, variables: Mapping[str, Any]) -> Any:
-    """Evaluate a text with expressions. The result is an output if a used variable has one.
+    """Evaluate a text with expressions; return an output if a used variable contains one.
 
     Raises:
         ExpressionError: at once, or when the outputs are known.
@@ -69,6 +69,11 @@ def _evaluate_step(step: str | int | nodes.Expr, variables: Mapping[str, Any]) -
 
 
 def _select_part(value: Any, steps: Sequence[Any], *, is_whole_expression: bool) -> Any:
+    """Return the parts of a variable that `steps` lead to; of a resource only these properties.
+
+    Without steps, a resource that is the complete expression has its id alone, any other all
+    properties. Functions become functions with plain answers.
+    """
     if isinstance(value, PlatformResource):
         # A resource alone means its id, so nothing else has to be known.
         names = (
@@ -103,6 +108,7 @@ def _list_property_names(resource: PlatformResource) -> list[str]:
 
 
 def _merge(into: dict[str, Any], other: Mapping[str, Any]) -> None:
+    """Merge `other` into `into` in place, mappings at any depth."""
     for key, value in other.items():
         if isinstance(value, dict) and isinstance(into.get(key), dict):
             _merge(into[key], value)
@@ -111,6 +117,7 @@ def _merge(into: dict[str, Any], other: Mapping[str, Any]) -> None:
 
 
 def _find_outputs(value: Any) -> Iterator[pulumi.Output[Any]]:
+    """Yield the outputs in a value, at any depth."""
     if isinstance(value, pulumi.Output):
         yield value
     elif isinstance(value, Mapping):

@@ -61,7 +61,8 @@ def resolve_config(
     """Return the values of the variables in a stack. Variables without a value are absent.
 
     With `emulated` platforms, `emulator_default` also counts as a default. Adds values of
-    the wrong type or outside of the declared limits to `problems`.
+    the wrong type or outside of the declared limits to `problems`; in a proposal also secrets whose
+    limits are not in the project's files.
     """
     values = {}
     project_files = find_team_files()
@@ -203,6 +204,7 @@ def _find_limit_problems(declared_limits: Mapping[str, Any], value: Any) -> Iter
 
 
 def _find_number_problems(declared_limits: Mapping[str, Any], value: float) -> Iterator[str]:
+    """Yield the reason for each limit (minimum, maximum, multiple) violated by a number."""
     minimum, maximum, step = (
         declared_limits.get("minimum"),
         declared_limits.get("maximum"),
@@ -218,6 +220,7 @@ def _find_number_problems(declared_limits: Mapping[str, Any], value: float) -> I
 
 
 def _find_length_problems(declared_limits: Mapping[str, Any], length: int) -> Iterator[str]:
+    """Yield the reason for a length below the minimum or above the maximum."""
     minimum, maximum = declared_limits.get("min_length"), declared_limits.get("max_length")
     if minimum is not None and length < minimum:
         yield f"is shorter than {minimum}"
@@ -329,7 +332,10 @@ class NameRegistry:
 
 
 def read_variable(key: str, name: str, entry: Entry, problems: Diagnostics) -> ConfigVariable:
-    """Read an entry of `config` or `inputs`. Add its problems to `problems`."""
+    """Read an entry of `config` or `inputs`. Add its problems to `problems`.
+
+    An invalid variable has no fields; after problems in its fields, it only counts as secret.
+    """
     address = f"{key}.{name}"
     # `replicas: 2` is the usual mistake: a value in place of the declaration.
     if isinstance(entry.node, ScalarNode):

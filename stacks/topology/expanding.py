@@ -109,6 +109,10 @@ class _Expander:
         self.scope, self.problems, self.planning = scope, problems, planning
 
     def create_group(self, make: type[_Made], declaration: Repeatable) -> Group[_Made]:
+        """Create the instances of a declaration: one, or one for each item of `for_each`.
+
+        With unknown keys the group is `open`, without instances. Keys unfit for names are problems.
+        """
         group: Group[_Made] = Group(declaration)
         node, module = declaration.for_each, self.scope.names.module
         if node is None:
@@ -142,6 +146,7 @@ class _Expander:
         return self.index_items(declaration, node, value)
 
     def index_items(self, declaration: Repeatable, node: Node, items: list[Any]) -> dict[str, Any]:
+        """Return the items of a list by their text; report duplicates and wrong types."""
         items_by_key: dict[str, Any] = {}
         for item in items:
             # In Python, True is an integer: its key would be the text "True".
@@ -155,7 +160,7 @@ class _Expander:
         return items_by_key
 
     def remove_disabled(self, group: Group[Any], node: Node, scope: Scope) -> None:
-        """Remove the instances whose `when` is false from the group."""
+        """Move the instances whose `when` is false to the absent keys of the group."""
         for key, instance in list(group.instances.items()):
             within = scope.enter_instance(instance, self.problems)
             is_enabled = self.require_known(group.declaration, node, "when", within)
@@ -196,6 +201,7 @@ def _refuse_same(
     first_instances: dict[tuple[str, ...], Repetition[Any]],
     problems: Diagnostics,
 ) -> None:
+    """Report an instance as a duplicate if another has the same `key`; else remember it."""
     other = first_instances.setdefault(key, instance)
     if other is not instance:
         both = f"{other.address} and {instance.address}"
@@ -212,10 +218,10 @@ _GENERAL: Final = "{{ SECTION.NAME.PROPERTY }}"
 
 
 def refuse_foreign_references(topology: Topology, problems: Diagnostics) -> None:
-    """Add a problem for each value written like a reference of another tool.
+    """Add a problem for each value written like a reference of another tool, also in modules.
 
-    A program (a text of several lines, or a property that holds one) has variables of its own:
-    there only what names an entry of the topology counts.
+    In a program (a text of several lines, or a property that holds one) only references to an entry
+    of the topology count: a program has variables of its own.
     """
     names = _DeclaredNames(topology)
     for name, node in _list_values(topology):
@@ -241,6 +247,7 @@ def refuse_foreign_references(topology: Topology, problems: Diagnostics) -> None
 
 
 def _suggest_replacement(foreign: ForeignReference, suggestion: str | None) -> str:
+    """Return the hint for a foreign reference: the expression, and how to write the plain text."""
     if foreign.text == "${{":
         return "remove the $: {{ ... }}; for a literal $ write {{ '$' }} before the expression"
     advice = f"write {suggestion or _GENERAL}"
@@ -344,6 +351,7 @@ def _list_texts(name: str, node: Node) -> Iterator[tuple[str, ScalarNode]]:
 
 
 def _find_in(scalar: ScalarNode) -> Iterator[ForeignReference]:
+    """Yield the foreign references in a text, outside of its valid expressions."""
     scalar_text = str(scalar.value)
     # Most texts have no mark and need no regular expression.
     if not any(mark in scalar_text for mark in _MARKS):

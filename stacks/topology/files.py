@@ -97,10 +97,11 @@ def _check_included_file(
 
 
 def _is_in_project(path: Path, topology: Path) -> bool:
-    """Return True if `path` belongs to the repository of `topology`, or else to the project.
+    """Return True if `path` is in the repository of `topology`, or else in its project.
 
-    Whoever writes a topology may name any file of the machine in it, such as one with credentials.
-    Git's own folder holds those that a CI job has fetched the repository with.
+    The root is the nearest folder with .git, else stacks.yaml, else Pulumi.yaml, else the
+    topology's
+    own. Git's own folder does not count: it holds the credentials of a CI job.
     """
     for marker in (".git", "stacks.yaml", "Pulumi.yaml"):
         root = next((folder for folder in topology.parents if (folder / marker).exists()), None)
@@ -115,6 +116,7 @@ class _FileReader:
         self.read_paths: set[Path] = set()
 
     def read(self, path: Path, including: tuple[Path, ...]) -> Iterator[TopologyFile]:
+        """Yield a file, and then the files that it includes, each once; modules are left out."""
         # Several paths may name one file, so the resolved path counts.
         self.read_paths.add(path.resolve())
         # The user names the first file; only included files can lead outside.

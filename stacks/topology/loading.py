@@ -139,6 +139,7 @@ def check_inputs(module: Inclusion, problems: Diagnostics) -> None:
 
 
 def _load_files(files: list[TopologyFile], problems: Diagnostics) -> Topology:
+    """Load files as one topology; the defaults of each file apply to all."""
     # `inputs` in any of the files makes all of them a module.
     loader = _Loader(problems, is_module=any("inputs" in file.root.entries for file in files))
     defaults = {
@@ -162,6 +163,7 @@ class _Loader:
     def read_defaults(
         self, root: MappingNode
     ) -> Iterator[tuple[tuple[str, str], Mapping[str, Entry]]]:
+        """Yield the entries of each valid section and platform in the file's `defaults`."""
         sections = get_entries(root.get("defaults"), "defaults", self.problems)
         for section, section_entry in sections.items():
             if not _check_section(section, section_entry.position, self.problems):
@@ -195,6 +197,7 @@ class _Loader:
     def report_unknown_keys(
         self, model: type[InputModel], properties: Mapping[str, Entry], address: str
     ) -> None:
+        """Report the keys that `model` does not have; values and missing keys do not count."""
         for problem in validate_inputs(model, dict.fromkeys(properties, UNKNOWN))[1]:
             # Defaults need not be complete or valid alone: only their keys count.
             if problem.path in properties and problem.reason.startswith(KEY_PROBLEM_PREFIXES):
@@ -241,6 +244,7 @@ class _Loader:
                     yield inclusion
 
     def read_inclusion(self, node: MappingNode, file: TopologyFile) -> Inclusion | None:
+        """Read an entry of `include` with its module, or return None after a problem."""
         name = node.get("name")
         fields = {
             # `check_inputs` compares the arguments with the module's own inputs.
@@ -285,6 +289,10 @@ class _Loader:
     def read_declaration(
         self, section: str, name: str, entry: Entry, defaults: Defaults
     ) -> Declaration | None:
+        """Read an entry of a section over the defaults; None without a usable platform.
+
+        An option of null removes the default's.
+        """
         address = f"{section}.{name}"
         own_entries = get_entries(entry.node, address, self.problems)
         platform = self.read_platform(section, address, own_entries.get("platform"), entry.position)
@@ -315,6 +323,7 @@ class _Loader:
     def read_platform(
         self, section: str, address: str, entry: Entry | None, position: SourcePosition
     ) -> str | None:
+        """Return the platform of an entry; report a missing or unusable one and return None."""
         if entry is None:
             supporting_platforms = ", ".join(list_platforms_with(SECTIONS[section]))
             hint = f"add platform: one of {supporting_platforms}"
@@ -345,7 +354,7 @@ def _read_properties(
 ) -> dict[str, Entry]:
     """Return the properties of an entry or of its defaults.
 
-    The short name `volume` sets `volume_id`.
+    The short name `volume` sets `volume_id`; both together are a problem.
     """
     model = load_lifecycle_class(platform, SECTIONS[section]).inputs
     short_of = get_reference_fields(model)

@@ -21,7 +21,9 @@ def require_known(
 ) -> Any:
     """Return the value of `node`, and report an unknown value as a problem.
 
-    `label` names the value in messages. Unless `planning`, values that are not set are UNKNOWN.
+    `label` names the value in messages. Values of resources are always a problem; other unknown
+    ones
+    only with `planning`. Without it, values that are not set are UNKNOWN.
     """
     count_before = len(problems)
     late = sorted(_LATE & set(_list_roots(node, problems)))
@@ -75,6 +77,7 @@ def check_options(
 
 
 def _check_named(key: str, node: Node, scope: Scope, problems: Diagnostics) -> None:
+    """Report a node that does not name resources, or for most options exactly one."""
     count_before = len(problems)
     scope.evaluate_node(node, problems)
     if len(problems) > count_before:

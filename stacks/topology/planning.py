@@ -102,6 +102,10 @@ def check_module_values(scope: Scope, problems: Diagnostics) -> None:
 
 
 def _check_inputs(module: ModuleInstance, outside: Scope, problems: Diagnostics) -> None:
+    """Report arguments of a module that violate their inputs' types or limits.
+
+    Arguments that are still pending are not checked.
+    """
     arguments = module.declaration.arguments
     for name, variable in (module.declaration.topology.inputs or {}).items():
         if name not in arguments:
@@ -119,6 +123,10 @@ def _check_inputs(module: ModuleInstance, outside: Scope, problems: Diagnostics)
 def _check_resource(
     instance: Instance, outer: Scope, problems: Diagnostics, *, planning: bool
 ) -> CheckedResource:
+    """Evaluate a resource, report problems in properties and options, and list its dependencies.
+
+    A resource that is only read (`id`) needs no inputs.
+    """
     scope = outer.enter_instance(instance, problems)
     properties, options = instance.declaration.properties, instance.declaration.options
     values = {name: scope.evaluate_node(entry.node, problems) for name, entry in properties.items()}
@@ -212,7 +220,10 @@ class PlannedTopology:
 
 
 def plan(path: Path, context: PlanContext, problems: Diagnostics) -> PlannedTopology:
-    """Plan a topology file with all included files. Add problems to `problems`."""
+    """Plan a topology file with all included files. Add problems to `problems`.
+
+    A module alone is a problem, except in a check of files (without `context.lookup`).
+    """
     topology = load(path, problems)
     # A module can be checked alone but not planned: nothing gives its inputs.
     if topology.inputs is not None and context.lookup is not None:
@@ -231,7 +242,10 @@ def plan_topology(
     problems: Diagnostics,
     input_values: Mapping[str, ConfigValue] = NO_VALUES,
 ) -> PlannedTopology:
-    """Plan a loaded topology. `input_values` holds the values of the topology's own inputs."""
+    """Plan a loaded topology. `input_values` holds the values of the topology's own inputs.
+
+    Adds problems to `problems`. With `context.lookup`, configuration without a value is a problem.
+    """
     # Before expansion, so that the instances of one entry share one problem.
     refuse_foreign_references(topology, problems)
     emulated = context.emulated(topology.list_platforms())
@@ -287,6 +301,7 @@ def _find_first_position(inputs: Mapping[str, ConfigVariable], path: Path) -> So
 def _check_stack(
     name: str, entry: Entry, scope: Scope, problems: Diagnostics, *, planning: bool
 ) -> None:
+    """Report a stack reference whose name is not text, or not known while planning."""
     address = f"stack_references.{name}"
     value = require_known(entry.node, address, scope, problems, planning=planning)
     if not isinstance(value, str) and value is not UNKNOWN:
@@ -297,6 +312,7 @@ def _check_stack(
 def _refuse_unset(
     topology: Topology, config: Mapping[str, ConfigValue], problems: Diagnostics
 ) -> None:
+    """Report each configuration variable without a value."""
     for name, variable in topology.config.items():
         if name not in config:
             secret = " --secret" if variable.secret else ""
@@ -385,6 +401,7 @@ def _visit_dependencies(
 
 
 def _report_cycle(instance: Instance, path: list[Instance], problems: Diagnostics) -> None:
+    """Report the part of `path` that begins with `instance` as a cycle, each cycle once."""
     cycle = [*path[path.index(instance) :], instance]
     # At the first declaration of the cycle, so that each cycle is reported once.
     cycle_path = " -> ".join(member.address for member in cycle)

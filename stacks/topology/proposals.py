@@ -61,6 +61,7 @@ def describe_unknown_limits(address: str) -> tuple[str, str]:
 
 @cache
 def _read_folder(folder: Path) -> TeamFiles:
+    """Collect the expressions and declared limits in the folder's YAML files, once per folder."""
     roots = [read_file(file, file.name, Diagnostics()) for file in _list_files(folder)]
     values = (scalar.value for root in roots for scalar in list_scalars(root))
     expressions = (value for value in values if isinstance(value, str) and has_expression(value))
@@ -69,6 +70,7 @@ def _read_folder(folder: Path) -> TeamFiles:
 
 
 def _list_files(folder: Path) -> Iterator[Path]:
+    """Yield the YAML files in the folder and below, hidden files and folders left out."""
     for ending in ("yaml", "yml"):
         # Any YAML file of the project can be a module.
         for file in folder.rglob(f"*.{ending}"):
@@ -78,6 +80,7 @@ def _list_files(folder: Path) -> Iterator[Path]:
 
 
 def _list_variables(root: MappingNode) -> Iterator[Mapping[str, Any]]:
+    """Yield the fields of each configuration variable and input declared in a file."""
     for section in _SECTIONS:
         entry = root.entries.get(section)
         if entry is not None and isinstance(entry.node, MappingNode):

@@ -83,6 +83,7 @@ class References:
         """Yield the values behind a reference, each with its path among the variables.
 
         `alone` is True if the reference is the complete expression: then a resource means its id.
+        A function has no values. Raises ExpressionError for an unknown name.
         """
         if reference.root in _OUTSIDE and self.names.inputs is not None:
             hint = "declare an input, and pass the value in the `with` of the module's `include`"
@@ -120,7 +121,10 @@ class References:
         raise _create_unknown_error(root, list_roots())
 
     def find_resources(self, reference: ExpressionReference) -> list[Instance]:
-        """Return the resources behind a reference, empty for other values."""
+        """Return the resources behind a reference, empty for other values.
+
+        For an input or an output of a module, these are the resources in its expressions.
+        """
         if reference.root == "inputs":
             names = self._choose_names(reference, tuple(self.names.inputs or ()))
             return [
@@ -164,7 +168,10 @@ class References:
     def _choose_names(
         self, reference: ExpressionReference, existing_names: Sequence[str], hint: str = ""
     ) -> Sequence[str]:
-        """Return the name in the first step, or all existing names if the step is unknown."""
+        """Return the name in the first step, or all existing names if the step is unknown.
+
+        Raises ExpressionError, with `hint`, for a name that does not exist.
+        """
         step = self.values.get_step(reference, 0)
         if step is None:
             return existing_names
@@ -179,6 +186,7 @@ class References:
             yield (reference.root, name), self.names.each[name]
 
     def _find_stack_output(self, reference: ExpressionReference) -> Leaf:
+        """Return the path and value of an output of another stack. Raises ExpressionError."""
         output = self.values.get_step(reference, 1)
         if output is None:
             raise ExpressionError(
@@ -189,6 +197,10 @@ class References:
         return (reference.root, name, output), self.names.source.get_stack_output(name, output)
 
     def _find_module_values(self, reference: ExpressionReference) -> Iterator[Leaf]:
+        """Yield the values of a module's outputs, of all instances if none is named.
+
+        Unknown instances are UNKNOWN; a module without instances or outputs is an empty object.
+        """
         group = self._get_group(reference)
         instance, _ = self._find_instance(reference, group)
         if instance is None and (group.open or not group.instances):
@@ -202,7 +214,10 @@ class References:
             yield (*module.path, name), self.values.get_output(module, name)
 
     def _list_outputs(self, reference: ExpressionReference) -> Iterator[tuple[ModuleInstance, str]]:
-        """Yield the module outputs for a reference."""
+        """Yield module and name of each output that a reference may mean.
+
+        All outputs, if the reference names none or an unknown one. Raises ExpressionError.
+        """
         group = self._get_group(reference)
         instance, used = self._find_instance(reference, group)
         for module in [instance] if instance else group.instances.values():
@@ -218,6 +233,10 @@ class References:
     def _find_resource_values(
         self, reference: ExpressionReference, *, alone: bool
     ) -> Iterator[Leaf]:
+        """Yield the values of a resource's properties, of all instances if none is named.
+
+        Unknown instances are UNKNOWN; an entry without instances is an empty object.
+        """
         group = self._get_group(reference)
         instance, used = self._find_instance(reference, group)
         if instance is None and (group.open or not group.instances):
@@ -234,9 +253,9 @@ class References:
     def _choose_properties(
         self, reference: ExpressionReference, instance: Instance, at: int | None, *, alone: bool
     ) -> Sequence[str]:
-        """Return the properties for a reference.
+        """Return the properties that a reference may mean; all, if it names none or an unknown one.
 
-        `at` is the step with the property, if any.
+        `at` is the step with the property, if any. A resource `alone` means its id.
         """
         existing_names = instance.list_property_names()
         name = None if at is None else self.values.get_step(reference, at)
@@ -249,6 +268,7 @@ class References:
         return (name,)
 
     def _get_group(self, reference: ExpressionReference) -> Group[Any]:
+        """Return the entry's instances. Raises ExpressionError for an unknown entry."""
         groups: Mapping[str, Group[Any]]
         groups = (
             self.names.modules if reference.root == MODULES else self.names.groups[reference.root]
@@ -275,7 +295,10 @@ class References:
     def _find_instance(
         self, reference: ExpressionReference, group: Group[_Made]
     ) -> tuple[_Made | None, int]:
-        """Return the instance of a reference and the number of steps; None means all instances."""
+        """Return the instance of a reference and the number of its steps; None means all.
+
+        Raises ExpressionError for an unknown or absent instance.
+        """
         key, used = (
             (ALONE, 1) if group.declaration.is_single else (self.values.get_step(reference, 1), 2)
         )
@@ -297,6 +320,7 @@ class References:
 def _create_unknown_error(
     name: str, existing_names: Sequence[str], prefix: str = "", hint: str = ""
 ) -> ExpressionError:
+    """Build the error for an unknown name, with the nearest name as the hint, else `hint`."""
     nearest_name = find_nearest_name(name, tuple(existing_names))
     if nearest_name:
         hint = f"did you mean {prefix}{nearest_name}?"

@@ -99,7 +99,10 @@ class ProgramSource:
         make: Callable[[Sequence[Any]], Any],
         of_secret: Callable[[], None],
     ) -> Any:
-        """Return an output with the secrecy and the dependencies of all `values`."""
+        """Return an output with the secrecy and the dependencies of all `values`.
+
+        In a proposal `of_secret` is called first if one is secret, and may raise.
+        """
         joined = pulumi.Output.all(*values)
         # Only proposals need to know whether a part is secret.
         if find_team_files() is None:
@@ -163,6 +166,7 @@ def evaluate_outputs(module: ModuleInstance, scope: Scope) -> dict[str, Any]:
 def _register_resource(
     resource: CheckedResource, topology: Scope, program: ProgramSource
 ) -> PlatformResource:
+    """Register a resource, or read it if an id is declared; the default parent is its module."""
     instance = resource.instance
     outer = topology.find_module_scope(instance.module)
     declaration = instance.declaration
@@ -192,6 +196,7 @@ _RENAMED = {"import": "import_", "timeouts": "custom_timeouts"}
 def _evaluate_options(
     options: Mapping[str, Entry], scope: Scope, program: ProgramSource
 ) -> dict[str, Any]:
+    """Return the SDK's options that are set, with resources in place of references."""
     option_values: dict[str, Any] = {}
     for key, entry in options.items():
         if key in LISTS:
@@ -220,6 +225,7 @@ def _find_resources(entry: Entry, scope: Scope, program: ProgramSource) -> list[
 
 
 def _create_alias(node: Node, scope: Scope, program: ProgramSource) -> pulumi.Alias:
+    """Return the alias of a node; its parent is a resource or a URN."""
     entries = node.entries if isinstance(node, MappingNode) else {}
     own_entries = {key: entry for key, entry in entries.items() if key != "parent"}
     arguments = {key: _evaluate(scope, entry.node) for key, entry in own_entries.items()}

@@ -75,7 +75,10 @@ class Scope:
         return Scope(replace(self.names, groups=groups, modules=modules), self.outer)
 
     def enter_instance(self, instance: Repetition[Any], problems: Diagnostics) -> "Scope":
-        """Return the scope for an instance, with the instance's `each`."""
+        """Return the scope for an instance, with the instance's `each`.
+
+        Without `for_each` it is this scope.
+        """
         if instance.declaration.is_single:
             return self
         value = instance.item
@@ -200,7 +203,10 @@ class Scope:
         return list(resources)
 
     def find_named_resources(self, node: Node) -> list[Instance] | None:
-        """Return the resources named by a value, or None if the value is something else."""
+        """Return the resources named by a value, or None if the value is something else.
+
+        Empty for an invalid reference, which evaluation reports.
+        """
         template = parse_template(node, Diagnostics()) if isinstance(node, ScalarNode) else None
         if template is None or template.reference is None:
             return None
@@ -283,7 +289,10 @@ class Scope:
         return entry.node if entry else None
 
     def _evaluate_input(self, key: tuple[Any, ...]) -> Any:
-        """Return the value of an input, validated once the value is known."""
+        """Return the value of an input, validated once the value is known.
+
+        The default without an argument; UNKNOWN for a wrong argument, which is reported elsewhere.
+        """
         _, module, name = key
         source, variable = self.names.source, module.declaration.topology.inputs[name]
         entry = module.declaration.arguments.get(name)

@@ -9,7 +9,7 @@ import click
 
 from gpuform.stacks.cli.app import cli
 from gpuform.stacks.cli.flags import ALIASES, FAMILIES, TITLES, find_help_page
-from gpuform.stacks.cli.session import common_flags, stack_flags
+from gpuform.stacks.cli.session import add_common_flags, add_stack_flags
 from tools.reference.markdown import escape_prose, join_as_code, render_page, render_table
 
 _NOT_RUN: Final = (
@@ -42,14 +42,14 @@ def _render_index() -> str:
         [
             *(_render_family(family, root) for family in FAMILIES),
             "## Flags of every command\n\nThey may stand before the command or after it.",
-            _render_flags(_flags_added_by(common_flags)),
+            _render_flags(_flags_added_by(add_common_flags)),
             "`--help` shows a command's flags. `gpuform --version` shows the version.",
             "## Flags of commands that work on a stack",
             _render_flags(
                 [
                     option
-                    for option in _flags_added_by(stack_flags)
-                    if option.name not in _names_of_flags(common_flags)
+                    for option in _flags_added_by(add_stack_flags)
+                    if option.name not in _names_of_flags(add_common_flags)
                 ]
             ),
             "## Exit codes\n\n[Exit codes](../exit-codes.md) says what each one means.",
@@ -102,7 +102,7 @@ def _render_body(
         yield f"{_NOT_RUN}\n```bash\n{examples}\n```"
     options = [option for option in command.params if isinstance(option, click.Option)]
     yield _render_flags(
-        option for option in options if option.name not in _names_of_flags(stack_flags)
+        option for option in options if option.name not in _names_of_flags(add_stack_flags)
     )
     yield _render_shared_flags(options)
 
@@ -161,10 +161,10 @@ def _render_other_names(others: list[str]) -> Iterator[str]:
 
 def _render_shared_flags(options: Iterable[click.Option]) -> str:
     names = {option.name for option in options}
-    if not names >= _names_of_flags(common_flags):
+    if not names >= _names_of_flags(add_common_flags):
         return ""
     common = "the [flags of every command](../index.md#flags-of-every-command)"
-    if names >= _names_of_flags(stack_flags):
+    if names >= _names_of_flags(add_stack_flags):
         return (
             "It also takes [`--stack NAME`]"
             f"(../index.md#flags-of-commands-that-work-on-a-stack) and {common}."

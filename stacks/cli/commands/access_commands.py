@@ -16,7 +16,7 @@ from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.access.connecting import Cluster, clusters_of, state_of
 from gpuform.stacks.cli.flags import emulate_flag, offline_flag
 from gpuform.stacks.cli.opening import find_workspace
-from gpuform.stacks.cli.session import Session, open_session, stack_flags
+from gpuform.stacks.cli.session import Session, add_stack_flags, open_session
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.operations.opening.environments import enter_environment, read_config
 from gpuform.stacks.operations.opening.selected_stack import create_passphrase_finder
@@ -42,7 +42,7 @@ class ReachedStack:
 
     @classmethod
     def from_session(cls, session: Session) -> Self:
-        """Find the stack that `--stack` names or that is selected, without opening its state."""
+        """Find the stack of `--stack`, or the selected one, without opening the state."""
         workspace = find_workspace(session, runs_program=False)
         stack = workspace.resolve(session.stack)
         state_location = state_of(workspace.backend, workspace.project.name, stack)
@@ -101,7 +101,7 @@ class ReachedStack:
 @click.option("--json", "-j", "as_json", is_flag=True, help="Print the result as JSON.")
 @offline_flag
 @emulate_flag
-@stack_flags
+@add_stack_flags
 def kubeconfig(  # noqa: PLR0913 - a flag each
     *,
     clusters: tuple[str, ...],
@@ -210,7 +210,7 @@ def _render_credentials(credentials: "Sequence[Credential]") -> str:
 def _remove_contexts(
     files: "KubeconfigFiles", reached_stack: "ReachedStack", names: Sequence[str]
 ) -> "list[Written]":
-    """Remove the contexts that gpuform wrote for this stack, or for the named clusters only.
+    """Remove gpuform's contexts of this stack, or of the named clusters only.
 
     Raises:
         EngineError: a name has no such context.
@@ -247,6 +247,7 @@ def _report_written(
     *,
     as_json: bool,
 ) -> None:
+    """Print each context with its file, or all of them as JSON."""
     screen = reached_stack.session.screen
     if as_json:
         rows = [
@@ -316,7 +317,7 @@ user_flag = click.option(
 @jump_flag
 @offline_flag
 @emulate_flag
-@stack_flags
+@add_stack_flags
 def ssh_config(  # noqa: PLR0913 - a flag each
     *,
     file: Path | None,
@@ -403,6 +404,10 @@ def _build_document(files: "SshFiles", hosts: "list[SshHost]") -> dict[str, obje
 def _print_hosts(
     files: "SshFiles", hosts: "list[SshHost]", screen: "Screen", *, changed: bool, installed: bool
 ) -> None:
+    """Print how to reach each host, the file, and how to include the file if it is not yet.
+
+    Unreachable hosts are warnings.
+    """
     for host in hosts:
         if host.host.because:
             screen.warn(f"{host.alias}: {host.host.because}")
@@ -433,7 +438,7 @@ def _print_hosts(
 @jump_flag
 @offline_flag
 @emulate_flag
-@stack_flags
+@add_stack_flags
 def connect(  # noqa: PLR0913 - a flag each
     *,
     cluster: str,

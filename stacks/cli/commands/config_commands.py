@@ -8,7 +8,7 @@ import click
 
 from gpuform.schemas.safe_text import MASK, format_json
 from gpuform.stacks.cli.flags import AliasedGroup
-from gpuform.stacks.cli.session import Session, open_session, stack_flags
+from gpuform.stacks.cli.session import Session, add_stack_flags, open_session
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import (
     Project,
@@ -33,7 +33,7 @@ _path_flag = click.option(
 @click.option(
     "--json", "-j", "as_json", is_flag=True, help="Print a JSON object instead of a table."
 )
-@stack_flags
+@add_stack_flags
 @click.pass_context
 def config(context: click.Context, show_secrets: bool, as_json: bool) -> None:
     """List, read and change a stack's configuration.
@@ -61,7 +61,7 @@ def config(context: click.Context, show_secrets: bool, as_json: bool) -> None:
     help="Store the value in plain text (the default). Refused for keys that are declared secret.",
 )
 @_path_flag
-@stack_flags
+@add_stack_flags
 def set_value(key: str, value: str | None, secret: bool, plaintext: bool, path: bool) -> None:
     """Set a key to a value.
 
@@ -100,7 +100,7 @@ def set_value(key: str, value: str | None, secret: bool, plaintext: bool, path: 
 @config.command("get")
 @click.argument("key")
 @_path_flag
-@stack_flags
+@add_stack_flags
 def get_value(key: str, path: bool) -> None:
     """Print the value of a key, secret values in plain text.
 
@@ -129,7 +129,7 @@ def get_value(key: str, path: bool) -> None:
 @config.command("rm")
 @click.argument("key")
 @_path_flag
-@stack_flags
+@add_stack_flags
 def remove_value(key: str, path: bool) -> None:
     """Remove a key from the stack's configuration.
 
@@ -230,7 +230,10 @@ def _build_document(
 
 
 def _parse_object_value(value_text: str) -> dict[str, Json]:
-    """Return `objectValue` and the value for the text of an object or list, else nothing."""
+    """Return `{"objectValue".
+
+    VALUE}` for the JSON of an object or list, else an empty dictionary.
+    """
     if not value_text.startswith(("{", "[")):
         return {}
     try:

@@ -12,7 +12,7 @@ from gpuform.schemas.errors import UserError
 from gpuform.schemas.safe_text import MASK, format_json
 from gpuform.stacks.cli.failures import FAILED, SUCCESS, describe_failure
 from gpuform.stacks.cli.flags import emulate_flag, lock_flag, parallel_flag, yes_flag
-from gpuform.stacks.cli.session import Session, open_session, stack_flags
+from gpuform.stacks.cli.session import Session, add_stack_flags, open_session
 from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.operations.runs.options import ImportOptions
@@ -56,7 +56,7 @@ _SOURCES: Final = ("topology", "state", "program", "terraform")
     is_flag=True,
     help="Run an emulator of the platforms for the lookups of a program.",
 )
-@stack_flags
+@add_stack_flags
 def convert(
     source: Path | None,
     kind: Literal["topology", "state", "program", "terraform"],
@@ -149,7 +149,7 @@ def _write_declarations(content: str, target: Path | None, session: Session) -> 
 
 @click.command()
 @click.argument("clusters", metavar="[CLUSTER]...", nargs=-1)
-@stack_flags
+@add_stack_flags
 def manifests(clusters: tuple[str, ...]) -> None:
     """Print the YAML of the stack's volume claims, to apply it yourself.
 
@@ -195,7 +195,7 @@ _EXIT_WORDS: Final = ("exit", "quit")
 )
 @click.option("--show-secrets", is_flag=True, help="Show secret values in plain text.")
 @emulate_flag
-@stack_flags
+@add_stack_flags
 def console(expressions: tuple[str, ...], show_secrets: bool, emulate: bool) -> int:
     """Evaluate expressions of the topology language against the stack.
 
@@ -370,7 +370,7 @@ def _parse_pairs(
 @parallel_flag
 @emulate_flag
 @lock_flag
-@stack_flags
+@add_stack_flags
 def import_(**flags: Any) -> int:
     """Import existing objects into the stack, with their declarations.
 

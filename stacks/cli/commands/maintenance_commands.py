@@ -27,7 +27,7 @@ from gpuform.stacks.cli.flags import (
     require_checks_flag,
     yes_flag,
 )
-from gpuform.stacks.cli.session import FORMATS, Session, open_session, stack_flags, write_review
+from gpuform.stacks.cli.session import FORMATS, Session, add_stack_flags, open_session, write_review
 from gpuform.stacks.cli.terminal.prompts import is_confirmed
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.operations.runs.options import RunOptions
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 @filter_flag
 @jobs_flag
 @emulate_flag
-@stack_flags
+@add_stack_flags
 def drift(  # noqa: PLR0913, PLR0917 - the flags
     form: str,
     output: Path | None,
@@ -192,7 +192,7 @@ def _list_problems(drift_result: "DriftResult") -> Iterator[str]:
 @parallel_flag
 @lock_flag
 @emulate_flag
-@stack_flags
+@add_stack_flags
 def expire(**flags: Any) -> int:
     """Destroy what has expired, and stop or start resources with running hours.
 
@@ -259,7 +259,7 @@ def expire(**flags: Any) -> int:
 @parallel_flag
 @lock_flag
 @emulate_flag
-@stack_flags
+@add_stack_flags
 def repair(node: tuple[str, ...], mode: str, **flags: Any) -> int:
     """Repair broken nodes that run no jobs.
 
@@ -295,7 +295,7 @@ def repair(node: tuple[str, ...], mode: str, **flags: Any) -> int:
 @click.command()
 @click.argument("name", required=False)
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-@stack_flags
+@add_stack_flags
 def cancel(name: str | None, yes: bool) -> int:
     """Remove the locks that an ended command left on a stack.
 

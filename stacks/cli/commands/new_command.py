@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from gpuform.stacks.cli.opening import find_workspace
-from gpuform.stacks.cli.session import Session, open_session, stack_flags
+from gpuform.stacks.cli.session import Session, add_stack_flags, open_session
 from gpuform.stacks.code_hosts.review_target import CODE_HOSTS, CodeHostName
 from gpuform.stacks.engine.project import SECURE, StackSettings, find_project
 from gpuform.stacks.engine.store import get_backend_url
@@ -53,7 +53,7 @@ from gpuform.stacks.workflow_files import Clouds, Repository, workflow_files
     help="For ci: the backend of the state; default: that of Pulumi.yaml. The jobs sign in to "
     "its cloud.",
 )
-@stack_flags
+@add_stack_flags
 def new(  # noqa: PLR0913, PLR0917 - the flags
     template: str | None,
     directory: Path,

@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.cli.failures import FAILED, FOUND, INCOMPLETE, SUCCESS
 from gpuform.stacks.cli.flags import emulate_flag, parse_duration
-from gpuform.stacks.cli.session import Session, open_session, stack_flags
+from gpuform.stacks.cli.session import Session, add_stack_flags, open_session
 from gpuform.stacks.operations.opening.emulator import run_emulator
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Use an emulator of the platforms, as `up --emulate` does.",
 )
-@stack_flags
+@add_stack_flags
 def doctor(as_json: bool, emulate: bool) -> int:
     """Check for what would make a run fail, and say how to fix it.
 
@@ -84,7 +84,7 @@ def _find_project_folder() -> Path:
 )
 @click.option("--json", "-j", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @emulate_flag
-@stack_flags
+@add_stack_flags
 def orphans(
     platforms: tuple[str, ...],
     regions: tuple[str, ...],
@@ -191,7 +191,7 @@ def _create_completion(get_value: "Callable[[Offer], str]") -> Completion:
     is_flag=True,
     help="Run an emulator of the platforms meanwhile, and request that.",
 )
-@stack_flags
+@add_stack_flags
 def offers(
     platforms: tuple[str, ...],
     gpu: str | None,

@@ -16,7 +16,7 @@ from gpuform.stacks.cli.failures import (
     SUCCESS,
 )
 from gpuform.stacks.cli.flags import output_flag, require_checks_flag
-from gpuform.stacks.cli.session import FORMATS, common_flags, open_session, write_review
+from gpuform.stacks.cli.session import FORMATS, add_common_flags, open_session, write_review
 from gpuform.stacks.code_hosts.review_target import CODE_HOSTS, ReviewFlags
 
 _CODE_HOST_FLAGS = (
@@ -35,7 +35,7 @@ _CODE_HOST_FLAGS = (
 )
 
 
-def code_host_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+def add_code_host_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the flags of a code host, passed to the command as one argument, `review_flags`."""
 
     @functools.wraps(command)
@@ -104,8 +104,8 @@ def code_host_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     help="With --post: label the pull request `gpuform: no changes`, `changes`, `dangerous` or "
     "`failed`.",
 )
-@code_host_flags
-@common_flags
+@add_code_host_flags
+@add_common_flags
 def review(  # noqa: PLR0913, PLR0917 - the flags
     files: tuple[str, ...],
     form: str,
@@ -177,8 +177,8 @@ def review(  # noqa: PLR0913, PLR0917 - the flags
     metavar="PATH",
     help="The path of the plan in the job's artifact; default: the name of FILE.",
 )
-@code_host_flags
-@common_flags
+@add_code_host_flags
+@add_common_flags
 def fetch_plan(
     output: Path, commit: str | None, path: str | None, review_flags: ReviewFlags
 ) -> None:

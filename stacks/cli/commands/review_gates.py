@@ -63,7 +63,9 @@ def build_review(
 def evaluate_gates(
     plans: Sequence[Plan], file: Path | None, allow: Sequence[str], environ: Mapping[str, str]
 ) -> list[Plan]:
-    """Return the plans with the results of gates, without gates allowed by the user.
+    """Return the plans with the results of gates; gates allowed by the user do not block.
+
+    Allowed are those in `allow` and in the environment's variable.
 
     The gates are those of `file`. Without a file, a plan keeps the results that it has; a plan
     without results gets those of the project of this folder, if it is the plan's.
@@ -158,7 +160,7 @@ def _describe_origin(review_place: ReviewTarget) -> str:
 
 
 def _write_job_summary(markdown: str, session: Session) -> None:
-    """Append the text to the summary of a job on GitHub; a failure is only a warning."""
+    """Append the text to GitHub's job summary, if the job has one; a failure is only a warning."""
     path = session.environ.get("GITHUB_STEP_SUMMARY")
     # Set by GitHub alone: other CI systems have no summary of a job.
     if not path:

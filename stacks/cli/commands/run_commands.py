@@ -24,7 +24,7 @@ from gpuform.stacks.cli.flags import (
     require_checks_flag,
     yes_flag,
 )
-from gpuform.stacks.cli.session import open_session, stack_flags
+from gpuform.stacks.cli.session import add_stack_flags, open_session
 from gpuform.stacks.cli.terminal.screen import display_flags, show_reads_flag, show_secrets_flag
 from gpuform.stacks.operations.runs.options import RunOptions
 
@@ -52,13 +52,13 @@ def _run_command(options: RunOptions, flags: dict[str, Any]) -> int:
 
 
 def _add_run_flags(*flags: Callable[[Any], Any]) -> Callable[[Command], Command]:
-    """Return a decorator that adds the flags, those of all runs, and --stack to a command."""
+    """Return a decorator adding the flags, the flags of all runs, and --stack to a command."""
 
     def add_flags(command: Command) -> Command:
         # Decorators apply from the last to the first: help lists the flags in the order written.
         for flag in reversed((*flags, *_COMMON_FLAGS)):
             command = flag(command)
-        return stack_flags(command)
+        return add_stack_flags(command)
 
     return add_flags
 
@@ -328,7 +328,7 @@ def refresh(**flags: Any) -> int:
       gpuform refresh --yes --expect-no-changes
       gpuform refresh --save-plan drift.json
     """
-    return _run_command(RunOptions("refresh"), _imply_preview_only(flags))
+    return _run_command(RunOptions("refresh"), _set_preview_only(flags))
 
 
 @click.command()
@@ -370,11 +370,11 @@ def destroy(**flags: Any) -> int:
         raise click.UsageError(
             "--exclude-protected cannot be combined with --target, --remove or --plan"
         )
-    return _run_command(RunOptions("destroy"), _imply_preview_only(flags))
+    return _run_command(RunOptions("destroy"), _set_preview_only(flags))
 
 
-def _imply_preview_only(flags: dict[str, Any]) -> dict[str, Any]:
-    """Set --preview-only in `flags` where --save-plan is given, and return the new flags.
+def _set_preview_only(flags: dict[str, Any]) -> dict[str, Any]:
+    """Return the flags, with --preview-only set if --save-plan is given.
 
     Raises:
         UsageError: --skip-preview goes with neither, as under the Pulumi CLI.

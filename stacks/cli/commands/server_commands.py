@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from gpuform.providers.context import EMULATOR_VARIABLE
-from gpuform.stacks.cli.session import common_flags, get_flag, open_session
+from gpuform.stacks.cli.session import add_common_flags, get_flag, open_session
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.operations.opening.emulator import (
     create_shared_store,
@@ -59,7 +59,7 @@ _PORT_CHOICE = click.option(
 @_PORT
 @_STORE
 @_SPEED
-@common_flags
+@add_common_flags
 @click.pass_context
 def emulator(context: click.Context, port: int, store: Path | None, speed: float) -> None:
     """Serve the platforms' APIs on this machine.
@@ -106,7 +106,7 @@ def emulator(context: click.Context, port: int, store: Path | None, speed: float
 )
 @_STORE
 @_SPEED
-@common_flags
+@add_common_flags
 def start(port: int, store: Path | None, speed: float) -> None:
     """Start an emulator in the background, and print the variables that point any client at it.
 
@@ -131,7 +131,7 @@ def start(port: int, store: Path | None, speed: float) -> None:
 
 @emulator.command("stop")
 @_PORT_CHOICE
-@common_flags
+@add_common_flags
 def stop(port: int | None) -> None:
     """Stop an emulator that runs in the background, and print what unsets its variables.
 
@@ -164,8 +164,8 @@ def stop(port: int | None) -> None:
 
 @emulator.command("status")
 @_PORT_CHOICE
-@common_flags
-def status(port: int | None) -> None:
+@add_common_flags
+def show_status(port: int | None) -> None:
     """Show which emulator answers, and the time of its clock; exit with 1 if none does.
 
     \b
@@ -184,9 +184,9 @@ def status(port: int | None) -> None:
 
 @emulator.command("env")
 @_PORT
-@common_flags
+@add_common_flags
 @click.pass_context
-def env(context: click.Context, port: int) -> None:
+def print_environment(context: click.Context, port: int) -> None:
     """Print the variables that point any client at the emulator which listens on a port.
 
     Waits a few seconds for an emulator that is starting. When none answers, the shell's `eval`
@@ -204,7 +204,7 @@ def env(context: click.Context, port: int) -> None:
 
 @emulator.command("share")
 @click.argument("folder", type=click.Path(file_okay=False, exists=True, path_type=Path))
-@common_flags
+@add_common_flags
 def share_store(folder: Path) -> None:
     """Let all projects in a folder share their emulated objects.
 
@@ -268,7 +268,7 @@ def _print_false_on_error() -> Iterator[None]:
 
 
 @click.command()
-@common_flags
+@add_common_flags
 def lsp() -> None:
     """Serve an editor by the Language Server Protocol, on stdin and stdout.
 
@@ -305,7 +305,7 @@ def lsp() -> None:
 @click.option(
     "--emulate", is_flag=True, help="Use an emulator of the platforms, to try the command."
 )
-@common_flags
+@add_common_flags
 def mcp(run_programs: bool, emulate: bool) -> None:
     """Serve agents by the Model Context Protocol, on stdin and stdout.
 

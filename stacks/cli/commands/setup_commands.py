@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
 from gpuform.stacks.cli.flags import find_help_page
-from gpuform.stacks.cli.session import Session, common_flags, open_session, stack_flags
+from gpuform.stacks.cli.session import Session, add_common_flags, add_stack_flags, open_session
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.store import Backend, anchor_file_url, credentials, strip_credentials
 from gpuform.stacks.help_pages import NoSuchPage, Page, find_page, page_names, read_page
@@ -62,9 +62,9 @@ def install() -> None:
         )
 
 
-@plugin.command()
+@plugin.command("uninstall")
 @click.argument("version", required=False)
-def uninstall(version: str | None) -> int:
+def remove_plugin(version: str | None) -> int:
     """Remove a version of the plugin from the Pulumi CLI's folder, or all of them.
 
     \b
@@ -83,9 +83,9 @@ def uninstall(version: str | None) -> int:
     return FAILED
 
 
-@plugin.command()
+@plugin.command("doctor")
 @click.option("--json", "-j", "as_json", is_flag=True, help="Print JSON instead of text.")
-def doctor(as_json: bool) -> int:
+def check_plugin(as_json: bool) -> int:
     """Check the plugin that the Pulumi CLI uses, and say how to fix its problems.
 
     Starts the plugin and requests its version; changes nothing. Exits with 1 when it finds a
@@ -135,7 +135,7 @@ def _complete_page(
 
 @click.command("help")
 @click.argument("page", nargs=-1, shell_complete=_complete_page)
-@common_flags
+@add_common_flags
 @click.pass_context
 def help_(context: click.Context, page: tuple[str, ...]) -> None:
     """Show a page of the documentation, or list the pages.
@@ -159,7 +159,7 @@ def help_(context: click.Context, page: tuple[str, ...]) -> None:
 
 
 def _read_chosen_page(context: click.Context, words: tuple[str, ...]) -> str:
-    """Return the Markdown of the page, the part of a page, or the command that the words name.
+    """Return the Markdown of the page, section or command named by the words.
 
     Raises:
         NoSuchPage: the words name none.
@@ -192,6 +192,7 @@ def _list_other_pages(path: tuple[str, ...]) -> str:
 
 
 def _list_pages() -> Iterator[str]:
+    """Yield the Markdown lines of the list of pages, by section."""
     yield "# The documentation of gpuform\n"
     yield "`gpuform help PAGE` shows a page, and `gpuform help COMMAND` a command's.\n"
     names = page_names()
@@ -211,7 +212,7 @@ def _get_section(name: str) -> str:
 
 
 def _show_markdown(session: Session, markdown: str) -> None:
-    """Show the text in a pager if a person is there, rendered on a terminal, else as Markdown."""
+    """Show the text in a pager on an interactive terminal, rendered on others, else as Markdown."""
     screen = session.screen
     if not screen.is_terminal:
         screen.write(markdown.rstrip() + "\n")
@@ -257,7 +258,7 @@ def _list_subcommands(context: click.Context, path: tuple[str, ...]) -> list[str
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-@common_flags
+@add_common_flags
 def completion(shell: str) -> None:
     """Print the script that makes a shell complete gpuform's commands.
 
@@ -291,7 +292,7 @@ def completion(shell: str) -> None:
 
 @click.command()
 @click.option("--json", "-j", "as_json", is_flag=True, help="Print JSON instead of text.")
-@stack_flags
+@add_stack_flags
 def about(as_json: bool) -> None:
     """Show versions, the machine, the project, its backend and its stack.
 
@@ -318,7 +319,7 @@ def about(as_json: bool) -> None:
 
 @click.command()
 @click.option("--json", "-j", "as_json", is_flag=True, help="Print JSON, with the backend.")
-@common_flags
+@add_common_flags
 def whoami(as_json: bool) -> None:
     """Show the user that runs are recorded for; with --verbose, the backend.
 
@@ -349,7 +350,7 @@ _HOME_URL = "file://~"
 @click.command()
 @click.argument("url", required=False)
 @click.option("--local", "-l", is_flag=True, help="Store state in your home folder: file://~.")
-@common_flags
+@add_common_flags
 def login(url: str | None, local: bool) -> None:
     """Choose the backend that stores stacks: a folder or a bucket.
 
@@ -386,7 +387,7 @@ def login(url: str | None, local: bool) -> None:
 @click.argument("url", required=False)
 @click.option("--all", "everywhere", is_flag=True, help="Forget every backend.")
 @click.option("--local", "-l", is_flag=True, help="Forget your home folder: file://~.")
-@common_flags
+@add_common_flags
 def logout(url: str | None, everywhere: bool, local: bool) -> None:
     """Forget the backend chosen by `login`.
 

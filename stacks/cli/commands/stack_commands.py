@@ -15,9 +15,9 @@ from gpuform.stacks.cli.commands.stack_data_commands import (
     change_secrets_provider,
     check_provider,
     export,
-    history,
     import_state,
-    output,
+    show_history,
+    show_outputs,
 )
 from gpuform.stacks.cli.flags import (
     AliasedGroup,
@@ -33,7 +33,7 @@ from gpuform.stacks.cli.opening import (
     open_for_change,
     select_stack,
 )
-from gpuform.stacks.cli.session import Session, common_flags, open_session, stack_flags
+from gpuform.stacks.cli.session import Session, add_common_flags, add_stack_flags, open_session
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.records import open_intents, raise_as_engine_errors
 from gpuform.stacks.engine.stack import (
@@ -60,7 +60,7 @@ _PROVIDER = click.option(
 
 
 @click.group(cls=AliasedGroup, invoke_without_command=True)
-@stack_flags
+@add_stack_flags
 @click.pass_context
 def stack(context: click.Context) -> None:
     """Create, list, select, rename, remove and read stacks.
@@ -77,11 +77,11 @@ def stack(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for _command in (output, export, import_state, history, change_secrets_provider):
+for _command in (show_outputs, export, import_state, show_history, change_secrets_provider):
     stack.add_command(_command)
 
 
-@stack.command()
+@stack.command("init")
 @click.argument("name", required=False)
 @_PROVIDER
 @click.option(
@@ -95,8 +95,10 @@ for _command in (output, export, import_state, history, change_secrets_provider)
     is_flag=True,
     help="Create every stack of stacks.yaml that does not exist yet.",
 )
-@common_flags
-def init(name: str | None, secrets_provider: str | None, emulate: bool, every_stack: bool) -> None:
+@add_common_flags
+def create(
+    name: str | None, secrets_provider: str | None, emulate: bool, every_stack: bool
+) -> None:
     """Create an empty stack and select it.
 
     The first run of a stack decides whether it lives on real platforms or on the emulator. Writes
@@ -128,7 +130,7 @@ def init(name: str | None, secrets_provider: str | None, emulate: bool, every_st
 @stack.command("ls")
 @click.option("--all", "-a", "everything", is_flag=True, help="List the stacks of all projects.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list instead of a table.")
-@common_flags
+@add_common_flags
 def list_stacks(everything: bool, as_json: bool) -> None:
     """List the project's stacks, or all of the backend's.
 
@@ -169,7 +171,7 @@ def list_stacks(everything: bool, as_json: bool) -> None:
 @click.argument("name")
 @click.option("--create", "-c", is_flag=True, help="Create the stack if it does not exist.")
 @_PROVIDER
-@common_flags
+@add_common_flags
 def select(name: str, create: bool, secrets_provider: str | None) -> None:
     """Select the stack that other commands work on.
 
@@ -187,9 +189,9 @@ def select(name: str, create: bool, secrets_provider: str | None) -> None:
         workspace.select(name)
 
 
-@stack.command()
-@common_flags
-def unselect() -> None:
+@stack.command("unselect")
+@add_common_flags
+def clear_selection() -> None:
     """Clear the selection: every command requires --stack until a stack is selected.
 
     \b
@@ -213,7 +215,7 @@ def unselect() -> None:
 @create_anew_flag
 @emulate_flag
 @lock_flag
-@stack_flags
+@add_stack_flags
 def remove(
     name: str | None,
     yes: bool,
@@ -263,7 +265,7 @@ def remove(
 @stack.command()
 @click.argument("name")
 @lock_flag
-@stack_flags
+@add_stack_flags
 def rename(name: str) -> None:
     """Rename the stack, and select it.
 
@@ -307,7 +309,7 @@ def _create_stack(
     *,
     emulate: bool = False,
 ) -> None:
-    """Create and select a stack; with `emulate`, record that it lives on the emulator."""
+    """Create and select a stack; with `emulate`, record the emulator as the stack's environment."""
     name = get_short_name(workspace.project, name)
     workspace.create_stack(
         name,
@@ -325,7 +327,7 @@ def _create_stack(
 
 
 def _create_all_stacks(session: Session, provider: str | None, *, emulate: bool) -> None:
-    """Create every stack of stacks.yaml that does not exist yet."""
+    """Create every missing stack of stacks.yaml."""
     workspace_stacks = read_workspace(Path.cwd(), session.environ).stacks.values()
     for workspace_stack in workspace_stacks:
         backend = Backend.open(workspace_stack.backend, session.environ)

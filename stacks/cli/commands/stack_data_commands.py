@@ -11,7 +11,7 @@ import click
 from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.cli.flags import lock_flag
 from gpuform.stacks.cli.opening import find_workspace, open_for_change, select_stack
-from gpuform.stacks.cli.session import Session, open_session, stack_flags
+from gpuform.stacks.cli.session import Session, add_stack_flags, open_session
 from gpuform.stacks.cli.terminal.signals import raise_on_signals
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import is_secure, to_config_text
@@ -29,7 +29,7 @@ _UNREADABLE = "ERROR_UNABLE_TO_DECRYPT"
 """Pulumi's word for a secret that the present passphrase does not open."""
 
 
-@click.command()
+@click.command("history")
 @click.option(
     "--json", "-j", "as_json", is_flag=True, help="Print Pulumi's JSON instead of a table."
 )
@@ -56,8 +56,8 @@ _UNREADABLE = "ERROR_UNABLE_TO_DECRYPT"
     expose_value=False,
     help="Accepted for Pulumi's sake: dates are always full.",
 )
-@stack_flags
-def history(as_json: bool, show_secrets: bool, page_size: int, page: int) -> None:
+@add_stack_flags
+def show_history(as_json: bool, show_secrets: bool, page_size: int, page: int) -> None:
     """Show the runs of the stack, the latest first.
 
     Shows the user, the time, the origin (account, machine, CI job, commit), the saved plan, the
@@ -124,7 +124,10 @@ def _build_document(entry: HistoryEntry, number: int, crypter: Crypter | None) -
 
 
 def _build_value(value: Json, crypter: Crypter | None) -> dict[str, Any]:
-    """Return a value as Pulumi's history has it, without a secret if there is no crypter."""
+    """Return a value as in Pulumi's history; without a crypter, a secret has no value.
+
+    A secret encrypted with an earlier passphrase is marked as unreadable.
+    """
     secret = is_secure(value)
     if secret and crypter is None:
         return {"secret": True}
@@ -147,7 +150,7 @@ def _format_time(seconds: int) -> str:
 @click.option(
     "--json", "-j", "as_json", is_flag=True, help="Print one JSON object instead of text."
 )
-@stack_flags
+@add_stack_flags
 def logs(number: int | None, as_json: bool) -> None:
     """Show a run step by step: its changes and its messages.
 
@@ -184,12 +187,12 @@ def logs(number: int | None, as_json: bool) -> None:
             session.screen.print("\n" + "\n".join(log_lines))
 
 
-@click.command()
+@click.command("output")
 @click.argument("name", required=False)
 @click.option("--json", "-j", "as_json", is_flag=True, help="Print JSON instead of text.")
 @click.option("--show-secrets", is_flag=True, help="Show secret values in plain text.")
-@stack_flags
-def output(name: str | None, as_json: bool, show_secrets: bool) -> None:
+@add_stack_flags
+def show_outputs(name: str | None, as_json: bool, show_secrets: bool) -> None:
     """Show all outputs of the stack, or one output.
 
     Prints a single text output without quotes, so that you can redirect it to a file.
@@ -231,6 +234,7 @@ def output(name: str | None, as_json: bool, show_secrets: bool) -> None:
 def _print_outputs(
     session: Session, outputs: PropertyMap, *, as_json: bool, show_secrets: bool
 ) -> None:
+    """Print the outputs as text or JSON; secrets are masked without `show_secrets`."""
     if as_json:
         values = {
             key: to_display_value(value, show_secrets=show_secrets)
@@ -260,7 +264,7 @@ def check_provider(
 @click.command("change-secrets-provider")
 @click.argument("provider", callback=check_provider)
 @lock_flag
-@stack_flags
+@add_stack_flags
 def change_secrets_provider(provider: str) -> None:
     """Encrypt the stack's secrets with a new passphrase, or with a key of a key service.
 
@@ -326,7 +330,7 @@ def _ask_new_passphrase(session: Session) -> str:
     help="Write to this file instead of stdout.",
 )
 @click.option("--show-secrets", is_flag=True, help="Show secret values in plain text.")
-@stack_flags
+@add_stack_flags
 def export(file: Path | None, show_secrets: bool) -> None:
     """Write the stack's state as Pulumi's deployment JSON.
 
@@ -361,7 +365,7 @@ def export(file: Path | None, show_secrets: bool) -> None:
     help="Also import a state that breaks rules or belongs to another stack.",
 )
 @lock_flag
-@stack_flags
+@add_stack_flags
 def import_state(file: Path | None, force: bool) -> None:
     """Replace the stack's state with an exported one.
 
@@ -386,7 +390,7 @@ def import_state(file: Path | None, force: bool) -> None:
 
 
 def _write_file(file: Path, content: str, *, private: bool) -> None:
-    """Write the file; `private` makes it readable by its owner only. Raises EngineError."""
+    """Write the file; with `private`, only the owner can read the file. Raises EngineError."""
     try:
         with file.open("w", encoding="utf-8") as stream:
             # Before the first byte: a file with secrets is never readable by others.

@@ -20,7 +20,7 @@ from gpuform.stacks.cli.commands.state_edit_commands import (
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
 from gpuform.stacks.cli.flags import AliasedGroup, lock_flag
 from gpuform.stacks.cli.opening import find_workspace, lock_stack, read_sealed_snapshot
-from gpuform.stacks.cli.session import Session, common_flags, open_session, stack_flags
+from gpuform.stacks.cli.session import Session, add_common_flags, add_stack_flags, open_session
 from gpuform.stacks.cli.terminal.prompts import is_confirmed
 from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.engine.errors import EngineError
@@ -56,7 +56,7 @@ from gpuform.stacks.review.value_text import counted
 
 @click.command()
 @lock_flag
-@stack_flags
+@add_stack_flags
 def recover() -> int:
     """Write the changes of a run into the state after the state's store failed.
 
@@ -99,7 +99,7 @@ def recover() -> int:
 )
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @lock_flag
-@stack_flags
+@add_stack_flags
 def repair(from_backup: str | None, discard_journal: bool, yes: bool) -> int:
     """Repair a damaged state.
 
@@ -158,7 +158,7 @@ def _repair_state(screen: Screen, workspace: Workspace, name: str, *, yes: bool)
 def _restore_backup(
     screen: Screen, workspace: Workspace, name: str, backup_name: str, *, yes: bool
 ) -> int:
-    """Replace the state by the backup of this name, or by one that the user chooses.
+    """Replace the state by the named backup, or by one chosen by the user.
 
     Returns FAILED after a no. The replaced state is kept.
     """
@@ -246,7 +246,7 @@ def _discard_journal(screen: Screen, workspace: Workspace, name: str, *, yes: bo
 
 
 @click.command()
-@common_flags
+@add_common_flags
 def upgrade() -> None:
     """Upgrade the backend to the latest layout.
 
@@ -270,7 +270,7 @@ def upgrade() -> None:
 
 
 @click.group(cls=AliasedGroup, invoke_without_command=True)
-@stack_flags
+@add_stack_flags
 @click.pass_context
 def state(context: click.Context) -> None:
     """Read and edit a stack's state.
@@ -305,7 +305,7 @@ for _command in (
 
 @state.command("list")
 @click.option("--json", "-j", "as_json", is_flag=True, help="Print JSON instead of a table.")
-@stack_flags
+@add_stack_flags
 def list_entries(as_json: bool) -> None:
     """List every entry of the state: URN, id and what is special about it.
 
@@ -331,7 +331,7 @@ def list_entries(as_json: bool) -> None:
 @click.argument("resource")
 @click.option("--json", "-j", "as_json", is_flag=True, help="Print JSON instead of YAML.")
 @click.option("--show-secrets", is_flag=True, help="Show secret values in plain text.")
-@stack_flags
+@add_stack_flags
 def show(resource: str, as_json: bool, show_secrets: bool) -> None:
     """Show one resource of the state.
 

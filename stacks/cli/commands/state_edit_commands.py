@@ -13,7 +13,7 @@ from gpuform.providers.records import Intents
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
 from gpuform.stacks.cli.flags import build_lock_timeout, lock_flag
 from gpuform.stacks.cli.opening import find_workspace, open_for_change
-from gpuform.stacks.cli.session import Session, common_flags, open_session, stack_flags
+from gpuform.stacks.cli.session import Session, add_common_flags, add_stack_flags, open_session
 from gpuform.stacks.cli.terminal.prompts import is_confirmed
 from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.cli.terminal.signals import raise_on_signals
@@ -42,7 +42,7 @@ _QUESTION = "Edit the state?"
 def add_edit_flags(command: Command) -> Command:
     """Add the flags of a command which edits the state."""
     yes = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-    return yes(lock_flag(stack_flags(command)))
+    return yes(lock_flag(add_stack_flags(command)))
 
 
 @click.command()
@@ -215,7 +215,7 @@ DEST_PASSPHRASE = "GPUFORM_DEST_PASSPHRASE"  # noqa: S105 - the name of a variab
 @click.option("--include-parents", is_flag=True, help="Also move all parents of the resources.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @lock_flag
-@common_flags
+@add_common_flags
 def move(
     resources: Sequence[str],
     source: str | None,
@@ -268,7 +268,7 @@ _OpenStack = Stack | ForeignStack
 def _open_source_and_dest(
     session: Session, source: str | None, dest: str | None
 ) -> Iterator[tuple[_OpenStack, _OpenStack]]:
-    """Yield the two stacks, opened under their locks.
+    """Yield the two stacks, locked and opened.
 
     Raises:
         EngineError: both are the same stack, or a passphrase is wrong.
@@ -303,7 +303,7 @@ def _split_stack_name(workspace: Workspace, name: str | None) -> tuple[str, str]
 def _open_stack(
     workspace: Workspace, stack_id: tuple[str, str], passphrase: Callable[[], str]
 ) -> _OpenStack:
-    """Open a stack of this or another project for changes; the caller holds its lock.
+    """Open a stack of this or another project for changes, under the caller's lock.
 
     Raises:
         WrongPassphrase: the passphrase does not fit.
@@ -319,7 +319,7 @@ def _open_stack(
 def _open_dest(
     workspace: Workspace, stack_id: tuple[str, str], passphrase: Callable[[], str]
 ) -> _OpenStack:
-    """Open the destination, so that a wrong passphrase names it. Raises EngineError."""
+    """Open the destination; an error about the passphrase names the destination."""
     try:
         return _open_stack(workspace, stack_id, passphrase)
     except WrongPassphrase as error:
@@ -331,7 +331,10 @@ def _open_dest(
 
 
 def _create_dest_passphrase_finder(session: Session, workspace: Workspace) -> Callable[[], str]:
-    """Return a function for the destination's passphrase, which has a variable of its own."""
+    """Return a function for the destination's passphrase.
+
+    GPUFORM_DEST_PASSPHRASE comes first, then the sources of every passphrase.
+    """
     passphrase = session.environ.get(DEST_PASSPHRASE)
     return (
         create_passphrase_finder(workspace, session.screen.create_passphrase_prompt())
@@ -345,6 +348,7 @@ def _get_project_name(stack: _OpenStack) -> str:
 
 
 def _print_move(screen: Screen, move_result: Move, source_name: str, dest_name: str) -> None:
+    """Print the old and new URNs, differing providers, and the dropped references."""
     for old, new in move_result.urns.items():
         screen.print(f"{old} becomes {new}")
     for urn in move_result.borrowed:
@@ -393,7 +397,7 @@ def _open_intents(stack: _OpenStack) -> Intents:
 
 
 def _restore_dest(dest: _OpenStack, before: Snapshot, error: EngineError) -> None:
-    """Save the destination's earlier state; if that fails, put the way out into `error`."""
+    """Save the destination's earlier state; after a failure, put the way out into `error`."""
     try:
         dest.save(before)
     # Neither write succeeded: a person has to remove the copies.

@@ -10,12 +10,12 @@ import click
 from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.cli.failures import FAILED, OUT_OF_CREDIT, SUCCESS
 from gpuform.stacks.cli.flags import (
+    add_multi_stack_flags,
     emulate_flag,
-    multi_stack_flags,
     output_flag,
     reject_filter_without_all,
 )
-from gpuform.stacks.cli.session import Session, open_session, stack_flags
+from gpuform.stacks.cli.session import Session, add_stack_flags, open_session
 from gpuform.stacks.cli.terminal.screen import read_content, write_parts
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     help="Request the platforms now; the state does not change.",
 )
 @emulate_flag
-@multi_stack_flags
-@stack_flags
+@add_multi_stack_flags
+@add_stack_flags
 def status(
     as_json: bool, refresh: bool, emulate: bool, every_stack: bool, filters: tuple[str, ...]
 ) -> int:
@@ -207,8 +207,8 @@ _MAX_SHAPES = 60
     show_default=True,
     help="Above this number of shapes, draw similar resources as one shape with a count; 0: never.",
 )
-@multi_stack_flags
-@stack_flags
+@add_multi_stack_flags
+@add_stack_flags
 def graph(
     form: str,
     plan_file: str | None,
@@ -333,7 +333,7 @@ def _read_entries(
 
 
 def _read_selected_state(session: Session) -> tuple[str, list["ResourceState"]]:
-    """Return `PROJECT/STACK` of the chosen stack, and its resources with sealed secrets."""
+    """Return `PROJECT/STACK` of the chosen stack, and the resources with sealed secrets."""
     from gpuform.stacks.cli.opening import find_workspace, read_sealed_snapshot  # noqa: PLC0415
 
     workspace = find_workspace(session)

@@ -15,7 +15,7 @@ import click
 
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
 from gpuform.stacks.cli.flags import parse_duration
-from gpuform.stacks.cli.session import Session, common_flags, open_session
+from gpuform.stacks.cli.session import Session, add_common_flags, open_session
 from gpuform.stacks.cli.terminal.signals import raise_on_signals
 from gpuform.stacks.review.paint import Paint
 
@@ -64,7 +64,7 @@ _STYLES: Final = {"passed": "add", "failed": "error", "broken": "error", "skippe
 )
 @click.option("--list", "only_list", is_flag=True, help="List the cases and run none.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
-@common_flags
+@add_common_flags
 def test(  # noqa: PLR0913, PLR0917 - the flags
     paths: tuple[Path, ...],
     patterns: tuple[str, ...],
@@ -139,7 +139,7 @@ def _is_continued_in_virtualenv(cases: Sequence["Case"]) -> bool:
 
 
 def _print_cases(session: Session, cases: Sequence["Case"], *, as_json: bool) -> None:
-    """List the cases without playing them."""
+    """Print the names of the cases, without playing them."""
     if as_json:
         rows = [
             {"name": case.address, "file": str(case.file), "description": case.inputs.description}
@@ -196,6 +196,7 @@ def _play_cases(session: Session, cases: Sequence["Case"], options: _PlayOptions
 
 
 def _render_result(result: "CaseResult", width: int, paint: Paint) -> Iterator[str]:
+    """Yield the lines of a case's result: status, durations, findings and output."""
     from gpuform.stacks.testing.comparison import format_duration  # noqa: PLC0415 - the engine, not for help
 
     style = _STYLES[result.status]
@@ -230,6 +231,7 @@ def _summarize(results: Sequence["CaseResult"]) -> str:
 def _build_document(
     results: Iterable["CaseResult"], covered: Iterable["Coverage"], unused: Iterable[Path]
 ) -> dict[str, Any]:
+    """Build the JSON of the results, with coverage and unused snapshots if there are any."""
     document: dict[str, Any] = {"cases": [_build_entry(result) for result in results]}
     if paths := [str(path) for path in unused]:
         document["unused_snapshots"] = paths
@@ -263,6 +265,7 @@ def _build_entry(result: "CaseResult") -> dict[str, Any]:
 
 
 def _write_junit(path: Path, results: Sequence["CaseResult"]) -> None:
+    """Write the results as JUnit XML. Raises EngineError if the file cannot be written."""
     from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
     from gpuform.stacks.testing.runner import render_junit  # noqa: PLC0415 - as above
 

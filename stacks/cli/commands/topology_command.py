@@ -9,7 +9,7 @@ import click
 from gpuform.schemas.safe_text import escape_invisible, format_json
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
 from gpuform.stacks.cli.flags import emulate_flag, lock_flag, output_flag, yes_flag
-from gpuform.stacks.cli.session import Session, open_session, stack_flags
+from gpuform.stacks.cli.session import Session, add_stack_flags, open_session
 
 if TYPE_CHECKING:
     from gpuform.schemas.policies.drain import KubernetesInputs
@@ -74,7 +74,7 @@ _FORMATS = (
 @output_flag
 @emulate_flag
 @lock_flag
-@stack_flags
+@add_stack_flags
 def topology(  # noqa: PLR0913 - a flag each
     *,
     resources: tuple[str, ...],
@@ -152,6 +152,7 @@ def _print_topology(
     *,
     as_json: bool,
 ) -> int:
+    """Print the topology, or write it to `output`; unknown facts are listed on stderr."""
     from gpuform.stacks.cli.terminal.screen import write_parts  # noqa: PLC0415 - not for help
     from gpuform.stacks.operations.topology_export import read_topology  # noqa: PLC0415 - as above
     from gpuform.stacks.review.text.orphans_text import build_topology_document  # noqa: PLC0415 - as above

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from gpuform.stacks.cli.failures import FAILED, SUCCESS, describe_failure
-from gpuform.stacks.cli.flags import multi_stack_flags, output_flag, reject_filter_without_all
-from gpuform.stacks.cli.session import Session, common_flags, open_session, stack_flags
+from gpuform.stacks.cli.flags import add_multi_stack_flags, output_flag, reject_filter_without_all
+from gpuform.stacks.cli.session import Session, add_common_flags, add_stack_flags, open_session
 from gpuform.stacks.cli.terminal.screen import Screen, write_parts
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ _FORMATS = ("text", "json", "sarif", "github")
     show_default=True,
     help="The format of problems: sarif for code scanning, github for a workflow's log.",
 )
-@multi_stack_flags
-@stack_flags
+@add_multi_stack_flags
+@add_stack_flags
 def validate(
     files: tuple[Path, ...], form: str, every_stack: bool, filters: tuple[str, ...]
 ) -> int:
@@ -71,7 +71,7 @@ def validate(
 
 
 def _check_files(session: Session, files: tuple[Path, ...], form: str) -> int:
-    """Check the files, or the project's topology, with their gates; return the exit code."""
+    """Check the files, or the project's topology, and the gates; return the exit code."""
     from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - not for help
     from gpuform.stacks.gates.file import check_gates  # noqa: PLC0415 - as above
     from gpuform.stacks.offers import misspelt, seen_lately  # noqa: PLC0415 - as above
@@ -172,7 +172,7 @@ _STDIN: Final = "-"
 @click.argument("files", nargs=-1, metavar="[FILE]...")
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 if a file would change.")
 @click.option("--diff", is_flag=True, help="Write nothing; show what would change.")
-@common_flags
+@add_common_flags
 def fmt(files: tuple[str, ...], check: bool, diff: bool) -> int:
     """Format topology files in place, and print the names of those that changed.
 
@@ -265,7 +265,10 @@ class _FormatRun:
         return []
 
     def _format_data(self, data: bytes, label: str) -> bytes:
-        """Return the formatted text; with --diff print the difference, with --check the label."""
+        """Return the formatted text; with --diff print the difference, with --check the label.
+
+        A difference sets `changed`.
+        """
         from gpuform.stacks.formatting import formatted  # noqa: PLC0415 - not for help
 
         formatted_data = formatted(data, label)
@@ -281,7 +284,7 @@ class _FormatRun:
 
     @contextlib.contextmanager
     def _report_failure(self, label: str) -> Iterator[None]:
-        """Report an error of one file on stderr, and suppress the error."""
+        """Report an error of one file on stderr and set `failed`, instead of raising."""
         from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
 
         try:
@@ -328,7 +331,7 @@ def _build_diff(label: str, before: str, after: str) -> Iterator[str]:
     is_flag=True,
     help="Write .gpuform/topology.schema.json instead, which refers to the installed schema.",
 )
-@common_flags
+@add_common_flags
 def schema(output: Path | None, what: str, link: bool) -> None:
     """Print the JSON Schema of topology files, for editors.
 

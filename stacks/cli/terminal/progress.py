@@ -165,7 +165,10 @@ class LineProgress:
             self.print_if_due()
 
     def _report_if_due(self) -> None:
-        """Print the steps with news, or after a long silence all running steps."""
+        """Print the steps with news, or after a long silence all running steps.
+
+        Except for the first time, at most once in REPORT_INTERVAL_S.
+        """
         # The first line comes at once, later ones after the interval.
         silence_s = self._watch.get_elapsed(_LAST_REPORT) if self._running else 0.0
         if self._has_reported and silence_s < REPORT_INTERVAL_S:
@@ -184,6 +187,7 @@ class LineProgress:
         self._has_reported = True
 
     def _format_one(self, running: _RunningStep) -> str:
+        """Return the line of one step; without news, with the time the step has run."""
         step, elapsed = running.step, ""
         # Printed again after a silence: the time shows that the step still runs.
         if not running.is_unreported:

@@ -129,6 +129,7 @@ def is_yes(answer: str) -> bool:
 
 
 def _build_question(plan: Plan, *, by_name: bool) -> str:
+    """Return the question before a run: what is deleted or lost, and what to type."""
     parts = [format_loss(plan), " Type the stack's name to confirm." if by_name else ""]
     if plan.operation == "destroy":
         deleted = plan.summary.get(PlanAction.DELETE, 0)

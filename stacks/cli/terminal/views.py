@@ -147,7 +147,7 @@ class HumanView(_ScreenView):
         self._has_shown_plan = False
 
     def begin(self, started: RunStarted) -> Listener:
-        """Print the title of the run, and return its progress display as the listener of events."""
+        """Print the title of the run, and return the progress display as listener of events."""
         if self._has_shown_plan:
             self.screen.print()
         self.started = started
@@ -205,6 +205,7 @@ class HumanView(_ScreenView):
         return LiveProgress(self.screen, self._stopwatch)
 
     def _format_preview(self, run_ended: RunEnded, outcome: Outcome) -> Iterator[list[str]]:
+        """Yield groups of lines after a preview: the plan, outputs, messages, or the failure."""
         paint = self.screen.paint
         plan = run_ended.plan
         if outcome.succeeded:
@@ -224,6 +225,7 @@ class HumanView(_ScreenView):
             yield [paint("error", f"The preview {outcome_text}; nothing was changed.")]
 
     def _format_result(self, run_ended: RunEnded, outcome: Outcome) -> Iterator[list[str]]:
+        """Yield groups of lines after a run: messages, outputs, counts, and the next steps."""
         paint, record = self.screen.paint, run_ended.record
         yield list(render_diagnostics(record.diagnostics, paint=paint))
         display = self._display
@@ -281,6 +283,7 @@ class HumanView(_ScreenView):
         return f"Duration: {format_elapsed(elapsed)} by the platform's clock, {here} here"
 
     def _describe_next_steps(self, outcome: Outcome) -> Iterator[str]:
+        """Yield the lines after a failure: unready resources, and the next command."""
         how = "was interrupted" if outcome.cancelled else "failed"
         command = {"update": "up"}.get(self.started.operation, self.started.operation)
         yield self.screen.paint("error", f"The {self.started.operation} {how}.")

@@ -39,7 +39,7 @@ def read_unplanned_costs(
 
 
 def _read_current_cost(stack: WorkspaceStack, environ: Mapping[str, str]) -> StackCost:
-    """Return the cost of the stack's own objects by its state; nothing before its first run."""
+    """Return the cost of the stack's own objects by the state; nothing before the first run."""
     workspace = stack.open_workspace(environ)
     # A stack before its first run costs nothing.
     if not workspace.backend.exists(stack.project.name, stack.stack):
@@ -99,7 +99,7 @@ def read_workspace_gates(workspace: MultiStackWorkspace) -> Sequence[Gate]:
 def assign_permissions(
     workspace: MultiStackWorkspace, allowed: Collection[str]
 ) -> dict[str, list[str]]:
-    """Return each stack's permissions, without permissions for gates which its project lacks.
+    """Return each stack's permissions; a gate's permission only where the project has the gate.
 
     Raises:
         EngineError: a permission is for a gate that no project and no stacks.yaml declares.
@@ -182,7 +182,7 @@ def _sum_costs(costs: Iterable[tuple[str, StackCost]]) -> StackCost:
 def run_emulators(
     workspace: MultiStackWorkspace, names: Iterable[str], *, emulate: bool
 ) -> Iterator[Mapping[str, Mapping[str, str]]]:
-    """Run the stacks' emulators, and yield by stack the variables which lead to its emulator.
+    """Run the stacks' emulators, and yield by stack the variables that lead to the emulator.
 
     Stacks of projects without an emulator share one in the workspace's folder. Without `emulate` no
     emulator runs, and there are no variables.

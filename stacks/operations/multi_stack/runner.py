@@ -221,7 +221,7 @@ class _MultiStackRun:
     saved_plan: StacksPlan | None
 
     def run(self) -> MultiStackResult:
-        """Plan the stacks or take the saved plan, show the plan, have it confirmed, and apply it.
+        """Plan the stacks or take the saved plan, show the plan, ask for confirmation, and apply.
 
         A result without an apply has the reason: a failed or cancelled preview, gates, or a
         refusal. With `preview_only` the plan is saved if asked.
@@ -261,7 +261,7 @@ class _MultiStackRun:
         return self._apply(plan)
 
     def _preview(self) -> tuple[dict[str, TaskResult], bool]:
-        """Plan every stack; an update uses the planned outputs of the stacks it reads.
+        """Plan every stack; an update uses the planned outputs of the stacks read by the program.
 
         Returns the results, and whether the run was cancelled.
         """
@@ -357,7 +357,7 @@ class _MultiStackRun:
         """Apply the plans in order of dependencies.
 
         Raises:
-            EngineError: the stacks need each other; nothing was changed.
+            EngineError: the stacks depend on each other in a cycle; nothing was changed.
         """
         plans = {_format_stack_name(stack_plan): stack_plan for stack_plan in plan.plans}
         run = self.options.run
@@ -387,6 +387,7 @@ class _MultiStackRun:
     ) -> ExitReason:
         """Return the reason of an applied run: the worst of its stacks.
 
+        If a stack failed: CANCELLED after an interruption, else OUT_OF_CREDIT, else FAILED.
         UNEXPECTED_CHANGES for changes where the user expects none.
         """
         reasons = {result.reason for result in results.values()}
@@ -402,7 +403,7 @@ class _MultiStackRun:
     def _find_apply_order(self, plans: Mapping[str, Plan]) -> dict[str, set[str]]:
         """Return, for each stack, the stacks to apply before.
 
-        These are the stacks that the stack reads. Where a stack is destroyed the order is reversed.
+        These are its dependencies or, if a plan is of a destroy, its dependents.
         """
         dependencies = self._find_dependencies(plans)
         if all(plan.operation != "destroy" for plan in plans.values()):
@@ -415,10 +416,12 @@ class _MultiStackRun:
         return dependents
 
     def _find_dependencies(self, plans: Mapping[str, Plan]) -> dict[str, set[str]]:
-        """Return, by stack, the chosen stacks that it reads or is declared to come after.
+        """Return, by stack, the chosen stacks to be handled before.
 
-        Without plans these are the stacks that its files read; for a refresh or destroy, and with
-        plans, those of `after` in stacks.yaml, with the references of the plans.
+        An update without plans uses the stacks that the files read; otherwise the stacks in `after`
+        of
+        stacks.yaml and those referenced in `plans` count. With `plans` only their stacks are in the
+        result.
         """
         stacks = self.order.workspace.stacks
         names = [name for name in self.names if not plans or name in plans]

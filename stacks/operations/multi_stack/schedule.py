@@ -96,7 +96,7 @@ class Schedule:
         self._messages.put(None)
 
     def terminate(self) -> None:
-        """Terminate every process, and kill one that has not ended after 5 s.
+        """Terminate every process, and kill those still running after 5 s.
 
         Callable from any thread.
         """
@@ -124,7 +124,7 @@ class Schedule:
         return all(result is not None and result.code == 0 for result in results)
 
     def _start(self, name: str) -> None:
-        """Start the stack's task; a process that cannot be started counts as a failed task."""
+        """Start the stack's task; a process failing to start counts as a failed task."""
         process = self.processes.acquire(self.interpreters[name])
         with self._lock:
             self._running[name] = process
@@ -139,7 +139,10 @@ class Schedule:
         self._messages.put((process, message))
 
     def _handle_message(self, name: str, process: StackProcess, message: ProcessMessage) -> None:
-        """Report, answer or record the message; a clean process is kept for another task."""
+        """Report, answer or record a message of the stack's process.
+
+        After a result, a clean process is kept for another task, any other process is closed.
+        """
         if isinstance(message, OutputLine):
             self.report_line(name, message)
         elif isinstance(message, PassphraseRequest):
@@ -160,7 +163,7 @@ class Schedule:
             self._record_result(name, message)
 
     def _record_result(self, name: str, result: TaskResult) -> None:
-        """Record a stack's result, answer questions about it, and skip dependents of a failure."""
+        """Record a stack's result, answer waiting questions, and skip dependents of a failure."""
         self.results[name] = result
         self.on_stack_ended(name, result)
         for asking_stack, questions in list(self._pending_questions.items()):
@@ -173,10 +176,7 @@ class Schedule:
             self._skip_dependents(name)
 
     def _skip_dependents(self, failed: str) -> None:
-        """Record the dependents of a failed stack as not started, and their dependents in turn.
-
-        At once, because a process may wait for the outputs of a stack that will never be started.
-        """
+        """Record all direct and indirect dependents of a failed stack as not started."""
         for name, required_names in self.dependencies.items():
             is_waiting = name not in self.results and name not in self._running
             if failed in required_names and is_waiting:
@@ -251,6 +251,7 @@ class Schedule:
             process.send(Cancel())
 
     def _explain_not_started(self, name: str) -> str:
+        """Return why the stack was not started: a failed dependency, else an interruption."""
         failed = sorted(
             other
             for other in self.dependencies[name]

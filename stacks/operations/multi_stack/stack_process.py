@@ -223,7 +223,7 @@ class StackProcess:
     _sending: threading.Lock = field(default_factory=threading.Lock)
 
     def run_task(self, name: str, task: Task, listener: MessageListener) -> None:
-        """Send the process a task, and start the process before its first task.
+        """Send the process a task, after starting the process for the first one.
 
         `listener` receives the messages of this task in a thread of its own.
 
@@ -247,7 +247,7 @@ class StackProcess:
             process.stdin.flush()
 
     def close(self) -> None:
-        """Send no more tasks, so that the process ends after its current one."""
+        """Send no more tasks; the process ends after the current one."""
         process = self._process
         if process is not None and process.stdin is not None:
             # The process reads the end of its input as the end of its work.
@@ -261,7 +261,7 @@ class StackProcess:
                 self._process.wait(seconds)
 
     def kill(self) -> None:
-        """Kill the process, if it was started."""
+        """Kill the process, or do nothing before the start."""
         if self._process is not None:
             self._process.kill()
 

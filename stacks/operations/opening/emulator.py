@@ -18,7 +18,7 @@ _PACKAGES = ("flask", "werkzeug", "wsproto")
 def run_emulator(
     directory: Path, *, emulate: bool, root: Path | None = None
 ) -> AbstractContextManager[None]:
-    """Run the emulator of a project with its objects in a file; do nothing without `emulate`.
+    """Run a project's emulator with objects in a file; do nothing without `emulate`.
 
     The file is the nearest one upwards (see `create_shared_store`), else the project's own, or for
     a stack of a workspace the one of its `root`. The variables of the emulator are set in this
@@ -81,7 +81,7 @@ def serve_emulators(stores: Sequence[Path]) -> Iterator[Mapping[Path, Mapping[st
 
 
 def _find_store(directory: Path) -> Path:
-    """Return the nearest existing store of `directory` or of a folder above it.
+    """Return the nearest existing store of `directory` or of a folder above.
 
     Without one, return the path of a new store in `directory`.
     """

@@ -88,7 +88,7 @@ def find_emulator_at(url: str) -> RunningEmulator | None:
 
 
 def require_emulator_at(url: str) -> RunningEmulator:
-    """Return the emulator at `url`, waiting up to 10 s for an emulator that is starting.
+    """Return the emulator at `url`, after waiting up to 10 s for its start.
 
     Raises:
         EngineError: no emulator answers there in time.

@@ -87,6 +87,8 @@ def _require_emulated(stack: Stack, recorded: StackEnvironment | None) -> None:
 def _check_environment(stack: Stack, recorded: StackEnvironment | None) -> bool:
     """Return True if the environment leads to an emulator.
 
+    `recorded` is the stack's, None before its first run: then this process's variables decide.
+
     Raises:
         WrongEnvironment: the stack's records name another environment.
     """

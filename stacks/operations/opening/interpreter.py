@@ -66,7 +66,7 @@ class ProgramEnvironment:
         return False
 
     def find_python(self) -> Path:
-        """Return the virtualenv's interpreter, after a check that gpuform can be imported.
+        """Return the virtualenv's interpreter, after checking for gpuform in the virtualenv.
 
         Raises:
             EngineError: there is no virtualenv, or its interpreter cannot be run or has no gpuform.
@@ -156,7 +156,7 @@ def find_program_environment(project: Project) -> ProgramEnvironment | None:
 
 
 def _read_runtime_options(path: Path, file_name: str) -> dict[str, Node]:
-    """Return the `runtime` options of Pulumi.yaml by name, with their lines, if any."""
+    """Return the nodes of the `runtime` options of Pulumi.yaml by name; empty without options."""
     node: Node | None = yaml_text.parse(read_text(path), file_name)
     for key in ("runtime", "options"):
         entries = yaml_text.get_entries(node, file_name) if isinstance(node, MappingNode) else {}
@@ -176,7 +176,10 @@ def _find_uv_virtualenv(directory: Path) -> Path:
 
 
 def _find_poetry_virtualenv(program: Path, file_name: str, node: Node) -> Path:
-    """Ask Poetry for the project's virtualenv, whose folder depends on the user's settings."""
+    """Ask Poetry for the project's virtualenv, whose folder depends on the user's settings.
+
+    Raises EngineError, at `node` of Pulumi.yaml, without Poetry or a virtualenv.
+    """
     poetry = shutil.which("poetry")
     if poetry is None:
         raise yaml_text.locate_error(

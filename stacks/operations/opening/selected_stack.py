@@ -26,7 +26,7 @@ AskPassphrase = Callable[[str], str]
 def create_passphrase_finder(
     workspace: Workspace, ask_passphrase: AskPassphrase | None, *, twice: bool = False
 ) -> Callable[[], str]:
-    """Return a function for the passphrase, which looks or asks for it at its first call only.
+    """Return a function for the passphrase, which looks or asks only at the first call.
 
     `ask_passphrase` is None where nobody can answer. `twice` asks a second time, for a new
     passphrase; the function raises EngineError if the two answers differ.

@@ -67,6 +67,7 @@ def _mask_change(change: _Change, redactor: Redactor) -> _Change:
 
 
 def _contains_secret(value: Any, redactor: Redactor) -> bool:
+    """Return True if a scalar in the value, or a key of a mapping, contains a secret."""
     if isinstance(value, Mapping):
         return any(
             _contains_secret(key, redactor) or _contains_secret(item, redactor)

@@ -51,7 +51,7 @@ class RunRecord:
             self._record_step(event.step)
 
     def _record_step(self, step: Step) -> None:
-        """Count the step by its resource and operation.
+        """Count the step by resource and operation.
 
         Physical steps, the refresh before an update, and types of Pulumi's own are not counted. A
         deletion for a replacement that does not follow counts as a deletion.

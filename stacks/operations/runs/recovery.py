@@ -156,7 +156,10 @@ def forget_deleted_objects(stack: Stack, after: Snapshot, report: Callable[[str]
 
 
 def _try_removal(remove: Callable[[], None], command: str, report: Callable[[str], None]) -> None:
-    """Remove with `remove`, or report an error with the command that removes the rest."""
+    """Call `remove`; report an error, with the command for removing the rest.
+
+    A user without a home folder has nothing to remove.
+    """
     try:
         remove()
     except EngineError as error:

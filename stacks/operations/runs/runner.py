@@ -87,7 +87,7 @@ def run_operation(
     callbacks: OperationCallbacks,
     saved_plan: SavedPlan | None = None,
 ) -> RunResult:
-    """Run the operation of `options` on the stack, under its lock unless it is a preview alone.
+    """Run the operation of `options` on the stack, under the stack's lock except for a preview.
 
     `saved_plan` is a plan that limits the changes; the file of `options.plan` replaces it.
 
@@ -330,7 +330,7 @@ class PlannedRun:
             return self._apply(constraint)
 
     def _apply(self, constraint: PlanConstraint | None) -> RunResult:
-        """Run the operation, and store the run and its log in the history.
+        """Run the operation, and store the run and the log in the history.
 
         The caller has confirmed the plan. Also removes deleted clusters and hosts from the user's
         kubeconfig and SSH files.
@@ -362,9 +362,9 @@ class PlannedRun:
 
     @property
     def _must_be_planned(self) -> bool:
-        """Return True if gates, checks, new targets or limited API keys need a preview.
+        """Return True if gates, checks, unknown targets or limited API keys need a preview.
 
-        A refresh needs none.
+        Unknown targets of an update match no resource of the state yet. A refresh needs no preview.
         """
         if self.options.operation == "refresh":
             return False
@@ -458,7 +458,7 @@ class PlannedRun:
         )
 
     def _choose_reason(self, outcome: Outcome) -> ExitReason:
-        """Return the exit reason of a run that was not stopped, by its outcome and options."""
+        """Return the exit reason of a run that has ended by itself, by outcome and options."""
         if self._is_out_of_credit(outcome):
             return ExitReason.OUT_OF_CREDIT
         if not outcome.succeeded:

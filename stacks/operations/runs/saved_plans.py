@@ -132,7 +132,7 @@ class SavedPlan:
     def from_plan(
         cls, path: Path, plan: Plan, project: str, stack: str, operation: Operation
     ) -> Self:
-        """Return the saved plan of `path`, after a check of its stack and operation.
+        """Return the saved plan of `path`, after checking stack and operation.
 
         Raises:
             PlanRefused: the plan belongs to another stack or operation, or is one of `expire`.

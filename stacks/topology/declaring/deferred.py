@@ -88,7 +88,8 @@ def join_values(
 ) -> Deferred:
     """Defer the result of `make` for `parts` until all parts are known.
 
-    If a part is secret, `of_secret` is called first and may raise.
+    If a part is secret, `of_secret` is called first and may raise. The result is unknown if a part
+    is; then neither function is called.
     """
 
     def resolve_result() -> ResolvedValue:
@@ -123,6 +124,7 @@ def resolve_value(value: Any) -> ResolvedValue:
 
 
 def _fill_in(value: Any) -> Any:
+    """Return a copy of `value` with the results of the deferred values inside."""
     if isinstance(value, Deferred):
         return value.resolve().value
     if isinstance(value, Mapping):
@@ -131,7 +133,10 @@ def _fill_in(value: Any) -> Any:
 
 
 def serialize_value(value: Any, urns: set[str]) -> PropertyValue:
-    """Convert a value to a property value for the engine, and add dependencies to `urns`."""
+    """Convert a value to a property value for the engine, and add dependencies to `urns`.
+
+    An unknown part makes its deferred value unknown, a secret part secret.
+    """
     if isinstance(value, Deferred):
         resolved = value.resolve()
         urns |= resolved.urns
@@ -162,6 +167,11 @@ def defer_members(handle: Handle, name: str, *, preview: bool) -> Deferred:
 def _resolve_property(
     handle: Handle, name: str, preview: bool, *, by_member: bool = False
 ) -> ResolvedValue:
+    """Resolve a property of a registered resource: the output or, without one, the input.
+
+    UNKNOWN for what a preview, a failed or a skipped resource does not have. With `by_member`, only
+    the members of an object that contain an unknown value are unknown, not the object.
+    """
     answer, urns = handle.answer, frozenset([handle.urn])
     # The tasks' dependencies guarantee an answer: without one, gpuform has a bug.
     if answer is None:
@@ -195,9 +205,9 @@ def _resolve_id(handle: Handle, answer: ResourceResult, preview: bool) -> Any:
 
 
 def _reveal_value(value: PropertyValue, unknown: Any) -> tuple[Any, bool]:
-    """Return a property value as programs see one, and whether any part is secret.
+    """Return a property value without secret marks, and whether any part is secret.
 
-    Members without a value are removed from objects.
+    UNKNOWN becomes `unknown`; members without a value are removed from objects.
     """
     if isinstance(value, Secret):
         return _reveal_value(value.value, unknown)[0], True
@@ -220,6 +230,7 @@ def _reveal_value(value: PropertyValue, unknown: Any) -> tuple[Any, bool]:
 
 
 def _contains_unknown(value: Any) -> bool:
+    """Return True if the value, or an item in it at any depth, is UNKNOWN."""
     if isinstance(value, dict):
         return any(map(_contains_unknown, value.values()))
     if isinstance(value, list):

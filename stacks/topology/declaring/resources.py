@@ -50,6 +50,10 @@ class DeclaredAlias:
         )
 
     def create_alias(self, type_: str = "") -> Alias:
+        """Return the engine's alias; `type_` replaces the declared type.
+
+        A parent that is not known as text counts as unset, None as no parent.
+        """
         set_fields = {key: value for key, value in self.fields.items() if value is not None}
         if type_:
             set_fields["type"] = type_
@@ -79,6 +83,10 @@ class Resource:
     trace: list[str]
 
     def create_registration(self) -> Registration:
+        """Return the registration, with the other form of the type as an alias.
+
+        The serialized inputs are kept in the handle.
+        """
         inputs, uses = self._serialize_inputs()
         self.handle.inputs = inputs
         options = self.options
@@ -166,6 +174,10 @@ class Resource:
         return [*self.lifecycle.list_secret_names(), *additional_names]
 
     def _serialize_id(self) -> str | None:
+        """Return the id of an object to read: text, Pulumi's text for unknown, or None.
+
+        Raises TopologyError for any other value and for a secret.
+        """
         sent = serialize_value(self.options["id"], set())
         if sent is UNKNOWN:
             return UNKNOWN_TEXT

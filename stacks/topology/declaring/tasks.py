@@ -69,6 +69,7 @@ class TaskLoop:
             self._run_ready_tasks(pool)
 
     def _enqueue(self, tasks: Sequence[Task]) -> None:
+        """Make tasks ready, or let them wait for the answers of their dependencies."""
         for task in tasks:
             pending = [handle for handle in task.dependencies if handle.answer is None]
             # From here on the count is enough; the handles would stay in memory.
@@ -79,6 +80,7 @@ class TaskLoop:
                 self._ready.append(task)
 
     def _run_ready_tasks(self, pool: ThreadPoolExecutor) -> None:
+        """Run ready tasks and those becoming ready, until none is ready or in flight."""
         while self._ready or self._in_flight:
             if self._ready:
                 with self._run.declarations.track_work():
@@ -94,6 +96,7 @@ class TaskLoop:
                 self._receive_answer()
 
     def _begin_task(self, task: Task, pool: ThreadPoolExecutor) -> None:
+        """Export a task's outputs, or declare its resource; a slow declaration ends in `pool`."""
         if task.make is None:
             self._run.declarations.export(task.handle.urn, _serialize_exports(task.exports))
             return
@@ -111,6 +114,7 @@ class TaskLoop:
             self._done.put((task, error))
 
     def _receive_answer(self) -> None:
+        """Wait for the answer of a task in flight, and record it; an exception is raised."""
         task, answer = self._done.get()
         self._in_flight -= 1
         if isinstance(answer, BaseException):
@@ -118,6 +122,7 @@ class TaskLoop:
         self._record_answer(task, answer)
 
     def _record_answer(self, task: Task, answer: ResourceResult) -> None:
+        """Store the answer in the task's handle, and make waiting tasks ready."""
         task.handle.answer = answer
         for waiting_task in self._waiting.pop(task.handle, ()):
             waiting_task.pending_count -= 1
@@ -208,7 +213,7 @@ class EngineSource:
         """Return a deferred value, with the secrecy and the dependencies of all `values`.
 
         A value without dependencies is computed at once, so that its failure is found before
-        anything is registered.
+        anything is registered; the first failure is kept in `failure`.
         """
         deferred = join_values(values, make, of_secret)
         if not deferred.dependencies:

@@ -92,7 +92,10 @@ class _TopologyPreparation:
         self.tasks: list[Task] = []
 
     def prepare_all(self) -> PreparedTopology:
-        """Prepare all tasks, or only the stack's if the source has failed."""
+        """Prepare all tasks, or only the stack's if the source has failed.
+
+        After an error in a declaration, those before it are prepared, without outputs of the stack.
+        """
         root, stack = Handle(self.stack.urn, keep_value), self.stack
         first = Task(root, NO_DEPENDENCIES, lambda: stack)
         exported: dict[str, Any] = {}
@@ -156,6 +159,7 @@ class _TopologyPreparation:
         self.tasks.append(Task(handle, NO_DEPENDENCIES, lambda: read))
 
     def _add_module(self, module: ModuleInstance) -> None:
+        """Add the task for a module's component, a child of the outer module or the stack."""
         outer = self.source.modules[module.module] if module.module else None
         parent = outer.urn if outer else self.stack.urn
         registration = Registration(
@@ -173,6 +177,10 @@ class _TopologyPreparation:
         self.tasks.append(Task(handle, waits, lambda: registration))
 
     def _add_resource(self, resource: CheckedResource) -> None:
+        """Add the task for a resource: a read if an id is declared, else a registration.
+
+        The parent is the declared one, else the module's component, else the stack.
+        """
         instance, declaration = resource.instance, resource.instance.declaration
         problems = Diagnostics()
         scope = self.scope.find_module_scope(instance.module).enter_instance(instance, problems)
@@ -223,6 +231,10 @@ class _TopologyPreparation:
         )
 
     def _find_form(self, position: SourcePosition) -> Form:
+        """Return the form of resource types from the configuration, read once.
+
+        Raises EngineError, with `position`, for an unknown form.
+        """
         # Read for the first resource: without resources the form does not matter.
         if self.form is None:
             try:
@@ -250,6 +262,7 @@ class _TopologyPreparation:
         return format_position(self.files[position.file], position.line, self.root)
 
     def _evaluate_options(self, options: Mapping[str, Entry], scope: Scope) -> dict[str, Any]:
+        """Return the values of options that are set; options for resources have their handles."""
         option_values: dict[str, Any] = {}
         for key, entry in options.items():
             if key in LISTS:
@@ -273,6 +286,7 @@ class _TopologyPreparation:
         return [self.source.resources[resource] for resource in named]
 
     def _create_alias(self, node: Node, scope: Scope) -> DeclaredAlias:
+        """Return the alias of a node; its parent is a handle, a URN, or "" if undeclared."""
         entries = node.entries if isinstance(node, MappingNode) else {}
         fields = {
             key: _evaluate(scope, entry.node) for key, entry in entries.items() if key != "parent"
