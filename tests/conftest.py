@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from support.processor_time import limited_processor_time  # noqa: F401 - a fixture of all tests
-from support.servers.bucket_server import BucketServer, serving
+from support.servers.bucket_server import BucketServer, serve_buckets
 
 from gpuform.stacks.engine.sdk_patches import patches
 
@@ -179,5 +179,5 @@ def one_pickler() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def bucket_server() -> Iterator[BucketServer]:
     """A server of buckets, one for all tests of a process."""
-    with serving() as server:
+    with serve_buckets() as server:
         yield server

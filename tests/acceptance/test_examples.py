@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from support.stacks.state_comparison import ids_of, kept, same
+from support.stacks.state_comparison import map_ids, normalize_export, normalize_resource
 
 from gpuform.stacks.cli.app import cli
 
@@ -79,7 +79,7 @@ def test_both_forms_are_one_plan_and_one_state(example, tmp_path):
         project.run("up", "--emulate", "--yes")
         states.append(json.loads(project.run("stack", "export", "--show-secrets")))
     assert _planned(plans[0]) == _planned(plans[1])
-    assert kept(states[0]) == kept(states[1])
+    assert normalize_export(states[0]) == normalize_export(states[1])
     # The state of one form is no news to the other.
     for folder in (".pulumi", ".gpuform"):
         shutil.rmtree(project.directory / folder)
@@ -104,11 +104,11 @@ def test_a_topology_is_the_same_with_the_sdk_and_without(example, tmp_path):
         states.append(json.loads(project.run("stack", "export", "--show-secrets")))
     assert printed[0] == printed[1]
     assert _planned(plans[0]) == _planned(plans[1])
-    assert kept(states[0]) == kept(states[1])
+    assert normalize_export(states[0]) == normalize_export(states[1])
 
 
 def _planned(plan):
     return {
-        step["urn"]: (step["op"], same(step["newState"], ids_of([step["newState"]])))
+        step["urn"]: (step["op"], normalize_resource(step["newState"], map_ids([step["newState"]])))
         for step in plan["steps"]
     }

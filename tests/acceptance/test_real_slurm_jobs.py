@@ -13,13 +13,14 @@ from pathlib import Path
 
 import pytest
 from processes.limits import LAST_RESORT
-from support.schedulers.real_slurm import MISSING, Slurm, running, until
+from support.schedulers.real_slurm import MISSING_PROGRAMS, Slurm, run_slurm, wait_until
 from support.topologies.declarations import SCP_POOL
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
-        bool(MISSING), reason=f"needs a real Slurm (apt install slurm-wlm munge): no {MISSING}"
+        bool(MISSING_PROGRAMS),
+        reason=f"needs a real Slurm (apt install slurm-wlm munge): no {MISSING_PROGRAMS}",
     ),
 ]
 
@@ -86,7 +87,7 @@ class Project:
 
 @pytest.fixture(scope="module")
 def slurm() -> Iterator[Slurm]:
-    with running(NODES) as started:
+    with run_slurm(NODES) as started:
         yield started
 
 
@@ -97,22 +98,24 @@ def test_a_job_is_waited_for_and_only_evict_ends_it(tmp_path: Path, slurm: Slurm
     project.run("up", "--emulate", "--yes")
     jobs = [slurm.submit(node=node) for node in NODES]
     for job in jobs:
-        until(job.runs, "a running job")
+        wait_until(job.is_running, "a running job")
     newest = jobs[-1]
 
     project.run("config", "set", "gpus", "16")
     told = project.run("up", "--emulate", "--yes", code=1)
     assert f"removes node training-worker-2: the newest; runs {newest.id} " in told
-    assert all(job.runs() for job in jobs)
-    until(lambda: all("DRAIN" not in slurm.state(node) for node in NODES), "nodes in service")
+    assert all(job.is_running() for job in jobs)
+    wait_until(
+        lambda: all("DRAIN" not in slurm.get_state(node) for node in NODES), "nodes in service"
+    )
 
     newest.end()
-    until(lambda: slurm.state(NODES[2]) == "IDLE", "an idle node")
+    wait_until(lambda: slurm.get_state(NODES[2]) == "IDLE", "an idle node")
     told = project.run("up", "--emulate", "--yes")
     assert "removes node training-worker-2: idle" in told
-    assert slurm.state(NODES[2]) == "IDLE+DRAIN"
-    assert jobs[0].runs()
-    assert jobs[1].runs()
+    assert slurm.get_state(NODES[2]) == "IDLE+DRAIN"
+    assert jobs[0].is_running()
+    assert jobs[1].is_running()
 
     project.decide("evict")
     project.run("config", "set", "gpus", "8")
@@ -120,16 +123,16 @@ def test_a_job_is_waited_for_and_only_evict_ends_it(tmp_path: Path, slurm: Slurm
     told = project.run("up", "--emulate", "--yes", code=1)
     assert "Unable to contact slurm controller" in told
     slurm.start_controller()
-    until(jobs[1].runs, "the job that went on without a controller")
+    wait_until(jobs[1].is_running, "the job that went on without a controller")
 
     project.run("up", "--emulate", "--yes")
-    until(lambda: slurm.is_known(jobs[1].id, "PENDING"), "the requeued job")
-    assert jobs[0].runs()
+    wait_until(lambda: slurm.has_job(jobs[1].id, "PENDING"), "the requeued job")
+    assert jobs[0].is_running()
     jobs[0].end()
 
 
 def test_six_nodes_change_their_image_and_no_job_is_killed(tmp_path: Path) -> None:
-    with running(POOL_NODES) as slurm:
+    with run_slurm(POOL_NODES) as slurm:
         project = Project(tmp_path / "project", slurm, POOL)
         project.run("stack", "init", "dev")
         project.run("config", "set", "image", OLD_IMAGE)
@@ -137,7 +140,7 @@ def test_six_nodes_change_their_image_and_no_job_is_killed(tmp_path: Path) -> No
         busy = POOL_NODES[:3]
         jobs = {node: slurm.submit(node=node) for node in busy}
         for job in jobs.values():
-            until(job.runs, "a running job")
+            wait_until(job.is_running, "a running job")
 
         project.run("config", "set", "image", NEW_IMAGE)
         for left in (3, 2, 1):
@@ -145,8 +148,10 @@ def test_six_nodes_change_their_image_and_no_job_is_killed(tmp_path: Path) -> No
             assert f"jobs still run on {busy[-left]}: {jobs[busy[-left]].id} " in told
             old = [name for name, image in project.images().items() if image == OLD_IMAGE]
             assert old == [*busy[-left:]]
-            assert all(jobs[node].runs() for node in old)
-            until(lambda: all("DRAIN" not in slurm.state(n) for n in POOL_NODES), "in service")
+            assert all(jobs[node].is_running() for node in old)
+            wait_until(
+                lambda: all("DRAIN" not in slurm.get_state(n) for n in POOL_NODES), "in service"
+            )
             jobs[busy[-left]].end()
         project.run("up", "--emulate", "--yes")
         assert set(project.images().values()) == {NEW_IMAGE}

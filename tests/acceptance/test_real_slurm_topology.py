@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.schedulers.real_slurm import MISSING, Slurm, running, until
+from support.schedulers.real_slurm import MISSING_PROGRAMS, Slurm, run_slurm, wait_until
 from support.topologies.declarations import SCP_POOL
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
-        bool(MISSING), reason=f"needs a real Slurm (apt install slurm-wlm munge): no {MISSING}"
+        bool(MISSING_PROGRAMS),
+        reason=f"needs a real Slurm (apt install slurm-wlm munge): no {MISSING_PROGRAMS}",
     ),
 ]
 
@@ -56,7 +57,7 @@ def test_slurm_shows_the_switches_that_were_written(project: Any, tmp_path: Path
     path = tmp_path / "topology.conf"
     project.ok("topology", "--format", "slurm-tree", "--output", str(path))
     batch = {"batch-001", "batch-002"}
-    with running(KNOWN, path.read_text()) as slurm:
+    with run_slurm(KNOWN, path.read_text()) as slurm:
         before = {"train-a": {"train-008", "train-009", "train-010"}, "train-b": batch}
         assert shown(slurm) == before
 
@@ -64,7 +65,7 @@ def test_slurm_shows_the_switches_that_were_written(project: Any, tmp_path: Path
         project.up()
         written = project.ok("topology", "--format", "slurm-tree")
         assert shown(slurm) == before, "nobody has told Slurm yet"
-        slurm.topology.write_text(written.out)
+        slurm.topology_file.write_text(written.out)
         slurm.run("scontrol", "reconfigure")
         after = {"train-a": {"train-008", "train-010", "train-011", "train-012"}, "train-b": batch}
-        until(lambda: shown(slurm) == after, "the topology after the replacement")
+        wait_until(lambda: shown(slurm) == after, "the topology after the replacement")

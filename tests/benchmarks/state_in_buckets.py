@@ -18,7 +18,13 @@ from tempfile import TemporaryDirectory
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
-from support.servers.bucket_server import KEYS, Request, proxy, serving, url
+from support.servers.bucket_server import (
+    KEYS,
+    Request,
+    build_bucket_url,
+    serve_buckets,
+    serve_proxy,
+)
 from writing_state import PROVIDER
 
 KINDS = ("journal", "checkpoint", "copy", "lock", "other")
@@ -95,15 +101,15 @@ def main() -> None:
     parser.add_argument("--delay", type=float, default=0.03, help="seconds before each answer")
     given = parser.parse_args()
     in_a_folder(given.resources)
-    with serving() as server, proxy(server) as front:
+    with serve_buckets() as server, serve_proxy(server) as front:
         front.delay = given.delay
         for gzip in (False, True):
             with TemporaryDirectory() as folder:
-                first = len(front.seen)
-                place = url(server.bucket(), front.port)
+                first = len(front.requests)
+                place = build_bucket_url(server.create_bucket(), front.port)
                 seconds = up(place, Path(folder), given.resources, gzip=gzip)
                 name = "s3:// gzip" if gzip else "s3://"
-                tell(name, seconds, front.seen[first:])
+                tell(name, seconds, front.requests[first:])
 
 
 if __name__ == "__main__":

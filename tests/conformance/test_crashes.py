@@ -14,7 +14,7 @@ import pytest
 from conformance.crash_points import SCENARIOS, TAKEN
 from conformance.kinds import FAST
 from processes.limits import LAST_RESORT
-from support.servers.bucket_server import BucketServer, url
+from support.servers.bucket_server import BucketServer, build_bucket_url
 
 pytestmark = [pytest.mark.slow, pytest.mark.sampled(24)]
 
@@ -59,7 +59,7 @@ def test_death_at_every_point(scenario: str, tmp_path: Path, record_property: Re
 def test_death_at_every_point_on_a_bucket(
     scenario: str, tmp_path: Path, bucket_server: BucketServer, record_property: Recorder
 ) -> None:
-    position = url(bucket_server.bucket(), bucket_server.port)
+    position = build_bucket_url(bucket_server.create_bucket(), bucket_server.port)
     record_property("points", assert_nothing_is_lost(scenario, tmp_path, CRASH_BACKEND=position))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 import boto3
-from support.servers.bucket_server import KEYS, BucketServer, url
+from support.servers.bucket_server import KEYS, BucketServer, build_bucket_url
 
 
 class Backend(Protocol):
@@ -47,8 +47,8 @@ class BucketBackend:
     server: BucketServer
 
     def __post_init__(self) -> None:
-        self._name = self.server.bucket()
-        self.url = url(self._name, self.server.port)
+        self._name = self.server.create_bucket()
+        self.url = build_bucket_url(self._name, self.server.port)
         self.environ = dict(KEYS)
         self._client = boto3.client(
             "s3",

@@ -25,7 +25,7 @@ from hostile.machines import Machine, WarmCommandServer, start_command_server, w
 from hostile.planted import CONFIG_SECRET
 from hostile.projects import PROJECTS, SECRET
 from processes.commands import Result
-from support.servers.bucket_server import BucketServer, serving
+from support.servers.bucket_server import BucketServer, serve_buckets
 
 _STACK = ("--stack", "dev")
 _ORDERED = ("--yes", "--parallel", "1", *_STACK)
@@ -86,7 +86,7 @@ def open_player() -> Iterator[CoursePlayer]:
 
         def get_bucket_server() -> BucketServer:
             if not servers:
-                servers.append(stack.enter_context(serving()))
+                servers.append(stack.enter_context(serve_buckets()))
             return servers[0]
 
         warm = stack.enter_context(start_command_server())

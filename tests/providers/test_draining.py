@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.clocks.fake_clock import FakeClock
-from support.schedulers.simulated_scheduler import Simulated
+from support.schedulers.simulated_scheduler import SimulatedScheduler
 
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.draining import (
@@ -44,8 +44,8 @@ class Killed(BaseException):
 
 
 @pytest.fixture
-def scheduler(clock: Any) -> Simulated:
-    return Simulated(clock)
+def scheduler(clock: Any) -> SimulatedScheduler:
+    return SimulatedScheduler(clock)
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class NodeRemoval:
 
 def build_drain(
     call: ProviderContext,
-    scheduler: Simulated,
+    scheduler: SimulatedScheduler,
     *,
     takes_cordoned: bool = True,
     nodes: Sequence[str] = (),
@@ -90,20 +90,20 @@ def read_record(call: ProviderContext) -> Drain | None:
 
 class TestClearNodes:
     def test_idle_nodes_are_cordoned_and_checked_again(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
-        scheduler.run("w3", 30)
+        scheduler.start_job("w3", 30)
         drain = build_drain(call, scheduler).clear(2)
         assert drain.chosen == ("w2", "w1")
         assert scheduler.cordoned == ["w1", "w2"]
-        assert scheduler.asked == ["nodes", "cordon", "nodes", "nodes"]
+        assert scheduler.requests == ["nodes", "cordon", "nodes", "nodes"]
         assert read_record(call) == drain
 
     def test_jobs_are_waited_for(
-        self, call: ProviderContext, scheduler: Simulated, clock: Any, reported: Any
+        self, call: ProviderContext, scheduler: SimulatedScheduler, clock: Any, reported: Any
     ) -> None:
         for at in range(4):
-            scheduler.run(f"w{at}", 30)
+            scheduler.start_job(f"w{at}", 30)
         began = clock.now()
         build_drain(call, scheduler).clear(1)
         assert not scheduler.is_busy("w3")
@@ -112,10 +112,10 @@ class TestClearNodes:
         assert {*clock.pauses} == {5.0, 15.0, 30.0, 60.0}
 
     def test_a_timed_out_wait_restores_every_node(
-        self, call: ProviderContext, scheduler: Simulated, clock: Any
+        self, call: ProviderContext, scheduler: SimulatedScheduler, clock: Any
     ) -> None:
         for at in range(4):
-            scheduler.run(f"w{at}", 200)
+            scheduler.start_job(f"w{at}", 200)
         with pytest.raises(GpuformError) as raised:
             build_drain(call, scheduler, wait_minutes=10).clear(1)
         assert "cluster train: no node was removed" in str(raised.value)
@@ -124,20 +124,20 @@ class TestClearNodes:
         assert scheduler.is_busy("w3")
 
     def test_on_busy_fail_does_not_touch_a_busy_node(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
         for at in range(4):
-            scheduler.run(f"w{at}", 1)
+            scheduler.start_job(f"w{at}", 1)
         with pytest.raises(GpuformError, match=r"jobs run on w3: ml/on-w3 \(ada\)"):
             build_drain(call, scheduler, on_busy="fail").clear(1)
-        assert scheduler.asked == ["nodes"]
+        assert scheduler.requests == ["nodes"]
         assert read_record(call) is None
 
     def test_a_job_started_before_the_cordon_is_noticed(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
         scheduler.before = lambda operation: (
-            scheduler.run("w3", 5) if operation == "cordon" else None
+            scheduler.start_job("w3", 5) if operation == "cordon" else None
         )
         with pytest.raises(GpuformError, match="jobs run on w3"):
             build_drain(call, scheduler, on_busy="fail").clear(1)
@@ -146,26 +146,26 @@ class TestClearNodes:
         assert not scheduler.is_busy("w3")
 
     def test_evictions_are_retried_until_budgets_allow_them(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
         for at in range(4):
-            scheduler.run(f"w{at}", 10_000)
+            scheduler.start_job(f"w{at}", 10_000)
         scheduler.stubborn = {"w3"}
 
         def budget(operation: str) -> None:
-            if scheduler.asked.count("evict") == 3:
+            if scheduler.requests.count("evict") == 3:
                 scheduler.stubborn = set()
 
         scheduler.before = budget
         build_drain(call, scheduler, on_busy="evict").clear(1)
-        assert scheduler.asked.count("evict") == 4
+        assert scheduler.requests.count("evict") == 4
         assert [scheduler.is_busy(f"w{at}") for at in range(4)] == [True, True, True, False]
 
     def test_budgets_that_never_allow_it_end_at_the_deadline(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
         for at in range(4):
-            scheduler.run(f"w{at}", 10_000)
+            scheduler.start_job(f"w{at}", 10_000)
         scheduler.stubborn = {"w3"}
         with pytest.raises(GpuformError, match="no node was removed"):
             build_drain(call, scheduler, on_busy="evict", wait_minutes=5).clear(1)
@@ -173,14 +173,14 @@ class TestClearNodes:
         assert scheduler.is_busy("w3")
 
     def test_a_node_uncordoned_by_somebody_is_cordoned_again(
-        self, call: ProviderContext, scheduler: Simulated, reported: Any
+        self, call: ProviderContext, scheduler: SimulatedScheduler, reported: Any
     ) -> None:
         for at in range(4):
-            scheduler.run(f"w{at}", 5)
+            scheduler.start_job(f"w{at}", 5)
 
         def meddle(operation: str) -> None:
-            if operation == "nodes" and len(scheduler.asked) == 4:
-                scheduler.uncordon(["w3"], scheduler.nodes_["w3"].owner_label or "")
+            if operation == "nodes" and len(scheduler.requests) == 4:
+                scheduler.uncordon(["w3"], scheduler.nodes_by_name["w3"].owner_label or "")
 
         scheduler.before = meddle
         build_drain(call, scheduler).clear(1)
@@ -188,10 +188,10 @@ class TestClearNodes:
         assert [message for message in reported.progress if message.startswith("cordoned again (")]
 
     def test_other_cordoned_nodes_may_be_removed_and_are_waited_for(
-        self, call: ProviderContext, scheduler: Simulated, reported: Any
+        self, call: ProviderContext, scheduler: SimulatedScheduler, reported: Any
     ) -> None:
         scheduler.cordon(["w0"], "for repair")
-        scheduler.run("w0", 20)
+        scheduler.start_job("w0", 20)
         drain_operation = build_drain(call, scheduler, nodes=["w2"])
         assert drain_operation.leaving(1) is not None
         drain_operation.clear(1)
@@ -203,17 +203,17 @@ class TestClearNodes:
         ] == [message] * 2
 
     def test_a_removal_by_name_does_not_wait_for_other_nodes(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
         scheduler.cordon(["w0"], "for repair")
-        scheduler.run("w0", 20)
+        scheduler.start_job("w0", 20)
         build_drain(call, scheduler, takes_cordoned=False, nodes=["w2"]).clear(1)
         assert scheduler.is_busy("w0")
 
     def test_a_platform_that_picks_nodes_requires_cordons(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
-        del scheduler.nodes_["w3"]
+        del scheduler.nodes_by_name["w3"]
         assert build_drain(call, scheduler).clear(1).chosen == ("w2",)
         with pytest.raises(GpuformError, match="node w3 not found"):
             build_drain(call, scheduler, nodes=["w3"]).clear(1)
@@ -221,7 +221,7 @@ class TestClearNodes:
             build_drain(call, scheduler).clear(4)
 
     def test_an_earlier_attempt_is_undone_if_the_next_one_is_refused(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
         build_drain(call, scheduler, nodes=["w0"]).clear(1)
         with pytest.raises(GpuformError, match="node w9 not found"):
@@ -229,7 +229,7 @@ class TestClearNodes:
         assert (scheduler.cordoned, read_record(call)) == ([], None)
 
     def test_a_requested_removal_is_not_undone_by_a_refusal(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
         drain_operation = build_drain(call, scheduler, nodes=["w0"])
         drain = drain_operation.asking(drain_operation.clear(1))
@@ -238,7 +238,7 @@ class TestClearNodes:
         assert (scheduler.cordoned, read_record(call)) == (["w0"], drain)
 
     def test_other_names_undo_the_earlier_attempt(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
         build_drain(call, scheduler, nodes=["w0"]).clear(1)
         build_drain(call, scheduler, nodes=["w1"]).clear(1)
@@ -247,7 +247,7 @@ class TestClearNodes:
 
 class TestTroubles:
     def test_an_unreachable_scheduler_prevents_the_removal(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
         def broken(_: str) -> None:
             raise Unreachable("no answer")
@@ -258,13 +258,13 @@ class TestTroubles:
         assert read_record(call) is None
 
     def test_a_scheduler_that_stops_answering_fails_the_removal(
-        self, call: ProviderContext, scheduler: Simulated, reported: Any
+        self, call: ProviderContext, scheduler: SimulatedScheduler, reported: Any
     ) -> None:
         for at in range(4):
-            scheduler.run(f"w{at}", 5)
+            scheduler.start_job(f"w{at}", 5)
 
         def dying(_: str) -> None:
-            if len(scheduler.asked) >= 4:
+            if len(scheduler.requests) >= 4:
                 raise Unreachable("no answer")
 
         scheduler.before = dying
@@ -278,14 +278,14 @@ class TestTroubles:
         assert (scheduler.cordoned, read_record(call)) == ([], None)
 
     def test_a_scheduler_that_answers_again_continues_the_removal(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
         for at in range(4):
-            scheduler.run(f"w{at}", 5)
+            scheduler.start_job(f"w{at}", 5)
         lost = iter([True] * 5)
 
         def hiccup(_: str) -> None:
-            if len(scheduler.asked) >= 4 and next(lost, False):
+            if len(scheduler.requests) >= 4 and next(lost, False):
                 raise Unreachable("no answer")
 
         scheduler.before = hiccup
@@ -293,24 +293,24 @@ class TestTroubles:
         assert not scheduler.is_busy("w3")
 
     def test_an_interruption_uncordons_the_nodes(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
         for at in range(4):
-            scheduler.run(f"w{at}", 50)
-        scheduler.before = lambda _: call.cancelled.set() if len(scheduler.asked) == 3 else None
+            scheduler.start_job(f"w{at}", 50)
+        scheduler.before = lambda _: call.cancelled.set() if len(scheduler.requests) == 3 else None
         with pytest.raises(Cancelled):
             build_drain(call, scheduler).clear(1)
         assert (scheduler.cordoned, read_record(call)) == ([], None)
 
     def test_an_interruption_does_not_wait_for_a_hanging_scheduler(
-        self, call: ProviderContext, scheduler: Simulated, monkeypatch: pytest.MonkeyPatch
+        self, call: ProviderContext, scheduler: SimulatedScheduler, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("gpuform.providers.draining.interruptible.ANSWER_GRACE_S", 0.0)
         monkeypatch.setattr("gpuform.providers.draining.drain_operation.UNDO_GRACE_S", 0.0)
         released = threading.Event()
 
         def hang(operation: str) -> None:
-            if len(scheduler.asked) >= 2:
+            if len(scheduler.requests) >= 2:
                 call.cancelled.set()
                 released.wait()
 
@@ -327,10 +327,12 @@ class TestUnknownNodes:
     """A node that its scheduler does not show is not idle."""
 
     def test_without_a_wait_a_hidden_node_is_not_waited_for(
-        self, call: ProviderContext, scheduler: Simulated, clock: Any
+        self, call: ProviderContext, scheduler: SimulatedScheduler, clock: Any
     ) -> None:
         scheduler.before = lambda operation: (
-            scheduler.nodes_.pop("w1", None) and None if "cordon" in scheduler.asked else None
+            scheduler.nodes_by_name.pop("w1", None) and None
+            if "cordon" in scheduler.requests
+            else None
         )
         began = clock.now()
         with pytest.raises(
@@ -343,9 +345,9 @@ class TestUnknownNodes:
         assert raised.value.hint == HINT
 
     def test_a_scheduler_without_nodes_allows_no_removal(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
-        scheduler.nodes_ = {}
+        scheduler.nodes_by_name = {}
         for taking in (NodeEviction({"w1": "deleted"}), NodeEviction(count=1)):
             with pytest.raises(NotEnoughEvidence, match=r"no node has .* of w") as raised:
                 build_drain_of_four(call, scheduler).drain_nodes(taking)
@@ -353,9 +355,9 @@ class TestUnknownNodes:
         assert read_record(call) is None
 
     def test_a_hidden_node_is_not_removed(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
-        del scheduler.nodes_["w1"]
+        del scheduler.nodes_by_name["w1"]
         for taking in (
             NodeEviction({"w1": "deleted"}),
             NodeEviction(count=1, requested_names=["w1"]),
@@ -366,62 +368,64 @@ class TestUnknownNodes:
         assert (scheduler.cordoned, read_record(call)) == ([], None)
 
     def test_known_nodes_are_removed_instead_of_a_hidden_one(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
         """An unknown node must not rank as the idlest."""
-        del scheduler.nodes_["w3"]
+        del scheduler.nodes_by_name["w3"]
         drain = build_drain_of_four(call, scheduler).drain_nodes(NodeEviction(count=1))
         assert drain is not None
         assert drain.chosen == ("w2",)
 
     def test_a_failed_node_is_removed_if_the_scheduler_knows_the_others(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
         """A node whose creation failed never joins."""
-        del scheduler.nodes_["w3"]
+        del scheduler.nodes_by_name["w3"]
         assert (
             build_drain_of_four(call, scheduler, failed="w3").drain_nodes(
                 NodeEviction({"w3": "replaced"})
             )
             is not None
         )
-        del scheduler.nodes_["w0"]
+        del scheduler.nodes_by_name["w0"]
         with pytest.raises(NotEnoughEvidence):
             build_drain_of_four(call, scheduler, failed="w3").drain_nodes(
                 NodeEviction({"w3": "replaced"})
             )
 
     def test_a_failed_node_that_never_joined_is_removed_before_idle_ones(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
-        del scheduler.nodes_["w0"]
+        del scheduler.nodes_by_name["w0"]
         drain = build_drain_of_four(call, scheduler, failed="w0").drain_nodes(NodeEviction(count=1))
         assert drain is not None
         assert (drain.chosen, drain.cordoned) == (("w0",), ())
 
     def test_idle_nodes_are_removed_before_an_ambiguous_failed_one(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
-        scheduler.nodes_["x"] = ScheduledNode("x", addresses=("w0",))
+        scheduler.nodes_by_name["x"] = ScheduledNode("x", addresses=("w0",))
         drain = build_drain_of_four(call, scheduler, failed="w0").drain_nodes(NodeEviction(count=1))
         assert drain is not None
         assert drain.chosen == ("w3",)
 
     def test_an_ambiguous_failed_node_is_not_removed(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
-        scheduler.nodes_["x"] = ScheduledNode("x", addresses=("w3",))
+        scheduler.nodes_by_name["x"] = ScheduledNode("x", addresses=("w3",))
         with pytest.raises(NotEnoughEvidence, match="the node of w3 is unknown"):
             build_drain_of_four(call, scheduler, failed="w3").drain_nodes(
                 NodeEviction({"w3": "replaced"})
             )
 
     def test_a_hidden_failed_node_that_had_joined_is_waited_for(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
-        scheduler.run("w3", 600)
+        scheduler.start_job("w3", 600)
         scheduler.before = lambda _: (
-            scheduler.nodes_.pop("w3", None) and None if len(scheduler.asked) > 3 else None
+            scheduler.nodes_by_name.pop("w3", None) and None
+            if len(scheduler.requests) > 3
+            else None
         )
         with pytest.raises(GpuformError, match=r"no node has .* of w3"):
             build_drain_of_four(call, scheduler, failed="w3", wait_minutes=5).drain_nodes(
@@ -429,16 +433,16 @@ class TestUnknownNodes:
             )
 
     def test_a_node_that_becomes_hidden_is_waited_for(
-        self, call: ProviderContext, scheduler: Simulated, clock: Any
+        self, call: ProviderContext, scheduler: SimulatedScheduler, clock: Any
     ) -> None:
-        scheduler.run("w1", 20)
-        hidden_node = scheduler.nodes_["w1"]
+        scheduler.start_job("w1", 20)
+        hidden_node = scheduler.nodes_by_name["w1"]
 
         def hide(_: str) -> None:
-            if "cordon" in scheduler.asked and scheduler.asked.count("nodes") < 5:
-                scheduler.nodes_.pop("w1", None)
+            if "cordon" in scheduler.requests and scheduler.requests.count("nodes") < 5:
+                scheduler.nodes_by_name.pop("w1", None)
             else:
-                scheduler.nodes_.setdefault("w1", hidden_node)
+                scheduler.nodes_by_name.setdefault("w1", hidden_node)
 
         scheduler.before = hide
         build_drain_of_four(call, scheduler).drain_nodes(NodeEviction({"w1": "deleted"}))
@@ -446,10 +450,12 @@ class TestUnknownNodes:
         assert scheduler.cordoned == ["w1"]
 
     def test_a_node_that_stays_hidden_is_not_removed(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
         scheduler.before = lambda operation: (
-            scheduler.nodes_.pop("w1", None) and None if "cordon" in scheduler.asked else None
+            scheduler.nodes_by_name.pop("w1", None) and None
+            if "cordon" in scheduler.requests
+            else None
         )
         with pytest.raises(GpuformError, match=r"no node has .* of w1"):
             build_drain_of_four(call, scheduler, wait_minutes=5).drain_nodes(
@@ -458,11 +464,11 @@ class TestUnknownNodes:
         assert read_record(call) is None
 
     def test_the_error_names_every_hidden_node(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
         def hide(_: str) -> None:
-            if "cordon" in scheduler.asked:
-                scheduler.nodes_.clear()
+            if "cordon" in scheduler.requests:
+                scheduler.nodes_by_name.clear()
 
         scheduler.before = hide
         with pytest.raises(GpuformError) as raised:
@@ -476,15 +482,15 @@ class TestUnknownNodes:
         )
 
     def test_one_answer_without_jobs_is_no_evidence(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
         """A lagging list shows the past, even seconds after the cordon."""
-        scheduler.run("w1", 30)
+        scheduler.start_job("w1", 30)
         show = scheduler.list_nodes
 
         def show_late() -> Sequence[ScheduledNode]:
             answers = show()
-            is_late = scheduler.asked == ["nodes", "cordon", "nodes"]
+            is_late = scheduler.requests == ["nodes", "cordon", "nodes"]
             return [replace(node, jobs=()) for node in answers] if is_late else answers
 
         scheduler.list_nodes = show_late  # type: ignore[method-assign]
@@ -494,7 +500,7 @@ class TestUnknownNodes:
     def test_an_answer_older_than_two_minutes_is_no_evidence(
         self,
         call: ProviderContext,
-        scheduler: Simulated,
+        scheduler: SimulatedScheduler,
         reported: Any,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
@@ -503,18 +509,18 @@ class TestUnknownNodes:
         monkeypatch.setattr("gpuform.providers.draining.drain_operation.time", time)
 
         def answer_late(operation: str) -> None:
-            if scheduler.asked.count("nodes") < 3:
+            if scheduler.requests.count("nodes") < 3:
                 time.now += 121.0
 
         scheduler.before = answer_late
         build_drain_of_four(call, scheduler).drain_nodes(NodeEviction({"w1": "deleted"}))
-        assert scheduler.asked.count("nodes") == 5
+        assert scheduler.requests.count("nodes") == 5
         assert reported.progress == ["cordoning w1", "no job runs on them (0s)"]
 
     def test_a_plan_reports_unknown_nodes(
-        self, call: ProviderContext, scheduler: Simulated, reported: Any
+        self, call: ProviderContext, scheduler: SimulatedScheduler, reported: Any
     ) -> None:
-        scheduler.nodes_ = {}
+        scheduler.nodes_by_name = {}
         assert (
             build_drain_of_four(call, scheduler).predict_removed_nodes(
                 NodeEviction({"w1": "deleted"})
@@ -526,11 +532,11 @@ class TestUnknownNodes:
     def test_a_permission_allows_removing_an_unknown_node(
         self,
         call: ProviderContext,
-        scheduler: Simulated,
+        scheduler: SimulatedScheduler,
         reported: Any,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        scheduler.nodes_ = {}
+        scheduler.nodes_by_name = {}
         monkeypatch.setenv("GPUFORM_ALLOW", "evict-jobs")
         assert (
             build_drain_of_four(call, scheduler).drain_nodes(NodeEviction({"w1": "deleted"}))
@@ -540,7 +546,11 @@ class TestUnknownNodes:
 
 
 def build_drain_of_four(
-    call: ProviderContext, scheduler: Simulated, *, failed: str = "", **drain_operation: Any
+    call: ProviderContext,
+    scheduler: SimulatedScheduler,
+    *,
+    failed: str = "",
+    **drain_operation: Any,
 ) -> DrainOperation:
     workers = [Worker(name, is_failed=name == failed) for name in ("w0", "w1", "w2", "w3")]
     subject = DrainTarget(ID, "pool train", workers)
@@ -556,7 +566,7 @@ HINT = (
 
 def get_refusal(
     call: ProviderContext,
-    scheduler: Simulated,
+    scheduler: SimulatedScheduler,
     taking: NodeEviction,
     *,
     takes_cordoned: bool = False,
@@ -583,9 +593,9 @@ class TestWords:
         assert NodeEviction(count=1)
 
     def test_a_plan_names_removed_nodes_and_the_treatment_of_their_jobs(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
-        scheduler.run("w1", 20)
+        scheduler.start_job("w1", 20)
         plan = build_drain_of_four(call, scheduler).predict_removed_nodes(
             NodeEviction({"w1": "replaced"}, count=1)
         )
@@ -603,7 +613,7 @@ class TestWords:
         [({"on_busy": "fail"}, 0), ({"on_busy": "evict"}, 60), ({"wait_minutes": 7}, 7)],
     )
     def test_a_plan_says_how_long_jobs_are_waited_for(
-        self, call: ProviderContext, scheduler: Simulated, policy: Any, minutes: int
+        self, call: ProviderContext, scheduler: SimulatedScheduler, policy: Any, minutes: int
     ) -> None:
         plan = build_drain_of_four(call, scheduler, **policy).predict_removed_nodes(
             NodeEviction(count=1)
@@ -612,7 +622,7 @@ class TestWords:
         assert (plan.on_busy, plan.wait_minutes) == (policy.get("on_busy", "wait"), minutes)
 
     def test_a_plan_without_a_scheduler_names_the_missing_information(
-        self, call: ProviderContext, scheduler: Simulated, reported: Any
+        self, call: ProviderContext, scheduler: SimulatedScheduler, reported: Any
     ) -> None:
         def broken(_: str) -> None:
             raise Unreachable("no\n answer")
@@ -630,7 +640,7 @@ class TestWords:
         ]
 
     def test_invalid_node_names_fail_the_plan(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
         with pytest.raises(GpuformError) as raised:
             build_drain_of_four(call, scheduler).predict_removed_nodes(
@@ -641,27 +651,27 @@ class TestWords:
         )
 
     def test_cordons_carry_the_label_of_the_object(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
         drain = build_drain_of_four(call, scheduler).drain_nodes(NodeEviction({"w1": "deleted"}))
         assert drain is not None
         assert drain.mark.startswith("gpuform-scale-down-")
         assert len(drain.mark) == len("gpuform-scale-down-") + 12
-        assert scheduler.nodes_["w1"].owner_label == drain.mark
+        assert scheduler.nodes_by_name["w1"].owner_label == drain.mark
         assert (drain.chosen, drain.cordoned, drain.present) == (("w1",), ("w1",), ())
 
     def test_the_record_has_all_nodes_if_the_platform_picks(
-        self, call: ProviderContext, scheduler: Simulated, reported: Any
+        self, call: ProviderContext, scheduler: SimulatedScheduler, reported: Any
     ) -> None:
         drain = build_drain(call, scheduler).clear(2)
         assert drain.present == ("w0", "w1", "w2", "w3")
         assert reported.progress[0] == "cordoning w3, w2"
 
     def test_busy_nodes_are_named_with_their_jobs(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
         for at in range(4):
-            scheduler.run(f"w{at}", 500)
+            scheduler.start_job(f"w{at}", 500)
         taking = NodeEviction({"w0": "deleted", "w1": "deleted"})
         error = get_refusal(call, scheduler, taking, on_busy="fail")
         jobs = "w0: ml/on-w0 (ada); w1: ml/on-w1 (ada)"
@@ -680,9 +690,9 @@ class TestWords:
         )
 
     def test_an_unknown_node_is_named_with_a_remedy(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
-        del scheduler.nodes_["w1"]
+        del scheduler.nodes_by_name["w1"]
         error = get_refusal(call, scheduler, NodeEviction({"w1": "deleted"}))
         assert error.message == (
             "cluster train: no node was removed: cluster train: cannot remove a node: "
@@ -691,10 +701,10 @@ class TestWords:
         assert error.hint == HINT
 
     def test_a_node_with_doubtful_jobs_is_not_idle(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
-        scheduler.nodes_["w1"] = replace(
-            scheduler.nodes_["w1"], incomplete_jobs_reason="Slurm shows no node"
+        scheduler.nodes_by_name["w1"] = replace(
+            scheduler.nodes_by_name["w1"], incomplete_jobs_reason="Slurm shows no node"
         )
         error = get_refusal(call, scheduler, NodeEviction({"w1": "deleted"}))
         assert "Kubernetes: the jobs on w1 are unknown: Slurm shows no node" in error.message
@@ -703,15 +713,15 @@ class TestWords:
         assert sorted(drain.chosen) == ["w0", "w2", "w3"]
 
     def test_an_ambiguous_node_is_named_with_its_matches(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
-        scheduler.nodes_["x"] = ScheduledNode("x", addresses=("w1",))
+        scheduler.nodes_by_name["x"] = ScheduledNode("x", addresses=("w1",))
         error = get_refusal(call, scheduler, NodeEviction({"w1": "deleted"}))
         assert "the node of w1 is unknown: it may be w1 or x" in error.message
 
     @pytest.mark.parametrize(("count", "more"), [(10, ""), (12, "; Kubernetes: and 2 more")])
     def test_at_most_ten_unknown_nodes_are_named(
-        self, call: ProviderContext, scheduler: Simulated, count: int, more: str
+        self, call: ProviderContext, scheduler: SimulatedScheduler, count: int, more: str
     ) -> None:
         names = [f"n{at:02}" for at in range(count)]
         subject = DrainTarget(ID, "pool train", [*map(Worker, names)])
@@ -728,7 +738,7 @@ class TestWords:
             assert format_jobs([node]).startswith("w0: ml/0, ml/1, ")
 
     def test_a_scheduler_error_keeps_its_hint_and_names_a_remedy(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
         def broken(_: str) -> None:
             raise Unreachable("no answer", hint="look at the network")
@@ -740,9 +750,9 @@ class TestWords:
         assert not isinstance(error, NotEnoughEvidence)
 
     def test_too_few_known_nodes_are_named(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
-        del scheduler.nodes_["w3"], scheduler.nodes_["w2"]
+        del scheduler.nodes_by_name["w3"], scheduler.nodes_by_name["w2"]
         error = get_refusal(call, scheduler, NodeEviction(count=3), takes_cordoned=True)
         assert error.message == (
             "cluster train: no node was removed: cannot remove 3 nodes: Kubernetes knows 2 of "
@@ -754,7 +764,7 @@ class TestWords:
         )
 
     def test_other_cordoned_nodes_are_named_if_the_platform_picks(
-        self, call: ProviderContext, scheduler: Simulated, reported: Any
+        self, call: ProviderContext, scheduler: SimulatedScheduler, reported: Any
     ) -> None:
         scheduler.cordon(["w0", "w3"], "for repair")
         build_drain(call, scheduler, nodes=["w2", "w1"]).clear(2)
@@ -769,7 +779,7 @@ class TestWords:
         assert reported.warnings == []
 
     def test_nodes_cordoned_by_an_earlier_attempt_are_not_other_nodes(
-        self, call: ProviderContext, scheduler: Simulated, reported: Any
+        self, call: ProviderContext, scheduler: SimulatedScheduler, reported: Any
     ) -> None:
         build_drain(call, scheduler, nodes=["w0"]).clear(1)
         build_drain(call, scheduler, nodes=["w1"]).clear(1)
@@ -784,17 +794,17 @@ class TestForcedEviction:
         monkeypatch.setenv("GPUFORM_ALLOW", "evict-jobs")
 
     def test_jobs_are_ended_despite_the_declared_policy(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
-        scheduler.run("w1", 10_000)
+        scheduler.start_job("w1", 10_000)
         build_drain_of_four(call, scheduler, on_busy="fail").drain_nodes(
             NodeEviction({"w1": "deleted"})
         )
         assert not scheduler.is_busy("w1")
-        assert "evict" in scheduler.asked
+        assert "evict" in scheduler.requests
 
     def test_an_unreachable_scheduler_does_not_prevent_a_forced_removal(
-        self, call: ProviderContext, scheduler: Simulated, reported: Any
+        self, call: ProviderContext, scheduler: SimulatedScheduler, reported: Any
     ) -> None:
         def broken(_: str) -> None:
             raise Unreachable("no\nanswer")
@@ -809,15 +819,15 @@ class TestForcedEviction:
             assert read_record(call) is None
 
     def test_an_unknown_node_is_removed_with_a_warning(
-        self, call: ProviderContext, scheduler: Simulated, reported: Any
+        self, call: ProviderContext, scheduler: SimulatedScheduler, reported: Any
     ) -> None:
-        del scheduler.nodes_["w1"]
+        del scheduler.nodes_by_name["w1"]
         drain = build_drain_of_four(call, scheduler).drain_nodes(
             NodeEviction({"w1": "deleted", "w2": "deleted"})
         )
         assert drain is not None
         assert (drain.chosen, drain.cordoned) == (("w1", "w2"), ("w2",))
-        del scheduler.nodes_["w2"]
+        del scheduler.nodes_by_name["w2"]
         build_drain_of_four(call, scheduler).drain_nodes(
             NodeEviction({"w1": "deleted", "w2": "deleted"})
         )
@@ -830,13 +840,13 @@ class TestForcedEviction:
         ]
 
     def test_an_unknown_node_that_joins_meanwhile_is_cordoned_and_recorded(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
-        joins = scheduler.nodes_.pop("w1")
+        joins = scheduler.nodes_by_name.pop("w1")
 
         def join(operation: str) -> None:
-            if operation == "nodes" and "cordon" in scheduler.asked:
-                scheduler.nodes_.setdefault("w1", joins)
+            if operation == "nodes" and "cordon" in scheduler.requests:
+                scheduler.nodes_by_name.setdefault("w1", joins)
 
         scheduler.before = join
         drain = build_drain_of_four(call, scheduler).drain_nodes(NodeEviction({"w1": "deleted"}))
@@ -845,10 +855,10 @@ class TestForcedEviction:
         assert (scheduler.cordoned, read_record(call)) == (["w1"], drain)
 
     def test_jobs_of_a_failed_node_are_ignored(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
-        scheduler.nodes_["w1"] = replace(scheduler.nodes_["w1"], is_failed=True)
-        scheduler.run("w1", 10_000)
+        scheduler.nodes_by_name["w1"] = replace(scheduler.nodes_by_name["w1"], is_failed=True)
+        scheduler.start_job("w1", 10_000)
         scheduler.stubborn = {"w1"}
         assert (
             build_drain_of_four(call, scheduler).drain_nodes(NodeEviction({"w1": "deleted"}))
@@ -856,7 +866,7 @@ class TestForcedEviction:
         )
 
     def test_an_interruption_is_no_permission(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
         def stop(_: str) -> None:
             raise Cancelled("stopped")
@@ -870,7 +880,7 @@ class TestRemovalRequest:
     """The block that requests the removal; its error decides what happens to the nodes."""
 
     def test_the_record_is_written_before_the_platform_is_asked(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
         with build_drain_of_four(call, scheduler).drain_during(NodeEviction({"w1": "deleted"})):
             drain = read_record(call)
@@ -891,7 +901,11 @@ class TestRemovalRequest:
         ids=lambda value: type(value).__name__,
     )
     def test_nodes_that_the_platform_certainly_keeps_are_uncordoned(
-        self, call: ProviderContext, scheduler: Simulated, error: GpuformError, is_undone: bool
+        self,
+        call: ProviderContext,
+        scheduler: SimulatedScheduler,
+        error: GpuformError,
+        is_undone: bool,
     ) -> None:
         with (
             pytest.raises(type(error)),
@@ -902,13 +916,13 @@ class TestRemovalRequest:
         assert (read_record(call) is None) is is_undone
 
     def test_an_interruption_before_the_platform_is_asked_uncordons(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
         show = scheduler.list_nodes
 
         def stop_at_last() -> Sequence[ScheduledNode]:
             answers = show()
-            if len(scheduler.asked) == 4:
+            if len(scheduler.requests) == 4:
                 call.cancelled.set()
             return answers
 
@@ -923,7 +937,7 @@ class TestRemovalRequest:
 
 class TestUndo:
     def test_a_node_that_cannot_be_uncordoned_is_reported_and_stays_recorded(
-        self, call: ProviderContext, scheduler: Simulated, reported: Any
+        self, call: ProviderContext, scheduler: SimulatedScheduler, reported: Any
     ) -> None:
         drain = build_drain(call, scheduler).clear(2)
 
@@ -943,7 +957,7 @@ class TestUndo:
         assert raised.value.hint == "run the command again to uncordon"
 
     def test_after_an_interruption_the_scheduler_has_three_seconds_to_uncordon(
-        self, call: ProviderContext, scheduler: Simulated, monkeypatch: pytest.MonkeyPatch
+        self, call: ProviderContext, scheduler: SimulatedScheduler, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         drain = build_drain(call, scheduler).clear(1)
         released, ticks = threading.Event(), iter(range(100))
@@ -958,10 +972,12 @@ class TestUndo:
         assert next(ticks) == 4
 
     def test_a_node_cordoned_by_somebody_else_stays_cordoned(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
         drain = build_drain(call, scheduler).clear(1)
-        scheduler.nodes_["w3"] = replace(scheduler.nodes_["w3"], owner_label="another")
+        scheduler.nodes_by_name["w3"] = replace(
+            scheduler.nodes_by_name["w3"], owner_label="another"
+        )
         assert undo_drain(call, drain, lambda: scheduler)
         assert (scheduler.cordoned, read_record(call)) == (["w3"], None)
 
@@ -971,7 +987,7 @@ class TestConclusion:
         ("is_free", "state"), [(True, "takes jobs again"), (False, "may still be cordoned")]
     )
     def test_other_removed_nodes_are_named_with_the_state_of_the_chosen(
-        self, call: ProviderContext, scheduler: Simulated, is_free: bool, state: str
+        self, call: ProviderContext, scheduler: SimulatedScheduler, is_free: bool, state: str
     ) -> None:
         drain_operation = build_drain(call, scheduler)
         drain = drain_operation.asking(drain_operation.clear(2))
@@ -989,14 +1005,14 @@ class TestConclusion:
         )
 
     def test_other_nodes_removed_before_the_request_are_not_reported(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
         drain = build_drain(call, scheduler).clear(1)
         finish_drain(call, drain, lambda: scheduler, ["w2", "w3"])
         assert (scheduler.cordoned, read_record(call)) == ([], None)
 
     def test_additionally_cordoned_nodes_are_uncordoned(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
         drain = build_drain(call, scheduler).clear(1)
         scheduler.cordon(["w0"], drain.mark)
@@ -1005,17 +1021,17 @@ class TestConclusion:
         assert scheduler.cordoned == []
 
     def test_a_removal_of_the_chosen_nodes_ends_the_record(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
         drain_operation = build_drain(call, scheduler)
         drain = drain_operation.asking(drain_operation.clear(1))
-        requests = len(scheduler.asked)
+        requests = len(scheduler.requests)
         finish_drain(call, drain, lambda: scheduler, ["w0", "w1", "w2"])
         assert read_record(call) is None
-        assert len(scheduler.asked) == requests
+        assert len(scheduler.requests) == requests
 
     def test_a_removal_of_other_nodes_is_reported(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
         drain_operation = build_drain(call, scheduler)
         drain = drain_operation.asking(drain_operation.clear(2))
@@ -1025,7 +1041,7 @@ class TestConclusion:
         assert read_record(call) is None
 
     def test_a_removal_without_effect_uncordons_the_nodes(
-        self, call: ProviderContext, scheduler: Simulated
+        self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
         drain = build_drain(call, scheduler).clear(2)
         finish_drain(call, drain, lambda: scheduler, [f"w{at}" for at in range(4)])
@@ -1051,15 +1067,15 @@ def test_a_killed_drain_hurts_no_job_and_is_resumed_by_the_next_run(
     clock = FakeClock()
     intents = Intents(FolderRecords(tmp_path_factory.mktemp("drain")))
     call = ProviderContext(clock=clock, intents=intents)
-    scheduler = Simulated(clock)
+    scheduler = SimulatedScheduler(clock)
     for at, length in enumerate(lengths):
         if length:
-            scheduler.run(f"w{at}", length)
+            scheduler.start_job(f"w{at}", length)
 
     def die(operation: str) -> None:
-        if operation == "cordon" and not scheduler.nodes_[f"w{slips_in}"].is_cordoned:
-            scheduler.run(f"w{slips_in}", 3)
-        if len(scheduler.asked) == dies_at:
+        if operation == "cordon" and not scheduler.nodes_by_name[f"w{slips_in}"].is_cordoned:
+            scheduler.start_job(f"w{slips_in}", 3)
+        if len(scheduler.requests) == dies_at:
             raise Killed
 
     scheduler.before = die

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from support.platforms.text_encodings import LOOSE_SPELLINGS, RARE_SPELLINGS, SPELLINGS
+from support.platforms.text_encodings import ENCODINGS, LOOSE_ENCODINGS, RARE_ENCODINGS
 
 from gpuform.providers.values import PART, QUOTED, Redactor, redact_request
 from gpuform.schemas.safe_text import MASK
@@ -60,7 +60,7 @@ def is_long_enough(text: str) -> bool:
 
 
 secrets = shaped.filter(is_long_enough)
-spelled = st.sampled_from(sorted(SPELLINGS)).map(SPELLINGS.__getitem__)
+spelled = st.sampled_from(sorted(ENCODINGS)).map(ENCODINGS.__getitem__)
 
 
 def strip_markers(text: str) -> str:
@@ -69,7 +69,7 @@ def strip_markers(text: str) -> str:
 
 
 class TestEverySpelling:
-    @pytest.mark.parametrize("name", SPELLINGS)
+    @pytest.mark.parametrize("name", ENCODINGS)
     @pytest.mark.parametrize(
         "secret",
         [
@@ -84,22 +84,22 @@ class TestEverySpelling:
         ],
     )
     def test_every_spelling_of_a_secret_is_redacted(self, name: str, secret: str) -> None:
-        redacted = Redactor([secret]).redact(BEFORE + SPELLINGS[name](secret) + AFTER)
+        redacted = Redactor([secret]).redact(BEFORE + ENCODINGS[name](secret) + AFTER)
         assert redacted.startswith(BEFORE)
         assert redacted.endswith(AFTER)
         assert MASK in redacted
         assert len(strip_markers(redacted[len(BEFORE) : -len(AFTER)])) <= 8
 
-    @pytest.mark.parametrize("name", RARE_SPELLINGS)
+    @pytest.mark.parametrize("name", RARE_ENCODINGS)
     def test_rare_spellings_are_redacted(self, name: str) -> None:
         secret = "correct horse (battery)\nstäple 4711-0815"
-        redacted = Redactor([secret]).redact(BEFORE + RARE_SPELLINGS[name](secret) + AFTER)
+        redacted = Redactor([secret]).redact(BEFORE + RARE_ENCODINGS[name](secret) + AFTER)
         middle = re.sub(r"\x1b\[[0-9]*m", "", redacted[len(BEFORE) : -len(AFTER)])
         assert MASK in middle
         assert len(strip_markers(middle)) <= 8
 
     @given(secrets, spelled)
-    @example("0" * 16, SPELLINGS["hex"])
+    @example("0" * 16, ENCODINGS["hex"])
     def test_no_part_of_any_secret_remains(self, secret: str, spelling: Any) -> None:
         redacted = Redactor([secret]).redact(BEFORE + spelling(secret) + AFTER)
         middle = redacted.removeprefix(BEFORE).removesuffix(AFTER)
@@ -121,19 +121,19 @@ class TestEverySpelling:
     def test_nested_spellings_are_redacted(self, secret: str, inner: Any, outer: Any) -> None:
         assert Redactor([secret]).contains_secret(f"{BEFORE}{outer(inner(secret))}{AFTER}")
 
-    @pytest.mark.parametrize("name", SPELLINGS)
+    @pytest.mark.parametrize("name", ENCODINGS)
     @pytest.mark.parametrize("secret", ["hunter2", "p'w\"1", "пл1д", "a\\nb"])
     def test_a_short_secret_is_redacted_only_completely(self, name: str, secret: str) -> None:
         if "base64" in name and name != "base64":
             return  # what else is in there hides where it begins
-        redacted = Redactor([secret]).redact(f"{BEFORE}{SPELLINGS[name](secret)}{AFTER}")
+        redacted = Redactor([secret]).redact(f"{BEFORE}{ENCODINGS[name](secret)}{AFTER}")
         assert len(strip_markers(redacted)) <= len(strip_markers(BEFORE + AFTER)) + 1
 
 
 class TestLooseSpellings:
     """Spellings with another case, reversed, or with separators between characters."""
 
-    @pytest.mark.parametrize("name", LOOSE_SPELLINGS)
+    @pytest.mark.parametrize("name", LOOSE_ENCODINGS)
     @pytest.mark.parametrize(
         "secret",
         [
@@ -145,7 +145,7 @@ class TestLooseSpellings:
         ],
     )
     def test_every_spelling_of_a_secret_is_redacted(self, name: str, secret: str) -> None:
-        redacted = Redactor([secret]).redact(BEFORE + LOOSE_SPELLINGS[name](secret) + AFTER)
+        redacted = Redactor([secret]).redact(BEFORE + LOOSE_ENCODINGS[name](secret) + AFTER)
 
         middle = redacted.removeprefix(BEFORE).removesuffix(AFTER)
         assert MASK in middle
@@ -268,9 +268,9 @@ BODY = {
 
 
 class TestQuotedRequests:
-    @pytest.mark.parametrize("name", SPELLINGS)
+    @pytest.mark.parametrize("name", ENCODINGS)
     def test_a_quoted_request_is_redacted_in_every_spelling(self, name: str) -> None:
-        quoted = SPELLINGS[name](json.dumps(BODY))
+        quoted = ENCODINGS[name](json.dumps(BODY))
         redacted = redact_request(f"bad request {quoted}", BODY)
         assert redacted.startswith("bad request ")
         assert QUOTED in redacted

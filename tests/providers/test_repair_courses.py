@@ -60,7 +60,7 @@ class Course:
         getattr(self, f"_{event}")(name if event not in ("advance", "die") else value)
 
     def _nodes(self) -> dict[str, Properties]:
-        return {item["metadata"]["name"]: item for item in self.cluster.kubernetes()["items"]}
+        return {item["metadata"]["name"]: item for item in self.cluster.call_kubernetes()["items"]}
 
     def _open(self) -> dict[str, Properties]:
         """Return proposed and running repairs by worker."""
@@ -84,7 +84,7 @@ class Course:
             self.cluster.emulator.http.post(path, json=body).raise_for_status()
 
     def _break(self, name: str) -> None:
-        self.cluster.control("POST", f"nodes/{name}", {"ready": False})
+        self.cluster.call_emulated_kubernetes("POST", f"nodes/{name}", {"ready": False})
         self.broken[name] += 1
 
     def _trouble(self, name: str) -> None:
@@ -108,7 +108,7 @@ class Course:
 
     def _recover(self, name: str) -> None:
         if name not in self._open():
-            self.cluster.control("POST", f"nodes/{name}", {"ready": True})
+            self.cluster.call_emulated_kubernetes("POST", f"nodes/{name}", {"ready": True})
 
     def _job(self, name: str) -> None:
         """Start a job like a scheduler: on a Ready, schedulable node without a repair."""
@@ -121,19 +121,23 @@ class Course:
         if is_ready and not node["spec"].get("unschedulable") and state == "PENDING_APPROVAL":
             self.jobs += 1
             body = {"name": f"job-{self.jobs}", "namespace": "ml", "node": name}
-            self.cluster.control("POST", "pods", {**body, "runs_for": 1200})
+            self.cluster.call_emulated_kubernetes("POST", "pods", {**body, "runs_for": 1200})
 
     def _cordon(self, name: str) -> None:
         node = self._nodes()[name]
         if not node["spec"].get("unschedulable"):
-            self.cluster.kubernetes("PATCH", f"nodes/{name}", {"spec": {"unschedulable": True}})
+            self.cluster.call_kubernetes(
+                "PATCH", f"nodes/{name}", {"spec": {"unschedulable": True}}
+            )
             self.cordoned.add(name)
 
     def _uncordon(self, _name: str) -> None:
         """Uncordon, as somebody else, all nodes without a repair."""
         for name, node in self._nodes().items():
             if node["spec"].get("unschedulable") and name not in self._open():
-                self.cluster.kubernetes("PATCH", f"nodes/{name}", {"spec": {"unschedulable": None}})
+                self.cluster.call_kubernetes(
+                    "PATCH", f"nodes/{name}", {"spec": {"unschedulable": None}}
+                )
                 self.cordoned.discard(name)
 
     def _reject(self, name: str) -> None:
@@ -183,12 +187,12 @@ class Course:
         self._refresh("")
 
     def judge(self) -> None:
-        ended = self.cluster.ended
+        ended = self.cluster.pod_ends
         assert "killed" not in ended.values(), ended
         assert "evicted" not in ended.values()
         cordoned_nodes = {f"train-worker-{item}" for item in self.cluster.cordoned}
         assert cordoned_nodes <= self.cordoned, "gpuform has left it cordoned"
-        assert self.cluster.record is None
+        assert self.cluster.drain_record is None
         cluster_answer = self.cluster.emulator.send_as_somebody_else(
             "GET", f"/clusters/{self.cluster.id}"
         )

@@ -62,33 +62,33 @@ def advance(cluster: Cluster, seconds: float) -> None:
 
 
 def break_node(cluster: Cluster, worker: int = 1, seconds: float = 3600) -> None:
-    cluster.control("POST", f"nodes/train-worker-{worker}", {"ready": False})
+    cluster.call_emulated_kubernetes("POST", f"nodes/train-worker-{worker}", {"ready": False})
     advance(cluster, seconds)
 
 
 def assert_sound(cluster: Cluster) -> None:
     """Check that no job was ended and that no node stays cordoned."""
-    assert "killed" not in cluster.ended.values()
-    assert "evicted" not in cluster.ended.values()
-    assert (cluster.cordoned, cluster.record) == ([], None)
+    assert "killed" not in cluster.pod_ends.values()
+    assert "evicted" not in cluster.pod_ends.values()
+    assert (cluster.cordoned, cluster.drain_record) == ([], None)
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 def test_a_proposal_is_planned_then_repaired_then_no_change(cluster: Cluster) -> None:
     news = declare_repair(cluster)
-    job = cluster.run(1, minutes=30)
+    job = cluster.start_pod(1, minutes=30)
     propose_remediation(cluster)
     cluster.refresh()
-    assert cluster.plan(news) == [ROW]
-    assert cluster.leaving(news) == {BROKEN: ("repaired", [job])}
+    assert cluster.list_changed_paths(news) == [ROW]
+    assert cluster.predict_removals(news) == {BROKEN: ("repaired", [job])}
     assert cluster.update(news)["ready"]
     assert list_remediations(cluster) == [("HOST_AWARE", "SUCCEEDED")]
-    assert cluster.ended == {job: "succeeded"}
+    assert cluster.pod_ends == {job: "succeeded"}
     assert cluster.workers == ["0", "2", "3", "4"]
     assert_sound(cluster)
     cluster.refresh()
-    assert cluster.plan(news) == []
+    assert cluster.list_changed_paths(news) == []
 
 
 def test_the_evidence_is_reported_with_its_age(cluster: Cluster) -> None:
@@ -103,7 +103,7 @@ def test_without_a_policy_a_proposal_is_only_reported(cluster: Cluster) -> None:
     propose_remediation(cluster)
     cluster.refresh()
     news = {**cluster.inputs, **PROGRAM}
-    assert cluster.plan(news) == []
+    assert cluster.list_changed_paths(news) == []
     (messages,) = [n.text for n in cluster.lifecycle.list_notices(news, cluster.outs, 0.0)]
     assert messages.startswith(f"node {BROKEN} is broken: GpuPcieReplayRateHigh (critical)")
     assert "the platform proposes HOST_AWARE. Not repaired: no `repair` is declared" in messages
@@ -120,7 +120,7 @@ def test_a_proposal_is_no_drift(cluster: Cluster) -> None:
 
 def test_a_job_that_does_not_end_keeps_its_node(cluster: Cluster) -> None:
     news = declare_repair(cluster, drain={"wait_minutes": 5})
-    cluster.run(1)
+    cluster.start_pod(1)
     propose_remediation(cluster)
     cluster.refresh()
     with pytest.raises(GpuformError, match="jobs still run on train-worker-1: ml/on-1"):
@@ -164,22 +164,22 @@ def test_a_node_that_is_not_ready_for_long_is_repaired_once(cluster: Cluster) ->
     news = declare_repair(cluster, modes=["REBOOT_VM"])
     break_node(cluster, seconds=300)
     cluster.refresh()
-    assert ROW not in cluster.plan(news)
+    assert ROW not in cluster.list_changed_paths(news)
     advance(cluster, 600)
     cluster.refresh()
-    assert ROW in cluster.plan(news)
+    assert ROW in cluster.list_changed_paths(news)
     assert cluster.update(news)["ready"]
     assert list_remediations(cluster) == [("REBOOT_VM", "SUCCEEDED")]
     cluster.assert_unchanged()
     cluster.refresh()
-    assert cluster.plan(news) == []
+    assert cluster.list_changed_paths(news) == []
 
 
 def test_a_recovered_node_is_not_repaired(cluster: Cluster) -> None:
     news = declare_repair(cluster)
     break_node(cluster)
     cluster.refresh()
-    cluster.control("POST", f"nodes/{BROKEN}", {"ready": True})
+    cluster.call_emulated_kubernetes("POST", f"nodes/{BROKEN}", {"ready": True})
     cluster.update(news)
     assert list_remediations(cluster) == []
     cluster.assert_unchanged()
@@ -198,11 +198,11 @@ def test_one_fault_is_never_repaired_twice(cluster: Cluster) -> None:
         cluster.update(news)
     assert cluster.cordoned == []
     cluster.outs = before
-    cluster.control("POST", f"nodes/{BROKEN}", {"ready": False})
+    cluster.call_emulated_kubernetes("POST", f"nodes/{BROKEN}", {"ready": False})
     with pytest.raises(GpuformError, match=r"REBOOT_VM FAILED \(no power\)"):
         cluster.update(news)
     assert list_remediations(cluster) == [("REBOOT_VM", "FAILED")]
-    assert (cluster.cordoned, cluster.record) == ([], None)
+    assert (cluster.cordoned, cluster.drain_record) == ([], None)
 
 
 def test_above_max_unhealthy_nothing_is_repaired(cluster: Cluster) -> None:
@@ -211,7 +211,7 @@ def test_above_max_unhealthy_nothing_is_repaired(cluster: Cluster) -> None:
         break_node(cluster, worker)
         propose_remediation(cluster, worker)
     cluster.refresh()
-    assert not [path for path in cluster.plan(news) if path.startswith("repair[")]
+    assert not [path for path in cluster.list_changed_paths(news) if path.startswith("repair[")]
     messages = [notice.text for notice in cluster.lifecycle.list_notices(news, cluster.outs, 0.0)]
     assert any("2 of 4 nodes are unhealthy" in message for message in messages)
 
@@ -297,13 +297,13 @@ def test_a_killed_repair_is_resumed(
         with pytest.raises(Killed):
             cluster.update(news)
     cluster.outs = before
-    cluster.run(0, minutes=5)
+    cluster.start_pod(0, minutes=5)
     assert cluster.update(news)["ready"]
     assert list_remediations(cluster) == [("REBOOT_VM", "SUCCEEDED")]
     assert_sound(cluster)
     cluster.refresh()
     monkeypatch.delenv(REPAIR_VARIABLE, raising=False)
-    assert cluster.plan(news) == []
+    assert cluster.list_changed_paths(news) == []
 
 
 def test_a_requested_node_needs_no_policy(
@@ -311,7 +311,7 @@ def test_a_requested_node_needs_no_policy(
 ) -> None:
     monkeypatch.setenv(REPAIR_VARIABLE, "train-worker-2=VM_ONLY")
     news = {**cluster.inputs, "num_gpus": 32.0, **PROGRAM}
-    assert cluster.plan(news) == ['repair["train-worker-2"]']
+    assert cluster.list_changed_paths(news) == ['repair["train-worker-2"]']
     assert cluster.update(news)["ready"]
     assert list_remediations(cluster) == [("VM_ONLY", "SUCCEEDED")]
     assert cluster.workers == ["0", "1", "3", "4"]
@@ -322,9 +322,9 @@ def test_a_review_is_waited_for(cluster: Cluster, monkeypatch: pytest.MonkeyPatc
     news = declare_repair(cluster, approve="reviewed")
     propose_remediation(cluster)
     cluster.refresh()
-    assert cluster.plan(news) == []
+    assert cluster.list_changed_paths(news) == []
     monkeypatch.setenv(VARIABLE, "repair")
-    assert cluster.plan(news) == [ROW]
+    assert cluster.list_changed_paths(news) == [ROW]
 
 
 def test_growing_and_repairing_happen_in_one_update(cluster: Cluster) -> None:
@@ -356,7 +356,7 @@ def test_the_reviewed_proposal_is_approved_although_another_was_made(
 ) -> None:
     """Together changes its proposal while a job is waited for."""
     news = declare_repair(cluster)
-    cluster.run(1, minutes=30)
+    cluster.start_pod(1, minutes=30)
     id_ = propose_remediation(cluster)
     cluster.refresh()
     clear = DrainOperation.drain_nodes
@@ -383,7 +383,7 @@ def test_a_node_that_recovers_during_the_wait_is_not_repaired(
 
     def recovered(draining: DrainOperation, taking: NodeEviction) -> Any:
         drain = clear(draining, taking)
-        cluster.control("POST", f"nodes/{BROKEN}", {"ready": True})
+        cluster.call_emulated_kubernetes("POST", f"nodes/{BROKEN}", {"ready": True})
         return drain
 
     monkeypatch.setattr(DrainOperation, "drain_nodes", recovered)
@@ -403,7 +403,7 @@ def test_too_many_newly_broken_nodes_stop_the_repair(
     with pytest.raises(GpuformError, match="3 of 4 nodes are unhealthy now"):
         cluster.update(news)
     assert list_remediations(cluster) == [("HOST_AWARE", "PENDING_APPROVAL")]
-    assert (cluster.cordoned, cluster.record) == ([], None)
+    assert (cluster.cordoned, cluster.drain_record) == ([], None)
 
 
 def test_a_refused_repeated_request_id_reads_the_first_request(
@@ -448,7 +448,7 @@ def test_a_repair_of_somebody_else_is_not_touched(cluster: Cluster, state: str) 
     news = declare_repair(cluster)
     propose_remediation(cluster, state=state)
     cluster.refresh()
-    assert cluster.plan(news) == []
+    assert cluster.list_changed_paths(news) == []
 
 
 def test_repairs_of_others_count_for_max_parallel(cluster: Cluster) -> None:
@@ -464,9 +464,9 @@ def test_repairs_of_others_count_for_max_parallel(cluster: Cluster) -> None:
         ("HOST_AWARE", "PENDING_APPROVAL"),
         ("HOST_AWARE", "RUNNING"),
     ]
-    assert (cluster.cordoned, cluster.record) == ([], None)
+    assert (cluster.cordoned, cluster.drain_record) == ([], None)
     cluster.refresh()
-    assert cluster.plan(news) == []
+    assert cluster.list_changed_paths(news) == []
     messages = [notice.text for notice in cluster.lifecycle.list_notices(news, cluster.outs, 0.0)]
     assert any(
         "1 repairs are running, and repair.max_parallel is 1" in message for message in messages

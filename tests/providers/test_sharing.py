@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from support.clocks.lockstep_clock import Lockstep
+from support.clocks.lockstep_clock import LockstepClock
 
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.together.cluster import ClusterLifecycle
@@ -24,7 +24,7 @@ def test_waiting_for_64_clusters_needs_two_requests_per_poll(
         emulator.http.post("/_emulator/clock", json={"until": time})
 
     start = emulator.http.get("/_emulator/clock").json()["now"]
-    clock = Lockstep(start, WAITERS, move)
+    clock = LockstepClock(start, WAITERS, move)
 
     def create(number: int) -> bool:
         name = f"train-{number}"
@@ -35,7 +35,7 @@ def test_waiting_for_64_clusters_needs_two_requests_per_poll(
             with use_context(call):
                 created = ClusterLifecycle().create({**cluster_inputs, "cluster_name": name})
         finally:
-            clock.leave()
+            clock.remove_thread()
         return bool(created.outs["ready"])
 
     with ThreadPoolExecutor(WAITERS) as pool:

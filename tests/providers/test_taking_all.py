@@ -36,20 +36,20 @@ def plan_removal(cluster: Cluster) -> Any:
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 def test_destroy_waits_for_jobs(cluster: Cluster) -> None:
-    job = cluster.run(2, minutes=30)
+    job = cluster.start_pod(2, minutes=30)
     destroy(cluster)
-    assert cluster.ended[job] == "succeeded"
-    assert cluster.record is None
+    assert cluster.pod_ends[job] == "succeeded"
+    assert cluster.drain_record is None
 
 
 def test_a_refused_destroy_cordons_no_node(cluster: Cluster) -> None:
-    job = cluster.run(2)
+    job = cluster.start_pod(2)
     for drain in ({"on_busy": "fail"}, {"wait_minutes": 10}):
         with pytest.raises(GpuformError, match=r"cluster .*: no node was removed: .*ml/on-2"):
             destroy(cluster, **drain)
-    assert (cluster.cordoned, cluster.record) == ([], None)
-    assert cluster.is_there
-    assert job not in cluster.ended
+    assert (cluster.cordoned, cluster.drain_record) == ([], None)
+    assert cluster.exists
+    assert job not in cluster.pod_ends
 
 
 def test_a_plan_without_a_key_reports_the_skipped_check(
@@ -62,10 +62,10 @@ def test_a_plan_without_a_key_reports_the_skipped_check(
 
 
 def test_a_permission_allows_ending_jobs(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = cluster.run(2)
+    job = cluster.start_pod(2)
     monkeypatch.setenv("GPUFORM_ALLOW", "evict-jobs")
     destroy(cluster, on_busy="fail")
-    assert cluster.ended[job] == "evicted"
+    assert cluster.pod_ends[job] == "evicted"
 
 
 def test_an_unreachable_scheduler_prevents_the_destroy(
@@ -77,14 +77,14 @@ def test_an_unreachable_scheduler_prevents_the_destroy(
     with pytest.raises(GpuformError, match="no node was removed") as raised:
         destroy(cluster)
     assert "--allow evict-jobs" in str(raised.value)
-    assert cluster.is_there
+    assert cluster.exists
     monkeypatch.setenv("GPUFORM_ALLOW", "evict-jobs")
     destroy(cluster)
-    assert not cluster.is_there
+    assert not cluster.exists
 
 
 def test_the_plan_names_each_job(cluster: Cluster) -> None:
-    job = cluster.run(2)
+    job = cluster.start_pod(2)
     removal = plan_removal(cluster)
     assert [node.because for node in removal.nodes] == ["deleted"] * 4
     assert [[item.id for item in node.jobs] for node in removal.busy] == [[job]]
@@ -108,27 +108,27 @@ def test_a_killed_destroy_that_is_given_up_is_undone(
     def die(*_: object, **__: object) -> None:
         raise Killed
 
-    job = cluster.run(2, minutes=30)
+    job = cluster.start_pod(2, minutes=30)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(patched_class, name, die)
         with pytest.raises(Killed):
             destroy(cluster)
     assert cluster.cordoned == ["0", "1", "2", "3"]
     cluster.refresh()
-    assert (cluster.cordoned, cluster.record) == ([], None)
-    assert cluster.is_there
-    assert cluster.ended.get(job) in (None, "succeeded")
+    assert (cluster.cordoned, cluster.drain_record) == ([], None)
+    assert cluster.exists
+    assert cluster.pod_ends.get(job) in (None, "succeeded")
 
 
 def test_a_refused_deletion_restores_every_node(cluster: Cluster) -> None:
     cluster.emulator.add_fault("DELETE", "^/compute/clusters/", status=403, count=None)
     with pytest.raises(GpuformError):
         destroy(cluster)
-    assert (cluster.cordoned, cluster.record) == ([], None)
+    assert (cluster.cordoned, cluster.drain_record) == ([], None)
 
 
 def test_a_state_of_the_former_name_keeps_its_policy(cluster: Cluster) -> None:
-    cluster.run(2)
+    cluster.start_pod(2)
     outs = {**cluster.outs, "scale_down": {"on_busy": "fail"}, **PROGRAM}
     with cluster.emulator.use_context_of():
         assert cluster.lifecycle.list_changes(outs, {**cluster.inputs, **PROGRAM}, cluster.id) == []

@@ -26,7 +26,7 @@ from randomized.programs import HEAD as PROGRAM_HEAD
 from randomized.programs import PROJECT, Program
 from randomized.strategies import chance, programs, successors
 from randomized.world import World
-from support.stacks.scenario_replay import Replay, lay_out
+from support.stacks.scenario_replay import Replay, create_project
 
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import Selection, UrnPatterns
@@ -82,7 +82,7 @@ class Start:
         snapshot.secrets_provider = crypter.provider
         project, stacks = folder / "project", folder / "state/.pulumi/stacks" / PROJECT
         stacks.mkdir(parents=True)
-        lay_out(project, PROJECT, MACHINES)
+        create_project(project, PROJECT, MACHINES)
         (project / "platform.json").write_text(world.text)
         (stacks / "dev.json").write_bytes(snapshot.to_json(crypter))
         return Stand(folder, cli, f"file://{folder}/state", PROJECT, HEAD)
@@ -100,7 +100,7 @@ class Stand(Replay):
             {"verb": f.verb, "label": f.name, "how": f.how, "once": f.once} for f in run.faults
         ]
         (self.folder / "project/faults.json").write_text(json.dumps(faults))
-        found = self.step(
+        found = self.play_step(
             "preview" if run.options.get("preview") else COMMANDS[run.operation],
             in_turn(program),
             others=others,

@@ -83,7 +83,7 @@ def test_neither_is_news_to_the_other(
     if zipped:
         monkeypatch.setenv("PULUMI_SELF_MANAGED_STATE_GZIP", "true")
     engines = [gpuform, pulumi] if zipped else [pulumi, gpuform]
-    stack = Replay.begin(tmp_path, engines[0])
+    stack = Replay.create(tmp_path, engines[0])
     make_other(stack)
     for number, (name, step) in enumerate(STEPS):
         stack.cli = actor = gpuform if name in GPUFORM_ALONE else engines[number % 2]

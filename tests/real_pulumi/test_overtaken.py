@@ -27,7 +27,7 @@ from processes.commands import (
     pulumi,
     pulumi_argv,
 )
-from support.stacks.scenario_replay import masked
+from support.stacks.scenario_replay import mask
 
 from gpuform.providers.emulator.server import Server, environment, serve
 
@@ -141,7 +141,7 @@ class Stack:
         mine = [each["id"] for each in entries if "SharedVolume" in each["type"]]
         assert sorted(mine) == sorted(self.world())
         assert len({*self.world().values()}) == len(mine)
-        assert masked(self.state(pulumi).get("resources", [])) == masked(entries)
+        assert mask(self.state(pulumi).get("resources", [])) == mask(entries)
         for path in (self.folder / "state").rglob("*"):
             if path.is_file():
                 data = path.read_bytes()

@@ -26,7 +26,7 @@ def test_both_engines_do_the_same(name: str, tmp_path: Path, gpuform: Cli) -> No
     theirs, ours = tmp_path / "pulumi", tmp_path / "gpuform"
     theirs.mkdir()
     ours.mkdir()
-    expected, found = Replay.begin(theirs, pulumi), Replay.begin(ours, gpuform)
+    expected, found = Replay.create(theirs, pulumi), Replay.create(ours, gpuform)
     before: Facets = {}
     for number, (step, differing, is_refused) in enumerate(_steps(name), 1):
         told, done = (_played(each, step) for each in (expected, found))
@@ -47,7 +47,7 @@ def test_both_engines_do_the_same(name: str, tmp_path: Path, gpuform: Cli) -> No
 
 def _played(stack: Replay, step: dict[str, Any]) -> Facets:
     """Return the facets of a step, without the order of what an entry depends on: nobody's."""
-    return {facet: in_order(facet, value) for facet, value in stack.step(**step).items()}
+    return {facet: in_order(facet, value) for facet, value in stack.play_step(**step).items()}
 
 
 def _steps(name: str) -> Iterator[tuple[dict[str, Any], dict[str, str], bool]]:

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 from processes.commands import pulumi
-from support.readers.review_documents import FORMS
+from support.readers.review_documents import RENDERERS
 from support.stacks.scenario_replay import HEAD, Replay
 
 from gpuform.schemas.plan import Plan
@@ -21,8 +21,8 @@ AFTER: Final = "a = Thing('a', size=2)\nThing('b', zone='y')\nThing('d')\nexport
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Replay:
-    stack = Replay.begin(tmp_path_factory.mktemp("reviewed"), pulumi)
-    assert stack.step("up", BEFORE)["succeeded"]
+    stack = Replay.create(tmp_path_factory.mktemp("reviewed"), pulumi)
+    assert stack.play_step("up", BEFORE)["succeeded"]
     return stack
 
 
@@ -47,7 +47,7 @@ def reviewed(content: bytes) -> tuple[Plan, str]:
     plan = read_plan("told.json", content)
     changes = sorted(plan.changes, key=lambda change: change.urn)
     plan = plan.model_copy(update={"changes": tuple(changes)})
-    return plan, FORMS["text"](Review([StackFacts(plan, "told.json")]))
+    return plan, RENDERERS["text"](Review([StackFacts(plan, "told.json")]))
 
 
 def test_each_form_of_a_plan_is_the_same_review(stack: Replay) -> None:

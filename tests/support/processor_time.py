@@ -23,7 +23,9 @@ def measure_processor_time() -> float:
 
     The commands of the warm process count as its children.
     """
-    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    usages = [
+        resource.getrusage(scope) for scope in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    ]
     return measure_commands() + sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 

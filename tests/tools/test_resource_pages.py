@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from pydantic import BaseModel
-from support.topologies.registrations import registered
+from support.topologies.registrations import record_registrations
 
 from gpuform.providers.catalog import list_kinds, load_lifecycle_class
 from gpuform.providers.operations import ForeignObjectLookup
@@ -74,9 +74,9 @@ def test_the_yaml_is_valid_and_the_python_registers_the_same(
     ran = CliRunner().invoke(cli, ["validate"])
     assert (ran.exit_code, "is valid" in ran.output) == (0, True), ran.output
     config = {"password": "Secret#1pass", "wandb_key": "k"}
-    found = registered(folders["python"], config)
+    found = record_registrations(folders["python"], config)
     assert any(f"{platform}:{kind}" in urn for urn in found["resources"])
-    assert found == registered(folders["yaml"], config)
+    assert found == record_registrations(folders["yaml"], config)
 
 
 @pytest.mark.parametrize(

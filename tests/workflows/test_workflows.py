@@ -278,7 +278,7 @@ def prepared(
     work.mkdir()
     runner = kind(repository, work, forge, outside, secrets, f"file://{backend}")
     own = {**secrets, "PULUMI_BACKEND_URL": f"file://{backend}"}
-    assert runner.bash("gpuform stack init prod", repository / "infra", own) == 0, runner.output
+    assert runner.run_script("gpuform stack init prod", repository / "infra", own) == 0, runner.output
     git(repository, "add", "-A")
     git(repository, "commit", "-q", "-m", "Begin")
     return runner
@@ -306,36 +306,36 @@ def test_from_a_plan_to_its_apply(
     git(repository, "checkout", "-q", "-b", "feature")
     first, second = committed(repository, 6), committed(repository, 7)
 
-    assert runner.pull("plan", first) == 0, runner.output[-1]
+    assert runner.run_pull_request_job("plan", first) == 0, runner.output[-1]
     (comment,) = forge.comments
     assert "size_tib" in comment["body"]
     assert first[:12] in comment["body"]
-    assert runner.pull("fresh", first) == 0, runner.output[-1]
+    assert runner.run_pull_request_job("fresh", first) == 0, runner.output[-1]
 
-    assert runner.pull("plan", second) == 0, runner.output[-1]
+    assert runner.run_pull_request_job("plan", second) == 0, runner.output[-1]
     assert forge.comments == [comment], "edited in place"
     assert second[:12] in comment["body"]
 
     applied_by_hand(runner, first)
     assert volumes(emulator) == [6]
-    assert runner.pull("fresh", second) == 1
+    assert runner.run_pull_request_job("fresh", second) == 1
     assert "out of date" in runner.output[-1]
     forge.merged[second] = second
-    assert runner.push(second) == 1
+    assert runner.apply_commit(second) == 1
     assert volumes(emulator) == [6], "what was reviewed is overtaken: nothing was changed"
 
-    assert runner.pull("plan", second) == 0, runner.output[-1]
+    assert runner.run_pull_request_job("plan", second) == 0, runner.output[-1]
     assert forge.comments == [comment]
-    assert runner.pull("fresh", second) == 0, runner.output[-1]
+    assert runner.run_pull_request_job("fresh", second) == 0, runner.output[-1]
 
     git(repository, "checkout", "-q", "main")
     git(repository, "merge", "-q", "--no-ff", "-m", "Merge", "feature")
     merge = git(repository, "rev-parse", "HEAD")
-    assert runner.push(merge) == 1, "which pull request it came by is not known yet"
+    assert runner.apply_commit(merge) == 1, "which pull request it came by is not known yet"
     forge.merged[merge] = second
-    assert runner.push(merge) == 0, runner.output[-1]
+    assert runner.apply_commit(merge) == 0, runner.output[-1]
     assert volumes(emulator) == [7]
-    assert runner.push(merge) == 1, "a plan can be applied only once"
+    assert runner.apply_commit(merge) == 1, "a plan can be applied only once"
     assert volumes(emulator) == [7]
     nothing_secret_is_told(runner)
 
@@ -357,20 +357,20 @@ def test_a_branch_that_asks_for_a_destroy(
     applied_by_hand(runner, commit)
     assert volumes(emulator) == [5]
     branch = "gpuform-destroy/all"
-    assert runner.pull("plan", commit, branch) == 0, runner.output[-1]
+    assert runner.run_pull_request_job("plan", commit, branch) == 0, runner.output[-1]
     (comment,) = forge.comments
     assert "gpuform destroy --plan plan.json" in comment["body"]
-    assert runner.pull("fresh", commit, branch) == 0, runner.output[-1]
+    assert runner.run_pull_request_job("fresh", commit, branch) == 0, runner.output[-1]
     assert volumes(emulator) == [5]
     forge.merged[commit] = commit
-    assert runner.push(commit) == 0, runner.output[-1]
+    assert runner.apply_commit(commit) == 0, runner.output[-1]
     assert volumes(emulator) == []
 
 
 def applied_by_hand(runner: Any, commit: str) -> None:
     folder = runner.clone(commit)
     own = {**runner.secrets, "PULUMI_BACKEND_URL": runner.backend}
-    assert runner.bash("gpuform up --stack prod --yes", folder / "infra", own) == 0
+    assert runner.run_script("gpuform up --stack prod --yes", folder / "infra", own) == 0
 
 
 def nothing_secret_is_told(runner: Any) -> None:

@@ -4,7 +4,14 @@ from typing import Any
 
 import httpx
 import pytest
-from support.platforms.lens_document import CONSUMERS, ERROR, GARBLED, HEATMAP, OVERVIEW, typed
+from support.platforms.lens_document import (
+    CONSUMERS,
+    ERROR,
+    GARBLED,
+    HEATMAP,
+    OVERVIEW,
+    pair_with_types,
+)
 from together import Together
 
 
@@ -30,17 +37,17 @@ def drop_trace(answer: Any) -> Any:
 
 def test_the_overview_is_the_document_s(ask: Any, change_settings: Any) -> None:
     change_settings(overview=OVERVIEW["data"])
-    assert typed(drop_trace(ask("overview").json())) == typed(OVERVIEW)
+    assert pair_with_types(drop_trace(ask("overview").json())) == pair_with_types(OVERVIEW)
 
 
 def test_the_consumers_are_the_document_s(ask: Any, change_settings: Any) -> None:
     change_settings(consumers=CONSUMERS["data"]["data"], total=50)
-    assert typed(drop_trace(ask("consumers").json())) == typed(CONSUMERS)
+    assert pair_with_types(drop_trace(ask("consumers").json())) == pair_with_types(CONSUMERS)
 
 
 def test_the_heatmap_is_the_document_s(ask: Any, change_settings: Any) -> None:
     change_settings(heatmap=HEATMAP["data"])
-    assert typed(drop_trace(ask("gpuHeatmap").json())) == typed(HEATMAP)
+    assert pair_with_types(drop_trace(ask("gpuHeatmap").json())) == pair_with_types(HEATMAP)
 
 
 def test_the_computed_answers_have_the_document_s_form(ask: Any, together: Together) -> None:

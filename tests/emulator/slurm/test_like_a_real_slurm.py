@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from processes.limits import LAST_RESORT
-from support.schedulers.emulated_slurm import NODES, SlurmCluster, slurm_cluster
-from support.schedulers.real_slurm import MISSING, Slurm, running, until
+from support.schedulers.emulated_slurm import NODES, SlurmCluster, create_slurm_cluster
+from support.schedulers.real_slurm import MISSING_PROGRAMS, Slurm, run_slurm, wait_until
 
 from gpuform.providers.emulator.server import serve
 from gpuform.providers.slurm.parsing import (
@@ -47,21 +47,23 @@ REFUSED = {
 @pytest.fixture
 def emulated() -> Iterator[SlurmCluster]:
     with serve(seed="slurm") as server:
-        yield slurm_cluster(server)
+        yield create_slurm_cluster(server)
 
 
 @pytest.fixture(scope="module")
 def started() -> Iterator[Slurm]:
-    if MISSING:
-        pytest.skip(f"needs a real Slurm (apt install slurm-wlm munge): no {', '.join(MISSING)}")
-    with running() as slurm:
+    if MISSING_PROGRAMS:
+        pytest.skip(
+            f"needs a real Slurm (apt install slurm-wlm munge): no {', '.join(MISSING_PROGRAMS)}"
+        )
+    with run_slurm() as slurm:
         yield slurm
 
 
 @pytest.fixture
 def real(started: Slurm) -> Iterator[Slurm]:
     yield started
-    started.settle()
+    started.reset()
 
 
 def run_really(slurm: Slurm) -> Run:
@@ -85,9 +87,9 @@ def describe_shape(text: str) -> list[str]:
 
 
 def test_nodes_have_the_lines_of_recorded_ones(emulated: SlurmCluster) -> None:
-    emulated.run("scontrol", "update", f"NodeName={NODES[0]}", "State=DRAIN", "Reason=x")
+    emulated.run_command("scontrol", "update", f"NodeName={NODES[0]}", "State=DRAIN", "Reason=x")
     recorded = describe_shape((RECORDED / "nodes.txt").read_text())
-    printed = describe_shape(emulated.run(*LIST_NODES_COMMAND)[0])
+    printed = describe_shape(emulated.run_command(*LIST_NODES_COMMAND)[0])
     assert printed[: printed.index("")] == recorded[: recorded.index("")]
     assert printed[-2:] == ["ExtSensorsJoules ExtSensorsWatts ExtSensorsTemp", ""]
 
@@ -98,7 +100,7 @@ def test_refusals_are_those_of_a_real_slurm(
     real: Slurm, emulated: SlurmCluster, action: str
 ) -> None:
     real_answer = run_really(real)(*(word.format(real.nodes[0]) for word in REFUSED[action]))
-    assert emulated.run(*(word.format(NODES[0]) for word in REFUSED[action])) == real_answer
+    assert emulated.run_command(*(word.format(NODES[0]) for word in REFUSED[action])) == real_answer
 
 
 def play_scene(
@@ -158,14 +160,14 @@ def play_scene(
 def test_jobs_and_drains_look_like_a_real_slurms(real: Slurm, emulated: SlurmCluster) -> None:
     def emulated_settled(label: str, state: str) -> None:
         emulated.advance(6)
-        assert emulated.states()[label] == state
+        assert emulated.get_job_states()[label] == state
 
     really = play_scene(
         run_really(real),
         real.nodes,
-        lambda label, state: until(lambda: real.is_known(label, state), f"{label} {state}"),
+        lambda label, state: wait_until(lambda: real.has_job(label, state), f"{label} {state}"),
     )
     for emulated_observation, was in zip(
-        play_scene(emulated.run, NODES, emulated_settled), really, strict=True
+        play_scene(emulated.run_command, NODES, emulated_settled), really, strict=True
     ):
         assert emulated_observation == was

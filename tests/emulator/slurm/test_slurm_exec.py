@@ -10,7 +10,7 @@ from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 from kubernetes.stream import stream
 from processes.limits import LAST_RESORT
-from support.schedulers.emulated_slurm import NODES, SlurmCluster, slurm_cluster
+from support.schedulers.emulated_slurm import NODES, SlurmCluster, create_slurm_cluster
 
 from gpuform.providers.emulator.server import serve
 
@@ -18,7 +18,7 @@ from gpuform.providers.emulator.server import serve
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[SlurmCluster]:
     with serve(seed="slurm") as server:
-        yield slurm_cluster(server)
+        yield create_slurm_cluster(server)
 
 
 @pytest.fixture

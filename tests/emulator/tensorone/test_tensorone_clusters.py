@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from emulator.tensorone.tensorone_client import NEW_SECONDS, TensorOneClient, new_cluster
-from support.platforms.tensorone_document import ANSWER, CLUSTER, declaration, leaves
+from support.platforms.tensorone_document import ANSWER, CLUSTER, build_declaration, list_leaves
 
 CONFIRMED = {"confirm_deletion": "DELETE"}
 
@@ -20,14 +20,14 @@ HEALTHY = "data.status_details.health_checks.gpu_health"
 def test_the_documents_answer_field_by_field(tensorone: TensorOneClient, control: Any) -> None:
     """Every field with its type, in the same order; what is declared, sized or priced with its
     value."""
-    created = tensorone.request("POST", "", declaration())["id"]
+    created = tensorone.request("POST", "", build_declaration())["id"]
     control.advance(NEW_SECONDS)
     tensorone.request("POST", f"/{created}/stop", {"save_state": True})
     control.advance(60)
     tensorone.request("POST", f"/{created}/start")
     control.advance(150 + 4200)
     answer = tensorone.send("GET", f"/{created}", metrics_window="24h").json()
-    documented, answered = list(leaves(ANSWER)), list(leaves(answer))
+    documented, answered = list(list_leaves(ANSWER)), list(list_leaves(answer))
     assert [path[:2] for path in answered] == [path[:2] for path in documented]
     for part in SAME:
         assert answer["data"][part] == CLUSTER[part], part

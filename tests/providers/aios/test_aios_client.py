@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
-from support.platforms.aios_document import CLUSTER, DECLARED, QUERY, UPDATE, typed
+from support.platforms.aios_document import CLUSTER, DECLARED, QUERY, UPDATE, pair_with_types
 
 from gpuform.providers.aios import clusters
 from gpuform.providers.aios.client import AiosClient, get_client
@@ -42,7 +42,7 @@ ONE = f"{URL}/cluster-west-vision-001"
 
 def test_get_cluster_parses_the_documents_example() -> None:
     client, asked = answering(CLUSTER)
-    assert typed(shown(client.get_cluster(CLUSTER["id"]))) == typed(CLUSTER)
+    assert pair_with_types(shown(client.get_cluster(CLUSTER["id"]))) == pair_with_types(CLUSTER)
     assert sent(asked[0]) == ("GET", ONE, None)
     assert "authorization" not in asked[0].headers
 

@@ -4,7 +4,7 @@ import copy
 from typing import Any
 
 import pytest
-from support.platforms.aios_document import CLUSTER, DECLARED, typed, without_mongo
+from support.platforms.aios_document import CLUSTER, DECLARED, pair_with_types, remove_mongo_keys
 
 from gpuform.providers.aios.client import get_client
 from gpuform.providers.context import use_context
@@ -30,8 +30,8 @@ def test_the_parser_creates_the_documents_example(cluster: Any, registry: Any) -
     assert body["header"] == {"templateUri": "Parser/V1", "parameters": {}}
     sent = copy.deepcopy(CLUSTER)
     del sent["status"], sent["config"]["urlMap"]
-    assert typed(body["body"]["spec"]["values"]) == typed(sent)
-    assert typed(without_mongo(registry.get_record(ID))) == typed(CLUSTER)
+    assert pair_with_types(body["body"]["spec"]["values"]) == pair_with_types(sent)
+    assert pair_with_types(remove_mongo_keys(registry.get_record(ID))) == pair_with_types(CLUSTER)
     assert cluster.id == ID
     assert cluster.state["ready"] is True
     assert cluster.state["status"] == "live"
@@ -226,7 +226,7 @@ def test_a_cluster_can_declare_the_existing_nodes_of_its_record(
     bodies = [body for _, _, body in registry.list_writes()]
     assert bodies[0]["$set"]["nodes.nodeData.0.swap"] == 8192
     assert bodies[1]["$addToSet"]["nodes.nodeData"]["id"] == "node-2"
-    assert typed(without_mongo(registry.get_record(ID))) == typed(CLUSTER)
+    assert pair_with_types(remove_mongo_keys(registry.get_record(ID))) == pair_with_types(CLUSTER)
     cluster.refresh()
     assert cluster.list_planned_paths(DECLARED) == []
 

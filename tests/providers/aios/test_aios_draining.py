@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support.platforms.aios_document import DECLARED
-from support.schedulers.simulated_scheduler import Simulated
+from support.schedulers.simulated_scheduler import SimulatedScheduler
 
 from gpuform.providers.aios import entry_removal
 from gpuform.providers.context import use_context
@@ -20,9 +20,9 @@ FIRST = NODES[0]
 
 
 @pytest.fixture
-def scheduler(registry: Any, monkeypatch: pytest.MonkeyPatch) -> Simulated:
+def scheduler(registry: Any, monkeypatch: pytest.MonkeyPatch) -> SimulatedScheduler:
     clock = SimpleNamespace(now=lambda: registry.call_emulator("GET", "clock")["now"])
-    simulated = Simulated(clock, NODES)
+    simulated = SimulatedScheduler(clock, NODES)
     monkeypatch.setattr(entry_removal, "create_declared_scheduler", lambda *_: simulated)
     return simulated
 
@@ -53,14 +53,14 @@ def without_first(declared: Any) -> Any:
     return left
 
 
-def is_drain_finished(registry: Any, thing: Any, scheduler: Simulated) -> bool:
+def is_drain_finished(registry: Any, thing: Any, scheduler: SimulatedScheduler) -> bool:
     return not scheduler.cordoned and Drains.from_intents(registry.intents).find(thing.id) is None
 
 
 def test_deleting_a_node_waits_for_its_job(
-    registry: Any, separate_node: Any, scheduler: Simulated
+    registry: Any, separate_node: Any, scheduler: SimulatedScheduler
 ) -> None:
-    scheduler.run(FIRST, 20)
+    scheduler.start_job(FIRST, 20)
     began = scheduler.clock.now()
     separate_node.delete()
     assert scheduler.clock.now() - began >= 20 * 60
@@ -69,9 +69,9 @@ def test_deleting_a_node_waits_for_its_job(
 
 
 def test_a_busy_node_stays_with_policy_fail(
-    registry: Any, separate_node: Any, scheduler: Simulated
+    registry: Any, separate_node: Any, scheduler: SimulatedScheduler
 ) -> None:
-    scheduler.run(FIRST, 300)
+    scheduler.start_job(FIRST, 300)
     separate_node.state["drain"] = {**ASKED, "on_busy": "fail"}
     registry.list_writes()
     with pytest.raises(GpuformError, match=f"node {ID}/{FIRST}: no node was removed: jobs run"):
@@ -81,9 +81,9 @@ def test_a_busy_node_stays_with_policy_fail(
 
 
 def test_the_plan_of_a_deletion_shows_the_nodes_jobs(
-    registry: Any, separate_node: Any, cluster: Any, scheduler: Simulated
+    registry: Any, separate_node: Any, cluster: Any, scheduler: SimulatedScheduler
 ) -> None:
-    scheduler.run(FIRST, 20)
+    scheduler.start_job(FIRST, 20)
     with use_context(registry.create_context()):
         found = separate_node.lifecycle.predict_nodes_removed_with_object(
             separate_node.id, separate_node.state, "deleted"
@@ -92,10 +92,10 @@ def test_the_plan_of_a_deletion_shows_the_nodes_jobs(
 
 
 def test_removing_an_entry_of_a_record_waits_for_its_job(
-    registry: Any, cluster: Any, declared_with_nodes: Any, scheduler: Simulated
+    registry: Any, cluster: Any, declared_with_nodes: Any, scheduler: SimulatedScheduler
 ) -> None:
     cluster.apply(declared_with_nodes)
-    scheduler.run(FIRST, 20)
+    scheduler.start_job(FIRST, 20)
     with use_context(registry.create_context()):
         inputs = cluster.check(without_first(declared_with_nodes))
         found = cluster.lifecycle.predict_removed_nodes(cluster.id, cluster.state, inputs)
@@ -109,10 +109,10 @@ def test_removing_an_entry_of_a_record_waits_for_its_job(
 
 
 def test_deleting_a_record_waits_for_the_jobs_of_all_nodes(
-    registry: Any, cluster: Any, declared_with_nodes: Any, scheduler: Simulated
+    registry: Any, cluster: Any, declared_with_nodes: Any, scheduler: SimulatedScheduler
 ) -> None:
     cluster.apply(declared_with_nodes)
-    scheduler.run(NODES[-1], 20)
+    scheduler.start_job(NODES[-1], 20)
     began = scheduler.clock.now()
     cluster.delete()
     assert scheduler.clock.now() - began >= 20 * 60
@@ -120,7 +120,7 @@ def test_deleting_a_record_waits_for_the_jobs_of_all_nodes(
 
 
 def test_nodes_cordoned_by_a_killed_run_are_uncordoned(
-    registry: Any, separate_node: Any, scheduler: Simulated
+    registry: Any, separate_node: Any, scheduler: SimulatedScheduler
 ) -> None:
     def die(what: str) -> None:
         if what == "uncordon":

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.platforms.aios_document import CLUSTER, DECLARED, typed, without_mongo
+from support.platforms.aios_document import CLUSTER, DECLARED, pair_with_types, remove_mongo_keys
 
 from gpuform.providers.aios.client import get_client
 from gpuform.providers.context import use_context
@@ -40,7 +40,9 @@ def test_the_documents_nodes_form_the_documents_record(
     first.apply(node(FIRST))
     ((method, path, body),) = registry.list_writes()
     assert (method, path, set(body)) == ("PUT", PATH, {"$addToSet", "$set"})
-    assert typed(body["$addToSet"]["nodes.nodeData"]) == typed(CLUSTER["nodes"]["nodeData"][0])
+    assert pair_with_types(body["$addToSet"]["nodes.nodeData"]) == pair_with_types(
+        CLUSTER["nodes"]["nodeData"][0]
+    )
     assert body["$set"] == {
         "nodes.count": 1,
         "gpus.count": 2,
@@ -55,7 +57,7 @@ def test_the_documents_nodes_form_the_documents_record(
         "network.rxBandwidth": 10000,
     }
     second.apply(node(SECOND))
-    assert typed(without_mongo(registry.get_record(ID))) == typed(CLUSTER)
+    assert pair_with_types(remove_mongo_keys(registry.get_record(ID))) == pair_with_types(CLUSTER)
     assert first.id == f"{ID}/node-1"
     for each in (cluster, first, second):
         assert each.refresh() is True

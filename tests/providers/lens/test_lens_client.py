@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from support.platforms.lens_document import CONSUMERS, ERROR, HEATMAP, OVERVIEW, typed
+from support.platforms.lens_document import CONSUMERS, ERROR, HEATMAP, OVERVIEW, pair_with_types
 
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.context.transport import mount_transport
@@ -47,11 +47,11 @@ def test_the_client_sends_the_documented_requests() -> None:
         return httpx.Response(200, json=answers.get(last, page))
 
     lens = build_client(answer)
-    assert typed(dump_answer(lens.get_overview())) == typed(OVERVIEW["data"])
+    assert pair_with_types(dump_answer(lens.get_overview())) == pair_with_types(OVERVIEW["data"])
     assert lens.get_heatmap().temperature.unit == "℃"
-    assert typed([dump_answer(consumer) for consumer in lens.list_consumers()]) == typed(
-        CONSUMERS["data"]["data"]
-    )
+    assert pair_with_types(
+        [dump_answer(consumer) for consumer in lens.list_consumers()]
+    ) == pair_with_types(CONSUMERS["data"]["data"])
     assert requests == [
         f"{URL}/api/clusters/overview",
         f"{URL}/api/clusters/gpuHeatmap",

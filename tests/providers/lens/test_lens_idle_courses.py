@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.clocks.fake_clock import FakeClock
 from support.schedulers.idle_scp_nodes import IDLENESS, SCHEDULER, START, start_clock
-from support.schedulers.simulated_scheduler import Simulated
+from support.schedulers.simulated_scheduler import SimulatedScheduler
 
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.errors import GpuformError
@@ -120,7 +120,7 @@ def judge_idleness_once(
     call = ProviderContext(clock=clock, intents=intents)
     taking = NodeDrainer(call, "pool", "pool train", {"drain": {"kubernetes": {}}})
     with pytest.MonkeyPatch.context() as patch, use_context(call):
-        patch.setattr(SCHEDULER, lambda *_: Simulated(clock, [NODE]))
+        patch.setattr(SCHEDULER, lambda *_: SimulatedScheduler(clock, [NODE]))
         patch.setattr("time.time", lambda: clock.time)
         patch.setattr(idleness, "get_client", lambda _: client)
         return idleness.judge_idleness(call, Settings(), "pool", taking, [node], IDLENESS)

@@ -8,7 +8,12 @@ from typing import Any
 
 import pytest
 import yaml
-from support.topologies.pulumi_yaml import Checked, Evaluated, references, steps
+from support.topologies.pulumi_yaml import (
+    EvaluatedProgram,
+    ProgramCheck,
+    find_references,
+    parse_access,
+)
 
 from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.providers.emulator.server import environment, serve
@@ -30,7 +35,7 @@ each_example = pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: pat
 
 @each_example
 def test_an_example_is_valid_by_the_schema(example: Path) -> None:
-    checked = Checked.of(example / "pulumi-yaml" / "Pulumi.yaml", SCHEMA)
+    checked = ProgramCheck.check_file(example / "pulumi-yaml" / "Pulumi.yaml", SCHEMA)
     assert checked.problems == []
     project = yaml.safe_load((example / "Pulumi.yaml").read_text())
     settings_ = {key: checked.program[key] for key in project}
@@ -104,7 +109,7 @@ def test_an_example_declares_the_resources_of_its_topology(example: Path) -> Non
         if declaration.type != STACK_TYPE
     }
     document = yaml.safe_load((example / "pulumi-yaml" / "Pulumi.yaml").read_text())
-    evaluated = Evaluated(document, build_outputs, invoke)
+    evaluated = EvaluatedProgram(document, build_outputs, invoke)
     resources = document["resources"]
     assert set(resources) == set(topology)
     for name, resource in resources.items():
@@ -114,8 +119,13 @@ def test_an_example_declares_the_resources_of_its_topology(example: Path) -> Non
         declared = {
             k: v for k, v in registration.inputs.items() if k != "__provider" and v is not None
         }
-        assert mask_secrets(evaluated.inputs(name), secret) == mask_secrets(declared, secret)
-        used = {*references(resource["properties"]), *references(resource.get("options", {}))}
+        assert mask_secrets(evaluated.evaluate_inputs(name), secret) == mask_secrets(
+            declared, secret
+        )
+        used = {
+            *find_references(resource["properties"]),
+            *find_references(resource.get("options", {})),
+        }
         needed = (
             [registration.deleted_with, *registration.dependencies]
             if isinstance(registration, Registration)
@@ -123,9 +133,11 @@ def test_an_example_declares_the_resources_of_its_topology(example: Path) -> Non
         )
         assert used & set(resources) == {urn.rpartition("::")[2] for urn in needed if urn}
         with_ = resource.get("options", {}).get("deletedWith", "")
-        assert set(references(with_)) == {registration.deleted_with.rpartition("::")[2]} - {""}
+        assert set(find_references(with_)) == {registration.deleted_with.rpartition("::")[2]} - {""}
     declared = mask_secrets(recording.outputs)
-    evaluated_outputs = {key: evaluated.value(value) for key, value in document["outputs"].items()}
+    evaluated_outputs = {
+        key: evaluated.evaluate(value) for key, value in document["outputs"].items()
+    }
     assert set(evaluated_outputs) == set(declared)
     for key, value in evaluated_outputs.items():
         assert declared[key] in ("[secret]", mask_secrets({key: value})[key])
@@ -165,7 +177,7 @@ outputs:
 def test_problems_of_an_invalid_program_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "Pulumi.yaml"
     path.write_text(WRONG)
-    assert sorted(Checked.of(path, SCHEMA).problems) == sorted(
+    assert sorted(ProgramCheck.check_file(path, SCHEMA).problems) == sorted(
         [
             "gpus: is several things",
             "config.gpus: has a default of another type",
@@ -206,4 +218,4 @@ def test_problems_of_an_invalid_program_are_reported(tmp_path: Path) -> None:
     ],
 )
 def test_property_accesses(text: str, path: list[str | int] | None) -> None:
-    assert steps(text) == path
+    assert parse_access(text) == path

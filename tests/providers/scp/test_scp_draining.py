@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.schedulers.simulated_scheduler import Simulated
+from support.schedulers.simulated_scheduler import SimulatedScheduler
 
 from gpuform.providers.draining import ScheduledNode
 from gpuform.providers.errors import GpuformError
@@ -19,9 +19,11 @@ ASKED = {"kubernetes": {"kubeconfig": "kubeconfig"}}
 
 
 @pytest.fixture
-def scheduler(environment: Any, monkeypatch: pytest.MonkeyPatch) -> Simulated:
+def scheduler(environment: Any, monkeypatch: pytest.MonkeyPatch) -> SimulatedScheduler:
     """In the place of the Kubernetes that runs on the servers; the platform knows none."""
-    simulated = Simulated(environment.clock, [f"train-00{number}" for number in range(1, 5)])
+    simulated = SimulatedScheduler(
+        environment.clock, [f"train-00{number}" for number in range(1, 5)]
+    )
     monkeypatch.setattr(draining, "create_declared_scheduler", lambda *_: simulated)
     return simulated
 
@@ -47,10 +49,10 @@ def find_drain_record(environment: Any, pool: Any) -> Any:
 
 
 def test_shrinking_removes_the_idle_node_and_not_the_newest(
-    environment: Any, pool_of_four: Any, scheduler: Simulated
+    environment: Any, pool_of_four: Any, scheduler: SimulatedScheduler
 ) -> None:
     for name in ("train-001", "train-003", "train-004"):
-        scheduler.run(name, 100)
+        scheduler.start_job(name, 100)
     assert environment.list_changes(pool_of_four, smaller(pool_of_four)) == {"count": (4, 3)}
     (goes,) = predict_removed_nodes(environment, pool_of_four, smaller(pool_of_four)).nodes
     assert (goes.name, goes.because) == ("train-002", "idle")
@@ -64,10 +66,10 @@ def test_shrinking_removes_the_idle_node_and_not_the_newest(
 
 @pytest.mark.slow
 def test_shrinking_waits_for_jobs(
-    environment: Any, pool_of_four: Any, scheduler: Simulated
+    environment: Any, pool_of_four: Any, scheduler: SimulatedScheduler
 ) -> None:
     for name in scheduler.names:
-        scheduler.run(name, 30)
+        scheduler.start_job(name, 30)
     began = environment.now
     pool = environment.update(pool_of_four, smaller(pool_of_four))
     assert environment.now - began >= 30 * 60
@@ -75,10 +77,10 @@ def test_shrinking_waits_for_jobs(
 
 
 def test_busy_nodes_stay_and_are_not_cordoned(
-    environment: Any, pool_of_four: Any, scheduler: Simulated
+    environment: Any, pool_of_four: Any, scheduler: SimulatedScheduler
 ) -> None:
     for name in scheduler.names:
-        scheduler.run(name, 300)
+        scheduler.start_job(name, 300)
     told = "pool train: no node was removed: .*jobs still run on train-004"
     with pytest.raises(GpuformError, match=told):
         environment.update(pool_of_four, smaller(pool_of_four, wait_minutes=10))
@@ -95,12 +97,12 @@ def test_busy_nodes_stay_and_are_not_cordoned(
 
 @pytest.mark.slow
 def test_a_node_that_is_no_longer_declared_is_drained(
-    environment: Any, pool_inputs: Properties, scheduler: Simulated
+    environment: Any, pool_inputs: Properties, scheduler: SimulatedScheduler
 ) -> None:
     inputs = {key: value for key, value in pool_inputs.items() if key != "count"}
     declared = {**inputs, "nodes": {"001": {}, "002": {}, "003": {}}, "drain": ASKED}
     pool = environment.create("NodePool", declared)
-    scheduler.run("train-001", 20)
+    scheduler.start_job("train-001", 20)
     began = environment.now
     pool = environment.update(pool, {**declared, "nodes": {"002": {}, "003": {}}})
     assert sorted(pool.nodes) == ["002", "003"]
@@ -108,7 +110,7 @@ def test_a_node_that_is_no_longer_declared_is_drained(
 
 
 def test_a_locked_node_is_removed_last(
-    environment: Any, pool_inputs: Properties, scheduler: Simulated
+    environment: Any, pool_inputs: Properties, scheduler: SimulatedScheduler
 ) -> None:
     inputs = {key: value for key, value in pool_inputs.items() if key != "count"}
     nodes = {"001": {}, "002": {}, "003": {"lock_enabled": True}}
@@ -120,7 +122,7 @@ def test_a_locked_node_is_removed_last(
 
 
 def test_an_interrupted_removal_is_undone_by_the_next_run_or_refresh(
-    environment: Any, pool_of_four: Any, scheduler: Simulated
+    environment: Any, pool_of_four: Any, scheduler: SimulatedScheduler
 ) -> None:
     for ending in ("update", "refresh"):
 
@@ -144,10 +146,10 @@ def test_an_interrupted_removal_is_undone_by_the_next_run_or_refresh(
 
 
 def test_a_node_chosen_by_a_killed_run_is_not_taken_for_idle(
-    environment: Any, pool_of_four: Any, scheduler: Simulated
+    environment: Any, pool_of_four: Any, scheduler: SimulatedScheduler
 ) -> None:
     for name in scheduler.names:
-        scheduler.run(name, 300)
+        scheduler.start_job(name, 300)
 
     def die(what: str) -> None:
         if what == "nodes" and scheduler.cordoned:
@@ -269,13 +271,13 @@ class TestEveryWayToTakeANode:
         because: str,
         environment: Any,
         pool_inputs: Properties,
-        scheduler: Simulated,
+        scheduler: SimulatedScheduler,
     ) -> None:
         before = self._one_by_one(pool_inputs, **{"003": {"ip_address": "192.168.0.98"}})
         pool = environment.create("NodePool", before)
         environment.count_writes()
         after = self._one_by_one(pool_inputs, **{"003": {"ip_address": "192.168.0.98", **changed}})
-        scheduler.run("train-003", 300)
+        scheduler.start_job("train-003", 300)
         (goes,) = predict_removed_nodes(environment, pool, after).nodes
         assert (goes.name, goes.because, [job.id for job in goes.jobs]) == (
             "train-003",
@@ -294,7 +296,7 @@ class TestEveryWayToTakeANode:
             [],
             None,
         )
-        scheduler.run("train-003", 20)
+        scheduler.start_job("train-003", 20)
         began = environment.now
         pool = environment.update(pool, after)
         assert environment.now - began >= 20 * 60
@@ -304,9 +306,9 @@ class TestEveryWayToTakeANode:
     @pytest.mark.slow
     @pytest.mark.sampled(1)
     def test_deleting_a_pool_drains_all_nodes(
-        self, environment: Any, pool_of_four: Any, scheduler: Simulated
+        self, environment: Any, pool_of_four: Any, scheduler: SimulatedScheduler
     ) -> None:
-        scheduler.run("train-002", 20)
+        scheduler.start_job("train-002", 20)
         with environment.use_context(pool_of_four.name, preview=True):
             found = NodePoolLifecycle().predict_nodes_removed_with_object(
                 pool_of_four.id, pool_of_four.outs, "deleted"
@@ -321,9 +323,9 @@ class TestEveryWayToTakeANode:
     @pytest.mark.slow
     @pytest.mark.sampled(1)
     def test_a_refused_deletion_uncordons_the_nodes(
-        self, environment: Any, pool_of_four: Any, scheduler: Simulated
+        self, environment: Any, pool_of_four: Any, scheduler: SimulatedScheduler
     ) -> None:
-        scheduler.run("train-002", 300)
+        scheduler.start_job("train-002", 300)
         with pytest.raises(GpuformError, match="pool train: no node was removed"):
             environment.delete(pool_of_four)
         assert (
@@ -340,10 +342,10 @@ class TestEveryWayToTakeANode:
         self,
         environment: Any,
         pool_of_four: Any,
-        scheduler: Simulated,
+        scheduler: SimulatedScheduler,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        scheduler.nodes_ = {"other-001": ScheduledNode("other-001")}
+        scheduler.nodes_by_name = {"other-001": ScheduledNode("other-001")}
         with pytest.raises(GpuformError, match=r"no node has .* of train-001"):
             environment.delete(pool_of_four)
         assert environment.count_writes() == {}

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from support.clocks.fake_clock import FakeClock
 from support.schedulers.idle_scp_nodes import IDLENESS, SCHEDULER, start_clock
-from support.schedulers.simulated_scheduler import Simulated
+from support.schedulers.simulated_scheduler import SimulatedScheduler
 
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.errors import GpuformError, Unreachable
@@ -78,7 +78,7 @@ class Watched:
     )
 
     def __post_init__(self) -> None:
-        self.scheduler = Simulated(self.clock, ["train-001"])
+        self.scheduler = SimulatedScheduler(self.clock, ["train-001"])
         self.intents = Intents(EphemeralRecords())
         self.monkeypatch.setattr(SCHEDULER, lambda *_: self.scheduler)
         self.monkeypatch.setattr(idleness, "get_client", lambda _: self)
@@ -150,12 +150,14 @@ def test_a_clock_that_jumps_there_and_back_proves_nothing(watched: Watched) -> N
 
 
 def _job(watched: Watched) -> None:
-    watched.scheduler.run("train-001", 1.0)
+    watched.scheduler.start_job("train-001", 1.0)
 
 
 def _unknown(watched: Watched) -> None:
-    watched.scheduler.nodes_.clear()
-    watched.scheduler.nodes_["another"] = replace(Simulated(watched.clock).nodes_["w0"])
+    watched.scheduler.nodes_by_name.clear()
+    watched.scheduler.nodes_by_name["another"] = replace(
+        SimulatedScheduler(watched.clock).nodes_by_name["w0"]
+    )
 
 
 def _node(**fields: Any) -> Callable[[Watched], None]:
@@ -229,13 +231,13 @@ DOUBTS: dict[str, Callable[[Watched], None]] = {
 @pytest.mark.parametrize("doubt", DOUBTS)
 def test_any_sign_of_use_begins_the_time_again(watched: Watched, doubt: str) -> None:
     assert watched.looks(3000.0).because.startswith("idle for 50m")
-    before = watched.node, watched.told, dict(watched.scheduler.nodes_)
+    before = watched.node, watched.told, dict(watched.scheduler.nodes_by_name)
     DOUBTS[doubt](watched)
     try:
         assert not watched.look().is_idle
     except NotEnoughEvidence:
         assert doubt == "workloads that are not shown"
-    watched.node, watched.told, watched.scheduler.nodes_ = before
+    watched.node, watched.told, watched.scheduler.nodes_by_name = before
     watched.overview_, watched.workloads = OVERVIEW, []
     watched.scheduler.ends.clear()
     watched.clock.time += LOOK
@@ -390,7 +392,9 @@ def test_inputs_that_contradict_idle_are_refused(
 def test_nodes_stopped_as_idle_stay_stopped_until_idle_is_removed(
     environment: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scheduler = Simulated(environment.clock, [f"train-00{number}" for number in range(1, 4)])
+    scheduler = SimulatedScheduler(
+        environment.clock, [f"train-00{number}" for number in range(1, 4)]
+    )
     monkeypatch.setattr(SCHEDULER, lambda *_: scheduler)
     declared = {**pool_inputs, "drain": ASKED, "idle": IDLE}
     pool = environment.create("NodePool", declared)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.platforms.lens_document import HEATMAP
-from support.schedulers.simulated_scheduler import Simulated
+from support.schedulers.simulated_scheduler import SimulatedScheduler
 
 from gpuform.providers.errors import GpuformError, Unreachable
 from gpuform.providers.lifetime import format_moment
@@ -60,8 +60,8 @@ def _no_wishes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def scheduler(environment: Any, monkeypatch: pytest.MonkeyPatch) -> Simulated:
-    simulated = Simulated(environment.clock, NAMES)
+def scheduler(environment: Any, monkeypatch: pytest.MonkeyPatch) -> SimulatedScheduler:
+    simulated = SimulatedScheduler(environment.clock, NAMES)
     monkeypatch.setattr(draining, "create_declared_scheduler", lambda *_: simulated)
     return simulated
 
@@ -112,7 +112,7 @@ def count_most_unavailable(environment: Any) -> int:
     return max(4 - sum(each) for each in there)
 
 
-def assert_free(environment: Any, pool: Any, scheduler: Simulated) -> None:
+def assert_free(environment: Any, pool: Any, scheduler: SimulatedScheduler) -> None:
     assert (scheduler.cordoned, Drains.from_intents(environment.intents).find(pool.id)) == (
         [],
         None,
@@ -120,9 +120,9 @@ def assert_free(environment: Any, pool: Any, scheduler: Simulated) -> None:
 
 
 def test_a_failed_node_is_planned_recreated_and_then_unchanged(
-    environment: Any, pool: Any, scheduler: Simulated
+    environment: Any, pool: Any, scheduler: SimulatedScheduler
 ) -> None:
-    scheduler.run("train-002", 30)
+    scheduler.start_job("train-002", 30)
     pool = broken(environment, pool)
     assert environment.list_changes(pool) == {ROW: ("broken", "REMAKE")}
     with environment.use_context(pool.name, preview=True):
@@ -149,7 +149,7 @@ def test_a_fault_shows_the_time_of_its_first_observation(environment: Any, pool:
 
 
 def test_a_state_of_an_older_version_shows_its_failed_nodes(
-    environment: Any, pool: Any, scheduler: Simulated
+    environment: Any, pool: Any, scheduler: SimulatedScheduler
 ) -> None:
     pool = broken(environment, pool)
     del pool.outs["faults"]
@@ -195,7 +195,7 @@ def test_above_max_unhealthy_no_node_is_recreated(environment: Any, pool: Any) -
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("parallel", [1, 2])
 def test_max_parallel_limits_the_repairs_at_a_time(
-    environment: Any, pool: Any, scheduler: Simulated, parallel: int
+    environment: Any, pool: Any, scheduler: SimulatedScheduler, parallel: int
 ) -> None:
     pool = broken(environment, pool, *NAMES[:3])
     environment.messages.clear()
@@ -207,13 +207,13 @@ def test_max_parallel_limits_the_repairs_at_a_time(
 
 
 def test_a_broken_node_that_stays_does_not_stop_other_repairs(
-    environment: Any, pool: Any, scheduler: Simulated, conditions: Conditions
+    environment: Any, pool: Any, scheduler: SimulatedScheduler, conditions: Conditions
 ) -> None:
     conditions.not_ready("train-004", an_hour_ago(environment))
     pool = broken(environment, pool)
     news = declared(pool, on=["platform"])
     assert notices(pool, news)[0].endswith("Not repaired: repair.on has no not_ready")
-    scheduler.nodes_["train-004"] = scheduler.nodes_["train-004"].__class__(
+    scheduler.nodes_by_name["train-004"] = scheduler.nodes_by_name["train-004"].__class__(
         "train-004", is_failed=True
     )
     mended = environment.update(pool, news)
@@ -224,7 +224,7 @@ def test_a_broken_node_that_stays_does_not_stop_other_repairs(
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 def test_repairs_stop_at_the_first_node_that_does_not_come_back(
-    environment: Any, pool: Any, scheduler: Simulated
+    environment: Any, pool: Any, scheduler: SimulatedScheduler
 ) -> None:
     pool = broken(environment, pool, *NAMES[:2])
     environment.inject_fault("POST", "/v1/gpu-nodes$", status=400, count=None)
@@ -239,9 +239,9 @@ def test_repairs_stop_at_the_first_node_that_does_not_come_back(
 
 
 def test_a_broken_node_with_a_job_is_not_recreated(
-    environment: Any, pool: Any, scheduler: Simulated
+    environment: Any, pool: Any, scheduler: SimulatedScheduler
 ) -> None:
-    scheduler.run("train-002", 300)
+    scheduler.start_job("train-002", 300)
     pool = broken(environment, pool)
     news = {**declared(pool), "drain": {**ASKED, "wait_minutes": 5}}
     with pytest.raises(GpuformError, match="jobs still run on train-002"):
@@ -258,7 +258,7 @@ def test_the_repair_of_a_locked_node_needs_a_permission(environment: Any, pool: 
 
 
 def test_a_node_that_has_recovered_is_not_recreated(
-    environment: Any, pool: Any, scheduler: Simulated
+    environment: Any, pool: Any, scheduler: SimulatedScheduler
 ) -> None:
     pool = broken(environment, pool)
     environment.set_node_state(pool.nodes["train-002"]["id"], "RUNNING")
@@ -267,7 +267,7 @@ def test_a_node_that_has_recovered_is_not_recreated(
 
 
 def test_the_server_in_place_of_a_broken_one_is_never_recreated(
-    environment: Any, pool: Any, scheduler: Simulated
+    environment: Any, pool: Any, scheduler: SimulatedScheduler
 ) -> None:
     """The state is of before a run that was killed: what it says is about a server that is gone."""
     before = broken(environment, pool)
@@ -283,7 +283,7 @@ UBUNTU = "IMAGE-4mQzWvT9hLxRbYc2NfKpJd"
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 def test_the_lower_limit_of_repair_and_rollout_holds(
-    environment: Any, pool: Any, scheduler: Simulated
+    environment: Any, pool: Any, scheduler: SimulatedScheduler
 ) -> None:
     pool = environment.update(pool, {**pool.inputs, "rollout": {"max_unavailable": 3}})
     pool = broken(environment, pool)
@@ -298,7 +298,7 @@ def test_the_lower_limit_of_repair_and_rollout_holds(
 
 
 def test_shrinking_deletes_a_broken_node_first(
-    environment: Any, pool: Any, scheduler: Simulated
+    environment: Any, pool: Any, scheduler: SimulatedScheduler
 ) -> None:
     pool = broken(environment, pool)
     smaller = environment.update(pool, {**pool.inputs, "count": 3})
@@ -310,7 +310,7 @@ def test_shrinking_deletes_a_broken_node_first(
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 def test_a_repaired_node_of_a_stopped_pool_is_stopped(
-    environment: Any, pool: Any, scheduler: Simulated
+    environment: Any, pool: Any, scheduler: SimulatedScheduler
 ) -> None:
     pool = environment.update(pool, {**pool.inputs, "state": "STOPPED"})
     pool = broken(environment, pool)
@@ -321,7 +321,7 @@ def test_a_repaired_node_of_a_stopped_pool_is_stopped(
 
 class TestNotReady:
     def test_a_node_unusable_for_long_is_a_fault(
-        self, environment: Any, pool: Any, scheduler: Simulated, conditions: Conditions
+        self, environment: Any, pool: Any, scheduler: SimulatedScheduler, conditions: Conditions
     ) -> None:
         since = an_hour_ago(environment)
         conditions.not_ready("train-002", since)
@@ -365,7 +365,7 @@ class TestNotReady:
         ]
 
     def test_the_start_time_of_a_replaced_machine_is_no_fault(
-        self, environment: Any, pool: Any, scheduler: Simulated, conditions: Conditions
+        self, environment: Any, pool: Any, scheduler: SimulatedScheduler, conditions: Conditions
     ) -> None:
         """Its name is the same, and Kubernetes shows the old machine until the new one joins."""
         conditions.not_ready("train-002", an_hour_ago(environment))
@@ -382,7 +382,7 @@ class TestNotReady:
         assert "3 of 4 nodes are unhealthy" in notices(pool)[0]
 
     def test_a_node_that_is_ready_again_is_not_recreated(
-        self, environment: Any, pool: Any, scheduler: Simulated, conditions: Conditions
+        self, environment: Any, pool: Any, scheduler: SimulatedScheduler, conditions: Conditions
     ) -> None:
         conditions.not_ready("train-002", an_hour_ago(environment))
         pool = environment.refresh(pool)
@@ -398,7 +398,7 @@ class TestNotReady:
         assert environment.refresh(pool).outs["faults"] == []
 
     def test_a_silent_scheduler_finds_no_fault_and_is_reported(
-        self, environment: Any, pool: Any, conditions: Conditions, scheduler: Simulated
+        self, environment: Any, pool: Any, conditions: Conditions, scheduler: SimulatedScheduler
     ) -> None:
         conditions.not_ready("train-002", an_hour_ago(environment))
         pool = environment.refresh(pool)
@@ -456,7 +456,9 @@ def heat(environment: Any, node: str, degrees: float) -> None:
     environment.call_emulator("POST", "lens/settings", {"heatmap": shown})
 
 
-def test_an_overheated_node_is_recreated(environment: Any, pool: Any, scheduler: Simulated) -> None:
+def test_an_overheated_node_is_recreated(
+    environment: Any, pool: Any, scheduler: SimulatedScheduler
+) -> None:
     news = declared(pool, on=["overheated"], max_temperature=90)
     pool = environment.update(pool, news)
     heat(environment, "train-002", 95)
@@ -467,7 +469,7 @@ def test_an_overheated_node_is_recreated(environment: Any, pool: Any, scheduler:
 
 
 def test_a_node_that_has_cooled_is_not_recreated(
-    environment: Any, pool: Any, scheduler: Simulated
+    environment: Any, pool: Any, scheduler: SimulatedScheduler
 ) -> None:
     pool = environment.update(pool, declared(pool, on=["overheated"], max_temperature=90))
     heat(environment, "train-002", 95)
@@ -484,7 +486,7 @@ class TestAskedFor:
     @pytest.mark.slow
     @pytest.mark.sampled(1)
     def test_a_node_requested_by_name_is_recreated(
-        self, environment: Any, pool: Any, scheduler: Simulated
+        self, environment: Any, pool: Any, scheduler: SimulatedScheduler
     ) -> None:
         assert environment.list_changes(pool) == {ROW: ("in use", "REMAKE")}
         mended = environment.update(pool)
@@ -504,7 +506,11 @@ class TestAskedFor:
     @pytest.mark.slow
     @pytest.mark.sampled(1)
     def test_a_requested_repair_of_a_killed_run_is_done_once(
-        self, environment: Any, pool: Any, scheduler: Simulated, monkeypatch: pytest.MonkeyPatch
+        self,
+        environment: Any,
+        pool: Any,
+        scheduler: SimulatedScheduler,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         class Killed(BaseException):
             pass
@@ -531,7 +537,11 @@ class TestAskedFor:
             environment.list_changes(pool)
 
     def test_the_last_node_of_a_fabric_is_not_recreated(
-        self, environment: Any, pool: Any, monkeypatch: pytest.MonkeyPatch, scheduler: Simulated
+        self,
+        environment: Any,
+        pool: Any,
+        monkeypatch: pytest.MonkeyPatch,
+        scheduler: SimulatedScheduler,
     ) -> None:
         monkeypatch.setenv(REPAIR_VARIABLE, "")
         news = {**declared(pool), "count": 1}
@@ -623,7 +633,7 @@ class Killed(BaseException):
 def test_a_killed_repair_deletes_each_broken_server_exactly_once(
     environment: Any,
     pool_inputs: Properties,
-    scheduler: Simulated,
+    scheduler: SimulatedScheduler,
     *,
     failed: set[str],
     parallel: int,

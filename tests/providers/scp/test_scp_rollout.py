@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from support.schedulers.simulated_scheduler import Simulated
+from support.schedulers.simulated_scheduler import SimulatedScheduler
 
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.records import Drains
@@ -19,8 +19,8 @@ NAMES = ["train-001", "train-002", "train-003", "train-004"]
 
 
 @pytest.fixture
-def scheduler(environment: Any, monkeypatch: pytest.MonkeyPatch) -> Simulated:
-    simulated = Simulated(environment.clock, NAMES)
+def scheduler(environment: Any, monkeypatch: pytest.MonkeyPatch) -> SimulatedScheduler:
+    simulated = SimulatedScheduler(environment.clock, NAMES)
     monkeypatch.setattr(draining, "create_declared_scheduler", lambda *_: simulated)
     return simulated
 
@@ -41,7 +41,7 @@ def images(pool: Any) -> dict[str, str]:
     return {name: node["image_id"] for name, node in pool.nodes.items()}
 
 
-def watched(environment: Any, scheduler: Simulated) -> list[list[str]]:
+def watched(environment: Any, scheduler: SimulatedScheduler) -> list[list[str]]:
     """The states of nodes at each look of the scheduler: what it cannot use just then."""
     seen: list[list[str]] = []
 
@@ -54,9 +54,9 @@ def watched(environment: Any, scheduler: Simulated) -> list[list[str]]:
 
 
 def test_the_plan_of_a_rollout_shows_order_and_time(
-    environment: Any, pool: Any, scheduler: Simulated
+    environment: Any, pool: Any, scheduler: SimulatedScheduler
 ) -> None:
-    scheduler.run("train-001", 30)
+    scheduler.start_job("train-001", 30)
     assert environment.diff(pool, declared(pool)) == []
     with environment.use_context(pool.name):
         (change,) = NodePoolLifecycle().list_changes(pool.outs, declared(pool), pool.id)
@@ -79,10 +79,10 @@ def test_the_plan_of_a_rollout_shows_order_and_time(
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 def test_nodes_are_replaced_one_at_a_time_after_their_jobs(
-    environment: Any, pool: Any, scheduler: Simulated
+    environment: Any, pool: Any, scheduler: SimulatedScheduler
 ) -> None:
     for name in NAMES[:3]:
-        scheduler.run(name, 45)
+        scheduler.start_job(name, 45)
     ids = {name: node["id"] for name, node in pool.nodes.items()}
     away = watched(environment, scheduler)
     ends, deleted = dict(scheduler.ends), {}
@@ -147,7 +147,7 @@ def test_a_state_of_a_version_without_rollouts_plans_nothing(environment: Any, p
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 def test_a_rollout_stops_when_a_new_node_is_refused(
-    environment: Any, pool: Any, scheduler: Simulated
+    environment: Any, pool: Any, scheduler: SimulatedScheduler
 ) -> None:
     environment.inject_fault("POST", "/v1/gpu-nodes$", status=400, count=None)
     stopped = environment.update(pool, declared(pool))
@@ -164,7 +164,7 @@ def test_a_rollout_stops_when_a_new_node_is_refused(
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(("on_failure", "deletions"), [("stop", 1), ("continue", 4)])
 def test_a_refused_deletion_stops_the_rollout(
-    environment: Any, pool: Any, scheduler: Simulated, on_failure: str, deletions: int
+    environment: Any, pool: Any, scheduler: SimulatedScheduler, on_failure: str, deletions: int
 ) -> None:
     environment.inject_fault("DELETE", "/v1/gpu-nodes$", status=400, count=None)
     began = environment.now
@@ -180,27 +180,27 @@ def test_a_refused_deletion_stops_the_rollout(
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 def test_the_next_node_stays_until_the_new_one_joins_its_scheduler(
-    environment: Any, pool: Any, scheduler: Simulated
+    environment: Any, pool: Any, scheduler: SimulatedScheduler
 ) -> None:
-    known = scheduler.nodes_.pop("train-001")
+    known = scheduler.nodes_by_name.pop("train-001")
     for name in NAMES:
-        scheduler.run(name, 50)
+        scheduler.start_job(name, 50)
     with pytest.raises(GpuformError, match="no node has the name, an id or an address of"):
         environment.update(pool, declared(pool))
     assert (environment.count_writes(), scheduler.cordoned) == ({}, [])
-    scheduler.nodes_["train-001"] = known
+    scheduler.nodes_by_name["train-001"] = known
     rolled = environment.update(pool, declared(pool))
     assert images(rolled) == dict.fromkeys(NAMES, UBUNTU)
     assert scheduler.cordoned == []
 
 
-def never_joins(environment: Any, pool: Any, scheduler: Simulated) -> None:
+def never_joins(environment: Any, pool: Any, scheduler: SimulatedScheduler) -> None:
     """The scheduler does not know the new train-001."""
 
     def look(_: str) -> None:
         nodes = environment.call_emulator("GET", "objects")["scp"]["gpu_nodes"]
         if pool.nodes["train-001"]["id"] not in [node["id"] for node in nodes]:
-            scheduler.nodes_.pop("train-001", None)
+            scheduler.nodes_by_name.pop("train-001", None)
 
     scheduler.before = look
 
@@ -208,7 +208,7 @@ def never_joins(environment: Any, pool: Any, scheduler: Simulated) -> None:
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 def test_a_rollout_stops_when_a_new_node_does_not_join(
-    environment: Any, pool: Any, scheduler: Simulated
+    environment: Any, pool: Any, scheduler: SimulatedScheduler
 ) -> None:
     never_joins(environment, pool, scheduler)
     stopped = environment.update(pool, declared(pool))
@@ -220,7 +220,7 @@ def test_a_rollout_stops_when_a_new_node_does_not_join(
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 def test_on_failure_continue_goes_on_after_a_failure(
-    environment: Any, pool: Any, scheduler: Simulated
+    environment: Any, pool: Any, scheduler: SimulatedScheduler
 ) -> None:
     never_joins(environment, pool, scheduler)
     rolled = environment.update(pool, declared(pool, max_unavailable=2, on_failure="continue"))
@@ -230,7 +230,9 @@ def test_on_failure_continue_goes_on_after_a_failure(
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_a_killed_rollout_is_resumed(environment: Any, pool: Any, scheduler: Simulated) -> None:
+def test_a_killed_rollout_is_resumed(
+    environment: Any, pool: Any, scheduler: SimulatedScheduler
+) -> None:
     steps = 0
 
     def die(what: str) -> None:
@@ -256,7 +258,7 @@ def test_a_killed_rollout_is_resumed(environment: Any, pool: Any, scheduler: Sim
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 def test_failed_nodes_count_against_max_unavailable(
-    environment: Any, pool: Any, scheduler: Simulated
+    environment: Any, pool: Any, scheduler: SimulatedScheduler
 ) -> None:
     for name in NAMES[:2]:
         environment.set_node_state(pool.nodes[name]["id"], "ERROR")

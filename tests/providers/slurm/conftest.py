@@ -5,8 +5,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from support.schedulers.emulated_slurm import SlurmCluster, slurm_cluster
-from support.schedulers.real_slurm import MISSING, Slurm, running
+from support.schedulers.emulated_slurm import SlurmCluster, create_slurm_cluster
+from support.schedulers.real_slurm import MISSING_PROGRAMS, Slurm, run_slurm
 
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.context.clock import EmulatorClock
@@ -19,9 +19,11 @@ from gpuform.providers.together.client import get_client
 
 @pytest.fixture(scope="module")
 def started() -> Iterator[Slurm]:
-    if MISSING:
-        pytest.skip(f"needs a real Slurm (apt install slurm-wlm munge): no {', '.join(MISSING)}")
-    with running() as slurm:
+    if MISSING_PROGRAMS:
+        pytest.skip(
+            f"needs a real Slurm (apt install slurm-wlm munge): no {', '.join(MISSING_PROGRAMS)}"
+        )
+    with run_slurm() as slurm:
         yield slurm
 
 
@@ -31,7 +33,7 @@ def slurm(started: Slurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slurm]:
     for name in ("SLURM_CONF", "PATH"):
         monkeypatch.setenv(name, started.environment[name])
     yield started
-    started.settle()
+    started.reset()
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +47,7 @@ def cluster(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCl
     """A Together cluster whose scheduler is Slurm on its Kubernetes; its platform is emulated."""
     for name, value in environment(server.url).items():
         monkeypatch.setenv(name, value)
-    made = slurm_cluster(server)
+    made = create_slurm_cluster(server)
     with closing(get_kubernetes_client(made.kubeconfig, "train")), closing(get_client(Settings())):
         yield made
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.schedulers.emulated_slurm import NODES, SlurmCluster, slurm_cluster
+from support.schedulers.emulated_slurm import NODES, SlurmCluster, create_slurm_cluster
 
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.context.clock import EmulatorClock
@@ -30,12 +30,12 @@ def server() -> Iterator[Server]:
 def cluster(
     server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Iterator[SlurmCluster]:
-    made = slurm_cluster(server)
+    made = create_slurm_cluster(server)
     (tmp_path / "kubeconfig").write_text(made.kubeconfig)
     monkeypatch.chdir(tmp_path)
 
     def run(_: object, command: Sequence[str], *, is_change: bool = False) -> CommandOutput:
-        return CommandOutput(*made.run(*command))
+        return CommandOutput(*made.run_command(*command))
 
     monkeypatch.setattr(LocalCommandRunner, "run", run)
     with closing(get_kubernetes_client(made.kubeconfig, "nodes")):
@@ -56,7 +56,7 @@ def test_a_problem_in_kubernetes_has_its_start_time(cluster: SlurmCluster) -> No
     assert {
         worker: conditions(cluster, kubernetes=KUBERNETES)[worker] for worker in WORKERS
     } == dict.fromkeys(WORKERS, NodeCondition())
-    cluster.control("POST", f"/kubernetes/{cluster.id}/nodes/{WORKERS[1]}", {"ready": False})
+    cluster.call_emulator("POST", f"/kubernetes/{cluster.id}/nodes/{WORKERS[1]}", {"ready": False})
     found = conditions(cluster, kubernetes=KUBERNETES)
     assert found[WORKERS[1]].problem == "NotReady: Kubelet stopped posting status (Kubernetes)"
     assert found[WORKERS[1]].problem_since.startswith("20")
@@ -65,7 +65,7 @@ def test_a_problem_in_kubernetes_has_its_start_time(cluster: SlurmCluster) -> No
 
 def test_a_problem_in_slurm_has_a_reason_and_no_time(cluster: SlurmCluster) -> None:
     command = ("scontrol", "update", f"NodeName={NODES[1]}", "State=DOWN", "Reason=bad NIC")
-    assert cluster.run(*command)[2] == 0
+    assert cluster.run_command(*command)[2] == 0
     found = conditions(cluster, slurm=SLURM)
     assert found == {
         NODES[0]: NodeCondition(),
@@ -75,12 +75,14 @@ def test_a_problem_in_slurm_has_a_reason_and_no_time(cluster: SlurmCluster) -> N
 
 
 def test_a_drained_node_has_no_problem(cluster: SlurmCluster) -> None:
-    cluster.run("scontrol", "update", f"NodeName={NODES[1]}", "State=DRAIN", "Reason=ours")
+    cluster.run_command("scontrol", "update", f"NodeName={NODES[1]}", "State=DRAIN", "Reason=ours")
     assert conditions(cluster, slurm=SLURM)[NODES[1]] == NodeCondition()
 
 
 def test_both_declared_schedulers_are_asked(cluster: SlurmCluster) -> None:
-    cluster.run("scontrol", "update", f"NodeName={NODES[1]}", "State=DOWN", "Reason=bad NIC")
+    cluster.run_command(
+        "scontrol", "update", f"NodeName={NODES[1]}", "State=DOWN", "Reason=bad NIC"
+    )
     found = conditions(cluster, kubernetes=KUBERNETES, slurm=SLURM)
     assert {*WORKERS, *NODES} <= {*found}
     assert found[NODES[1]].problem.endswith("(Slurm)")

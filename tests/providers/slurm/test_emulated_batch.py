@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 from support.clocks.fake_clock import FakeClock
-from support.schedulers.emulated_slurm import NODES, SlurmCluster, slurm_cluster
+from support.schedulers.emulated_slurm import NODES, SlurmCluster, create_slurm_cluster
 
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.emulator.server import serve
@@ -24,7 +24,7 @@ PATTERN = r"Avg bus bandwidth\s*:\s*(?P<value>[\d.]+)"
 @pytest.fixture
 def cluster() -> Iterator[SlurmCluster]:
     with serve(seed="slurm") as server:
-        made = slurm_cluster(server)
+        made = create_slurm_cluster(server)
         with closing(get_kubernetes_client(made.kubeconfig, "train")):
             yield made
 
@@ -37,7 +37,7 @@ def jobs(cluster: SlurmCluster) -> BatchQueue:
 
 
 def measure(cluster: SlurmCluster, **wanted: object) -> None:
-    cluster.slurm("POST", "/measures", wanted)
+    cluster.call_slurm("POST", "/measures", wanted)
 
 
 def test_a_job_runs_by_the_clock_and_prints_a_figure(
@@ -93,7 +93,7 @@ def test_a_forgotten_job_is_known_by_its_output(cluster: SlurmCluster, jobs: Bat
 def test_a_job_on_a_drained_node_waits_and_shows_the_reason(
     cluster: SlurmCluster, jobs: BatchQueue
 ) -> None:
-    cluster.run("scontrol", "update", f"NodeName={NODES[1]}", "State=DRAIN", "Reason=fan 3")
+    cluster.run_command("scontrol", "update", f"NodeName={NODES[1]}", "State=DRAIN", "Reason=fan 3")
     job_id = jobs.submit(BatchJob("certify", SCRIPT, NODES))
     run = jobs.find_jobs(["certify"])["certify"]
     assert (run.state, run.nodes) == ("PENDING", NODES)
@@ -110,7 +110,7 @@ def test_jobs_of_others_are_waited_for_and_never_taken_for_ours(
     assert jobs.find_jobs(["certify"]) == {}
     jobs.submit(BatchJob("certify", SCRIPT, NODES))
     assert jobs.find_jobs(["certify"])["certify"].state == "PENDING"
-    assert cluster.states()[other] == "RUNNING"
+    assert cluster.get_job_states()[other] == "RUNNING"
     cluster.advance(56)
     assert jobs.find_jobs(["certify"])["certify"].state == "RUNNING"
 
@@ -136,23 +136,23 @@ def test_a_lost_answer_never_leads_to_two_jobs(cluster: SlurmCluster) -> None:
     with use_context(ProviderContext(clock=FakeClock())):
         job_id = jobs.submit(BatchJob("certify", SCRIPT, NODES[:1]))
     assert jobs.find_jobs(["certify"])["certify"].job_id == job_id
-    assert len(cluster.slurm("GET", "/jobs")) == 1
+    assert len(cluster.call_slurm("GET", "/jobs")) == 1
 
 
 def test_a_job_that_is_not_seen_is_never_submitted_again(
     cluster: SlurmCluster, jobs: BatchQueue
 ) -> None:
-    cluster.control("POST", "/faults", {"path": "/exec", "status": 503})
+    cluster.call_emulator("POST", "/faults", {"path": "/exec", "status": 503})
     with (
         use_context(ProviderContext(clock=FakeClock())),
         pytest.raises(UnknownOutcome, match="the result of its submission is unknown"),
     ):
         jobs.submit(BatchJob("certify", SCRIPT, NODES[:1]))
-    assert cluster.slurm("GET", "/jobs") == []
+    assert cluster.call_slurm("GET", "/jobs") == []
 
 
 def test_a_silent_controller_is_an_error(cluster: SlurmCluster, jobs: BatchQueue) -> None:
-    cluster.slurm("POST", "/controller", {"is_answering": False})
+    cluster.call_slurm("POST", "/controller", {"is_answering": False})
     with pytest.raises(Unreachable):
         jobs.find_jobs(["certify"])
     with pytest.raises(Unreachable):

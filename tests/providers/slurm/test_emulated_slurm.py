@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 import yaml
-from support.schedulers.emulated_slurm import NODES, SlurmCluster, slurm_cluster
+from support.schedulers.emulated_slurm import NODES, SlurmCluster, create_slurm_cluster
 
 from gpuform.providers.draining import ScheduledNode, Scheduler
 from gpuform.providers.emulator.server import Server, serve
@@ -26,7 +26,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def cluster(server: Server) -> Iterator[SlurmCluster]:
-    made = slurm_cluster(server)
+    made = create_slurm_cluster(server)
     with closing(get_kubernetes_client(made.kubeconfig, "train")):
         yield made
 
@@ -60,14 +60,14 @@ def test_jobs_are_waited_for_requeued_and_come_back(
     assert jobs(scheduler)[NODES[2]] == [short]  # COMPLETING
     cluster.advance(3)
     assert jobs(scheduler)[NODES[2]] == []
-    assert cluster.states()[waiting] == "PENDING"
+    assert cluster.get_job_states()[waiting] == "PENDING"
 
     scheduler.evict([NODES[1]])
     cluster.advance(10)
     assert jobs(scheduler)[NODES[1]] == []
     scheduler.uncordon(NODES, MARK)
     cluster.advance(200)
-    assert cluster.states()[long] == "RUNNING"
+    assert cluster.get_job_states()[long] == "RUNNING"
 
 
 def test_jobs_that_cannot_be_requeued_are_cancelled(
@@ -78,7 +78,7 @@ def test_jobs_that_cannot_be_requeued_are_cancelled(
     shell = cluster.submit(nodes=NODES[:1], gpus=2, is_batch=False)
     scheduler.evict(NODES[:1])
     cluster.advance(10)
-    assert cluster.states() == {kept: "PENDING", fixed: "CANCELLED", shell: "CANCELLED"}
+    assert cluster.get_job_states() == {kept: "PENDING", fixed: "CANCELLED", shell: "CANCELLED"}
 
 
 def test_nodes_that_the_platform_removes_leave_slurm(
@@ -88,13 +88,13 @@ def test_nodes_that_the_platform_removes_leave_slurm(
     cluster.resize(16)
     cluster.advance(3600)
     assert sorted(jobs(scheduler)) == list(NODES[:2])
-    (told,) = cluster.slurm("GET", "/jobs")
+    (told,) = cluster.call_slurm("GET", "/jobs")
     assert told["label"] == doomed
     assert told["ended"] == ["killed"]
 
 
 def test_a_silent_controller_is_an_error(cluster: SlurmCluster, scheduler: Scheduler) -> None:
-    cluster.slurm("POST", "/controller", {"is_answering": False})
+    cluster.call_slurm("POST", "/controller", {"is_answering": False})
     with pytest.raises(Unreachable, match="Unable to contact slurm controller"):
         scheduler.list_nodes()
 
@@ -133,7 +133,7 @@ def test_a_wrong_token_is_never_shown(cluster: SlurmCluster) -> None:
 def test_a_lost_answer_to_a_change_is_an_unknown_outcome(
     cluster: SlurmCluster, scheduler: Scheduler
 ) -> None:
-    cluster.control("POST", "/faults", {"path": "/exec", "status": 503, "skip": 1})
+    cluster.call_emulator("POST", "/faults", {"path": "/exec", "status": 503, "skip": 1})
     with pytest.raises(UnknownOutcome):
         scheduler.cordon(NODES[:1], MARK)
     scheduler.cordon(NODES[:1], MARK)

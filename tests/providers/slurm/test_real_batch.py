@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.clocks.fake_clock import FakeClock
 from support.schedulers import real_sshd
-from support.schedulers.real_slurm import Slurm, running, until
+from support.schedulers.real_slurm import Slurm, run_slurm, wait_until
 
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.errors import GpuformError, UnknownOutcome, Unreachable
@@ -38,7 +38,7 @@ def ended(jobs: BatchQueue, name: str) -> bool:
 def test_a_job_on_two_nodes_and_its_figure(jobs: BatchQueue, slurm: Slurm) -> None:
     script = PRINTS + 'echo "$SLURM_JOB_NUM_NODES nodes: it\'s"\n'
     job_id = jobs.submit(BatchJob("certify-two", script, ["w0", "w2"]))
-    until(lambda: ended(jobs, "certify-two"), "an end")
+    wait_until(lambda: ended(jobs, "certify-two"), "an end")
     (run,) = jobs.find_jobs(["certify-two", "certify-none"]).values()
     assert (run.job_id, run.state, run.nodes) == (job_id, "COMPLETED", ("w0", "w2"))
     assert run.has_succeeded
@@ -53,7 +53,7 @@ def test_a_job_on_two_nodes_and_its_figure(jobs: BatchQueue, slurm: Slurm) -> No
 
 def test_a_job_that_fails_tells_its_exit_code(jobs: BatchQueue) -> None:
     jobs.submit(BatchJob("certify-bad", PRINTS + "exit 7\n", ["w1"]))
-    until(lambda: ended(jobs, "certify-bad"), "an end")
+    wait_until(lambda: ended(jobs, "certify-bad"), "an end")
     run = jobs.find_jobs(["certify-bad"])["certify-bad"]
     assert (run.state, run.exit_code, run.has_succeeded) == ("FAILED", "7:0", False)
     assert parse_exit_code(jobs.read_output("certify-bad")) == 7
@@ -62,7 +62,7 @@ def test_a_job_that_fails_tells_its_exit_code(jobs: BatchQueue) -> None:
 def test_a_drained_node_keeps_the_job_waiting_and_tells_why(jobs: BatchQueue, slurm: Slurm) -> None:
     slurm.run("scontrol", "update", "NodeName=w1", "State=DRAIN", "Reason=fan 3")
     job_id = jobs.submit(BatchJob("certify-waits", PRINTS, ["w0", "w1"]))
-    until(
+    wait_until(
         lambda: "UnavailableNodes" in jobs.find_jobs(["certify-waits"])["certify-waits"].reason,
         "why",
     )
@@ -71,39 +71,39 @@ def test_a_drained_node_keeps_the_job_waiting_and_tells_why(jobs: BatchQueue, sl
     assert run.reason == "ReqNodeNotAvail, UnavailableNodes:w1"
     assert jobs.read_output("certify-waits") == ""
     jobs.cancel([job_id])
-    until(lambda: ended(jobs, "certify-waits"), "an end")
+    wait_until(lambda: ended(jobs, "certify-waits"), "an end")
     assert jobs.find_jobs(["certify-waits"])["certify-waits"].state == "CANCELLED"
     jobs.cancel([job_id, "77777"])
 
 
 def test_a_job_waits_for_the_jobs_of_others(jobs: BatchQueue, slurm: Slurm) -> None:
     other = slurm.submit(node="w0")
-    until(other.runs, "a running job")
+    wait_until(other.is_running, "a running job")
     jobs.submit(BatchJob("certify-behind", PRINTS, ["w0"]))
     assert jobs.find_jobs(["certify-behind"])["certify-behind"].state == "PENDING"
-    assert other.runs()
+    assert other.is_running()
     other.end()
-    until(lambda: ended(jobs, "certify-behind"), "an end")
+    wait_until(lambda: ended(jobs, "certify-behind"), "an end")
 
 
 def test_a_running_job_is_found_by_another_run_and_cancelled(
     jobs: BatchQueue, folder: Path
 ) -> None:
     job_id = jobs.submit(BatchJob("certify-long", "#!/bin/sh\necho begun\nsleep 1000\n", ["w0"]))
-    until(lambda: "begun" in jobs.read_output("certify-long"), "its first line")
+    wait_until(lambda: "begun" in jobs.read_output("certify-long"), "its first line")
     later = BatchQueue(LocalCommandRunner(), folder=str(folder))
     run = later.find_jobs(["certify-long"])["certify-long"]
     assert (run.job_id, run.state, run.exit_code) == (job_id, "RUNNING", "")
     later.cancel([job_id])
-    until(lambda: ended(later, "certify-long"), "an end")
+    wait_until(lambda: ended(later, "certify-long"), "an end")
     assert parse_exit_code(later.read_output("certify-long")) is None
 
 
 def test_the_newest_job_of_a_name_counts(jobs: BatchQueue) -> None:
     jobs.submit(BatchJob("certify-twice", PRINTS + "exit 1\n", ["w0"]))
-    until(lambda: ended(jobs, "certify-twice"), "an end")
+    wait_until(lambda: ended(jobs, "certify-twice"), "an end")
     newest = jobs.submit(BatchJob("certify-twice", PRINTS, ["w0"]))
-    until(lambda: ended(jobs, "certify-twice"), "an end")
+    wait_until(lambda: ended(jobs, "certify-twice"), "an end")
     assert jobs.find_jobs(["certify-twice"])["certify-twice"].job_id == newest
     assert parse_exit_code(jobs.read_output("certify-twice")) == 0  # of the newest alone
 
@@ -132,7 +132,7 @@ def test_a_job_gets_nobodys_keys(jobs: BatchQueue, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("TOGETHER_API_KEY", "very-secret")
     monkeypatch.setenv("SBATCH_HOLD", "1")
     jobs.submit(BatchJob("certify-env", "#!/bin/sh\nenv\nprintf 'last line'\n", ["w0"]))
-    until(lambda: ended(jobs, "certify-env"), "an end")
+    wait_until(lambda: ended(jobs, "certify-env"), "an end")
     output = jobs.read_output("certify-env")
     assert "SLURM_JOB_ID" in output
     assert "very-secret" not in output
@@ -143,7 +143,7 @@ def test_a_long_script_and_a_long_output(jobs: BatchQueue) -> None:
     filler = "# it's $HOME `id` ä\n"
     script = "#!/usr/bin/env bash\n" + filler * 1300 + "head -c 400000 /dev/zero | tr '\\0' x\n"
     jobs.submit(BatchJob("certify-long-text", script, ["w0"]))
-    until(lambda: ended(jobs, "certify-long-text"), "an end")
+    wait_until(lambda: ended(jobs, "certify-long-text"), "an end")
     output = jobs.read_output("certify-long-text")
     assert len(output) == 256 * 1024
     assert parse_exit_code(output) == 0
@@ -204,7 +204,7 @@ def test_a_controller_that_stops_answering(jobs: BatchQueue, slurm: Slurm) -> No
 def forgetful(started: Slurm) -> Iterator[Slurm]:
     """A Slurm that forgets what has ended after two seconds."""
     del started
-    with running(("w0",), settings="MinJobAge=2\n") as slurm:
+    with run_slurm(("w0",), settings="MinJobAge=2\n") as slurm:
         yield slurm
 
 
@@ -215,11 +215,11 @@ def test_what_slurm_has_forgotten_is_known_by_its_output(
         monkeypatch.setenv(name, forgetful.environment[name])
     jobs = BatchQueue(LocalCommandRunner(), folder=str(tmp_path))
     jobs.submit(BatchJob("certify-old", PRINTS + "exit 3\n", ["w0"]))
-    until(
+    wait_until(
         lambda: parse_exit_code(jobs.read_output("certify-old")) is not None,
         "the end of the output",
     )
-    until(lambda: not jobs.find_jobs(["certify-old"]), "a Slurm that has forgotten it")
+    wait_until(lambda: not jobs.find_jobs(["certify-old"]), "a Slurm that has forgotten it")
     assert parse_exit_code(jobs.read_output("certify-old")) == 3
     assert search_result(jobs.read_output("certify-old"), PATTERN) == 487.87
 
@@ -227,22 +227,24 @@ def test_what_slurm_has_forgotten_is_known_by_its_output(
 def test_a_script_that_swallows_an_option_is_found_all_the_same(jobs: BatchQueue) -> None:
     script = "#!/bin/sh\n#SBATCH --comment\necho begun\nexit 4"
     job_id = jobs.submit(BatchJob("certify-odd", script, ["w0"]))
-    until(lambda: ended(jobs, "certify-odd"), "an end")
+    wait_until(lambda: ended(jobs, "certify-odd"), "an end")
     assert jobs.find_jobs(["certify-odd"])["certify-odd"].job_id == job_id
     assert parse_exit_code(jobs.read_output("certify-odd")) == 4
 
 
-@pytest.mark.skipif(bool(real_sshd.MISSING), reason=f"no {', '.join(real_sshd.MISSING)}")
+@pytest.mark.skipif(
+    bool(real_sshd.MISSING_PROGRAMS), reason=f"no {', '.join(real_sshd.MISSING_PROGRAMS)}"
+)
 @pytest.mark.skipif(not os.access("/run", os.W_OK), reason="sshd needs /run/sshd")
 def test_a_job_is_submitted_and_read_through_ssh(slurm: Slurm, folder: Path) -> None:
     environment = {name: slurm.environment[name] for name in ("PATH", "SLURM_CONF")}
-    with real_sshd.running(environment) as sshd:
+    with real_sshd.run_sshd(environment) as sshd:
         inputs = SlurmInputs(via="ssh", port=sshd.port)
         commands = SshCommandRunner(inputs, options=("-F", str(sshd.configuration)))
         jobs = BatchQueue(commands, folder=str(folder))
         filler = "# it's $HOME `id` 'quoted'\n" * 1100
         jobs.submit(BatchJob("certify-ssh", PRINTS + filler + "exit 5", ["w1"]))
-        until(lambda: ended(jobs, "certify-ssh"), "an end")
+        wait_until(lambda: ended(jobs, "certify-ssh"), "an end")
         assert jobs.find_jobs(["certify-ssh"])["certify-ssh"].exit_code == "5:0"
         assert search_result(jobs.read_output("certify-ssh"), PATTERN) == 487.87
         assert jobs.read_output("certify-none") == ""

@@ -1,7 +1,7 @@
 """Test the scheduler against a real Slurm, whose jobs run."""
 
 import pytest
-from support.schedulers.real_slurm import Slurm, until
+from support.schedulers.real_slurm import Slurm, wait_until
 
 from gpuform.providers.draining import ScheduledNode, Scheduler
 from gpuform.providers.errors import GpuformError, Unreachable
@@ -39,7 +39,7 @@ def test_idle_nodes_have_no_jobs(scheduler: Scheduler, slurm: Slurm) -> None:
 
 def test_a_drain_lets_the_job_run_to_its_end(scheduler: Scheduler, slurm: Slurm) -> None:
     job = slurm.submit("--job-name=big | red\n7|w2|x|y", "--nodes=2", node="w0")
-    until(job.runs, "a running job")
+    wait_until(job.is_running, "a running job")
     scheduler.cordon(["w0"], MARK)
 
     looked = node(scheduler, "w0")
@@ -48,10 +48,10 @@ def test_a_drain_lets_the_job_run_to_its_end(scheduler: Scheduler, slurm: Slurm)
     assert [(each.id, each.name) for each in looked.jobs] == [(job.id, "big | red 7|w2|x|y")]
     assert sum(bool(each.jobs) for each in scheduler.list_nodes()) == 2
     waiting = slurm.submit(node="w0")
-    assert job.runs()
+    assert job.is_running()
     job.end()
-    until(lambda: not node(scheduler, "w0").jobs, "a node without jobs")
-    assert slurm.is_known(waiting.id, "PENDING")
+    wait_until(lambda: not node(scheduler, "w0").jobs, "a node without jobs")
+    assert slurm.has_job(waiting.id, "PENDING")
 
 
 def test_cordoning_again_changes_nothing(scheduler: Scheduler, slurm: Slurm) -> None:
@@ -61,19 +61,19 @@ def test_cordoning_again_changes_nothing(scheduler: Scheduler, slurm: Slurm) -> 
     scheduler.uncordon(["w0"], "another")
     assert node(scheduler, "w0").is_cordoned
     scheduler.uncordon(["w0", "w1", "long-gone"], MARK)
-    until(lambda: slurm.state("w0") == slurm.state("w1") == "IDLE", "nodes in service")
-    assert slurm.reason("w0") == ""
+    wait_until(lambda: slurm.get_state("w0") == slurm.get_state("w1") == "IDLE", "nodes in service")
+    assert slurm.get_reason("w0") == ""
 
 
 def test_the_drain_of_somebody_else_stays(scheduler: Scheduler, slurm: Slurm) -> None:
     slurm.run("scontrol", "update", "NodeName=w1", "State=DRAIN", "Reason=fan 3 is loud")
     scheduler.cordon(["w0", "w1"], MARK)
-    assert slurm.reason("w1") == "fan 3 is loud"
+    assert slurm.get_reason("w1") == "fan 3 is loud"
     assert node(scheduler, "w1").is_cordoned
     assert node(scheduler, "w1").owner_label is None
     scheduler.uncordon(["w0", "w1"], MARK)
-    assert "DRAIN" in slurm.state("w1")
-    assert "DRAIN" not in slurm.state("w0")
+    assert "DRAIN" in slurm.get_state("w1")
+    assert "DRAIN" not in slurm.get_state("w0")
 
 
 def test_a_node_that_somebody_called_failed_stays_so(scheduler: Scheduler, slurm: Slurm) -> None:
@@ -83,8 +83,8 @@ def test_a_node_that_somebody_called_failed_stays_so(scheduler: Scheduler, slurm
         "w1", is_cordoned=True, is_failed=True, addresses=HERE
     )
     scheduler.uncordon(["w1"], MARK)
-    assert slurm.state("w1") == "IDLE+FAIL"
-    assert slurm.reason("w1") == "gpu 3"
+    assert slurm.get_state("w1") == "IDLE+FAIL"
+    assert slurm.get_reason("w1") == "gpu 3"
 
 
 def test_a_node_that_was_down_stays_down(scheduler: Scheduler, slurm: Slurm) -> None:
@@ -94,16 +94,16 @@ def test_a_node_that_was_down_stays_down(scheduler: Scheduler, slurm: Slurm) -> 
     scheduler.cordon(["w2"], MARK)
     assert node(scheduler, "w2").owner_label == MARK
     scheduler.uncordon(["w2"], MARK)
-    assert slurm.state("w2").startswith("DOWN")
-    assert "DRAIN" not in slurm.state("w2")
-    assert slurm.reason("w2") == "bad DIMM"
+    assert slurm.get_state("w2").startswith("DOWN")
+    assert "DRAIN" not in slurm.get_state("w2")
+    assert slurm.get_reason("w2") == "bad DIMM"
     slurm.start_node("w2")
 
 
 def test_an_unknown_node_is_an_error_before_any_drain(scheduler: Scheduler, slurm: Slurm) -> None:
     with pytest.raises(GpuformError, match="has no node w9"):
         scheduler.cordon(["w0", "w9"], MARK)
-    assert slurm.state("w0") == "IDLE"
+    assert slurm.get_state("w0") == "IDLE"
 
 
 def test_evicting_requeues_what_allows_it_and_cancels_the_rest(
@@ -112,13 +112,13 @@ def test_evicting_requeues_what_allows_it_and_cancels_the_rest(
     batch, fixed = slurm.submit(node="w0"), slurm.submit("--no-requeue", node="w0")
     elsewhere = slurm.submit(node="w1")
     for job in (batch, fixed, elsewhere):
-        until(job.runs, "a running job")
+        wait_until(job.is_running, "a running job")
     scheduler.cordon(["w0"], MARK)
     scheduler.evict(["w0"])
-    until(lambda: not node(scheduler, "w0").jobs, "a node without jobs")
-    assert slurm.is_known(batch.id, "PENDING")
-    assert slurm.is_known(fixed.id, "CANCELLED")
-    assert elsewhere.runs()
+    wait_until(lambda: not node(scheduler, "w0").jobs, "a node without jobs")
+    assert slurm.has_job(batch.id, "PENDING")
+    assert slurm.has_job(fixed.id, "CANCELLED")
+    assert elsewhere.is_running()
     assert not batch.has_ended()
     assert not fixed.has_ended()
     scheduler.evict(["w0"])  # nothing is left to do
@@ -127,29 +127,29 @@ def test_evicting_requeues_what_allows_it_and_cancels_the_rest(
 def test_a_task_of_an_array_is_evicted_alone(scheduler: Scheduler, slurm: Slurm) -> None:
     array = slurm.submit("--array=0-5")
     tasks = [f"{array.id}_{index}" for index in range(6)]
-    until(lambda: all(slurm.is_known(task, "RUNNING") for task in tasks), "six tasks")
+    wait_until(lambda: all(slurm.has_job(task, "RUNNING") for task in tasks), "six tasks")
     on_w0 = job_ids(scheduler, "w0")
     assert len(on_w0) == 2
     scheduler.cordon(["w0"], MARK)
     scheduler.evict(["w0"])
-    until(lambda: not job_ids(scheduler, "w0"), "a node without jobs")
+    wait_until(lambda: not job_ids(scheduler, "w0"), "a node without jobs")
     others = [task for task in tasks if task not in on_w0]
-    assert all(slurm.is_known(task, "PENDING") for task in on_w0)
-    assert all(slurm.is_known(task, "RUNNING") for task in others)
+    assert all(slurm.has_job(task, "PENDING") for task in on_w0)
+    assert all(slurm.has_job(task, "RUNNING") for task in others)
 
 
 def test_a_job_of_several_parts_is_one(scheduler: Scheduler, slurm: Slurm) -> None:
     job = slurm.submit("--nodelist=w0", ":", "--nodelist=w1")
-    until(lambda: job_ids(scheduler, "w1") == [f"{job.id}+1"], "the second part")
+    wait_until(lambda: job_ids(scheduler, "w1") == [f"{job.id}+1"], "the second part")
     scheduler.cordon(["w1"], MARK)
     scheduler.evict(["w1"])
-    until(lambda: not any(node.jobs for node in scheduler.list_nodes()), "nodes without jobs")
-    assert slurm.is_known(f"{job.id}+0", "PENDING")
+    wait_until(lambda: not any(node.jobs for node in scheduler.list_nodes()), "nodes without jobs")
+    assert slurm.has_job(f"{job.id}+0", "PENDING")
 
 
 def test_a_suspended_job_is_still_on_its_node(scheduler: Scheduler, slurm: Slurm) -> None:
     job = slurm.submit(node="w0")
-    until(job.runs, "a running job")
+    wait_until(job.is_running, "a running job")
     slurm.run("scontrol", "suspend", job.id)
     assert job_ids(scheduler, "w0") == [job.id]
 
@@ -157,20 +157,20 @@ def test_a_suspended_job_is_still_on_its_node(scheduler: Scheduler, slurm: Slurm
 def test_a_completing_job_is_still_on_its_node(scheduler: Scheduler, slurm: Slurm) -> None:
     slurm.stop("w0")  # so that nobody says that the job is gone
     job = slurm.submit(node="w0")
-    until(lambda: slurm.is_known(job.id, "RUNNING", "CONFIGURING"), "a job without its node")
+    wait_until(lambda: slurm.has_job(job.id, "RUNNING", "CONFIGURING"), "a job without its node")
     slurm.run("scancel", job.id)
-    until(lambda: slurm.is_known(job.id, "COMPLETING"), "a job that completes")
+    wait_until(lambda: slurm.has_job(job.id, "COMPLETING"), "a job that completes")
     assert job_ids(scheduler, "w0") == [job.id]
     scheduler.cordon(["w0"], MARK)
     scheduler.evict(["w0"])
     assert job_ids(scheduler, "w0") == [job.id]
     slurm.start("w0", "slurmd", "-D", "-N", "w0")
-    until(lambda: not job_ids(scheduler, "w0"), "a node without jobs")
+    wait_until(lambda: not job_ids(scheduler, "w0"), "a node without jobs")
 
 
 def test_a_controller_that_stops_answering(scheduler: Scheduler, slurm: Slurm) -> None:
     job = slurm.submit(node="w0")
-    until(job.runs, "a running job")
+    wait_until(job.is_running, "a running job")
     scheduler.cordon(["w0"], MARK)
     slurm.stop("slurmctld")
     try:
@@ -178,7 +178,7 @@ def test_a_controller_that_stops_answering(scheduler: Scheduler, slurm: Slurm) -
             scheduler.list_nodes()
     finally:
         slurm.start_controller()
-    until(lambda: job.id in job_ids(scheduler, "w0"), "the job again")
+    wait_until(lambda: job.id in job_ids(scheduler, "w0"), "the job again")
     assert node(scheduler, "w0").owner_label == MARK
     job.end()
 

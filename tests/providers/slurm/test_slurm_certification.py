@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.schedulers.emulated_slurm import NODES, SlurmCluster, slurm_cluster
+from support.schedulers.emulated_slurm import NODES, SlurmCluster, create_slurm_cluster
 
 from gpuform.providers.context import ProviderContext, get_clock, use_context
 from gpuform.providers.emulator.server import environment, serve
@@ -50,16 +50,16 @@ class World:
             return self.lifecycle.update(made.id, made.outs, self.declared(**fields))
 
     def measure(self, **wanted: Any) -> None:
-        self.cluster.slurm("POST", "/measures", wanted)
+        self.cluster.call_slurm("POST", "/measures", wanted)
 
     def jobs(self) -> list[str]:
-        return sorted(each["label"] for each in self.cluster.slurm("GET", "/jobs"))
+        return sorted(each["label"] for each in self.cluster.call_slurm("GET", "/jobs"))
 
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[World]:
     with serve(seed="slurm") as server:
-        made = slurm_cluster(server)
+        made = create_slurm_cluster(server)
         for name, value in environment(server.url).items():
             monkeypatch.setenv(name, value)
         with closing(get_kubernetes_client(made.kubeconfig, "train")):
@@ -121,7 +121,7 @@ def test_nodes_with_jobs_are_waited_for_and_no_job_ends(world: World) -> None:
     theirs = world.cluster.submit(name="train", nodes=[NODES[0]], runs_for=1800)
     made = world.create()
     assert made.outs["ready"] is True
-    assert world.cluster.states()[theirs] == "COMPLETED"
+    assert world.cluster.get_job_states()[theirs] == "COMPLETED"
 
 
 class Killed(BaseException):
@@ -173,7 +173,7 @@ def test_deleting_a_certification_cancels_its_waiting_jobs(world: World) -> None
     assert made.outs["ready"] is False
     with use_context(world.call()):
         world.lifecycle.delete(made.id, made.outs)
-    states = world.cluster.states()
+    states = world.cluster.get_job_states()
     assert states.pop(theirs) == "RUNNING"
     assert {*states.values()} <= {"CANCELLED"}
 
@@ -191,6 +191,6 @@ def test_jobs_of_a_test_that_is_not_declared_any_more_are_cancelled(world: World
     assert made.outs["ready"] is False
     assert len(world.jobs()) == 7
     world.update(made, wait_minutes=1)
-    states = world.cluster.states()
+    states = world.cluster.get_job_states()
     going = [state for state in states.values() if state in {"PENDING", "RUNNING"}]
     assert (states[theirs], len(going)) == ("RUNNING", 1 + 3)

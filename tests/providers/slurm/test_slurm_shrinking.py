@@ -46,7 +46,7 @@ def test_shrinking_removes_the_node_without_a_job_of_slurm(
     outs = shrink(call, cluster)
     assert [name[-1] for name in workers(outs)] == ["0", "2"]
     assert outs["ready"] is True
-    assert [cluster.states()[job] for job in jobs] == ["RUNNING", "RUNNING"]
+    assert [cluster.get_job_states()[job] for job in jobs] == ["RUNNING", "RUNNING"]
     assert open_everywhere(cluster)
 
 
@@ -56,7 +56,7 @@ def test_shrinking_waits_for_a_job_of_slurm(call: ProviderContext, cluster: Slur
     job = cluster.submit(nodes=[names[1]], runs_for=1200)
     outs = shrink(call, cluster, nodes=[names[1]])
     assert [name[-1] for name in workers(outs)] == ["0", "2"]
-    assert cluster.states()[job] == "COMPLETED"
+    assert cluster.get_job_states()[job] == "COMPLETED"
 
 
 def test_without_an_answer_of_slurm_no_node_is_removed(
@@ -79,7 +79,7 @@ def test_a_node_with_a_job_beyond_the_wait_is_not_removed(
     jobs = [cluster.submit(nodes=[name]) for name in names]
     with pytest.raises(GpuformError, match=f"jobs still run on .*{jobs[2]}"):
         shrink(call, cluster, wait_minutes=10)
-    assert set(cluster.states().values()) == {"RUNNING"}
+    assert set(cluster.get_job_states().values()) == {"RUNNING"}
     assert open_everywhere(cluster)
 
 

@@ -27,7 +27,7 @@ def host(outs: dict[str, Any], slurm_name: str) -> str:
 
 
 def update(cluster: SlurmCluster, *settings: str) -> None:
-    *_, code = cluster.run("scontrol", "update", f"NodeName={NODES[1]}", *settings)
+    *_, code = cluster.run_command("scontrol", "update", f"NodeName={NODES[1]}", *settings)
     assert code == 0
 
 
@@ -63,7 +63,7 @@ def test_a_node_drained_in_slurm_is_reported(call: ProviderContext, cluster: Slu
 def test_a_silent_controller_breaks_nothing(call: ProviderContext, cluster: SlurmCluster) -> None:
     unchecked: list[str] = []
     call.on_skipped_check = unchecked.append
-    cluster.slurm("POST", "/controller", {"is_answering": False})
+    cluster.call_slurm("POST", "/controller", {"is_answering": False})
     outs = read(call, cluster)
     assert (outs["ready"], told(outs, "slurm")) == (True, [None] * 3)
     assert told(outs, "kubernetes") == ["Ready"] * 3

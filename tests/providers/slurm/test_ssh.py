@@ -17,7 +17,9 @@ from gpuform.schemas.slurm import SlurmInputs
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(bool(real_sshd.MISSING), reason=f"no {', '.join(real_sshd.MISSING)}"),
+    pytest.mark.skipif(
+        bool(real_sshd.MISSING_PROGRAMS), reason=f"no {', '.join(real_sshd.MISSING_PROGRAMS)}"
+    ),
     pytest.mark.skipif(
         not os.access("/run", os.W_OK), reason="sshd needs /run/sshd, which only root can make"
     ),
@@ -39,7 +41,7 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
     for name, text in (("sudo", _SUDO), ("scontrol", _SCONTROL), ("squeue", "#!/bin/sh\n")):
         (tools / name).write_text(text)
         (tools / name).chmod(0o755)
-    with real_sshd.running({"PATH": f"{tools}:{os.environ['PATH']}"}) as daemon:
+    with real_sshd.run_sshd({"PATH": f"{tools}:{os.environ['PATH']}"}) as daemon:
         yield daemon
 
 

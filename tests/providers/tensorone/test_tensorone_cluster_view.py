@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from support.platforms.tensorone_document import ANSWER, CLUSTER, declaration
+from support.platforms.tensorone_document import ANSWER, CLUSTER, build_declaration
 
 from gpuform.providers.tensorone.cluster_view import (
     build_outputs,
@@ -60,8 +60,8 @@ def _has_drift(declared: Json, cluster: wire.Cluster) -> bool:
 
 def test_the_documented_cluster_equals_its_declaration() -> None:
     cluster = wire.ClusterAnswer.model_validate(ANSWER).data
-    assert not _has_drift(declaration(), cluster)
-    assert find_start_changes(cluster, ClusterInputs.model_validate(declaration())) == {}
+    assert not _has_drift(build_declaration(), cluster)
+    assert find_start_changes(cluster, ClusterInputs.model_validate(build_declaration())) == {}
     assert find_failure(cluster) is None
 
 
@@ -70,14 +70,14 @@ def test_existing_ports_are_no_change_in_any_order(ports: Any, chance: Any) -> N
     actual = list(ports)
     chance.shuffle(actual)
     assert not _has_drift(
-        {**declaration(), "port_mappings": ports}, _build_cluster_with_ports(actual)
+        {**build_declaration(), "port_mappings": ports}, _build_cluster_with_ports(actual)
     )
 
 
 @given(PORTS, PORT)
 def test_an_added_or_removed_port_is_a_change(ports: Any, other: Any) -> None:
     remaining_ports = [port for port in ports if _get_port_key(port) != _get_port_key(other)]
-    declared = {**declaration(), "port_mappings": remaining_ports}
+    declared = {**build_declaration(), "port_mappings": remaining_ports}
     assert _has_drift(declared, _build_cluster_with_ports([*remaining_ports, other]))
     assert _has_drift(
         {**declared, "port_mappings": [*remaining_ports, other]},
@@ -88,7 +88,7 @@ def test_an_added_or_removed_port_is_a_change(ports: Any, other: Any) -> None:
 @given(st.sampled_from(["cpu_cores", "memory_gb", "gpu_count", "storage_gb"]), st.integers(1, 2000))
 def test_restarting_changes_are_exactly_the_fields_that_differ(name: str, value: int) -> None:
     cluster = wire.Cluster.model_validate(CLUSTER)
-    inputs = ClusterInputs.model_validate(declaration()).model_copy(update={name: value})
+    inputs = ClusterInputs.model_validate(build_declaration()).model_copy(update={name: value})
     same = CLUSTER["configuration"][name] == value
     assert find_start_changes(cluster, inputs) == ({} if same else {name: value})
 

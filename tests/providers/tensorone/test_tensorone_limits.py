@@ -10,7 +10,7 @@ import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.clocks.lockstep_clock import Lockstep
+from support.clocks.lockstep_clock import LockstepClock
 
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.emulator.tensorone import FREE_KEY
@@ -217,19 +217,19 @@ class TestAFreeKey:
         monkeypatch.setenv("TENSORONE_API_KEY", FREE_KEY)
         return platform
 
-    def _run_for_all(self, free: Any, work: Callable[[int, Lockstep], Any]) -> list[Any]:
+    def _run_for_all(self, free: Any, work: Callable[[int, LockstepClock], Any]) -> list[Any]:
         """Run the work for all ten at once, so that waits are not added up."""
 
         def move(time: float) -> None:
             free.control("POST", "clock", {"until": time})
 
-        clock = Lockstep(free.clock.now(), len(TEN), move)
+        clock = LockstepClock(free.clock.now(), len(TEN), move)
 
         def run_one(number: int) -> Any:
             try:
                 return work(number, clock)
             finally:
-                clock.leave()
+                clock.remove_thread()
 
         with ThreadPoolExecutor(len(TEN)) as pool:
             return list(pool.map(run_one, TEN))

@@ -4,7 +4,7 @@ import copy
 from typing import Any
 
 import pytest
-from support.platforms.aios_document import CLUSTER, DECLARED, typed
+from support.platforms.aios_document import CLUSTER, DECLARED, pair_with_types
 
 from gpuform.schemas.aios import wire
 from gpuform.schemas.aios.documents import (
@@ -29,7 +29,7 @@ def convert_numbers_to_doubles(value: Any) -> Any:
 def test_the_documented_record_is_parsed_field_by_field_with_types() -> None:
     read = wire.Cluster.model_validate(CLUSTER)
     dumped = read.model_dump(mode="json", by_alias=True, exclude_none=True)
-    assert typed(dumped) == typed(CLUSTER)
+    assert pair_with_types(dumped) == pair_with_types(CLUSTER)
 
 
 def test_fields_added_by_mongo_and_odd_ids_are_ignored() -> None:
@@ -54,7 +54,7 @@ def test_the_declared_example_builds_the_documented_record() -> None:
     cluster_document = build_cluster_document(inputs.dump_declared(), with_status=True)
     expected = copy.deepcopy(CLUSTER)
     del expected["config"]["urlMap"]
-    assert typed(cluster_document) == typed(expected)
+    assert pair_with_types(cluster_document) == pair_with_types(expected)
     assert "status" not in build_cluster_document(inputs.dump_declared(), with_status=False)
 
 
@@ -83,4 +83,4 @@ def test_a_separate_node_builds_the_same_entry() -> None:
     assert problems == []
     entry = {"id": declared.pop("node_id"), **declared}
     del entry["cluster_id"]
-    assert typed(node_to_entry(entry)) == typed(CLUSTER["nodes"]["nodeData"][0])
+    assert pair_with_types(node_to_entry(entry)) == pair_with_types(CLUSTER["nodes"]["nodeData"][0])

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.platforms.lens_document import CONSUMERS, GARBLED, HEATMAP, OVERVIEW, typed
+from support.platforms.lens_document import CONSUMERS, GARBLED, HEATMAP, OVERVIEW, pair_with_types
 
 from gpuform.schemas.lens.wire import ConsumerPage, Envelope, GpuHeatmap, Overview, repair_encoding
 
@@ -18,18 +18,22 @@ def dump_parsed_answer(model: Any, answer: Any) -> Any:
 
 
 def test_the_documented_overview_is_parsed_field_by_field() -> None:
-    assert typed(dump_parsed_answer(Overview, OVERVIEW)) == typed(OVERVIEW["data"])
+    assert pair_with_types(dump_parsed_answer(Overview, OVERVIEW)) == pair_with_types(
+        OVERVIEW["data"]
+    )
 
 
 def test_the_documented_consumers_are_parsed_field_by_field() -> None:
-    assert typed(dump_parsed_answer(ConsumerPage, CONSUMERS)) == typed(CONSUMERS["data"])
+    assert pair_with_types(dump_parsed_answer(ConsumerPage, CONSUMERS)) == pair_with_types(
+        CONSUMERS["data"]
+    )
 
 
 def test_the_documented_heatmap_is_parsed_with_its_unit_repaired() -> None:
     expected = copy.deepcopy(HEATMAP["data"])
     assert expected["temperature"]["unit"] == GARBLED
     expected["temperature"]["unit"] = "℃"
-    assert typed(dump_parsed_answer(GpuHeatmap, HEATMAP)) == typed(expected)
+    assert pair_with_types(dump_parsed_answer(GpuHeatmap, HEATMAP)) == pair_with_types(expected)
 
 
 @pytest.mark.parametrize("text", ["℃", "°C", "W", "%", "", "µW", "é"])

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from support.platforms.tensorone_document import declaration
+from support.platforms.tensorone_document import build_declaration
 
 from gpuform.schemas.changes import UNKNOWN, FieldChange, compute_changes
 from gpuform.schemas.checking import validate_inputs
@@ -41,10 +41,10 @@ def build_update_body(declared: Json, before: Json | None = None) -> Json:
 
 
 def test_the_documents_cluster_can_be_declared() -> None:
-    values, problems = validate_inputs(ClusterInputs, declaration())
+    values, problems = validate_inputs(ClusterInputs, build_declaration())
     assert problems == []
-    assert values == declaration()
-    assert requests.build_create(ClusterInputs.model_validate(values)) == declaration()
+    assert values == build_declaration()
+    assert requests.build_create(ClusterInputs.model_validate(values)) == build_declaration()
 
 
 def test_the_smallest_declaration_is_accepted() -> None:

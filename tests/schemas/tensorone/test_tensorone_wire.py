@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel, SecretStr, ValidationError
-from support.platforms.tensorone_document import ANSWER, CLUSTER, leaves
+from support.platforms.tensorone_document import ANSWER, CLUSTER, list_leaves
 
 from gpuform.schemas.tensorone import wire
 from gpuform.schemas.tensorone.statuses import is_before, to_unix_time
@@ -24,7 +24,7 @@ def dump_with_secrets(value: Any) -> Any:
 
 def test_the_documented_answer_is_parsed_field_by_field() -> None:
     read = wire.ClusterAnswer.model_validate(ANSWER)
-    assert list(leaves(dump_with_secrets(read))) == list(leaves(ANSWER))
+    assert list(list_leaves(dump_with_secrets(read))) == list(list_leaves(ANSWER))
     assert read.data.is_complete
 
 

@@ -11,7 +11,11 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.strategies.kubeconfig_strategies import OURS, credential, texts
+from support.strategies.kubeconfig_strategies import (
+    GPUFORM_NAMES,
+    build_credential,
+    kubeconfig_texts,
+)
 
 from gpuform.stacks.access.kubeconfig import (
     CredentialOptions,
@@ -42,7 +46,7 @@ HAND_WRITTEN = [
 
 def put(text: str, *names: str, **wanted: bool) -> str:
     return with_credentials(
-        text, "f", [credential(name) for name in names], CredentialOptions(**wanted)
+        text, "f", [build_credential(name) for name in names], CredentialOptions(**wanted)
     )
 
 
@@ -54,11 +58,11 @@ def meaning(text: str) -> Any:
     return yaml.safe_load(text.removeprefix("\ufeff").replace("\t", " ")) or {}
 
 
-NAMES = st.lists(st.sampled_from(OURS), unique=True, min_size=1, max_size=2)
+NAMES = st.lists(st.sampled_from(GPUFORM_NAMES), unique=True, min_size=1, max_size=2)
 
 
 @settings(max_examples=15)
-@given(texts(), NAMES, st.booleans())
+@given(kubeconfig_texts(), NAMES, st.booleans())
 def test_putting_in_and_taking_out_leaves_every_byte(
     text: str, names: list[str], use: bool
 ) -> None:
@@ -67,7 +71,7 @@ def test_putting_in_and_taking_out_leaves_every_byte(
 
 @pytest.mark.slow
 @settings(max_examples=150)
-@given(texts(), NAMES, st.booleans())
+@given(kubeconfig_texts(), NAMES, st.booleans())
 def test_the_same_of_many_more(text: str, names: list[str], use: bool) -> None:
     leaves_every_byte(text, names, use)
 
@@ -108,10 +112,10 @@ def test_texts_of_all_kinds_come_back(text: str) -> None:
 
 
 @settings(max_examples=15)
-@given(texts())
+@given(kubeconfig_texts())
 def test_an_update_is_in_the_place_of_the_old_one(text: str) -> None:
     old = put(text, "training")
-    new = with_credentials(old, "f", [credential("training", "another")], CredentialOptions())
+    new = with_credentials(old, "f", [build_credential("training", "another")], CredentialOptions())
     assert new == old.replace("t0ken", "another")
     assert take(new, "training") == text
 
@@ -141,8 +145,10 @@ def test_a_name_that_is_taken_is_refused_or_replaced_by_force() -> None:
         assert "hunter2" not in str(refused.value) + str(refused.value.hint)
         assert "hunter2" not in put(text, "training", force=True)
     # Another stack's cluster of that name is somebody else's, too.
-    theirs = with_credentials("", "f", [credential("training", id_="another")], CredentialOptions())
-    ours = credential("training")
+    theirs = with_credentials(
+        "", "f", [build_credential("training", id_="another")], CredentialOptions()
+    )
+    ours = build_credential("training")
     other = type(ours)(ours.name, type(ours.mark)("id", "urn:other", "/elsewhere"), ours.held)
     with pytest.raises(EngineError, match="urn:pulumi:dev"):
         with_credentials(theirs, "f", [other], CredentialOptions())
@@ -150,7 +156,9 @@ def test_a_name_that_is_taken_is_refused_or_replaced_by_force() -> None:
 
 def test_a_replaced_cluster_takes_the_place_of_the_old_one() -> None:
     text = put(HEAD, "training")
-    new = with_credentials(text, "f", [credential("training", id_="new")], CredentialOptions())
+    new = with_credentials(
+        text, "f", [build_credential("training", id_="new")], CredentialOptions()
+    )
     assert {name: mark.id for name, mark in marked(new, "f").items()} == {"training": "new"}
     assert take(new, "training") == HEAD
 
@@ -164,7 +172,9 @@ def test_the_namespace_that_was_chosen_is_kept() -> None:
     text = put("", "training").replace(
         '    user: "training"', '    user: "training"\n    namespace: mine'
     )
-    again = with_credentials(text, "f", [credential("training", "another")], CredentialOptions())
+    again = with_credentials(
+        text, "f", [build_credential("training", "another")], CredentialOptions()
+    )
     assert KubeconfigText(again, "f").entries("contexts")["training"]["namespace"] == "mine"
 
 

@@ -20,12 +20,12 @@ WRITER = """
 import sys
 sys.path[:0] = [{tests!r}]
 from pathlib import Path
-from support.strategies.kubeconfig_strategies import credential
+from support.strategies.kubeconfig_strategies import build_credential
 from gpuform.stacks.access.kubeconfig_files import KubeconfigFiles
 files = KubeconfigFiles.of(Path({file!r}), {{}})
 for n in range(int(sys.argv[2])):
     name = f"{{sys.argv[1]}}-{{n}}"
-    files.put([credential(name)], Path({project!r}), use=False, force=False)
+    files.put([build_credential(name)], Path({project!r}), use=False, force=False)
     print(name, flush=True)
 """
 

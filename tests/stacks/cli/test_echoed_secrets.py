@@ -12,8 +12,8 @@ from typing import Any
 from urllib.parse import unquote_plus
 
 import pytest
-from support.platforms.echoing_platform import EchoingPlatform, echoing
-from support.platforms.text_encodings import SPELLINGS
+from support.platforms.echoing_platform import EchoingPlatform, serve_echoing_platform
+from support.platforms.text_encodings import ENCODINGS
 
 from gpuform.providers.emulator.server import environment
 from gpuform.providers.values import PART
@@ -23,7 +23,7 @@ Run = Any
 
 NAMES = [
     name if name in ("json", "base64 of json") else pytest.param(name, marks=pytest.mark.slow)
-    for name in SPELLINGS
+    for name in ENCODINGS
 ]
 SCRIPT = 'set -o pipefail "$HOME"\nexport TOKEN=\'q"7\\n-ündäch%41-zebra\'\nvault-0815-open | tee'
 TOKEN = "xoxb&<4711>/tüte+9\\8"
@@ -58,7 +58,7 @@ def platform(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     (project / "__main__.py").write_text(PROGRAM)
     for name, value in SECRETS.items():
         assert dev("config", "set", "--secret", name, "--", value).code == 0
-    with echoing() as (url, platform):
+    with serve_echoing_platform() as (url, platform):
         for name, value in environment(url).items():
             monkeypatch.setenv(name, value)
         yield platform
@@ -134,7 +134,7 @@ def told_by(dev: Run) -> str:
 def test_a_refusal_that_quotes_the_request(
     name: str, dev: Run, project: Path, platform: EchoingPlatform
 ) -> None:
-    spelling = SPELLINGS[name]
+    spelling = ENCODINGS[name]
 
     def refuse(body: dict[str, Any], key: str) -> str:
         values = body.get("environment_variables", {}).values()
@@ -156,7 +156,7 @@ def test_an_object_that_fails_with_what_it_was_given(
     name: str, dev: Run, project: Path, platform: EchoingPlatform
 ) -> None:
     """Its message is why it is not ready: in the state, and where runs are told of."""
-    message = f"cannot start <{SPELLINGS[name](SCRIPT)}> <{SPELLINGS[name](TOKEN)}>"
+    message = f"cannot start <{ENCODINGS[name](SCRIPT)}> <{ENCODINGS[name](TOKEN)}>"
 
     def alter(answer: Any) -> Any:
         data = answer.get("data") if isinstance(answer, dict) else None

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.servers.bucket_server import free_port
+from support.servers.bucket_server import find_free_port
 
 from gpuform.providers.emulator.server import environment, serve
 
@@ -22,7 +22,7 @@ def template(
     made = dev("new", "tensorone-dev", "--name", "demo", "--force", "--dir", str(project), *program)
     assert made.code == 0, made.err
     monkeypatch.setenv("TENSORONE_API_KEY", "a-real-key")
-    monkeypatch.setenv(ADDRESS, f"http://127.0.0.1:{free_port()}/v1")
+    monkeypatch.setenv(ADDRESS, f"http://127.0.0.1:{find_free_port()}/v1")
     return dev
 
 
@@ -53,7 +53,7 @@ def test_the_emulator_is(
         monkeypatch.setenv(name, value)
     assert template("preview").code == 0
     # The clock of an emulator is no promise that this platform is one.
-    monkeypatch.setenv(ADDRESS, f"http://127.0.0.1:{free_port()}/v1")
+    monkeypatch.setenv(ADDRESS, f"http://127.0.0.1:{find_free_port()}/v1")
     assert template("preview").code == 1
 
 
@@ -103,7 +103,7 @@ def test_a_platform_of_a_module_counts(
     for name, value in emulator.items():
         monkeypatch.setenv(name, value)
     assert dev("preview").code == 0
-    monkeypatch.setenv("TOGETHER_BASE_URL", f"http://127.0.0.1:{free_port()}/v1")
+    monkeypatch.setenv("TOGETHER_BASE_URL", f"http://127.0.0.1:{find_free_port()}/v1")
     assert "config.key has no value here" in dev("preview").out
 
 

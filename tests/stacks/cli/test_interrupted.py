@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from support.stacks.file_locks import file_journal
+from support.stacks.file_locks import create_file_journal
 from support.topologies.declarations import BENCH
 
 from gpuform.providers.emulator.server import environment, serve
@@ -368,7 +368,7 @@ class TestOvertaken:
         begun = {"resource": {**entry, "outputs": {}}, "type": "creating"}
         del begun["resource"]["id"]
         path = account.project / ".pulumi/gpuform/demo/dev.journal"
-        kept = file_journal(path, "of the state that the run began with")
+        kept = create_file_journal(path, "of the state that the run began with")
         kept.append(
             [
                 Record("begin", {"token": 1, "operation": begun}),

@@ -31,10 +31,10 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Ser
     known = key["key_id"], base64.b64decode(key["key_material"])
     with contextlib.ExitStack() as held:
         yield {
-            "awskms": held.enter_context(key_services.aws(*known)),
-            "azurekeyvault": held.enter_context(key_services.azure(folder)),
-            "gcpkms": held.enter_context(key_services.google()),
-            "hashivault": held.enter_context(key_services.vault()),
+            "awskms": held.enter_context(key_services.serve_aws_kms(*known)),
+            "azurekeyvault": held.enter_context(key_services.serve_azure_vault(folder)),
+            "gcpkms": held.enter_context(key_services.serve_google_kms()),
+            "hashivault": held.enter_context(key_services.serve_vault()),
         }
 
 
@@ -49,8 +49,8 @@ def reach(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
         monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE", raising=False)
         for name, value in service.environment.items():
             monkeypatch.setenv(name, value)
-        monkeypatch.setattr(socket, "getaddrinfo", key_services.resolving(service))
-        service.seen.clear()
+        monkeypatch.setattr(socket, "getaddrinfo", key_services.build_resolver(service))
+        service.requests.clear()
         monkeypatch.setattr(service, "denied", False)
         return service
 
@@ -215,20 +215,20 @@ class TestOfPulumi:
 
 @pytest.mark.slow
 def test_by_a_vault_that_gives_out_no_public_key(run: Run, tmp_path: Path, reach: Any) -> None:
-    with key_services.azure(tmp_path, may_get=False) as service:
+    with key_services.serve_azure_vault(tmp_path, may_get=False) as service:
         reach(service)
         ran = run("stack", "init", "prod", "--secrets-provider", service.url)
         assert ran.code == 0, ran.err
         assert run("config", "set", "--secret", "token", "hunter2").code == 0
         assert run("config", "get", "token").out == "hunter2\n"
-        assert any("/encrypt?" in path for _, path, _ in service.seen)
+        assert any("/encrypt?" in path for _, path, _ in service.requests)
 
 
 def test_nothing_of_the_key_is_told(
     run: Run, project: Path, vault: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run("--verbose", "stack", "init", "prod", "--secrets-provider", vault.url).code == 0
-    key = vault.seen[0][2]["plaintext"]
+    key = vault.requests[0][2]["plaintext"]
     ran = run("config", "set", "--secret", "token", "hunter2", "--verbose")
     ran = run("preview", "--verbose")
     told = ran.out + ran.err

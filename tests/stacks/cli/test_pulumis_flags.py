@@ -10,7 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner
 from support.stacks.planned_project import PlannedProject
-from support.stacks.pulumi_flags import differences
+from support.stacks.pulumi_flags import find_differences
 
 from gpuform.stacks.cli.flags import parallel_flag
 
@@ -187,16 +187,16 @@ def test_the_documentation_lists_every_difference() -> None:
     sections = dict(each.split("\n", 1) for each in page.split("\n## ")[1:])
     lacking, _, everywhere = sections["Flags that only Pulumi has"].partition("on every command")
     own = sections["Flags that only gpuform has"]
-    found = differences()
+    found = find_differences()
     for name, told_there, there_is in (
-        ("Pulumi", _told(lacking), found.lacking),
-        ("gpuform", _told(own), found.own),
+        ("Pulumi", _told(lacking), found.only_pulumi),
+        ("gpuform", _told(own), found.only_gpuform),
     ):
         missing, surplus = there_is - told_there, told_there - there_is
         assert not missing | surplus, f"flags of {name} alone: add {missing}, remove {surplus}"
-    assert set(re.findall(r"`([^`]+)`", everywhere)) == found.everywhere
+    assert set(re.findall(r"`([^`]+)`", everywhere)) == found.missing_global_flags
     commands = sections["Commands that only Pulumi has"]
-    assert set(re.findall(r"`([^`]+)`", commands)) == found.commands
+    assert set(re.findall(r"`([^`]+)`", commands)) == found.missing_commands
 
 
 def _told(table: str) -> set[tuple[str, str]]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.stacks.workspace import Estate, make_estate
+from support.stacks.workspace import Workspace, create_workspace
 
 from gpuform.providers.emulator.server import serve
 
@@ -13,20 +13,20 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def estate(tmp_path: Path) -> Iterator[Estate]:
+def estate(tmp_path: Path) -> Iterator[Workspace]:
     with serve(seed="attacked") as server:
-        yield make_estate(tmp_path / "fleet", server.url, {}, {})
+        yield create_workspace(tmp_path / "fleet", server.url, {}, {})
 
 
-def test_the_plan_of_all_shows_what_a_program_says(estate: Estate) -> None:
+def test_the_plan_of_all_shows_what_a_program_says(estate: Workspace) -> None:
     program = "import pulumi\npulumi.warn('few are left')\nprint('a remark')\n"
     (estate.root / "told/__main__.py").write_text(program)
-    shown = estate.ok("preview", "--all", "--filter", "told")
+    shown = estate.run_successfully("preview", "--all", "--filter", "told")
     assert "told/dev:     warning: few are left" in shown
     assert "told/dev:     a remark" in shown
 
 
-def test_a_gate_of_a_project_that_stops_the_plan_names_the_stack(estate: Estate) -> None:
+def test_a_gate_of_a_project_that_stops_the_plan_names_the_stack(estate: Workspace) -> None:
     gates = "gates:\n  types: {allowed_gpu_types: [A100]}\n"
     (estate.root / "training/gates.yaml").write_text(gates)
     done = estate.run("preview", "--all")
@@ -34,12 +34,12 @@ def test_a_gate_of_a_project_that_stops_the_plan_names_the_stack(estate: Estate)
     assert "error: training/dev: gates.yaml:2:3: gate types" in done.stderr
 
 
-def test_a_part_of_another_operation_lifts_no_gate_of_all(estate: Estate) -> None:
+def test_a_part_of_another_operation_lifts_no_gate_of_all(estate: Workspace) -> None:
     """Gates of all are not asked about a refresh: one in front must not hide what is made."""
     gates = "\ngates:\n  types: {allowed_gpu_types: [A100]}\n"
     (estate.root / "stacks.yaml").write_text("stacks:\n  - {folder: '*', stack: dev}" + gates)
     estate.run("preview", "--all", "--save-plan", "plan.json")
-    estate.ok("refresh", "--all", "--filter", "told", "--save-plan", "refresh.json")
+    estate.run_successfully("refresh", "--all", "--filter", "told", "--save-plan", "refresh.json")
     plan, refresh = (
         json.loads((estate.root / f"{name}.json").read_text()) for name in ("plan", "refresh")
     )
@@ -51,9 +51,9 @@ def test_a_part_of_another_operation_lifts_no_gate_of_all(estate: Estate) -> Non
     assert estate.export("volumes/dev").get("resources") is None
 
 
-def test_a_part_is_not_applied_without_what_it_was_planned_with(estate: Estate) -> None:
-    estate.ok("up", "--all", "--yes")
-    estate.ok("preview", "--all", "--save-plan", "plan.json")
+def test_a_part_is_not_applied_without_what_it_was_planned_with(estate: Workspace) -> None:
+    estate.run_successfully("up", "--all", "--yes")
+    estate.run_successfully("preview", "--all", "--save-plan", "plan.json")
     plan = json.loads((estate.root / "plan.json").read_text())
     whole = json.dumps(plan)
     told = estate.run("up", "--all", "--plan", "plan.json", "--yes", "--filter", "told")
@@ -70,4 +70,4 @@ def test_a_part_is_not_applied_without_what_it_was_planned_with(estate: Estate) 
     assert part.code == 1
     assert "is a part of a plan of several stacks" in part.stderr
     (estate.root / "plan.json").write_text(whole)
-    estate.ok("up", "--all", "--plan", "plan.json", "--yes")
+    estate.run_successfully("up", "--all", "--plan", "plan.json", "--yes")

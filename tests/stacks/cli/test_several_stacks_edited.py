@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.platforms.emulator_hooks import watch_requests
-from support.stacks.workspace import Estate, make_estate
+from support.stacks.workspace import Workspace, create_workspace
 
 from gpuform.providers.emulator.server import Server, serve
 
@@ -48,13 +48,13 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def planned(server: Server, tmp_path: Path) -> Estate:
+def planned(server: Server, tmp_path: Path) -> Workspace:
     """Three stacks, and a saved plan that grows the volume to 6 TiB and the cluster to 24 GPUs."""
-    estate = make_estate(tmp_path / "fleet", server.url, {}, {})
-    estate.ok("up", "--all", "--yes")
+    estate = create_workspace(tmp_path / "fleet", server.url, {}, {})
+    estate.run_successfully("up", "--all", "--yes")
     estate.edit("volumes/topology.yaml", "default: 5", "default: 6")
     estate.edit("training/topology.yaml", "default: 16", "default: 24")
-    estate.ok("preview", "--all", "--save-plan", "plan.json")
+    estate.run_successfully("preview", "--all", "--save-plan", "plan.json")
     return estate
 
 
@@ -91,7 +91,7 @@ def editing(server: Server, is_moment: Asked, edit: Callable[[], None]) -> Itera
     ("moment", "file", "old", "new"), CASES, ids=[f"{each[0]}-{each[3]}" for each in CASES]
 )
 def test_a_run_by_a_plan_does_what_the_plan_shows_or_nothing(
-    planned: Estate, server: Server, moment: str, file: str, old: str, new: str
+    planned: Workspace, server: Server, moment: str, file: str, old: str, new: str
 ) -> None:
     with editing(server, POINTS[moment], lambda: planned.edit(file, old, new)) as changes:
         ran = planned.run("up", "--all", "--plan", "plan.json", "--yes")

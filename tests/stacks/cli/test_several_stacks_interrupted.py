@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from processes.limits import LAST_RESORT
 from processes.patient import PROGRAM
-from support.stacks.workspace import STACKS, Estate, make_estate
+from support.stacks.workspace import STACKS, Workspace, create_workspace
 
 from gpuform.providers.emulator.server import serve
 
@@ -18,10 +18,10 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def estate(tmp_path: Path) -> Iterator[Estate]:
+def estate(tmp_path: Path) -> Iterator[Workspace]:
     """The middle one of three stacks takes ten minutes of our time, unless it is told to end."""
     with serve(seed="interrupted") as server:
-        made = make_estate(tmp_path / "fleet", server.url, {"GPUFORM_CLOCK": ""}, {})
+        made = create_workspace(tmp_path / "fleet", server.url, {"GPUFORM_CLOCK": ""}, {})
         (made.root / "volumes/topology.yaml").write_text('outputs: {volume_id: "1", region: "2"}\n')
         (made.root / "training/topology.yaml").unlink()
         program = PROGRAM.replace("PROVIDER", "Patient") + "\nimport pulumi\n"
@@ -42,11 +42,11 @@ def read_until(process: "subprocess.Popen[str]", text: str) -> None:
         seen += line
 
 
-def locks(estate: Estate) -> list[Path]:
+def locks(estate: Workspace) -> list[Path]:
     return list((estate.root / "state/.pulumi/locks").rglob("*.json"))
 
 
-def machine(estate: Estate) -> Any:
+def machine(estate: Workspace) -> Any:
     """What the state has of what takes so long."""
     resources = estate.export("training/dev")["resources"]
     return next(each for each in resources if each.get("id") == "m-1")
@@ -73,8 +73,8 @@ def _stat(pid: int) -> str:
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_first_signal_ends_all_in_good_order(estate: Estate, number: int) -> None:
-    with estate.started("up", "--all", "--yes") as process:
+def test_the_first_signal_ends_all_in_good_order(estate: Workspace, number: int) -> None:
+    with estate.start("up", "--all", "--yes") as process:
         read_until(process, "creating")
         process.send_signal(number)
         out, err = process.communicate(timeout=LAST_RESORT)
@@ -87,9 +87,9 @@ def test_the_first_signal_ends_all_in_good_order(estate: Estate, number: int) ->
     assert machine(estate)["initErrors"] == ["interrupted"]
 
 
-def test_the_second_signal_leaves_at_once(estate: Estate) -> None:
+def test_the_second_signal_leaves_at_once(estate: Workspace) -> None:
     estate.edit("training/__main__.py", "Patient()", "Deaf()")
-    with estate.started("up", "--all", "--yes") as process:
+    with estate.start("up", "--all", "--yes") as process:
         read_until(process, "creating")
         left = children(process)
         process.send_signal(signal.SIGINT)
@@ -105,8 +105,8 @@ def test_the_second_signal_leaves_at_once(estate: Estate) -> None:
     assert operation["type"] == "creating"
 
 
-def test_a_run_that_is_killed_alone_leaves_no_process_behind(estate: Estate) -> None:
-    with estate.started("up", "--all", "--yes") as process:
+def test_a_run_that_is_killed_alone_leaves_no_process_behind(estate: Workspace) -> None:
+    with estate.start("up", "--all", "--yes") as process:
         read_until(process, "creating")
         left = children(process)
         assert left
@@ -117,8 +117,8 @@ def test_a_run_that_is_killed_alone_leaves_no_process_behind(estate: Estate) -> 
     assert machine(estate)["initErrors"] == ["interrupted"]
 
 
-def test_a_process_that_is_killed_fails_its_stack_alone(estate: Estate) -> None:
-    with estate.started("up", "--all", "--yes") as process:
+def test_a_process_that_is_killed_fails_its_stack_alone(estate: Workspace) -> None:
+    with estate.start("up", "--all", "--yes") as process:
         read_until(process, "creating")
         for pid in children(process):
             os.kill(pid, signal.SIGKILL)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.stacks.workspace import Estate, make_estate
+from support.stacks.workspace import Workspace, create_workspace
 
 from gpuform.providers.emulator.server import serve
 
@@ -69,12 +69,12 @@ httpx.HTTPTransport.handle_request = sent
 
 
 @pytest.fixture
-def estate(tmp_path: Path) -> Iterator[Estate]:
+def estate(tmp_path: Path) -> Iterator[Workspace]:
     with serve(seed="killed") as server:
-        yield make_estate(tmp_path / "fleet", server.url, {}, {})
+        yield create_workspace(tmp_path / "fleet", server.url, {}, {})
 
 
-def killed_at(estate: Estate, number: int, *command: str) -> bool:
+def killed_at(estate: Workspace, number: int, *command: str) -> bool:
     """Whether the command was killed at its write of this number; else it has ended before."""
     folder = estate.root.parent / "killer"
     folder.mkdir()
@@ -85,7 +85,7 @@ def killed_at(estate: Estate, number: int, *command: str) -> bool:
     return done.code == -9
 
 
-def objects(estate: Estate) -> tuple[int, int]:
+def objects(estate: Workspace) -> tuple[int, int]:
     """How many volumes and clusters the platform has."""
     url, key = (estate.variables[f"TOGETHER_{name}"] for name in ("BASE_URL", "API_KEY"))
     found = []
@@ -99,17 +99,17 @@ def objects(estate: Estate) -> tuple[int, int]:
     return found[0], found[1]
 
 
-def assert_mended(estate: Estate) -> None:
+def assert_mended(estate: Workspace) -> None:
     done = estate.run("up", "--all", "--yes")
     assert done.code == 0, done.stdout + done.stderr
-    estate.ok("preview", "--all", "--expect-no-changes")
+    estate.run_successfully("preview", "--all", "--expect-no-changes")
     assert objects(estate) == (1, 1)
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(30)
 @pytest.mark.parametrize("number", range(1, 151))
-def test_a_run_that_is_killed_at_a_write_goes_on(estate: Estate, number: int) -> None:
+def test_a_run_that_is_killed_at_a_write_goes_on(estate: Workspace, number: int) -> None:
     killed_at(estate, number, "up", "--all", "--yes", "--jobs", "2")
     assert_mended(estate)
 
@@ -117,8 +117,8 @@ def test_a_run_that_is_killed_at_a_write_goes_on(estate: Estate, number: int) ->
 @pytest.mark.slow
 @pytest.mark.sampled(40)
 @pytest.mark.parametrize("number", range(1, 121))
-def test_a_destroy_that_is_killed_at_a_write_goes_on(estate: Estate, number: int) -> None:
-    estate.ok("up", "--all", "--yes")
+def test_a_destroy_that_is_killed_at_a_write_goes_on(estate: Workspace, number: int) -> None:
+    estate.run_successfully("up", "--all", "--yes")
     killed_at(estate, number, "destroy", "--all", "--yes")
     done = estate.run("destroy", "--all", "--yes")
     assert done.code == 0, done.stdout + done.stderr

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from processes.limits import LAST_RESORT
-from support.stacks.file_locks import file_journal
+from support.stacks.file_locks import create_file_journal
 
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import ResourceState, Snapshot, encode_resource, journal
@@ -227,7 +227,7 @@ class TestRepair:
 class TestJournal:
     def journal(self, files: Files, base: bytes, *entries: ResourceState) -> None:
         """As an interrupted run leaves it: these were created since the state `base`."""
-        written = file_journal(files.journal, journal.compute_digest(base))
+        written = create_file_journal(files.journal, journal.compute_digest(base))
         written.append(
             [
                 journal.Record(

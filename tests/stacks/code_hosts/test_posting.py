@@ -174,7 +174,7 @@ def test_jobs_that_never_give_way_are_told_of(
 def test_a_comment_that_is_too_long_for_this_forge(
     forge: CodeHost, server: Server, review: Make, longest: int
 ) -> None:
-    server.longest = longest
+    server.max_comment_length = longest
     many = review(*(f"stack-{n}" for n in range(400)), destroys=8)
     assert post_outcome(forge, many) == "added"
     (body,) = list_bodies(server)
@@ -183,7 +183,7 @@ def test_a_comment_that_is_too_long_for_this_forge(
 
 
 def test_a_forge_that_takes_nothing(forge: CodeHost, server: Server, review: Make) -> None:
-    server.longest = 10
+    server.max_comment_length = 10
     with pytest.raises(CommentTooLong, match="too long"):
         post_outcome(forge, review(destroys=8))
 

@@ -7,7 +7,12 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
-from support.topologies.registrations import program_in, registered, state_of, topologies
+from support.topologies.registrations import (
+    build_program,
+    build_state,
+    record_registrations,
+    topologies,
+)
 
 from gpuform.stacks.convert.program_topology import topology_of_program, topology_of_state
 from gpuform.stacks.convert.registered_options import NotConverted
@@ -28,12 +33,12 @@ def test_python_and_back(text: str) -> None:
             (folder / each / "Pulumi.yaml").write_text(PROJECT)
         file = folder / "yaml" / "topology.yaml"
         file.write_text(text)
-        expected = registered(folder / "yaml")
+        expected = record_registrations(folder / "yaml")
         program = convert_topology_to_python(file, None, file.parent)
         ast.parse(program)
         (folder / "python" / "__main__.py").write_text(program)
-        assert registered(folder / "python") == expected
-        python = program_in(folder / "python")
+        assert record_registrations(folder / "python") == expected
+        python = build_program(folder / "python")
         if "upper" in text:
             # What a filter makes of an output cannot be told from outside.
             with pytest.raises(NotConverted, match="computed"):
@@ -42,7 +47,7 @@ def test_python_and_back(text: str) -> None:
         declared, secrets = topology_of_program(python, [])
         assert not secrets
         (folder / "again" / "topology.yaml").write_text(render_topology(declared))
-        again = registered(folder / "again")
+        again = record_registrations(folder / "again")
         assert again["outputs"] == expected["outputs"]
         assert said(again) == said(expected)
 
@@ -65,11 +70,11 @@ def test_a_state_as_a_topology(text: str) -> None:
             (folder / each).mkdir()
             (folder / each / "Pulumi.yaml").write_text(PROJECT)
         (folder / "yaml" / "topology.yaml").write_text(text)
-        expected = registered(folder / "yaml")
-        declared, secrets = topology_of_state(state_of(folder / "yaml"), {})
+        expected = record_registrations(folder / "yaml")
+        declared, secrets = topology_of_state(build_state(folder / "yaml"), {})
         assert not secrets
         (folder / "again" / "topology.yaml").write_text(render_topology(declared))
-        again = registered(folder / "again")
+        again = record_registrations(folder / "again")
         assert again["outputs"] == expected["outputs"]
         # A state does not keep earlier names.
         assert said(again, "aliases") == said(expected, "aliases")

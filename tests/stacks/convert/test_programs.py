@@ -5,7 +5,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from support.topologies.registrations import registered
+from support.topologies.registrations import record_registrations
 
 from gpuform.stacks.convert.registered_options import NotConverted
 from gpuform.stacks.operations.converting import convert_topology_to_python
@@ -28,12 +28,12 @@ def convert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Convert:
     def converted(text: str) -> str:
         (tmp_path / "topology.yaml").write_text(dedent(text))
         program = convert_topology_to_python(Path("topology.yaml"), None, Path())
-        expected = registered(tmp_path)
+        expected = record_registrations(tmp_path)
         other = tmp_path / "python"
         other.mkdir(exist_ok=True)
         (other / "Pulumi.yaml").write_text("name: demo\nruntime: python\n")
         (other / "__main__.py").write_text(program)
-        assert registered(other) == expected
+        assert record_registrations(other) == expected
         return program
 
     return converted
@@ -170,7 +170,7 @@ def test_configuration_is_typed_and_limited(convert: Convert, tmp_path: Path) ->
     }.items():
         name, _, value = setting.partition("=")
         with pytest.raises(Exception, match="config") as raised:
-            registered(other, {name: value})
+            record_registrations(other, {name: value})
         assert message in str(raised.value)
 
 

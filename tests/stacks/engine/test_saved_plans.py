@@ -1,7 +1,7 @@
 """Test saved plans: a plan is valid for its basis only, and a run may do less but never more."""
 
 import pytest
-from support.stacks.lab_plans import applied, nothing_changes, planned, refusals
+from support.stacks.lab_plans import apply_plan, expect_no_change, find_refusals, save_plan
 
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import PendingOperation
@@ -17,7 +17,7 @@ pulumi.export('b', b.address)
 
 def test_an_applied_plan_creates_the_planned_resources(lab):
     program = TWO.format(1)
-    outcome = applied(lab, planned(lab, program), program)
+    outcome = apply_plan(lab, save_plan(lab, program), program)
     assert outcome.succeeded
     assert outcome.changes == {"create": 3}
     assert len(lab.platform_objects) == 2
@@ -42,7 +42,7 @@ def test_an_applied_plan_makes_every_kind_of_change(lab):
     Machine('new', opts=ResourceOptions(parent=g))
     Machine('user', slot='s2')
     """
-    outcome = applied(lab, planned(lab, program), program)
+    outcome = apply_plan(lab, save_plan(lab, program), program)
     assert outcome.succeeded, lab.errors
     assert outcome.effects == {
         f"{M}up": {"update"},
@@ -59,25 +59,25 @@ def test_an_applied_plan_makes_every_kind_of_change(lab):
 def test_an_empty_plan_changes_nothing(lab):
     program = TWO.format(1)
     lab.up(program)
-    outcome = applied(lab, planned(lab, program), program)
+    outcome = apply_plan(lab, save_plan(lab, program), program)
     assert outcome.succeeded
     assert not outcome.has_changes
 
 
 def test_a_plan_can_be_applied_once(lab):
     program = TWO.format(1)
-    bound = planned(lab, program)
-    applied(lab, bound, program)
-    with nothing_changes(lab):
-        assert f"state of {M}a is new since the plan" in refusals(lab, bound, program)
+    bound = save_plan(lab, program)
+    apply_plan(lab, bound, program)
+    with expect_no_change(lab):
+        assert f"state of {M}a is new since the plan" in find_refusals(lab, bound, program)
 
 
 def test_a_plan_cannot_be_applied_again_after_a_partial_run(lab):
     program = "Machine('a', size=1)\nMachine('b', refuse='create')"
-    bound = planned(lab, program)
-    assert not applied(lab, bound, program, parallel=1).succeeded
-    with nothing_changes(lab):
-        assert any("since the plan" in text for text in refusals(lab, bound, program))
+    bound = save_plan(lab, program)
+    assert not apply_plan(lab, bound, program, parallel=1).succeeded
+    with expect_no_change(lab):
+        assert any("since the plan" in text for text in find_refusals(lab, bound, program))
 
 
 @pytest.mark.parametrize(
@@ -94,50 +94,50 @@ def test_a_plan_cannot_be_applied_again_after_a_partial_run(lab):
 )
 def test_a_plan_is_stale_after_another_run_changed_the_state(lab, meanwhile, moved):
     lab.up(TWO.format(1))
-    bound = planned(lab, TWO.format(3))
+    bound = save_plan(lab, TWO.format(3))
     lab.up(meanwhile)
-    with nothing_changes(lab):
-        reasons = refusals(lab, bound, TWO.format(3))
+    with expect_no_change(lab):
+        reasons = find_refusals(lab, bound, TWO.format(3))
     assert reasons == [f"{text} since the plan" for text in moved]
 
 
 @pytest.mark.parametrize("properties", [{"size": 9}, None])
 def test_a_plan_is_stale_after_a_refresh_found_drift(lab, properties):
     lab.up(TWO.format(1))
-    bound = planned(lab, TWO.format(3))
+    bound = save_plan(lab, TWO.format(3))
     lab.change_platform_object(lab.state("a").id, properties)
     lab.run("refresh", TWO.format(1))
     how = "changed" if properties else "was deleted"
-    with nothing_changes(lab):
-        assert f"state of {M}a {how} since the plan" in refusals(lab, bound, TWO.format(3))
+    with expect_no_change(lab):
+        assert f"state of {M}a {how} since the plan" in find_refusals(lab, bound, TWO.format(3))
 
 
 def test_a_plan_is_stale_if_a_refresh_changed_a_used_output(lab):
     program = "a = Machine('a', size=1)\nMachine('b', uses=a.address)\n"
     lab.up(program)
-    bound = planned(lab, program + "Machine('c')")
+    bound = save_plan(lab, program + "Machine('c')")
     lab.change_platform_object("m-1", {"address": "10.1.1.1"})
     lab.run("refresh", program)
-    with nothing_changes(lab):
-        reasons = refusals(lab, bound, program + "Machine('c')")
+    with expect_no_change(lab):
+        reasons = find_refusals(lab, bound, program + "Machine('c')")
     assert reasons == [f"program: {M}b declares different inputs: uses"]
 
 
 def test_a_plan_is_stale_with_a_new_pending_operation(lab):
     lab.up(TWO.format(1))
-    bound = planned(lab, TWO.format(3))
+    bound = save_plan(lab, TWO.format(3))
     lab.snapshot.pending_operations.append(PendingOperation(lab.state("a"), "updating"))
-    assert refusals(lab, bound, TWO.format(3)) == [f"state of {M}a changed since the plan"]
+    assert find_refusals(lab, bound, TWO.format(3)) == [f"state of {M}a changed since the plan"]
 
 
 def test_a_plan_stays_valid_after_runs_without_changes(lab):
     program = TWO.format(1) + "Machine('c', token=pulumi.Output.secret('hunter2'), lazy=1)\n"
     lab.up(program)
-    bound = planned(lab, TWO.format(3))
+    bound = save_plan(lab, TWO.format(3))
     lab.up("\n\n" + program)
     lab.run("refresh", program)
     lab.up("# moved\n" * 5 + program)
-    assert refusals(lab, bound, TWO.format(3)) == []
+    assert find_refusals(lab, bound, TWO.format(3)) == []
 
 
 @pytest.mark.parametrize(
@@ -151,10 +151,10 @@ def test_a_plan_stays_valid_after_runs_without_changes(lab):
 )
 def test_a_plan_is_stale_after_a_configuration_change(lab, config, secret, moved):
     lab.config = {"lab:gpus": "8"}
-    bound = planned(lab, TWO.format(1))
+    bound = save_plan(lab, TWO.format(1))
     lab.config, lab.secret_keys = config, secret
-    with nothing_changes(lab):
-        assert refusals(lab, bound, TWO.format(1)) == [f"{moved} since the plan"]
+    with expect_no_change(lab):
+        assert find_refusals(lab, bound, TWO.format(1)) == [f"{moved} since the plan"]
 
 
 @pytest.mark.parametrize(
@@ -181,18 +181,18 @@ def test_a_plan_is_stale_after_a_configuration_change(lab, config, secret, moved
 )
 def test_a_plan_is_stale_after_a_program_change(lab, program, moved):
     lab.up("Machine('a', size=0)")
-    bound = planned(lab, "Machine('a', size=1)")
-    with nothing_changes(lab):
-        assert f"program: {moved}" in refusals(lab, bound, program)
+    bound = save_plan(lab, "Machine('a', size=1)")
+    with expect_no_change(lab):
+        assert f"program: {moved}" in find_refusals(lab, bound, program)
 
 
 def test_a_changed_secret_input_makes_a_plan_stale(lab):
     program = "Machine('a', token=pulumi.Output.secret('{0}'))"
-    bound = planned(lab, program.format("hunter2"))
-    assert refusals(lab, bound, program.format("hunter3")) == [
+    bound = save_plan(lab, program.format("hunter2"))
+    assert find_refusals(lab, bound, program.format("hunter3")) == [
         f"program: {M}a declares different inputs: token"
     ]
-    assert refusals(lab, bound, program.format("hunter2")) == []
+    assert find_refusals(lab, bound, program.format("hunter2")) == []
 
 
 def test_changed_provider_code_makes_a_plan_stale(lab):
@@ -207,19 +207,19 @@ def test_changed_provider_code_makes_a_plan_stale(lab):
 
     Thing('a')
     """
-    bound = planned(lab, program.format("1"))
-    assert refusals(lab, bound, program.format("1")) == []
-    (moved,) = refusals(lab, bound, program.format("2"))
+    bound = save_plan(lab, program.format("1"))
+    assert find_refusals(lab, bound, program.format("1")) == []
+    (moved,) = find_refusals(lab, bound, program.format("2"))
     assert moved.endswith("::a declares different inputs: its provider's code")
 
 
 def test_all_changes_since_a_plan_are_reported_together(lab):
     program = "for name in 'abc': Machine(name, size={0})"
     lab.up(program.format(1))
-    bound = planned(lab, program.format(2))
+    bound = save_plan(lab, program.format(2))
     lab.up(program.format(3))
     lab.config = {"lab:new": "1"}
-    assert len(refusals(lab, bound, program.format(2))) == 4
+    assert len(find_refusals(lab, bound, program.format(2))) == 4
 
 
 def test_a_plan_stays_valid_in_another_registration_order(lab):
@@ -228,13 +228,13 @@ def test_a_plan_stays_valid_in_another_registration_order(lab):
         "Machine('b')",
         "Machine('c', more={'x': 1, 'y': 2})",
     ]
-    bound = planned(lab, "\n".join(lines))
+    bound = save_plan(lab, "\n".join(lines))
     other = [lines[1], "Machine('c', more={'y': 2, 'x': 1})", "Machine('a', rack='r', size=1)"]
-    outcome = applied(lab, bound, "\n".join(other))
+    outcome = apply_plan(lab, bound, "\n".join(other))
     assert outcome.succeeded
 
 
 def test_another_passphrase_makes_a_plan_stale(lab):
-    bound = planned(lab, TWO.format(1))
+    bound = save_plan(lab, TWO.format(1))
     lab.crypter = PassphraseCrypter.create_new("another")
-    assert refusals(lab, bound, TWO.format(1)) == ["the passphrase of the stack changed"]
+    assert find_refusals(lab, bound, TWO.format(1)) == ["the passphrase of the stack changed"]

@@ -60,7 +60,7 @@ class TestRuns:
         assert result.plan is not None
         assert [each.action for each in result.plan.changes] == [PlanAction.CREATE] * 2
         assert read_state(automated_stack) == before
-        assert automated_stack.clusters == []
+        assert automated_stack.platform_clusters == []
 
     @pytest.mark.slow
     @pytest.mark.sampled(1)
@@ -70,7 +70,7 @@ class TestRuns:
         assert not up_result.preview
         assert up_result.outputs["status"] == OutputValue("Ready", secret=False)
         assert outputs(automated_stack.stack) == up_result.outputs
-        assert [each["status"] for each in automated_stack.clusters] == ["Ready"]
+        assert [each["status"] for each in automated_stack.platform_clusters] == ["Ready"]
 
         second_result = up(automated_stack.stack, RunOptions(expect_no_changes=True))
         assert second_result.succeeded
@@ -82,7 +82,7 @@ class TestRuns:
         destroy_result = destroy(automated_stack.stack)
         assert destroy_result.succeeded
         assert destroy_result.changes["delete"] == 3
-        assert automated_stack.clusters == []
+        assert automated_stack.platform_clusters == []
         assert outputs(automated_stack.stack) == {}
 
     @pytest.mark.slow
@@ -115,9 +115,9 @@ class TestRuns:
         automated_stack.request("POST", "_emulator/clock", {"advance": 2 * 86400})
         due = expire(automated_stack.stack, RunOptions(preview_only=True))
         assert due.reason is ExitReason.DUE
-        assert len(automated_stack.clusters) == 1
+        assert len(automated_stack.platform_clusters) == 1
         assert expire(automated_stack.stack).succeeded
-        assert automated_stack.clusters == []
+        assert automated_stack.platform_clusters == []
 
     @pytest.mark.slow
     def test_import_resources(self, automated_stack: AutomatedStack) -> None:
@@ -187,7 +187,7 @@ class TestEndings:
         assert result.reason is ExitReason.DECLINED
         assert result.preview
         assert [each.stack for each in asked] == ["dev"]
-        assert automated_stack.clusters == []
+        assert automated_stack.platform_clusters == []
         assert up(automated_stack.stack, confirm=lambda _plan: True).succeeded
         assert up(automated_stack.stack, confirm=confirm).succeeded, (
             "without changes nobody is asked"
@@ -201,7 +201,7 @@ class TestEndings:
         result = up(automated_stack.stack)
         assert result.reason is ExitReason.POLICY_VIOLATION
         assert [each.name for each in result.gates] == ["small"]
-        assert automated_stack.clusters == []
+        assert automated_stack.platform_clusters == []
 
     @pytest.mark.slow
     def test_up_is_cancelled(self, automated_stack: AutomatedStack) -> None:
@@ -224,7 +224,7 @@ class TestEndings:
         later = up(automated_stack.stack, cancellation=cancellation)
         assert later.reason is ExitReason.CANCELLED, "a cancellation holds"
         assert up(automated_stack.stack).succeeded
-        assert len(automated_stack.clusters) == 1
+        assert len(automated_stack.platform_clusters) == 1
 
     def test_select_stack_raises_for_an_unknown_stack(
         self, automated_stack: AutomatedStack

@@ -17,7 +17,7 @@ ROLLOUT = """\
 def old_cluster_id(automated_stack: AutomatedStack) -> str:
     """The id of a cluster whose driver is declared anew."""
     assert up(automated_stack.stack).succeeded
-    (cluster,) = automated_stack.clusters
+    (cluster,) = automated_stack.platform_clusters
     text = TOPOLOGY.replace("CUDA_12_6_560", "CUDA_12_4_550")
     (automated_stack.folder / "topology.yaml").write_text(
         text.replace("outputs:\n", f"{ROLLOUT}outputs:\n")
@@ -48,7 +48,7 @@ def list_cluster_requests(automated_stack: AutomatedStack) -> list[str]:
 
 
 def list_cluster_ids(automated_stack: AutomatedStack) -> list[str]:
-    return [each["id"] for each in automated_stack.clusters]
+    return [each["id"] for each in automated_stack.platform_clusters]
 
 
 @pytest.mark.slow

@@ -5,7 +5,12 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.readers.review_documents import FORMS, LIMIT, parse_html, parse_markdown
+from support.readers.review_documents import (
+    MAX_COMMENT_LENGTH,
+    RENDERERS,
+    parse_html,
+    parse_markdown,
+)
 from support.strategies.plan_strategies import plans
 
 from gpuform.schemas.plan import Plan
@@ -29,8 +34,8 @@ def test_markdown_is_the_document_that_it_seems_to_be(review: Review) -> None:
     outputs = sum(len(stack.plan.outputs) for stack in review.stacks)
     unchecked = sum(len(stack.plan.unchecked) for stack in review.stacks)
     for form in ("markdown", "github"):
-        rendered = FORMS[form](review)
-        assert count_characters(rendered) <= LIMIT
+        rendered = RENDERERS[form](review)
+        assert count_characters(rendered) <= MAX_COMMENT_LENGTH
         assert rendered.encode(), "it can be written"
         document = parse_markdown(rendered)
         assert f"**{format_planned_operations(review.counts)}**" in document.paragraphs
@@ -67,7 +72,7 @@ def test_markdown_is_the_document_that_it_seems_to_be(review: Review) -> None:
 @settings(max_examples=40)
 @given(reviews)
 def test_html_is_well_formed_and_loads_nothing(review: Review) -> None:
-    page = parse_html(FORMS["html"](review))
+    page = parse_html(RENDERERS["html"](review))
     names = [tag for tag, _ in page.tags]
     assert names[0] == "html"
     assert page.tags[0][1] == {"lang": "en"}
@@ -83,18 +88,18 @@ def test_html_is_well_formed_and_loads_nothing(review: Review) -> None:
 @settings(max_examples=40)
 @given(reviews)
 def test_text_and_json_have_everything(review: Review) -> None:
-    rendered = FORMS["text"](review)
+    rendered = RENDERERS["text"](review)
     assert rendered.encode()
     assert format_planned_operations(review.counts) in rendered
     assert "\x1b" not in rendered
-    document = json.loads(FORMS["json"](review))
+    document = json.loads(RENDERERS["json"](review))
     for stack, stack_document in zip(review.stacks, document["stacks"], strict=True):
         assert len(stack_document["dangers"]) == stack.dangers
         assert len(stack_document["plan"]["changes"]) == len(stack.plan.changes)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", RENDERERS)
 def test_a_plan_of_nothing(form: str) -> None:
-    rendered = FORMS[form](Review([StackFacts(Plan.from_changes("demo", "dev", []))]))
+    rendered = RENDERERS[form](Review([StackFacts(Plan.from_changes("demo", "dev", []))]))
     assert "nothing to do" in rendered or form == "json"
     assert "gpuform up" not in rendered

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.readers.review_documents import FORMS
+from support.readers.review_documents import RENDERERS
 from support.strategies.plan_strategies import json_values
 
 from gpuform.schemas.plan import Plan
@@ -69,4 +69,4 @@ def test_any_preview_is_read_or_refused(document: Any) -> None:
         assert "lanted" not in plan
     else:
         review = Review([StackFacts(plan, "preview.json")])
-        assert all("lanted" not in form(review) for form in FORMS.values())
+        assert all("lanted" not in form(review) for form in RENDERERS.values())

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.readers.review_documents import FORMS
+from support.readers.review_documents import RENDERERS
 from support.strategies.plan_strategies import json_values
 
 from gpuform.schemas.changes import Action, FieldChange
@@ -42,7 +42,7 @@ around = st.sampled_from(
 
 def render_everywhere(plan: Plan) -> str:
     review = Review([StackFacts(plan, "plan.json")])
-    return "".join(form(review) for form in FORMS.values())
+    return "".join(form(review) for form in RENDERERS.values())
 
 
 @pytest.mark.slow

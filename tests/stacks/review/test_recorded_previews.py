@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support.readers.review_documents import FORMS
+from support.readers.review_documents import RENDERERS
 
 from gpuform.stacks.review.facts import Review, StackFacts
 from gpuform.stacks.review.previews.reading import read_plan
@@ -29,4 +29,4 @@ def test_a_recorded_preview(name: str) -> None:
         if change.action == "replace":
             assert bool(change.replace_paths) is (change.reason != "dependency_replaced")
     review = Review([StackFacts(plan, "preview.json")])
-    assert all(form(review) for form in FORMS.values())
+    assert all(form(review) for form in RENDERERS.values())

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.readers.review_documents import FORMS
+from support.readers.review_documents import RENDERERS
 
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason
 from gpuform.stacks.code_hosts.posting import Verdict
@@ -53,7 +53,7 @@ def test_each_form_of_a_plan_is_the_same_review(name: str) -> None:
             assert {c.name: str(c.action) for c in other.changes}["a"] == "update"
             continue
         assert other == first_plan
-        for form in FORMS.values():
+        for form in RENDERERS.values():
             assert form(build_review(other)) == form(build_review(first_plan))
 
 
@@ -81,7 +81,9 @@ def test_each_operation_is_told_for_what_it_is(name: str, operation: str, comman
         gone = {change.reason for change in plan.changes if change.action == "delete"}
         reasons = {"update": "not_in_program", "destroy": "destroyed", "refresh": "gone"}
         assert gone <= {PlanReason(reasons[operation])}
-        assert not (operation != "update" and "in the program" in FORMS["text"](build_review(plan)))
+        assert not (
+            operation != "update" and "in the program" in RENDERERS["text"](build_review(plan))
+        )
 
 
 def test_a_refresh_tells_what_was_changed_outside() -> None:
@@ -95,7 +97,7 @@ def test_a_refresh_tells_what_was_changed_outside() -> None:
 def test_what_the_object_only_counts_is_said() -> None:
     plan = plan_of("refresh", "object")
     assert "which 1 resource changed outside: the JSON only counts" in plan.unchecked[0]
-    assert "1 to update" in FORMS["text"](build_review(plan))
+    assert "1 to update" in RENDERERS["text"](build_review(plan))
     assert plan.has_changes
 
 
@@ -115,23 +117,23 @@ def test_what_failed_is_a_failed_review(name: str, told: str) -> None:
         assert review.has_failed
         assert not review.has_changes
         assert Verdict.from_review(review) == "failed"
-        rendered = FORMS["text"](review)
+        rendered = RENDERERS["text"](review)
         assert rendered.startswith("Failed:\n")
         for view in ("text", "markdown", "github", "html"):
-            page_text = FORMS[view](review)
+            page_text = RENDERERS[view](review)
             assert page_text.index("Failed") < page_text.index(
                 " of rec/dev" if view == "text" else "GPUs"
             )
             assert "othing is to be done" not in page_text
             assert "gpuform up" not in page_text
-        assert json.loads(FORMS["json"](review))["failed"] is True
+        assert json.loads(RENDERERS["json"](review))["failed"] is True
 
 
 def test_a_run_that_failed_is_a_failed_review_and_one_that_did_not_is_none() -> None:
     plan = plan_of("up-failed", "log")
     assert any("create refused" in error for error in plan.errors)
     assert plan.changes == ()
-    assert FORMS["text"](build_review(plan)).startswith("Failed:")
+    assert RENDERERS["text"](build_review(plan)).startswith("Failed:")
     with pytest.raises(EngineError, match="is the log of a completed run, not of a preview"):
         plan_of("up", "log")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from conformance.emulated import Platform, emulated
 from conformance.stacks import EmbeddedStack
-from support.readers.review_documents import FORMS, parse_html, parse_markdown
+from support.readers.review_documents import RENDERERS, parse_html, parse_markdown
 
 from gpuform.providers.emulator.server import environment
 from gpuform.schemas.plan import Plan
@@ -115,7 +115,7 @@ def test_a_scenario(stack: EmbeddedStack, name: str) -> None:
     assert read.model_dump() == plan.model_dump()
     review = Review([StackFacts(read, "plan.json")])
     for form, ending in DOCUMENTS.items():
-        rendered = FORMS[form](review)
+        rendered = RENDERERS[form](review)
         assert "lanted" not in rendered, "no secret, old or new"
         if ending:
             compare(scenario / f"plan.{ending}", rendered.rstrip("\n") + "\n")

@@ -4,7 +4,12 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from support.readers.review_documents import FORMS, LIMIT, parse_html, parse_markdown
+from support.readers.review_documents import (
+    MAX_COMMENT_LENGTH,
+    RENDERERS,
+    parse_html,
+    parse_markdown,
+)
 
 from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, PropertyChange, ResourceChange
@@ -58,8 +63,8 @@ def many() -> Review:
 
 @pytest.mark.parametrize("form", ["markdown", "github"])
 def test_thirty_stacks_with_two_thousand_changes_each(many: Review, form: str) -> None:
-    rendered = FORMS[form](many)
-    assert LIMIT * 0.9 < count_characters(rendered) <= LIMIT
+    rendered = RENDERERS[form](many)
+    assert MAX_COMMENT_LENGTH * 0.9 < count_characters(rendered) <= MAX_COMMENT_LENGTH
     document = parse_markdown(rendered)
     assert document.headings[0] == "gpuform plan: 30 stacks"
     assert document.paragraphs[:2] == [
@@ -78,7 +83,7 @@ def test_thirty_stacks_with_two_thousand_changes_each(many: Review, form: str) -
 
 
 def test_a_page_of_them_counts_everything(many: Review) -> None:
-    page = FORMS["html"](many)
+    page = RENDERERS["html"](many)
     assert len(page) <= 1_500_000
     rendered = parse_html(page).text
     assert "59,910 to update, 90 to replace" in rendered
@@ -86,12 +91,12 @@ def test_a_page_of_them_counts_everything(many: Review) -> None:
 
 
 def test_the_text_leaves_nothing_out() -> None:
-    assert FORMS["text"](stacks(3, 200, 2)).count("together:Cluster") == 600
+    assert RENDERERS["text"](stacks(3, 200, 2)).count("together:Cluster") == 600
 
 
 def test_when_everything_is_dangerous_it_is_named_before_it_is_told() -> None:
-    rendered = FORMS["github"](stacks(1, 2000, 2000))
-    assert count_characters(rendered) <= LIMIT
+    rendered = RENDERERS["github"](stacks(1, 2000, 2000))
+    assert count_characters(rendered) <= MAX_COMMENT_LENGTH
     assert rendered.count("<details>") > 20
     assert rendered.count("**replace**") > 200
     assert "**GPUs: 32,000 destroyed, 32,000 added**" in rendered
@@ -104,10 +109,10 @@ def test_a_value_as_long_as_the_document_does_not_drive_out_the_others() -> None
     ]
     first, second = resources("dev", 2, 2)
     first = first.model_copy(update={"changes": (*first.changes, *long), "gpus_removed": 99})
-    rendered = FORMS["github"](
+    rendered = RENDERERS["github"](
         Review([StackFacts(Plan.from_changes("demo", "dev", [first, second]))])
     )
-    assert count_characters(rendered) <= LIMIT
+    assert count_characters(rendered) <= MAX_COMMENT_LENGTH
     assert "1 of them in brief" in rendered
     assert rendered.index("destroys 99 GPUs") < rendered.index("destroys 16 GPUs")
     assert '! region: "us-central-8" => "eu-west-1"' in rendered
@@ -118,8 +123,8 @@ def test_thousands_of_stacks_and_of_checks_not_made() -> None:
         Plan.from_changes("demo", f"stack-{at}", [], unchecked=[f"check {at} " + "x" * 3000])
         for at in range(3000)
     ]
-    rendered = FORMS["markdown"](Review([StackFacts(plan) for plan in plans]))
-    assert count_characters(rendered) <= LIMIT
+    rendered = RENDERERS["markdown"](Review([StackFacts(plan) for plan in plans]))
+    assert count_characters(rendered) <= MAX_COMMENT_LENGTH
     assert "# gpuform plan: 3000 stacks" in rendered
     assert "## Not checked: 3,000" in rendered
     assert len(re.findall("more left out here", rendered)) == 2

@@ -10,8 +10,8 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, Phase, assume, given, note, settings
 from hypothesis import strategies as st
-from support.topologies.random_topologies import FAILING, MODULE, topologies
-from support.topologies.sdk_comparison import Ran, Ways
+from support.topologies.random_topologies import FAILING_EXPRESSIONS, MODULE, topologies
+from support.topologies.sdk_comparison import ObservedRun, RunComparison
 
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import Snapshot
@@ -33,24 +33,24 @@ def crypter() -> PassphraseCrypter:
 
 
 @contextmanager
-def ways(crypter: PassphraseCrypter, form: str = "dynamic") -> Iterator[Ways]:
+def ways(crypter: PassphraseCrypter, form: str = "dynamic") -> Iterator[RunComparison]:
     with TemporaryDirectory() as folder:
         empty = Snapshot("organization/demo/dev", secrets_provider=crypter.provider)
-        both_ways = Ways(Path(folder).resolve(), crypter, empty.to_json(crypter))
+        both_ways = RunComparison(Path(folder).resolve(), crypter, empty.to_json(crypter))
         both_ways.config = {"gpuform:form": form}
         (both_ways.directory / "__main__.py").write_text(PROGRAM)
         (both_ways.directory / "pool.yaml").write_text(yaml.safe_dump(MODULE, sort_keys=False))
         yield both_ways
 
 
-def write_topology(both_ways: Ways, topology: dict[str, Any]) -> None:
+def write_topology(both_ways: RunComparison, topology: dict[str, Any]) -> None:
     topology_yaml = yaml.safe_dump(topology, sort_keys=False)
     note(topology_yaml)
     (both_ways.directory / "topology.yaml").write_text(topology_yaml)
 
 
-def compare(ran: tuple[Ran, Ran]) -> None:
-    with_sdk, without = (run.seen for run in ran)
+def compare(ran: tuple[ObservedRun, ObservedRun]) -> None:
+    with_sdk, without = (run.comparable for run in ran)
     for part, first in with_sdk.items():
         second = without[part]
         if isinstance(first, dict):
@@ -60,9 +60,9 @@ def compare(ran: tuple[Ran, Ran]) -> None:
     assert_in_order(ran[1])
 
 
-def assert_in_order(ran: Ran) -> None:
+def assert_in_order(ran: ObservedRun) -> None:
     """Each resource is declared after all that it needs."""
-    positions = {urn: position for position, urn in enumerate(ran.order)}
+    positions = {urn: position for position, urn in enumerate(ran.registration_order)}
     for declaration in ran.outcome.declared:
         needs = {declaration.parent, *declaration.dependencies} - {""}
         assert all(positions[urn] < positions[declaration.urn] for urn in needs if urn in positions)
@@ -76,15 +76,15 @@ def test_runs_come_to_the_same(
 ) -> None:
     with ways(crypter, form) as both_ways:
         write_topology(both_ways, before)
-        compare(both_ways.both(preview=True))
-        compare(both_ways.both())
-        compare(both_ways.both(preview=True))
+        compare(both_ways.run_both(preview=True))
+        compare(both_ways.run_both())
+        compare(both_ways.run_both(preview=True))
         write_topology(both_ways, after)
-        compare(both_ways.both(preview=True))
-        compare(both_ways.both())
+        compare(both_ways.run_both(preview=True))
+        compare(both_ways.run_both())
         for operation in ("refresh", "destroy"):
-            compare(both_ways.both(operation, run_program=True, preview=True))
-            compare(both_ways.both(operation, run_program=True))
+            compare(both_ways.run_both(operation, run_program=True, preview=True))
+            compare(both_ways.run_both(operation, run_program=True))
 
 
 @pytest.mark.slow
@@ -96,11 +96,11 @@ def test_what_needs_a_failure_is_left_out_alike(
     with ways(crypter, form) as both_ways:
         for topology in (before, after):
             write_topology(both_ways, topology)
-            compare(both_ways.both(preview=True))
-            ran = both_ways.both(continue_on_error=True)
+            compare(both_ways.run_both(preview=True))
+            ran = both_ways.run_both(continue_on_error=True)
             # With the SDK a failing expression may end the program before a resource that fails is
             # registered. Such expressions have a test of their own.
-            assume(not any(".yaml:" in error for run in ran for error in run.seen["errors"]))
+            assume(not any(".yaml:" in error for run in ran for error in run.comparable["errors"]))
             compare(ran)
 
 
@@ -112,9 +112,9 @@ def test_previews_tell_all_that_is_refused(
 ) -> None:
     with ways(crypter, form) as both_ways:
         write_topology(both_ways, before)
-        both_ways.both()
+        both_ways.run_both()
         write_topology(both_ways, after)
-        compare(both_ways.both(preview=True))
+        compare(both_ways.run_both(preview=True))
 
 
 @pytest.mark.slow
@@ -126,13 +126,19 @@ def test_failing_expressions_are_told_alike(
     """What was under way goes on as far as it can: of that nothing is promised."""
     with ways(crypter) as both_ways:
         write_topology(both_ways, topology)
-        with_sdk, without = both_ways.both(preview=preview)
-        sdk_errors, tells = with_sdk.seen["errors"], without.seen["errors"]
+        with_sdk, without = both_ways.run_both(preview=preview)
+        sdk_errors, tells = with_sdk.comparable["errors"], without.comparable["errors"]
         if not sdk_errors:
             compare((with_sdk, without))
         assert len(sdk_errors) == len(tells)
         if (
-            len({topology_yaml for topology_yaml in texts_in(topology) if topology_yaml in FAILING})
+            len(
+                {
+                    topology_yaml
+                    for topology_yaml in texts_in(topology)
+                    if topology_yaml in FAILING_EXPRESSIONS
+                }
+            )
             == 1
         ):
             assert [message.partition(": ")[2] for message in sdk_errors] == [

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.stacks.state_comparison import kept
+from support.stacks.state_comparison import normalize_export
 from support.topologies.declarations import CLUSTER
 from support.topologies.topology_planner import declare_cluster, declare_volume
 
@@ -80,7 +80,7 @@ def test_options_are_those_of_pulumi(make_stack: Callable[[str], Any]) -> None:
     )
     program.up()
     assert len(program.names) == len(OPTIONS) + 3
-    assert kept(yaml.state) == kept(program.state)
+    assert normalize_export(yaml.state) == normalize_export(program.state)
 
 
 @pytest.mark.slow
@@ -113,7 +113,7 @@ pulumi.export("b", [one.id, {{"c": None}}])
 """)
     python.up()
     assert yaml.names == python.names
-    assert kept(yaml.state) == kept(python.state)
+    assert normalize_export(yaml.state) == normalize_export(python.state)
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
-from support.schedulers.emulated_slurm import SlurmCluster, slurm_cluster
+from support.schedulers.emulated_slurm import SlurmCluster, create_slurm_cluster
 
 from gpuform.providers.emulator.server import serve
 from gpuform.providers.errors import GpuformError
@@ -79,7 +79,7 @@ def format_changes(changes: list[Change]) -> list[tuple[str, str]]:
 def kube(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kube]:
     monkeypatch.setattr(tempfile, "tempdir", os.fspath(tmp_path))  # the client's certificates
     with serve(seed="topology") as server:
-        cluster = slurm_cluster(server)
+        cluster = create_slurm_cluster(server)
         settings = client.Configuration()
         config.load_kube_config_from_dict(
             yaml.safe_load(cluster.kubeconfig), client_configuration=settings

@@ -1,4 +1,4 @@
-"""Time for many threads that wait on each other: none is ever late."""
+"""Provide a clock for many threads that wait for each other: no thread is ever late."""
 
 import threading
 from collections.abc import Callable
@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 
 @dataclass
-class Lockstep:
+class LockstepClock:
     """Time that moves on when all `active` threads sleep, to the first moment that one waits for.
 
-    `move` brings another clock there.
+    `move` is called with the new time, to move another clock along.
     """
 
     is_platforms = True
@@ -28,15 +28,15 @@ class Lockstep:
         with self._changed:
             wake = self.time + seconds
             self._wakes.append(wake)
-            self._move_on()
+            self._advance()
             assert self._changed.wait_for(lambda: self.time >= wake, 60)
 
-    def leave(self) -> None:
+    def remove_thread(self) -> None:
         with self._changed:
             self.active -= 1
-            self._move_on()
+            self._advance()
 
-    def _move_on(self) -> None:
+    def _advance(self) -> None:
         if self._wakes and len(self._wakes) == self.active:
             self.time = min(self._wakes)
             self.move(self.time)

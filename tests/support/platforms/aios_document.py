@@ -1,4 +1,4 @@
-"""The AIOS registry reference's example, and what else it says; from nothing in this repository."""
+"""The example of the AIOS registry's reference, as data that comes from nowhere else."""
 
 import json
 from typing import Any
@@ -155,21 +155,21 @@ DECLARED: Json = {
     },
     "reputation": 94,
 }
-"""The example as a person declares it: without sums, and without what the system fills in."""
+"""The example as a person declares it, without sums and without what the registry fills in."""
 
 
-def without_mongo(value: Any) -> Any:
-    """A document without `_id` and `__v`, at every depth."""
+def remove_mongo_keys(value: Any) -> Any:
+    """Return a document without the keys `_id` and `__v`, at every depth."""
     if isinstance(value, dict):
         own = {key: item for key, item in value.items() if key not in ("_id", "__v")}
-        return {key: without_mongo(item) for key, item in own.items()}
-    return [without_mongo(item) for item in value] if isinstance(value, list) else value
+        return {key: remove_mongo_keys(item) for key, item in own.items()}
+    return [remove_mongo_keys(item) for item in value] if isinstance(value, list) else value
 
 
-def typed(value: Any) -> Any:
-    """A value with the type of every part, for comparisons that tell 1 from 1.0 and True."""
+def pair_with_types(value: Any) -> Any:
+    """Return a value with the type beside every part, so that 1, 1.0 and True differ."""
     if isinstance(value, dict):
-        return {key: typed(item) for key, item in value.items()}
+        return {key: pair_with_types(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [typed(item) for item in value]
+        return [pair_with_types(item) for item in value]
     return (type(value).__name__, value)

@@ -1,4 +1,4 @@
-"""A platform that tells the world what it was told, in front of an emulated one."""
+"""Serve an emulated platform over HTTP that quotes in its errors what a client has sent."""
 
 import io
 import json
@@ -18,10 +18,13 @@ Body = dict[str, Any]
 
 
 class EchoingPlatform:
-    """Passes requests on; `refuse` and `alter` say where it does not, or not as it was answered.
+    """A WSGI application in front of an emulator that refuses requests and alters answers.
 
-    `refuse` makes of a request that is to change something and its key the message of an error,
-    or None; `alter` changes the answers to the others.
+    `refuse` gets the body of a request that would change something and its Authorization header,
+    and
+    returns the message of an error, or None to pass the request on. `alter` gets the JSON of an
+    answer
+    of the emulator, and returns the JSON that is sent.
     """
 
     def __init__(self, app: Callable[..., Iterable[bytes]]) -> None:
@@ -39,29 +42,33 @@ class EchoingPlatform:
         message = self.refuse(body, environ.get("HTTP_AUTHORIZATION", "")) if is_change else None
         if message is not None:
             head = [("Content-Type", "application/json"), ("X-Request-Id", message[:200].strip())]
-            printable = all(each.isprintable() and each.isascii() for each in head[1][1])
+            printable = all(
+                character.isprintable() and character.isascii() for character in head[1][1]
+            )
             start("400 BAD REQUEST", head if printable else head[:1])
             return [json.dumps({"error": {"message": message, "code": message}}).encode()]
-        return self._altered(environ, start)
+        return self._alter_answer(environ, start)
 
-    def _altered(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
-        kept: list[Any] = []
-        content = b"".join(self._app(environ, lambda *head: kept.append(head)))
-        status, head = kept[0][:2]
+    def _alter_answer(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+        started_responses: list[Any] = []
+        content = b"".join(self._app(environ, lambda *head: started_responses.append(head)))
+        status, head = started_responses[0][:2]
         with suppress(ValueError):
             content = json.dumps(self.alter(json.loads(content))).encode()
-        start(status, [each for each in head if each[0].lower() != "content-length"])
+        start(status, [header for header in head if header[0].lower() != "content-length"])
         return [content]
 
 
 class _Silent(WSGIRequestHandler):
+    """Logs no requests."""
+
     def log(self, *_: object) -> None:
-        """Says nothing of requests."""
+        """Log nothing."""
 
 
 @contextmanager
-def echoing() -> Iterator[tuple[str, EchoingPlatform]]:
-    """Its address, and the platform."""
+def serve_echoing_platform() -> Iterator[tuple[str, EchoingPlatform]]:
+    """Serve a new echoing platform, and yield its URL and the platform."""
     store = Store(None, seed="echo")
     platform = EchoingPlatform(create_app(store, Clock(store)))
     server = make_server("127.0.0.1", 0, platform, threaded=True, request_handler=_Silent)

@@ -1,4 +1,4 @@
-"""The Lens reference's example answers, as they stand there; from nothing in this repository."""
+"""The example answers of the Lens reference, as data that comes from nowhere else."""
 
 import json
 from typing import Any
@@ -129,10 +129,10 @@ ERROR: Json = {
 }
 
 
-def typed(value: Any) -> Any:
-    """A value with the type of every part, for comparisons that tell 1 from 1.0 and True."""
+def pair_with_types(value: Any) -> Any:
+    """Return a value with the type beside every part, so that 1, 1.0 and True differ."""
     if isinstance(value, dict):
-        return {key: typed(item) for key, item in value.items()}
+        return {key: pair_with_types(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [typed(item) for item in value]
+        return [pair_with_types(item) for item in value]
     return (type(value).__name__, value)

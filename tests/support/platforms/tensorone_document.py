@@ -206,8 +206,8 @@ ANSWER: Json = {
 CLUSTER: Json = ANSWER["data"]
 
 
-def declaration() -> Json:
-    """What one has to declare to get the document's cluster."""
+def build_declaration() -> Json:
+    """Return the inputs that a user declares for the document's cluster."""
     configuration, network = CLUSTER["configuration"], CLUSTER["network"]
     ports = ("internal_port", "protocol", "description")
     limits = ("enabled", "idle_minutes", "max_runtime_hours", "cost_limit_usd")
@@ -221,7 +221,8 @@ def declaration() -> Json:
         "template_id": CLUSTER["template_info"]["template_id"],
         "environment_variables": {**variables, **secrets},
         "port_mappings": [
-            {name: each[name] for name in ports} for each in network["port_mappings"]
+            {name: port_mapping[name] for name in ports}
+            for port_mapping in network["port_mappings"]
         ],
         "security_groups": network["security_groups"],
         "auto_terminate": {name: CLUSTER["auto_terminate"][name] for name in limits},
@@ -229,13 +230,13 @@ def declaration() -> Json:
     }
 
 
-def leaves(value: Any, place: str = "") -> Iterator[tuple[str, type, Any]]:
-    """Every place of a body in its order, with the type of its value and the value."""
+def list_leaves(value: Any, path: str = "") -> Iterator[tuple[str, type, Any]]:
+    """Yield path, type and value of every scalar in `value`, in order."""
     if isinstance(value, dict):
         for name, item in value.items():
-            yield from leaves(item, f"{place}.{name}" if place else name)
+            yield from list_leaves(item, f"{path}.{name}" if path else name)
     elif isinstance(value, list):
-        for at, item in enumerate(value):
-            yield from leaves(item, f"{place}[{at}]")
+        for index, item in enumerate(value):
+            yield from list_leaves(item, f"{path}[{index}]")
     else:
-        yield place, type(value), value
+        yield path, type(value), value

@@ -1,4 +1,4 @@
-"""The ways in which platforms spell a request that they quote."""
+"""The encodings in which a platform may quote a text that a client sent."""
 
 import base64
 import html
@@ -8,45 +8,45 @@ from collections.abc import Callable, Mapping
 from pprint import pformat
 from urllib.parse import quote, quote_plus
 
-Spelling = Callable[[str], str]
+Encoding = Callable[[str], str]
 
 
-def lowered_escapes(text: str) -> str:
-    """For a URL, with the digits of its escapes in lower case."""
+def quote_in_lower_case(text: str) -> str:
+    """Return the text as in a URL, with the hex digits of its escapes in lower case."""
     return "".join(
-        each if each.isascii() and each.isalnum() else f"%{byte:02x}"
-        for each in text
-        for byte in each.encode()
-        if not (each.isascii() and each.isalnum()) or byte == each.encode()[0]
+        character if character.isascii() and character.isalnum() else f"%{byte:02x}"
+        for character in text
+        for byte in character.encode()
+        if not (character.isascii() and character.isalnum()) or byte == character.encode()[0]
     )
 
 
-def upper_escapes(text: str) -> str:
-    """As JSON, with the digits of its escapes in upper case."""
+def escape_json_in_upper_case(text: str) -> str:
+    r"""Return the text with JSON's `\\u` escapes, their hex digits in upper case."""
     halves = text.encode("utf-16-be")
-    units = (halves[at : at + 2] for at in range(0, len(halves), 2))
+    units = (halves[start : start + 2] for start in range(0, len(halves), 2))
     return "".join(
         chr(unit[1]) if unit[0] == 0 and chr(unit[1]).isalnum() else f"\\u{unit.hex().upper()}"
         for unit in units
     )
 
 
-SPELLINGS: Mapping[str, Spelling] = {
+ENCODINGS: Mapping[str, Encoding] = {
     "as it is": str,
     "json": json.dumps,
     "json twice": lambda text: json.dumps(json.dumps(text)),
     "json in UTF-8": lambda text: json.dumps(text, ensure_ascii=False),
-    "json in upper case": upper_escapes,
+    "json in upper case": escape_json_in_upper_case,
     "python": repr,
     "python in ASCII": ascii,
     "python's bytes": lambda text: repr(text.encode()),
     "url": lambda text: quote(text, safe=""),
-    "url in lower case": lowered_escapes,
+    "url in lower case": quote_in_lower_case,
     "form": quote_plus,
     "url of json": lambda text: quote(json.dumps(text)),
     "html": html.escape,
     "html of json": lambda text: html.escape(json.dumps(text)),
-    "html in numbers": lambda text: "".join(f"&#{ord(each)};" for each in text),
+    "html in numbers": lambda text: "".join(f"&#{ord(character)};" for character in text),
     "base64": lambda text: base64.b64encode(text.encode()).decode(),
     "base64 of json": lambda text: base64.b64encode(json.dumps(text).encode()).decode(),
     "base64 for urls": lambda text: base64.urlsafe_b64encode(f"x{text}".encode()).decode(),
@@ -60,18 +60,18 @@ SPELLINGS: Mapping[str, Spelling] = {
     "another encoding": lambda text: text.encode().decode("latin-1"),
 }
 
-RARE_SPELLINGS: Mapping[str, Spelling] = {
+RARE_ENCODINGS: Mapping[str, Encoding] = {
     "a long literal": lambda text: pformat({"a": text * 2}, width=20),
     "escapes of scripts": lambda text: "".join(
-        f"%u{ord(each):04x}" if ord(each) < 0x10000 else each for each in text
+        f"%u{ord(character):04x}" if ord(character) < 0x10000 else character for character in text
     ),
     "hex dump": lambda text: text.encode().hex(":"),
     "base64 of UTF-16": lambda text: base64.b64encode(text.encode("utf-16-le")).decode(),
     "in colours": lambda text: f"\x1b[31m{text[:3]}\x1b[0m{text[3:]}",
 }
-"""Those in which long texts without escapes of their own are found."""
+"""Encodings in which gpuform finds only long texts that have no escapes of their own."""
 
-LOOSE_SPELLINGS: Mapping[str, Spelling] = {
+LOOSE_ENCODINGS: Mapping[str, Encoding] = {
     "upper case": str.upper,
     "lower case": str.lower,
     "swapped case": str.swapcase,
@@ -88,4 +88,4 @@ LOOSE_SPELLINGS: Mapping[str, Spelling] = {
     "spaced in json": lambda text: json.dumps("\n".join(text)),
     "upper case in a url": lambda text: quote(text.upper(), safe=""),
 }
-"""Those in which a secret is recognizable though no eight of its characters stand as they are."""
+"""Encodings that show a secret to a reader, though no eight of its characters stand together."""

@@ -15,30 +15,30 @@ from gpuform.stacks.review.pages.markdown_page import render_markdown
 from gpuform.stacks.review.pages.review_json import build_review_document
 from gpuform.stacks.review.text.plan_text import render_review
 
-FORMS: dict[str, Callable[[Review], str]] = {
+RENDERERS: dict[str, Callable[[Review], str]] = {
     "text": render_review,
     "markdown": lambda review: render_markdown(review, folded=False),
     "github": lambda review: render_markdown(review, folded=True),
     "html": render_html,
     "json": lambda review: json.dumps(build_review_document(review)),
 }
-LIMIT = 65_536
-VOID = {"meta", "link", "br"}
+MAX_COMMENT_LENGTH = 65_536
+VOID_TAGS = {"meta", "link", "br"}
 
 
 @dataclass
 class Document:
-    """Markdown as CommonMark reads it, with GitHub's tables."""
+    """The tokens of a Markdown text as CommonMark reads it, with GitHub's tables."""
 
     tokens: list[Token]
 
     @property
     def headings(self) -> list[str]:
-        return self._inlines("heading_open")
+        return self._list_texts_after("heading_open")
 
     @property
     def paragraphs(self) -> list[str]:
-        return self._inlines("paragraph_open")
+        return self._list_texts_after("paragraph_open")
 
     @property
     def fences(self) -> list[tuple[str, str]]:
@@ -63,7 +63,7 @@ class Document:
         children = (token.children or [] for token in self.tokens if token.type == "inline")
         return {child.type for inline in children for child in inline}
 
-    def _inlines(self, opening: str) -> list[str]:
+    def _list_texts_after(self, opening: str) -> list[str]:
         pairs = zip(self.tokens, self.tokens[1:], strict=False)
         return [following.content for token, following in pairs if token.type == opening]
 
@@ -72,8 +72,8 @@ def parse_markdown(text: str) -> Document:
     return Document(MarkdownIt("commonmark").enable("table").parse(text))
 
 
-class Tags(HTMLParser):
-    """Checks that tags close in order; keeps tags, attributes and text."""
+class TagReader(HTMLParser):
+    """Reads an HTML page, asserts that tags close in order, and keeps tags, attributes and text."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class Tags(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
-        if tag not in VOID:
+        if tag not in VOID_TAGS:
             self.open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
@@ -94,9 +94,9 @@ class Tags(HTMLParser):
         self.text += data
 
 
-def parse_html(text: str) -> Tags:
+def parse_html(text: str) -> TagReader:
     """Parse a page, all of whose tags must be closed."""
-    reader = Tags()
+    reader = TagReader()
     reader.feed(text)
     reader.close()
     assert reader.open == []

@@ -1,4 +1,4 @@
-"""A SLURM cluster on a running emulator."""
+"""Create a Slurm cluster on a running emulator, and submit jobs to the cluster."""
 
 import base64
 import json
@@ -26,49 +26,52 @@ NODES = tuple(f"slurm-worker-{index}" for index in range(3))
 
 @dataclass(frozen=True)
 class SlurmCluster:
-    """`kubeconfig` (YAML) is what its Slurm is reached by."""
+    """A Together cluster with Slurm; `kubeconfig` (YAML) gives access to its Slurm."""
 
     url: str
     id: str
     kubeconfig: str
 
-    def control(self, method: str, path: str, body: object = None) -> Any:
-        return _asked(method, f"{self.url}/_emulator{path}", body)
+    def call_emulator(self, method: str, path: str, body: object = None) -> Any:
+        return _send(method, f"{self.url}/_emulator{path}", body)
 
-    def slurm(self, method: str, path: str, body: object = None) -> Any:
-        return self.control(method, f"/slurm/{self.id}{path}", body)
+    def call_slurm(self, method: str, path: str, body: object = None) -> Any:
+        return self.call_emulator(method, f"/slurm/{self.id}{path}", body)
 
-    def submit(self, **wanted: object) -> str:
-        """The id of a new job."""
-        return str(self.slurm("POST", "/jobs", wanted)["label"])
+    def submit(self, **fields: object) -> str:
+        """Submit a job with these fields, and return its id."""
+        return str(self.call_slurm("POST", "/jobs", fields)["label"])
 
-    def run(self, *command: str) -> tuple[str, str, int]:
-        told = self.slurm("POST", "/run", {"command": command})
-        return told["stdout"], told["stderr"], told["code"]
+    def run_command(self, *command: str) -> tuple[str, str, int]:
+        """Run a command of Slurm in the cluster, and return stdout, stderr and exit code."""
+        answer = self.call_slurm("POST", "/run", {"command": command})
+        return answer["stdout"], answer["stderr"], answer["code"]
 
-    def states(self) -> dict[str, str]:
-        return {job["label"]: job["state"] for job in self.slurm("GET", "/jobs")}
+    def get_job_states(self) -> dict[str, str]:
+        return {job["label"]: job["state"] for job in self.call_slurm("GET", "/jobs")}
 
     def advance(self, seconds: float) -> None:
-        self.control("POST", "/clock", {"advance": seconds})
+        self.call_emulator("POST", "/clock", {"advance": seconds})
 
     def resize(self, num_gpus: int) -> None:
-        """Asks the platform for another size, and for nothing else."""
-        _asked("PUT", f"{self.url}/together/v1/compute/clusters/{self.id}", {"num_gpus": num_gpus})
+        """Ask the platform for another number of GPUs, without a drain."""
+        _send("PUT", f"{self.url}/together/v1/compute/clusters/{self.id}", {"num_gpus": num_gpus})
 
 
-def slurm_cluster(server: Server) -> SlurmCluster:
-    """A new one of three nodes, ready."""
+def create_slurm_cluster(server: Server) -> SlurmCluster:
+    """Create a cluster of three nodes, and move the clock until the cluster is ready."""
     clusters = f"{server.url}/together/v1/compute/clusters"
-    made = _asked("POST", clusters, _CLUSTER)
+    created = _send("POST", clusters, _CLUSTER)
     server.clock.advance(3600)
-    ready = _asked("GET", f"{clusters}/{made['cluster_id']}")
-    kubeconfig = base64.b64decode(ready["kube_config"]).decode()
-    return SlurmCluster(server.url, made["cluster_id"], kubeconfig)
+    description = _send("GET", f"{clusters}/{created['cluster_id']}")
+    kubeconfig = base64.b64decode(description["kube_config"]).decode()
+    return SlurmCluster(server.url, created["cluster_id"], kubeconfig)
 
 
-def _asked(method: str, url: str, body: object = None) -> Any:
+def _send(method: str, url: str, body: object = None) -> Any:
     headers = {"Authorization": f"Bearer {ADMIN_KEY}", "Content-Type": "application/json"}
     data = None if body is None else json.dumps(body).encode()
-    with urllib.request.urlopen(urllib.request.Request(url, data, headers, method=method)) as told:
-        return json.load(told)
+    with urllib.request.urlopen(
+        urllib.request.Request(url, data, headers, method=method)
+    ) as answer:
+        return json.load(answer)

@@ -1,7 +1,7 @@
-"""A real Slurm: Debian's munged, slurmctld and some slurmd, as plain processes of one machine.
+"""Run a real Slurm: Debian's munged, slurmctld and slurmd, as plain processes of one machine.
 
 Everything is in one short-named directory (a socket's path may have 107 characters), on free ports.
-Jobs are real, and end when a test says so.
+Jobs are real, and end when a test ends them.
 """
 
 import getpass
@@ -19,9 +19,9 @@ from pathlib import Path
 
 from processes.limits import LAST_RESORT
 
-NEEDS = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol", "squeue")
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol", "squeue")
 _PATH = f"{os.environ.get('PATH', '')}:/usr/sbin"
-MISSING = [name for name in NEEDS if shutil.which(name, path=_PATH) is None]
+MISSING_PROGRAMS = [name for name in PROGRAMS if shutil.which(name, path=_PATH) is None]
 
 _CONFIGURATION = """
 ClusterName=training
@@ -50,21 +50,25 @@ AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
-_LOOKS = 17_000
+_MAX_POLLS = 17_000
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
-    """Looks until `condition` holds, a bounded number of times: processes of Slurm do the work."""
-    for _ in range(_LOOKS):
+def wait_until(condition: Callable[[], bool], awaited: str) -> None:
+    """Wait until `condition` holds, at most half an hour: processes of Slurm do the work.
+
+    Raises:
+        AssertionError: the condition never held; `what` names it.
+    """
+    for _ in range(_MAX_POLLS):
         if condition():
             return
         time.sleep(0.1)
-    raise AssertionError(f"never seen: {what}")
+    raise AssertionError(f"never seen: {awaited}")
 
 
 @dataclass
 class Slurm:
-    """A running one; `nodes` have two CPUs each."""
+    """A running Slurm whose nodes have two CPUs each."""
 
     home: Path
     nodes: tuple[str, ...]
@@ -77,7 +81,7 @@ class Slurm:
         return {**os.environ, "PATH": _PATH, "SLURM_CONF": str(self.home / "slurm.conf")}
 
     def run(self, *command: str) -> str:
-        """What a command of Slurm prints; a failed one fails the test."""
+        """Run a command of Slurm and return its stdout; a failed command fails the test."""
         done = subprocess.run(
             command,
             env=self.environment,
@@ -90,34 +94,36 @@ class Slurm:
         return done.stdout
 
     @property
-    def topology(self) -> Path:
-        """Its topology.conf."""
+    def topology_file(self) -> Path:
         return self.home / "topology.conf"
 
-    def state(self, node: str) -> str:
-        """Such as IDLE+DRAIN."""
-        found = re.search(r"State=(\S+)", self.run("scontrol", "show", "node", node))
-        assert found is not None
-        return found[1]
+    def get_state(self, node: str) -> str:
+        """Return the state of a node, such as IDLE+DRAIN."""
+        match = re.search(r"State=(\S+)", self.run("scontrol", "show", "node", node))
+        assert match is not None
+        return match[1]
 
-    def reason(self, node: str) -> str:
-        found = re.search(r"Reason=(.*) \[", self.run("scontrol", "show", "node", node))
-        return found[1] if found else ""
+    def get_reason(self, node: str) -> str:
+        match = re.search(r"Reason=(.*) \[", self.run("scontrol", "show", "node", node))
+        return match[1] if match else ""
 
     def submit(self, *options: str, node: str | None = None) -> "RealJob":
-        """A batch job that runs until it is told to end. It is not waited for."""
+        """Submit a batch job that runs until the test ends it, and do not wait for its start."""
         self._jobs += 1
         job = RealJob(self, self.home / f"job-{self._jobs}")
-        wanted = () if node is None else (f"--nodelist={node}",)
-        mark = job.path
-        script = f"until [ -e {mark}.end ]; do sleep 0.1; done; echo done >> {mark}.ended"
-        command = ("sbatch", "--parsable", "--output=/dev/null", *wanted, *options)
+        node_option = () if node is None else (f"--nodelist={node}",)
+        marker = job.path
+        script = f"until [ -e {marker}.end ]; do sleep 0.1; done; echo done >> {marker}.ended"
+        command = ("sbatch", "--parsable", "--output=/dev/null", *node_option, *options)
         job.id = self.run(*command, f"--wrap={script}").strip()
         return job
 
-    def is_known(self, job_id: str, *states: str) -> bool:
-        told = self.run("squeue", "-h", "-a", "-t", "all", "-o", "%i %T")
-        return any(line in told.splitlines() for line in (f"{job_id} {each}" for each in states))
+    def has_job(self, job_id: str, *states: str) -> bool:
+        """Return whether squeue lists the job in one of `states`."""
+        output = self.run("squeue", "-h", "-a", "-t", "all", "-o", "%i %T")
+        return any(
+            line in output.splitlines() for line in (f"{job_id} {state}" for state in states)
+        )
 
     def start(self, name: str, *command: str) -> None:
         log = (self.home / f"{name}.log").open("ab")
@@ -137,38 +143,40 @@ class Slurm:
 
     def start_controller(self) -> None:
         self.start("slurmctld", "slurmctld", "-D")
-        until(lambda: self._answers("UP"), "a controller that answers")
+        wait_until(lambda: self._controller_reports("UP"), "a controller that answers")
 
     def start_node(self, node: str) -> None:
         self.start(node, "slurmd", "-D", "-N", node)
-        until(lambda: self.state(node).startswith(("IDLE", "MIXED", "ALLOC")), f"{node} up")
+        wait_until(
+            lambda: self.get_state(node).startswith(("IDLE", "MIXED", "ALLOC")), f"{node} up"
+        )
 
-    def settle(self) -> None:
-        """No jobs, no drains: as at the start."""
+    def reset(self) -> None:
+        """Cancel all jobs, and wait until every node is idle and undrained, as at the start."""
         self.run("scancel", "--quiet", f"--user={getpass.getuser()}")
-        until(lambda: not self.run("squeue", "-h", "-a"), "an empty queue")
-        until(self._rests, "idle nodes")
+        wait_until(lambda: not self.run("squeue", "-h", "-a"), "an empty queue")
+        wait_until(self._are_nodes_idle, "idle nodes")
 
-    def _rests(self) -> bool:
+    def _are_nodes_idle(self) -> bool:
         for node in self.nodes:
-            if any(word in self.state(node) for word in ("DRAIN", "FAIL", "DOWN")):
+            if any(word in self.get_state(node) for word in ("DRAIN", "FAIL", "DOWN")):
                 # Slurm refuses it where the node has come back by itself meanwhile.
                 with suppress(AssertionError):
                     self.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
-        return all(self.state(node) == "IDLE" for node in self.nodes)
+        return all(self.get_state(node) == "IDLE" for node in self.nodes)
 
     def close(self) -> None:
         try:
             if "slurmctld" in self._daemons:
-                self.settle()
+                self.reset()
         finally:
             for name in reversed(list(self._daemons)):
                 self.stop(name)
 
-    def _answers(self, word: str) -> bool:
+    def _controller_reports(self, word: str) -> bool:
         command = ("scontrol", "ping")
-        told = subprocess.run(command, env=self.environment, capture_output=True, check=False)
-        return word in told.stdout.decode()
+        ping = subprocess.run(command, env=self.environment, capture_output=True, check=False)
+        return word in ping.stdout.decode()
 
 
 @dataclass
@@ -177,46 +185,48 @@ class RealJob:
     path: Path
     id: str = ""
 
-    def runs(self) -> bool:
-        return self.slurm.is_known(self.id, "RUNNING")
+    def is_running(self) -> bool:
+        return self.slurm.has_job(self.id, "RUNNING")
 
     def end(self) -> None:
-        """Lets it end by itself, and sees that it did: one that was killed never says so."""
+        """Let the job end by itself, and wait for its note, which a killed job never writes."""
         Path(f"{self.path}.end").touch()
-        until(self.has_ended, f"the end of job {self.id}")
+        wait_until(self.has_ended, f"the end of job {self.id}")
 
     def has_ended(self) -> bool:
         return Path(f"{self.path}.ended").exists()
 
 
 @contextmanager
-def running(
+def run_slurm(
     nodes: Sequence[str] = ("w0", "w1", "w2"), topology: str = "", settings: str = ""
 ) -> Iterator[Slurm]:
-    """`topology` is a topology.conf of switches; without it Slurm knows none.
+    """Run a Slurm with these nodes until the block ends.
 
-    `settings` are more lines of slurm.conf.
+    Args:
+        topology: the content of a topology.conf of switches; without it Slurm has no topology.
+        settings: more lines of slurm.conf.
     """
     with tempfile.TemporaryDirectory(prefix="slurm-", ignore_cleanup_errors=True) as directory:
         home = Path(directory)
         home.chmod(0o755)  # munge wants its socket to be reachable by all
-        slurm = Slurm(home, tuple(nodes), _free_ports(len(nodes) + 1))
+        slurm = Slurm(home, tuple(nodes), _find_free_ports(len(nodes) + 1))
         _configure(slurm)
         with (home / "slurm.conf").open("a") as configuration:
             configuration.write(settings)
             if topology:
                 configuration.write("TopologyPlugin=topology/tree\n")
-            slurm.topology.write_text(topology)
+            slurm.topology_file.write_text(topology)
         munge = [f"--{name}={home}/munge.{name.split('-')[0]}" for name in ("socket", "pid-file")]
         munge += [f"--key-file={home}/key/munge.key", f"--log-file={home}/munge.log"]
         try:
             slurm.start("munged", "munged", "--foreground", "--force", *munge,
                         f"--seed-file={home}/munge.seed")  # fmt: skip
-            until((home / "munge.socket").exists, "munge's socket")
+            wait_until((home / "munge.socket").exists, "munge's socket")
             slurm.start_controller()
             for node in nodes:
                 slurm.start(node, "slurmd", "-D", "-N", node)
-            until(lambda: all(slurm.state(node) == "IDLE" for node in nodes), "idle nodes")
+            wait_until(lambda: all(slurm.get_state(node) == "IDLE" for node in nodes), "idle nodes")
             yield slurm
         finally:
             slurm.close()
@@ -228,13 +238,15 @@ def _configure(slurm: Slurm) -> None:
     (home / "key").mkdir(mode=0o700)
     (home / "key" / "munge.key").write_bytes(os.urandom(1024))
     (home / "key" / "munge.key").chmod(0o400)
-    text = _CONFIGURATION.format(home=home, user=getpass.getuser(), ports=slurm.ports)
+    configuration = _CONFIGURATION.format(home=home, user=getpass.getuser(), ports=slurm.ports)
     for node, port in zip(slurm.nodes, slurm.ports[1:], strict=True):
-        text += f"NodeName={node} NodeHostName=localhost NodeAddr=127.0.0.1 Port={port} CPUs=2\n"
-    (home / "slurm.conf").write_text(text)
+        configuration += (
+            f"NodeName={node} NodeHostName=localhost NodeAddr=127.0.0.1 Port={port} CPUs=2\n"
+        )
+    (home / "slurm.conf").write_text(configuration)
 
 
-def _free_ports(count: int) -> list[int]:
+def _find_free_ports(count: int) -> list[int]:
     listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [listener.getsockname()[1] for listener in listeners]
     for listener in listeners:

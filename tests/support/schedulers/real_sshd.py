@@ -1,4 +1,4 @@
-"""A real sshd on a loopback port, with its own keys and no configuration of this machine."""
+"""Run a real sshd on a loopback port, with its own keys and no configuration of this machine."""
 
 import getpass
 import os
@@ -12,20 +12,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _PATH = f"{os.environ.get('PATH', '')}:/usr/sbin"
-MISSING = [name for name in ("sshd", "ssh", "ssh-keygen") if shutil.which(name, path=_PATH) is None]
+MISSING_PROGRAMS = [
+    name for name in ("sshd", "ssh", "ssh-keygen") if shutil.which(name, path=_PATH) is None
+]
 
 
 @dataclass(frozen=True)
 class Sshd:
+    """A running sshd: its port, and the files that a client needs."""
+
     port: int
     configuration: Path
-    """What a user's own `~/.ssh/config` would say."""
+    """An `ssh_config` as users have it in `~/.ssh/config`."""
     known_hosts: Path
 
 
 @contextmanager
-def running(environment: Mapping[str, str]) -> Iterator[Sshd]:
-    """Lets the user of the tests in, with a key and into this environment."""
+def run_sshd(environment: Mapping[str, str]) -> Iterator[Sshd]:
+    """Run an sshd that lets the user of the tests in, with a key and with these variables."""
     with tempfile.TemporaryDirectory(prefix="sshd-") as directory:
         home = Path(directory)
         for name in ("host", "mine"):
@@ -40,11 +44,11 @@ def running(environment: Mapping[str, str]) -> Iterator[Sshd]:
             f"  IdentityFile {home}/mine\n  IdentitiesOnly yes\n"
             f"  UserKnownHostsFile {home}/known_hosts\n  StrictHostKeyChecking yes\n"
         )
-        told = " ".join(f'"{name}={value}"' for name, value in environment.items())
+        variables = " ".join(f'"{name}={value}"' for name, value in environment.items())
         (home / "sshd_config").write_text(
             f"ListenAddress 127.0.0.1\nPort {port}\nHostKey {home}/host\nPidFile none\n"
             f"AuthorizedKeysFile {home}/mine.pub\nStrictModes no\nUsePAM no\n"
-            f"PermitRootLogin prohibit-password\nPasswordAuthentication no\nSetEnv {told}\n"
+            f"PermitRootLogin prohibit-password\nPasswordAuthentication no\nSetEnv {variables}\n"
         )
         Path("/run/sshd").mkdir(exist_ok=True)
         daemon = subprocess.Popen(

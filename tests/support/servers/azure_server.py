@@ -1,4 +1,4 @@
-"""An Azure container over real HTTP: azurite as a process, where `azurite-blob` is installed."""
+"""Serve Azure containers over real HTTP by azurite, where `azurite-blob` is installed."""
 
 import base64
 import contextlib
@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Iterator
 
 from processes.limits import LAST_RESORT
-from support.servers.bucket_server import free_port, wait_for
+from support.servers.bucket_server import find_free_port, wait_until_listening
 
 ACCOUNT = "devstoreaccount1"
 KEY = (  # azurite's own, which everybody knows
@@ -21,10 +21,10 @@ PROGRAM = shutil.which("azurite-blob")
 
 
 @contextlib.contextmanager
-def serving_azure() -> Iterator[int]:
-    """The port of a server, until the end."""
+def serve_azure() -> Iterator[int]:
+    """Run azurite until the block ends, and yield its port."""
     assert PROGRAM
-    port = free_port()
+    port = find_free_port()
     options = ["--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry", "--silent"]
     process = subprocess.Popen(
         [PROGRAM, *options, "--blobPort", str(port)],
@@ -32,19 +32,19 @@ def serving_azure() -> Iterator[int]:
         stderr=subprocess.DEVNULL,
     )
     try:
-        wait_for(port, process)
+        wait_until_listening(port, process)
         yield port
     finally:
         process.kill()
         process.wait()
 
 
-def make_container(port: int, name: str) -> None:
+def create_container(port: int, name: str) -> None:
     date, version = email.utils.formatdate(usegmt=True), "2020-10-02"
     path = f"/{ACCOUNT}/{name}"
     lines = ["PUT", *[""] * 11, f"x-ms-date:{date}", f"x-ms-version:{version}"]
-    text = "\n".join([*lines, f"/{ACCOUNT}{path}", "restype:container"])
-    digest = hmac.new(base64.b64decode(KEY), text.encode(), hashlib.sha256).digest()
+    string_to_sign = "\n".join([*lines, f"/{ACCOUNT}{path}", "restype:container"])
+    digest = hmac.new(base64.b64decode(KEY), string_to_sign.encode(), hashlib.sha256).digest()
     headers = {
         "x-ms-date": date,
         "x-ms-version": version,
@@ -58,5 +58,5 @@ def make_container(port: int, name: str) -> None:
         assert answer.status == 201, answer.read()
 
 
-def azure_url(port: int, container: str) -> str:
+def build_azure_url(port: int, container: str) -> str:
     return f"azblob://{container}/team/state?localemu=true&domain=127.0.0.1:{port}"

@@ -1,4 +1,4 @@
-"""A bucket over real HTTP: moto's S3 server as a process, and a proxy in which things go wrong."""
+"""Serve buckets over real HTTP: moto's S3 server as a process, and a proxy that injects faults."""
 
 import contextlib
 import http.client
@@ -21,12 +21,12 @@ KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
 
 @dataclass(frozen=True)
 class BucketServer:
-    """The server at a port of this machine."""
+    """A server of buckets at a port of this machine."""
 
     port: int
 
-    def bucket(self) -> str:
-        """The name of a new bucket."""
+    def create_bucket(self) -> str:
+        """Create a bucket and return its name."""
         name = f"b-{uuid4()}"
         self.send("PUT", f"/{name}")
         return name
@@ -40,8 +40,8 @@ class BucketServer:
             return answer.read()
 
 
-def url(bucket: str, port: int, **parameters: Any) -> str:
-    """The backend in a bucket, under a prefix."""
+def build_bucket_url(bucket: str, port: int, **parameters: Any) -> str:
+    """Return the URL of the backend in a bucket, under a prefix."""
     more = "".join(f"&{name}={value}" for name, value in parameters.items())
     return (
         f"s3://{bucket}/team/state?region=us-east-1&endpoint=127.0.0.1:{port}&disableSSL=true"
@@ -50,9 +50,9 @@ def url(bucket: str, port: int, **parameters: Any) -> str:
 
 
 @contextlib.contextmanager
-def serving() -> Iterator[BucketServer]:
-    """moto's server, until the end."""
-    port = free_port()
+def serve_buckets() -> Iterator[BucketServer]:
+    """Run moto's S3 server until the block ends."""
+    port = find_free_port()
     process = subprocess.Popen(
         [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
         stdout=subprocess.DEVNULL,
@@ -60,23 +60,23 @@ def serving() -> Iterator[BucketServer]:
         env={**os.environ, **KEYS},
     )
     try:
-        wait_for(port, process)
+        wait_until_listening(port, process)
         yield BucketServer(port)
     finally:
         process.kill()
         process.wait()
 
 
-def free_port() -> int:
-    """One that nobody listens to."""
+def find_free_port() -> int:
+    """Return a port to which nobody listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
 
 
-def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
-    """Until the process answers there."""
+def wait_until_listening(port: int, process: subprocess.Popen[bytes]) -> None:
+    """Wait until something listens at the port; fail if the process ends before."""
     while process.poll() is None:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 60):
             return
@@ -86,7 +86,10 @@ def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
 
 @dataclass(frozen=True)
 class Request:
-    """One request on its way. `number` counts from 1."""
+    """A request that the proxy received.
+
+    `number` counts from 1, `sent` is the length of the body.
+    """
 
     number: int
     method: str
@@ -100,7 +103,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens instead: an answer, or with status 0 none, after the effect or without it."""
+    """An injected answer; with status 0 the connection breaks.
+
+    With `effect`, the server gets the request all the same.
+    """
 
     status: int
     code: str = ""
@@ -112,29 +118,29 @@ Rule = Callable[[Request], Fault | None]
 
 @dataclass
 class Proxy:
-    """Stands between the clients and the server; `rule` says what goes wrong, `seen` what came."""
+    """A proxy between clients and server: `rule` injects faults, `seen` has the requests."""
 
     port: int
     rule: Rule | None = None
-    seen: list[Request] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
     delay: float = 0.0
-    forgets: tuple[str, ...] = ()  # headers that the server does not come to see
+    dropped_headers: tuple[str, ...] = ()  # headers that the server does not come to see
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def note(self, method: str, path: str, sent: int) -> Request:
+    def record_request(self, method: str, path: str, sent: int) -> Request:
         with self._lock:
-            request = Request(len(self.seen) + 1, method, path, sent)
-            self.seen.append(request)
+            request = Request(len(self.requests) + 1, method, path, sent)
+            self.requests.append(request)
             return request
 
-    def heal(self) -> None:
+    def stop_faults(self) -> None:
         self.rule = None
 
 
 @contextlib.contextmanager
-def proxy(server: BucketServer) -> Iterator[Proxy]:
-    """A proxy before the server, until the end."""
-    front = _Front(server.port)
+def serve_proxy(server: BucketServer) -> Iterator[Proxy]:
+    """Serve a proxy in front of `server` until the block ends."""
+    front = _ProxyServer(server.port)
     thread = threading.Thread(target=front.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     try:
@@ -145,7 +151,7 @@ def proxy(server: BucketServer) -> Iterator[Proxy]:
         thread.join()
 
 
-class _Front(ThreadingHTTPServer):
+class _ProxyServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 64
 
@@ -155,7 +161,7 @@ class _Front(ThreadingHTTPServer):
         self.proxy = Proxy(self.server_address[1])
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients that are killed leave broken connections."""
+        """Ignore the connections that killed clients leave broken."""
 
 
 _Answer = tuple[int, list[tuple[str, str]], bytes]
@@ -164,7 +170,7 @@ _OWN_HEADERS = ("content-length", "connection", "transfer-encoding")
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: _Front
+    server: _ProxyServer
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name
         pass
@@ -172,13 +178,13 @@ class _Handler(BaseHTTPRequestHandler):
     def _handle(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         proxy = self.server.proxy
-        request = proxy.note(self.command, self.path, len(body))
+        request = proxy.record_request(self.command, self.path, len(body))
         if proxy.delay:
             time.sleep(proxy.delay)
         fault = proxy.rule(request) if proxy.rule else None
-        answer = self._forwarded(body) if fault is None or fault.effect else None
+        answer = self._forward(body) if fault is None or fault.effect else None
         if fault is not None:
-            answer = _answer_of(fault)
+            answer = _build_answer(fault)
         if answer is None:
             self.close_connection = True
             self.connection.shutdown(socket.SHUT_RDWR)
@@ -187,12 +193,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _handle  # noqa: N815 - their names
 
-    def _forwarded(self, body: bytes) -> _Answer:
+    def _forward(self, body: bytes) -> _Answer:
         connection = http.client.HTTPConnection(
             "127.0.0.1", self.server.target, timeout=LAST_RESORT
         )
         with contextlib.closing(connection):
-            forgets = self.server.proxy.forgets
+            forgets = self.server.proxy.dropped_headers
             headers = {k: v for k, v in self.headers.items() if k.lower() not in forgets}
             connection.request(self.command, self.path, body, headers)
             answer = connection.getresponse()
@@ -208,6 +214,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
 
-def _answer_of(fault: Fault) -> _Answer | None:
-    text = f"<Error><Code>{fault.code}</Code><Message>injected</Message></Error>"
-    return (fault.status, [], text.encode()) if fault.status else None
+def _build_answer(fault: Fault) -> _Answer | None:
+    body = f"<Error><Code>{fault.code}</Code><Message>injected</Message></Error>"
+    return (fault.status, [], body.encode()) if fault.status else None

@@ -1,4 +1,4 @@
-"""Enough of GitHub's and GitLab's runners to run the scripts of a workflow as they are written."""
+"""Run the scripts of a CI workflow as GitHub's and GitLab's runners do, in the parts they use."""
 
 import json
 import os
@@ -19,7 +19,7 @@ PASSPHRASE = "the passphrase of a test"
 
 @dataclass
 class Runner:
-    """Runs jobs, each in a new clone of `origin`. `outside` is what a machine has of its own."""
+    """Runs jobs, each in a new clone of `origin`; `outside` has the variables of the machine."""
 
     origin: Path
     work: Path
@@ -37,14 +37,14 @@ class Runner:
             ["git", "clone", "-q", str(self.origin), str(folder)],
             ["git", "-C", str(folder), "checkout", "-q", commit],
         ):
-            subprocess.run(command, check=True, env=self.environ({}))
+            subprocess.run(command, check=True, env=self.build_environ({}))
         return folder
 
-    def bash(self, script: str, folder: Path, environ: Mapping[str, str]) -> int:
+    def run_script(self, script: str, folder: Path, environ: Mapping[str, str]) -> int:
         ran = subprocess.run(
             ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script],
             cwd=folder,
-            env=self.environ(environ),
+            env=self.build_environ(environ),
             capture_output=True,
             text=True,
             timeout=LAST_RESORT,
@@ -53,41 +53,41 @@ class Runner:
         self.output.append(f"$ {script}\n{ran.stdout}{ran.stderr}")
         return ran.returncode
 
-    def environ(self, more: Mapping[str, str]) -> dict[str, str]:
-        kept = {k: v for k, v in os.environ.items() if k in ("PYTHONPATH", "LANG")}
+    def build_environ(self, more: Mapping[str, str]) -> dict[str, str]:
+        inherited = {k: v for k, v in os.environ.items() if k in ("PYTHONPATH", "LANG")}
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         home = {"HOME": str(self.work), "PULUMI_HOME": str(self.work / "home")}
         # What the jobs install is found, and not put over the gpuform that is tested.
         dry = {"PIP_DRY_RUN": "1"}
-        return {**kept, **home, **dry, "PATH": path, **self.outside, **more}
+        return {**inherited, **home, **dry, "PATH": path, **self.outside, **more}
 
 
 @dataclass
 class GitHubRunner(Runner):
-    planned: str = ""
+    plan_result: str = ""
     name = "github"
 
-    def pull(self, job: str, commit: str, branch: str = "feature") -> int:
-        """A job of the pull request whose last commit this is."""
+    def run_pull_request_job(self, job: str, commit: str, branch: str = "feature") -> int:
+        """Run a job for a pull request that ends in `commit`, and return its exit code."""
         self.forge.head = commit
         head = {"sha": commit, "ref": branch, "repo": {"full_name": "o/r"}}
         return self.run(job, "pull_request", commit, {"number": self.forge.number, "head": head})
 
-    def push(self, commit: str) -> int:
-        """The apply of a commit of the default branch."""
+    def apply_commit(self, commit: str) -> int:
+        """Run the apply of a commit of the default branch, and return its exit code."""
         return self.run("apply", "push", commit)
 
     def run(self, job: str, event: str, commit: str, pull: Mapping[str, Any] | None = None) -> int:
-        """A job's exit code; -1 when its condition does not hold."""
-        code = self._run(job, event, commit, pull)
+        """Run a job and return its exit code, or -1 if its condition does not hold."""
+        code = self._run_steps(job, event, commit, pull)
         if job == "plan":
-            self.planned = {-1: "skipped", 0: "success"}.get(code, "failure")
+            self.plan_result = {-1: "skipped", 0: "success"}.get(code, "failure")
         return code
 
-    def _run(self, job: str, event: str, commit: str, pull: Mapping[str, Any] | None) -> int:
+    def _run_steps(self, job: str, event: str, commit: str, pull: Mapping[str, Any] | None) -> int:
         folder = self.clone(commit)
         workflow = yaml.safe_load((folder / ".github/workflows/gpuform.yml").read_text())
-        described = workflow["jobs"][job]
+        job_spec = workflow["jobs"][job]
         context: dict[str, Any] = {
             "github": {
                 "event_name": event,
@@ -97,9 +97,9 @@ class GitHubRunner(Runner):
             },
             "secrets": self.secrets,
             "vars": {"PULUMI_BACKEND_URL": self.backend},
-            "needs": {"plan": {"result": self.planned if pull else "skipped"}},
+            "needs": {"plan": {"result": self.plan_result if pull else "skipped"}},
         }
-        if not _holds(described["if"], context):
+        if not _evaluate_github_condition(job_spec["if"], context):
             return -1
         event_file = self.work / "event.json"
         event_file.write_text(json.dumps({"pull_request": pull} if pull else {}))
@@ -115,20 +115,22 @@ class GitHubRunner(Runner):
             "GITHUB_HEAD_REF": pull["head"].get("ref", "") if pull else "",
             "GITHUB_RUN_ID": "77",
             "GITHUB_STEP_SUMMARY": str(self.work / "summary.md"),
-            **_filled(workflow["env"], context),
+            **_substitute_expressions(workflow["env"], context),
         }
-        place = folder / workflow["defaults"]["run"]["working-directory"]
-        for step in described["steps"]:
-            if "if" in step and not _holds(step["if"], context):
+        working_directory = folder / workflow["defaults"]["run"]["working-directory"]
+        for step in job_spec["steps"]:
+            if "if" in step and not _evaluate_github_condition(step["if"], context):
                 continue
-            given = _filled(step.get("with", {}), context)
+            step_inputs = _substitute_expressions(step.get("with", {}), context)
             if "run" in step:
-                more = environ | _filled(step.get("env", {}), context)
-                if code := self.bash(step["run"], place, more):
+                more = environ | _substitute_expressions(step.get("env", {}), context)
+                if code := self.run_script(step["run"], working_directory, more):
                     return code
             elif "upload-artifact" in step["uses"]:
-                content = (folder / given["path"]).read_bytes()
-                self.forge.add_artifact(given["name"], pull["head"]["sha"] if pull else "", content)
+                content = (folder / step_inputs["path"]).read_bytes()
+                self.forge.add_artifact(
+                    step_inputs["name"], pull["head"]["sha"] if pull else "", content
+                )
             else:
                 assert step["uses"].partition("@")[0] in (
                     "actions/checkout",
@@ -141,22 +143,22 @@ class GitHubRunner(Runner):
 class GitLabRunner(Runner):
     name = "gitlab"
 
-    def pull(self, job: str, commit: str, branch: str = "feature") -> int:
-        """A job of the merge request whose last commit this is."""
+    def run_pull_request_job(self, job: str, commit: str, branch: str = "feature") -> int:
+        """Run a job for a merge request that ends in `commit`, and return its exit code."""
         projects = {"CI_MERGE_REQUEST_PROJECT_ID": "7", "CI_MERGE_REQUEST_SOURCE_PROJECT_ID": "7"}
         variables = {**projects, "CI_MERGE_REQUEST_IID": str(self.forge.number)}
         variables["CI_MERGE_REQUEST_SOURCE_BRANCH_NAME"] = branch
         return self.run(f"gpuform-{job}", "merge_request_event", commit, **variables)
 
-    def push(self, commit: str) -> int:
-        """The apply of a commit of the default branch."""
+    def apply_commit(self, commit: str) -> int:
+        """Run the apply of a commit of the default branch, and return its exit code."""
         return self.run("gpuform-apply", "push", commit)
 
     def run(self, job: str, source: str, commit: str, **variables: str) -> int:
-        """A job's exit code; -1 when no rule of it holds."""
+        """Run a job and return its exit code, or -1 if no rule of the job holds."""
         folder = self.clone(commit)
         workflow = yaml.safe_load((folder / ".gitlab-ci.yml").read_text())
-        described = workflow[job]
+        job_spec = workflow[job]
         environ = {
             "GITLAB_CI": "true",
             "CI_API_V4_URL": f"{self.forge.url}/api/v4",
@@ -169,48 +171,61 @@ class GitLabRunner(Runner):
             **self.secrets,
             **variables,
         }
-        for rules in (workflow["workflow"]["rules"], described["rules"]):
-            rule = next((each for each in rules if _rule(each["if"], environ)), {"when": "never"})
+        for rules in (workflow["workflow"]["rules"], job_spec["rules"]):
+            rule = next(
+                (
+                    candidate
+                    for candidate in rules
+                    if _evaluate_gitlab_rule(candidate["if"], environ)
+                ),
+                {"when": "never"},
+            )
             if rule.get("when") == "never":
                 return -1
-        lines = [*workflow["default"]["before_script"], *described["script"]]
-        code = self.bash("\n".join(lines), folder, environ)
+        lines = [*workflow["default"]["before_script"], *job_spec["script"]]
+        code = self.run_script("\n".join(lines), folder, environ)
         if source == "merge_request_event" and job == "gpuform-plan":
-            made = {"id": 1000 + self._jobs, "name": job, "status": "failed" if code else "success"}
-            paths = [] if code else described["artifacts"]["paths"]
+            ended_job = {
+                "id": 1000 + self._jobs,
+                "name": job,
+                "status": "failed" if code else "success",
+            }
+            paths = [] if code else job_spec["artifacts"]["paths"]
             files = {path: (folder / path).read_bytes() for path in paths}
-            self.forge.pipelines.append({"id": self._jobs, "jobs": [{**made, "files": files}]})
+            self.forge.pipelines.append({"id": self._jobs, "jobs": [{**ended_job, "files": files}]})
         return code
 
 
-def _filled(values: Mapping[str, Any], context: Mapping[str, Any]) -> dict[str, str]:
-    """With each `${{ name }}` as its value; what there is not is empty."""
+def _substitute_expressions(
+    values: Mapping[str, Any], context: Mapping[str, Any]
+) -> dict[str, str]:
+    """Return the values with each `${{ name }}` replaced; a name without a value becomes empty."""
 
     def value(name: re.Match[str]) -> str:
-        return str(_looked_up(name[1], context) or "")
+        return str(_look_up(name[1], context) or "")
 
     return {k: re.sub(r"\$\{\{ ([\w.]+) \}\}", value, str(v)) for k, v in values.items()}
 
 
-def _looked_up(name: str, context: Mapping[str, Any]) -> Any:
-    found: Any = context
+def _look_up(name: str, context: Mapping[str, Any]) -> Any:
+    value: Any = context
     for part in name.split("."):
-        found = found.get(part) if isinstance(found, Mapping) else None
-    return found
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
 
 
-def _holds(condition: str, context: Mapping[str, Any]) -> bool:
-    """A condition of GitHub's, of names, texts, ==, && and ||."""
-    text = condition.replace("always()", "True").replace("!cancelled()", "True")
-    text = re.sub(
+def _evaluate_github_condition(condition: str, context: Mapping[str, Any]) -> bool:
+    """Evaluate a condition of GitHub's, of names, texts, ==, && and ||."""
+    expression = condition.replace("always()", "True").replace("!cancelled()", "True")
+    expression = re.sub(
         r"'[^']*'|\b(?:github|needs)[\w.]+",
-        lambda m: m[0] if m[0].startswith("'") else repr(_looked_up(m[0], context)),
-        text,
+        lambda m: m[0] if m[0].startswith("'") else repr(_look_up(m[0], context)),
+        expression,
     )
-    return bool(eval(text.replace("&&", "and").replace("||", "or")))
+    return bool(eval(expression.replace("&&", "and").replace("||", "or")))
 
 
-def _rule(condition: str, environ: Mapping[str, str]) -> bool:
-    """One of GitLab's, of variables, texts, == and &&."""
-    text = re.sub(r"\$(\w+)", lambda name: repr(environ.get(name[1], "")), condition)
-    return bool(eval(text.replace("&&", "and")))
+def _evaluate_gitlab_rule(condition: str, environ: Mapping[str, str]) -> bool:
+    """Evaluate a rule of GitLab's, of variables, texts, == and &&."""
+    expression = re.sub(r"\$(\w+)", lambda name: repr(environ.get(name[1], "")), condition)
+    return bool(eval(expression.replace("&&", "and")))

@@ -43,7 +43,7 @@ class FakeCodeHost:
     comments: list[dict[str, Any]] = field(default_factory=list)
     labels: set[str] = field(default_factory=set)
     is_installation: bool = True
-    longest: int = 65_536
+    max_comment_length: int = 65_536
     number: int = 12
     head: str = "0" * 40
     merged: dict[str, str] = field(default_factory=dict)
@@ -164,15 +164,15 @@ def _paginate(items: list[Any]) -> tuple[list[Any], int, int | None]:
 
 
 def _add_github_routes(app: Flask, forge: FakeCodeHost) -> None:  # noqa: C901 - a function for each route
-    def listed(items: list[Any]) -> Any:
-        shown, size, following = _paginate(items)
+    def list_page(items: list[Any]) -> Any:
+        page, size, following = _paginate(items)
         # Another host, as behind a proxy: no token may be sent there.
         link = f"<https://elsewhere.invalid{request.path}?per_page={size}&page={following}>"
-        return jsonify(shown), 200, {"Link": f'{link}; rel="next"'} if following else {}
+        return jsonify(page), 200, {"Link": f'{link}; rel="next"'} if following else {}
 
-    def too_long() -> Any:
-        said = f"body is too long (maximum is {forge.longest} characters)"
-        errors = [{"resource": "IssueComment", "code": "unprocessable", "message": said}]
+    def refuse_long_comment() -> Any:
+        message = f"body is too long (maximum is {forge.max_comment_length} characters)"
+        errors = [{"resource": "IssueComment", "code": "unprocessable", "message": message}]
         return jsonify(message="Validation Failed", errors=errors), 422
 
     @app.get("/user")
@@ -185,23 +185,27 @@ def _add_github_routes(app: Flask, forge: FakeCodeHost) -> None:  # noqa: C901 -
         if number != forge.number:
             return jsonify(message="Not Found"), 404
         if request.method == "GET":
-            return listed(forge.comments)
+            return list_page(forge.comments)
         body = request.get_json()["body"]
-        return too_long() if len(body) > forge.longest else (jsonify(forge.add_comment(body)), 201)
+        return (
+            refuse_long_comment()
+            if len(body) > forge.max_comment_length
+            else (jsonify(forge.add_comment(body)), 201)
+        )
 
     @app.route("/repos/o/r/issues/comments/<int:comment>", methods=["PATCH", "DELETE"])
     def comment(comment: int) -> Any:
-        found = _find_comment(forge.comments, comment)
-        if found is None:
+        stored_comment = _find_comment(forge.comments, comment)
+        if stored_comment is None:
             return jsonify(message="Not Found"), 404
         if request.method == "DELETE":
-            forge.comments.remove(found)
+            forge.comments.remove(stored_comment)
             return "", 204
         body = request.get_json()["body"]
-        if len(body) > forge.longest:
-            return too_long()
-        found["body"] = body
-        return jsonify(found)
+        if len(body) > forge.max_comment_length:
+            return refuse_long_comment()
+        stored_comment["body"] = body
+        return jsonify(stored_comment)
 
     @app.post("/repos/o/r/issues/<int:number>/labels")
     def label(number: int) -> Any:
@@ -228,13 +232,13 @@ def _add_github_routes(app: Flask, forge: FakeCodeHost) -> None:  # noqa: C901 -
             "merged_at": "2026-11-21T00:00:00Z",
             "head": {"sha": head},
         }
-        return listed([still_open, merged] if head else [still_open])
+        return list_page([still_open, merged] if head else [still_open])
 
     @app.get("/repos/o/r/actions/artifacts")
     def artifacts() -> Any:
-        found = [a for a in forge.artifacts if a["name"] == request.args["name"]]
-        shown = [{k: v for k, v in a.items() if k != "packed"} for a in found]
-        return jsonify(total_count=len(shown), artifacts=shown)
+        matching_artifacts = [a for a in forge.artifacts if a["name"] == request.args["name"]]
+        descriptions = [{k: v for k, v in a.items() if k != "packed"} for a in matching_artifacts]
+        return jsonify(total_count=len(descriptions), artifacts=descriptions)
 
     @app.get("/repos/o/r/actions/artifacts/<int:artifact>/zip")
     def packed(artifact: int) -> Any:
@@ -251,13 +255,17 @@ def _add_github_routes(app: Flask, forge: FakeCodeHost) -> None:  # noqa: C901 -
 def _add_gitlab_routes(app: Flask, forge: FakeCodeHost) -> None:  # noqa: C901 - as above
     root = "/api/v4/projects/7"
 
-    def listed(items: list[Any]) -> Any:
-        shown, _, following = _paginate(items)
-        return jsonify(shown), 200, {"X-Next-Page": str(following or "")}
+    def list_page(items: list[Any]) -> Any:
+        page, _, following = _paginate(items)
+        return jsonify(page), 200, {"X-Next-Page": str(following or "")}
 
-    def checked(body: str) -> Any:
-        said = f"is too long (maximum is {forge.longest} characters)"
-        return (jsonify(message={"note": [said]}), 400) if len(body) > forge.longest else None
+    def refuse_long_note(body: str) -> Any:
+        message = f"is too long (maximum is {forge.max_comment_length} characters)"
+        return (
+            (jsonify(message={"note": [message]}), 400)
+            if len(body) > forge.max_comment_length
+            else None
+        )
 
     @app.get("/api/v4/user")
     def gitlab_user() -> Any:
@@ -268,23 +276,23 @@ def _add_gitlab_routes(app: Flask, forge: FakeCodeHost) -> None:  # noqa: C901 -
         if number != forge.number:
             return jsonify(message="404 Not found"), 404
         if request.method == "GET":
-            return listed(forge.comments)
+            return list_page(forge.comments)
         body = request.get_json()["body"]
-        return checked(body) or (jsonify(forge.add_comment(body)), 201)
+        return refuse_long_note(body) or (jsonify(forge.add_comment(body)), 201)
 
     @app.route(f"{root}/merge_requests/<int:number>/notes/<int:note>", methods=["PUT", "DELETE"])
     def note(number: int, note: int) -> Any:
-        found = _find_comment(forge.comments, note)
-        if found is None:
+        stored_note = _find_comment(forge.comments, note)
+        if stored_note is None:
             return jsonify(message="404 Not found"), 404
         if request.method == "DELETE":
-            forge.comments.remove(found)
+            forge.comments.remove(stored_note)
             return "", 204
         body = request.get_json()["body"]
-        if refused := checked(body):
+        if refused := refuse_long_note(body):
             return refused
-        found["body"] = body
-        return jsonify(found)
+        stored_note["body"] = body
+        return jsonify(stored_note)
 
     @app.put(f"{root}/merge_requests/<int:number>")
     def merge_request(number: int) -> Any:
@@ -295,24 +303,28 @@ def _add_gitlab_routes(app: Flask, forge: FakeCodeHost) -> None:  # noqa: C901 -
 
     @app.get(f"{root}/repository/commits/<sha>/merge_requests")
     def merge_requests(sha: str) -> Any:
-        found = [{"iid": 99, "state": "opened"}]
-        return listed(
-            [*found, {"iid": forge.number, "state": "merged"}] if sha in forge.merged else found
+        listed_requests = [{"iid": 99, "state": "opened"}]
+        return list_page(
+            [*listed_requests, {"iid": forge.number, "state": "merged"}]
+            if sha in forge.merged
+            else listed_requests
         )
 
     @app.get(f"{root}/merge_requests/<int:number>/pipelines")
     def pipelines(number: int) -> Any:
-        return listed([{"id": each["id"]} for each in forge.pipelines])
+        return list_page([{"id": pipeline["id"]} for pipeline in forge.pipelines])
 
     @app.get(f"{root}/pipelines/<int:pipeline>/jobs")
     def jobs(pipeline: int) -> Any:
-        found = _find_comment(forge.pipelines, pipeline)["jobs"]
-        return listed([{k: v for k, v in job.items() if k != "files"} for job in found])
+        pipeline_jobs = _find_comment(forge.pipelines, pipeline)["jobs"]
+        return list_page([{k: v for k, v in job.items() if k != "files"} for job in pipeline_jobs])
 
     @app.get(f"{root}/jobs/<int:job>/artifacts/<path:file>")
     def artifact(job: int, file: str) -> Any:
-        every = [each for pipeline in forge.pipelines for each in pipeline["jobs"]]
-        files = _find_comment(every, job).get("files", {})
+        all_jobs = [
+            pipeline_job for pipeline in forge.pipelines for pipeline_job in pipeline["jobs"]
+        ]
+        files = _find_comment(all_jobs, job).get("files", {})
         if file not in files:
             return jsonify(message="404 Not found"), 404
         return files[file]

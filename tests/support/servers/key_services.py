@@ -1,5 +1,7 @@
-"""Key management services over real HTTP: moto's AWS KMS, and stand-ins that speak the others'
-documented requests."""
+"""Serve key services over real HTTP: moto's AWS KMS, and stand-ins for the others.
+
+The stand-ins answer the requests that the services' documentation describes.
+"""
 
 import base64
 import contextlib
@@ -28,14 +30,15 @@ VAULT_HOST = "team.vault.azure.net"
 
 @dataclass
 class Service:
-    """A service that serves: the URL of its key, and the environment in which it is found.
+    """A running key service: the URL of its key, and the variables by which it is found.
 
-    `seen` has the requests; with `denied` it refuses them. `addresses` are host names that mean it.
+    `requests` has method, path and body of each request; with `denied` the service refuses all.
+    `addresses` maps host names of the service to ports of this machine.
     """
 
     url: str
     environment: dict[str, str]
-    seen: list[tuple[str, str, Any]] = field(default_factory=list)
+    requests: list[tuple[str, str, Any]] = field(default_factory=list)
     denied: bool = False
     addresses: dict[str, int] = field(default_factory=dict)
 
@@ -45,8 +48,8 @@ Answer = Callable[[str, str, Any, Any], tuple[int, Any, dict[str, str]]]
 
 
 @contextlib.contextmanager
-def aws(key_id: str, material: bytes) -> Iterator[Service]:
-    """moto's KMS with one key, `alias/team-ml`; a process has one of them."""
+def serve_aws_kms(key_id: str, material: bytes) -> Iterator[Service]:
+    """Serve moto's KMS with one key, `alias/team-ml`. One at a time in a process."""
     import boto3
     from moto.kms.models import kms_backends
     from moto.server import ThreadedMotoServer
@@ -67,8 +70,8 @@ def aws(key_id: str, material: bytes) -> Iterator[Service]:
         aws_secret_access_key="secret",
     )
     keys = kms_backends[ACCOUNT][REGION].keys
-    made = client.create_key()["KeyMetadata"]["KeyId"]
-    keys[key_id] = keys.pop(made)
+    created_id = client.create_key()["KeyMetadata"]["KeyId"]
+    keys[key_id] = keys.pop(created_id)
     keys[key_id].id, keys[key_id].key_material = key_id, material
     client.create_alias(AliasName="alias/team-ml", TargetKeyId=key_id)
     url = f"awskms://alias/team-ml?region={REGION}&awssdk=v2&context_team=ml"
@@ -81,8 +84,8 @@ def aws(key_id: str, material: bytes) -> Iterator[Service]:
 
 
 @contextlib.contextmanager
-def vault() -> Iterator[Service]:
-    """The transit engine of HashiCorp Vault, with the key `team`."""
+def serve_vault() -> Iterator[Service]:
+    """Serve the transit engine of HashiCorp Vault, with the key `team`."""
     key = AESGCM(os.urandom(32))
 
     def answer(_method: str, path: str, headers: Any, body: Any) -> Any:
@@ -91,25 +94,29 @@ def vault() -> Iterator[Service]:
         if path == "/v1/transit/encrypt/team":
             nonce = os.urandom(12)
             sealed = nonce + key.encrypt(nonce, base64.b64decode(body["plaintext"]), None)
-            return 200, {"data": {"ciphertext": f"vault:v1:{_text(sealed)}"}}, {}
+            return 200, {"data": {"ciphertext": f"vault:v1:{_encode_base64(sealed)}"}}, {}
         if path == "/v1/transit/decrypt/team":
             sealed = base64.b64decode(body["ciphertext"].removeprefix("vault:v1:"))
             return (
                 200,
-                {"data": {"plaintext": _text(key.decrypt(sealed[:12], sealed[12:], None))}},
+                {
+                    "data": {
+                        "plaintext": _encode_base64(key.decrypt(sealed[:12], sealed[12:], None))
+                    }
+                },
                 {},
             )
         return 404, {"errors": ["no handler for route"]}, {}
 
     service = Service("hashivault://team", {"VAULT_TOKEN": "s.token"})
-    with _serving(answer, service) as port:
+    with _serve(answer, service) as port:
         service.environment["VAULT_ADDR"] = f"http://127.0.0.1:{port}"
         yield service
 
 
 @contextlib.contextmanager
-def google() -> Iterator[Service]:
-    """Google Cloud KMS, with one key."""
+def serve_google_kms() -> Iterator[Service]:
+    """Serve Google Cloud KMS, with one key."""
     name = "projects/p/locations/global/keyRings/r/cryptoKeys/team"
     key = AESGCM(os.urandom(32))
 
@@ -121,27 +128,35 @@ def google() -> Iterator[Service]:
         if path == f"/v1/{name}:encrypt":
             nonce = os.urandom(12)
             sealed = nonce + key.encrypt(nonce, base64.b64decode(body["plaintext"]), more)
-            return 200, {"name": f"{name}/cryptoKeyVersions/1", "ciphertext": _text(sealed)}, {}
+            return (
+                200,
+                {"name": f"{name}/cryptoKeyVersions/1", "ciphertext": _encode_base64(sealed)},
+                {},
+            )
         if path == f"/v1/{name}:decrypt":
             sealed = base64.b64decode(body["ciphertext"])
-            return 200, {"plaintext": _text(key.decrypt(sealed[:12], sealed[12:], more))}, {}
+            return (
+                200,
+                {"plaintext": _encode_base64(key.decrypt(sealed[:12], sealed[12:], more))},
+                {},
+            )
         return 404, {"error": {"code": 404, "message": "not found"}}, {}
 
     service = Service(
         f"gcpkms://{name}?additional_authenticated_data=dGVhbQ==",
         {"GOOGLE_OAUTH_ACCESS_TOKEN": "ya29.token"},
     )
-    with _serving(answer, service) as port:
+    with _serve(answer, service) as port:
         override = "CLOUDSDK_API_ENDPOINT_OVERRIDES_CLOUDKMS"
         service.environment[override] = f"http://127.0.0.1:{port}/"
         yield service
 
 
 @contextlib.contextmanager
-def azure(folder: Path, *, may_get: bool = True) -> Iterator[Service]:
-    """Azure Key Vault over TLS, and beside it the identity of the machine.
+def serve_azure_vault(folder: Path, *, may_get: bool = True) -> Iterator[Service]:
+    """Serve Azure Key Vault over TLS, and beside it the identity endpoint of the machine.
 
-    Without `may_get` nobody may read the public key, so that the vault itself has to encrypt.
+    Without `may_get` nobody may read the public key: the vault itself has to encrypt.
     """
     key = rsa.generate_private_key(65537, 2048)
     numbers = key.public_key().public_numbers()
@@ -150,29 +165,29 @@ def azure(folder: Path, *, may_get: bool = True) -> Iterator[Service]:
 
     def answer(method: str, path: str, headers: Any, body: Any) -> Any:
         if headers["Authorization"] != "Bearer eyJ.token":
-            told = 'Bearer authorization="https://login.microsoftonline.com/t", '
-            told += 'resource="https://vault.azure.net"'
+            challenge = 'Bearer authorization="https://login.microsoftonline.com/t", '
+            challenge += 'resource="https://vault.azure.net"'
             return (
                 401,
                 {"error": {"code": "Unauthorized", "message": "x"}},
-                {"WWW-Authenticate": told},
+                {"WWW-Authenticate": challenge},
             )
         is_get = method == "GET"
         if service.denied or (is_get and not may_get):
             error = {"code": "Forbidden", "message": "The user does not have keys permission"}
             return 403, {"error": error}, {}
         if is_get:
-            n, e = _number(numbers.n), _number(numbers.e)
+            n, e = _encode_number(numbers.n), _encode_number(numbers.e)
             operations = ["encrypt", "decrypt"]
-            found = {"kid": version, "kty": "RSA", "key_ops": operations, "n": n, "e": e}
-            return 200, {"key": found, "attributes": {"enabled": True}}, {}
+            public_key = {"kid": version, "kty": "RSA", "key_ops": operations, "n": n, "e": e}
+            return 200, {"key": public_key, "attributes": {"enabled": True}}, {}
         value = base64.urlsafe_b64decode(body["value"] + "==")
-        done = (
+        result = (
             key.public_key().encrypt(value, oaep)
             if path.partition("?")[0].endswith("/encrypt")
             else key.decrypt(value, oaep)
         )
-        return 200, {"kid": version, "value": _url_text(done)}, {}
+        return 200, {"kid": version, "value": _encode_base64url(result)}, {}
 
     def identity(_method: str, path: str, headers: Any, _body: Any) -> Any:
         assert headers["X-IDENTITY-HEADER"] == "machine"
@@ -180,38 +195,38 @@ def azure(folder: Path, *, may_get: bool = True) -> Iterator[Service]:
         return 200, {"access_token": "eyJ.token", "expires_on": expires, "resource": "x"}, {}
 
     service = Service(f"azurekeyvault://{VAULT_HOST}/keys/team", {"IDENTITY_HEADER": "machine"})
-    chain = _certificate(folder)
+    chain = _create_certificate(folder)
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(chain)
-    with _serving(identity, Service("", {})) as port:
+    with _serve(identity, Service("", {})) as port:
         service.environment["IDENTITY_ENDPOINT"] = f"http://127.0.0.1:{port}/token"
         service.environment["REQUESTS_CA_BUNDLE"] = str(chain)
-        with _serving(answer, service, tls) as vaults_port:
+        with _serve(answer, service, tls) as vaults_port:
             service.addresses[VAULT_HOST] = vaults_port
             yield service
 
 
-def resolving(service: Service) -> Callable[..., Any]:
-    """`socket.getaddrinfo`, by which the service's host names lead to this machine."""
+def build_resolver(service: Service) -> Callable[..., Any]:
+    """Return a `socket.getaddrinfo` that resolves the service's host names to this machine."""
     real = socket.getaddrinfo
 
-    def find(host: Any, port: Any, *args: Any, **kwargs: Any) -> Any:
+    def resolve(host: Any, port: Any, *args: Any, **kwargs: Any) -> Any:
         if host in service.addresses:
             return real("127.0.0.1", service.addresses[host], *args, **kwargs)
         return real(host, port, *args, **kwargs)
 
-    return find
+    return resolve
 
 
 @contextlib.contextmanager
-def _serving(answer: Answer, service: Service, tls: ssl.SSLContext | None = None) -> Iterator[int]:
+def _serve(answer: Answer, service: Service, tls: ssl.SSLContext | None = None) -> Iterator[int]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def respond(self) -> None:
             data = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             body = json.loads(data) if data else None
-            service.seen.append((self.command, self.path, body))
+            service.requests.append((self.command, self.path, body))
             status, document, headers = answer(self.command, self.path, self.headers, body)
             sent = json.dumps(document).encode()
             self.send_response(status)
@@ -240,12 +255,12 @@ def _serving(answer: Answer, service: Service, tls: ssl.SSLContext | None = None
         thread.join()
 
 
-def _certificate(folder: Path) -> Path:
-    """A certificate of the vault's host that is its own authority, with its key."""
+def _create_certificate(folder: Path) -> Path:
+    """Write a self-signed certificate of the vault's host, with its key, and return the file."""
     key = rsa.generate_private_key(65537, 2048)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, VAULT_HOST)])
     now = datetime.now(UTC)
-    made = (
+    certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
@@ -261,17 +276,17 @@ def _certificate(folder: Path) -> Path:
     plain = serialization.NoEncryption()
     form = serialization.PrivateFormat.PKCS8
     pem = serialization.Encoding.PEM
-    file.write_bytes(made.public_bytes(pem) + key.private_bytes(pem, form, plain))
+    file.write_bytes(certificate.public_bytes(pem) + key.private_bytes(pem, form, plain))
     return file
 
 
-def _text(data: bytes) -> str:
+def _encode_base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def _url_text(data: bytes) -> str:
+def _encode_base64url(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-def _number(value: int) -> str:
-    return _url_text(value.to_bytes((value.bit_length() + 7) // 8))
+def _encode_number(value: int) -> str:
+    return _encode_base64url(value.to_bytes((value.bit_length() + 7) // 8))

@@ -48,7 +48,7 @@ class AutomatedStack:
             return json.load(answer)
 
     @property
-    def clusters(self) -> list[Any]:
+    def platform_clusters(self) -> list[Any]:
         return list(self.request("GET", "_emulator/objects")["together"]["clusters"])
 
     def resize(self, gpus: int) -> None:

@@ -1,4 +1,4 @@
-"""Locks, logs and journals in folders of a test's own."""
+"""Create locks and journals in folders of a test."""
 
 from pathlib import Path
 
@@ -7,10 +7,12 @@ from gpuform.stacks.engine.state import FileLog, Journal
 from gpuform.stacks.engine.store import Files, LockTimeout, StackLock
 
 
-def file_lock(folder: Path, own: Path, timeout: LockTimeout | None = None) -> StackLock:
-    """A stack's lock: `folder` is Pulumi's, `own` gpuform's file."""
-    return StackLock(Files(folder.parent), folder.name, KernelLock(own), timeout)
+def create_file_lock(
+    folder: Path, lock_file: Path, timeout: LockTimeout | None = None
+) -> StackLock:
+    """Return a stack's lock with Pulumi's lock folder `folder` and gpuform's lock file `own`."""
+    return StackLock(Files(folder.parent), folder.name, KernelLock(lock_file), timeout)
 
 
-def file_journal(path: Path, base: str) -> Journal:
+def create_file_journal(path: Path, base: str) -> Journal:
     return Journal(FileLog(path), base)

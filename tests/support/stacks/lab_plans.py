@@ -1,4 +1,4 @@
-"""Plans of the lab's stack, saved and applied as the commands do it."""
+"""Save plans of the engine lab's stack and apply them, as the commands do."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,43 +9,45 @@ from gpuform.stacks.engine.deployment import Outcome, build_initial_basis, compl
 from gpuform.stacks.engine.planning import PlanConstraint
 
 
-def planned(lab: Any, program: str, **options: Any) -> PlanConstraint:
-    """What a saved plan of a preview allows, after it was a file."""
+def save_plan(lab: Any, program: str, **options: Any) -> PlanConstraint:
+    """Preview the program, and return the constraint of the saved plan, read back from its text."""
     digest = lab.crypter.compute_digest
-    before = build_initial_basis(lab.subject(), {}, digest)
+    initial_basis = build_initial_basis(lab.subject(), {}, digest)
     outcome = lab.preview(program, **options)
     assert outcome.succeeded, lab.errors
-    basis = complete_basis(before, outcome, digest)
+    basis = complete_basis(initial_basis, outcome, digest)
     plan = Plan.from_changes("lab", "dev", outcome.planned).model_copy(update={"basis": basis})
-    text = seal_plan(plan, digest).model_dump_json()
-    return PlanConstraint.from_plan(Plan.model_validate_json(text), digest)
+    sealed_plan = seal_plan(plan, digest).model_dump_json()
+    return PlanConstraint.from_plan(Plan.model_validate_json(sealed_plan), digest)
 
 
-def refusals(lab: Any, bound: PlanConstraint, program: str, **options: Any) -> list[str]:
-    """Why the plan cannot be applied now; nothing is changed by looking."""
-    now = build_initial_basis(lab.subject(), {}, lab.crypter.compute_digest)
-    moved = list(bound.find_basis_changes(now))
-    if moved:
-        return moved
+def find_refusals(lab: Any, constraint: PlanConstraint, program: str, **options: Any) -> list[str]:
+    """Return why the plan cannot be applied now, without changing anything; [] if it can."""
+    current_basis = build_initial_basis(lab.subject(), {}, lab.crypter.compute_digest)
+    basis_changes = list(constraint.find_basis_changes(current_basis))
+    if basis_changes:
+        return basis_changes
     outcome = lab.preview(program, **options)
     assert outcome.succeeded, lab.errors
     return list(
-        bound.find_excess(complete_basis(now, outcome, lab.crypter.compute_digest), outcome.planned)
+        constraint.find_excess(
+            complete_basis(current_basis, outcome, lab.crypter.compute_digest), outcome.planned
+        )
     )
 
 
-def applied(lab: Any, bound: PlanConstraint, program: str, **options: Any) -> Outcome:
-    """A run within the bound, which nothing speaks against so far."""
-    assert refusals(lab, bound, program, **options) == []
-    outcome: Outcome = lab.up(program, constraint=bound, **options)
+def apply_plan(lab: Any, constraint: PlanConstraint, program: str, **options: Any) -> Outcome:
+    """Apply a plan that nothing forbids, and return the outcome."""
+    assert find_refusals(lab, constraint, program, **options) == []
+    outcome: Outcome = lab.up(program, constraint=constraint, **options)
     return outcome
 
 
 @contextmanager
-def nothing_changes(lab: Any) -> Iterator[None]:
-    """Neither the platform nor the state."""
-    world = lab.platform_objects
-    state = lab.snapshot.to_json(lab.crypter, show_secrets=True)
+def expect_no_change(lab: Any) -> Iterator[None]:
+    """Assert that the block changes neither the platform nor the state."""
+    objects_before = lab.platform_objects
+    state_before = lab.snapshot.to_json(lab.crypter, show_secrets=True)
     yield
-    assert lab.platform_objects == world
-    assert lab.snapshot.to_json(lab.crypter, show_secrets=True) == state
+    assert lab.platform_objects == objects_before
+    assert lab.snapshot.to_json(lab.crypter, show_secrets=True) == state_before

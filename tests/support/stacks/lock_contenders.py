@@ -1,4 +1,4 @@
-"""Processes that want the same lock at the same time."""
+"""Start processes that compete for one lock."""
 
 import os
 import subprocess
@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 # A process that wants the lock as soon as it is told to, and notes that nobody else is in.
-ONE_OF_MANY = """
+CONTENDER = """
 import os, pathlib, sys
 from gpuform.stacks.engine.store.backend import Backend
 from gpuform.stacks.engine.store.lock import LockedError, LockTimeout
@@ -32,10 +32,15 @@ lock.release()
 """
 
 
-def ten(url: str, tmp_path: Path, seconds: float, **environ: str) -> list[subprocess.Popen[str]]:
-    """Processes that are ready to want the lock, at once or waiting so many seconds."""
+def start_contenders(
+    url: str, tmp_path: Path, seconds: float, **environ: str
+) -> list[subprocess.Popen[str]]:
+    """Start ten processes, each ready to acquire the stack's lock.
+
+    They wait up to `seconds` for the lock; with 0 they are refused at once.
+    """
     paths = [tmp_path / "inside", tmp_path / "done"]
-    command = [sys.executable, "-c", ONE_OF_MANY, url, *map(str, paths), str(seconds)]
+    command = [sys.executable, "-c", CONTENDER, url, *map(str, paths), str(seconds)]
     processes = [
         subprocess.Popen(
             command,
@@ -52,8 +57,8 @@ def ten(url: str, tmp_path: Path, seconds: float, **environ: str) -> list[subpro
     return processes
 
 
-def go(processes: list[subprocess.Popen[str]]) -> None:
-    """Lets them do the next thing."""
+def release_contenders(processes: list[subprocess.Popen[str]]) -> None:
+    """Let each process take its next step: acquire the lock, release it, or end."""
     for process in processes:
         assert process.stdin is not None
         process.stdin.write("\n")

@@ -1,4 +1,4 @@
-"""The Pulumi CLI's commands and flags, as recorded from it, beside gpuform's."""
+"""Compare gpuform's commands and flags with those recorded from the Pulumi CLI."""
 
 import json
 from dataclasses import dataclass
@@ -17,39 +17,42 @@ Pairs = set[tuple[str, str]]
 
 @dataclass(frozen=True)
 class Differences:
-    """Pairs of a flag and a command that both have; `commands` are Pulumi's alone."""
+    """Flags and commands that only one of the two CLIs has.
 
-    lacking: Pairs
-    own: Pairs
-    commands: set[str]
-    everywhere: set[str]
+    `only_pulumi` and `only_gpuform` are pairs of a flag and a command that both CLIs have.
+    """
+
+    only_pulumi: Pairs
+    only_gpuform: Pairs
+    missing_commands: set[str]
+    missing_global_flags: set[str]
 
 
 @cache
-def differences() -> Differences:
+def find_differences() -> Differences:
     recorded = json.loads(RECORDED.read_text())
     lacking: Pairs = set()
     own: Pairs = set()
     for name, theirs in recorded["flags"].items():
-        command = _command(name)
+        command = _find_command(name)
         if command is not None:
-            ours = _flags(command)
+            ours = _list_flags(command)
             lacking |= {(flag, name) for flag in set(theirs) - ours}
             own |= {(flag, name) for flag in ours - set(theirs) - _EVERYWHERE}
-    alone = {name for name in recorded["commands"] if _command(name) is None}
-    return Differences(lacking, own, alone, set(recorded["global"]) - _flags(cli))
+    alone = {name for name in recorded["commands"] if _find_command(name) is None}
+    return Differences(lacking, own, alone, set(recorded["global"]) - _list_flags(cli))
 
 
-def _command(name: str) -> click.Command | None:
-    found: click.Command | None = cli
+def _find_command(name: str) -> click.Command | None:
+    command: click.Command | None = cli
     for word in name.split():
-        is_group = isinstance(found, click.Group)
-        found = found.get_command(click.Context(found), word) if is_group else None  # type: ignore[union-attr]
-    return found
+        is_group = isinstance(command, click.Group)
+        command = command.get_command(click.Context(command), word) if is_group else None  # type: ignore[union-attr]
+    return command
 
 
-def _flags(command: click.Command) -> set[str]:
-    options = (each for each in command.params if isinstance(each, click.Option))
-    options = (each for each in options if not each.hidden)
-    texts = (text for each in options for text in (*each.opts, *each.secondary_opts))
-    return {text for text in texts if text.startswith("--")}
+def _list_flags(command: click.Command) -> set[str]:
+    options = (option for option in command.params if isinstance(option, click.Option))
+    options = (option for option in options if not option.hidden)
+    texts = (name for option in options for name in (*option.opts, *option.secondary_opts))
+    return {name for name in texts if name.startswith("--")}

@@ -1,6 +1,6 @@
-"""Replays a scenario on a stack of its own, command by command, by any engine with Pulumi's flags.
+"""Replay a scenario on a stack of its own, command by command, with any engine of Pulumi's flags.
 
-The provider is `recordings/steered.py`; `recordings/scenarios.yaml` shows what a step can say.
+The provider is `recordings/steered.py`; `recordings/scenarios.yaml` shows the fields of a step.
 """
 
 import json
@@ -31,18 +31,19 @@ MASKED = {
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-def masked(value: Any, key: str | None = None) -> Any:
+def mask(value: Any, key: str | None = None) -> Any:
+    """Return a value of a state without times, positions, ciphertexts and UUIDs."""
     if key in MASKED and value is not None:
         return f"<{key}>"
     if isinstance(value, dict):
-        return {name: masked(item, name) for name, item in value.items()}
+        return {name: mask(item, name) for name, item in value.items()}
     if isinstance(value, list):
-        return [masked(item) for item in value]
+        return [mask(item) for item in value]
     return UUID.sub("<uuid>", value) if isinstance(value, str) else value
 
 
-def lay_out(project: Path, name: str, provider: Path) -> None:
-    """Makes the folder of a project whose programs import this provider."""
+def create_project(project: Path, name: str, provider: Path) -> None:
+    """Create the folder of a project whose programs import this provider."""
     project.mkdir(parents=True)
     shutil.copy(provider, project)
     (project / "Pulumi.yaml").write_text(f"name: {name}\nruntime: python\n")
@@ -53,7 +54,7 @@ def lay_out(project: Path, name: str, provider: Path) -> None:
 
 @dataclass
 class Replay:
-    """One stack that goes through the steps of a scenario, command by command."""
+    """A stack that is taken through the steps of a scenario."""
 
     folder: Path
     cli: Cli
@@ -62,9 +63,9 @@ class Replay:
     head: str = HEAD
 
     @classmethod
-    def begin(cls, folder: Path, cli: Cli, url: str = "") -> "Replay":
+    def create(cls, folder: Path, cli: Cli, url: str = "") -> "Replay":
         (folder / "state").mkdir()
-        lay_out(folder / "project", "rec", STEERED)
+        create_project(folder / "project", "rec", STEERED)
         replay = cls(folder, cli, url or f"file://{folder}/state")
         assert replay.run("stack", "init", "dev").code == 0
         return replay
@@ -81,7 +82,7 @@ class Replay:
             **KEYS,
         )
 
-    def step(
+    def play_step(
         self,
         run: str = "up",
         program: str = "",
@@ -89,7 +90,7 @@ class Replay:
         others: Any = None,
         flags: Iterable[str] = (),
     ) -> dict[str, Any]:
-        """What one command does, as the recordings say it."""
+        """Run the command of one step, and return its effects as the recordings hold them."""
         for key, value in (config or {}).items():
             secret = ["--secret"] if isinstance(value, list) else []
             assert (
@@ -104,10 +105,10 @@ class Replay:
         log = self.folder / "events"
         log.write_text("")
         done = self.run(run, *flags, *always, "--event-log", str(log))
-        found = dict(self._facets(done, log))
+        effects = dict(self._list_effects(done, log))
         if run == "preview":
-            found |= self._planned(flags)
-        return found
+            effects |= self._preview_json(flags)
+        return effects
 
     def _change_platform(self, others: dict[str, dict[str, Any] | None]) -> None:
         file = self.folder / "project/platform.json"
@@ -119,33 +120,33 @@ class Replay:
                 platform["objects"][id_].update(properties)
         file.write_text(json.dumps(platform))
 
-    def _facets(self, done: Result, log: Path) -> Iterator[tuple[str, Any]]:
+    def _list_effects(self, done: Result, log: Path) -> Iterator[tuple[str, Any]]:
         yield "succeeded", done.code == 0
-        yield "operations", by_urn(_operations(log))
-        yield "calls", Counter(self._calls())
+        yield "operations", group_by_urn(_read_operations(log))
+        yield "calls", Counter(self._read_calls())
         file = f".pulumi/stacks/{self.project}/dev.json"
         data = Backend.open(self.url, KEYS).storage.read(file).data
         snapshot = Snapshot.from_json(data, PassphraseCrypter(PASSPHRASE, SALT))
         assert edits.verify(snapshot) == []
         yield "pending operations", len(snapshot.pending_operations)
         latest = json.loads(data)["checkpoint"]["latest"]
-        yield from entries(masked(latest.get("resources") or []))
+        yield from list_entries(mask(latest.get("resources") or []))
 
-    def _planned(self, flags: Iterable[str]) -> dict[str, Any]:
+    def _preview_json(self, flags: Iterable[str]) -> dict[str, Any]:
         calls = self.folder / "project/calls.jsonl"
-        told = calls.read_text() if calls.exists() else ""
+        calls_before = calls.read_text() if calls.exists() else ""
         digest = json.loads(self.run("preview", *flags, "--json").stdout)
-        calls.write_text(told)
+        calls.write_text(calls_before)
         planned = Counter(f"{step['op']} {step['urn']}" for step in digest["steps"])
         return {"planned": planned, "changes": digest["changeSummary"]}
 
-    def _calls(self) -> Iterator[str]:
+    def _read_calls(self) -> Iterator[str]:
         file = self.folder / "project/calls.jsonl"
         lines = file.read_text().splitlines() if file.exists() else []
-        yield from (spelt(json.loads(line)) for line in lines)
+        yield from (to_sorted_json(json.loads(line)) for line in lines)
 
 
-def _operations(log: Path) -> Iterator[list[str]]:
+def _read_operations(log: Path) -> Iterator[list[str]]:
     for line in log.read_text().splitlines():
         event = json.loads(line)
         for kind, failed in (("resOutputsEvent", []), ("resOpFailedEvent", ["failed"])):
@@ -154,15 +155,15 @@ def _operations(log: Path) -> Iterator[list[str]]:
                 yield [metadata["op"], metadata["urn"], *failed]
 
 
-def by_urn(operations: Iterable[list[str]]) -> dict[str, list[list[str]]]:
-    """What happened to each resource, in order; between resources the order is nobody's."""
-    found: dict[str, list[list[str]]] = {}
+def group_by_urn(operations: Iterable[list[str]]) -> dict[str, list[list[str]]]:
+    """Return the operations of each resource in order. Between resources no order is promised."""
+    operations_by_urn: dict[str, list[list[str]]] = {}
     for op, urn, *failed in operations:
-        found.setdefault(urn, []).append([op, *failed])
-    return found
+        operations_by_urn.setdefault(urn, []).append([op, *failed])
+    return operations_by_urn
 
 
-def entries(resources: list[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
+def list_entries(resources: list[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
     counts = Counter[str]()
     for entry in sorted(resources, key=lambda entry: entry.get("id", "")):
         key = f"entry {entry['urn']}{' (delete)' if entry.get('delete') else ''}"
@@ -170,5 +171,5 @@ def entries(resources: list[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
         yield key if counts[key] == 1 else f"{key} {counts[key]}", entry
 
 
-def spelt(value: Any) -> str:
+def to_sorted_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True)

@@ -1,34 +1,39 @@
-"""Two stacks that declare the same must be the same, but for when and as what it was made."""
+"""Compare stacks that declare the same, leaving out ids, times and source positions."""
 
 import json
 from collections.abc import Mapping
 from typing import Any
 
-OTHER = ("id", "created", "modified", "outputs", "sourcePosition", "stackTrace")
-"""What differs from one creation of the same thing to the next, and with where it is declared."""
+VARYING_KEYS = ("id", "created", "modified", "outputs", "sourcePosition", "stackTrace")
+"""Keys of a resource whose values differ between two creations of the same declaration."""
 
 
-def kept(state: Any) -> Any:
-    """What a stack's export holds, by URN, with resources in the place of their ids."""
+def normalize_export(state: Any) -> Any:
+    """Return the resources of a stack's export by URN, with URNs in the place of their ids."""
     resources = state["deployment"]["resources"]
-    ids = ids_of(resources)
+    ids = map_ids(resources)
     return {
-        each["urn"]: {**same(each, ids), "outputs": sorted(each.get("outputs", {}))}
-        for each in resources
+        resource["urn"]: {
+            **normalize_resource(resource, ids),
+            "outputs": sorted(resource.get("outputs", {})),
+        }
+        for resource in resources
     }
 
 
-def ids_of(resources: Any) -> dict[str, str]:
-    """What stands for each id: its resource."""
+def map_ids(resources: Any) -> dict[str, str]:
+    """Return what stands for each id: the URN of its resource, or "provider"."""
     ids = {
-        each["provider"].rpartition("::")[2]: "provider" for each in resources if "provider" in each
+        resource["provider"].rpartition("::")[2]: "provider"
+        for resource in resources
+        if "provider" in resource
     }
-    return ids | {each["id"]: each["urn"] for each in resources if each.get("id")}
+    return ids | {resource["id"]: resource["urn"] for resource in resources if resource.get("id")}
 
 
-def same(resource: Any, ids: Mapping[str, str]) -> Any:
-    """What must be the same each time that a resource is made."""
-    text = json.dumps({key: value for key, value in resource.items() if key not in OTHER})
+def normalize_resource(resource: Any, ids: Mapping[str, str]) -> Any:
+    """Return the parts of a resource that are the same each time that it is created."""
+    encoded = json.dumps({key: value for key, value in resource.items() if key not in VARYING_KEYS})
     for id_, stands_for in ids.items():
-        text = text.replace(id_, stands_for)
-    return json.loads(text)
+        encoded = encoded.replace(id_, stands_for)
+    return json.loads(encoded)

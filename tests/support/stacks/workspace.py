@@ -1,4 +1,4 @@
-"""Three stacks that are one: a volume, a cluster that trains on it, and what is told of both."""
+"""A workspace of three stacks: a volume, a cluster that mounts it, a program that reads both."""
 
 import json
 import os
@@ -13,8 +13,8 @@ from typing import Any
 
 from processes.commands import PASSPHRASE, SALT, Result, run_gpuform
 
-NAMES = ("volumes/dev", "training/dev", "told/dev")
-"""In their order."""
+STACK_NAMES = ("volumes/dev", "training/dev", "told/dev")
+"""The stacks in the order of their dependencies."""
 
 SECRET = "planted-3f9a1c"
 
@@ -71,21 +71,21 @@ pulumi.export("token", pulumi.Output.secret("{SECRET}"))
 
 
 @dataclass(frozen=True)
-class Estate:
-    """The folder of the stacks, and the variables of those who work on them."""
+class Workspace:
+    """The folder of the stacks, and the variables of the commands that run there."""
 
     root: Path
     variables: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, *arguments: str, folder: str = ".", **more: str) -> Result:
-        """Run a command as people do."""
+        """Run a gpuform command in a folder of the workspace."""
         return run_gpuform(self.root / folder, *arguments, **{**self.variables, **more})
 
     @contextmanager
-    def started(
+    def start(
         self, *arguments: str, folder: str = ".", **more: str
     ) -> Iterator["subprocess.Popen[str]"]:
-        """A command that is under way."""
+        """Start a gpuform command, yield its process, and kill it when the block ends."""
         process = subprocess.Popen(
             [sys.executable, "-m", "gpuform.stacks.cli", *arguments],
             cwd=self.root / folder,
@@ -101,58 +101,62 @@ class Estate:
             finally:
                 process.kill()
 
-    def ok(self, *arguments: str, folder: str = ".") -> str:
-        """What a command prints that has to succeed."""
-        done = self.run(*arguments, folder=folder)
-        assert done.code == 0, done.stdout + done.stderr
-        return done.stdout
+    def run_successfully(self, *arguments: str, folder: str = ".") -> str:
+        """Run a command that has to succeed, and return its stdout."""
+        result = self.run(*arguments, folder=folder)
+        assert result.code == 0, result.stdout + result.stderr
+        return result.stdout
 
     def export(self, name: str) -> Any:
-        """The deployment of a stack."""
+        """Return the deployment of a stack as `stack export` prints it."""
         folder, _, stack = name.partition("/")
-        return json.loads(self.ok("stack", "export", "--stack", stack, folder=folder))["deployment"]
+        return json.loads(
+            self.run_successfully("stack", "export", "--stack", stack, folder=folder)
+        )["deployment"]
 
-    def states(self) -> dict[str, Any]:
-        """The states, but for times."""
-        return {name: without_times(self.export(name)) for name in NAMES}
+    def export_all(self) -> dict[str, Any]:
+        """Return the deployments of all stacks by name, without times and random values."""
+        return {name: remove_varying_values(self.export(name)) for name in STACK_NAMES}
 
     def edit(self, file: str, old: str, new: str) -> None:
-        """Changes a text in a file."""
+        """Replace a text in a file of the workspace."""
         path = self.root / file
-        text = path.read_text()
-        assert old in text
-        path.write_text(text.replace(old, new))
+        content = path.read_text()
+        assert old in content
+        path.write_text(content.replace(old, new))
 
 
-def without_times(value: Any) -> Any:
-    """A value without when it came to be; what each run draws anew is as good as equal.
+def remove_varying_values(value: Any) -> Any:
+    """Return a value without times and without what each run draws at random.
 
-    That is a secret under its key, and the id that a default provider is given.
+    Random are ciphertexts and the ids of default providers.
     """
     if isinstance(value, dict):
-        drawn = ("id",) if str(value.get("type")).startswith("pulumi:providers:") else ()
-        kept = {key: item for key, item in value.items() if key not in (*_TIMES, *drawn)}
-        return {key: without_times(item) for key, item in kept.items()}
+        random_keys = ("id",) if str(value.get("type")).startswith("pulumi:providers:") else ()
+        constant_items = {
+            key: item for key, item in value.items() if key not in (*_TIME_KEYS, *random_keys)
+        }
+        return {key: remove_varying_values(item) for key, item in constant_items.items()}
     if isinstance(value, list):
-        return [without_times(item) for item in value]
-    return _DRAWN.sub("", value) if isinstance(value, str) else value
+        return [remove_varying_values(item) for item in value]
+    return _RANDOM_TEXTS.sub("", value) if isinstance(value, str) else value
 
 
-_TIMES = ("time", "created", "modified", "ciphertext", "at", "created_at", "first_ready_at")
-_DRAWN = re.compile(r"v1:[\w+/=]+:[\w+/=]+|(?<=::default::)[0-9a-f-]{36}")
+_TIME_KEYS = ("time", "created", "modified", "ciphertext", "at", "created_at", "first_ready_at")
+_RANDOM_TEXTS = re.compile(r"v1:[\w+/=]+:[\w+/=]+|(?<=::default::)[0-9a-f-]{36}")
 
 
-def make_estate(
+def create_workspace(
     root: Path, url: str, variables: Mapping[str, str], backends: Mapping[str, str]
-) -> Estate:
-    """The stacks in a folder, each initialised; `url` is the emulator's.
+) -> Workspace:
+    """Write the three projects into `root` and create their stacks; `url` is the emulator's.
 
-    `backends` are the URLs of their backends by project; the folder `state` where none is named.
+    `backends` maps projects to the URLs of their backends; the others use the folder `state`.
     """
     from gpuform.providers.emulator.server import environment
 
     programs = {"volumes": VOLUMES, "training": TRAINING, "told": TOLD}
-    for project, text in programs.items():
+    for project, program in programs.items():
         folder = root / project
         folder.mkdir(parents=True)
         backend = backends.get(project, "file://../state")
@@ -160,11 +164,11 @@ def make_estate(
             f"name: {project}\nruntime: python\nbackend: {{url: '{backend}'}}\n"
         )
         name = "__main__.py" if project == "told" else "topology.yaml"
-        (folder / name).write_text(text)
+        (folder / name).write_text(program)
         (folder / "Pulumi.dev.yaml").write_text(f"encryptionsalt: {SALT}\n")
     (root / "state").mkdir()
     (root / "stacks.yaml").write_text(STACKS)
-    made = Estate(
+    workspace = Workspace(
         root,
         {
             **{name: "" for name in os.environ if name.startswith(("PULUMI_", "GPUFORM_"))},
@@ -176,5 +180,5 @@ def make_estate(
         },
     )
     for project in programs:
-        made.ok("stack", "init", "dev", folder=project)
-    return made
+        workspace.run_successfully("stack", "init", "dev", folder=project)
+    return workspace

@@ -1,4 +1,4 @@
-"""Kubeconfigs as people and tools write them, and credentials to put into them."""
+"""Hypothesis strategies of kubeconfigs as people and tools write them, and credentials for them."""
 
 import json
 from typing import Any
@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from gpuform.stacks.access.kubeconfig import Credential
 from gpuform.stacks.access.kubeconfig_text import Mark
 
-OURS = ("training", "prod/eu-1", "007", "träin")
-"""Names of gpuform's; those of `documents` are others."""
+GPUFORM_NAMES = ("training", "prod/eu-1", "007", "träin")
+"""Names of entries that gpuform writes; `documents` draws other names."""
 
 _TEXTS = st.text(
     st.characters(codec="utf-8", categories=("L", "N", "P", "S", "Zs")), min_size=1, max_size=12
@@ -19,20 +19,20 @@ _NAMES = st.sampled_from(["a", "minikube", "no", "1e3", "dev cluster", "arn:aws:
 _LITERALS = st.sampled_from(["~", "null", "[]", "", "&empty []"])
 
 
-def credential(name: str, token: str = "t0ken", id_: str = "") -> Credential:
+def build_credential(name: str, token: str = "t0ken", id_: str = "") -> Credential:
     mark = Mark(id_ or f"id-{name}", f"urn:pulumi:dev::demo::together:Cluster::{name}", "/state")
     cluster = {"server": "https://k8s.example:6443", "certificate-authority-data": "Zm9v" * 3}
-    held = {
+    entries = {
         "clusters": cluster,
         "users": {"token": token},
         "contexts": {"cluster": name, "user": name},
     }
-    return Credential(name, mark, held)
+    return Credential(name, mark, entries)
 
 
 @st.composite
-def documents(draw: st.DrawFn) -> dict[str, Any]:
-    """What a kubeconfig says; a section may be empty, absent or null."""
+def kubeconfig_documents(draw: st.DrawFn) -> dict[str, Any]:
+    """Draw the content of a kubeconfig; a section may be empty, absent or null."""
     document: dict[str, Any] = {"apiVersion": "v1", "kind": "Config"}
     for section, part in (("clusters", "cluster"), ("contexts", "context"), ("users", "user")):
         names = draw(st.lists(_NAMES, unique=True, max_size=3))
@@ -48,16 +48,16 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @st.composite
-def texts(draw: st.DrawFn) -> str:
-    """A kubeconfig as text: JSON or YAML, with comments, odd spaces and line breaks."""
-    document = draw(documents())
+def kubeconfig_texts(draw: st.DrawFn) -> str:
+    """Draw a kubeconfig as text: JSON or YAML, with comments, odd spaces and line breaks."""
+    document = draw(kubeconfig_documents())
     if draw(st.integers(0, 3)) == 0:
         indent = draw(st.sampled_from([None, 2, "\t"]))
         return json.dumps(document, indent=indent, ensure_ascii=draw(st.booleans()))
     flow = draw(st.sampled_from([False, None]))
-    text = yaml.safe_dump(document, sort_keys=False, default_flow_style=flow, allow_unicode=True)
+    dumped = yaml.safe_dump(document, sort_keys=False, default_flow_style=flow, allow_unicode=True)
     lines = []
-    for line in text.splitlines():
+    for line in dumped.splitlines():
         key, _, rest = line.partition(": ")
         if rest == "[]" and not line.startswith((" ", "-")):
             line = f"{key}: {draw(_LITERALS).replace('&', f'&{key}-')}".rstrip()  # noqa: PLW2901 - as written by hand

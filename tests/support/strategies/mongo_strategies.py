@@ -1,6 +1,6 @@
-"""Documents like the registry's, with filters and updates of them, for comparisons with mongomock.
+"""Hypothesis strategies of registry documents, filters and updates, for mongomock.
 
-Where mongomock itself differs from MongoDB nothing is made: paths beyond a scalar, several
+Where mongomock itself differs from MongoDB nothing is drawn: paths beyond a scalar, several
 conditions on one path through an array, `$exists` through an array whose elements differ, `$not`
 where no element is reached, numbers against truth values, an order of anything but numbers and
 texts, equal items of one `$addToSet`.
@@ -48,30 +48,32 @@ NUMBER_PATHS = (
 _MAY_LEAD_NOWHERE = ("tags.0", "nodes.nodeData.1.memory")
 
 
-def _conditions(path: str, values: st.SearchStrategy[Json]) -> st.SearchStrategy[Json]:
-    """One condition on a path, plain or by an operator."""
+def _draw_conditions(path: str, values: st.SearchStrategy[Json]) -> st.SearchStrategy[Json]:
+    """Return a strategy of conditions on a path, plain or by an operator."""
     lists = st.lists(values, max_size=3)
-    found = [values, values.map(lambda value: {"$eq": value})]
-    found += [values.map(lambda value: {"$ne": value})]
+    strategies = [values, values.map(lambda value: {"$eq": value})]
+    strategies += [values.map(lambda value: {"$ne": value})]
     for name in ("$gt", "$gte", "$lt", "$lte"):
-        found.append(values.map(lambda value, name=name: {name: value}))
+        strategies.append(values.map(lambda value, name=name: {name: value}))
         if path not in _MAY_LEAD_NOWHERE:
-            found.append(values.map(lambda value, name=name: {"$not": {name: value}}))
-    found += [lists.map(lambda items, name=name: {name: items}) for name in ("$in", "$nin")]
+            strategies.append(values.map(lambda value, name=name: {"$not": {name: value}}))
+    strategies += [lists.map(lambda items, name=name: {name: items}) for name in ("$in", "$nin")]
     if path in ("memory", "config.mode", "id"):
-        found.append(st.booleans().map(lambda wanted: {"$exists": wanted}))
-    return st.one_of(found)
+        strategies.append(st.booleans().map(lambda wanted: {"$exists": wanted}))
+    return st.one_of(strategies)
 
 
-def _on(paths: tuple[str, ...], values: st.SearchStrategy[Json]) -> st.SearchStrategy[Json]:
+def _draw_path_conditions(
+    paths: tuple[str, ...], values: st.SearchStrategy[Json]
+) -> st.SearchStrategy[Json]:
     return st.sampled_from(paths).flatmap(
-        lambda path: _conditions(path, values).map(lambda condition: {path: condition})
+        lambda path: _draw_conditions(path, values).map(lambda condition: {path: condition})
     )
 
 
 SIMPLE = st.one_of(
-    _on(TEXT_PATHS, TEXTS),
-    _on(NUMBER_PATHS, NUMBERS),
+    _draw_path_conditions(TEXT_PATHS, TEXTS),
+    _draw_path_conditions(NUMBER_PATHS, NUMBERS),
     st.sampled_from([{"regionId": None}, {"regionId": {"$ne": None}}, {}]),
     st.booleans().map(lambda value: {"config.useGateway": value}),
     st.lists(TEXTS, min_size=1, max_size=2).map(lambda texts: {"tags": {"$all": texts}}),
@@ -134,8 +136,8 @@ _UPDATES = {
 }
 
 
-def _apart(update: dict[str, dict[str, Json]]) -> bool:
-    """Whether no path is changed twice, nor with a part of it."""
+def _has_separate_paths(update: dict[str, dict[str, Json]]) -> bool:
+    """Return whether the update changes no path twice, nor a path together with a part of it."""
     paths = [path for fields in update.values() for path in fields]
     pairs = ((one, other) for one in paths for other in paths if one is not other)
     return len(set(paths)) == len(paths) and not any(
@@ -146,5 +148,7 @@ def _apart(update: dict[str, dict[str, Json]]) -> bool:
 UPDATES = st.dictionaries(
     st.sampled_from(sorted(_UPDATES)), st.just(None), min_size=1, max_size=3
 ).flatmap(
-    lambda names: st.fixed_dictionaries({name: _UPDATES[name] for name in names}).filter(_apart)
+    lambda names: st.fixed_dictionaries({name: _UPDATES[name] for name in names}).filter(
+        _has_separate_paths
+    )
 )

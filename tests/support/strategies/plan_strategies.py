@@ -1,4 +1,4 @@
-"""Any plan there can be: odd names, odd values, odd numbers."""
+"""Hypothesis strategies of plans with odd names, values and numbers."""
 
 from typing import Any
 
@@ -56,7 +56,7 @@ urns = texts | st.sampled_from([f"urn:pulumi:s::p::t::{n}" for n in "abc"])
 gpus = st.none() | st.integers(0, 10**6)
 
 
-def _values(**others: Any) -> dict[str, Any]:
+def _draw_change_fields(**others: Any) -> dict[str, Any]:
     return {
         "action": st.sampled_from(Action),
         "before": json_values,
@@ -68,9 +68,11 @@ def _values(**others: Any) -> dict[str, Any]:
 
 
 property_changes = st.builds(
-    PropertyChange, path=paths, **_values(forces_replacement=st.booleans(), because=texts)
+    PropertyChange,
+    path=paths,
+    **_draw_change_fields(forces_replacement=st.booleans(), because=texts),
 )
-output_changes = st.builds(OutputChange, name=texts, **_values())
+output_changes = st.builds(OutputChange, name=texts, **_draw_change_fields())
 hourly = st.none() | st.floats(0, 1e9)
 expenses = st.builds(
     Expense,
@@ -86,19 +88,19 @@ expenses = st.builds(
     source=texts,
     because=texts,
 )
-footprints = st.none() | st.builds(
+resource_usages = st.none() | st.builds(
     ResourceUsage, region=texts, expenses=st.lists(expenses, max_size=3).map(tuple)
 )
 jobs = st.builds(RunningJob, id=texts, name=texts, user=texts)
-leaving_nodes = st.builds(
+removed_node = st.builds(
     RemovedNode, name=texts, because=texts, jobs=st.lists(jobs, max_size=2).map(tuple)
 )
-leaving = st.none() | st.builds(
+removed_nodes = st.none() | st.builds(
     RemovedNodes,
     scheduler=texts,
     on_busy=st.sampled_from(["wait", "fail", "evict"]),
     wait_minutes=st.integers(0, 100),
-    nodes=st.lists(leaving_nodes, max_size=2).map(tuple),
+    nodes=st.lists(removed_node, max_size=2).map(tuple),
 )
 amounts = st.builds(
     Amount, billing=st.sampled_from(Billing), currency=texts, hourly=st.floats(0, 1e9)
@@ -132,21 +134,21 @@ resource_changes = st.builds(
     gpus_removed=gpus,
     parent=urns,
     dependencies=st.lists(urns, max_size=2).map(tuple),
-    before=footprints,
-    after=footprints,
-    leaving=leaving,
+    before=resource_usages,
+    after=resource_usages,
+    leaving=removed_nodes,
     others=st.lists(texts, max_size=2).map(tuple),
 )
 
 
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
-    """A plan, counted as the engine counts it."""
+    """Draw a plan, counted as the engine counts it."""
     changes = draw(st.lists(resource_changes, max_size=5))
     unchecked = draw(st.lists(texts, max_size=2))
-    made = Plan.from_changes(draw(texts), draw(texts), changes, unchecked=unchecked)
+    plan = Plan.from_changes(draw(texts), draw(texts), changes, unchecked=unchecked)
     basis = Basis(state={}, config={}, program={}) if draw(st.booleans()) else None
-    return made.model_copy(
+    return plan.model_copy(
         update={
             "operation": draw(st.sampled_from(["update", "refresh", "destroy"])),
             "made_at": draw(texts),

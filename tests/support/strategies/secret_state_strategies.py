@@ -1,4 +1,4 @@
-"""States with secrets of any shape, in any place."""
+"""Hypothesis strategies of states that hold secrets of any shape at any path."""
 
 from hypothesis import strategies as st
 
@@ -24,20 +24,22 @@ TEXTS = st.sampled_from(
         f"{{{{ {PLANTED} }}}}\r\n",
     ]
 )
-UNTOLD = st.sampled_from([ENDPOINT, f"{ENDPOINT}://id-of-data", "us-central-8", CONFIGURED, None])
-"""What is secret here and in the clear elsewhere, or says nothing."""
+AMBIGUOUS_VALUES = st.sampled_from(
+    [ENDPOINT, f"{ENDPOINT}://id-of-data", "us-central-8", CONFIGURED, None]
+)
+"""Values that are secret at one path and in the clear at another, or that show nothing."""
 KEYS = st.sampled_from(["a", "region", PLANTED, f"{PLANTED} key"])
-INSIDE = st.recursive(
-    TEXTS | UNTOLD | st.sampled_from([NUMBER, True, 8.0]),
+SECRET_CONTENTS = st.recursive(
+    TEXTS | AMBIGUOUS_VALUES | st.sampled_from([NUMBER, True, 8.0]),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(KEYS, inner, max_size=2),
     max_leaves=4,
 )
-SECRETS = INSIDE.map(Secret)
-PLAIN = st.sampled_from(
+SECRETS = SECRET_CONTENTS.map(Secret)
+PLAIN_VALUES = st.sampled_from(
     [ENDPOINT, "id-of-data", "us-central-8", 8.0, f"to {CONFIGURED}", CONFIGURED, f"x{PLANTED}x"]
 )
 VALUES = st.recursive(
-    SECRETS | PLAIN,
+    SECRETS | PLAIN_VALUES,
     lambda inner: (
         st.lists(inner, max_size=2)
         | st.dictionaries(st.sampled_from(["a", "region"]), inner, max_size=2)
@@ -46,13 +48,15 @@ VALUES = st.recursive(
 )
 
 
-def resource(
-    kind: str, name: str, inputs: PropertyMap, outputs: PropertyMap, *needs: str
+def build_resource(
+    kind: str, name: str, inputs: PropertyMap, outputs: PropertyMap, *dependencies: str
 ) -> ResourceState:
     urn = f"urn:pulumi:dev::demo::{TYPE}{kind}::{name}"
-    told = {**inputs, **outputs}
-    entry = ResourceState(urn, True, TYPE + kind, id=f"id-of-{name}", inputs=inputs, outputs=told)
-    entry.parent, entry.dependencies = STACK.urn, list(needs)
+    all_outputs = {**inputs, **outputs}
+    entry = ResourceState(
+        urn, True, TYPE + kind, id=f"id-of-{name}", inputs=inputs, outputs=all_outputs
+    )
+    entry.parent, entry.dependencies = STACK.urn, list(dependencies)
     return entry
 
 
@@ -60,15 +64,15 @@ def resource(
 def states(
     draw: st.DrawFn, values: st.SearchStrategy[PropertyValue] = VALUES
 ) -> list[ResourceState]:
-    """A volume, a cluster with a secret, one with secret environment, and outputs of any kind."""
-    data = resource(
+    """Draw a state: a volume, a cluster with secrets, one with secret variables, and outputs."""
+    data = build_resource(
         "together:SharedVolume",
         "data",
         {"volume_name": draw(st.just("data") | TEXTS.map(Secret)), "region": "us-central-8",
          "size_tib": draw(st.sampled_from([5.0, Secret(5.0), Secret(NUMBER)]))},
         {"status": "available"},
     )  # fmt: skip
-    train = resource(
+    train = build_resource(
         "together:Cluster",
         "train",
         {"cluster_name": "train", "region": "us-central-8", "gpu_type": "H100_SXM",
@@ -79,7 +83,7 @@ def states(
     environment = draw(
         st.dictionaries(KEYS.filter(str.isalnum), TEXTS | st.just("id-of-data"), max_size=3)
     )
-    dev = resource(
+    dev = build_resource(
         "tensorone:Cluster",
         "dev",
         {"name": "dev", "gpu_type": "A100", "project_id": "p", "gpu_count": 1.0,

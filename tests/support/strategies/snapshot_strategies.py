@@ -1,4 +1,4 @@
-"""Random states that keep Pulumi's integrity rules."""
+"""Hypothesis strategies of states that keep Pulumi's integrity rules."""
 
 from copy import deepcopy
 
@@ -10,32 +10,34 @@ STACK = "urn:pulumi:dev::demo::pulumi:pulumi:Stack::demo-dev"
 PROVIDER = "urn:pulumi:dev::demo::pulumi:providers:pulumi-python::default"
 
 
-def urn(number: int) -> str:
+def build_urn(number: int) -> str:
     return f"urn:pulumi:dev::demo::pulumi-python:dynamic:Resource::r{number}"
 
 
 @st.composite
-def snapshots(draw: st.DrawFn) -> Snapshot:
-    """Resources that refer to earlier ones only, some of them twice with the old one to delete."""
+def valid_snapshots(draw: st.DrawFn) -> Snapshot:
+    """Draw resources that refer only to earlier ones, some of them with an old copy to delete."""
     resources = [
         ResourceState(STACK, False, "pulumi:pulumi:Stack"),
         ResourceState(PROVIDER, True, "pulumi:providers:pulumi-python", id="p-1"),
     ]
     for number in range(draw(st.integers(1, 8))):
-        earlier = st.sampled_from([STACK, *(urn(n) for n in range(number))])
-        some = st.lists(earlier, max_size=3)
+        earlier = st.sampled_from([STACK, *(build_urn(n) for n in range(number))])
+        earlier_lists = st.lists(earlier, max_size=3)
         custom = draw(st.booleans())
         state = ResourceState(
-            urn(number),
+            build_urn(number),
             custom,
             "pulumi-python:dynamic:Resource",
             id=f"i-{number}" if custom else "",
             parent=draw(earlier),
             provider=f"{PROVIDER}::p-1" if custom else "",
-            dependencies=draw(some),
-            property_dependencies=draw(st.dictionaries(st.sampled_from("ab"), some, max_size=2)),
+            dependencies=draw(earlier_lists),
+            property_dependencies=draw(
+                st.dictionaries(st.sampled_from("ab"), earlier_lists, max_size=2)
+            ),
             deleted_with=draw(st.just("") | earlier),
-            replace_with=draw(some),
+            replace_with=draw(earlier_lists),
             pending_replacement=draw(st.booleans()) and custom,
         )
         resources.append(state)

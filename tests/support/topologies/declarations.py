@@ -1,4 +1,4 @@
-"""What most tests declare, as inputs and as parts of topologies."""
+"""The inputs and topologies that most tests declare."""
 
 VOLUME = {"volume_name": "data", "region": "us-central-8", "size_tib": 5}
 CLUSTER = {
@@ -34,4 +34,4 @@ SCP_POOL = """\
     server_type_id: f90e8ef54cc2451b825608e9f95f7bcb
     os_user_password: Only4Tests!
 """
-"""The first lines of a node pool of SCP; its image, fabric, names and number come behind."""
+"""The first lines of an SCP node pool; a test adds image, fabric, names and number of nodes."""

@@ -1,4 +1,4 @@
-"""Random topologies on emulated Together, mostly valid, each entry made of those before it."""
+"""Hypothesis strategy of topologies on emulated Together: each entry refers to those before it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -45,25 +45,25 @@ _TEXTS = (
     *("{{ pulumi.stack }}", "{{ config.things.b[0] }}-{{ pulumi.project }}"),
     "{{ config.key if config.plain == 'text' else '' }}",
 )
-_OF_RESOURCE = (
+_RESOURCE_EXPRESSIONS = (
     *("{{ ONE }}", "{{ ONE.id }}", "{{ ONE.urn }}", "{{ ONE.status }}", "a-{{ ONE.status }}"),
     "{{ ONE.not_ready_reason | default('none', true) }}",
     "{{ ONE.status }}-{{ config.key }}",
 )
-_OF_CLUSTER = (
+_CLUSTER_EXPRESSIONS = (
     *("{{ ONE.kube_config }}", "{{ ONE.kube_config | length }}-k", "n{{ ONE.duration_hours }}"),
     *("{{ ONE.control_plane_nodes[0].name }}", "c{{ ONE.control_plane_nodes[0].cores }}"),
     "{{ ONE.num_gpus }}-{{ ONE.cluster_name }}",
 )
-_OF_MODULE = (
+_MODULE_EXPRESSIONS = (
     *("{{ ONE.cluster }}", "{{ ONE.status }}", "m-{{ ONE.kube }}", "{{ ONE.label }}"),
     *("{{ ONE.key }}", "{{ ONE.none | default('x', true) }}"),
 )
-_OF_STACK = (
+_STACK_EXPRESSIONS = (
     *("{{ ONE.shown }}", "{{ ONE.hidden }}", "{{ ONE.count }}-s", "{{ ONE.nested.a[0] }}-t"),
     "l{{ ONE.nested | length }}",
 )
-FAILING = (
+FAILING_EXPRESSIONS = (
     *("{{ config.key + 1 }}", "{{ clusters.c0.kube_config | fromjson }}"),
     *("{{ 'a' ~ clusters.c0.not_ready_reason }}", "{{ stack_references.other.nowhere }}"),
     *("{{ clusters.c0.control_plane_nodes[7].name }}", "{{ config.things.b.nothing }}"),
@@ -77,7 +77,7 @@ _TEXT_OPTIONS = {
     "additional_secret_outputs": st.just(["status"]),
     "timeouts": st.just({"create": "45m", "delete": "1h30m"}),
 }
-_NOT_OF_READS = ("replacement_trigger", "timeouts", "ignore_changes", "protect")
+_NO_OPTIONS_OF_READS = ("replacement_trigger", "timeouts", "ignore_changes", "protect")
 _OIDC = (
     *("client_id", "group_claim", "group_prefix", "issuer_url"),
     *("username_claim", "username_prefix"),
@@ -88,50 +88,55 @@ _OIDC = (
 def topologies(
     draw: st.DrawFn, *, failing: bool = False, suffixes: Sequence[str] = ("",)
 ) -> dict[str, Any]:
-    """One topology; with `failing` some expressions fail with their values.
+    """Draw a topology; with `failing` some expressions fail once their values are known.
 
-    `suffixes` are what the names of clusters may end in.
+    `suffixes` are texts in which the names of clusters may end.
     """
-    return _Drawing(draw, failing, suffixes).topology()
+    return _TopologyBuilder(draw, failing, suffixes).draw_topology()
 
 
 @dataclass
-class _Drawing:
+class _TopologyBuilder:
     draw: st.DrawFn
     failing: bool
     suffixes: Sequence[str]
-    late: list[str] = field(default_factory=list)
-    """The expressions that refer to what is there already."""
-    resources: list[str] = field(default_factory=list)
-    found: dict[str, Any] = field(default_factory=lambda: {"config": _CONFIG})
+    expressions: list[str] = field(default_factory=list)
+    """Expressions that refer to the entries drawn so far."""
+    resource_paths: list[str] = field(default_factory=list)
+    document: dict[str, Any] = field(default_factory=lambda: {"config": _CONFIG})
 
-    def topology(self) -> dict[str, Any]:
+    def draw_topology(self) -> dict[str, Any]:
         if self.draw(st.booleans()):
-            self.found["stack_references"] = {"other": "organization/demo/prod"}
-            self.offer("stack_references.other", _OF_STACK)
+            self.document["stack_references"] = {"other": "organization/demo/prod"}
+            self.add_expressions("stack_references.other", _STACK_EXPRESSIONS)
         for number in range(self.draw(st.integers(0, 2))):
-            volume = {"platform": "together", **VOLUME, "volume_name": self.text()}
-            self.entry("shared_volumes", f"v{number}", volume, _OF_RESOURCE)
-        included = [self.module(f"m{n}") for n in range(self.draw(st.integers(0, 2)))]
+            volume = {"platform": "together", **VOLUME, "volume_name": self.draw_text()}
+            self.add_entry("shared_volumes", f"v{number}", volume, _RESOURCE_EXPRESSIONS)
+        included = [self.draw_module(f"m{n}") for n in range(self.draw(st.integers(0, 2)))]
         if included:
-            self.found["include"] = included
+            self.document["include"] = included
         for number in range(self.draw(st.integers(1, 4))):
             name = f"c{number}{self.draw(st.sampled_from(self.suffixes))}"
-            self.entry("clusters", name, self.cluster(), (*_OF_RESOURCE, *_OF_CLUSTER))
-        self.found["outputs"] = self.draw(
-            st.dictionaries(st.sampled_from("opqr"), self.values(), max_size=4)
+            self.add_entry(
+                "clusters",
+                name,
+                self.draw_cluster(),
+                (*_RESOURCE_EXPRESSIONS, *_CLUSTER_EXPRESSIONS),
+            )
+        self.document["outputs"] = self.draw(
+            st.dictionaries(st.sampled_from("opqr"), self.build_value_strategy(), max_size=4)
         )
-        return self.found
+        return self.document
 
-    def text(self) -> str:
+    def draw_text(self) -> str:
         if self.failing and self.draw(st.integers(0, 9)) == 0:
-            return self.draw(st.sampled_from(FAILING))
-        return self.draw(st.sampled_from([*_TEXTS, *self.late, *self.late]))
+            return self.draw(st.sampled_from(FAILING_EXPRESSIONS))
+        return self.draw(st.sampled_from([*_TEXTS, *self.expressions, *self.expressions]))
 
-    def values(self) -> st.SearchStrategy[Any]:
-        failing = FAILING if self.failing else ()
+    def build_value_strategy(self) -> st.SearchStrategy[Any]:
+        failing = FAILING_EXPRESSIONS if self.failing else ()
         return st.recursive(
-            st.sampled_from([1, True, None, *_TEXTS, *self.late, *failing]),
+            st.sampled_from([1, True, None, *_TEXTS, *self.expressions, *failing]),
             lambda inner: (
                 st.lists(inner, max_size=3)
                 | st.dictionaries(st.sampled_from(["a", "b"]), inner, max_size=2)
@@ -139,50 +144,54 @@ class _Drawing:
             max_leaves=4,
         )
 
-    def offer(self, one: str, expressions: Sequence[str]) -> None:
-        self.late.extend(each.replace("ONE", one) for each in expressions)
+    def add_expressions(self, path: str, expressions: Sequence[str]) -> None:
+        self.expressions.extend(expression.replace("ONE", path) for expression in expressions)
 
-    def module(self, name: str) -> dict[str, Any]:
+    def draw_module(self, name: str) -> dict[str, Any]:
         chosen = self.draw(st.sets(st.sampled_from(["label", "key", "after"])))
-        given = {key: self.text() for key in sorted(chosen)}
-        self.offer(f"modules.{name}", _OF_MODULE)
-        return {"file": "pool.yaml", "name": name, "with": given}
+        inputs = {key: self.draw_text() for key in sorted(chosen)}
+        self.add_expressions(f"modules.{name}", _MODULE_EXPRESSIONS)
+        return {"file": "pool.yaml", "name": name, "with": inputs}
 
-    def cluster(self) -> dict[str, Any]:
-        made: dict[str, Any] = {"platform": "together", **CLUSTER, "cluster_name": self.text()}
+    def draw_cluster(self) -> dict[str, Any]:
+        entry: dict[str, Any] = {
+            "platform": "together",
+            **CLUSTER,
+            "cluster_name": self.draw_text(),
+        }
         more = {
             "num_gpus": lambda: "{{ config.gpus }}",
-            "project_id": self.text,
-            "oidc_config": lambda: {key: self.text() for key in _OIDC},
-            "volume_id": self.text,
+            "project_id": self.draw_text,
+            "oidc_config": lambda: {key: self.draw_text() for key in _OIDC},
+            "volume_id": self.draw_text,
         }
-        return made | {key: make() for key, make in more.items() if self.draw(st.booleans())}
+        return entry | {key: make() for key, make in more.items() if self.draw(st.booleans())}
 
-    def entry(
-        self, section: str, name: str, made: dict[str, Any], expressions: Sequence[str]
+    def add_entry(
+        self, section: str, name: str, entry: dict[str, Any], expressions: Sequence[str]
     ) -> None:
         is_keyed = self.draw(st.integers(0, 3)) == 0
         if is_keyed:
-            forms = [["a", "b"], {"a": 1, "b": self.text()}, {"x": {"deep": self.text()}}]
-            made["for_each"] = self.draw(st.sampled_from(forms))
+            forms = [["a", "b"], {"a": 1, "b": self.draw_text()}, {"x": {"deep": self.draw_text()}}]
+            entry["for_each"] = self.draw(st.sampled_from(forms))
         elif self.draw(st.integers(0, 5)) == 0:
-            made["when"] = self.draw(st.sampled_from(["{{ config.gpus > 4 }}", True, False]))
-        said = self.options(name)
-        if said:
-            made["options"] = said
-        self.found.setdefault(section, {})[name] = made
-        if made.get("when") is not False:
-            one = f"{section}['{name}']"
-            one = f"{one}.{next(iter(made['for_each']))}" if is_keyed else one
-            self.resources.append(one)
-            self.offer(one, expressions)
+            entry["when"] = self.draw(st.sampled_from(["{{ config.gpus > 4 }}", True, False]))
+        options = self.draw_options(name)
+        if options:
+            entry["options"] = options
+        self.document.setdefault(section, {})[name] = entry
+        if entry.get("when") is not False:
+            path = f"{section}['{name}']"
+            path = f"{path}.{next(iter(entry['for_each']))}" if is_keyed else path
+            self.resource_paths.append(path)
+            self.add_expressions(path, expressions)
 
-    def options(self, name: str) -> dict[str, Any]:
-        one = st.sampled_from([f"{{{{ {each} }}}}" for each in self.resources] or [""])
-        ids = ["id-known", *(f"{{{{ {each}.id }}}}" for each in self.resources)]
-        late = self.late
+    def draw_options(self, name: str) -> dict[str, Any]:
+        references = st.sampled_from([f"{{{{ {path} }}}}" for path in self.resource_paths] or [""])
+        ids = ["id-known", *(f"{{{{ {path}.id }}}}" for path in self.resource_paths)]
+        late = self.expressions
         triggers = [1, "x", {"a": [1, *late[:1]]}, [None, "{{ config.key }}"], *late[-2:]]
-        parents = one if self.resources else st.just("urn:pulumi:dev::demo::a:b:C::x")
+        parents = references if self.resource_paths else st.just("urn:pulumi:dev::demo::a:b:C::x")
         alias = st.fixed_dictionaries(
             {"name": st.just(f"was-{name}")},
             optional={"type": st.just("a:b:C"), "parent": parents},
@@ -192,12 +201,14 @@ class _Drawing:
             "replacement_trigger": st.sampled_from(triggers),
             "aliases": st.lists(alias, max_size=2),
         }
-        if self.resources:
+        if self.resource_paths:
             each |= {
-                **dict.fromkeys(("parent", "deleted_with"), one),
-                **{key: st.lists(one, max_size=2) for key in ("depends_on", "replace_with")},
+                **dict.fromkeys(("parent", "deleted_with"), references),
+                **{key: st.lists(references, max_size=2) for key in ("depends_on", "replace_with")},
                 "id": st.sampled_from(ids),
             }
         chosen = self.draw(st.lists(st.sampled_from(sorted(each)), max_size=3, unique=True))
-        said = {key: self.draw(each[key]) for key in chosen}
-        return {k: v for k, v in said.items() if "id" not in said or k not in _NOT_OF_READS}
+        options = {key: self.draw(each[key]) for key in chosen}
+        return {
+            k: v for k, v in options.items() if "id" not in options or k not in _NO_OPTIONS_OF_READS
+        }

@@ -1,4 +1,4 @@
-"""Random topologies, and what a program or a topology registers, without a platform."""
+"""Draw random topologies, and return what a program or a topology registers, without a platform."""
 
 import json
 from collections.abc import Mapping
@@ -18,76 +18,94 @@ from gpuform.stacks.engine.values import PropertyMap
 from gpuform.stacks.resource_rules import kind_of
 from gpuform.stacks.review.value_text import to_display_value
 
-_PLACES = {"source_position", "stack_trace", "property_dependencies", "aliases", "dependencies"}
+_SOURCE_FIELDS = {
+    "source_position",
+    "stack_trace",
+    "property_dependencies",
+    "aliases",
+    "dependencies",
+}
 
 
-def program_in(folder: Path, config: Mapping[str, str] | None = None) -> Program:
-    """The program of a folder, or its topology."""
+def build_program(folder: Path, config: Mapping[str, str] | None = None) -> Program:
+    """Return the program or the topology of a folder, with configuration values by key."""
     texts = {f"demo:{key}": value for key, value in (config or {}).items()}
     return Program("demo", "dev", folder, folder, texts, [], 16)
 
 
-def answer(asked: Registration | Read) -> tuple[str, PropertyMap]:
-    """Outputs that tell whose they are."""
-    kind = kind_of(asked.type)
-    assert kind is not None, asked.type
+def build_outputs(registration: Registration | Read) -> tuple[str, PropertyMap]:
+    """Return the id and the outputs of a resource, which hold the resource's name."""
+    kind = kind_of(registration.type)
+    assert kind is not None, registration.type
     names = load_lifecycle_class(*kind).list_property_names()
-    own = f"{kind[0]}-{kind[1]}-{asked.name}"
-    return f"id-of-{own}", {n: asked.inputs.get(n) or f"{n}-of-{own}" for n in names}
+    own = f"{kind[0]}-{kind[1]}-{registration.name}"
+    return f"id-of-{own}", {n: registration.inputs.get(n) or f"{n}-of-{own}" for n in names}
 
 
-def registered(folder: Path, config: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Everything that Pulumi is told, by URN, without lines of programs."""
-    program = program_in(folder, config)
-    found: Recorded = record(program, answer, program.config)
-    resources = {e.urn: _told(e) for e in found.declared if e.type != STACK_TYPE}
-    return {"resources": resources, "outputs": _plain(found.outputs)}
+def record_registrations(folder: Path, config: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Return resources by URN and outputs as the program registers them, without source lines."""
+    program = build_program(folder, config)
+    recorded: Recorded = record(program, build_outputs, program.config)
+    resources = {
+        e.urn: _describe_registration(e) for e in recorded.declared if e.type != STACK_TYPE
+    }
+    return {"resources": resources, "outputs": _to_plain_json(recorded.outputs)}
 
 
-def state_of(folder: Path) -> list[ResourceState]:
-    """The state that a run would leave whose platform answers as `answer` does."""
-    program = program_in(folder)
-    found = record(program, answer, program.config)
-    return [_entry(asked, found.outputs) for asked in found.declared]
+def build_state(folder: Path) -> list[ResourceState]:
+    """Return the state that a run leaves on a platform that answers as `build_outputs` does."""
+    program = build_program(folder)
+    recorded = record(program, build_outputs, program.config)
+    return [_build_entry(registration, recorded.outputs) for registration in recorded.declared]
 
 
-def _entry(asked: Registration | Read, outputs: PropertyMap) -> ResourceState:
-    entry = ResourceState(asked.urn, custom=asked.type != STACK_TYPE, type=asked.type)
-    kept = {f.name for f in fields(ResourceState)} & {f.name for f in fields(asked)}
-    for name in kept - {"urn", "type", "custom"}:
-        value = getattr(asked, name)
+def _build_entry(registration: Registration | Read, outputs: PropertyMap) -> ResourceState:
+    entry = ResourceState(
+        registration.urn, custom=registration.type != STACK_TYPE, type=registration.type
+    )
+    common_fields = {f.name for f in fields(ResourceState)} & {f.name for f in fields(registration)}
+    for name in common_fields - {"urn", "type", "custom"}:
+        value = getattr(registration, name)
         setattr(entry, name, dict(value) if isinstance(value, Mapping) else value)
-    entry.external = isinstance(asked, Read)
+    entry.external = isinstance(registration, Read)
     entry.protect, entry.retain_on_delete = bool(entry.protect), bool(entry.retain_on_delete)
-    if asked.type == STACK_TYPE:
+    if registration.type == STACK_TYPE:
         entry.outputs = outputs
     else:
-        entry.id, entry.outputs = answer(asked)
+        entry.id, entry.outputs = build_outputs(registration)
     entry.inputs = {key: value for key, value in entry.inputs.items() if value is not None}
     return entry
 
 
-def _told(asked: Registration | Read) -> dict[str, Any]:
-    told = {f.name: getattr(asked, f.name) for f in fields(asked) if f.name not in _PLACES}
-    told["aliases"] = sorted(json.dumps(asdict(a)) for a in getattr(asked, "aliases", ()))
-    told["dependencies"] = sorted(asked.dependencies)
-    needs = getattr(asked, "property_dependencies", None) or {}
-    told["property_dependencies"] = {key: sorted(urns) for key, urns in needs.items() if urns}
-    told["inputs"] = _plain(asked.inputs)
-    return told
+def _describe_registration(registration: Registration | Read) -> dict[str, Any]:
+    description = {
+        f.name: getattr(registration, f.name)
+        for f in fields(registration)
+        if f.name not in _SOURCE_FIELDS
+    }
+    description["aliases"] = sorted(
+        json.dumps(asdict(a)) for a in getattr(registration, "aliases", ())
+    )
+    description["dependencies"] = sorted(registration.dependencies)
+    property_dependencies = getattr(registration, "property_dependencies", None) or {}
+    description["property_dependencies"] = {
+        key: sorted(urns) for key, urns in property_dependencies.items() if urns
+    }
+    description["inputs"] = _to_plain_json(registration.inputs)
+    return description
 
 
-def _plain(values: PropertyMap) -> Any:
-    found = to_display_value(
+def _to_plain_json(values: PropertyMap) -> Any:
+    displayed = to_display_value(
         {k: v for k, v in values.items() if k != "__provider" and v is not None}
     )
-    return json.loads(json.dumps(found, sort_keys=True))
+    return json.loads(json.dumps(displayed, sort_keys=True))
 
 
 NAMES = ("a", "b-c", "class", "d.e", "x_1", "train")
-OTHER = "us-central-4"
-"""Where no cluster is, so that no volume there can be mounted."""
-_REGIONS = st.sampled_from(["us-central-8", OTHER])
+OTHER_REGION = "us-central-4"
+"""A region without a cluster: no volume there can be mounted."""
+_REGIONS = st.sampled_from(["us-central-8", OTHER_REGION])
 _SIZES = st.sampled_from(
     [3, "{{ config.size }}", "{{ config.size + 1 }}", "{{ config.size * 2 if config.big else 4 }}",
      "{{ [config.size, 7] | max }}"]
@@ -110,24 +128,35 @@ CONFIG = {
 
 @st.composite
 def topologies(draw: st.DrawFn) -> str:
-    """A valid topology of volumes, clusters that mount them, and records of these."""
-    volumes = {name: _volume(draw) for name in draw(st.lists(st.sampled_from(NAMES), unique=True))}
-    single = [name for name, entry in volumes.items() if not ({"for_each", "when"} & entry.keys())]
+    """Draw a valid topology of volumes, clusters that mount them, and outputs of both."""
+    volumes = {
+        name: _draw_volume(draw) for name in draw(st.lists(st.sampled_from(NAMES), unique=True))
+    }
+    single_volumes = [
+        name for name, entry in volumes.items() if not ({"for_each", "when"} & entry.keys())
+    ]
     clusters = {
-        name: _cluster(draw, [each for each in single if volumes[each]["region"] != OTHER])
+        name: _draw_cluster(
+            draw,
+            [
+                volume_name
+                for volume_name in single_volumes
+                if volumes[volume_name]["region"] != OTHER_REGION
+            ],
+        )
         for name in draw(st.lists(st.sampled_from(NAMES), unique=True, max_size=3))
     }
-    alone = [name for name, entry in clusters.items() if "for_each" not in entry]
+    single_clusters = [name for name, entry in clusters.items() if "for_each" not in entry]
     document = {
         "config": CONFIG,
         "shared_volumes": volumes,
         "clusters": clusters,
-        "outputs": _outputs(draw, volumes, single, alone),
+        "outputs": _draw_outputs(draw, volumes, single_volumes, single_clusters),
     }
     return yaml.safe_dump({k: v for k, v in document.items() if v}, sort_keys=False)
 
 
-def _volume(draw: st.DrawFn) -> dict[str, Any]:
+def _draw_volume(draw: st.DrawFn) -> dict[str, Any]:
     loop, when = draw(_LOOPS), draw(_WHEN)
     name = (
         "data-{{ each.key }}" if loop else draw(st.sampled_from(["data", "d-{{ config.place }}"]))
@@ -154,7 +183,7 @@ def _volume(draw: st.DrawFn) -> dict[str, Any]:
     return entry
 
 
-def _cluster(draw: st.DrawFn, volumes: list[str]) -> dict[str, Any]:
+def _draw_cluster(draw: st.DrawFn, volumes: list[str]) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "platform": "together",
         "cluster_name": draw(st.sampled_from(["training", "{{ pulumi.stack }}-t"])),
@@ -173,22 +202,22 @@ def _cluster(draw: st.DrawFn, volumes: list[str]) -> dict[str, Any]:
     return entry
 
 
-def _outputs(
-    draw: st.DrawFn, volumes: dict[str, Any], single: list[str], alone: list[str]
+def _draw_outputs(
+    draw: st.DrawFn, volumes: dict[str, Any], single_volumes: list[str], single_clusters: list[str]
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {"plain": "a \"quoted\" {'text'}", "size": "{{ config.size }}"}
-    for name in alone:
+    outputs: dict[str, Any] = {"plain": "a \"quoted\" {'text'}", "size": "{{ config.size }}"}
+    for name in single_clusters:
         root = f"clusters['{name}']"
         forms: list[Any] = ["{{ # }}", "{{ #.status }}", "is {{ #.cluster_name }}"]
         forms += ["{{ #.status | upper }}", "{{ [#.id, #.status] | join('-') }}"]
         chosen = draw(st.sampled_from(forms)).replace("#", root)
-        found[f"c-{name}"] = draw(st.sampled_from([chosen, {"nested": [chosen]}]))
-    for name in single:
-        found[f"v-{name}"] = f"{{{{ shared_volumes['{name}'].region }}}}"
+        outputs[f"c-{name}"] = draw(st.sampled_from([chosen, {"nested": [chosen]}]))
+    for name in single_volumes:
+        outputs[f"v-{name}"] = f"{{{{ shared_volumes['{name}'].region }}}}"
     looped = [n for n, e in volumes.items() if e.get("for_each") == ["x", "y"] and "when" not in e]
     for name in looped:
-        found[f"l-{name}"] = f"{{{{ shared_volumes['{name}'].x.id }}}}"
-        found[f"m-{name}"] = (
+        outputs[f"l-{name}"] = f"{{{{ shared_volumes['{name}'].x.id }}}}"
+        outputs[f"m-{name}"] = (
             f"{{{{ shared_volumes['{name}'].values() | map(attribute='region') | list }}}}"
         )
-    return found
+    return outputs

@@ -1,6 +1,6 @@
-"""A topology run both ways, with Pulumi's SDK and without it, and all that can be seen of either.
+"""Run a topology with Pulumi's SDK and without, and record everything observable of either run.
 
-The provider is the same in both: it answers by what it is asked, and writes down what that was.
+The provider is the same in both: its answers depend on the request only, and it records each call.
 """
 
 import json
@@ -38,13 +38,13 @@ from gpuform.stacks.engine.urn import get_own_type, name_of, type_of
 from gpuform.stacks.engine.values import PropertyMap, Secret, find_changed_keys
 from gpuform.stacks.topology_runner import run_topology
 
-OTHER: PropertyMap = {
+STACK_REFERENCE_OUTPUTS: PropertyMap = {
     "shown": "plain",
     "hidden": Secret("hush-other"),
     "count": 3.0,
     "nested": {"a": [1.0, Secret("hush-inner")], "b": None},
 }
-"""The outputs of the stack that topologies refer to."""
+"""The outputs of the stack that the topologies refer to."""
 COMPUTED: PropertyMap = {
     "status": "Ready",
     "ready": True,
@@ -56,18 +56,18 @@ COMPUTED: PropertyMap = {
 }
 
 
-class Host(ProviderHost):
-    """A provider for all: `bad` in a name has creates fail, `wrong` has checks refuse."""
+class RecordingHost(ProviderHost):
+    """A provider of all kinds: `bad` in a name fails creates and reads, `wrong` fails checks."""
 
     calls: ClassVar[list[Any]] = []
     lock: ClassVar[threading.Lock] = threading.Lock()
 
-    def note(self, verb: str, *said: Any) -> None:
+    def record_call(self, verb: str, *arguments: Any) -> None:
         with self.lock:
-            self.calls.append(json.dumps([verb, *said], default=repr, sort_keys=True))
+            self.calls.append(json.dumps([verb, *arguments], default=repr, sort_keys=True))
 
     def check(self, urn: str, olds: Any, news: Any, provider: str = "") -> Any:
-        self.note("check", urn, olds, news, known(provider))
+        self.record_call("check", urn, olds, news, remove_provider_id(provider))
         failures = [Failure("region", "is wrong")] if "wrong" in name_of(urn) else []
         return dict(news), failures
 
@@ -81,9 +81,9 @@ class Host(ProviderHost):
         *,
         refreshing: bool = False,
     ) -> Any:
-        self.note("diff", urn, id_, olds, news, known(provider), refreshing)
-        given = {key: value for key, value in olds.items() if key in news}
-        changed = find_changed_keys(given, news)
+        self.record_call("diff", urn, id_, olds, news, remove_provider_id(provider), refreshing)
+        old_inputs = {key: value for key, value in olds.items() if key in news}
+        changed = find_changed_keys(old_inputs, news)
         replaces = [key for key in changed if key in ("region", "gpu_type")]
         return Diff(bool(changed), replaces, delete_before_replace=False)
 
@@ -97,7 +97,7 @@ class Host(ProviderHost):
         return ()
 
     def check_deletion(self, urn: str, outputs: Any, provider: str = "", others: Any = ()) -> None:
-        self.note("may_delete", urn)
+        self.record_call("may_delete", urn)
 
     def create(
         self,
@@ -108,29 +108,29 @@ class Host(ProviderHost):
         *,
         replaces: str = "",
     ) -> Any:
-        self.note("create", urn, inputs, timeout, known(provider), replaces)
+        self.record_call("create", urn, inputs, timeout, remove_provider_id(provider), replaces)
         if "bad" in name_of(urn):
             raise ProviderError("no machine today")
-        return Created(f"id-{name_of(urn)}", self.outputs(urn, inputs))
+        return Created(f"id-{name_of(urn)}", self.build_outputs(urn, inputs))
 
     def update(
         self, urn: str, id_: str, olds: Any, news: Any, timeout: float | None, provider: str = ""
     ) -> Any:
-        self.note("update", urn, id_, olds, news, timeout, known(provider))
-        return Created(id_, self.outputs(urn, news))
+        self.record_call("update", urn, id_, olds, news, timeout, remove_provider_id(provider))
+        return Created(id_, self.build_outputs(urn, news))
 
     def delete(
         self, urn: str, id_: str, outputs: Any, timeout: Any, provider: str = "", *, on_gone: Any
     ) -> None:
-        self.note("delete", urn, id_)
+        self.record_call("delete", urn, id_)
 
     def read(self, urn: str, id_: str, inputs: Any, *_: Any, **__: Any) -> Any:
-        self.note("read", urn, id_, inputs)
+        self.record_call("read", urn, id_, inputs)
         if "bad" in id_:
             return None
-        return Created(id_, self.outputs(urn, inputs)), None
+        return Created(id_, self.build_outputs(urn, inputs)), None
 
-    def outputs(self, urn: str, inputs: PropertyMap) -> PropertyMap:
+    def build_outputs(self, urn: str, inputs: PropertyMap) -> PropertyMap:
         platform, _, kind = get_own_type(type_of(urn)).partition(":")
         names = load_lifecycle_class(platform, kind).list_property_names()
         computed = {key: value for key, value in COMPUTED.items() if key in names}
@@ -138,89 +138,101 @@ class Host(ProviderHost):
 
 
 @dataclass(frozen=True)
-class References:
+class StackReferences:
     warn: Any = None
 
     def read(self, inputs: PropertyMap) -> PropertyMap:
         if inputs["name"] == "bad":
             raise ProviderError("unknown stack 'bad'")
-        return {"name": inputs["name"], "outputs": OTHER, "secretOutputNames": ["hidden", "nested"]}
+        return {
+            "name": inputs["name"],
+            "outputs": STACK_REFERENCE_OUTPUTS,
+            "secretOutputNames": ["hidden", "nested"],
+        }
 
 
 @dataclass
-class Ran:
-    """What can be seen of a run."""
+class ObservedRun:
+    """What can be observed of a run."""
 
     outcome: Outcome
     events: list[Event]
     calls: list[str]
 
     @property
-    def seen(self) -> dict[str, Any]:
-        """All of it, but for times, ids of providers and orders that no run promises."""
+    def comparable(self) -> dict[str, Any]:
+        """Return everything observed but times, provider ids and orders that no run promises."""
         outcome = self.outcome
         return {
             "succeeded": outcome.succeeded,
-            "errors": [e.message for e in self.events if is_told(e, "error")],
-            "warnings": sorted(e.message for e in self.events if is_told(e, "warning")),
-            "declared": {each.urn: seen_of(each) for each in outcome.declared},
-            "state": {each.urn: seen_of(each) for each in outcome.snapshot.resources},
+            "errors": [e.message for e in self.events if has_severity(e, "error")],
+            "warnings": sorted(e.message for e in self.events if has_severity(e, "warning")),
+            "declared": {
+                registration.urn: describe_resource(registration)
+                for registration in outcome.declared
+            },
+            "state": {entry.urn: describe_resource(entry) for entry in outcome.snapshot.resources},
             "pending": len(outcome.snapshot.pending_operations),
             "changes": dict(outcome.changes),
             "effects": {urn: sorted(effects) for urn, effects in outcome.effects.items()},
             "outputs": outcome.outputs,
-            "planned": sorted(repr(each) for each in outcome.planned),
-            "events": Counter(filter(None, map(about, self.events))),
+            "planned": sorted(repr(change) for change in outcome.planned),
+            "events": Counter(filter(None, map(describe_event, self.events))),
             "calls": Counter(self.calls),
         }
 
     @property
-    def order(self) -> list[str]:
-        return [each.urn for each in self.outcome.declared]
+    def registration_order(self) -> list[str]:
+        return [registration.urn for registration in self.outcome.declared]
 
 
-def is_told(event: Event, severity: str) -> bool:
+def has_severity(event: Event, severity: str) -> bool:
     return isinstance(event, Diagnostic) and event.severity == severity
 
 
-def about(event: Event) -> str:
+def describe_event(event: Event) -> str:
     if isinstance(event, StepStarted | StepDone | StepFailed):
         return f"{type(event).__name__} {event.step.op} {event.step.urn}"
     if isinstance(event, Diagnostic):
-        place = (event.source.file, event.source.line) if event.source else ""
-        return f"{event.severity} {event.message} {event.urn} {event.path} {place}"
+        source_line = (event.source.file, event.source.line) if event.source else ""
+        return f"{event.severity} {event.message} {event.urn} {event.path} {source_line}"
     return ""
 
 
-def known(provider: str) -> str:
-    """The reference of a provider without its id, which is drawn."""
+def remove_provider_id(provider: str) -> str:
+    """Return a provider reference without its id, which each run draws at random."""
     return provider.rpartition("::")[0]
 
 
-def seen_of(each: Any) -> Any:
-    """What is said of one resource, and by which lines of the program itself."""
-    said = without_ciphertexts(asdict(each))
-    said["stack_trace"] = [f for f in said["stack_trace"] if f.startswith("project:///")]
+def describe_resource(resource: Any) -> Any:
+    """Return the comparable fields of a registration or state entry."""
+    description = remove_ciphertexts(asdict(resource))
+    description["stack_trace"] = [
+        f for f in description["stack_trace"] if f.startswith("project:///")
+    ]
     for name in ("source_position", "created", "modified"):
-        said.pop(name, None)
-    if isinstance(each, Registration | Read):
-        said["place"] = each.place if said["stack_trace"] else ""
-    elif said["type"].startswith("pulumi:providers:"):
-        said.pop("id")
-    if "provider" in said:
-        said["provider"] = known(said["provider"])
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in said.items()}
+        description.pop(name, None)
+    if isinstance(resource, Registration | Read):
+        description["place"] = resource.place if description["stack_trace"] else ""
+    elif description["type"].startswith("pulumi:providers:"):
+        description.pop("id")
+    if "provider" in description:
+        description["provider"] = remove_provider_id(description["provider"])
+    return {
+        key: list(value) if isinstance(value, tuple) else value
+        for key, value in description.items()
+    }
 
 
-def without_ciphertexts(value: Any) -> Any:
+def remove_ciphertexts(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: without_ciphertexts(v) for key, v in value.items() if key != "ciphertext"}
-    return [without_ciphertexts(v) for v in value] if isinstance(value, list) else value
+        return {key: remove_ciphertexts(v) for key, v in value.items() if key != "ciphertext"}
+    return [remove_ciphertexts(v) for v in value] if isinstance(value, list) else value
 
 
 @dataclass
-class Ways:
-    """A project's folder, and its last state."""
+class RunComparison:
+    """A project's folder and its last state, to run with the SDK and without."""
 
     directory: Path
     crypter: PassphraseCrypter
@@ -228,15 +240,19 @@ class Ways:
     config: dict[str, str] = field(default_factory=dict)
     secret_keys: list[str] = field(default_factory=list)
 
-    def both(self, operation: str = "update", **options: Any) -> tuple[Ran, Ran]:
-        """With the SDK and without; the state of the first is kept, if anything was done."""
-        ran = self.run(operation, None, **options), self.run(operation, run_topology, **options)
+    def run_both(
+        self, operation: str = "update", **options: Any
+    ) -> tuple[ObservedRun, ObservedRun]:
+        """Run with the SDK and without; keep the state of the first, unless it was a preview."""
+        runs = self.run(operation, None, **options), self.run(operation, run_topology, **options)
         if not options.get("preview"):
-            self.state = ran[0].outcome.snapshot.to_json(self.crypter)
-        return ran
+            self.state = runs[0].outcome.snapshot.to_json(self.crypter)
+        return runs
 
-    def run(self, operation: Any, runner: Any, *, preview: bool = False, **options: Any) -> Ran:
-        Host.calls = []
+    def run(
+        self, operation: Any, runner: Any, *, preview: bool = False, **options: Any
+    ) -> ObservedRun:
+        RecordingHost.calls = []
         events: list[Event] = []
         written: list[bytes] = []
         target = DeploymentTarget(
@@ -256,11 +272,11 @@ class Ways:
                 for key, value in self.config.items()
             },
             write=written.append,
-            stack_references=References(),  # type: ignore[arg-type]
+            stack_references=StackReferences(),  # type: ignore[arg-type]
         )
-        asked = Options(operation, preview, run_topology=runner, **options)
+        engine_options = Options(operation, preview, run_topology=runner, **options)
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(deployment, "ProviderHost", Host)
-            outcome = Deployment(target, asked, EventBus([events.append])).run()
+            patched.setattr(deployment, "ProviderHost", RecordingHost)
+            outcome = Deployment(target, engine_options, EventBus([events.append])).run()
         assert edits.verify(outcome.snapshot) == []
-        return Ran(outcome, events, Host.calls)
+        return ObservedRun(outcome, events, RecordingHost.calls)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 from processes.commands import Cli, run_gpuform, run_new_process
-from support.servers.bucket_server import BucketServer, url
-from support.stacks.scenario_replay import Replay, by_urn, entries, spelt
+from support.servers.bucket_server import BucketServer, build_bucket_url
+from support.stacks.scenario_replay import Replay, group_by_urn, list_entries, to_sorted_json
 
 HERE = Path(__file__).parent
 SCENARIOS: dict[str, list[dict[str, Any]]] = yaml.safe_load((HERE / "scenarios.yaml").read_text())
@@ -18,20 +18,20 @@ SCENARIOS: dict[str, list[dict[str, Any]]] = yaml.safe_load((HERE / "scenarios.y
 
 def recorded(step: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     yield "succeeded", step["exit"] == 0
-    yield "operations", by_urn(step["operations"])
-    yield "calls", Counter(map(spelt, step["calls"]))
+    yield "operations", group_by_urn(step["operations"])
+    yield "calls", Counter(map(to_sorted_json, step["calls"]))
     yield "pending operations", step["pending_operations"]
-    yield from entries(step["resources"])
+    yield from list_entries(step["resources"])
     if "planned" in step:
         yield "planned", Counter(" ".join(planned) for planned in step["planned"])
         yield "changes", step["changes"]
 
 
 def assert_as_recorded(scenario: str, folder: Path, cli: Cli, url: str = "") -> None:
-    replay = Replay.begin(folder, cli, url)
+    replay = Replay.create(folder, cli, url)
     recording = json.loads((HERE / "recorded" / f"{scenario}.json").read_text())
     for number, (step, expected) in enumerate(zip(SCENARIOS[scenario], recording, strict=True), 1):
-        found = replay.step(**step)
+        found = replay.play_step(**step)
         for facet, value in recorded(expected):
             assert (number, facet, found.get(facet)) == (number, facet, value)
         assert found.keys() == dict(recorded(expected)).keys(), f"step {number}"
@@ -56,7 +56,7 @@ def test_the_engine_does_as_the_cli(scenario, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_the_engine_does_as_the_cli_on_a_bucket(scenario, tmp_path, bucket_server: BucketServer):
-    bucket = url(bucket_server.bucket(), bucket_server.port)
+    bucket = build_bucket_url(bucket_server.create_bucket(), bucket_server.port)
     assert_as_recorded(scenario, tmp_path, run_gpuform, bucket)
 
 

@@ -5,7 +5,7 @@ from copy import deepcopy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.strategies.snapshot_strategies import PROVIDER, STACK, snapshots, urn
+from support.strategies.snapshot_strategies import PROVIDER, STACK, build_urn, valid_snapshots
 
 from gpuform.stacks.engine.state import IntegrityError, Manifest, ResourceState, Snapshot
 from gpuform.stacks.engine.state.edits import check, verify
@@ -14,30 +14,30 @@ from gpuform.stacks.engine.urn import type_of
 pytestmark = pytest.mark.slow
 
 
-@given(snapshots())
+@given(valid_snapshots())
 def test_valid_snapshots_have_no_problems(snapshot: Snapshot) -> None:
     assert verify(snapshot) == []
     check(snapshot)
 
 
 def _add_missing_parent(snapshot: Snapshot, state: ResourceState) -> None:
-    state.parent = urn(99)
+    state.parent = build_urn(99)
 
 
 def _add_missing_dependency(snapshot: Snapshot, state: ResourceState) -> None:
-    state.dependencies = [*state.dependencies, urn(99)]
+    state.dependencies = [*state.dependencies, build_urn(99)]
 
 
 def _add_missing_property_dependency(snapshot: Snapshot, state: ResourceState) -> None:
-    state.property_dependencies = {"gpus": [urn(99)]}
+    state.property_dependencies = {"gpus": [build_urn(99)]}
 
 
 def _add_missing_deleted_with(snapshot: Snapshot, state: ResourceState) -> None:
-    state.deleted_with = urn(99)
+    state.deleted_with = build_urn(99)
 
 
 def _add_missing_replace_with(snapshot: Snapshot, state: ResourceState) -> None:
-    state.replace_with = [urn(99)]
+    state.replace_with = [build_urn(99)]
 
 
 def _add_dependency_on_itself(snapshot: Snapshot, state: ResourceState) -> None:
@@ -109,7 +109,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__.strip("_"))
 @settings(max_examples=25)
-@given(snapshot=snapshots(), data=st.data())
+@given(snapshot=valid_snapshots(), data=st.data())
 def test_each_injected_fault_is_reported(fault, snapshot: Snapshot, data) -> None:
     state = data.draw(st.sampled_from(snapshot.resources[2:]))
     fault(snapshot, state)
@@ -118,7 +118,7 @@ def test_each_injected_fault_is_reported(fault, snapshot: Snapshot, data) -> Non
     assert ".bak" in caught.value.hint
 
 
-@given(snapshot=snapshots(), data=st.data())
+@given(snapshot=valid_snapshots(), data=st.data())
 def test_swapped_neighbours_are_reported_if_the_second_depends_on_the_first(
     snapshot: Snapshot, data
 ) -> None:
@@ -138,8 +138,10 @@ def test_swapped_neighbours_are_reported_if_the_second_depends_on_the_first(
 
 
 def test_several_faults_are_reported_together() -> None:
-    type_ = type_of(urn(0))
-    states = [ResourceState(urn(n), False, type_, id="i", parent=urn(99)) for n in range(3)]
+    type_ = type_of(build_urn(0))
+    states = [
+        ResourceState(build_urn(n), False, type_, id="i", parent=build_urn(99)) for n in range(3)
+    ]
     assert len(verify(Snapshot("s", states))) == 6
 
 
@@ -150,5 +152,5 @@ def test_a_manifest_without_version_and_magic_is_valid() -> None:
 
 
 def test_a_urn_may_have_only_entries_pending_deletion() -> None:
-    old = ResourceState(urn(1), False, type_of(urn(1)), delete=True)
+    old = ResourceState(build_urn(1), False, type_of(build_urn(1)), delete=True)
     assert verify(Snapshot("s", [old, deepcopy(old)])) == []

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from processes.limits import LAST_RESORT
-from support.servers.bucket_server import KEYS, BucketServer, Fault, proxy, url
-from support.stacks.lock_contenders import go, ten
+from support.servers.bucket_server import KEYS, BucketServer, Fault, build_bucket_url, serve_proxy
+from support.stacks.lock_contenders import release_contenders, start_contenders
 
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.state import Journal
@@ -30,7 +30,7 @@ LOCK = ".pulumi/gpuform/demo/dev.lock"
 
 @pytest.fixture
 def backend_url(bucket_server: BucketServer) -> str:
-    return url(bucket_server.bucket(), bucket_server.port)
+    return build_bucket_url(bucket_server.create_bucket(), bucket_server.port)
 
 
 def list_pulumi_locks(backend_url: str) -> list[dict[str, Any]]:
@@ -127,10 +127,10 @@ def read_line(process: subprocess.Popen[str]) -> str:
 def test_of_ten_concurrent_processes_exactly_one_gets_the_lock(
     backend_url: str, tmp_path: Path
 ) -> None:
-    processes = ten(backend_url, tmp_path, 0, **SHORT)
-    go(processes)
+    processes = start_contenders(backend_url, tmp_path, 0, **SHORT)
+    release_contenders(processes)
     assert sorted(read_line(process) for process in processes) == ["in"] + ["refused"] * 9
-    go(processes)
+    release_contenders(processes)
     codes = [process.wait(timeout=LAST_RESORT) for process in processes]
     for process in processes:
         process.communicate()
@@ -141,8 +141,8 @@ def test_of_ten_concurrent_processes_exactly_one_gets_the_lock(
 def test_ten_waiting_processes_get_the_lock_one_after_another(
     backend_url: str, tmp_path: Path
 ) -> None:
-    processes = ten(backend_url, tmp_path, 100, **SHORT)
-    go(processes)
+    processes = start_contenders(backend_url, tmp_path, 100, **SHORT)
+    release_contenders(processes)
     for process in processes:
         assert process.communicate(timeout=LAST_RESORT)[0] == "in\n"
         assert process.returncode == 0
@@ -208,7 +208,7 @@ def test_an_owner_resumed_after_a_takeover_writes_nothing(backend_url: str) -> N
         backend.write("demo", "dev", b'{"by":"successor"}')
         owner.send_signal(signal.SIGCONT)
         for _ in range(4):
-            go([owner])
+            release_contenders([owner])
             assert read_line(owner) == "LeaseLost"
         assert owner.wait(timeout=LAST_RESORT) == 0
         owner.communicate()
@@ -242,8 +242,8 @@ def check_until_refused(lock: StackLock) -> None:
 def test_an_owner_without_network_fails_its_lock_check_until_the_network_is_back(
     bucket_server: BucketServer,
 ) -> None:
-    with proxy(bucket_server) as front:
-        backend_url = url(bucket_server.bucket(), front.port)
+    with serve_proxy(bucket_server) as front:
+        backend_url = build_bucket_url(bucket_server.create_bucket(), front.port)
         backend = Backend.open(backend_url, {**SHORT, "AWS_MAX_ATTEMPTS": "1"})
         lock = backend.create_lock("demo", "dev")
         lock.acquire()
@@ -251,7 +251,7 @@ def test_an_owner_without_network_fails_its_lock_check_until_the_network_is_back
         lock.check()
         with pytest.raises(EngineError, match="SlowDown"):
             check_until_refused(lock)
-        front.heal()
+        front.stop_faults()
         lock.check()
         lock.release()
 
@@ -260,9 +260,9 @@ def test_an_owner_without_network_fails_its_lock_check_until_the_network_is_back
 def test_a_bucket_without_conditional_writes_is_rejected(
     bucket_server: BucketServer, header: str
 ) -> None:
-    with proxy(bucket_server) as front:
-        front.forgets = (header,)
-        backend = Backend.open(url(bucket_server.bucket(), front.port), KEYS)
+    with serve_proxy(bucket_server) as front:
+        front.dropped_headers = (header,)
+        backend = Backend.open(build_bucket_url(bucket_server.create_bucket(), front.port), KEYS)
         with pytest.raises(EngineError, match="does not support both"):
             backend.create_lock("demo", "dev").acquire()
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 from processes.limits import LAST_RESORT
-from support.stacks.file_locks import file_lock
-from support.stacks.lock_contenders import go, ten
+from support.stacks.file_locks import create_file_lock
+from support.stacks.lock_contenders import release_contenders, start_contenders
 
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import KernelLock, LockAttempt
@@ -102,8 +102,8 @@ def test_a_held_lock_is_a_file_that_names_its_owner(
 
 
 def test_a_second_lock_is_refused_with_the_owner_and_the_file(folder: Path, own: Path) -> None:
-    with file_lock(folder, own):
-        with pytest.raises(LockedError) as caught, file_lock(folder, own):
+    with create_file_lock(folder, own):
+        with pytest.raises(LockedError) as caught, create_file_lock(folder, own):
             pytest.fail("locked twice")
         (path,) = folder.iterdir()
         assert str(path) in str(caught.value)
@@ -111,20 +111,20 @@ def test_a_second_lock_is_refused_with_the_owner_and_the_file(folder: Path, own:
         assert socket.gethostname() in str(caught.value)
         assert "by gpuform, 0:00:0" in str(caught.value)
         assert "--lock-timeout" in caught.value.hint
-    with file_lock(folder, own):
+    with create_file_lock(folder, own):
         pass
 
 
 def test_the_lock_holds_after_pulumi_cancel_removed_its_file(folder: Path, own: Path) -> None:
-    with file_lock(folder, own):
+    with create_file_lock(folder, own):
         (path,) = folder.iterdir()
         path.unlink()
         with pytest.raises(LockedError, match="another gpuform process on this machine"):
-            file_lock(folder, own).acquire()
+            create_file_lock(folder, own).acquire()
 
 
 def test_the_lock_is_released_after_an_exception(folder: Path, own: Path) -> None:
-    with pytest.raises(ValueError, match="work"), file_lock(folder, own):
+    with pytest.raises(ValueError, match="work"), create_file_lock(folder, own):
         raise ValueError("work")
     assert list(folder.iterdir()) == []
 
@@ -137,7 +137,7 @@ def test_a_lock_file_that_appears_during_acquire_wins(folder: Path, own: Path, m
 
     monkeypatch.setattr(files, "replace_file", both)
     with pytest.raises(LockedError, match=r"other\.json"):
-        file_lock(folder, own).acquire()
+        create_file_lock(folder, own).acquire()
     assert [path.name for path in folder.iterdir()] == ["other.json"]
     assert not own.exists()
 
@@ -178,7 +178,7 @@ class TestStaleLocks:
     ) -> None:
         stale_lock = write_stale_lock(folder, pid=dead_pid, engine="gpuform")
         notices: list[str] = []
-        with file_lock(folder, own, LockTimeout(report=notices.append)):
+        with create_file_lock(folder, own, LockTimeout(report=notices.append)):
             assert not stale_lock.exists()
         (notice,) = notices
         assert "takes it over" in notice
@@ -195,14 +195,14 @@ class TestStaleLocks:
         assert subprocess.run(command, check=False, timeout=LAST_RESORT).returncode == -9
         assert own.exists()
         assert len(list(folder.iterdir())) == 1
-        with file_lock(folder, own):
+        with create_file_lock(folder, own):
             assert len(list(folder.iterdir())) == 1
 
     def test_a_stale_lock_with_the_current_process_id_is_taken_over(
         self, folder: Path, own: Path
     ) -> None:
         write_stale_lock(folder, pid=os.getpid(), engine="gpuform")
-        with file_lock(folder, own):
+        with create_file_lock(folder, own):
             assert len(list(folder.iterdir())) == 1
 
     @pytest.mark.parametrize(
@@ -217,14 +217,14 @@ class TestStaleLocks:
     ) -> None:
         stale_lock = write_stale_lock(folder, pid=dead_pid, **fields)
         with pytest.raises(LockedError, match=expected_message) as caught:
-            file_lock(folder, own).acquire()
+            create_file_lock(folder, own).acquire()
         assert stale_lock.exists()
         assert "gpuform cancel" in caught.value.hint
 
     def test_a_lock_whose_process_runs_is_kept(self, folder: Path, own: Path) -> None:
         stale_lock = write_stale_lock(folder, pid=os.getppid(), engine="gpuform")
         with pytest.raises(LockedError):
-            file_lock(folder, own).acquire()
+            create_file_lock(folder, own).acquire()
         assert stale_lock.exists()
 
     def test_no_lock_is_taken_over_on_a_file_system_without_flock(
@@ -233,20 +233,20 @@ class TestStaleLocks:
         monkeypatch.setattr("fcntl.flock", refuse_locks)
         stale_lock = write_stale_lock(folder, pid=dead_pid, engine="gpuform")
         with pytest.raises(LockedError, match="no longer runs"):
-            file_lock(folder, own).acquire()
+            create_file_lock(folder, own).acquire()
         stale_lock.unlink()
-        with file_lock(folder, own), pytest.raises(LockedError, match=f"pid {os.getpid()}"):
-            file_lock(folder, own).acquire()
+        with create_file_lock(folder, own), pytest.raises(LockedError, match=f"pid {os.getpid()}"):
+            create_file_lock(folder, own).acquire()
 
 
 class TestWaiting:
     def test_a_waiting_process_gets_the_lock_when_it_is_released(
         self, folder: Path, own: Path
     ) -> None:
-        holder = file_lock(folder, own)
+        holder = create_file_lock(folder, own)
         holder.acquire()
         clock, notices = ScriptedClock(lambda: None, holder.release), []
-        with file_lock(folder, own, LockTimeout(600, notices.append, clock)):
+        with create_file_lock(folder, own, LockTimeout(600, notices.append, clock)):
             assert len(list(folder.iterdir())) == 1
         assert len(clock.slept) == 2
         (notice,) = notices
@@ -254,8 +254,8 @@ class TestWaiting:
 
     def test_waiting_ends_with_an_error_at_the_lock_timeout(self, folder: Path, own: Path) -> None:
         clock, notices = ScriptedClock(), []
-        with file_lock(folder, own), pytest.raises(LockedError):
-            file_lock(folder, own, LockTimeout(10, notices.append, clock)).acquire()
+        with create_file_lock(folder, own), pytest.raises(LockedError):
+            create_file_lock(folder, own, LockTimeout(10, notices.append, clock)).acquire()
         assert sum(clock.slept) == pytest.approx(10)
         assert len(clock.slept) < 20
         assert len(notices) == 1
@@ -263,13 +263,13 @@ class TestWaiting:
     def test_waiting_covers_locks_of_the_pulumi_cli(self, folder: Path, own: Path) -> None:
         stale_lock = write_stale_lock(folder, pid=os.getppid())
         clock = ScriptedClock(stale_lock.unlink)
-        with file_lock(folder, own, LockTimeout(5, clock=clock)):
+        with create_file_lock(folder, own, LockTimeout(5, clock=clock)):
             assert len(clock.slept) == 1
 
     def test_without_a_lock_timeout_acquire_fails_at_once(self, folder: Path, own: Path) -> None:
         clock = ScriptedClock()
-        with file_lock(folder, own), pytest.raises(LockedError):
-            file_lock(folder, own, LockTimeout(clock=clock)).acquire()
+        with create_file_lock(folder, own), pytest.raises(LockedError):
+            create_file_lock(folder, own, LockTimeout(clock=clock)).acquire()
         assert clock.slept == []
 
 
@@ -278,7 +278,7 @@ class TestCancel:
         write_stale_lock(folder)
         (folder / "broken.json").write_text("")
         (folder / ".cut-off.json.tmp").write_text("")
-        lock = file_lock(folder, own)
+        lock = create_file_lock(folder, own)
         assert [Path(found.where).name for found in lock.list_holders()] == [
             "broken.json",
             "left.json",
@@ -291,9 +291,9 @@ class TestCancel:
     def test_cancel_is_refused_while_a_gpuform_process_holds_the_lock(
         self, folder: Path, own: Path
     ) -> None:
-        with file_lock(folder, own):
+        with create_file_lock(folder, own):
             with pytest.raises(LockedError, match=f"pid {os.getpid()}") as caught:
-                file_lock(folder, own).cancel()
+                create_file_lock(folder, own).cancel()
             assert len(list(folder.iterdir())) == 1
         assert "end it" in caught.value.hint
 
@@ -301,8 +301,8 @@ class TestCancel:
         self, folder: Path, own: Path, monkeypatch
     ) -> None:
         monkeypatch.setattr("fcntl.flock", refuse_locks)
-        with file_lock(folder, own), pytest.raises(LockedError):
-            file_lock(folder, own).cancel()
+        with create_file_lock(folder, own), pytest.raises(LockedError):
+            create_file_lock(folder, own).cancel()
 
 
 @pytest.mark.parametrize(
@@ -326,14 +326,14 @@ def test_an_unreadable_or_foreign_lock_file_blocks_gpuform(
     folder.mkdir(parents=True)
     (folder / "other.json").write_text(content)
     with pytest.raises(LockedError, match=expected_message):
-        file_lock(folder, own).acquire()
+        create_file_lock(folder, own).acquire()
     assert [path.name for path in folder.iterdir()] == ["other.json"]
 
 
 def test_attrs_files_of_the_pulumi_cli_are_ignored(folder: Path, own: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "gone.json.attrs").write_text("{}")
-    with file_lock(folder, own):
+    with create_file_lock(folder, own):
         pass
 
 
@@ -346,12 +346,12 @@ def test_an_unwritable_lock_folder_is_an_error_with_its_path(
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", read_only)
         with pytest.raises(EngineError, match=f"{own} cannot be written: Read-only"):
-            file_lock(folder, own).acquire()
+            create_file_lock(folder, own).acquire()
     with monkeypatch.context() as patch:
         patch.setattr(files, "replace_file", read_only)
         with pytest.raises(EngineError, match=r"\.json cannot be written: Read-only"):
-            file_lock(folder, own).acquire()
-    with file_lock(folder, own):
+            create_file_lock(folder, own).acquire()
+    with create_file_lock(folder, own):
         pass
 
 
@@ -387,11 +387,11 @@ def test_the_kernel_lock_is_retried_when_its_file_was_removed_meanwhile(
 def test_of_ten_concurrent_processes_exactly_one_gets_the_lock(
     folder: Path, own: Path, tmp_path: Path
 ) -> None:
-    processes = ten(get_backend_url(folder), tmp_path, 0)
-    go(processes)
+    processes = start_contenders(get_backend_url(folder), tmp_path, 0)
+    release_contenders(processes)
     answers = [process.stdout.readline() for process in processes if process.stdout]
     assert sorted(answers) == ["in\n"] + ["refused\n"] * 9
-    go(processes)
+    release_contenders(processes)
     codes = [process.wait(timeout=LAST_RESORT) for process in processes]
     for process in processes:
         process.communicate()
@@ -404,8 +404,8 @@ def test_of_ten_concurrent_processes_exactly_one_gets_the_lock(
 def test_ten_waiting_processes_get_the_lock_one_after_another(
     folder: Path, own: Path, tmp_path: Path
 ) -> None:
-    processes = ten(get_backend_url(folder), tmp_path, 100)
-    go(processes)
+    processes = start_contenders(get_backend_url(folder), tmp_path, 100)
+    release_contenders(processes)
     for process in processes:
         assert process.communicate(timeout=LAST_RESORT)[0] == "in\n"
         assert process.returncode == 0

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.strategies.snapshot_strategies import PROVIDER, STACK, snapshots, urn
+from support.strategies.snapshot_strategies import PROVIDER, STACK, build_urn, valid_snapshots
 
 from gpuform.stacks.engine.state import (
     PendingOperation,
@@ -107,7 +107,7 @@ class TestDelete:
         assert list_names(after) == ["a", "b", "c"]
 
     @settings(max_examples=50)
-    @given(snapshots(), st.data())
+    @given(valid_snapshots(), st.data())
     def test_any_deletion_leaves_a_valid_state(
         self, snapshot: Snapshot, data: st.DataObject
     ) -> None:
@@ -180,7 +180,7 @@ class TestRename:
 
     @pytest.mark.slow
     @settings(max_examples=50)
-    @given(snapshots(), st.data())
+    @given(valid_snapshots(), st.data())
     def test_renaming_there_and_back_restores_the_state(
         self, snapshot: Snapshot, data: st.DataObject
     ) -> None:
@@ -196,7 +196,7 @@ class TestRename:
 
     @pytest.mark.slow
     @settings(max_examples=50)
-    @given(snapshots())
+    @given(valid_snapshots())
     def test_renaming_the_stack_changes_all_urns(self, snapshot: Snapshot) -> None:
         after = edits.rename_stack(snapshot, "organization/train/prod")
         assert verify(after) == []
@@ -271,9 +271,9 @@ class TestLookup:
 
 
 @settings(max_examples=20)
-@given(snapshots())
+@given(valid_snapshots())
 def test_each_live_entry_is_found_by_its_name(snapshot: Snapshot) -> None:
     for entry in snapshot.resources[2:]:
         number = int(entry.urn.rpartition("::r")[2])
         assert entry in get_entries(snapshot.resources, f"r{number}")
-        assert get_live_entry(snapshot.resources, urn(number)).urn == entry.urn
+        assert get_live_entry(snapshot.resources, build_urn(number)).urn == entry.urn

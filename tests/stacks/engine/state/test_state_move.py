@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.strategies.snapshot_strategies import PROVIDER, STACK, snapshots
+from support.strategies.snapshot_strategies import PROVIDER, STACK, valid_snapshots
 
 from gpuform.stacks.engine.state import Move, PendingOperation, ResourceState, Snapshot, move
 from gpuform.stacks.engine.state.edits import EditRefused, verify
@@ -174,7 +174,7 @@ class TestRefused:
 
 @pytest.mark.slow
 @settings(max_examples=50)
-@given(snapshots(), st.data())
+@given(valid_snapshots(), st.data())
 def test_any_move_keeps_all_objects_and_leaves_valid_states(
     source: Snapshot, data: st.DataObject
 ) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.strategies.snapshot_strategies import PROVIDER, STACK, snapshots, urn
+from support.strategies.snapshot_strategies import PROVIDER, STACK, build_urn, valid_snapshots
 
 from gpuform.stacks.engine.state import ResourceState, Snapshot, repair
 from gpuform.stacks.engine.state.edits import NotRepairable, verify
@@ -15,7 +15,7 @@ PART = "urn:pulumi:dev::demo::lab:index:Rack$lab:index:Unit$pulumi-python:dynami
 
 def build_resource(number: int, **fields: object) -> ResourceState:
     made = ResourceState(
-        urn(number),
+        build_urn(number),
         True,
         "pulumi-python:dynamic:Resource",
         id=f"i-{number}",
@@ -38,7 +38,7 @@ def build_snapshot(*entries: ResourceState) -> Snapshot:
 
 @pytest.mark.slow
 @settings(max_examples=50)
-@given(snapshots())
+@given(valid_snapshots())
 def test_a_valid_state_is_not_changed(snapshot: Snapshot) -> None:
     result = repair(snapshot)
     assert result.done == []
@@ -47,7 +47,7 @@ def test_a_valid_state_is_not_changed(snapshot: Snapshot) -> None:
 
 @pytest.mark.slow
 @settings(max_examples=50)
-@given(snapshots(), st.data())
+@given(valid_snapshots(), st.data())
 def test_resources_in_any_order_are_sorted_behind_their_dependencies(
     snapshot: Snapshot, data: st.DataObject
 ) -> None:
@@ -63,7 +63,7 @@ def test_resources_in_any_order_are_sorted_behind_their_dependencies(
 
 @pytest.mark.slow
 @settings(max_examples=50)
-@given(snapshots(), st.data())
+@given(valid_snapshots(), st.data())
 def test_repair_after_a_missing_entry_keeps_all_other_objects(
     snapshot: Snapshot, data: st.DataObject
 ) -> None:
@@ -76,20 +76,24 @@ def test_repair_after_a_missing_entry_keeps_all_other_objects(
 
 def test_each_repair_is_reported() -> None:
     broken = build_snapshot(
-        build_resource(1, dependencies=[urn(2), urn(9)], property_dependencies={"to": [urn(9)]}),
-        build_resource(2, deleted_with=urn(9), replace_with=[urn(9)]),
+        build_resource(
+            1,
+            dependencies=[build_urn(2), build_urn(9)],
+            property_dependencies={"to": [build_urn(9)]},
+        ),
+        build_resource(2, deleted_with=build_urn(9), replace_with=[build_urn(9)]),
     )
     broken.manifest.magic = "0" * 64
     result = repair(broken)
-    assert [e.urn for e in result.snapshot.resources[2:]] == [urn(2), urn(1)]
-    assert result.snapshot.resources[3].dependencies == [urn(2)]
+    assert [e.urn for e in result.snapshot.resources[2:]] == [build_urn(2), build_urn(1)]
+    assert result.snapshot.resources[3].dependencies == [build_urn(2)]
     assert result.done == [
         "the manifest's magic is recomputed",
-        f"{urn(1)}: moved behind its dependencies",
-        f"dropped: {urn(2)}: replaceWith {urn(9)}, which does not exist",
-        f"dropped: {urn(2)}: deletedWith {urn(9)}, which does not exist",
-        f"dropped: {urn(1)}: dependency {urn(9)}, which does not exist",
-        f"dropped: {urn(1)}: dependency of property 'to' {urn(9)}, which does not exist",
+        f"{build_urn(1)}: moved behind its dependencies",
+        f"dropped: {build_urn(2)}: replaceWith {build_urn(9)}, which does not exist",
+        f"dropped: {build_urn(2)}: deletedWith {build_urn(9)}, which does not exist",
+        f"dropped: {build_urn(1)}: dependency {build_urn(9)}, which does not exist",
+        f"dropped: {build_urn(1)}: dependency of property 'to' {build_urn(9)}, which does not exist",
     ]
     assert verify(result.snapshot) == []
 
@@ -120,7 +124,10 @@ def test_children_of_a_missing_parent_get_new_urns() -> None:
         ([build_resource(1, provider=f"{PROVIDER}::p-9")], "unknown provider"),
         ([build_resource(1, custom=False)], "not custom but has an id"),
         (
-            [build_resource(1, dependencies=[urn(2)]), build_resource(2, parent=urn(1))],
+            [
+                build_resource(1, dependencies=[build_urn(2)]),
+                build_resource(2, parent=build_urn(1)),
+            ],
             "in a cycle",
         ),
     ],
@@ -134,14 +141,16 @@ def test_a_fault_that_cannot_be_repaired_is_an_error(
 
 
 def test_a_dependency_on_itself_is_dropped() -> None:
-    result = repair(build_snapshot(build_resource(1, dependencies=[urn(1)])))
+    result = repair(build_snapshot(build_resource(1, dependencies=[build_urn(1)])))
     assert result.snapshot.resources[2].dependencies == []
-    assert result.done == [f"dropped: {urn(1)}: dependency {urn(1)}, which is the resource itself"]
+    assert result.done == [
+        f"dropped: {build_urn(1)}: dependency {build_urn(1)}, which is the resource itself"
+    ]
 
 
 @pytest.mark.slow
 def test_a_chain_of_3000_dependencies_is_repaired() -> None:
-    chain = [build_resource(n, dependencies=[urn(n + 1)]) for n in range(3000)] + [
+    chain = [build_resource(n, dependencies=[build_urn(n + 1)]) for n in range(3000)] + [
         build_resource(3000)
     ]
     result = repair(build_snapshot(*chain))

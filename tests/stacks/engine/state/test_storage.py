@@ -10,9 +10,21 @@ from uuid import uuid4
 
 import pytest
 from processes.limits import LAST_RESORT
-from support.servers.azure_server import KEY, PROGRAM, azure_url, make_container, serving_azure
+from support.servers.azure_server import (
+    KEY,
+    PROGRAM,
+    build_azure_url,
+    create_container,
+    serve_azure,
+)
 from support.servers.bucket_server import KEYS as AWS_KEYS
-from support.servers.bucket_server import BucketServer, Fault, Request, proxy, url
+from support.servers.bucket_server import (
+    BucketServer,
+    Fault,
+    Request,
+    build_bucket_url,
+    serve_proxy,
+)
 
 from gpuform.stacks.engine.machine import LockAttempt
 from gpuform.stacks.engine.store import Backend, BackendError, Files, HistoryEntry, Storage
@@ -31,7 +43,7 @@ AZURE = [
 
 @pytest.fixture(scope="module")
 def azure_server() -> Iterator[int]:
-    with serving_azure() as port:
+    with serve_azure() as port:
         yield port
 
 
@@ -47,11 +59,11 @@ def backend_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return f"file://{tmp_path}"
     if request.param == "s3":
         server: BucketServer = request.getfixturevalue("bucket_server")
-        return url(server.bucket(), server.port)
+        return build_bucket_url(server.create_bucket(), server.port)
     port: int = request.getfixturevalue("azure_server")
     container = f"c{uuid4().hex}"
-    make_container(port, container)
-    return azure_url(port, container)
+    create_container(port, container)
+    return build_azure_url(port, container)
 
 
 @pytest.fixture
@@ -187,7 +199,7 @@ class TestConditionalWrites:
     def test_a_checkpoint_written_by_another_process_is_not_overwritten(
         self, bucket_server: BucketServer
     ) -> None:
-        backend_url = url(bucket_server.bucket(), bucket_server.port)
+        backend_url = build_bucket_url(bucket_server.create_bucket(), bucket_server.port)
         ours, theirs = Backend.open(backend_url, KEYS), Backend.open(backend_url, KEYS)
         ours.write("demo", "dev", b'{"n":1}')
         assert theirs.read("demo", "dev") == b'{"n":1}'
@@ -207,8 +219,10 @@ class TestConditionalWrites:
             lost.append(request)
             return Fault(0, effect=True)
 
-        with proxy(bucket_server) as front:
-            storage = open_storage(url(bucket_server.bucket(), front.port), KEYS)
+        with serve_proxy(bucket_server) as front:
+            storage = open_storage(
+                build_bucket_url(bucket_server.create_bucket(), front.port), KEYS
+            )
             front.rule = once
             first = storage.write("a", b"1", replacing=ABSENT)
             lost.clear()
@@ -222,18 +236,20 @@ class TestConditionalWrites:
         self, bucket_server: BucketServer
     ) -> None:
         """A run whose bucket is gone ends soon, and continues if the bucket answers again."""
-        with proxy(bucket_server) as front:
+        with serve_proxy(bucket_server) as front:
             environ = {**KEYS, "AWS_MAX_ATTEMPTS": "3"}
-            storage = open_storage(url(bucket_server.bucket(), front.port), environ)
+            storage = open_storage(
+                build_bucket_url(bucket_server.create_bucket(), front.port), environ
+            )
             storage.write("a", b"1")
             front.rule = lambda _request: Fault(503, "SlowDown")
             request_counts = []
             for _ in range(3):
-                before = len(front.seen)
+                before = len(front.requests)
                 with pytest.raises(StorageFailed):
                     storage.read("a")
-                request_counts.append(len(front.seen) - before)
-            front.heal()
+                request_counts.append(len(front.requests) - before)
+            front.stop_faults()
             assert storage.read("a") is not None
         assert request_counts == [3, 1, 1]
 
@@ -255,8 +271,10 @@ class TestErrors:
     def test_each_failure_is_an_error_with_a_hint(
         self, bucket_server: BucketServer, fault: Fault, expected_message: str, hint: str
     ) -> None:
-        with proxy(bucket_server) as front:
-            storage = open_storage(url(bucket_server.bucket(), front.port), ONCE)
+        with serve_proxy(bucket_server) as front:
+            storage = open_storage(
+                build_bucket_url(bucket_server.create_bucket(), front.port), ONCE
+            )
             front.rule = lambda _request: fault
             calls: list[Callable[[], Any]] = [
                 lambda: storage.read("a"),

@@ -9,7 +9,15 @@ from textwrap import dedent
 
 import pytest
 from processes.commands import PASSPHRASE, SALT, Cli, Result, run_gpuform
-from support.servers.bucket_server import KEYS, BucketServer, Fault, Proxy, Request, proxy, url
+from support.servers.bucket_server import (
+    KEYS,
+    BucketServer,
+    Fault,
+    Proxy,
+    Request,
+    build_bucket_url,
+    serve_proxy,
+)
 
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import Snapshot, edits
@@ -85,7 +93,7 @@ class FailingStorageProject:
 
     @property
     def url(self) -> str:
-        return url(self.bucket, self.front.port)
+        return build_bucket_url(self.bucket, self.front.port)
 
     def run(self, *arguments: str) -> Result:
         return self.gpuform(
@@ -107,13 +115,13 @@ class FailingStorageProject:
 def make(
     tmp_path: Path, bucket_server: BucketServer
 ) -> Iterator[Callable[[], FailingStorageProject]]:
-    with proxy(bucket_server) as front:
+    with serve_proxy(bucket_server) as front:
 
         def create_project() -> FailingStorageProject:
-            front.heal()
+            front.stop_faults()
             shutil.rmtree(tmp_path / "scene", ignore_errors=True)
             scene = FailingStorageProject(
-                tmp_path / "scene", run_gpuform, front, bucket_server.bucket()
+                tmp_path / "scene", run_gpuform, front, bucket_server.create_bucket()
             )
             scene.project.mkdir(parents=True)
             (scene.project / "Pulumi.yaml").write_text("name: demo\nruntime: python\n")
@@ -165,7 +173,7 @@ def test_a_run_without_storage_stops_and_is_recovered(
     assert "gpuform state recover" in ran.stderr
     assert "Traceback" not in ran.stderr
     assert 1 <= len(scene.existing_objects) < 4
-    scene.front.heal()
+    scene.front.stop_faults()
     for refused in (scene.up(), scene.run("preview")):
         assert refused.code == 1
         assert "gpuform state recover" in refused.stderr
@@ -181,13 +189,15 @@ def test_a_run_without_storage_stops_and_is_recovered(
 
 def test_no_object_is_lost_whichever_write_fails(make: Callable[[], FailingStorageProject]) -> None:
     scene = make()
-    first = len(scene.front.seen)
+    first = len(scene.front.requests)
     assert scene.up().code == 0
-    writes = [r.number - first for r in scene.front.seen[first:] if r.method not in ("GET", "HEAD")]
+    writes = [
+        r.number - first for r in scene.front.requests[first:] if r.method not in ("GET", "HEAD")
+    ]
     stopped = 0
     for turn, number in enumerate(writes[::2]):
         scene = make()
-        begun = len(scene.front.seen)
+        begun = len(scene.front.requests)
         fault = FAULTS["no answer after the effect" if turn % 2 else "unavailable"]
 
         def rule(
@@ -197,7 +207,7 @@ def test_no_object_is_lost_whichever_write_fails(make: Callable[[], FailingStora
 
         scene.front.rule = rule
         ran = scene.up()
-        scene.front.heal()
+        scene.front.stop_faults()
         stopped += ran.code == 1
         if scene.unsaved.exists():
             recovered = scene.run("state", "recover", "--lock-timeout", "30s")
@@ -222,7 +232,7 @@ def test_a_short_outage_is_bridged_by_retries(make: Callable[[], FailingStorageP
         **KEYS,
     )
     assert done.code == 0, done.stderr
-    scene.front.heal()
+    scene.front.stop_faults()
     assert scene.ids == sorted(scene.existing_objects)
 
 
@@ -252,7 +262,7 @@ def test_recovery_is_refused_after_another_run_changed_the_state(
     scene = make()
     scene.front.rule = fail_after_first_create(scene, FAULTS["unavailable"])
     assert scene.up().code == 1
-    scene.front.heal()
+    scene.front.stop_faults()
     unsaved_records = scene.unsaved.read_bytes()
     scene.unsaved.unlink()  # the colleague's machine has no such file
     existing_objects = scene.existing_objects
@@ -287,7 +297,7 @@ def test_recovery_keeps_the_journal_of_another_failed_run(
     assert theirs.code == 1
     assert "the next command continues from there" in theirs.stderr
     assert (scene.existing_objects, scene.ids, scene.unsaved.exists()) == (["theirs"], [], False)
-    scene.front.heal()
+    scene.front.stop_faults()
     scene.unsaved.write_bytes(unsaved_records)
     refused = scene.run("state", "recover", "--lock-timeout", "30s")
     assert refused.code == 1

@@ -11,7 +11,7 @@ from textwrap import dedent
 import pytest
 from processes.commands import PASSPHRASE, SALT, run_gpuform
 from processes.limits import LAST_RESORT
-from support.servers.bucket_server import KEYS, BucketServer, url
+from support.servers.bucket_server import KEYS, BucketServer, build_bucket_url
 
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import Snapshot, edits
@@ -69,7 +69,7 @@ def project(tmp_path: Path) -> Path:
 def environ(bucket_server: BucketServer, tmp_path: Path) -> dict[str, str]:
     return {
         **KEYS,
-        "PULUMI_BACKEND_URL": url(bucket_server.bucket(), bucket_server.port),
+        "PULUMI_BACKEND_URL": build_bucket_url(bucket_server.create_bucket(), bucket_server.port),
         "PULUMI_HOME": str(tmp_path / "home"),
         "PULUMI_CONFIG_PASSPHRASE": PASSPHRASE,
         "GPUFORM_LEASE_SECONDS": "2",
