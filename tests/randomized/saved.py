@@ -5,7 +5,7 @@ from randomized.playing import Player
 from randomized.programs import Program
 from randomized.strategies import SECRET
 from randomized.world import MUTATING
-from support.stacks.lab_plans import apply_plan, save_plan
+from support.stacks import lab_plans
 
 from gpuform.stacks.engine.planning import PlanConstraint
 
@@ -21,14 +21,14 @@ def save_plan(player: Player, program: Program, run: Run) -> PlanConstraint | No
     """What a saved plan allows; None when there is none, because its preview fails."""
     if not player.preview(program, run).succeeded:
         return None
-    bound = save_plan(player.lab, program.text, **run.options)
+    bound = lab_plans.save_plan(player.lab, program.text, **run.options)
     assert SECRET not in repr(bound)
     return bound
 
 
 def apply_plan(player: Player, bound: PlanConstraint, program: Program, run: Run) -> None:
     """Applies it to what it was made for."""
-    outcome = apply_plan(player.lab, bound, program.text, **run.options)
+    outcome = lab_plans.apply_plan(player.lab, bound, program.text, **run.options)
     assert outcome.succeeded, player.lab.errors
     if player.world.moving:
         done = {urn: tuple(sorted(effects)) for urn, effects in outcome.effects.items()}

@@ -278,7 +278,8 @@ def prepared(
     work.mkdir()
     runner = kind(repository, work, forge, outside, secrets, f"file://{backend}")
     own = {**secrets, "PULUMI_BACKEND_URL": f"file://{backend}"}
-    assert runner.run_script("gpuform stack init prod", repository / "infra", own) == 0, runner.output
+    code = runner.run_script("gpuform stack init prod", repository / "infra", own)
+    assert code == 0, runner.output
     git(repository, "add", "-A")
     git(repository, "commit", "-q", "-m", "Begin")
     return runner
