@@ -93,8 +93,10 @@ def test_each_repair_is_reported() -> None:
         f"dropped: {build_urn(2)}: replaceWith {build_urn(9)}, which does not exist",
         f"dropped: {build_urn(2)}: deletedWith {build_urn(9)}, which does not exist",
         f"dropped: {build_urn(1)}: dependency {build_urn(9)}, which does not exist",
-        f"dropped: {build_urn(1)}: dependency of property 'to' {build_urn(9)}, which does not"
-        " exist",
+        (
+            f"dropped: {build_urn(1)}: dependency of property 'to' {build_urn(9)}, which does not"
+            " exist"
+        ),
     ]
     assert verify(result.snapshot) == []
 
