@@ -26,7 +26,7 @@ output_flag = click.option(
 emulate_flag = click.option(
     "--emulate",
     is_flag=True,
-    help="Run an emulator of the platforms meanwhile; its objects stay in .gpuform/.",
+    help="Use an emulator of the platforms; its objects are stored in .gpuform/.",
 )
 adopt_flag = click.option(
     "--adopt",

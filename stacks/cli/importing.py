@@ -50,6 +50,6 @@ def import_and_show(options: ImportOptions, session: Session, *, yes: bool) -> i
     # Without a single import the error of the update says why.
     if result.remaining and result.imported:
         screen.warn(
-            f"error: {counted(len(result.remaining), 'object')} not adopted: run the command again"
+            f"error: {counted(len(result.remaining), 'object')} not imported: run the command again"
         )
     return EXIT_CODES[result.reason]

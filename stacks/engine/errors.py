@@ -14,5 +14,5 @@ class EngineError(UserError):
         self.path = path
 
 
-USE_THE_CLI = "run this stack with the Pulumi CLI (`pulumi up`): the state is the same"
+USE_THE_CLI = "run this stack with the Pulumi CLI (`pulumi up`), which uses the same state"
 """The hint for what the embedded engine refuses."""

@@ -113,9 +113,12 @@ def _convert_terraform(options: ConvertOptions) -> ConvertResult:
     notes = ["Not converted, or converted with changes:", *omissions] if omissions else []
     count = len(conversion.declared.entries)
     notes.append(
-        f"{counted(count, 'resource')} of Terraform's: `gpuform up` imports existing objects."
+        f"{counted(count, 'resource')} converted from Terraform: the next `gpuform up` "
+        "imports their objects."
     )
-    notes.append("Then remove them from Terraform: `terraform state rm ADDRESS` destroys nothing.")
+    notes.append(
+        "Then remove the resources from Terraform: `terraform state rm ADDRESS` destroys nothing."
+    )
     return ConvertResult(
         write(conversion.declared), tuple(notes), conversion.secrets, is_complete=not omissions
     )

@@ -135,7 +135,7 @@ def apply_topology(
     """
     if options.form not in APPLICABLE_FORMATS:
         raise NoTopology(
-            f"{options.form} is a text, and cannot be written to Kubernetes",
+            f"the format {options.form} is for files, and cannot be written to Kubernetes",
             hint=f"--apply supports {', '.join(APPLICABLE_FORMATS)}",
         )
     workspace = selected.workspace
@@ -209,8 +209,8 @@ def _require_all_of_kubernetes(
     if unselected_names:
         selected_names = [placement.name for placement in placements]
         raise NoTopology(
-            f"{', '.join(unselected_names)} may be in the same Kubernetes, whose nodes are written "
-            "together",
+            f"{', '.join(unselected_names)} may be in the same Kubernetes cluster, and "
+            "gpuform writes all nodes of a Kubernetes cluster together",
             hint=f"select these as well: {', '.join([*selected_names, *unselected_names])}",
         )
 

@@ -106,7 +106,9 @@ def _find_reduction(change: ResourceChange) -> Danger | None:
             Risk.REDUCES_CAPACITY, _describe_loss(f"removes {_format_gpu_count(change)}", change)
         )
     if change.in_use:
-        return Danger(Risk.REDUCES_CAPACITY, _describe_loss("stops what is in use", change))
+        return Danger(
+            Risk.REDUCES_CAPACITY, _describe_loss("stops a resource that is in use", change)
+        )
     if change.leaving is not None and change.leaving.evicts_jobs:
         return Danger(Risk.ENDS_JOBS, _describe_jobs(change.leaving))
     return None
@@ -119,11 +121,11 @@ def _describe_loss(lost: str, change: ResourceChange) -> str:
         parts.append(_describe_jobs(change.leaving))
     if change.others:
         names = ", ".join(change.others)
-        parts.append(f"also deletes {names}, which others added to it")
+        parts.append(f"also deletes {names}, which others created in it")
     parts += [change.in_use] if change.in_use else []
     if change.before is not None and change.before.reserved and change.action in _DESTROYING:
         until = f" until {change.before.paid_until}" if change.before.paid_until else ""
-        parts.append(f"what is prepaid{until} is lost")
+        parts.append(f"the prepaid time{until} is lost")
     return "; ".join(parts)
 
 
@@ -184,8 +186,8 @@ def _format_gpu_count(change: ResourceChange) -> str:
 
 _REASONS = {
     PlanReason.DEPENDENCY_REPLACED: "a dependency is replaced",
-    PlanReason.REPLACEMENT_REQUESTED: "asked for",
-    PlanReason.NOT_READY: "keep waiting until it is ready",
+    PlanReason.REPLACEMENT_REQUESTED: "requested",
+    PlanReason.NOT_READY: "not ready yet: the run waits again",
     PlanReason.NOT_IN_PROGRAM: "no longer in the program",
     PlanReason.IMPORTED: "the stack takes over the existing object unchanged",
     PlanReason.READ_BY_PROGRAM: "the program reads it and does not own it",

@@ -270,10 +270,10 @@ def _sum_gpu_counts(gpu_counts: Iterable[GpuCount]) -> GpuCount:
 
 
 def format_gpu_changes(facts: StackFacts | Review) -> str:
-    """Format removed and added GPUs: `16 destroyed, none added`; for drift `16 gone, none new`."""
+    """Format GPU counts: `16 destroyed, none added`; for drift `16 removed, none added`."""
     removed, added = facts.gpus_removed, facts.gpus_added
     if facts.is_drift:
-        return f"{removed or 'none'} gone, {added or 'none'} new"
+        return f"{removed or 'none'} removed, {added or 'none'} added"
     return f"{removed or 'none'} destroyed, {added or 'none'} added"
 
 

@@ -246,7 +246,7 @@ def render_gates(
         if gate.reason:
             yield f"        why: {escape_invisible(gate.reason)}"
         if gate.is_blocking:
-            yield escape_invisible(f"        if it is meant: --allow {gate.permission}")
+            yield escape_invisible(f"        to allow it: --allow {gate.permission}")
 
 
 def format_notice(notice: Notice) -> str:
@@ -255,10 +255,10 @@ def format_notice(notice: Notice) -> str:
 
 
 def render_notices(notices: Iterable[Notice], paint: Paint = PLAIN) -> Iterator[str]:
-    """Yield the `To know:` block with a line for each notice; nothing without notices."""
+    """Yield the `Notes:` block with a line for each notice; nothing without notices."""
     texts = [escape_invisible(format_notice(notice)) for notice in notices]
     if texts:
-        yield paint("warning", "To know:")
+        yield paint("warning", "Notes:")
         yield from (f"    {line}" for line in texts)
 
 
@@ -320,11 +320,15 @@ def _describe_jobs(node: RemovedNode) -> str:
 
 def _describe_busy_policy(removed_nodes: RemovedNodes) -> str:
     if removed_nodes.on_busy == "fail":
-        return f"jobs run there now ({removed_nodes.scheduler}): this fails as long as they do"
+        return f"jobs run there now ({removed_nodes.scheduler}): the run fails while they run"
     limit = counted(removed_nodes.wait_minutes, "minute")
     if removed_nodes.on_busy == "evict":
-        return f"jobs run there now ({removed_nodes.scheduler}): they are evicted, within {limit}"
-    return f"jobs run there now ({removed_nodes.scheduler}): they are waited for, {limit} at most"
+        return (
+            f"jobs run there now ({removed_nodes.scheduler}): gpuform evicts them, within {limit}"
+        )
+    return (
+        f"jobs run there now ({removed_nodes.scheduler}): gpuform waits for them, at most {limit}"
+    )
 
 
 _MAX_JOBS_LISTED = 3

@@ -117,7 +117,7 @@ def test_a_job_that_is_cancelled(project: Any) -> None:
         process.send_signal(signal.SIGTERM)
         told, _ = process.communicate(timeout=LAST_RESORT)
     assert process.returncode == failures.FAILED
-    assert "Interrupted: nothing new starts" in told
+    assert "Interrupted: gpuform starts" in told
     group, rest = told.split("::endgroup::")
     assert "creating failed" in group
     assert "The update was interrupted." in rest

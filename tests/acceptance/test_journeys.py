@@ -165,7 +165,7 @@ def test_a_first_stack_from_a_template(newcomer: Newcomer, template: str) -> Non
     assert f"{planned} unchanged" in there.types("gpuform preview --emulate --expect-no-changes")
 
     status = there.types("gpuform status --emulate")
-    assert status.startswith("Stack dev lives on the emulator: nothing of it is real.")
+    assert status.startswith("Stack dev lives on the emulator: its resources are not real.")
     assert re.search(rf"^{planned} resources?\b", status, re.MULTILINE)
     counted = int(planned) + 2  # the stack and its provider, which Pulumi's list counts
     assert f" {counted} " in there.types("gpuform stack ls")
@@ -420,7 +420,7 @@ def test_a_selector_with_a_typing_error(trainer: Newcomer) -> None:
     assert "2 unchanged" in trainer.types("gpuform preview --emulate --expect-no-changes")
 
     kept = trainer.types("gpuform destroy --exclude train --preview-only --emulate")
-    assert "--exclude train also keeps: data (train depends on it)" in kept
+    assert "--exclude train also leaves unchanged: data (train depends on it)" in kept
     assert "delete" not in kept
 
 

@@ -97,10 +97,10 @@ def test_labels_come_with_nodes_and_go_with_them(project: Any, official: Any) ->
     official.patch_node(name, {"metadata": {"labels": {"gpuform.dev/region": "mine"}}})
     conflict = project.run(*apply, "--yes")
     assert conflict.code == 1
-    assert f"node/{name}: gpuform.dev/region is mine, and would be us-central-8" in conflict.err
+    assert f"node/{name}: gpuform.dev/region is mine instead of us-central-8" in conflict.err
 
     removed = project.ok("topology", "--format", "kubernetes-labels", "--remove", "--yes").out
-    assert f"node/{name}: gpuform.dev/region is mine by now: it stays" in removed
+    assert f"node/{name}: unchanged, because meanwhile gpuform.dev/region is mine" in removed
     assert ours(official) == {
         name: {"gpuform.dev/region": "mine"},
         "training-worker-1": {},
@@ -198,7 +198,7 @@ def test_scps_nodes_are_labelled_where_the_stack_says(project: Any, tmp_path: Pa
         assert "the Kubernetes cluster of the nodes of train is unknown" in refused.err
         absent = project.run(*apply, "--kubeconfig", str(kubeconfig))
         assert absent.code == 1
-        assert "node/gpu-001: the cluster has no such node" in absent.err
+        assert "node/gpu-001: node not found in the cluster" in absent.err
         assert all(not each for each in ours(client.CoreV1Api(api)).values())
 
         joined = {"a": {"gpu_node_name": "training-worker-0"}, "b": {}}
@@ -206,7 +206,7 @@ def test_scps_nodes_are_labelled_where_the_stack_says(project: Any, tmp_path: Pa
         project.program(SCP.replace("count=3", f"nodes={joined!r}, drain={drain!r}"))
         project.ok("up", "--yes", "--skip-preview")
         partly = project.run(*apply)
-        assert "node/train-b: the cluster has no such node" in partly.err
+        assert "node/train-b: node not found in the cluster" in partly.err
         fabric_id = json.loads(project.ok("topology", "--format", "inventory", "--json").out)[
             "nodes"
         ][0]["fabric_id"]
@@ -252,15 +252,19 @@ def move(project: Any, node: str, before: str, after: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (("--format", "slurm-tree", "--apply"), 1, "slurm-tree is a text"),
+        (("--format", "slurm-tree", "--apply"), 1, "slurm-tree is for files"),
         (
             ("--format", "kueue", "--apply", "--remove"),
             2,
             ("--apply and --remove cannot be combined"),
         ),
-        (("--format", "kueue", "--apply", "--output", "x"), 2, "--output writes a text"),
+        (("--format", "kueue", "--apply", "--output", "x"), 2, "--output cannot be combined"),
         (("--format", "kueue", "--yes"), 2, "--yes requires --apply or --remove"),
-        (("--format", "kueue", "--apply", "--json"), 2, "--json cannot ask: add --yes"),
+        (
+            ("--format", "kueue", "--apply", "--json"),
+            2,
+            "--json cannot ask for a confirmation: add --yes",
+        ),
         (("--format", "slurm-tree"), 1, "stack 'dev' has no resources with GPU nodes"),
         ((), 2, "Missing option '--format'"),
     ],

@@ -143,7 +143,7 @@ def _write_declarations(content: str, target: Path | None, session: Session) -> 
     program, topology = target.with_name("__main__.py"), target.with_name("topology.yaml")
     if target in (program, topology) and program.exists() and topology.exists():
         session.screen.print(
-            f"{program} is the program that runs: it has to load {topology} itself."
+            f"gpuform runs {program}, not {topology}: the program must load the topology itself."
         )
 
 

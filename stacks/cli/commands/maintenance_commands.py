@@ -176,7 +176,7 @@ def _list_problems(drift_result: "DriftResult") -> Iterator[str]:
     "--allow",
     multiple=True,
     metavar="NAME",
-    help="Permit what is refused otherwise, such as destroy-reserved; for this run only.",
+    help="Allow a refused action, such as destroy-reserved, for this run only.",
 )
 @click.option(
     "--message",
@@ -245,7 +245,7 @@ def expire(**flags: Any) -> int:
     "--allow",
     multiple=True,
     metavar="NAME",
-    help="Permit what is refused otherwise, such as evict-jobs; for this run only.",
+    help="Allow a refused action, such as evict-jobs, for this run only.",
 )
 @click.option(
     "--message",

@@ -39,7 +39,7 @@ from gpuform.stacks.workflow_files import Clouds, Repository, workflow_files
     "-y",
     is_flag=True,
     expose_value=False,
-    help="Accepted for Pulumi's sake: the command never asks.",
+    help="Accepted for compatibility with Pulumi: the command never asks.",
 )
 @click.option(
     "--forge",

@@ -65,7 +65,7 @@ def add_code_host_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     type=click.Choice(FORMATS),
     default="text",
     show_default=True,
-    help="github and gitlab are Markdown that folds; html is one self-contained page.",
+    help="github and gitlab: Markdown with folded sections; html: one self-contained page.",
 )
 @output_flag
 @click.option(

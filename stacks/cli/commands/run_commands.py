@@ -124,7 +124,7 @@ _ALLOW = click.option(
     "--allow",
     multiple=True,
     metavar="NAME",
-    help="Permit what is refused otherwise, such as destroy-reserved; for this run only.",
+    help="Allow a refused action, such as destroy-reserved, for this run only.",
 )
 _TARGET_FLAGS = (
     click.option(
@@ -208,7 +208,7 @@ _NO_MESSAGE = click.option(
     "-m",
     expose_value=False,
     metavar="TEXT",
-    help="Accepted for Pulumi's sake: a preview is not in the history.",
+    help="Accepted for compatibility with Pulumi: a preview is not in the history.",
 )
 _PREVIEW_ONLY = click.option(
     "--preview-only", is_flag=True, help="Only show a preview; change nothing."

@@ -294,10 +294,10 @@ def rename(name: str) -> None:
         full_name = build_full_name(new_project, new_name)
         settings = opened.project.get_settings_path(new_name).name
         session.screen.print(
-            f"Stack {opened.name} is now {full_name}, and selected.\n"
-            f"Write `name: {new_project}` in {opened.project.path.name} before "
-            "you run the command again; "
-            f"keys of {settings} that begin with `{old_project}:` begin with `{new_project}:` then."
+            f"Renamed stack {opened.name} to {full_name} and selected it.\nBefore the next "
+            f"command, write `name: {new_project}` in {opened.project.path.name}, and in "
+            f"{settings} change the keys that begin with `{old_project}:` to begin with "
+            f"`{new_project}:`."
         )
 
 

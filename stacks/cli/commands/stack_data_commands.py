@@ -54,7 +54,7 @@ _UNREADABLE = "ERROR_UNABLE_TO_DECRYPT"
     "--full-dates",
     is_flag=True,
     expose_value=False,
-    help="Accepted for Pulumi's sake: dates are always full.",
+    help="Accepted for compatibility with Pulumi: dates are always full.",
 )
 @add_stack_flags
 def show_history(as_json: bool, show_secrets: bool, page_size: int, page: int) -> None:

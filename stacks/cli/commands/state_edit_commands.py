@@ -80,11 +80,12 @@ def delete(
                 snapshot, deleted_entry, force=force, target_dependents=target_dependents
             )
         for entry in forgotten:
-            session.screen.print(f"forgets {entry.urn}" + f" (id {entry.id})" * bool(entry.id))
+            label = entry.urn + f" (id {entry.id})" * bool(entry.id)
+            session.screen.print(f"removes {label} from the state")
         if not forgotten or not is_confirmed(session.screen, _QUESTION, yes=yes):
             return SUCCESS if not forgotten else FAILED
         stack.save(after)
-        session.screen.print(f"{counted(len(forgotten), 'resource')} forgotten.")
+        session.screen.print(f"Removed {counted(len(forgotten), 'resource')} from the state.")
         return SUCCESS
 
 

@@ -191,7 +191,7 @@ _MAX_SHAPES = 60
     type=click.Choice(["dot", "mermaid", "html"]),
     default="dot",
     show_default=True,
-    help="dot is Graphviz's, mermaid is for Markdown; html is one self-contained page.",
+    help="dot: for Graphviz; mermaid: for Markdown; html: one self-contained page.",
 )
 @click.option(
     "--plan",

@@ -116,7 +116,7 @@ def topology(  # noqa: PLR0913 - a flag each
         raise click.UsageError("--apply and --remove cannot be combined")
     is_writing = apply_ or remove
     if is_writing and output is not None:
-        raise click.UsageError("--output writes a text, but --apply and --remove write none")
+        raise click.UsageError("--output cannot be combined with --apply or --remove")
     if yes and not is_writing:
         raise click.UsageError("--yes requires --apply or --remove")
     with open_session() as session:
@@ -132,7 +132,7 @@ def topology(  # noqa: PLR0913 - a flag each
         if not is_writing:
             return _print_topology(session, selected, options, output, as_json=as_json)
         if as_json and not yes:
-            raise click.UsageError("--json cannot ask: add --yes")
+            raise click.UsageError("--json cannot ask for a confirmation: add --yes")
         return _apply_topology(session, selected, options, remove=remove, yes=yes, as_json=as_json)
 
 

@@ -159,7 +159,7 @@ def _summarize_topology(label: str, topology: "PlannedTopology") -> str:
     summary = f"{label} is valid: {counted(len(topology.resources), 'resource')}"
     open_groups = topology.list_open_groups()
     return (
-        f"{summary}, and those of {', '.join(open_groups)}, which are not known here"
+        f"{summary}, and an unknown number of resources of {', '.join(open_groups)}"
         if open_groups
         else summary
     )

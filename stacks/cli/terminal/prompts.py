@@ -38,8 +38,9 @@ def require_answerable(arguments: RunArguments, screen: Screen) -> None:
     # A question on stdout would be part of the JSON.
     if arguments.json:
         raise click.UsageError(
-            f"`{arguments.command} --json` cannot ask: add --yes, or preview first with "
-            f"`gpuform {_PREVIEW_COMMANDS.get(options.operation, 'preview')} --json`"
+            f"`{arguments.command} --json` cannot ask for a confirmation: add --yes, or "
+            "preview first with `gpuform "
+            f"{_PREVIEW_COMMANDS.get(options.operation, 'preview')} --json`"
         )
     # Found before the run: a preview may take minutes, and the question comes after it.
     if not screen.interactive and not options.skip_preview:

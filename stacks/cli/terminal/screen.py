@@ -250,7 +250,7 @@ def _create_flag(name: str, help_text: str) -> Callable[[Any], Any]:
 
 
 def _create_ignored_flag(name: str, reason: str) -> Callable[[Any], Any]:
-    help_text = f"Accepted for Pulumi's sake: {reason}."
+    help_text = f"Accepted for compatibility with Pulumi: {reason}."
     return click.option(f"--{name}", is_flag=True, expose_value=False, help=help_text)
 
 
@@ -264,7 +264,7 @@ display_flags = (
     _create_ignored_flag("diff", "property changes are always shown"),
     _create_ignored_flag("show-replacement-steps", "a replacement is one change"),
     _create_ignored_flag("show-full-output", "outputs are never cut"),
-    _create_ignored_flag("suppress-permalink", "there is none"),
+    _create_ignored_flag("suppress-permalink", "gpuform prints no permalink"),
 )
 
 

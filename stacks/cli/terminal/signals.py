@@ -15,8 +15,8 @@ from gpuform.stacks.cli.failures import ABANDONED
 from gpuform.stacks.cli.terminal.screen import Screen
 
 INTERRUPTED_MESSAGE = (
-    "Interrupted: nothing new starts and waits end; running requests finish and are "
-    "recorded. Interrupt again to leave at once."
+    "Interrupted: gpuform starts nothing more, ends its waits, and records the results of "
+    "running requests. Interrupt again to exit at once."
 )
 
 # Windows has no SIGHUP; SIGBREAK is sent when a console is closed.

@@ -572,7 +572,10 @@ class Deployment:
         operations = f"{len(pending)} {'operation' if len(pending) == 1 else 'operations'}"
         # A preview takes no lock, so that another run may be changing the stack.
         if self.options.concurrent_run:
-            self._warn(f"another run is in {operations}, whose results this plan misses:\n{names}")
+            self._warn(
+                f"another run is busy with {operations}, whose results are not in this "
+                f"plan:\n{names}"
+            )
             return
         self.events.emit(
             Diagnostic(

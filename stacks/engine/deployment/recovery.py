@@ -261,9 +261,9 @@ class _CreateSearch:
             try:
                 if not host.can_find_created(entry) and not orphaned_journal.is_sure:
                     self.report(
-                        f"{label} was created by an interrupted run, and another "
-                        "program has written the state since, which may have removed the object on "
-                        "purpose; `gpuform import` imports it"
+                        f"an interrupted run created {label}. Another program has written "
+                        "the state since then, and may have removed the object from the "
+                        "state on purpose: to import the object, run `gpuform import`"
                     )
                     continue
                 read = host.read(
@@ -309,9 +309,10 @@ class _CreateSearch:
                 return None
             raise EngineError(
                 f"its create was interrupted, and the state does not record its inputs{which}",
-                hint="`gpuform up` or `pulumi up` looks for it while the program declares it. "
-                "Otherwise look on the platform: to manage the object, run `gpuform import "
-                f"{kind} {name} ID`; if there is none, add `--create-anew`",
+                hint="if the program declares the resource, `gpuform up` or `pulumi up` looks "
+                "for the object. Otherwise look on the platform: to manage the object, run "
+                f"`gpuform import {kind} {name} ID`; if no object exists, add "
+                "`--create-anew`",
             )
         timeout = begun.custom_timeouts.get("create")
         created = host.find_created(begun.urn, begun.inputs, timeout, begun.provider)

@@ -178,9 +178,9 @@ def _plan_replacement(
     ]
     if dependent_names:
         error = EngineError(
-            f"{name} cannot be replaced without the program: {', '.join(dependent_names)} "
-            "depends on it",
-            hint="`gpuform up --refresh` replaces it, and updates its dependents",
+            f"{name} cannot be replaced without the program, because of its dependents: "
+            f"{', '.join(dependent_names)}",
+            hint="`gpuform up --refresh` replaces the resource, and updates its dependents",
         )
         executor.fail_resource(entry.urn, error)
         return []

@@ -93,8 +93,8 @@ class KernelLock:
             raise EngineError(
                 f"the stack cannot be locked: {self.path} cannot be written: "
                 f"{error.strerror or error}",
-                hint="Nothing was changed. Fix the permissions, or make room, and run the command "
-                "again.",
+                hint="Nothing was changed. Fix the permissions, or free some disk space, and run "
+                "the command again.",
             ) from error
 
     def check(self) -> None:

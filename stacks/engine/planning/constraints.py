@@ -347,7 +347,7 @@ class SelectionNotes:
                 )
             unnamed = self._list_unnamed(kept_urns, urns)
             if unnamed:
-                yield f"{flags} also keeps: {unnamed}"
+                yield f"{flags} also leaves unchanged: {unnamed}"
 
     def _select_visible(self, urns: Collection[str]) -> list[ResourceState]:
         """Return the live entries of the URNs, without the stack and providers."""

@@ -197,7 +197,7 @@ def build_import_steps(
         raise EngineError(
             f"{goal.urn}: the object {object_id} differs from its declaration in "
             f"{', '.join(diff.replaces)}, which would replace it",
-            hint="declare the object's own values",
+            hint="declare the values that the object has",
         )
     if not diff.changes:
         imported.inputs = goal.inputs

@@ -291,7 +291,7 @@ def parse_read(
     if package not in (DYNAMIC_PACKAGE, BUILTIN_PACKAGE, PLUGIN_PACKAGE):
         raise EngineError(
             f"the program reads '{request.name}' of package '{package}' ({request.type}); "
-            "the embedded engine runs dynamic providers and gpuform's own",
+            "the embedded engine runs only dynamic providers and gpuform's own provider",
             hint=USE_THE_CLI,
         )
     return Read(
@@ -368,8 +368,8 @@ def _refuse_cli_features(request: "resource_pb2.RegisterResourceRequest") -> Non
     is_known = package in (DYNAMIC_PACKAGE, PLUGIN_PACKAGE) or is_provider(request.type)
     if request.custom and not is_known:
         raise EngineError(
-            f"resource '{request.name}' is of package '{package}' ({request.type}); "
-            "the embedded engine runs dynamic providers and gpuform's own",
+            f"resource '{request.name}' is of package '{package}' ({request.type}); the "
+            "embedded engine runs only dynamic providers and gpuform's own provider",
             hint=USE_THE_CLI,
         )
     if is_provider(request.type) and request.type != PLUGIN_PROVIDER_TYPE:

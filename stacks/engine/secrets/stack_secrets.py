@@ -120,8 +120,8 @@ def create_first_crypter(
         )
     if any(map(is_secure, settings.config.values())):
         raise SecretsError(
-            f"{settings.path.name} has secrets that another provider than "
-            f"{provider.partition('?')[0]} encrypted",
+            f"{settings.path.name} contains secrets that are not encrypted by "
+            f"{provider.partition('?')[0]}",
             hint="Leave --secrets-provider out, and after the stack is created run `gpuform stack "
             "change-secrets-provider`. Or remove the secrets from the file.",
         )

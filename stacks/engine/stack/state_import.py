@@ -229,7 +229,8 @@ def _reject_lost_objects(
         journal.reject_lost_ids(str(path), snapshot, records)
     except JournalError as error:
         error.hint = (
-            "Compare with the platform and import the objects that exist. Then remove the file."
+            "Compare the state with the platform and import the objects that exist. Then "
+            "remove the file."
         )
         raise
 

@@ -360,8 +360,8 @@ def reject_unknown_newer_fields(checkpoint: Checkpoint) -> None:
         raise UnknownFormat(
             f"the checkpoint was written by Pulumi CLI {version} and has parts that this gpuform "
             f"does not know: {', '.join(sorted(unknown))}",
-            hint="Nothing was changed: writing it would lose them. Use the Pulumi CLI for this "
-            "stack, or upgrade gpuform.",
+            hint="Nothing was changed: gpuform would lose these parts. Use the Pulumi CLI for "
+            "this stack, or upgrade gpuform.",
         )
 
 

@@ -93,8 +93,8 @@ def _remove_entries(
     protected = [entry for entry in removed_entries if entry.protect]
     if protected and not force:
         raise EditRefused(
-            "protected resources are not deleted:" + _format_urn_lines(protected),
-            hint="`gpuform state unprotect` it first, or add --force",
+            "protected resources cannot be deleted:" + _format_urn_lines(protected),
+            hint="run `gpuform state unprotect` first, or add --force",
         )
     removed_identities = {id(entry) for entry in removed_entries}
     remaining_entries = [
@@ -235,8 +235,8 @@ class IntegrityError(EngineError):
     def __init__(self, violations: list[str]) -> None:
         super().__init__(
             "snapshot integrity failure; refusing to use it:\n  " + "\n  ".join(violations),
-            hint="`gpuform state repair` repairs what it can; --from-backup brings back the "
-            ".bak file or one of .pulumi/backups.",
+            hint="`gpuform state repair` repairs what it can; --from-backup restores the .bak "
+            "file or a file of .pulumi/backups.",
         )
         self.violations = violations
 
@@ -290,7 +290,7 @@ def _find_entry_violations(index: int, state: ResourceState) -> Iterator[str]:
     if not state.type:
         yield f"{state.urn or f'entry {index}'} has no type"
     if state.id and not state.custom:
-        yield f"{state.urn} is not custom but has an id"
+        yield f"{state.urn} is not a custom resource, but has an id"
     if state.custom and not state.id and not state.view_of:
         yield f"{state.urn} has no id: its object would be forgotten and created again"
     if state.urn and not is_urn(state.urn):

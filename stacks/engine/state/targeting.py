@@ -238,8 +238,8 @@ def get_live_entry(entries: Sequence[ResourceState], name: str) -> ResourceState
     live = [entry for entry in matching_entries if not entry.delete]
     if not live:
         raise NoSuchResource(
-            f"{matching_entries[0].urn} is only waiting for its deletion",
-            hint="`gpuform up` deletes it",
+            f"{matching_entries[0].urn} is pending deletion",
+            hint="`gpuform up` deletes the resource",
         )
     return live[0]
 

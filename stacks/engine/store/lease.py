@@ -285,7 +285,7 @@ class OtherStacks:
         if claim and self._lock.take() is LockAttempt.HELD:
             raise EngineError(
                 f"another command is importing into a stack of {self._backend.url}",
-                hint="run the command again when that has ended",
+                hint="run the command again when the import has ended",
             )
         return find_owners(self._backend, self._stack)
 

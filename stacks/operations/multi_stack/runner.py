@@ -166,10 +166,10 @@ def _select_planned_names(
     missing = [name for name in names if name not in order.workspace.stacks]
     if missing:
         raise PlanRefused(
-            f"{options.run.plan} plans {', '.join(missing)}, which does not belong to the "
-            "stacks here",
-            hint="apply the plan in the folder where you made it: that of stacks.yaml, or of the "
-            "projects",
+            f"{options.run.plan} contains stacks that do not belong to this workspace: "
+            f"{', '.join(missing)}",
+            hint="apply the plan in the folder where you made it: the folder of stacks.yaml, or "
+            "of the projects",
         )
     planned = saved_plan.plans[0].operation
     if options.run.operation not in ("update", planned):
@@ -198,10 +198,10 @@ def _require_planned_together(
             if seals.get(stack) != seal:
                 other = stack.removeprefix("organization/")
                 raise PlanRefused(
-                    f"{_format_stack_name(plan)} was planned with the planned outputs of "
-                    f"{other}, but the same plan does not apply {other}",
-                    hint=f"apply the complete plan {options.run.plan}, or make a new plan with "
-                    "the same --filter",
+                    f"the plan of {_format_stack_name(plan)} uses the planned outputs of "
+                    f"{other}, but {other} is not selected, or was planned again",
+                    hint=f"apply the complete plan {options.run.plan}, or make a new plan of the "
+                    "selected stacks",
                 )
 
 

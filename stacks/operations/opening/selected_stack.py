@@ -104,8 +104,8 @@ class SelectedStack:
         if not _OPERATION_LOCK.acquire(blocking=False):
             raise EngineError(
                 "another operation is running in this process",
-                hint="One runs at a time: start this one when that has ended, or in its own "
-                "process.",
+                hint="A process runs one operation at a time: wait until the other operation has "
+                "ended, or use another process.",
             )
         try:
             with set_variables(self.env_vars):

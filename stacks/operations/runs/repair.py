@@ -48,7 +48,7 @@ class RepairRun:
         if missing:
             node_names = sorted(name for names in nodes.values() for name in names)
             raise EngineError(
-                f"{', '.join(missing)}: no such node in stack {self.stack.name}",
+                f"node {', '.join(missing)} not found in stack {self.stack.name}",
                 hint=f"its nodes are {', '.join(node_names[:_SHOWN_NODES]) or 'none'}"
                 f"{', ...' if len(node_names) > _SHOWN_NODES else ''}; `gpuform refresh` looks for "
                 "new ones",

@@ -136,7 +136,7 @@ def build_plan(name: str, preview: Preview) -> Plan:
         if op in _OPS:
             _merge_step(steps, urn, _parse_step(where, entry, _OPS[op]))
         elif op not in _IGNORED_OPS:
-            notes.append(f"{name_of(urn)}: what Pulumi's operation {op} does is not known here")
+            notes.append(f"{name_of(urn)}: Pulumi's operation {op} is unknown to gpuform")
     if not ops:
         failure = "".join(f"; it has failed: {message}" for message in preview.errors)
         raise EngineError(

@@ -61,7 +61,8 @@ def render_run(entry: HistoryEntry, number: int, stack: str, *, paint: Paint) ->
     """Yield the recorded facts about one run."""
     title = f"{escape_invisible(entry.kind)} {number} of stack {stack}"
     yield paint(
-        "bold", f"{title}: {escape_invisible(entry.result)}, begun {_format_time(entry.start_time)}"
+        "bold",
+        f"{title}: {escape_invisible(entry.result)}, started {_format_time(entry.start_time)}",
     )
     if entry.result == IN_PROGRESS:
         yield f"  {_UNKNOWN_END}"

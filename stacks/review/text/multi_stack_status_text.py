@@ -104,7 +104,7 @@ def format_totals(totals: Totals) -> str:
     names_by_note = {
         "not read": totals.unread,
         "not created yet": totals.absent,
-        "not real but emulated": totals.emulated,
+        "on the emulator": totals.emulated,
     }
     more = "".join(
         f"; {note}: {escape_invisible(', '.join(names))}"

@@ -97,7 +97,7 @@ def _format_orphan_totals(orphans: OrphanReport, backend: str) -> str:
     *others, last = orphans.asked_platforms
     where = f"on {', '.join(others)} and {last}" if others else f"on {last}"
     if not orphans.objects and orphans.failures:
-        return f"Nothing was found {where}, but not all could be read: there may be orphans."
+        return f"Incomplete result {where}: no orphans in the lists that could be read."
     if not orphans.objects:
         return f"No orphans {where}: every object belongs to a stack (backend {backend})."
     costs: dict[str, float] = {}
@@ -120,7 +120,7 @@ def _describe_intent(intent: Intent) -> str:
     label = f"{intent.platform}:{intent.kind} {intent.name!r}{where} ({object_ids})"
     purpose = f" for {intent.urn}" if intent.urn else ""
     return escape_invisible(
-        f"{label}, begun {_format_time(intent.started_at)}{purpose}: `gpuform up` resolves it"
+        f"{label}, started {_format_time(intent.started_at)}{purpose}: `gpuform up` resolves this"
     )
 
 
@@ -191,7 +191,10 @@ def render_offers(
         yield from lines[1:]
         yield ""
     for platform in offers.documented:
-        yield f"not asked: {platform} (its API has no such lists; this is what it documents)"
+        yield (
+            f"not asked: {platform} (its API has no such lists; these offers are from its "
+            "documentation)"
+        )
     for platform, reason in offers.not_asked.items():
         yield f"not asked: {platform} ({reason})"
 
@@ -251,8 +254,12 @@ def render_label_changes(changes: Sequence[Change], paint: Paint = PLAIN) -> Ite
         yield paint(symbol[1], f"  {symbol[0]} {label}")
     for change in changes:
         if change.action is Action.LEFT:
-            reason = f"{change.key} is {change.current_value}" if change.key else "it is another's"
-            yield escape_invisible(f"{change.where}: {reason} by now: it stays")
+            reason = (
+                f"{change.key} is {change.current_value}"
+                if change.key
+                else ("it belongs to another owner")
+            )
+            yield escape_invisible(f"{change.where}: unchanged, because meanwhile {reason}")
     same = sum(change.action is Action.SAME for change in changes)
     if same:
         yield f"{same} unchanged"
@@ -262,15 +269,15 @@ def render_label_problems(changes: Sequence[Change]) -> Iterator[str]:
     """Yield a line for each unwritable label, with the reason."""
     for change in changes:
         if change.action is Action.ABSENT:
-            yield escape_invisible(f"{change.where}: the cluster has no such node")
+            yield escape_invisible(f"{change.where}: node not found in the cluster")
         elif change.action is Action.CONFLICT and not change.key:
             yield escape_invisible(
-                f"{change.where}: it is there, and not gpuform's: it stays as it is"
+                f"{change.where}: exists and does not belong to gpuform: unchanged"
             )
         elif change.action is Action.CONFLICT:
             yield escape_invisible(
-                f"{change.where}: {change.key} is {change.current_value}, and would be "
-                f"{change.desired_value}: somebody else set it, so it stays unchanged"
+                f"{change.where}: {change.key} is {change.current_value} instead of "
+                f"{change.desired_value}, set by another owner: unchanged"
             )
 
 

@@ -200,7 +200,9 @@ def render_review(review: Review, paint: Paint = PLAIN) -> str:
     blocks += ["\n".join(_render_heading(review, paint)), "\n".join(render_dangers(review, paint))]
     blocks.append("\n".join(render_repairs((stack.plan for stack in review.stacks), paint)))
     if review.combined is not None:
-        blocks.append("\n".join(render_gates(review.combined.gates, paint, "Gates over all:")))
+        blocks.append(
+            "\n".join(render_gates(review.combined.gates, paint, "Gates over all stacks:"))
+        )
     for stack in review.stacks:
         own = [block for block in _render_stack_blocks(stack, paint) if block]
         title = paint("bold", f"{escape_invisible(stack.name)}:")

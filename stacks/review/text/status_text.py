@@ -113,7 +113,7 @@ class Status:
 def render_status(status: Status, *, paint: Paint = PLAIN) -> Iterator[str]:
     """Yield the source and age, a table of the resources, totals, and the Lens block."""
     if status.emulated:
-        message = f"Stack {status.stack} lives on the emulator: nothing of it is real."
+        message = f"Stack {status.stack} lives on the emulator: its resources are not real."
         yield paint("warning", message)
     if status.running_change:
         yield paint("warning", escape_invisible(f"{status.running_change}."))
@@ -130,8 +130,8 @@ def render_status(status: Status, *, paint: Paint = PLAIN) -> Iterator[str]:
     if status.unsettled:
         yield ""
         for message in status.unsettled:
-            yield paint("warning", escape_invisible(f"never settled: {message}"))
-        yield f"    `gpuform refresh --stack {status.stack}` or `pulumi up` resumes it"
+            yield paint("warning", escape_invisible(f"unresolved: {message}"))
+        yield f"    `gpuform refresh --stack {status.stack}` or `pulumi up` resolves this create"
     if status.notices:
         yield ""
         yield from render_notices(status.notices, paint)

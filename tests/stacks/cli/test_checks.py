@@ -133,7 +133,7 @@ class TestSomebodyAtWork:
         ran = somebody.run("preview")
         assert who in ran.err
         assert "is running on the stack: the state shown may be out of date" in ran.err
-        assert "another run is in 1 operation, whose results this plan misses" in ran.out
+        assert "another run is busy with 1 operation, whose results are not in this plan" in ran.out
         assert "interrupted" not in ran.out + ran.err
         ran = somebody.run("status")
         assert ran.out.splitlines()[1].startswith(who)

@@ -53,8 +53,8 @@ def test_examples_in_every_direction(
     converted = run("convert")
     assert (converted.code, converted.err) == (0, "")
     assert converted.out == (
-        "Wrote __main__.py.\n__main__.py is the program that runs: it has to load "
-        "topology.yaml itself.\n"
+        "Wrote __main__.py.\ngpuform runs __main__.py, not topology.yaml: the program must "
+        "load the topology itself.\n"
     )
     (project / "topology.yaml").unlink()
     same(run)

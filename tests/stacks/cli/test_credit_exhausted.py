@@ -68,7 +68,7 @@ def test_plans_and_runs_tell_it(both: PlannedProject) -> None:
     assert plan.code == OUT_OF_CREDIT
     assert "without new credit: train: its on-demand compute is decommissioned" in plan.out
     review = both.run("review", "plan.json", "--format", "markdown").out
-    assert "To know: 3" in review
+    assert "Notes: 3" in review
     failed = both.run("up", "--yes", "--refresh")
     assert failed.code == OUT_OF_CREDIT
     assert "error: no credit is left: add credit to the account" in failed.err

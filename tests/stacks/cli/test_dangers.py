@@ -224,6 +224,6 @@ class TestLostCapacity:
         planned_project.edit_program(('"ON_DEMAND"', '"RESERVED", duration_days=30'))
         assert planned_project.run("up", "--yes", "--skip-preview").code == 0
         out = planned_project.run("destroy", "--preview-only", "--allow", "destroy-reserved").out
-        found = re.search(r"destroys 16 GPUs; what is prepaid until (\d{4}-\d\d-\S+) is lost", out)
+        found = re.search(r"destroys 16 GPUs; the prepaid time until (\d{4}-\d\d-\S+) is lost", out)
         assert found, out
         assert datetime.fromisoformat(found[1]).tzinfo is not None

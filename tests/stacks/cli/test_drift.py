@@ -42,7 +42,7 @@ def test_no_drift(applied_project: PlannedProject) -> None:
         assert (ran.code, ran.err) == (0, "")
         assert "2 unchanged" in ran.out
         assert ran.out.startswith("Drift of demo/dev (emulated), made 2")
-        assert "GPUs: none gone, none new" in ran.out
+        assert "GPUs: none removed, none added" in ran.out
         assert "Nothing was changed outside." in ran.out
     markdown = applied_project.run("drift", "--format", "markdown").out
     assert markdown.startswith("# gpuform drift: `demo/dev (emulated)`\n")
@@ -58,7 +58,7 @@ def test_drift_is_told_apart_from_what_the_program_wants(applied_project: Planne
     assert ran.code == 0
     assert "~  train  together:Cluster  update: changed outside of this stack" in ran.out
     assert "~ num_gpus: 16 => 24" in ran.out
-    assert "GPUs: none gone, 8 new" in ran.out
+    assert "GPUs: none removed, 8 added" in ran.out
     assert "H200_SXM" not in ran.out
     assert "    gpuform refresh --stack dev\n`gpuform refresh` updates the state" in ran.out
     assert "hello from the program" not in ran.out, "it is not run"
@@ -92,7 +92,7 @@ def test_what_cannot_be_read_is_an_error_beside_what_was_found(
     assert ran.code == 1
     assert "error: not all resources could be read" in ran.err
     assert "~ num_gpus: 16 => 24" in ran.out
-    assert "GPUs: none gone, 8 new" in ran.out
+    assert "GPUs: none removed, 8 added" in ran.out
     assert files(applied_project.project) == before
 
 

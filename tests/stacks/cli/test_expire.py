@@ -190,7 +190,7 @@ class TestEnds:
     def test_a_time_to_live(self, bench: Any) -> None:
         planned_project = bench("ttl: 8d")
         assert planned_project.run("up", "--yes").code == 0
-        assert "To know" not in planned_project.run("preview").out
+        assert "Notes:" not in planned_project.run("preview").out
         advance(planned_project, days=2)
         told = "workbench: expires in 5d 23h, at "
         assert told in planned_project.run("preview").out
@@ -294,7 +294,7 @@ class TestEnds:
         assert (notice["kind"], notice["name"]) == ("expiry", "workbench")
         for form in ("text", "markdown", "github", "gitlab", "html"):
             told = planned_project.run("review", "plan.json", "--format", form).out
-            assert "To know" in told, form
+            assert "Notes:" in told, form
             assert "workbench: expires in" in told, form
 
     def test_it_wants_an_answer(self, bench: Any) -> None:

@@ -257,7 +257,7 @@ def test_nothing_is_destroyed_where_no_answer_has_a_date(
     platform.has_date = False
     ran = run("expire", "--yes")
     assert (ran.code, platform.writes) == (1, [])
-    assert "no response of tensorone has a Date" in ran.err
+    assert "no response of tensorone had a Date" in ran.err
     assert "gpuform destroy --target NAME" in ran.err
 
 

@@ -39,7 +39,7 @@ def up(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_drift_and_status_tell_it_and_nothing_is_planned(up: Any) -> None:
     run, show = up
     quiet = run("drift", "--detailed-exitcode")
-    assert (quiet.code, "To know" in quiet.out) == (0, False), quiet.out
+    assert (quiet.code, "Notes:" in quiet.out) == (0, False), quiet.out
     show(healthyNodes=2)
     drift = run("drift", "--detailed-exitcode")
     assert (drift.code, TOLD in drift.out) == (0, True), drift.out

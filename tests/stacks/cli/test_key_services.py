@@ -306,7 +306,7 @@ def test_secrets_of_another_provider_in_the_file(
     (project / ".pulumi/stacks/demo/dev.json").unlink()
     ran = dev("stack", "init", "dev", "--secrets-provider", vault.url)
     assert ran.code == 1
-    assert "has secrets that another provider than hashivault://team encrypted" in ran.err
+    assert "contains secrets that are not encrypted by hashivault://team" in ran.err
     assert settings(project, "dev") == before
 
 

@@ -40,7 +40,7 @@ class TestOfARun:
     def test_what_it_changed_and_what_happened(self, applied_project: PlannedProject) -> None:
         told = applied_project.run("logs").out
         head, counts, who, *rest = told.splitlines()
-        assert head.startswith("update 1 of stack dev: succeeded, begun 20")
+        assert head.startswith("update 1 of stack dev: succeeded, started 20")
         assert counts.strip().startswith("3 create, in ")
         assert " on " in who
         assert "+  train  together:Cluster  create  (+16 GPUs)" in rest

@@ -42,7 +42,7 @@ def up(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_drift_refresh_and_status_tell_it(up: Any) -> None:
     run, url = up
     quiet = run("drift", "--detailed-exitcode")
-    assert (quiet.code, "To know" in quiet.out) == (0, False), quiet.out
+    assert (quiet.code, "Notes:" in quiet.out) == (0, False), quiet.out
     body = {"$set": {"reputation": 97}}
     httpx.put(url, json=body, trust_env=False, verify=False).raise_for_status()
     drift = run("drift", "--detailed-exitcode")

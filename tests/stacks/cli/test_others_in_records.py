@@ -28,7 +28,7 @@ west = Cluster(
 GpuNode("own", cluster_id="west-1", node_id="node-own", **{NODE})
 GpuNode("dependent", cluster_id=west, node_id="node-dependent", **{NODE})
 """
-DANGER = "delete west: is deleted for good; also deletes theirs, which others added to it"
+DANGER = "delete west: is deleted for good; also deletes theirs, which others created in it"
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_the_stack_s_own_nodes_need_no_permission(up: Any) -> None:
     run, url = up
     ran = run("destroy", "--yes")
     assert ran.code == 0, ran.out + ran.err
-    assert "which others added" not in ran.out
+    assert "which others created" not in ran.out
     assert httpx.get(url, trust_env=False, verify=False).status_code == 404
 
 

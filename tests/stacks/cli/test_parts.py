@@ -94,17 +94,17 @@ def test_what_an_exclusion_keeps_along_is_said_before_the_question(
     assert applied_project.run("up", "--yes").code == 0
     ran = applied_project.run("destroy", "--exclude", "train", answers="no\n")
     assert ran.code == 1
-    told = "    --exclude train also keeps: data (train depends on it)"
+    told = "    --exclude train also leaves unchanged: data (train depends on it)"
     assert ran.out.index(told) < ran.out.index("This deletes 1 resource of stack dev")
     ran = applied_project.run(
         "destroy", "--exclude", "data", "--exclude-dependents", answers="no\n"
     )
-    assert "    --exclude data also keeps: train (depends on data)" in ran.out
+    assert "    --exclude data also leaves unchanged: train (depends on data)" in ran.out
     program.write_text("")
     ran = applied_project.run("preview", "-x", "train")
-    assert "    --exclude train also keeps: data (train depends on it)" in ran.out
+    assert "    --exclude train also leaves unchanged: data (train depends on it)" in ran.out
     ran = applied_project.run("refresh", "-x", "train", answers="no\n")
-    assert "also keeps" not in ran.out
+    assert "also leaves unchanged" not in ran.out
 
 
 @pytest.mark.slow

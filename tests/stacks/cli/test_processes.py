@@ -42,7 +42,7 @@ def test_the_second_signal_leaves_at_once(dev: Run, project: Path) -> None:
     with started("up", "--yes", "--skip-preview", "--json") as process:
         read_until(process, "in create")
         process.send_signal(signal.SIGINT)
-        read_until(process, "Interrupt again to leave at once")
+        read_until(process, "Interrupt again to exit at once")
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=LAST_RESORT)
         assert process.returncode == 8

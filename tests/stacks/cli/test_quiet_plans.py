@@ -88,7 +88,7 @@ def test_another_name_is_hinted_at(planned_project: PlannedProject) -> None:
         "the object with `aliases` (- name: data) in its options, or with `gpuform state rename "
         "data scratch`"
     )
-    assert f"To know:\n    {told}\n" in planned_project.run("preview").out
+    assert f"Notes:\n    {told}\n" in planned_project.run("preview").out
     assert told in planned_project.run("review", "plan.json").out
     messages = [
         each["message"] for each in planned_project.run("preview", "--json").json["diagnostics"]
@@ -98,5 +98,5 @@ def test_another_name_is_hinted_at(planned_project: PlannedProject) -> None:
     assert planned_project.run("preview", "--expect-no-changes").code == 0
     program(planned_project, MANY)
     planned_project.run("config", "set", "names", "other")
-    assert "To know" not in planned_project.run("preview").out, "its inputs are others"
+    assert "Notes:" not in planned_project.run("preview").out, "its inputs are others"
     assert json.loads(planned_project.state_file)["version"] == 3

@@ -230,7 +230,7 @@ def test_a_repair_by_name_of_a_node_that_works_leaves_nothing_to_do(train: Any) 
 
 
 NOT_MEANT = [
-    ("nobody --yes", 1, "nobody: no such node in stack dev"),
+    ("nobody --yes", 1, "node nobody not found in stack dev"),
     ("train-worker-0 --mode PRAY --yes", 1, "the platform has no repair PRAY"),
     ("--mode REBOOT_VM", 2, "--mode requires named nodes"),
     ("--save-plan x.json --yes", 2, "--save-plan requires --dry-run"),

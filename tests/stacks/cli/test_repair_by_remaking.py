@@ -269,7 +269,9 @@ def test_one_that_others_need_is_left_to_up(planned_project: PlannedProject) -> 
     fail(planned_project, "solo")
     ran = planned_project.run("repair", "--yes")
     assert (ran.code, servers(planned_project)) == (1, before)
-    assert "solo cannot be replaced without the program: other depends on it" in ran.out + ran.err
+    assert (
+        "solo cannot be replaced without the program, because of its dependents: other"
+    ) in ran.out + ran.err
     up = planned_project.run("up", "--yes", "--refresh")
     assert up.code == 0, up.out + up.err
     after = servers(planned_project)

@@ -58,7 +58,7 @@ def test_a_part_is_not_applied_without_what_it_was_planned_with(estate: Workspac
     whole = json.dumps(plan)
     told = estate.run("up", "--all", "--plan", "plan.json", "--yes", "--filter", "told")
     assert told.code == 1
-    said = "told/dev was planned with the planned outputs of training/dev, but the same plan does"
+    said = "the plan of told/dev uses the planned outputs of training/dev, but training/dev"
     assert said in told.stderr
     del plan["plans"][1]
     (estate.root / "plan.json").write_text(json.dumps(plan))

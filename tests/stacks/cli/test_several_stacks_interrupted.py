@@ -94,7 +94,7 @@ def test_the_second_signal_leaves_at_once(estate: Workspace) -> None:
         left = children(process)
         process.send_signal(signal.SIGINT)
         assert process.stderr is not None
-        while "Interrupt again to leave at once" not in process.stderr.readline():
+        while "Interrupt again to exit at once" not in process.stderr.readline():
             pass
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=LAST_RESORT)

@@ -459,7 +459,7 @@ class TestRename:
         settings = (project / "Pulumi.dev.yaml").read_text()
         ran = dev("stack", "rename", "organization/train/prod")
         assert ran.code == 0, ran.err
-        assert "Write `name: train` in Pulumi.yaml before you run the command again" in ran.out
+        assert "write `name: train` in Pulumi.yaml" in ran.out
         assert (project / "Pulumi.prod.yaml").read_text() == settings
         assert not (project / "Pulumi.dev.yaml").exists()
         files = {str(path.relative_to(pulumi)) for path in pulumi.rglob("*") if path.is_file()}

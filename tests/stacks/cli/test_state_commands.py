@@ -157,8 +157,8 @@ class TestDelete:
         before = files.path.read_bytes()
         ran = run("state", "delete", urn("b"), "--yes")
         assert ran.code == 0
-        assert f"forgets {urn('b')} (id id-b)" in ran.out
-        assert "1 resource forgotten." in ran.out
+        assert f"removes {urn('b')} (id id-b) from the state" in ran.out
+        assert "Removed 1 resource from the state." in ran.out
         assert files.names == ["a"]
         assert files.bak.read_bytes() == before
         assert not (files.project / ".pulumi/history").exists()

@@ -75,8 +75,8 @@ def test_each_under_its_name_and_the_totals(run: Any, applied_project: Path) -> 
         == f"The stack does not exist in file://{applied_project}/state yet."
     )
     assert lines[-1] == (
-        "All 3 stacks: 4 resources, 16 GPUs; not created yet: apps/prod; not real but "
-        "emulated: network/prod, clusters/prod"
+        "All 3 stacks: 4 resources, 16 GPUs; not created yet: apps/prod; on the emulator: "
+        "network/prod, clusters/prod"
     )
     assert {path: path.read_bytes() for path in applied_project.rglob("*.json")} == before
 
@@ -206,7 +206,7 @@ def test_each_on_its_emulator(run: Any, three: Path) -> None:
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.count("lives on the emulator") == 2
     assert ran.out.splitlines()[-1].startswith("All 3 stacks: 2 resources; ")
-    assert "; not real but emulated: apps/prod, network/prod" in ran.out.splitlines()[-1]
+    assert "; on the emulator: apps/prod, network/prod" in ran.out.splitlines()[-1]
     assert run("status", "--all").code == 0, "the state says where they live"
 
 

@@ -83,6 +83,6 @@ def test_each_plan_is_of_its_own_registry(dev: Run, registries: tuple[str, str])
     ran = dev("destroy", "--yes", "--allow", "destroy-others")
     assert ran.code == 0, ran.out + ran.err
     assert (
-        "delete far-west: is deleted for good; also deletes node-1, which others added" in ran.out
+        "delete far-west: is deleted for good; also deletes node-1, which others created" in ran.out
     )
     assert "delete near-west: is deleted for good; node-1" not in ran.out

@@ -37,7 +37,7 @@ def test_what_no_stack_has_set_yet(run: Any, topology: Any) -> None:
     ran = run("validate")
     assert ran.code == 0
     assert ran.out == (
-        "topology.yaml is valid: 1 resource, and those of clusters.more, which are not known here\n"
+        "topology.yaml is valid: 1 resource, and an unknown number of resources of clusters.more\n"
     )
 
 

@@ -281,7 +281,7 @@ def test_every_screen_of_an_emulated_stack_says_so(applied_project: PlannedProje
     assert "Previewing update (dev, emulated):" in applied_project.run("preview").out
     assert "Updating (dev, emulated):" in applied_project.run("up", "--yes").out
     assert (
-        "Stack dev lives on the emulator: nothing of it is real."
+        "Stack dev lives on the emulator: its resources are not real."
         in applied_project.run("status").out
     )
     assert applied_project.run("status", "--json").json["emulated"] is True
@@ -302,7 +302,7 @@ def test_the_state_of_an_emulated_stack_is_shown_without_a_flag(
     monkeypatch.delenv("GPUFORM_CLOCK")
     ran = applied_project.run("status")
     assert ran.code == 0, ran.err
-    assert "Stack dev lives on the emulator: nothing of it is real." in ran.out
+    assert "Stack dev lives on the emulator: its resources are not real." in ran.out
     assert "the stack lives on the emulator" in applied_project.run("status", "--refresh").err
 
 

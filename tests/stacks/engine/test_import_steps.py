@@ -179,7 +179,7 @@ def test_an_import_that_would_force_a_replacement_is_refused():
     assert raised.value.message == (
         f"{A}: the object m-7 differs from its declaration in size, rack, which would replace it"
     )
-    assert raised.value.hint == "declare the object's own values"
+    assert raised.value.hint == "declare the values that the object has"
     unchanged = replace(replaced, changes=False)
     assert len(plan(Host((FOUND, None), unchanged), build_goal(size=2))) == 1
 

@@ -117,10 +117,10 @@ def test_resources_kept_beside_the_excluded_ones_are_reported():
     everything = (0, 1, 2, 3)
     assert list_notes(CHAIN, excludes=excludes, declared=everything) == []
     assert list_notes(CHAIN, excludes=excludes, declared=everything, exclude_dependents=True) == [
-        "--exclude r1 also keeps: r2 (depends on r1), r3 (depends on r2)"
+        "--exclude r1 also leaves unchanged: r2 (depends on r1), r3 (depends on r2)"
     ]
     assert list_notes(CHAIN, excludes=excludes) == [
-        "--exclude r1 also keeps: r0 (r1 depends on it)"
+        "--exclude r1 also leaves unchanged: r0 (r1 depends on it)"
     ]
     assert list_notes(CHAIN, "refresh", excludes=excludes) == []
 

@@ -37,9 +37,9 @@ def test_jobs_are_named_and_counted() -> None:
 @pytest.mark.parametrize(
     ("on_busy", "minutes", "said"),
     [
-        ("wait", 60, "they are waited for, 60 minutes at most"),
-        ("evict", 1, "they are evicted, within 1 minute"),
-        ("fail", 0, "this fails as long as they do"),
+        ("wait", 60, "gpuform waits for them, at most 60 minutes"),
+        ("evict", 1, "gpuform evicts them, within 1 minute"),
+        ("fail", 0, "the run fails while they run"),
     ],
 )
 def test_what_is_done_about_them(on_busy: str, minutes: int, said: str) -> None:
@@ -55,6 +55,6 @@ def test_every_form_shows_them(resource: Make) -> None:
     review = Review([StackFacts(plan, "plan.json")])
     for rendered in (render_plan(plan), render_markdown(review, folded=True), render_html(review)):
         assert "removes node w2: the newest; runs 0 train, 1 train (ada)" in rendered
-        assert "they are waited for, 60 minutes at most" in rendered
+        assert "gpuform waits for them, at most 60 minutes" in rendered
         assert "\x1b" not in rendered
     assert "<b>\\" not in render_html(review)

@@ -177,7 +177,7 @@ def test_what_a_preview_does_not_tell_is_said() -> None:
         ],
     )
     assert plan.unchecked == (
-        "train: what Pulumi's operation wonder does is not known here",
+        "train: Pulumi's operation wonder is unknown to gpuform",
         "train: whether os_user_password changes cannot be seen: the document masks secrets",
         "regions: there is no key",
         "changes of the stack's outputs: the JSON of a preview does not contain them",

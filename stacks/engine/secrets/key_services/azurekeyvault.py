@@ -19,8 +19,8 @@ from gpuform.stacks.engine.secrets.passphrase import SecretsError
 _KEY: Final = re.compile(r".+\.vault\.[a-z\d.-]+/keys/.+")
 _BY_CLI: Final = "AZURE_KEYVAULT_AUTH_VIA_CLI"
 _PERMISSIONS_HINT: Final = (
-    "Check the credentials (`az login`, or AZURE_CLIENT_ID with what belongs to it): they need the "
-    "role Key Vault Crypto User, or the permissions encrypt and decrypt of keys."
+    "Check the credentials (`az login`, or AZURE_CLIENT_ID and its related variables): they "
+    "need the role Key Vault Crypto User, or the permissions encrypt and decrypt of keys."
 )
 
 

@@ -96,7 +96,7 @@ FAULTS = {
     _add_dependency_on_itself: r"dependency .* comes after it",
     _duplicate_resource: r"occurs twice",
     _change_provider_id: r"unknown provider .*::p-2",
-    _add_id_to_component: r"not custom but has an id",
+    _add_id_to_component: r"not a custom resource, but has an id",
     _remove_urn: r"has no urn",
     _remove_type: r"has no type",
     _remove_id: r"has no id",

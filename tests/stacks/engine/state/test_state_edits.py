@@ -266,7 +266,7 @@ class TestLookup:
         with pytest.raises(NoSuchResource, match="no object 'x'"):
             get_object_entry(entries, "a", "x")
         del entries[2]
-        with pytest.raises(NoSuchResource, match="is only waiting for its deletion"):
+        with pytest.raises(NoSuchResource, match="is pending deletion"):
             get_live_entry(entries, "a")
 
 

@@ -125,7 +125,7 @@ def test_children_of_a_missing_parent_get_new_urns() -> None:
     [
         ([build_resource(1), build_resource(1, id="i-2")], "occurs twice"),
         ([build_resource(1, provider=f"{PROVIDER}::p-9")], "unknown provider"),
-        ([build_resource(1, custom=False)], "not custom but has an id"),
+        ([build_resource(1, custom=False)], "not a custom resource, but has an id"),
         (
             [
                 build_resource(1, dependencies=[build_urn(2)]),
