@@ -70,7 +70,7 @@ def test_what_a_page_says() -> None:
     assert up.startswith("# gpuform up\n\n<!-- Generated: ")
     assert "```bash\ngpuform up\ngpuform up --yes --emulate\n" in up
     assert "Other name: `update`." in up
-    assert "| `--allow` | `NAME` |  | Permit what" in up
+    assert "| `--allow` | `NAME` |  | Allow a refused action" in up
     assert "May be given several times. |" in up
     assert "| `--lock-timeout` | `DURATION` | `0` |" in up
     assert "`PULUMI_RUN_PROGRAM`" in text_of("destroy")
