@@ -44,13 +44,13 @@ COUNTED: Final = ("cases", "run", "passed", "points")
 OPERATIONS: Final = ("create", "abandon", "update", "replace", "destroy")
 TRIED: Final[Mapping[str, str]] = {
     "test_a_signal_ends_the_waiting_and_keeps_the_id": (
-        "Ctrl-C or SIGTERM while `up` waits for what it has made"
+        "Ctrl-C or SIGTERM while `up` waits for a created object"
     ),
     "test_a_signal_while_the_create_is_on_the_wire_lets_it_finish": (
-        "Ctrl-C while the create is on its way"
+        "Ctrl-C while the create request is sent"
     ),
     "test_a_second_signal_leaves_at_once_and_leaves_a_record": (
-        "a second Ctrl-C, which leaves at once"
+        "a second Ctrl-C, which ends the command at once"
     ),
     "test_a_signal_ends_the_waiting_of_a_destroy": "Ctrl-C or SIGTERM while `destroy` waits",
     "test_an_up_that_is_killed_while_it_sends_is_mended": (
@@ -59,21 +59,21 @@ TRIED: Final[Mapping[str, str]] = {
     "test_an_up_that_is_killed_while_it_waits_is_mended": "SIGKILL of `up` while it waits",
     "test_a_destroy_that_is_killed_is_mended": "SIGKILL of `destroy`",
     "test_it_is_ended": (
-        "a shrink that was killed after it had cordoned a node: ended by the next `up`, `refresh` "
-        "or smaller `up`"
+        "a shrink that was killed after it had cordoned a node: the next `up`, `refresh` or "
+        "further shrink finishes it"
     ),
     "test_the_request_itself_goes_wrong": (
-        "the request that changes something: its answer is lost, its connection breaks, or it is "
-        "answered with 408, 429, 500, 503 or a web page"
+        "the changing request: its answer is lost, its connection breaks, or the answer is 408, "
+        "429, 500, 503 or a web page"
     ),
     "test_from_some_request_on_nothing_works": (
         "from the second or the fourth request on: an outage, lost connections, lost answers, 429"
     ),
-    "test_a_look_goes_wrong": (
-        "a look in the middle of the waiting: answered with 403, 404 or garbage"
+    "test_a_look_goes_wrong": ("a poll during the wait is answered with 403, 404 or garbage"),
+    "test_a_destroy_goes_wrong": (
+        "the delete request: its answer or the request is lost, or the answer is 503"
     ),
-    "test_a_destroy_goes_wrong": "the deletion: its answer or its request is lost, or it gets 503",
-    "test_it_breaks_while_it_is_waited_for": "the object fails while it is waited for",
+    "test_it_breaks_while_it_is_waited_for": "the object fails while gpuform waits for it",
     "test_the_deadline_passes": "the object does not become ready in time",
     "test_what_vanishes_while_it_is_made_is_made_again": (
         "somebody deletes the object between its create and its readiness"
@@ -81,17 +81,17 @@ TRIED: Final[Mapping[str, str]] = {
     "test_what_vanished_before_an_update_is_told_and_made_again_after_a_refresh": (
         "somebody deletes the object before an update"
     ),
-    "test_out_of_capacity_leaves_nothing_behind": "there is no capacity",
+    "test_out_of_capacity_leaves_nothing_behind": "the platform is out of capacity",
     "test_a_stranger_forgets_nothing": (
         "a proxy or another service answers everything: pages, 404, 410, empty answers, lists, "
         "health checks"
     ),
     "test_what_something_speaks_against_is_not_gone": (
-        "the platform says that an object is gone, and its list shows it, fails or is something "
-        "else"
+        "the platform says that an object is gone, but its list shows the object, fails or has "
+        "another form"
     ),
     "test_absence_from_a_list_alone_is_no_word_of_the_platform": (
-        "the list is empty, and the object still answers"
+        "the list is empty, but the object still answers"
     ),
     "test_no_run_of_the_engine_makes_anything_anew": (
         "the same answers, in `preview --refresh`, `up --refresh` and `destroy --refresh`"
@@ -100,29 +100,29 @@ TRIED: Final[Mapping[str, str]] = {
         "the same answers: the error names who answered"
     ),
     "test_no_gate_is_passed_on_the_word_of_a_stranger": (
-        "a stranger answers for Lens: the health gate stays closed"
+        "another server answers for Lens: the health gate stays closed"
     ),
     "test_three_that_are_gone_are_kept_and_told": "three objects are gone at once",
-    "test_they_are_forgotten_with_permission": "three are gone, with `--allow forget-many`",
-    "test_two_are_forgotten_as_ever": "two are gone",
+    "test_they_are_forgotten_with_permission": "three objects are gone, with `--allow forget-many`",
+    "test_two_are_forgotten_as_ever": "two objects are gone",
 }
 """What each test does wrong, in words."""
 
 TAKEN: Final[Mapping[str, str]] = {
     "shrink-cluster": "Together: fewer GPUs",
-    "replace-cluster": "Together: another cluster, the old one first",
-    "roll-out-cluster": "Together: another cluster, the new one first",
-    "destroy-cluster": "Together: the end of the cluster",
+    "replace-cluster": "Together: a replaced cluster, the old one deleted first",
+    "roll-out-cluster": "Together: a replaced cluster, the new one created first",
+    "destroy-cluster": "Together: a destroyed cluster",
     "shrink-pool": "SCP pool: fewer nodes",
     "replace-pool-node": "SCP pool: another address of a node",
-    "stop-pool-node": "SCP pool: a node that is stopped",
+    "stop-pool-node": "SCP pool: a stopped node",
     "roll-out-pool": "SCP pool: another image, node by node",
     "replace-pool": "SCP pool: another image, all at once",
-    "destroy-pool": "SCP pool: its end",
+    "destroy-pool": "SCP pool: destroyed",
     "stop-node": "SCP node: stopped",
     "move-node": "SCP node: moved to another fabric",
-    "destroy-node": "SCP node: its end",
-    "destroy-entry": "AIOS node: the end of its entry",
+    "destroy-node": "SCP node: destroyed",
+    "destroy-entry": "AIOS node: its entry is removed",
     "repair-proposed-node": "Together: a node whose repair the platform proposes",
     "repair-not-ready-node": "Together: a node that its scheduler cannot use",
     "repair-pool-node": "SCP pool: a broken node",
@@ -264,19 +264,19 @@ def _render_parts(results: Mapping[str, Any]) -> Iterator[str]:
     yield "# Crashes and faults"
     yield "<!-- Generated: python tests/conformance/crash_table.py RESULTS ... -->"
     yield (
-        "This page shows how often gpuform was killed, cut off and lied to on purpose, and with "
-        "what result."
+        "This page shows how often tests killed gpuform, lost answers and returned wrong ones, and "
+        "the results."
     )
     everything = [counts for rows in tests.values() for counts in rows.values()]
     total = {name: sum(counts[name] for counts in everything) for name in COUNTED}
     played = sum(counts["played"] for counts in results["courses"].values())
     yield (
         f"The numbers are of runs until {results['date']}: {total['run']:,} of {total['cases']:,} "
-        f"cases were run, and {total['passed']:,} of them passed. In them a run was killed at "
-        f"{total['points']:,} points. Besides, {played:,} random courses were played. "
-        "The platforms are stand-ins on one machine: the emulator, and for the random courses "
-        "others that share nothing with it. CI plays a part of the cases for each commit, and "
-        "the rest every night."
+        f"cases were run, and {total['passed']:,} of them passed. These cases killed runs at "
+        f"{total['points']:,} points. In addition, {played:,} random courses were run. "
+        "The platforms are simulated on one machine: by the emulator, and for the random courses "
+        "by other simulations that share no code with the emulator. CI runs a part of the cases "
+        "for each commit, and the rest every night."
     )
     yield _describe_commits(everything, results["courses"])
     yield from _render_demands()
@@ -312,43 +312,45 @@ def _describe_commits(
 
 
 def _render_demands() -> Iterator[str]:
-    yield "## What the tests demand afterwards"
+    yield "## What the tests check after each case"
     yield (
-        "* **No object is unknown.** What exists on the platform is in the state, or an "
+        "* **No object is lost.** Every object on the platform is in the state, or an "
         "[intent](../concepts/intents.md) tells the next run how to find it.\n"
-        "* **None is imagined.** What is in the state exists.\n"
-        "* **None is doubled.** The next run makes no second object.\n"
-        "* **The next run goes on.** It succeeds, and the plan after it is empty. A `destroy` "
-        "leaves nothing.\n"
-        "* **Nothing of a stranger's is touched.** What a colleague has made under the same name "
-        "stays as it is. The random courses have such a colleague.\n"
-        "* **No secret is in a file.** The random courses look for every secret in every file.\n"
-        "* **No job is hurt.** Whatever takes nodes: no node stays cordoned, and no job was killed."
+        "* **The state is true.** Every object in the state exists.\n"
+        "* **No object is duplicated.** The next run creates no second object.\n"
+        "* **The next run succeeds,** and the plan after it is empty. A `destroy` leaves "
+        "nothing.\n"
+        "* **Objects of others are not touched.** A colleague's object with the same name stays "
+        "unchanged. The random courses have such a colleague.\n"
+        "* **No file has a secret.** The random courses look for every secret in every file.\n"
+        "* **No job is hurt.** When nodes are removed or stopped, no node stays cordoned, and no "
+        "job is killed."
     )
 
 
 def _render_kills(tests: Mapping[str, Any]) -> Iterator[str]:
     yield "## Killed at every point"
     yield (
-        "A run is killed (SIGKILL) after its first request or its first write to disk. The next "
-        "run has to mend that. Then all of it is done again, and the run is killed after the "
-        "second one, and so on, until a run comes to its end. The tables have the number of points "
-        "at which that was tried; of the looks of somebody who waits, the first three count. "
-        "*abandon* is a create that is killed, followed by a `destroy` instead of another `up`."
+        "A test kills a run (SIGKILL) after its first request or its first write to disk. The next "
+        "run must recover. Then the test starts again, kills the run after the second request or "
+        "write, and so on, until a run ends by itself. The tables have the number of these points; "
+        "of the polls during a wait, only the first three count. *abandon* is a killed create, "
+        "followed by a `destroy` instead of another `up`."
     )
     yield _render_points(tests[f"test_crashes::{DEATHS}"])
     yield (
-        "No run is behind a `-`: a volume and a cluster on it change one at a time, as in the rows "
-        "of their kinds."
+        "`-` means no run: the rows of the single kinds cover an update and a replacement of a "
+        "volume or a cluster."
     )
     yield (
-        "A job runs on a node that is taken. The run is killed in the same way, and no job may end "
-        "because of that, no node may stay cordoned, and none may be lost or doubled:"
+        "Here a job runs on a node that the run removes, stops or repairs. The test kills the run "
+        "in the same way. No job may end because of this, no node may stay cordoned, and no node "
+        "may be lost or duplicated:"
     )
     yield _render_evictions(tests[f"test_crashes::{TAKINGS}"])
-    yield "The same as in the first table, with the state in a bucket:"
+    yield "The same operations as in the first table, with the state in a bucket:"
     yield _render_points(tests[f"test_crashes::{IN_A_BUCKET}"])
-    yield "`gpuform import --all`, killed in the same way, by the file that it writes to:"
+    yield "`gpuform import --all`, killed in the same way, for each file that it can write to:"
     rows = tests[f"test_importing::{IMPORTS}"]
     yield render_table(
         ["file", "points"], [[f"`{file}`", _format_points(rows[file])] for file in rows]
@@ -375,7 +377,9 @@ def _render_evictions(rows: Mapping[str, Mapping[str, int]]) -> str:
         [words, *(_format_points(rows[f"{path}-{name}"]) for name in ("kubernetes", "slurm"))]
         for path, words in TAKEN.items()
     ]
-    return render_table(["what takes the node", "Kubernetes", "Slurm"], cells)
+    return render_table(
+        ["why the node is removed, stopped or repaired", "Kubernetes", "Slurm"], cells
+    )
 
 
 def _format_kind(kind: str) -> str:
@@ -426,14 +430,14 @@ def _render_courses(
 ) -> Iterator[str]:
     yield "## Random courses on hostile platforms"
     yield (
-        "A course is a random sequence of commands on two machines, of faults, and of what a "
-        "colleague does. Runs are killed at any request. Answers are lost before or after their "
-        "effect. Lists lag behind. Statuses go back. Deletions do not happen. Strangers answer. "
-        "The colleague makes and deletes objects of the same names. After each step, all demands "
-        "above are checked. The state is in files or in a bucket, and resources are in both forms. "
-        "`python tests/hostile/play.py PLATFORM SEED` plays a course again, and "
-        "`python tests/hostile/sweep.py` plays many. An honest course is one in which nothing goes "
-        "wrong: each of its commands has to succeed."
+        "A course is a random sequence of commands on two machines, of faults, and of actions of a "
+        "colleague. It kills runs at any request, and loses answers before or after their effect. "
+        "Lists lag, statuses go back to earlier ones, deletions have no effect, and other servers "
+        "answer. The colleague creates and deletes objects of the same names. After each step, "
+        "the tests check everything listed above. The state is in files or in a bucket, and "
+        "resources are in both forms. `python tests/hostile/play.py PLATFORM SEED` runs a course "
+        "again, and `python tests/hostile/sweep.py` runs many. In an honest course nothing goes "
+        "wrong, and each command must succeed."
     )
     honest = tests[f"test_courses::{HONEST}"]
     rows = []
