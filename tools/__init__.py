@@ -1,1 +1,1 @@
-"""Programs for whoever works on gpuform: they are no part of what is installed."""
+"""Tools for work on the repository, which the package does not contain."""

@@ -1,8 +1,8 @@
-"""Write what is generated: resource classes, schemas, and the pages of `docs/reference`.
+"""Write the generated files: resource classes, schemas, and the pages of `docs/reference`.
 
-`python -m tools.generate`, in the repository's folder, writes each file that is not current.
-`--check` writes nothing and fails when a file is not current, or should not be there. The source
-are the models, the commands and the decisions of the package.
+`python -m tools.generate`, in the repository's folder, writes each file that is out of date.
+`--check` writes nothing, and fails if a file is out of date or should not exist. The sources are
+the models, the commands and the decisions of the package.
 """
 
 import json
@@ -28,26 +28,29 @@ ROOT: Final = Path(__file__).parents[1]
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
-    """Write or check the files below `root`; return 1 when `--check` finds one that is wrong."""
+    """Write or check the files below `root`; return 1 if `--check` finds a wrong file."""
     command = codegen.create_parser("tools.generate", __doc__)
     options = command.parse_args(arguments)
     others = platforms().keys() - list_own_platforms().keys()
-    if others:  # they would go into gpuform's own files
+    # Platforms of other packages would appear in gpuform's own files.
+    if others:
         names = ", ".join(sorted(others))
-        command.error(f"the files are about gpuform's own platforms: uninstall {names} first")
-    files = {root / path: text for path, text in generated_files()}
+        command.error(
+            f"the generated files cover only gpuform's own platforms: uninstall {names} first"
+        )
+    files = {root / path: text for path, text in render_files()}
     is_wrong = codegen.write_or_check(files.items(), check=options.check)
     for orphan in find_orphans(root, files.keys()):
         if not options.check:
             orphan.unlink()
-        state = "should not be there" if options.check else "removed"
+        state = "should not exist" if options.check else "removed"
         sys.stderr.write(f"{orphan.parent.name}/{orphan.name} {state}\n")
         is_wrong |= options.check
     return int(is_wrong)
 
 
-def generated_files() -> Iterator[tuple[Path, str]]:
-    """Yield the path of each generated file below the repository's folder, and its text."""
+def render_files() -> Iterator[tuple[Path, str]]:
+    """Yield the path of each generated file, relative to the repository's folder, and its text."""
     for path, text in codegen.generate_files():
         yield Path("providers", path.parent.name, path.name), text
     schema = json.dumps(build_package_schema(), indent=2, ensure_ascii=False)
@@ -63,7 +66,7 @@ def generated_files() -> Iterator[tuple[Path, str]]:
 
 
 def find_orphans(root: Path, files: Container[Path]) -> list[Path]:
-    """Return the files in folders of generated pages that are not generated."""
+    """Return the files in the folders of generated pages that are not among `files`."""
     folders = [root / "docs" / "reference" / name for name in GENERATED_FOLDERS]
     existing = [path for folder in folders for path in sorted(folder.rglob("*")) if path.is_file()]
     return [path for path in existing if path not in files]

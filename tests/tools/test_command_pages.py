@@ -71,7 +71,7 @@ def test_what_a_page_says() -> None:
     assert "```bash\ngpuform up\ngpuform up --yes --emulate\n" in up
     assert "Other name: `update`." in up
     assert "| `--allow` | `NAME` |  | Allow a refused action" in up
-    assert "May be given several times. |" in up
+    assert "May be repeated. |" in up
     assert "| `--lock-timeout` | `DURATION` | `0` |" in up
     assert "`PULUMI_RUN_PROGRAM`" in text_of("destroy")
     assert "Other names: `remove`, `delete`." in text_of("config")

@@ -38,7 +38,7 @@ def test_a_file_that_is_not_current_is_named_and_written(
     assert generate.main(["--check"], tmp_path) == 1
     stderr = capsys.readouterr().err
     assert "reference/topology.md is not current\n" in stderr
-    assert "together/gone.md should not be there\n" in stderr
+    assert "together/gone.md should not exist\n" in stderr
     assert "speed.md" not in stderr
     assert "together/resources.py is not current\n" in stderr
     assert "plugin/schema.json is not current\n" in stderr

@@ -14,14 +14,14 @@ from gpuform.providers.permissions import Permission
 from gpuform.providers.platform import list_own_platforms
 from gpuform.schemas.rules import describe_change_effect, get_field_rules
 from gpuform.stacks.cli.app import cli
-from tools.reference.resource_pages import page_name, render_resource_pages
+from tools.reference.resource_pages import get_page_name, render_resource_pages
 
 PAGES = dict(render_resource_pages())
 RESOURCES = list_kinds()
 
 
 def page_of(platform: str, kind: str) -> str:
-    return PAGES[f"{page_name(platform, kind)}.md"]
+    return PAGES[f"{get_page_name(platform, kind)}.md"]
 
 
 def part(page: str, title: str) -> str:
@@ -128,7 +128,7 @@ def test_every_effect_is_explained() -> None:
 
 def test_every_kind_is_in_the_table() -> None:
     for platform, kind in RESOURCES:
-        assert f"[{kind}]({page_name(platform, kind)}.md)" in PAGES["index.md"]
+        assert f"[{kind}]({get_page_name(platform, kind)}.md)" in PAGES["index.md"]
 
 
 @pytest.mark.parametrize("platform", list_own_platforms())

@@ -37,22 +37,22 @@ def _render_index() -> str:
     root = click.Context(cli, info_name="gpuform")
     return render_page(
         "Commands",
-        "This page lists every command of `gpuform`, by family. Each command has a page with all "
+        "This page lists every command of `gpuform`, by topic. Each command has a page with all "
         "of its flags.",
         [
             *(_render_family(family, root) for family in FAMILIES),
-            "## Flags of every command\n\nThey may stand before the command or after it.",
-            _render_flags(_flags_added_by(add_common_flags)),
+            "## Flags of every command\n\nThese flags may come before or after the command.",
+            _render_flags(_list_added_flags(add_common_flags)),
             "`--help` shows a command's flags. `gpuform --version` shows the version.",
             "## Flags of commands that work on a stack",
             _render_flags(
                 [
                     option
-                    for option in _flags_added_by(add_stack_flags)
-                    if option.name not in _names_of_flags(add_common_flags)
+                    for option in _list_added_flags(add_stack_flags)
+                    if option.name not in _list_flag_names(add_common_flags)
                 ]
             ),
-            "## Exit codes\n\n[Exit codes](../exit-codes.md) says what each one means.",
+            "## Exit codes\n\n[Exit codes](../exit-codes.md) explains each code.",
         ],
     )
 
@@ -64,7 +64,7 @@ def _render_family(family: str, root: click.Context) -> str:
         if command is not None:
             line = escape_prose(_read_paragraphs(command)[0])
             rows.append([f"[gpuform {name}]({family}/{name}.md)", line])
-    return f"## {TITLES[family]}\n\n{render_table(('command', 'does'), rows)}"
+    return f"## {TITLES[family]}\n\n{render_table(('command', 'effect'), rows)}"
 
 
 def _render_command(command: click.Command, name: str, root: click.Context) -> str:
@@ -102,7 +102,7 @@ def _render_body(
         yield f"{_NOT_RUN}\n```bash\n{examples}\n```"
     options = [option for option in command.params if isinstance(option, click.Option)]
     yield _render_flags(
-        option for option in options if option.name not in _names_of_flags(add_stack_flags)
+        option for option in options if option.name not in _list_flag_names(add_stack_flags)
     )
     yield _render_shared_flags(options)
 
@@ -161,10 +161,10 @@ def _render_other_names(others: list[str]) -> Iterator[str]:
 
 def _render_shared_flags(options: Iterable[click.Option]) -> str:
     names = {option.name for option in options}
-    if not names >= _names_of_flags(add_common_flags):
+    if not names >= _list_flag_names(add_common_flags):
         return ""
     common = "the [flags of every command](../index.md#flags-of-every-command)"
-    if names >= _names_of_flags(add_stack_flags):
+    if names >= _list_flag_names(add_stack_flags):
         return (
             "It also takes [`--stack NAME`]"
             f"(../index.md#flags-of-commands-that-work-on-a-stack) and {common}."
@@ -173,14 +173,14 @@ def _render_shared_flags(options: Iterable[click.Option]) -> str:
 
 
 def _render_flags(options: Iterable[click.Option]) -> str:
-    return render_table(_HEAD, [_flag_row(option) for option in options])
+    return render_table(_HEAD, [_format_flag(option) for option in options])
 
 
-def _flag_row(option: click.Option) -> list[str]:
+def _format_flag(option: click.Option) -> list[str]:
     names = join_as_code([*option.opts, *option.secondary_opts])
     meaning = escape_prose(option.help or "")
     if option.multiple:
-        meaning += " May be given several times."
+        meaning += " May be repeated."
     if option.envvar:
         meaning += f" Also from the variable `{option.envvar}`."
     return [names, _format_value(option), _format_default(option), meaning]
@@ -207,11 +207,11 @@ def _format_default(option: click.Option) -> str:
     return f"`{value}`"
 
 
-def _names_of_flags(adding: Any) -> set[str]:
-    return {option.name or "" for option in _flags_added_by(adding)}
+def _list_flag_names(decorator: Any) -> set[str]:
+    return {option.name or "" for option in _list_added_flags(decorator)}
 
 
-def _flags_added_by(adding: Any) -> list[click.Option]:
+def _list_added_flags(decorator: Any) -> list[click.Option]:
     """Return the flags that a decorator of `gpuform.stacks.cli.session` adds to a command."""
-    command = adding(click.command()(lambda: None))
+    command = decorator(click.command()(lambda: None))
     return [option for option in command.params if isinstance(option, click.Option)]

@@ -9,37 +9,37 @@ from tools.reference.markdown import escape_prose, join_as_code, render_page, re
 from tools.reference.variables import JOBS, VARIABLES, Variable
 
 _LEAD: Final = """\
-This page has every configuration key and every environment variable that gpuform reads, and says
+This page lists every configuration key and every environment variable that gpuform reads, and says
 which one counts when several are set.
 """
 _PRECEDENCE: Final = """\
 ## Which one counts
 
-The first of these that says something counts.
+The first one that is set counts.
 
 | what | order |
 | --- | --- |
-| a setting of a platform, such as its key | what an explicit provider of the plugin was given; the environment variable; the stack's `together:apiKey`; the stack's `gpuform:togetherApiKey`; for SCP the files in `~/.scpconf` |
-| a value of your own (`config` of a topology) | the stack's file `Pulumi.STACK.yaml`; the default in `Pulumi.yaml`; `default` of the topology; on the emulator alone, `emulator_default` |
+| a setting of a platform, such as its key | the value of an explicit provider of the plugin; the environment variable; the stack's `together:apiKey`; the stack's `gpuform:togetherApiKey`; for SCP the files in `~/.scpconf` |
+| a value of your own (`config` of a topology) | the stack's file `Pulumi.STACK.yaml`; the default in `Pulumi.yaml`; `default` of the topology; on the emulator only, `emulator_default` |
 | the stack | `--stack`; `PULUMI_STACK`; the selected one |
 | where stacks live | `PULUMI_BACKEND_URL`; `backend.url` of Pulumi.yaml; `gpuform login`; `~` |
-| the passphrase | `PULUMI_CONFIG_PASSPHRASE`; the file of `PULUMI_CONFIG_PASSPHRASE_FILE`; you are asked |
+| the passphrase | `PULUMI_CONFIG_PASSPHRASE`; the file of `PULUMI_CONFIG_PASSPHRASE_FILE`; a prompt |
 | anything that has a flag | the flag; the variable; the default |
 
-A variable that is empty counts as not set, but for the passphrase and `PULUMI_STACK`.
+An empty variable counts as not set, except for the passphrase and `PULUMI_STACK`.
 """  # noqa: E501 - rows
 _OWN: Final = """\
 ## Keys of a stack
 
-`gpuform config set KEY VALUE` writes them to `Pulumi.STACK.yaml`. Keys without a namespace are the
-project's own: `config` of the [topology](topology.md#configuration) or of Pulumi.yaml declares
-them. gpuform encrypts what is declared secret, and refuses a key that nothing reads.
+`gpuform config set KEY VALUE` writes a key to `Pulumi.STACK.yaml`. Keys without a namespace belong to
+the project: `config` of the [topology](topology.md#configuration) or of Pulumi.yaml declares them.
+gpuform encrypts values that are declared secret, and rejects keys that nothing reads.
 
 | key | meaning | default |
 | --- | --- | --- |
 | `NAME` | A value that the project declares. | as declared |
 | `gpuform:form` | How resources reach their platforms: `dynamic`, or `plugin` for the [provider plugin](../guides/plugin.md). | `dynamic` |
-| `pulumi:...` | The Pulumi CLI's own settings of a stack. gpuform leaves them alone. | |
+| `pulumi:...` | The Pulumi CLI's own settings of a stack. gpuform does not change them. | |
 """  # noqa: E501 - rows
 _PROJECT: Final = """\
 ## Keys of Pulumi.yaml
@@ -51,32 +51,32 @@ _PROJECT: Final = """\
 | `main` | Folder or file of the program. | the project's folder |
 | `description` | What the project is for. | |
 | `config` | Defaults of configuration keys: `type`, `default`, `secret`. | |
-| `backend.url` | Where the project's stacks live. | that of `gpuform login` |
-| `options.refresh` | `always`: runs read the platforms first, unless with `--refresh=false`. | |
-| `requiredPulumiVersion` | Versions of Pulumi that it is for, such as `>=3.5.0 <4.0.0`. | |
+| `backend.url` | Where the project's stacks live. | the URL of `gpuform login` |
+| `options.refresh` | `always`: runs read the platforms first, except with `--refresh=false`. | |
+| `requiredPulumiVersion` | Required versions of Pulumi, such as `>=3.5.0 <4.0.0`. | |
 | `stackConfigDir` | Folder of the files `Pulumi.STACK.yaml`. | the project's folder |
 
-## Files beside it
+## Files beside Pulumi.yaml
 
-| file | has |
+| file | content |
 | --- | --- |
-| `topology.yaml` | [what is declared](topology.md), where there is no `__main__.py` |
+| `topology.yaml` | [the declared resources](topology.md), if there is no `__main__.py` |
 | `Pulumi.STACK.yaml` | the configuration of a stack |
 | `prices.yaml`, `gates.yaml` | [prices and gates](prices-and-gates.md) |
-| `.gpuform/` | the emulator's objects, and what gpuform remembers |
+| `.gpuform/` | the emulator's objects, and gpuform's records |
 """
 _OTHERS: Final = """\
 ## What libraries read
 
-gpuform sends requests by libraries that read variables of their own: `HTTPS_PROXY`, `HTTP_PROXY`,
+gpuform uses libraries that read their own variables: `HTTPS_PROXY`, `HTTP_PROXY`,
 `NO_PROXY`, `SSL_CERT_FILE` and `SSL_CERT_DIR` for platforms; the other variables of AWS, Azure and
 Google for their sign-in; `VAULT_CACERT` and `VAULT_CAPATH` for Vault. ssh, git and kubectl read
-theirs. `_GPUFORM_COMPLETE` is for [completion in shells](commands/tools/completion.md).
+theirs. `_GPUFORM_COMPLETE` is for [shell completion](commands/tools/completion.md).
 """
 
 
 def render_configuration_page() -> str:
-    """Return the page as Markdown."""
+    """Return the page of configuration keys and environment variables, as Markdown."""
     return render_page("Configuration", _LEAD, _render_parts())
 
 
@@ -88,12 +88,12 @@ def _render_parts() -> Iterator[str]:
     yield _PROJECT
     yield "## Environment variables"
     yield (
-        "The column *counts before* names what says the same and counts only where the variable "
-        "is not set."
+        "The column *counts before* names another source of the same setting, which counts only if "
+        "the variable is not set."
     )
-    for group in dict.fromkeys(each.group for each in VARIABLES):
+    for group in dict.fromkeys(variable.group for variable in VARIABLES):
         yield f"### {group}"
-        yield _render_variables(each for each in VARIABLES if each.group == group)
+        yield _render_variables(variable for variable in VARIABLES if variable.group == group)
         if group == JOBS:
             yield _render_ci_systems()
     yield _OTHERS
@@ -136,7 +136,7 @@ def _render_variables(variables: Iterable[Variable]) -> str:
 def _render_ci_systems() -> str:
     rows = [(system, join_as_code(names)) for system, names in list_ci_variables().items()]
     return (
-        "The history of a stack says which CI job made a change. The first variable of a row says "
-        "that this system runs the job. The others tell the build, the commit and the branch.\n\n"
+        "The history of a stack names the CI job that made a change. The first variable of a row "
+        "identifies the system. The others identify the build, the commit and the branch.\n\n"
         f"{render_table(('system', 'variables'), rows)}"
     )

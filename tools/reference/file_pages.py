@@ -1,6 +1,6 @@
 """Render the pages of the files that people write: topologies, prices, gates, stacks and tests.
 
-`tools/reference/pages.py` calls it. The fields are those of the models in `gpuform.schemas`.
+`tools/reference/pages.py` calls this module. The fields come from the models in `gpuform.schemas`.
 """
 
 from collections.abc import Iterator
@@ -27,12 +27,12 @@ from tools.reference.markdown import (
     render_part_tables,
     render_table,
 )
-from tools.reference.resource_pages import page_name
+from tools.reference.resource_pages import get_page_name
 
 _TOPOLOGY_LEAD: Final = """\
-This page has every key of a topology file, `topology.yaml`: configuration, entries, options,
-modules and outputs. The fields of each kind of resource are on [pages of their
-own](resources/index.md), and so are [expressions](expressions.md).
+This page lists every key of a topology file, `topology.yaml`: configuration, entries, options,
+modules and outputs. The fields of each kind of resource and the [expressions](expressions.md) have
+[pages of their own](resources/index.md).
 """
 _TOPOLOGY_EXAMPLE: Final = """\
 ## An example
@@ -60,23 +60,23 @@ outputs:
 ```
 
 [gpuform validate](commands/files/validate.md) checks a file without keys and without a network.
-[gpuform schema](commands/files/schema.md) writes the JSON Schema by which an editor completes and
-checks it. [gpuform fmt](commands/files/fmt.md) formats it.
+[gpuform schema](commands/files/schema.md) writes the JSON Schema with which an editor completes and
+checks the file. [gpuform fmt](commands/files/fmt.md) formats the file.
 """
 _CONFIG: Final = """\
 ## Configuration
 
-`config` declares what a stack can set, such as `gpuform config set gpus 24`. It holds no
-expressions. [Configuration](configuration.md) says where each value can come from.
+`config` declares the values that a stack can set, as with `gpuform config set gpus 24`. It cannot
+contain expressions. [Configuration](configuration.md) lists where each value can come from.
 """
 _ENTRIES: Final = """\
 ## Entries
 
-An entry is one resource, or with `for_each` several. It has the keys below, and the properties of
+An entry is one resource, or several with `for_each`. It has the keys below, and the properties of
 its kind on its platform.
 
-What an entry does not say is as `defaults` have it. A property of the entry takes the place of the
-whole default. Options are put together one by one. Null undoes either.
+A property that an entry does not set has the value of `defaults`. A property of the entry replaces
+the default completely. Options are merged one by one. Null removes a default property or option.
 """
 _MODULES: Final = """\
 ## Modules
@@ -93,32 +93,34 @@ outputs:
   kubeconfig: "{{ modules.team.nlp.kubeconfig }}"
 ```
 
-* `inputs` of the file declare what it is given, with the fields of `config`. `{{ inputs.region }}`
-  is the value. Null, or nothing, is the default.
-* A module sees its inputs and what it declares itself. It sees neither `config` nor
+* `inputs` of the file declare the values that the module takes, with the fields of `config`.
+  `{{ inputs.region }}` is the value. If a value is null or missing, the default applies.
+* A module can use its inputs and its own declarations. It can use neither `config` nor
   `stack_references`.
-* The topology sees the module's `outputs` alone. An output that is a resource means its id, and a
-  dependency.
-* `depends_on` takes `{{ modules.NAME }}`: all that is in the module.
-* A module can include others.
+* The topology can use only the module's `outputs`. An output that is a resource means the id of the
+  resource, with a dependency on it.
+* `depends_on` takes `{{ modules.NAME }}`: everything in the module.
+* A module can include other modules.
 
 The resource `data` of the instance `nlp` of `team` is called `team-nlp-data`. Its parent is the
 component `team-nlp` of the type `gpuform:stacks:Module`, or that of a module inside another one.
 Its URN is `urn:pulumi:STACK::PROJECT::gpuform:stacks:Module$TYPE::team-nlp-data`, whatever else the
 topology includes.
 
-You can bring an entry into a module without making it anew. Let the module's entry say what it was:
+You can move an entry into a module without recreating the resource. Declare the former name in the
+module's entry:
 `options: {aliases: [{name: data, parent: null}]}`.
 
-In Python it is `gpuform.stacks.Module("team", "pool.yaml", {"region": "us-central-8", "gpus": 16})`
-with `outputs`, of the same names and URNs. The [guide](../guides/modules.md) has the whole way.
+In Python, write
+`gpuform.stacks.Module("team", "pool.yaml", {"region": "us-central-8", "gpus": 16})`. Its
+`outputs`, names and URNs are the same. The [guide](../guides/modules.md) explains every step.
 """
 _OUTPUTS: Final = """\
 ## Outputs
 
-`outputs` are what the stack tells: [gpuform stack output](commands/stack/stack.md) prints them, and
-other stacks read them by `stack_references`. A value may be of any type. One that is made of a
-secret is secret.
+`outputs` are values that the stack publishes: [gpuform stack output](commands/stack/stack.md)
+prints them, and other stacks read them with `stack_references`. A value may have any type. A value
+computed from a secret is secret.
 
 ```yaml
 config:
@@ -130,7 +132,7 @@ outputs:
 
 
 def render_topology_page() -> str:
-    """Return the page as Markdown."""
+    """Return the page of topology files, as Markdown."""
     return render_page("Topology files", _TOPOLOGY_LEAD, _render_topology_parts())
 
 
@@ -150,7 +152,8 @@ def _render_topology_keys() -> str:
     ]
     for section, kind in SECTIONS.items():
         on = [
-            f"[{each}](resources/{page_name(each, kind)}.md)" for each in list_platforms_with(kind)
+            f"[{platform}](resources/{get_page_name(platform, kind)}.md)"
+            for platform in list_platforms_with(kind)
         ]
         rows.append([f"`{section}`", f"{kind} resources by name, on {', '.join(on)}."])
     rows.append(["`x-...`", "Ignored: a place for YAML's anchors."])
@@ -195,39 +198,39 @@ from gpuform.schemas.plan import Plan, PlanAction
 
 
 def not_on_fridays(plan: Plan) -> Iterator[str]:
-    """What is against the plan, a text for each thing."""
-    replaced = [each.name for each in plan.changes if each.action is PlanAction.REPLACE]
+    """Yield an objection to the plan if it replaces resources on a Friday."""
+    replaced = [change.name for change in plan.changes if change.action is PlanAction.REPLACE]
     if replaced and datetime.now(UTC).weekday() == 4:
         yield f"nobody replaces {', '.join(replaced)} on a Friday"
 '''
 _PRICES_LEAD: Final = """\
-This page has every field of `prices.yaml`, which says what things cost you, and of `gates.yaml`,
-which says what a plan has to pass.
+This page lists every field of `prices.yaml`, which declares your prices, and of `gates.yaml`, which
+declares the rules that a plan must pass.
 """
 _PRICES_ABOUT: Final = """\
-Both files stand beside `Pulumi.yaml`. gpuform checks them with line and column.
+Both files are beside `Pulumi.yaml`. gpuform reports problems with line and column.
 `gpuform schema --of prices` and `gpuform schema --of gates` print the JSON Schemas for editors. The
-guide [Gates and cost](../guides/gates-and-cost.md) has the whole way.
+guide [Gates and cost](../guides/gates-and-cost.md) explains every step.
 """
 _PRICES: Final = f"""\
-A price of a region goes before one of all regions. What has no price is unknown: it is named, and
-it is in no sum. A month has {HOURS_PER_MONTH} hours.
+A price of one region counts before a price of all regions. A resource without a price has unknown
+cost: plans name it and leave it out of every sum. A month has {HOURS_PER_MONTH} hours.
 """
 _GATES: Final = """\
 Each gate has one rule. A mandatory gate stops `preview`, `up`, `destroy` and `expire` with
-[exit code 5](exit-codes.md) before anything is changed. An advisory gate only tells. `--allow
-gate:NAME` lifts a gate for one run. What a rule cannot tell yet is against it.
+[exit code 5](exit-codes.md) before anything is changed. An advisory gate only warns. `--allow
+gate:NAME` lifts a gate for one run. A rule that cannot be checked yet counts as violated.
 """
 _PYTHON: Final = """\
 ## A gate in Python
 
-`python: policies:not_on_fridays` names a function in `policies.py` beside `Pulumi.yaml`. It is
-given the plan, whose fields are those of [a plan as JSON](plan-json.md).
+`python: policies:not_on_fridays` names a function in `policies.py` beside `Pulumi.yaml`. The
+function receives the plan, with the fields of [a plan as JSON](plan-json.md).
 """
 
 
 def render_prices_page() -> str:
-    """Return the page as Markdown."""
+    """Return the page of `prices.yaml` and `gates.yaml`, as Markdown."""
     return render_page("Prices and gates", _PRICES_LEAD, _render_prices_parts())
 
 
@@ -256,25 +259,26 @@ gates:
     reason: the budget of all stacks together
 """
 _STACKS_LEAD: Final = """\
-This page has every field of `stacks.yaml`, which says which stacks belong together.
+This page lists every field of `stacks.yaml`, which says which stacks belong together.
 """
 _STACKS_ABOUT: Final = """\
-The file stands in a folder that all the projects are below. `--all` takes the nearest one upwards
-from the current folder. `gpuform schema --of stacks` prints the JSON Schema for editors. The guide
-[Several stacks](../guides/several-stacks.md) has the whole way.
+The file is in a folder above all of the projects. `--all` uses the nearest file upwards from the
+current folder. `gpuform schema --of stacks` prints the JSON Schema for editors. The guide
+[Several stacks](../guides/several-stacks.md) explains every step.
 """
 _FOLDERS: Final = """\
-A `*` in a folder stands for any text, and `**` for any folders. They find no hidden folder, no
-`venv` and no `node_modules`. A stack is named PROJECT/STACK in messages, in `after` and in
-`--filter`; two of one name are an error.
+A `*` in a folder stands for any text, and `**` for any folders. They match no hidden
+folders, `venv` or `node_modules`. Messages, `after` and `--filter` call a stack PROJECT/STACK. Two
+stacks with the same name are an error.
 """
 _ORDER: Final = """\
 ## The order
 
-A stack comes after those that it reads: by `stack_references` in its topology, or by
-`pulumi.StackReference` in its Python program, where the name is written out or made of texts,
-`pulumi.get_stack()` and `pulumi.get_project()`. Nothing of a program is run for that. What only a
-run can tell is told by `after`. A circle is an error. A stack reads stacks of its own backend only.
+A stack comes after the stacks that it reads: with `stack_references` in its topology, or with
+`pulumi.StackReference` in its Python program, if the name is a literal or built from literals,
+`pulumi.get_stack()` and `pulumi.get_project()`. gpuform does not run the program to find this out.
+Declare other dependencies with `after`. A cycle is an error. A stack can read only stacks of its
+own backend.
 """
 _WITHOUT: Final = """\
 ## Without the file
@@ -285,7 +289,7 @@ folder.
 
 
 def render_stacks_page() -> str:
-    """Return the page as Markdown."""
+    """Return the page of `stacks.yaml`, as Markdown."""
     return render_page("Stacks", _STACKS_LEAD, _render_stacks_parts())
 
 
@@ -296,7 +300,7 @@ def _render_stacks_parts() -> Iterator[str]:
     yield f"{_ORDER}\n{_WITHOUT}"
     yield "## Fields"
     rules = join_as_code(SINGLE_STACK_RULES)
-    yield f"The rules {rules} are about one stack: no gate here has them."
+    yield f"The rules {rules} are about one stack and cannot be used here."
     yield render_file_tables(StacksInputs, "stacks")
 
 
@@ -321,33 +325,33 @@ cases:
       error: [Degraded]
 """
 _CASES_LEAD: Final = """\
-This page has every field of the files in a project's `tests` folder, which `gpuform test` plays.
+This page lists every field of the files in a project's `tests` folder, which `gpuform test` runs.
 """
 _CASES_ABOUT: Final = """\
 A file has cases, and a case is one run of the stack. `gpuform schema --of tests` prints the JSON
-Schema for editors. The guide [Test a stack](../guides/test-a-stack.md) has the whole way.
+Schema for editors. The guide [Test a stack](../guides/test-a-stack.md) explains every step.
 """
 _CASES_RULES: Final = """\
 ## Rules
 
-* A case is played on an emulator and a state of its own. The platform's clock begins at
+* Each case has its own emulator and its own state. The platform's clock starts at
   2026-01-01T00:00:00Z, and waiting moves it.
-* `plan` is strict: a resource that it does not name has to stay the same. All else that `expect`
-  does not name is not looked at.
-* Of an object that is expected as a value only the keys that are named are compared.
-* A resource is named as in the plan, or as SECTION.NAME: `train`, `clusters.train`. An object of a
-  platform is named as it is called there, or as PLATFORM.KIND.NAME.
-* An event that has not happened when the run ends fails the case: it tests nothing.
-* A case that starts from another one begins with its state, its objects and its clock, and not
-  with its configuration. It is skipped where that one does not pass.
-* Nothing of the environment reaches a case that names a platform, a key, or a backend.
-* A case reaches its emulator alone. It asks no real scheduler, whatever it allows; it connects to
-  no other address, looks up no name and starts no program. What tries to fails.
+* `plan` is strict: a resource that it does not name must stay the same. Everything else that
+  `expect` does not name is ignored.
+* An object that is expected as a value is compared only by the expected keys.
+* Name a resource as in the plan, or as SECTION.NAME: `train`, `clusters.train`. Name an object of a
+  platform as on the platform, or as PLATFORM.KIND.NAME.
+* A case fails if an event has not happened when the run ends: the case tested nothing.
+* A case that starts from another case has its state, objects and clock at the start, but not its
+  configuration. It is skipped if the other case does not pass.
+* A case ignores environment variables that name platforms, keys, backends or permissions.
+* A case can contact only its emulator. It contacts no real scheduler, whatever it allows. It cannot
+  connect to other addresses, look up names or start programs.
 """
 
 
 def render_tests_page() -> str:
-    """Return the page as Markdown."""
+    """Return the page of test files, as Markdown."""
     return render_page("Tests", _CASES_LEAD, _render_tests_parts())
 
 

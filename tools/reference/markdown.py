@@ -1,6 +1,7 @@
 """Write Markdown: pages, headings, tables, links, and tables of the fields of models.
 
-The modules of this package call it, and so do the scripts that write tables from runs of tests.
+The modules of this package call these functions, and so do the scripts that write tables from runs
+of tests.
 """
 
 import re
@@ -19,17 +20,17 @@ from gpuform.schemas.rules import (
 from gpuform.stacks.language.type_text import type_text, yaml_text
 
 MARK: Final = "<!-- Generated: python -m tools.generate -->"
-"""Stands in each generated page, for whoever wants to change it."""
+"""A line in each generated page, for people who want to change the page."""
 
 
 def render_page(title: str, lead: str, parts: Iterable[str]) -> str:
-    """Return a page as Markdown. `lead` is its first paragraph: what the reader gets from it."""
+    """Return a page as Markdown; `lead` is the first paragraph, which says what the page offers."""
     texts = [f"# {title}", MARK, lead, *parts]
     return "\n\n".join(text.strip("\n") for text in texts if text.strip()) + "\n"
 
 
 def render_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table whose cells may hold any text; an empty text without rows."""
+    """Return a table whose cells may contain any text, or "" without rows."""
     lines = [[_escape_cell(cell) for cell in row] for row in rows]
     if not lines:
         return ""
@@ -57,9 +58,10 @@ def escape_prose(text: str) -> str:
     return _change_outside_code(_change_outside_code(text, _mark_names_as_code), _escape_marks)
 
 
-def _change_outside_code(text: str, changed: Callable[[str], str]) -> str:
+def _change_outside_code(text: str, change: Callable[[str], str]) -> str:
+    # The group keeps the code itself among the pieces.
     pieces = re.split(r"(`[^`]*`)", text)
-    return "".join(each if each.startswith("`") else changed(each) for each in pieces)
+    return "".join(piece if piece.startswith("`") else change(piece) for piece in pieces)
 
 
 def _mark_names_as_code(text: str) -> str:
@@ -67,7 +69,7 @@ def _mark_names_as_code(text: str) -> str:
 
 
 def _escape_marks(text: str) -> str:
-    marks = re.sub(r"(\*|(?<!\w)_+|_+(?!\w))", lambda found: re.sub("(.)", r"\\\1", found[1]), text)
+    marks = re.sub(r"(\*|(?<!\w)_+|_+(?!\w))", lambda match: re.sub("(.)", r"\\\1", match[1]), text)
     return marks.replace("<", "&lt;")
 
 
@@ -76,12 +78,14 @@ def _escape_cell(text: str) -> str:
 
 
 Cells = Callable[[FieldInfo, FieldRules], Sequence[str]]
-"""Makes the cells of a field's row behind its name, type and meaning."""
+"""Returns the cells of a field's row after its name, type and meaning."""
 
 
 def render_input_tables(model: type[BaseModel], title: str) -> str:
     """Return tables of a resource's inputs and of the objects inside them."""
-    return _render_tables(model, title, ("a change of it", "default", "example"), _input_cells)
+    return _render_tables(
+        model, title, ("a change of it", "default", "example"), _format_input_cells
+    )
 
 
 def render_part_tables(model: type[BaseModel], title: str) -> str:
@@ -91,7 +95,7 @@ def render_part_tables(model: type[BaseModel], title: str) -> str:
 
 def render_file_tables(model: type[BaseModel], title: str) -> str:
     """Return tables of the fields of a file and of the objects inside them."""
-    return _render_tables(model, title, ("required", "example"), _file_cells)
+    return _render_tables(model, title, ("required", "example"), _format_file_cells)
 
 
 def render_output_tables(model: type[BaseModel], title: str) -> str:
@@ -104,10 +108,10 @@ def render_output_tables(model: type[BaseModel], title: str) -> str:
 def _render_tables(model: type[BaseModel], title: str, columns: Sequence[str], cells: Cells) -> str:
     head = ("field", "type", "meaning", *columns)
     parts = []
-    for inner, outer in _nested_models(model).items():
+    for inner, outer in _list_nested_models(model).items():
         rows = [
             [
-                *_first_cells(inner, name, title, outermost=inner is model),
+                *_format_first_cells(inner, name, title, outermost=inner is model),
                 *cells(inner.model_fields[name], inherit_all_rules(rules, outer)),
             ]
             for name, rules in get_field_rules(inner).items()
@@ -115,25 +119,27 @@ def _render_tables(model: type[BaseModel], title: str, columns: Sequence[str], c
         heading = (
             ""
             if inner is model
-            else f"### {_title_of_model(inner, title)}\n\n{_read_docstring(inner)}"
+            else f"### {_format_model_title(inner, title)}\n\n{_read_docstring(inner)}"
         )
         parts.append(heading + render_table(head, rows))
     return "\n".join(parts)
 
 
-def _first_cells(
+def _format_first_cells(
     model: type[BaseModel], name: str, title: str, *, outermost: bool
 ) -> Sequence[str]:
     rules = get_field_rules(model)[name]
-    inner = f"[object]({to_anchor(_title_of_model(rules.nested, title))})" if rules.nested else ""
+    inner = (
+        f"[object]({to_anchor(_format_model_title(rules.nested, title))})" if rules.nested else ""
+    )
     meaning = escape_prose(model.model_fields[name].description or "")
     if rules.reference_kind and outermost:
         meaning += f" Or `{name.removesuffix('_id')}`, a {rules.reference_kind} itself."
     return f"`{name}`", type_text(model, name, of_model=inner), meaning
 
 
-def _nested_models(model: type[BaseModel]) -> dict[type[BaseModel], FieldRules]:
-    """Return the model and those inside it, each once, with the rules of its field."""
+def _list_nested_models(model: type[BaseModel]) -> dict[type[BaseModel], FieldRules]:
+    """Return the model and the models inside it, each once, with the rules of its field."""
     rules_by_model = {model: FieldRules()}
     waiting = [model]
     while waiting:
@@ -145,7 +151,7 @@ def _nested_models(model: type[BaseModel]) -> dict[type[BaseModel], FieldRules]:
     return rules_by_model
 
 
-def _title_of_model(model: type[BaseModel], outer: str) -> str:
+def _format_model_title(model: type[BaseModel], outer: str) -> str:
     """Return a heading: `OidcConfigInputs` of the inputs is `Oidc config of the inputs`."""
     name = model.__name__.removesuffix("Inputs").removesuffix("Outputs")
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
@@ -153,16 +159,16 @@ def _title_of_model(model: type[BaseModel], outer: str) -> str:
 
 
 def _read_docstring(model: type[BaseModel]) -> str:
-    """Return the first line of a model's own docstring: models inherit that of pydantic."""
+    """Return the first line of the model's docstring, or "" if it has only that of pydantic."""
     doc = (model.__dict__.get("__doc__") or "").strip().partition("\n")[0]
     return f"{doc}\n\n" if doc else ""
 
 
-def _input_cells(field: FieldInfo, rules: FieldRules) -> Sequence[str]:
+def _format_input_cells(field: FieldInfo, rules: FieldRules) -> Sequence[str]:
     return describe_change_effect(rules), _format_default(field, rules), _format_examples(field)
 
 
-def _file_cells(field: FieldInfo, _rules: FieldRules) -> Sequence[str]:
+def _format_file_cells(field: FieldInfo, _rules: FieldRules) -> Sequence[str]:
     return "yes" if field.is_required() else "", _format_examples(field)
 
 

@@ -1,7 +1,7 @@
 """Render every generated page of `docs/reference`.
 
-`tools/generate.py` calls it. The pages of evidence and exit codes are made here, the others in the
-modules beside this one.
+`tools/generate.py` calls `render_pages`. This module renders the pages of evidence and exit codes,
+and calls the modules beside it for the others.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ from tools.reference.plan_page import render_plan_page
 from tools.reference.resource_pages import render_resource_pages
 
 GENERATED_FOLDERS: Final = ("commands", "resources")
-"""The folders in which nothing else may be."""
+"""The folders that contain only generated pages."""
 
 
 def render_pages() -> Iterator[tuple[str, str]]:
@@ -46,15 +46,15 @@ def render_pages() -> Iterator[tuple[str, str]]:
 
 
 _EVIDENCE_LEAD: Final = """\
-This page lists every decision that gpuform cannot take back, the observations that it needs for it,
-and what it does without them.
+This page lists every decision that gpuform cannot undo, the observations that it requires, and what
+gpuform does without them.
 
 One answer of a platform proves little: platforms are slow, answer in part, and are sometimes wrong.
 Other people and other machines work at the same time. Three rules hold for every row below:
 
-* **Silence is no answer.** A list that is empty, incomplete or fails never means that nothing
+* **Silence is not an answer.** A list that is empty, incomplete or fails never means that nothing
   exists, that nothing runs or that nothing is used.
-* **The party that knows has to say it.** A monitor, scheduler or registry counts only for the nodes
+* **Only the source that knows counts.** A monitor, scheduler or registry counts only for the nodes
   and entries that its own answer names.
 * **Without enough evidence nothing is lost.** gpuform waits, or stops with an error that names what
   is missing.
@@ -62,14 +62,14 @@ Other people and other machines work at the same time. Three rules hold for ever
 _EVIDENCE_AFTER: Final = """\
 ## Read on
 
-* [What counts as gone](../concepts/gone.md): when the state forgets an object.
-* [Intents](../concepts/intents.md): how an interrupted create is found again.
-* [Taking nodes away](../concepts/taking-nodes.md): what is looked at before a node is removed.
+* [What counts as gone](../concepts/gone.md): when gpuform removes an object from the state.
+* [Intents](../concepts/intents.md): how gpuform finds the object of an interrupted create.
+* [Taking nodes away](../concepts/taking-nodes.md): what gpuform checks before it removes a node.
 """
 
 
 def render_evidence_page() -> str:
-    """Return the page as Markdown."""
+    """Return the page of decisions and the evidence that they need, as Markdown."""
     rows = [
         (
             decision.name,
@@ -91,28 +91,28 @@ def _format_max_age(decision: Decision) -> str:
 
 
 _EXIT_CODES_LEAD: Final = """\
-This page has every exit code of `gpuform`, what it means, and for which commands. A script can go
-by the code alone: the text on stderr says the same in words.
+This page lists every exit code of `gpuform` with its meaning and commands. A script needs only the
+code: the message on stderr says the same in words.
 """
 _EXIT_CODES_AFTER: Final = """\
-`gpuform connect` and a command that runs in the project's own virtual environment exit with the
-code of what they have run.
+`gpuform connect`, and commands that run in the project's own virtual environment, exit with the
+code of the process that they ran.
 
 ## From Python
 
-The [operations API](../guides/python.md) has no exit codes. `result.reason` says the same in words,
-and what stops an operation before it begins is raised.
+The [operations API](../guides/python.md) has no exit codes. `result.reason` says the same in words.
+An error that stops an operation before it starts is raised.
 """
 
 
 def render_exit_codes_page() -> str:
-    """Return the page as Markdown."""
+    """Return the page of exit codes, as Markdown."""
     return render_page("Exit codes", _EXIT_CODES_LEAD, _render_exit_codes_parts())
 
 
 def _render_exit_codes_parts() -> Iterator[str]:
     yield "## Codes"
-    yield render_table(("code", "name", "commands", "meaning"), map(_exit_code_row, MEANINGS))
+    yield render_table(("code", "name", "commands", "meaning"), map(_format_exit_code, MEANINGS))
     yield _EXIT_CODES_AFTER
     reasons = [(f"`{reason}`", f"`{code}`") for reason, code in EXIT_CODES.items()]
     yield render_table(("`result.reason`", "exit code of the command"), reasons)
@@ -125,8 +125,8 @@ def _render_exit_codes_parts() -> Iterator[str]:
     )
 
 
-def _exit_code_row(meaning: Meaning) -> tuple[str, str, str, str]:
-    links = [f"[{name}]({_command_page(name)})" for name in meaning.commands]
+def _format_exit_code(meaning: Meaning) -> tuple[str, str, str, str]:
+    links = [f"[{name}]({_get_command_page(name)})" for name in meaning.commands]
     return (
         f"`{meaning.code}`",
         meaning.name,
@@ -135,5 +135,5 @@ def _exit_code_row(meaning: Meaning) -> tuple[str, str, str, str]:
     )
 
 
-def _command_page(command: str) -> str:
+def _get_command_page(command: str) -> str:
     return f"{find_help_page(command).removeprefix('reference/')}.md"

@@ -21,32 +21,32 @@ PLAN: Final = Path(__file__).with_name("plan_example.json").read_text(encoding="
 """A plan of a real run: a volume that grows, with prices and a gate."""
 
 _LEAD: Final = """\
-This page has every field of a plan as JSON: what it means, and which values it can have. You need
-it when a program of yours reads plans.
+This page lists every field of a plan as JSON, with its meaning and possible values. You need the
+page when a program of yours reads plans.
 """
 _WHERE: Final = """\
-## Where you meet it
+## Where plans appear
 
 * `gpuform preview --save-plan FILE` writes a plan. So do `refresh`, `destroy` and `drift`.
-* `gpuform review FILE --format json` writes [a review](#the-json-of-a-review), which holds each
-  plan whole.
-* A gate in Python is given the plan as an object with the same names
+* `gpuform review FILE --format json` writes [a review](#the-json-of-a-review), which contains
+  each plan completely.
+* A gate in Python receives the plan as an object with the same names
   ([gates](prices-and-gates.md#gatesyaml)).
 
-`gpuform schema --of plan` prints the JSON Schema. `format_version` grows when a reader of the old
-form would misread the new one.
+`gpuform schema --of plan` prints the JSON Schema. `format_version` increases when a program
+that reads the old format would misread the new one.
 
-A plan never holds a secret: secret values stand as `[secret]`.
+A plan never contains a secret: secret values appear as `[secret]`.
 """
 ACTIONS: Final[Mapping[PlanAction, str]] = {
     PlanAction.SAME: "Nothing changes.",
-    PlanAction.CREATE: "It is made.",
-    PlanAction.UPDATE: "It is changed in place.",
-    PlanAction.REPLACE: "It is deleted and made anew.",
-    PlanAction.DELETE: "It is deleted.",
-    PlanAction.IMPORT: "An object that exists becomes the stack's.",
-    PlanAction.READ: "It is only read.",
-    PlanAction.REFRESH: "The state takes over what the platform says.",
+    PlanAction.CREATE: "gpuform creates the resource.",
+    PlanAction.UPDATE: "gpuform changes the resource in place.",
+    PlanAction.REPLACE: "gpuform deletes the resource and creates it again.",
+    PlanAction.DELETE: "gpuform deletes the resource.",
+    PlanAction.IMPORT: "An existing object becomes a resource of the stack.",
+    PlanAction.READ: "gpuform only reads the resource.",
+    PlanAction.REFRESH: "gpuform writes the values that the platform reports into the state.",
 }
 REASONS: Final[Mapping[PlanReason, str]] = {
     PlanReason.NEW: "The program declares it, and the state does not have it.",
@@ -56,7 +56,7 @@ REASONS: Final[Mapping[PlanReason, str]] = {
     PlanReason.FIELD_FORCES_REPLACEMENT: "A field changed that cannot be changed in place.",
     PlanReason.DEPENDENCY_REPLACED: "A dependency of the resource is replaced.",
     PlanReason.REPLACEMENT_REQUESTED: "You requested the replacement, such as by `--replace`.",
-    PlanReason.NOT_READY: "The resource was not ready when last observed: gpuform waits on.",
+    PlanReason.NOT_READY: "The resource was not ready when last observed: gpuform waits again.",
     PlanReason.NOT_IN_PROGRAM: "The program no longer declares the resource.",
     PlanReason.DESTROYED: "The operation is a `destroy`.",
     PlanReason.DRIFT: "Somebody changed the resource outside of the stack.",
@@ -65,11 +65,14 @@ REASONS: Final[Mapping[PlanReason, str]] = {
     PlanReason.EXPIRED: "The resource has expired.",
 }
 REVIEW: Final = (
-    ("format_version", "Version of this form."),
+    ("format_version", "Version of this format."),
     ("failed", "Whether one of the previews has failed."),
     ("counts", "Number of resources, by action."),
-    ("gpus_removed", "Removed GPUs: `count`, and `exact`, which is false when more are unknown."),
-    ("gpus_added", "Added GPUs, in the same form."),
+    (
+        "gpus_removed",
+        "Removed GPUs: `count`, and `exact`, which is false when the number of some is unknown.",
+    ),
+    ("gpus_added", "Added GPUs, in the same format."),
     ("unchecked", "Number of checks that were impossible."),
     ("stacks", "Each stack, as below."),
 )
@@ -90,11 +93,11 @@ REVIEWED: Final = (
     ("command", "The command that applies the plan; empty when nothing would change."),
     ("plan", "The plan, as on this page."),
 )
-"""The fields of a stack in it."""
+"""The fields of a stack in a review's document."""
 
 
 def render_plan_page() -> str:
-    """Return the page as Markdown."""
+    """Return the page of a plan's JSON, as Markdown."""
     return render_page("A plan as JSON", _LEAD, _render_parts(plan_schema()))
 
 
@@ -112,9 +115,9 @@ def _render_parts(schema: Schema) -> Iterator[str]:
     yield "## An example\n\nThe stack's volume grows from 5 to 8 TiB."
     yield f"```json\n{PLAN.strip()}\n```"
     yield "## The JSON of a review"
-    yield render_table(("field", "meaning"), [(f"`{name}`", text) for name, text in REVIEW])
-    yield "Each of its `stacks` has:"
-    yield render_table(("field", "meaning"), [(f"`{name}`", text) for name, text in REVIEWED])
+    yield render_table(("field", "meaning"), [(f"`{name}`", meaning) for name, meaning in REVIEW])
+    yield "Each entry of `stacks` has:"
+    yield render_table(("field", "meaning"), [(f"`{name}`", meaning) for name, meaning in REVIEWED])
 
 
 def _render_fields(schema: Schema) -> str:
@@ -133,22 +136,22 @@ def _render_fields(schema: Schema) -> str:
 
 def _render_values(name: str, values: list[str]) -> str:
     meanings = {
-        "PlanAction": _meanings_by_value(ACTIONS),
-        "PlanReason": _meanings_by_value(REASONS),
+        "PlanAction": _map_meanings(ACTIONS),
+        "PlanReason": _map_meanings(REASONS),
     }.get(name)
     if meanings is None:
         return f"One of {join_as_code(values)}."
     return render_table(("value", "means"), [(f"`{value}`", meanings[value]) for value in values])
 
 
-def _meanings_by_value(
+def _map_meanings(
     meanings: Mapping[PlanAction, str] | Mapping[PlanReason, str],
 ) -> dict[str, str]:
-    return {str(value): text for value, text in meanings.items()}
+    return {str(value): meaning for value, meaning in meanings.items()}
 
 
 def _format_type(schema: Schema) -> str:
-    choices = [_format_type(each) for each in schema.get("anyOf", ())]
+    choices = [_format_type(choice) for choice in schema.get("anyOf", ())]
     if choices:
         return " or ".join(choices)
     if "$ref" in schema:

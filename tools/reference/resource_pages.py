@@ -29,7 +29,7 @@ from tools.reference.resource_examples import EXAMPLES
 Kind = type[Lifecycle[Any, Any]]
 
 _OUTPUTS: Final = """\
-Every input is an output, too, under its own name. So are `id` and `urn`. These come on top:
+Every input is also an output with the same name. So are `id` and `urn`. The other outputs:
 """
 _READING: Final = """\
 ## How to read a resource's page
@@ -66,10 +66,10 @@ def render_resource_pages() -> Iterator[tuple[str, str]]:
     """Yield the path below `resources/` and the text of each page."""
     yield "index.md", _render_index()
     for platform, kind in _list_kinds():
-        yield f"{page_name(platform, kind)}.md", _render_kind(platform, kind)
+        yield f"{get_page_name(platform, kind)}.md", _render_kind(platform, kind)
 
 
-def page_name(platform: str, kind: str) -> str:
+def get_page_name(platform: str, kind: str) -> str:
     """Return the path of a kind's page below `resources/`, such as `together/shared-volume`."""
     return f"{platform}/{to_kebab_case(kind)}"
 
@@ -88,12 +88,15 @@ def convert_to_python(topology: str) -> str:
         if problems:
             raise ValueError("\n".join(map(str, problems)))
         program = program_of(planned, file, (), Path(folder))
-    return program.partition("\n\n")[2]  # without its docstring
+    # Without the program's docstring, which the page does not need.
+    return program.partition("\n\n")[2]
 
 
 def _get_example(platform: str, kind: str) -> str:
     if (platform, kind) not in EXAMPLES:
-        raise KeyError(f"tools/reference/resource_examples.py has none for {kind} on {platform}")
+        raise KeyError(
+            f"tools/reference/resource_examples.py has no example of {kind} on {platform}"
+        )
     return EXAMPLES[platform, kind].strip("\n")
 
 
@@ -116,11 +119,11 @@ def _render_index() -> str:
     rows = []
     for section, kind in SECTIONS.items():
         on = [
-            f"[{kind}]({page_name(name, kind)}.md)" if _has_kind(each, kind) else ""
-            for name, each in platforms.items()
+            f"[{kind}]({get_page_name(name, kind)}.md)" if _has_kind(platform, kind) else ""
+            for name, platform in platforms.items()
         ]
         rows.append([f"`{section}`", *on])
-    head = ["section of a topology", *(each.title for each in platforms.values())]
+    head = ["section of a topology", *(platform.title for platform in platforms.values())]
     return render_page(
         "Resources",
         "This page lists every kind of resource and the platforms that have it. Each kind has a "
@@ -139,11 +142,11 @@ _EVERYWHERE: Final = (Permission.FORGET_MANY, Permission.NEW_ADDRESS)
 def _render_kind(platform: str, kind: str) -> str:
     lifecycle, title = load_lifecycle_class(platform, kind), list_own_platforms()[platform].title
     doc = (lifecycle.inputs.__doc__ or "").strip().partition("\n")[0]
-    section = next(name for name, each in SECTIONS.items() if each == kind)
+    section = next(name for name, section_kind in SECTIONS.items() if section_kind == kind)
     lead = (
-        f"{escape_prose(doc)} This page has every field of a {kind} on {title}, and what a change "
-        f"of each one does. In a topology it stands under `{section}` with `platform: {platform}`. "
-        f"In Python it is `gpuform.providers.{platform}.{kind}`."
+        f"{escape_prose(doc)} This page lists every field of a {kind} on {title}, and the effect "
+        f"of changing it. In a topology, declare the {kind} under `{section}` with `platform: "
+        f"{platform}`. In Python, use `gpuform.providers.{platform}.{kind}`."
     )
     return render_page(f"{kind} on {title}", lead, _render_parts(lifecycle))
 
@@ -156,8 +159,8 @@ def _render_parts(lifecycle: Kind) -> Iterator[str]:
     program = convert_to_python(topology + "\n").strip("\n")
     yield f"The same in Python, `__main__.py`:\n\n```python\n{program}\n```"
     yield (
-        "## Inputs\n\n[How to read the tables](../index.md#how-to-read-a-resources-page) says what "
-        "the words mean."
+        "## Inputs\n\n[How to read the tables](../index.md#how-to-read-a-resources-page) explains "
+        "the words."
     )
     yield render_input_tables(lifecycle.inputs, "the inputs")
     yield f"## Outputs\n\n{_OUTPUTS}"
@@ -178,27 +181,28 @@ def _render_waiting(lifecycle: Kind) -> str:
     rows = [
         (verb, _format_duration(getattr(limits, verb))) for verb in ("create", "update", "delete")
     ]
-    text = (
-        "gpuform waits until the platform says that the object can be used: then the output "
-        "`ready` is true. When the time is over, the object stays in the state with `ready: false` "
-        "and `not_ready_reason`, and the next `gpuform up` goes on waiting."
+    paragraph = (
+        "gpuform waits until the platform reports that the object is usable: then the output "
+        "`ready` is true. After the longest time, the object stays in the state with `ready: "
+        "false` and `not_ready_reason`, and the next `gpuform up` continues to wait."
     )
     if lifecycle.is_bound:
-        text += (
-            " Nothing is made or deleted on the platform: the resource stands for what is there."
+        paragraph += (
+            " gpuform creates and deletes nothing on the platform: the resource represents an "
+            "existing object."
         )
     if "wait_minutes" in lifecycle.inputs.model_fields:
-        text += " `wait_minutes` ends the waiting before that."
+        paragraph += " `wait_minutes` can end the wait earlier."
     if lifecycle.power:
         field, on, off = lifecycle.power.field, lifecycle.power.on, lifecycle.power.off
-        text += (
-            f" It is stopped by `{field}: {off}` and started by `{field}: {on}`, and `schedule` "
-            "does that by the clock."
+        paragraph += (
+            f" `{field}: {off}` stops the object and `{field}: {on}` starts it. `schedule` does "
+            "both by the clock."
         )
     if lifecycle.deletion_note:
-        text += f" After a delete: {lifecycle.deletion_note}."
+        paragraph += f" After a delete: {lifecycle.deletion_note}."
     return (
-        f"{text}\n\n{render_table(('operation', 'longest time'), rows)}\n"
+        f"{paragraph}\n\n{render_table(('operation', 'longest time'), rows)}\n"
         "Other times: `options: {timeouts: {create: 45m, update: 45m, delete: 30m}}`."
     )
 
@@ -216,7 +220,7 @@ def _render_guards(lifecycle: Kind) -> str:
     if not guards:
         return f"This kind has no permission of its own. {everywhere}"
     return (
-        "gpuform refuses some changes, unless you allow them for the one run: `--allow NAME` (with "
+        "gpuform refuses some changes unless you allow them for one run: `--allow NAME` (with "
         f"`pulumi`: `GPUFORM_ALLOW=NAME`).\n\n{_render_permissions(tuple(guards))}\n{everywhere}"
     )
 
@@ -228,24 +232,25 @@ def _render_permissions(names: tuple[Permission, ...]) -> str:
 def _render_import(lifecycle: Kind) -> str:
     fields, rules = lifecycle.inputs.model_fields, get_field_rules(lifecycle.inputs)
     command = f"gpuform import {lifecycle.platform}:{lifecycle.kind} NAME"
-    text, commands = f"An id looks like `{lifecycle.id_example}`.", []
+    paragraph, commands = f"An id looks like `{lifecycle.id_example}`.", []
     if not (lifecycle.import_field and lifecycle.is_bound):
         commands.append(f"{command} {lifecycle.id_example}")
     if lifecycle.import_field:
         example = (fields[lifecycle.import_field].examples or ["VALUE"])[0]
         value = example if isinstance(example, str) else json.dumps(example)
         commands.append(f"{command} '{lifecycle.id_example}@{value}'")
-        text += (
-            f" You have to declare `{lifecycle.import_field}`, which the platform may not tell. "
-            f"Then write it behind the id: `ID@{lifecycle.import_field.upper()}`."
+        paragraph += (
+            f" You have to declare `{lifecycle.import_field}`. If the platform does not report it, "
+            f"append the value to the id: `ID@{lifecycle.import_field.upper()}`."
         )
-    for name in (each for each in fields if fields[each].is_required() and rules[each].secret):
-        text += (
-            f" No platform tells `{name}`, a secret. Keep it with the stack before the import: "
+    for name in (field for field in fields if fields[field].is_required() and rules[field].secret):
+        paragraph += (
+            f" No platform reports `{name}`, a secret. Store it with the stack before the import: "
             f"`gpuform config set --secret {name}`."
         )
     return (
-        f"{text} The guide [Take over what exists](../../../guides/adopt.md) has the whole way.\n\n"
+        f"{paragraph} The guide [Take over what exists](../../../guides/adopt.md) explains every "
+        "step.\n\n"
         "<!-- not run: the object has to be in your account -->\n"
         "```bash\n" + "\n".join(commands) + "\n```"
     )

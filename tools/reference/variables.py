@@ -1,6 +1,7 @@
 """Declare every environment variable that gpuform reads, beside those of platforms' descriptors.
 
-A test looks for others in the source.
+The page of configuration is rendered from this table. A test fails for a variable of the source
+that is missing here.
 """
 
 from dataclasses import dataclass
@@ -9,13 +10,13 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """Describe an environment variable. `before` names what counts only where it is not set."""
+    """An environment variable; `before` names the source that counts if the variable is not set."""
 
     name: str
     group: str
     meaning: str
     flag: str = ""
-    """The flag that says the same; it counts before the variable."""
+    """The flag for the same setting; the flag counts before the variable."""
     before: str = ""
     default: str = ""
     secret: bool = False
@@ -34,95 +35,94 @@ VARIABLES: Final = (
     Variable(
         "GPUFORM_ALLOW",
         GPUFORM,
-        "Permissions for one run, with commas between them. `--allow` adds others. It is the one "
-        "way with `pulumi`.",
+        "Permissions for one run, with commas between them. `--allow` adds others. With `pulumi` "
+        "only the variable works.",
         flag="--allow",
     ),
     Variable(
         "GPUFORM_ADOPT",
         GPUFORM,
-        "Ids, with commas between them, of objects that an interrupted create has made.",
+        "Ids, with commas between them, of objects that an interrupted create has created.",
         flag="--adopt",
     ),
     Variable(
         "GPUFORM_CREATE_ANEW",
         GPUFORM,
-        "`1` says that an interrupted create has made nothing that still exists.",
+        "`1` asserts that no existing object comes from an interrupted create.",
         flag="--create-anew",
     ),
     Variable(
         "GPUFORM_READS_ONLY",
         GPUFORM,
-        "`1` says that nothing may be changed: no request that changes something is sent to a "
-        "platform, and no state, lock or record is written. `gpuform mcp` works so.",
+        "`1` forbids changes: gpuform sends no request that changes something on a platform, and "
+        "writes no state, lock or record. `gpuform mcp` works this way.",
     ),
     Variable(
         "GPUFORM_PROPOSED_TO",
         GPUFORM,
-        "Set by `gpuform mcp` for what an agent proposes: the folder of the project. A secret is "
-        "passed on as it is, or used as the files there use it.",
+        "Set by `gpuform mcp` for the proposal of an agent: the folder of the project. A secret is "
+        "passed on unchanged, or used as the files there use it.",
     ),
     Variable(
         "GPUFORM_SCHEDULERS",
         GPUFORM,
-        "Set by `gpuform mcp` for what an agent proposes: the schedulers that may be asked.",
+        "Set by `gpuform mcp` for the proposal of an agent: the schedulers to contact.",
     ),
     Variable(
         "GPUFORM_REPAIR",
         GPUFORM,
         "Nodes to repair, with commas between them, each as NODE or NODE=MODE. `gpuform repair` "
-        "sets it; with `pulumi up` it is the one way.",
+        "sets it. With `pulumi up` it is the only way.",
     ),
     Variable(
         "GPUFORM_REVIEWED_REPAIRS",
         GPUFORM,
-        "Set by gpuform itself while it applies a plan that a person has seen: what may be "
-        "repaired by it.",
+        "Set by gpuform while it applies a plan that a person has reviewed: the repairs that the "
+        "plan may make.",
     ),
     Variable(
         "GPUFORM_NEW_PASSPHRASE",
         GPUFORM,
         "The new passphrase for `gpuform stack change-secrets-provider passphrase`.",
-        default="asked",
+        default="a prompt",
         secret=True,
     ),
     Variable(
         "GPUFORM_DEST_PASSPHRASE",
         GPUFORM,
         "The passphrase of the other stack for `gpuform state move`.",
-        default="asked",
+        default="a prompt",
         secret=True,
     ),
     Variable(
         "GPUFORM_LEASE_SECONDS",
         GPUFORM,
-        "After how many seconds without a sign of life the owner of a lock counts as dead, 2 to "
-        "3600.",
+        "After how many seconds without a renewal the owner of a lock counts as dead, 2 to 3600.",
         default="60",
     ),
     Variable(
         "GPUFORM_OS_USER_PASSWORD",
         GPUFORM,
-        "The secret input `os_user_password` of what `pulumi import` imports. Other secret inputs "
-        "are named alike: `GPUFORM_` and the field's name.",
+        "The secret input `os_user_password` of a resource that `pulumi import` imports. Other "
+        "secret inputs have variables named `GPUFORM_` and the field's name.",
         secret=True,
     ),
     Variable(
         "GPUFORM_CLOCK",
         GPUFORM,
-        "Address of the emulator whose clock counts, for stacks on that emulator alone. `gpuform "
-        "emulator start` sets it; a run of a stack on real platforms refuses it.",
+        "Address of the emulator whose clock counts, only for stacks on this emulator. `gpuform "
+        "emulator start` sets it. A run of a stack on real platforms rejects it.",
     ),
     Variable(
         "GPUFORM_EMULATOR",
         GPUFORM,
-        "Identity of the emulator that has to answer at GPUFORM_CLOCK: another one is refused. "
-        "`gpuform emulator start` sets it.",
+        "Identity of the emulator at GPUFORM_CLOCK: gpuform rejects another emulator. `gpuform "
+        "emulator start` sets it.",
     ),
     Variable(
         "GPUFORM_MOVED",
         GPUFORM,
-        "gpuform sets it for itself where a command goes on in a project's virtual environment.",
+        "gpuform sets it when a command continues in a project's virtual environment.",
     ),
     Variable(
         "PULUMI_STACK",
@@ -143,19 +143,19 @@ VARIABLES: Final = (
         STACKS,
         "The passphrase of the stack's secrets. It may be empty.",
         before="`PULUMI_CONFIG_PASSPHRASE_FILE`",
-        default="asked",
+        default="a prompt",
         secret=True,
     ),
     Variable(
         "PULUMI_CONFIG_PASSPHRASE_FILE",
         STACKS,
-        "A file that has the passphrase; relative to the project.",
-        default="asked",
+        "A file with the passphrase, relative to the project.",
+        default="a prompt",
     ),
     Variable(
         "PULUMI_CLOUD_SECRET_OVERRIDE",
         STACKS,
-        "URL of a key that is asked instead of the stack's own, such as in CI.",
+        "URL of a key to use instead of the stack's own, such as in CI.",
     ),
     Variable(
         "PULUMI_HOME",
@@ -178,7 +178,7 @@ VARIABLES: Final = (
     Variable(
         "PULUMI_PARALLEL",
         STACKS,
-        "Most resource operations at a time.",
+        "Highest number of resource operations at a time.",
         flag="--parallel",
     ),
     Variable(
@@ -195,7 +195,7 @@ VARIABLES: Final = (
     Variable(
         "PULUMI_DIY_BACKEND_DISABLE_CHECKPOINT_BACKUPS",
         STACKS,
-        "`true`: no backups of state files are kept.",
+        "`true`: gpuform keeps no backups of state files.",
         before="`PULUMI_SELF_MANAGED_STATE_DISABLE_CHECKPOINT_BACKUPS`",
     ),
     Variable(
@@ -206,7 +206,7 @@ VARIABLES: Final = (
     Variable(
         "PULUMI_IGNORE_AMBIENT_PLUGINS",
         STACKS,
-        "`true`: plugins on PATH are passed over.",
+        "`true`: gpuform ignores plugins on PATH.",
     ),
     Variable(
         "PULUMI_CONFIG",
@@ -233,7 +233,7 @@ VARIABLES: Final = (
         default="`endpoint=` of the URL counts first",
     ),
     Variable("AWS_ENDPOINT_URL", BUCKETS, "The same for all services."),
-    Variable("AWS_MAX_ATTEMPTS", BUCKETS, "How often a request to a bucket is sent at most."),
+    Variable("AWS_MAX_ATTEMPTS", BUCKETS, "Highest number of attempts of a request to a bucket."),
     Variable(
         "GOOGLE_CREDENTIALS",
         BUCKETS,
@@ -260,12 +260,12 @@ VARIABLES: Final = (
     Variable(
         "AZURE_KEYVAULT_AUTH_VIA_CLI",
         KEYS,
-        "`true`: Azure Key Vault is asked with the sign-in of the Azure CLI.",
+        "`true`: gpuform uses the sign-in of the Azure CLI for Azure Key Vault.",
     ),
     Variable(
         "GOOGLE_OAUTH_ACCESS_TOKEN",
         KEYS,
-        "Token for Google Cloud KMS, where there are no `GOOGLE_CREDENTIALS`.",
+        "Token for Google Cloud KMS, if `GOOGLE_CREDENTIALS` is not set.",
         secret=True,
     ),
     Variable(
@@ -294,49 +294,51 @@ VARIABLES: Final = (
         before="`GH_TOKEN`",
         secret=True,
     ),
-    Variable("GH_TOKEN", REVIEWS, "The same, as GitHub's command line has it.", secret=True),
+    Variable(
+        "GH_TOKEN", REVIEWS, "The same token, as GitHub's command line names it.", secret=True
+    ),
     Variable(
         "GITLAB_TOKEN",
         REVIEWS,
         "Token for comments and labels on GitLab, with the scope `api`.",
         secret=True,
     ),
-    Variable("GITHUB_ACTIONS", REVIEWS, "Says that GitHub is the forge.", flag="--forge"),
-    Variable("GITLAB_CI", REVIEWS, "Says that GitLab is the forge.", flag="--forge"),
+    Variable("GITHUB_ACTIONS", REVIEWS, "Says that the code host is GitHub.", flag="--forge"),
+    Variable("GITLAB_CI", REVIEWS, "Says that the code host is GitLab.", flag="--forge"),
     Variable("GITHUB_REPOSITORY", REVIEWS, "The repository.", flag="--repository"),
-    Variable("GITHUB_REF", REVIEWS, "Tells the pull request.", flag="--pull-request"),
-    Variable("GITHUB_EVENT_PATH", REVIEWS, "File of the event, which tells the pull request."),
-    Variable("GITHUB_SHA", REVIEWS, "The commit, where the event tells none."),
+    Variable("GITHUB_REF", REVIEWS, "Names the pull request.", flag="--pull-request"),
+    Variable("GITHUB_EVENT_PATH", REVIEWS, "File of the event, which names the pull request."),
+    Variable("GITHUB_SHA", REVIEWS, "The commit, if the event names none."),
     Variable("GITHUB_RUN_ID", REVIEWS, "The job, for a link to it."),
     Variable("GITHUB_SERVER_URL", REVIEWS, "Address of GitHub.", default="`https://github.com`"),
     Variable("GITHUB_API_URL", REVIEWS, "Address of GitHub's API."),
     Variable("GITHUB_STEP_SUMMARY", REVIEWS, "File of the job's summary, which gets the review."),
     Variable("CI_API_V4_URL", REVIEWS, "Address of GitLab's API."),
     Variable("CI_MERGE_REQUEST_PROJECT_ID", REVIEWS, "The project of the merge request."),
-    Variable("CI_PROJECT_ID", REVIEWS, "The project, where there is no merge request."),
+    Variable("CI_PROJECT_ID", REVIEWS, "The project, if there is no merge request."),
     Variable("CI_MERGE_REQUEST_IID", REVIEWS, "The merge request.", flag="--pull-request"),
     Variable("CI_MERGE_REQUEST_SOURCE_BRANCH_SHA", REVIEWS, "The commit of the merge request."),
-    Variable("CI_COMMIT_SHA", REVIEWS, "The commit, where there is no merge request."),
+    Variable("CI_COMMIT_SHA", REVIEWS, "The commit, if there is no merge request."),
     Variable("CI_JOB_URL", REVIEWS, "The job, for a link to it."),
     Variable(
         "PULUMI_DISABLE_CI_DETECTION",
         JOBS,
-        "Any value: this is no CI job, whatever the others say.",
+        "Any value: this is not a CI job, whatever the other variables say.",
     ),
-    Variable("CI", JOBS, "`true`: this is a CI job of a system that gpuform does not know."),
-    Variable("PULUMI_CI_SYSTEM", JOBS, "Name of such a system; more below."),
-    Variable("NO_COLOR", MACHINE, "Any value: no colours.", flag="--color"),
-    Variable("TERM", MACHINE, "`dumb`: no colours.", flag="--color"),
+    Variable("CI", JOBS, "`true`: this is a CI job of another system."),
+    Variable("PULUMI_CI_SYSTEM", JOBS, "Name of the system; more below."),
+    Variable("NO_COLOR", MACHINE, "Any value: no colors.", flag="--color"),
+    Variable("TERM", MACHINE, "`dumb`: no colors.", flag="--color"),
     Variable("KUBECONFIG", MACHINE, "The kubeconfig files.", default="`~/.kube/config`"),
     Variable("HOME", MACHINE, "Your home: Samsung's files are in its `.scpconf`."),
     Variable("PATH", MACHINE, "Where programs are: git, ssh, kubectl, pulumi."),
     Variable("TMPDIR", MACHINE, "Where temporary files are."),
-    Variable("TZ", MACHINE, "The time zone. What a program sets is put back."),
+    Variable("TZ", MACHINE, "The time zone. gpuform restores it after a program has changed it."),
     Variable(
         "SCP_TF_AUTH_URL",
         PLATFORMS,
-        "Address of Samsung's IAM, which says the environment of a region.",
+        "Address of Samsung's IAM, which identifies the environment of a region.",
         before="`scp:environment`, then `auth-url` in `~/.scpconf/config.json`",
     ),
 )
-"""By group, in the order of the page."""
+"""All variables, by group, in the order of the page."""

@@ -83,7 +83,7 @@ def test_a_temporary_folder_with_too_long_a_path_is_told(hanging: Path, tmp_path
     temporary.mkdir()
     done = run_gpuform(hanging, "test", TMPDIR=str(temporary))
     assert (done.code, done.stdout) == (1, "")
-    assert "set TMPDIR to a folder with a short path" in done.stderr
+    assert "set TMPDIR to a writable folder with a short path" in done.stderr
     assert "internal error" not in done.stderr
 
 
