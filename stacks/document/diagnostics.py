@@ -204,6 +204,7 @@ def _to_sarif_result(diagnostic: Diagnostic) -> dict[str, Any]:
 
 
 def _format_workflow_command(diagnostic: Diagnostic) -> str:
+    """Format a diagnostic as GitHub's workflow command: `::error file=...,line=...::message`."""
     position = diagnostic.position
     properties = {
         "file": position.file,

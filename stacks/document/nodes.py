@@ -155,9 +155,9 @@ def parse_plain_scalar(text: str) -> str | int | float | bool | None:
 
 
 def get_entries(node: Node | None, label: str, problems: Diagnostics) -> Mapping[str, Entry]:
-    """Return the entries of a mapping. Report any node except a mapping or null to `problems`.
+    """Return the entries of a mapping; empty for no node or null.
 
-    `label` names the value in the message.
+    Any other node is reported to `problems`; `label` names the value in the message.
     """
     if isinstance(node, MappingNode):
         return node.entries
@@ -168,9 +168,9 @@ def get_entries(node: Node | None, label: str, problems: Diagnostics) -> Mapping
 
 
 def get_items(node: Node | None, label: str, problems: Diagnostics) -> tuple[Node, ...]:
-    """Return the items of a list. Report any node except a list or null to `problems`.
+    """Return the items of a list; empty for no node or null.
 
-    `label` names the value in the message.
+    Any other node is reported to `problems`; `label` names the value in the message.
     """
     if isinstance(node, SequenceNode):
         return node.items

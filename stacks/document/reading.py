@@ -107,9 +107,11 @@ class Composer:
         return node
 
     def resolve_alias(self, event: Any, depth: int) -> Node:
-        """Return the node of an alias.
+        """Return the node of an alias; report an unknown one and return a null.
 
-        Count its values again, so that aliases cannot grow without limit.
+        Count its values again, so that aliases cannot grow without limit. Raises Unreadable for an
+        alias
+        inside its own value.
         """
         name = event.anchor
         if name not in self.anchors:
@@ -125,6 +127,7 @@ class Composer:
         return node
 
     def compose_scalar(self, event: Any) -> ScalarNode:
+        """Compose a scalar; only one without quotes becomes a number, a boolean or null."""
         # A long text costs memory as several values do.
         self.count += len(event.value) // _TEXT_OF_ONE
         plain = event.implicit[0] and event.tag != "!"
@@ -140,7 +143,10 @@ class Composer:
         return SequenceNode(self.get_position(start), tuple(items))
 
     def compose_mapping(self, start: Any, depth: int) -> MappingNode:
-        """Compose a mapping. Its own keys override the keys that `<<` merges."""
+        """Compose a mapping. Its own keys override the keys that `<<` merges.
+
+        Keys that are not text, and repeated keys, are reported and left out.
+        """
         entries: dict[str, Entry] = {}
         merged: list[tuple[Any, Node]] = []
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
@@ -394,6 +400,10 @@ def read_text(text: str, file_label: str, problems: Diagnostics) -> MappingNode:
 
 
 def _compose_mapping(text: str, start: SourcePosition, problems: Diagnostics) -> MappingNode:
+    """Return the mapping of a file's text; empty for an empty text or after an error.
+
+    Any other content is a problem.
+    """
     root = _compose_root(text, start, problems)
     if root is None or (isinstance(root, ScalarNode) and root.value is None):
         return MappingNode(start)
@@ -404,6 +414,7 @@ def _compose_mapping(text: str, start: SourcePosition, problems: Diagnostics) ->
 
 
 def _compose_root(text: str, start: SourcePosition, problems: Diagnostics) -> Node | None:
+    """Compose the text; report a syntax error and return None. None too for an empty text."""
     forbidden = _FORBIDDEN.search(text)
     if forbidden:
         position = _find_end_position(text[: forbidden.start()], start)

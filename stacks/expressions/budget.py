@@ -26,13 +26,13 @@ class ExpressionError(Exception):
     def __init__(
         self, message: str, hint: str = "", *, tells_values: bool = False, where: str = ""
     ) -> None:
-        super().__init__(_shorten(message))
-        self.hint = _shorten(hint)
+        super().__init__(_truncate_text(message))
+        self.hint = _truncate_text(hint)
         self.tells_values = tells_values
         self.where = where
 
 
-def _shorten(text: str) -> str:
+def _truncate_text(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
@@ -48,7 +48,7 @@ _remaining_budget: ContextVar[int] = ContextVar("left", default=MOST)
 
 @contextmanager
 def limit_evaluation() -> Iterator[None]:
-    """Give the evaluation inside the context a full budget of `MOST`."""
+    """Set a full budget of `MOST` for the evaluation inside the context."""
     token = _remaining_budget.set(MOST)
     try:
         yield
@@ -56,7 +56,7 @@ def limit_evaluation() -> Iterator[None]:
         _remaining_budget.reset(token)
 
 
-def spend(amount: int) -> None:
+def take_from_budget(amount: int) -> None:
     """Take `amount` from the budget of the running evaluation.
 
     Raises:
@@ -71,18 +71,18 @@ def spend(amount: int) -> None:
     _remaining_budget.set(remaining_weight)
 
 
-def spend_weight(value: Any) -> Any:
-    """Return `value` after taking its weight from the budget.
+def count_weight(value: Any) -> Any:
+    """Take the weight of `value` from the budget, and return `value`.
 
     Raises:
         ExpressionError: the value is too heavy, or the budget is spent.
     """
-    spend(measure_weight(value))
+    take_from_budget(measure_weight(value))
     return value
 
 
 def limit_function(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `function` to count arguments and result against the budget.
+    """Wrap `function` to take the weight of its arguments and its result from the budget.
 
     A generator's items are collected into a list, so that they are counted too.
     """
@@ -92,13 +92,13 @@ def limit_function(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)  # with the marks by which Jinja passes the environment
     def call_within_budget(*args: Any, **kwargs: Any) -> Any:
         for argument in (*args[first:], *kwargs.values()):
-            spend(measure_weight(argument))
+            take_from_budget(measure_weight(argument))
         result = function(*args, **kwargs)
         if isinstance(result, GeneratorType):
             # A generator can be endless.
             result = list(islice(result, MOST))
-        spend(_CALL)
-        return spend_weight(result)
+        take_from_budget(_CALL)
+        return count_weight(result)
 
     return call_within_budget
 

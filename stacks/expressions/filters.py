@@ -15,7 +15,12 @@ from typing import Any, Final
 from jinja2 import Environment, pass_environment
 from jinja2 import filters as jinja
 
-from gpuform.stacks.expressions.budget import ExpressionError, limit_function, measure_weight, spend
+from gpuform.stacks.expressions.budget import (
+    ExpressionError,
+    limit_function,
+    measure_weight,
+    take_from_budget,
+)
 from gpuform.stacks.expressions.values import as_text, require_number, to_plain_value
 
 Filter = Callable[..., Any]
@@ -50,20 +55,21 @@ def to_float(value: Any, default: Any = _UNSET) -> Any:
 
 def join(value: Iterable[Any], d: str = "") -> str:
     texts = [as_text(item) for item in value]
-    spend(sum(map(len, texts)) + len(d) * len(texts))
+    take_from_budget(sum(map(len, texts)) + len(d) * len(texts))
     return d.join(texts)
 
 
 def replace(value: Any, old: str, new: str) -> str:
     source_text, by = as_text(value), as_text(new)
     # The size of the result is known before the text is built.
-    spend(len(source_text) + source_text.count(old) * len(by))
+    take_from_budget(len(source_text) + source_text.count(old) * len(by))
     return source_text.replace(old, by)
 
 
 def indent(value: Any, width: int = 4, first: bool = False) -> str:
+    """Indent the lines that are not blank by `width` spaces; the first line only with `first`."""
     source_text = as_text(value)
-    spend(len(source_text) + int(width) * (source_text.count("\n") + 1))
+    take_from_budget(len(source_text) + int(width) * (source_text.count("\n") + 1))
     pad = " " * int(width)
     lines = source_text.splitlines(keepends=True)
     return "".join(
@@ -73,11 +79,11 @@ def indent(value: Any, width: int = 4, first: bool = False) -> str:
 
 
 def limit_strip(function: Filter) -> Filter:
-    """Return a strip method with a cost for comparing characters with `chars`."""
+    """Wrap a strip method to take the comparisons with `chars` from the budget."""
 
     def strip(value: Any, chars: str | None = None) -> Any:
         source_text = as_text(value)
-        spend(len(source_text) * len(chars or ""))
+        take_from_budget(len(source_text) * len(chars or ""))
         return function(source_text, chars)
 
     return strip
@@ -92,7 +98,7 @@ def sort(
     attribute: str | int | None = None,
 ) -> list[Any]:
     # Each further attribute is compared once more.
-    spend(measure_weight(value) * str(attribute).count(","))
+    take_from_budget(measure_weight(value) * str(attribute).count(","))
     return jinja.do_sort(environment, value, reverse, case_sensitive, attribute)
 
 
@@ -105,7 +111,7 @@ def group_by(
     case_sensitive: bool = False,
 ) -> Any:
     # Every item without the attribute gets the default.
-    spend(measure_weight(default) * len(value))
+    take_from_budget(measure_weight(default) * len(value))
     return jinja.sync_do_groupby(environment, value, attribute, default, case_sensitive)
 
 

@@ -15,10 +15,10 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from gpuform.stacks.expressions.budget import (
     ExpressionError,
+    count_weight,
     limit_function,
     measure_weight,
-    spend,
-    spend_weight,
+    take_from_budget,
 )
 from gpuform.stacks.expressions.filters import FILTERS, METHODS
 from gpuform.stacks.expressions.values import as_text, describe_kind, require_number
@@ -44,15 +44,16 @@ class Function:
 
 def _create_range(*bounds: int) -> list[int]:
     numbers = range(*bounds)
-    spend(len(numbers))
+    take_from_budget(len(numbers))
     return list(numbers)
 
 
-def _multiply(left: Any, right: Any) -> Any:
+def _calculate_product(left: Any, right: Any) -> Any:
+    """Multiply two values; the weight of a repeated text or list is taken from the budget first."""
     if isinstance(right, int) and isinstance(left, str | list | tuple):
-        spend(measure_weight(left) * max(right, 1))
+        take_from_budget(measure_weight(left) * max(right, 1))
     elif isinstance(left, int) and isinstance(right, str | list | tuple):
-        spend(measure_weight(right) * max(left, 1))
+        take_from_budget(measure_weight(right) * max(left, 1))
     return left * right
 
 
@@ -73,7 +74,7 @@ def _calculate_remainder(left: Any, right: Any) -> Any:
 def concatenate_texts(*parts: Any) -> str:
     """Join values as text: the operator `~`."""
     texts = [as_text(part) for part in parts]
-    spend(sum(map(len, texts)))
+    take_from_budget(sum(map(len, texts)))
     return "".join(texts)
 
 
@@ -82,9 +83,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     intercepted_binops = frozenset(["+", "-", "*", "/", "//", "**", "%"])
     default_binop_table = {  # noqa: RUF012 - Jinja's own form
-        "+": lambda left, right: spend_weight(left + right),
+        "+": lambda left, right: count_weight(left + right),
         "-": operator.sub,
-        "*": _multiply,
+        "*": _calculate_product,
         "/": operator.truediv,
         "//": operator.floordiv,
         "**": _raise_to_power,
@@ -103,6 +104,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         }
 
     def getattr(self, obj: Any, attribute: str) -> Any:
+        """Return a member of an object, else an allowed method, else an undefined value."""
         if isinstance(obj, Mapping) and attribute in obj:
             return obj[attribute]
         # Attributes of Python objects are out of reach: expressions see only these methods.
@@ -112,7 +114,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return self._create_undefined(obj, attribute)
 
     def getitem(self, obj: Any, argument: Any) -> Any:
-        spend(1)
+        """Return an item of an object, list or text, or an undefined value."""
+        take_from_budget(1)
         if isinstance(obj, Mapping | list | tuple | str):
             try:
                 return obj[argument]
@@ -121,6 +124,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return self._create_undefined(obj, argument)
 
     def call(self, context: Context, obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG002
+        """Call a function of expressions. Raises ExpressionError for anything else."""
         if isinstance(obj, Undefined):
             str(obj)  # raises what is undefined
         if not isinstance(obj, Function):
@@ -132,7 +136,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return result if isinstance(result, str | list | tuple) else require_number(result)
 
     def _create_undefined(self, obj: Any, name: Any) -> Undefined:
-        spend(_MISSING + measure_weight(name))
+        """Create an undefined value with a hint about `obj`; return `obj` if itself undefined."""
+        take_from_budget(_MISSING + measure_weight(name))
         # The first missing name is the one to report.
         if isinstance(obj, Undefined):
             return obj

@@ -59,7 +59,7 @@ class ExpressionReference:
 
 
 def find_references(expression: nodes.Node) -> Iterator[ExpressionReference]:
-    """Yield the longest references in an expression, and the references inside their brackets."""
+    """Yield the longest references in an expression, and the references inside brackets."""
     chain = _split_reference(expression)
     if chain is None:
         for child in expression.iter_child_nodes():
@@ -188,7 +188,7 @@ def parse(text: str) -> Template:
 
 @lru_cache(maxsize=20_000)
 def compile_step(expression: nodes.Expr) -> Template:
-    """Compile an expression in the brackets of a reference into a template.
+    """Build the template of an expression in the brackets of a reference.
 
     Templates are cached.
     """
@@ -196,7 +196,7 @@ def compile_step(expression: nodes.Expr) -> Template:
 
 
 def compile_expression(expression: nodes.Expr) -> Callable[[Variables], Any]:
-    """Compile an expression into a function that takes the variables and returns the value."""
+    """Build the function that evaluates an expression with given variables."""
     body = [nodes.Assign(nodes.Name("result", "store"), _limit_operators(expression), lineno=1)]
     template = SANDBOX.from_string(nodes.Template(body, lineno=1))
 
@@ -221,6 +221,7 @@ def split_pieces(text: str) -> list[str | nodes.Expr]:
 
 
 def _list_pieces(tree: nodes.Template) -> Iterator[str | nodes.Expr]:
+    """Yield the texts and expressions of a template. Raises ExpressionError for a statement."""
     for node in tree.body:
         if not isinstance(node, nodes.Output):
             raise ExpressionError(*_STATEMENTS)
@@ -229,6 +230,10 @@ def _list_pieces(tree: nodes.Template) -> Iterator[str | nodes.Expr]:
 
 
 def _check_size(expressions: Sequence[nodes.Node]) -> None:
+    """Raise ExpressionError for expressions with too many or too deeply nested parts.
+
+    Constants that are no plain values are refused too.
+    """
     level, count = expressions, 0
     # Level by level: recursion would itself overflow on a deep expression.
     for _ in range(_DEEPEST):
@@ -258,6 +263,7 @@ def _find_wrong_part(text: str) -> str:
 
 
 def _describe_syntax_error(error: TemplateSyntaxError) -> ExpressionError:
+    """Build the error for a syntax error; an unknown filter or test gets the nearest name."""
     message = (error.message or "it is not an expression").rstrip(".")
     message = message.replace("unexpected 'end of print statement'", "it ends too early")
     for kind, existing_names in (("filter", SANDBOX.filters), ("test", SANDBOX.tests)):
@@ -300,6 +306,7 @@ class _OperatorLimiter(NodeTransformer):
         return _create_call(WEIGHED, self._visit_children(node))
 
     def visit_Getitem(self, node: nodes.Getitem) -> nodes.Expr:  # noqa: N802 - as above
+        """Make a slice take its weight, and that of the sliced value, from the budget."""
         self._visit_children(node)
         if not isinstance(node.arg, nodes.Slice):
             return node
@@ -307,6 +314,7 @@ class _OperatorLimiter(NodeTransformer):
         return _create_call(WEIGHED, node)
 
     def visit_Compare(self, node: nodes.Compare) -> nodes.Expr:  # noqa: N802 - as above
+        """Make a comparison take the weight of each value but constants from the budget."""
         self._visit_children(node)
         parts: list[nodes.Compare | nodes.Operand] = [node, *node.ops]
         for part in parts:

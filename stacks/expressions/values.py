@@ -25,6 +25,8 @@ TOO_LONG_A_NUMBER: Final = ("a whole number can have at most 16 digits", "write 
 def to_plain_value(value: Any, depth: int = 0) -> Any:
     """Convert a value to text, numbers, booleans, null, lists and objects only.
 
+    A resource becomes its id.
+
     Raises:
         ExpressionError: the value does not exist, is nested too deeply, or not a plain value.
     """
@@ -86,6 +88,7 @@ def describe_kind(value: Any) -> str:
 
 
 def _reject_surrogates(text: str) -> str:
+    """Return `text`. Raises ExpressionError if it has half a surrogate pair."""
     try:
         # JSON allows half of a surrogate pair, UTF-8 does not.
         text.encode()

@@ -26,7 +26,10 @@ _NODE_FIELDS = ("cluster_id", "node_ids")
 
 
 def check_certifications(steps: Iterable[Step]) -> tuple[CertificationCheck, ...]:
-    """Return a check for each resource with GPUs after the run."""
+    """Check the certifications of each resource with GPUs after the run.
+
+    The `problem` of a check is empty if the resource is certified, or will be in this run.
+    """
     remaining_resources: list[tuple[ResourceState, bool]] = []
     problems: dict[str, list[str]] = {}
     tested: dict[str, list[object]] = {}
@@ -130,8 +133,9 @@ _UNCHANGING_ACTIONS = (PlanAction.SAME, PlanAction.READ, PlanAction.REFRESH)
 def add_unreachable_platforms(plan: Plan, steps: Iterable[Step], settings: Settings) -> Plan:
     """Return the plan with a note for each unreachable platform with planned changes.
 
-    Each platform is probed once. Resources of explicit providers are skipped: their settings
-    differ.
+    Each platform is probed once; a refresh is returned unchanged. Resources of explicit providers
+    are
+    skipped: their settings differ. A failure that a check has noted already is not repeated.
     """
     # A refresh asks the platforms itself.
     if plan.operation == "refresh":
@@ -175,6 +179,7 @@ def _has_own_settings(step: Step) -> bool:
 
 
 def _find_probe_failure(platform: str, region: str, settings: Settings) -> tuple[str, str] | None:
+    """Return a note and the reason if the platform does not answer a probe, or None."""
     try:
         probe_platform(platform, replace(settings, region=region or settings.region))
     except GpuformError as error:

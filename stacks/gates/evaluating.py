@@ -59,7 +59,10 @@ class GateEvaluator:
         return any(gate.rule == rule for gate in self.gates)
 
     def evaluate(self, plan: Plan) -> Plan:
-        """Return the plan with the result of every gate. A refresh is returned unchanged."""
+        """Return the plan with the result of every gate. A refresh is returned unchanged.
+
+        With a gate on cost, growing costs without a price are added to the unchecked items.
+        """
         if not self.gates or plan.operation == "refresh":
             return plan
         gates = tuple(self._evaluate_gate(gate, plan) for gate in self.gates)
@@ -83,6 +86,7 @@ class GateEvaluator:
         )
 
     def _find_problems(self, gate: Gate, plan: Plan) -> Iterable[str]:
+        """Return the findings of a gate's rule about the gate's resources (all without a list)."""
         changes = plan.changes
         if gate.resources:
             changes = tuple(
@@ -144,6 +148,10 @@ def _call_python_rule(plan: Plan, function: str, program: Path) -> list[str]:
 
 
 def _require_texts(findings: object) -> list[str]:
+    """Return a rule's findings as a list of texts; None means none.
+
+    Raises TypeError for a single text or a value that is not iterable.
+    """
     if findings is None:
         return []
     # A single text would count as one finding for each letter.

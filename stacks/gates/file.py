@@ -97,6 +97,7 @@ def check_stacks_gates(stacks_file: Path, problems: Diagnostics) -> None:
 def _read_checked_stacks_gates(
     stacks_file: Path, file_label: str, problems: Diagnostics
 ) -> tuple[MappingNode, Mapping[str, Any]]:
+    """Return the tree and values of stacks.yaml, with all problems of its gates added."""
     # `read_checked` stops at any problem, also at those of other files.
     own = Diagnostics()
     root, values = read_checked(stacks_file, file_label, StacksInputs, own)
@@ -109,6 +110,7 @@ def _read_checked_stacks_gates(
 def _read_checked_gates(
     path: Path, file_label: str, problems: Diagnostics
 ) -> tuple[MappingNode, Mapping[str, Any]]:
+    """Return the tree and values of a file of gates, with all its problems added."""
     # `read_checked` stops at any problem, also at those of other files.
     own = Diagnostics()
     root, values = read_checked(path, file_label, GatesInputs, own)

@@ -19,10 +19,13 @@ _IDLE: Final = (PlanAction.SAME, PlanAction.READ, PlanAction.REFRESH)
 _Amounts = Mapping[tuple[str, ...], float]
 
 
-def max_hourly_cost(
+def find_excess_cost(
     plan: Plan, changes: Sequence[ResourceChange], most: Mapping[str, Any]
 ) -> Iterator[str]:
-    """Yield a finding for a cost above the limit, and for unknown prices of growing capacity."""
+    """Yield a finding if the plan raises the cost above `most`, or by an unknown amount.
+
+    A plan that only removes or stops capacity passes. A plan without costs has one finding.
+    """
     del changes
     others = [change for change in plan.changes if not is_only_lowering(change)]
     # A plan that only lowers the cost passes, even above the limit.
@@ -47,7 +50,10 @@ def max_hourly_cost(
 
 
 def list_unpriced_growth(plan: Plan) -> list[str]:
-    """List the expenses without a known price in a plan with growing cost."""
+    """List the expenses without a known price in a plan with growing cost.
+
+    An expense unknown before the plan, too, counts only if the known cost grows.
+    """
     if plan.cost is None:
         return []
     before, after = plan.cost.before, plan.cost.after
@@ -143,7 +149,9 @@ def has_match(texts: Sequence[str], patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns for name in texts)
 
 
-def max_destroyed_gpus(plan: Plan, changes: Sequence[ResourceChange], most: int) -> Iterator[str]:
+def find_excess_gpu_removals(
+    plan: Plan, changes: Sequence[ResourceChange], most: int
+) -> Iterator[str]:
     """Yield a finding if more than `most` GPUs are removed, or an unknown number."""
     del plan
     losing = [
@@ -158,10 +166,10 @@ def max_destroyed_gpus(plan: Plan, changes: Sequence[ResourceChange], most: int)
             yield f"{change.name}: the number of removed GPUs is unknown, and the limit is {most}"
 
 
-def not_replaced(
+def find_replacements(
     plan: Plan, changes: Sequence[ResourceChange], states: Sequence[str]
 ) -> Iterator[str]:
-    """Yield a finding for each replacement of a resource in one of `states`."""
+    """Yield a finding for each replacement of a resource in one of `states` (running, reserved)."""
     del plan
     for change in changes:
         before = change.before
@@ -172,7 +180,7 @@ def not_replaced(
                     yield f"{change.name} is {state}, and would be replaced"
 
 
-def allowed_regions(
+def find_forbidden_regions(
     plan: Plan, changes: Sequence[ResourceChange], allowed: Sequence[str]
 ) -> Iterator[str]:
     """Yield a finding for each resource in an unknown region or one outside of `allowed`."""
@@ -184,7 +192,7 @@ def allowed_regions(
             yield f"{name} would be in {after.region}: allowed are {', '.join(allowed)}"
 
 
-def allowed_gpu_types(
+def find_forbidden_gpu_types(
     plan: Plan, changes: Sequence[ResourceChange], allowed: Sequence[str]
 ) -> Iterator[str]:
     """Yield a finding for each GPU type outside of `allowed`, and for unknown types."""
@@ -197,10 +205,13 @@ def allowed_gpu_types(
                 yield f"{name} would have {type_}: allowed are {', '.join(allowed)}"
 
 
-def required_tags(
+def find_missing_tags(
     plan: Plan, changes: Sequence[ResourceChange], tags: Sequence[str]
 ) -> Iterator[str]:
-    """Yield a finding for each resource without the required tags."""
+    """Yield a finding for each resource without the required tags, or with unknown tags.
+
+    Kinds without tags on their platform pass.
+    """
     del plan
     for name, after in _list_declared(changes):
         # None: the platform has no tags for this kind.
@@ -214,7 +225,7 @@ def required_tags(
             yield f"{name} has no tag {', '.join(missing)}"
 
 
-def protected(
+def find_protected_deletions(
     plan: Plan, changes: Sequence[ResourceChange], patterns: Sequence[str]
 ) -> Iterator[str]:
     """Yield a finding for each replaced or deleted resource with a matching name or URN."""
@@ -224,8 +235,13 @@ def protected(
             yield f"{change.name} would be {_PAST_PARTICIPLES[change.action]}, and is protected"
 
 
-def expiry_required(plan: Plan, changes: Sequence[ResourceChange], _true: bool) -> Iterator[str]:
-    """Yield a finding for each resource without an end, and for an unknown end."""
+def find_missing_expiry(
+    plan: Plan, changes: Sequence[ResourceChange], _true: bool
+) -> Iterator[str]:
+    """Yield a finding for each resource that never ends, or whose end is unknown.
+
+    Kinds that cannot end by themselves pass.
+    """
     del plan
     for name, after in _list_declared(changes):
         if after.expires is True:
@@ -236,7 +252,7 @@ def expiry_required(plan: Plan, changes: Sequence[ResourceChange], _true: bool) 
             yield f"{name} never expires"
 
 
-def max_repaired_nodes(plan: Plan, changes: Sequence[ResourceChange], most: int) -> Iterator[str]:
+def find_excess_repairs(plan: Plan, changes: Sequence[ResourceChange], most: int) -> Iterator[str]:
     """Yield a finding if more than `most` nodes are repaired."""
     del plan
     names = [repair.node for change in changes for repair in change.repairs]
@@ -246,11 +262,15 @@ def max_repaired_nodes(plan: Plan, changes: Sequence[ResourceChange], most: int)
 
 
 OVER_PLANS: Final[Mapping[str, Rule]] = {
-    rule.__name__: rule
-    for rule in (
-        *(max_destroyed_gpus, not_replaced, allowed_regions, allowed_gpu_types, max_hourly_cost),
-        *(required_tags, protected, expiry_required, max_repaired_nodes),
-    )
+    "max_destroyed_gpus": find_excess_gpu_removals,
+    "not_replaced": find_replacements,
+    "allowed_regions": find_forbidden_regions,
+    "allowed_gpu_types": find_forbidden_gpu_types,
+    "max_hourly_cost": find_excess_cost,
+    "required_tags": find_missing_tags,
+    "protected": find_protected_deletions,
+    "expiry_required": find_missing_expiry,
+    "max_repaired_nodes": find_excess_repairs,
 }
 """The rules that need nothing but the plan, by their names in gates.yaml."""
 

@@ -85,7 +85,12 @@ class UsageMonitor:
         *,
         retry: Retry = Retry.NEVER,
     ) -> Usage:
-        """Measure the usage of removed capacity on the platforms, and in Lens if configured."""
+        """Measure the usage of removed capacity on the platforms, and in Lens if configured.
+
+        The result has usage above `limit` (0 to 1) alone: by URN where the platform measures, else
+        as
+        lines of Lens about all other resources, and the reasons for unknown usage.
+        """
         self._ask_platforms([change for change in changes if _is_measurable(change)])
         usage_by_urn, unknown = {}, []
         for change in filter(_is_measurable, changes):
@@ -131,6 +136,7 @@ class UsageMonitor:
             return _format_error(error)
 
     def _get_consumers(self, retry: Retry) -> Sequence[Consumer] | str:
+        """Return the consumers in Lens, or the error's text; Lens is asked once."""
         # Lens is asked once: its list has the workloads of all clusters.
         if self._consumers is None:
             try:

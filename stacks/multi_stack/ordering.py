@@ -159,9 +159,9 @@ def sort_by_dependencies(dependencies: Mapping[str, Collection[str]]) -> list[st
 def _check_foreign_stack(
     workspace: MultiStackWorkspace, member: WorkspaceStack, use: StackUse, problems: Diagnostics
 ) -> None:
-    """Report a reference to a missing stack outside of the workspace.
+    """Report a reference to a stack of another backend, or to one that does not exist.
 
-    Only backends in folders are asked.
+    Only backends in folders are asked, and nothing is if stacks of the workspace are unread.
     """
     short = use.stack.removeprefix("organization/")
     namesake = workspace.stacks.get(short)
@@ -235,6 +235,7 @@ def _check_settings(member: WorkspaceStack, problems: Diagnostics) -> None:
 
 
 def _add_missing_program(member: WorkspaceStack, problems: Diagnostics) -> None:
+    """Report that a stack's project has no program."""
     program = member.project.program
     reason = "has neither topology.yaml nor __main__.py" if program.is_dir() else "does not exist"
     hint = "create it, or set `main` in Pulumi.yaml to the program's folder or file"
@@ -268,6 +269,10 @@ def select_stacks(order: StackOrder, filters: Sequence[str]) -> set[str]:
 
 
 def _select_by_filter(order: StackOrder, filter_text: str, pattern: str) -> list[str]:
+    """Return the stacks matching a filter by name, folder or git diff.
+
+    Only a diff may match none. Raises MultiStackError.
+    """
     workspace, members = order.workspace, order.workspace.stacks.values()
     if pattern.startswith("["):
         match = _DIFF.fullmatch(pattern)
@@ -313,7 +318,9 @@ def _list_changed_stacks(order: StackOrder, base: str, head: str | None) -> list
     """List the stacks with a changed file in the stack's folder or among the topology's includes.
 
     A change outside of all folders, as of a package that several programs import, counts for the
-    stacks whose files mention it; a change of stacks.yaml counts for all.
+    stacks whose files mention it; a change of stacks.yaml counts for all. Without `head` the
+    working
+    tree is compared, with files that git does not know yet. Raises MultiStackError.
     """
     workspace = order.workspace
     for revision in (base, head or "HEAD"):
@@ -340,6 +347,12 @@ def _find_merge_base(root: Path, base: str) -> str:
 
 
 def _is_changed(name: str, order: StackOrder, changed: Iterable[Path]) -> bool:
+    """Return True if one of the changed files belongs to the stack.
+
+    Those are the topology's files, its settings, its folder without other projects and other
+    stacks'
+    settings, and files outside of all projects that its files mention.
+    """
     member, files = order.workspace.stacks[name], order.contents[name].files
     own = member.project.directory.resolve()
     others = [
@@ -386,6 +399,7 @@ def _is_mentioned(member: WorkspaceStack, path: Path) -> bool:
 
 
 def _run_git(folder: Path, *arguments: str) -> str:
+    """Return the output of a git command in `folder`. Raises MultiStackError."""
     try:
         result = subprocess.run(  # noqa: S603 - revisions are checked, and no shell is between
             ["git", "-C", str(folder), *arguments],  # noqa: S607 - the person's own git

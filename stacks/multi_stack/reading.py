@@ -106,6 +106,7 @@ class _WorkspaceReader:
     """Files of projects that could not be read."""
 
     def read_tree(self) -> dict[str, WorkspaceStack]:
+        """Return the stacks with a settings file of all projects below the root, by name."""
         stacks: dict[str, WorkspaceStack] = {}
         for path in find_project_files(self.root):
             # Nobody has named the projects of a tree: some may be in other languages.
@@ -118,6 +119,7 @@ class _WorkspaceReader:
         return stacks
 
     def read_file(self, file: Path) -> dict[str, WorkspaceStack]:
+        """Return the stacks of stacks.yaml by name; report unknown names in `after`."""
         root, values = read_checked(file, format_path(file), StacksInputs, self.problems)
         members: dict[str, WorkspaceStack] = {}
         if self.problems:
@@ -143,6 +145,7 @@ class _WorkspaceReader:
         index: int,
         entry: Mapping[str, Any],
     ) -> None:
+        """Add the stacks of one entry of stacks.yaml; without `stack`, all with a settings file."""
         position = find_nearest_node(root, ("stacks", index, "folder")).position
         stack_name = entry.get("stack")
         if stack_name and not _STACK_NAME.fullmatch(stack_name):
@@ -162,6 +165,7 @@ class _WorkspaceReader:
                 self._add_stack(members, project, stack, position, tuple(entry.get("after") or ()))
 
     def _load_projects(self, pattern: str, position: SourcePosition) -> Sequence[Project]:
+        """Load the projects in the folders matching a pattern; report a pattern without any."""
         path = Path(pattern)
         if path.is_absolute() or ".." in path.parts:
             message = f"{pattern} is not a folder below the file's folder"
@@ -220,6 +224,7 @@ class _WorkspaceReader:
         position: SourcePosition,
         after: tuple[str, ...],
     ) -> None:
+        """Add a stack; report another one with the same name."""
         member = WorkspaceStack(
             project, stack, _get_backend_url(project, self.environ), position, after
         )

@@ -87,6 +87,7 @@ def read_program(program: Path, about: Mapping[str, str]) -> ProgramReferences:
 
 
 def _find_python_files(root: Path) -> Iterator[Path]:
+    """Yield the Python files below a folder, without other projects and ignored folders."""
     for folder, names, files in os.walk(root):
         if Path(folder) != root and any(name in files for name in _FOREIGN_ROOT_FILES):
             # Nothing below such a folder belongs to the program.
@@ -114,6 +115,10 @@ class _PythonFile:
     stacks: dict[str, str] = field(default_factory=dict)
 
     def read(self, tree: ast.Module) -> None:
+        """Read the stack references, read outputs and exports of a module into `references`.
+
+        `is_complete` becomes False where a name is unknown, or other code may export.
+        """
         nodes = list(ast.walk(tree))
         for node in nodes:
             if isinstance(node, ast.Import | ast.ImportFrom):
@@ -130,6 +135,7 @@ class _PythonFile:
                 self.references.is_complete = False  # whoever gets it may call it
 
     def _read_import(self, node: ast.Import | ast.ImportFrom) -> None:
+        """Remember renamed imports; a package that may export makes the references incomplete."""
         for alias in node.names:
             if isinstance(node, ast.ImportFrom) and alias.asname:
                 self.imported_names[alias.asname] = alias.name
@@ -148,6 +154,7 @@ class _PythonFile:
     def _read_assignment(
         self, node: ast.Assign | ast.AnnAssign, value: ast.expr, bound: Mapping[str, int]
     ) -> None:
+        """Remember a text or a stack reference assigned to a name with one binding."""
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         text, stack = self._find_text(value), self._find_referenced_stack(value)
         for target in targets:
@@ -159,6 +166,7 @@ class _PythonFile:
                     self.stacks[target.id] = stack
 
     def _read_call(self, node: ast.Call) -> None:
+        """Record a stack reference, a read output or an export; an unknown name is incomplete."""
         name = self._get_name(node.func)
         # `ast` counts UTF-8 bytes, editors count characters.
         before = self.lines[node.lineno - 1][: node.col_offset].decode(errors="replace")
@@ -286,10 +294,11 @@ class StackContents:
     def check_contents(
         self, exports: Mapping[str, Collection[str]], problems: Diagnostics
     ) -> PlannedTopology | None:
-        """Check a topology with the `exports` of other stacks; None for a program.
+        """Check a topology, or a program's reads, with the `exports` of other stacks.
 
         Returns:
-            What the topology declares, as far as files show it.
+            What the topology declares, as far as files show it; None for a program, or without
+            settings.
         """
         if self.topology is None:
             self._check_program_reads(exports, problems)
@@ -302,6 +311,7 @@ class StackContents:
     def _check_program_reads(
         self, exports: Mapping[str, Collection[str]], problems: Diagnostics
     ) -> None:
+        """Report each output that the program reads but the other stack does not export."""
         for use in self.uses:
             stack_exports = exports.get(use.stack)
             for output, position in use.outputs if stack_exports is not None else ():
@@ -379,6 +389,7 @@ def _build_program_contents(
 def _resolve_uses(
     named: Iterable[_NamedReference], member: WorkspaceStack, problems: Diagnostics
 ) -> Iterator[StackUse]:
+    """Yield the references with the stack's full name; report invalid names."""
     for stack, position, reference, outputs in named:
         try:
             full_name = qualify_stack_name(stack, member.project.name)

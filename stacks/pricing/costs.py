@@ -19,7 +19,10 @@ def price_usage(usage: ResourceUsage | None, book: PriceBook) -> ResourceUsage |
 
 
 def sum_costs(usages: Iterable[tuple[str, ResourceUsage | None]]) -> StackCost:
-    """Sum priced usages by resource name; a usage of None counts as unknown."""
+    """Sum pairs of resource name and priced usage, by billing and currency.
+
+    A usage of None, or an expense without a cost, is in the result's `unknown`.
+    """
     sums: dict[tuple[Billing, str], float] = {}
     unknown = []
     for name, usage in usages:

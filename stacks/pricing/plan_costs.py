@@ -77,6 +77,7 @@ def _has_usage(step: Step) -> bool:
 
 
 def _build_usage_change(step: Step, book: PriceBook) -> _UsageChange:
+    """Build the priced usage before and after a step; None where the resource does not exist."""
     # Before the import, the object was not the stack's cost.
     old = step.old if step.op is not Op.IMPORT else None
     new = step.new if step.op is not Op.DELETE else None

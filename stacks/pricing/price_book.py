@@ -47,7 +47,10 @@ class PriceBook:
 
     @classmethod
     def read(cls, directory: Path) -> "PriceBook":
-        """Read a project's price book. Raises EngineError with every problem and its position."""
+        """Read a project's price book; without the file it has no prices.
+
+        Raises EngineError with every problem and its position.
+        """
         path = directory / FILE
         if not path.exists():
             return cls()
@@ -100,6 +103,7 @@ class PriceBook:
         return prices_by_billing
 
     def _find_missing_price(self, expense: Expense) -> str:
+        """Return why an expense cannot be priced, or an empty string."""
         kind = expense.gpu_type if expense.what == "gpus" else f"storage by the {expense.unit}"
         if expense.amount is None:
             return "the quantity is known only after apply"

@@ -33,6 +33,10 @@ def compute_planned_usage(
 def _compute_usage(
     entry: ResourceState, values: PropertyMap, observed: PropertyMap
 ) -> ResourceUsage | None:
+    """Compute the usage of a gpuform resource with `values`; None for any other resource.
+
+    `observed` are the last outputs, empty for a new object.
+    """
     lifecycle = lifecycle_of(entry.type)
     if lifecycle is None:
         return None
@@ -57,6 +61,7 @@ def _convert_properties(properties: PropertyMap) -> dict[str, Any]:
 
 
 def _convert_value(value: PropertyValue) -> Any:
+    """Convert a value for a lifecycle; secrets and unknown values become UNKNOWN."""
     if isinstance(value, str | bool) or value is None:
         return value
     if isinstance(value, int | float):

@@ -82,6 +82,10 @@ def sort_by_danger(changes: Iterable[ResourceChange]) -> list[ResourceChange]:
 
 
 def _find_destruction(change: ResourceChange) -> Danger | None:
+    """Return the danger of a deletion or replacement: lost GPUs or data, or the object itself.
+
+    None for kinds without an object on the platform.
+    """
     kind, data = short_type(change.type).rpartition(":")[2], _describe_lost_data(change)
     lost = [f"destroys {_format_gpu_count(change)}"] if change.gpus_removed != 0 else []
     if data:
@@ -100,7 +104,10 @@ def _find_destruction(change: ResourceChange) -> Danger | None:
 
 
 def _find_reduction(change: ResourceChange) -> Danger | None:
-    """Return the danger of capacity removed from a remaining resource, or None."""
+    """Return the danger of a change that keeps the resource, or None.
+
+    Dangers are removed GPUs, use that stops, and jobs that are ended.
+    """
     if change.gpus_removed:
         return Danger(
             Risk.REDUCES_CAPACITY, _describe_loss(f"removes {_format_gpu_count(change)}", change)

@@ -44,7 +44,7 @@ def get_rules_at(type_: str, path: str) -> FieldRules:
 
 
 def index_items_by_key(value: Any, rules: FieldRules) -> Any:
-    """Return `value` with each list of keyed items as a mapping from key to item.
+    """Return `value` with each list of keyed items as a mapping from `["KEY"]` to item.
 
     Items of such a list (nodes by name, for example) are compared with their namesakes, not by
     index. A list with a missing or repeated key stays a list.
@@ -120,6 +120,7 @@ def list_differences(change: PropertyChange, type_: str) -> list[Difference]:
 
 
 def _is_nested(before: Any, after: Any) -> bool:
+    """Return True if two values are compared inside: both objects, or lists with an object."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         return True
     both = (before, after)
@@ -130,6 +131,7 @@ def _is_nested(before: Any, after: Any) -> bool:
 
 
 def _compare_values(before: Any, after: Any) -> Iterator[Difference]:
+    """Yield the differences inside two values, in the order of their paths."""
     from deepdiff import DeepDiff  # noqa: PLC0415 - slow, and most plans nest nothing
 
     tree = DeepDiff(
@@ -160,6 +162,7 @@ def _get_path_sort_key(steps: list[Any]) -> list[tuple[bool, int, str]]:
 
 
 def _format_path(steps: list[Any]) -> str:
+    """Format steps as `a.b[0]["c d"]`; a step already in brackets stays as it is."""
     path = ""
     for step in steps:
         if isinstance(step, int):
@@ -215,6 +218,7 @@ def build_change_rows(changes: Iterable[PropertyChange], type_: str) -> Iterator
 
 
 def _build_property_rows(change: PropertyChange, label: str, type_: str) -> Iterator[Row]:
+    """Build the rows of one property: one row, or one for each difference inside."""
     mark = _MARKS[change.action]
     before, after = get_plan_values(change)
     if change.action is Action.KEEP:
@@ -232,6 +236,7 @@ def _build_property_rows(change: PropertyChange, label: str, type_: str) -> Iter
 
 
 def _build_nested_rows(change: Difference) -> Iterator[Row]:
+    """Build the rows of one difference inside a property, at depth 1."""
     mark, label = _MARKS[change.action], f"{change.path}:"
     if change.action is Action.ADD:
         yield from _build_value_rows(mark, label, change.after, 1)
@@ -250,6 +255,7 @@ def _build_value_rows(mark: str, label: str, value: Any, depth: int = 0) -> Iter
 
 
 def _format_note(change: PropertyChange) -> str:
+    """Format the note behind a change: that it forces replacement, or else its reason."""
     if change.forces_replacement:
         return f"  {FORCES}"
     note = get_note(change)

@@ -105,7 +105,10 @@ class StackFacts:
 
     @cached_property
     def counts(self) -> Mapping[PlanAction, int]:
-        """Count resources by action, without the stack's own entry and without providers."""
+        """Count resources by action, without the stack's own entry and without providers.
+
+        Unchanged resources, and those changed outside, may be known by number only.
+        """
         changes = (change for change in self.plan.changes if not is_noise(change.type))
         counted = Counter(change.action for change in changes)
         # Of those that do not change at all, the plan has the number alone; of a refresh it may
@@ -199,6 +202,7 @@ class Review:
 
     @cached_property
     def counts(self) -> Mapping[PlanAction, int]:
+        """Count resources by action, over all stacks."""
         total: Counter[PlanAction] = Counter()
         for stack in self.stacks:
             total.update(stack.counts)
@@ -298,7 +302,10 @@ def format_gate_counts(facts: StackFacts | Review) -> str:
 
 
 def describe_validity(review: Review) -> str:
-    """Describe the effect of a changed state or program on the plans."""
+    """Return a sentence on applying the plans: exactly if all are saved, else planned again.
+
+    For drift, the sentence says how to accept or to revert it.
+    """
     is_bound = all(stack.is_bound for stack in review.stacks)
     if review.is_drift:
         return (

@@ -20,7 +20,10 @@ _MAX_COMPARED = 200
 
 
 def find_renames(steps: Iterable[Step]) -> Iterator[Notice]:
-    """Yield a notice for each created resource with the type and inputs of a deleted one."""
+    """Yield a notice for each created resource with the type and inputs of a deleted one.
+
+    Types with more than `_MAX_COMPARED` deletions are left out.
+    """
     deleted: dict[str, list[ResourceState]] = defaultdict(list)
     created = []
     for step in steps:
@@ -97,6 +100,7 @@ def find_option_changes(steps: Iterable[Step]) -> Iterator[Notice]:
 
 
 def _describe_option_changes(old: ResourceState, new: ResourceState) -> Iterator[str]:
+    """Yield each changed option, with its effect where it has one."""
     for option in _OPTIONS:
         before, after = getattr(old, option), getattr(new, option)
         if before != after:
@@ -107,6 +111,7 @@ def _describe_option_changes(old: ResourceState, new: ResourceState) -> Iterator
 
 
 def _format_option(value: Any) -> str:
+    """Format the value of an option; a URN becomes the resource's name."""
     if isinstance(value, str):
         return name_of(value) if value else "none"
     if isinstance(value, list):

@@ -106,6 +106,10 @@ def format_gpu_totals(plan: Plan, paint: Paint = PLAIN) -> str:
 
 
 def _format_gpu_total(sign: str, gpu_counts: Iterable[int | None]) -> str:
+    """Format the sum of GPUs with the sign; an unknown count makes it `or more`.
+
+    Empty for no GPUs.
+    """
     numbers = list(gpu_counts)
     known_gpus = sum(number or 0 for number in numbers)
     # None stands for an unknown number.
@@ -115,7 +119,7 @@ def _format_gpu_total(sign: str, gpu_counts: Iterable[int | None]) -> str:
 
 
 def format_elapsed(seconds: float) -> str:
-    """Format seconds, rounded up to at least one: 45s, 3m20s, 1h05m10s."""
+    """Format seconds, rounded and at least one: 45s, 3m20s, 1h05m10s."""
     total_seconds = max(1, round(seconds))
     minutes, rest = divmod(total_seconds, 60)
     hours, minutes = divmod(minutes, 60)
@@ -284,7 +288,9 @@ _SHARED_REASONS: Final = ("deleted", "replaced", "stopped", "moved", "repaired")
 def render_removed_nodes(removed_nodes: RemovedNodes | None) -> Iterator[str]:
     """Yield a line for each removed node (`removes node train-worker-1: idle`); none for None.
 
-    Nodes without jobs share a line if all are removed for one reason.
+    Nodes without jobs share a line if all are removed for one reason. The last line says what
+    happens
+    to running jobs.
     """
     if removed_nodes is None:
         return
@@ -319,6 +325,7 @@ def _describe_jobs(node: RemovedNode) -> str:
 
 
 def _describe_busy_policy(removed_nodes: RemovedNodes) -> str:
+    """Describe what happens to the jobs on removed nodes: fail, evict or wait."""
     if removed_nodes.on_busy == "fail":
         return f"jobs run there now ({removed_nodes.scheduler}): the run fails while they run"
     limit = counted(removed_nodes.wait_minutes, "minute")
@@ -368,6 +375,7 @@ def _describe_node_jobs(change: ResourceChange, repair: NodeRepair) -> str:
 
 
 def _describe_running_jobs(node: RemovedNode) -> str:
+    """Describe the jobs on a node, naming at most `_MAX_JOBS_LISTED`."""
     if not node.jobs:
         return "no job runs there"
     more = len(node.jobs) - _MAX_JOBS_LISTED

@@ -136,7 +136,9 @@ def _find_due_by_hours(
 ) -> DueChange | None:
     """Return the stop outside of running hours, or the start inside; None without running hours.
 
-    A resource that is in this state already is included: the engine then finds no change.
+    A resource that is in this state already is included: the engine then finds no change. A
+    resource
+    that was stopped outside of gpuform is started only with permission.
     """
     power, hours = lifecycle.power, read_running_hours(values)
     if power is None or hours is None:
@@ -215,7 +217,7 @@ class ExpiredResources:
     ) -> Iterator[Problem]:
         """Yield a problem if `registration` recreates an expired resource without permission.
 
-        A resource with another `ttl` than the recorded one may be created.
+        A resource that still exists, or with another `ttl` than the recorded one, passes.
         """
         ttl = unwrap_secrets(registration.inputs.get("ttl"))
         # Recorded before its deletion, a resource may still exist after a failure.
@@ -255,6 +257,7 @@ class ExpiredResources:
         return {entry.urn for entry in self.stack.snapshot.resources if not entry.delete}
 
     def _read(self) -> Mapping[str, dict[str, Any]]:
+        """Read the record of expired resources, once; empty if it is missing or damaged."""
         if self._entries is None:
             stack = self.stack
             data = stack.backend.read_own(stack.project.name, stack.name, RECORD_KIND)

@@ -186,6 +186,7 @@ def _list_due_notices(entries: Iterable[ResourceState]) -> Iterator[Notice]:
 
 
 def _list_replacement_notices(steps: Iterable[Step]) -> Iterator[Notice]:
+    """Yield the lifecycle's sentence on each replacement, if it has one."""
     for step in steps:
         new = step.new
         lifecycle = lifecycle_of(new.type) if step.op is Op.REPLACE and new is not None else None
@@ -218,6 +219,7 @@ def _list_credit_notices(resource_credits: Iterable[_ResourceCredit]) -> Iterato
 
 
 def _list_account_notices(account_credits: list[_ResourceCredit]) -> Iterator[Notice]:
+    """Yield the credit notice of each resource, and at the end the next losses."""
     for resource in account_credits:
         if resource.credit.text:
             yield Notice(
@@ -294,7 +296,10 @@ class ExpiryObserver:
         return Observation("this machine's clock", missing)
 
     def observe_work(self, entry: ResourceState) -> Observation | None:
-        """Return the platform's measurement of GPU work, or None if nothing is measured."""
+        """Return the platform's measurement of GPU work, or None if nothing is measured.
+
+        An error of the platform is missing evidence, and not raised.
+        """
         lifecycle = lifecycle_of(entry.type)
         if lifecycle is None:
             return None
@@ -346,7 +351,12 @@ class ProvenCalendar:
     def _require_evidence(
         self, due: DueChange, entry: ResourceState, lifecycle: type[Lifecycle[Any, Any]]
     ) -> None:
-        """Raise NotEnoughEvidence if the evidence for a due change does not suffice."""
+        """Raise NotEnoughEvidence if the evidence for a due change does not suffice.
+
+        Evidence is the agreement of clocks and, except for a start or with the permission to evict
+        jobs,
+        a measurement of work. A resource that is already off or on as due needs none.
+        """
         is_off, power = lifecycle.is_off(to_plain_properties(entry.outputs)), lifecycle.power
         stops = due.inputs is not None and power is not None and power.field in due.inputs
         if due.inputs is not None and stops == is_off:

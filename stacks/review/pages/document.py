@@ -95,6 +95,7 @@ def choose_item_forms(parts: Sequence[Part], limit: int) -> None:
 
 
 def _add_brief(part: Part, used: int, limit: int) -> int:
+    """Add brief forms of further items while they fit; return the characters used in all."""
     for index in range(len(part.texts), len(part.items)):
         brief = part.items[index].brief()
         size = count_characters(brief) + 2
@@ -107,6 +108,10 @@ def _add_brief(part: Part, used: int, limit: int) -> int:
 
 
 def _add_full_items(part: Part, used: int, limit: int) -> int:
+    """Replace brief forms by full ones while they fit; return the characters used in all.
+
+    Gives up after `_MAX_MISSES` items in a row that do not fit.
+    """
     misses = 0
     # One long item must not hide the shorter ones behind it.
     for index in sorted(part.in_brief):

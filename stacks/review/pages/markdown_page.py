@@ -28,7 +28,10 @@ _SPECIAL: Final = re.compile(
 
 
 def format_code(value: str, longest: int = MAX_NAME_LENGTH) -> str:
-    """Return a one-line code span of `text`, cut after `longest` characters."""
+    """Return a one-line code span of `value`, cut after `longest` characters.
+
+    A blank value becomes `(empty)`.
+    """
     value = truncate(escape_invisible(value), longest)
     if not value.strip(" "):
         return "`(empty)`"
@@ -51,7 +54,7 @@ def format_words(text: str) -> str:
 
 
 def format_block(text: str, language: str = "text") -> str:
-    """Return a fenced block with the lines of `text`."""
+    """Return a fenced block with the lines of `text`; long lines and long texts are cut."""
     lines = [truncate(escape_invisible(line), _MAX_LINE_LENGTH) for line in text.split("\n")]
     if len(lines) > _MAX_LINES:
         more = len(lines) - _MAX_LINES

@@ -60,6 +60,7 @@ def list_secret_properties(properties: PropertyMap) -> set[str]:
 
 
 def _mask_secrets(value: Any) -> Any:
+    """Replace every secret and every mask in a JSON value, at any depth, by a masked secret."""
     # A document that is masked already has lost the marks of its secrets.
     if value == MASK:
         return _MASKED_SECRET
@@ -74,6 +75,7 @@ def _mask_secrets(value: Any) -> Any:
 
 
 def _list_secret_names(type_: str) -> set[str]:
+    """Return the properties of a gpuform type that hold secrets; empty for other types."""
     kind = kind_of(type_)
     if kind is None:
         return set()

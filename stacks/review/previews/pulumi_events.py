@@ -63,6 +63,7 @@ def build_truncated_log_error(name: str) -> EngineError:
 
 
 def _select_last_run(name: str, events: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """Return the events of the last run. Raises EngineError for a log that is cut off."""
     ends = [index for index, event in enumerate(events) if "cancelEvent" in event]
     if not ends or ends[-1] != len(events) - 1:
         raise build_truncated_log_error(name)
@@ -95,6 +96,7 @@ def _collect_steps(run: Iterable[Mapping[str, Any]]) -> tuple[list[dict[str, Any
 def _iterate_step_metadata(
     run: Iterable[Mapping[str, Any]],
 ) -> Iterable[tuple[Mapping[str, Any], bool]]:
+    """Yield the metadata of each event of a step, and whether the step has ended."""
     for event in run:
         for kind, is_over in (("resourcePreEvent", False), ("resOutputsEvent", True)):
             content = event.get(kind)
@@ -104,6 +106,10 @@ def _iterate_step_metadata(
 
 
 def _is_listed(metadata: Mapping[str, Any]) -> bool:
+    """Return True if `pulumi preview --json` lists the step.
+
+    Of unchanged resources only the stack, and those whose protection changes.
+    """
     op = metadata.get("op")
     # A change of `protect` is an operation without any other difference.
     if op == Op.SAME and metadata.get("type") != STACK_TYPE:

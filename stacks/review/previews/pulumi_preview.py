@@ -259,6 +259,7 @@ def _build_drift_change(step: _Step) -> ResourceChange:
 
 
 def _parse_step(where: str, entry: Mapping[str, Any], op: Op) -> _Step:
+    """Parse a step of a preview, secrets masked. Raises EngineError that begins with `where`."""
     states: dict[str, ResourceState | None] = {}
     for key in ("oldState", "newState"):
         state = entry.get(key)
@@ -297,6 +298,7 @@ def _merge_step(steps: dict[str, _Step], urn: str, step: _Step) -> None:
 
 
 def _build_change(step: _Step) -> ResourceChange:
+    """Build the planned change of a step, with the resource usage before and after."""
     fields = None
     if step.op in (Op.UPDATE, Op.REPLACE) and step.old and step.new:
         fields = _list_field_changes(step, step.old, step.new)
@@ -346,6 +348,7 @@ def _list_field_changes(
 def _list_secret_changes(
     step: _Step, old: ResourceState, new: ResourceState, hidden: set[str]
 ) -> Iterator[FieldChange]:
+    """Yield the changes of secrets: set, removed, or listed as changed by the document."""
     for key in sorted(hidden):
         was_set, is_set = key in old.inputs, key in new.inputs
         if (was_set or is_set) and (was_set is not is_set or key in step.changed):
@@ -371,6 +374,7 @@ def _list_step_notes(name: str, step: _Step) -> Iterator[str]:
 
 
 def _list_errors(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the error messages of the preview, each with the name of its resource."""
     for diagnostic in _list_diagnostics(document):
         message, urn = str(diagnostic.get("message", "")).strip(), str(diagnostic.get("urn", ""))
         if diagnostic.get("severity") == "error" and message:

@@ -56,7 +56,10 @@ def read_plan(name: str, content: bytes) -> Plan:
 
 
 def read_plans(name: str, content: bytes) -> Plan | StacksPlan:
-    """Read the plan of one or several stacks from a file's content. Raises EngineError."""
+    """Read the plan of one or several stacks from a file's content. Raises EngineError.
+
+    The content is a saved plan, the JSON of a preview, or its event log.
+    """
     *before, last = _parse_json_values(name, content, _REVIEW_HINT)
     # An event log can begin with other lines, so the last value decides.
     if is_event(last):
@@ -83,7 +86,10 @@ def read_saved_plan(name: str, content: bytes) -> Plan:
 
 
 def read_saved_plans(name: str, content: bytes) -> Plan | StacksPlan:
-    """Read the saved plan of one or several stacks, to apply it. Raises EngineError."""
+    """Read the saved plan of one or several stacks, to apply it. Raises EngineError.
+
+    The output of a preview, and a plan without its basis, are refused.
+    """
     *before, last = _parse_json_values(name, content, _APPLY_HINT)
     document = _require_object(name, last, _APPLY_HINT)
     if before or is_event(document) or is_preview(document):
@@ -140,6 +146,7 @@ def _require_object(name: str, value: Any, hint: str) -> dict[str, Any]:
 
 
 def _build_plan_of_preview(name: str, preview: Preview) -> Plan:
+    """Build the plan of a preview; errors get the hint for reviews unless they have one."""
     try:
         return build_plan(name, preview)
     except EngineError as error:
@@ -148,6 +155,7 @@ def _build_plan_of_preview(name: str, preview: Preview) -> Plan:
 
 
 def _is_too_deep(document: Any) -> bool:
+    """Return True if the values are nested deeper than `_MAX_DEPTH`."""
     level = [document]
     # Only what has something inside: what is inside of the last level is too deep.
     # Walks level by level: recursion would overflow on a hostile file.
@@ -171,6 +179,7 @@ def _read_any_plan(name: str, document: dict[str, Any], hint: str) -> Plan | Sta
 
 
 def _read_single_plan(name: str, document: dict[str, Any], hint: str) -> Plan:
+    """Read the plan of one stack; the error for another known format names that format."""
     # The model's message about missing fields would not say what the file is.
     for key, description in _OTHER_FORMATS.items():
         if key in document and "changes" not in document:
@@ -182,6 +191,7 @@ def _read_single_plan(name: str, document: dict[str, Any], hint: str) -> Plan:
 
 
 def _validate_plan(model: type[_Model], name: str, document: dict[str, Any], hint: str) -> _Model:
+    """Validate a document as a plan of this format version. Raises PlanFileError."""
     version = document.get("format_version")
     # A plan of another version could validate and mean something else.
     if isinstance(version, str) and version != FORMAT_VERSION:

@@ -87,6 +87,7 @@ def render_log(log: RunLog, *, paint: Paint = PLAIN) -> Iterator[str]:
 
 
 def _format_log_line(line: LogLine, paint: Paint) -> str:
+    """Format a line of a run's log: a skipped check, a message, progress, or a step."""
     message = "\n".join(escape_invisible(part) for part in line.text.rstrip().split("\n"))
     if line.event == "unchecked":
         return f"not checked: {message}"
@@ -101,6 +102,7 @@ def _format_log_line(line: LogLine, paint: Paint) -> str:
 
 
 def _format_step(line: LogLine, paint: Paint) -> str:
+    """Format the event of a step; an operation unknown to this release is only named."""
     op = _find_op(line.op)
     if op is None or not step_text.has_description(op):
         return f"{escape_invisible(line.urn)}  {line.event} ({escape_invisible(line.op)})"
@@ -149,6 +151,7 @@ def _format_origin(environment: Mapping[str, str], message: str = "") -> str:
 
 
 def _list_origin_parts(environment: Mapping[str, str], message: str) -> Iterator[str]:
+    """Yield who ran, the CI job, the commit, the plan and the message, as far as recorded."""
     get = environment.get
     user, host = get(USER) or get("git.author", ""), get(HOST, "")
     yield f"{user} on {host}" if user and host else user or host
@@ -214,6 +217,7 @@ def render_source(source: Source, path: str, type_: str) -> Iterator[str]:
 
 
 def _find_span(source: Source, path: str, text: str) -> _SourceSpan | None:
+    """Return the span of the property, or else of the resource; None if the file differs now."""
     lines = text.splitlines()
     if not 0 < source.line <= len(lines):
         return None
@@ -280,6 +284,7 @@ def _to_span(node: ast.expr, text: str) -> _SourceSpan:
 
 @lru_cache(maxsize=8)
 def _parse_calls(text: str) -> tuple[ast.Call, ...]:
+    """Return all calls in Python source; none in invalid source."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
@@ -297,6 +302,7 @@ def _parse_entries(text: str) -> tuple[Entry, ...]:
 
 @lru_cache(maxsize=8)
 def _read_source(file: str) -> str:
+    """Return the text of a source file, cached; empty if it cannot be read."""
     try:
         return Path(file).read_text(encoding="utf-8")
     except (OSError, ValueError):
@@ -342,6 +348,7 @@ def _format_subject(urn: str) -> str:
 
 
 def _render_diagnostic(diagnostic: Diagnostic, paint: Paint) -> Iterator[str]:
+    """Yield the lines of a message, its source, and its page of the documentation."""
     severity = diagnostic.severity
     prefix = f"{severity}: " if severity in _SEVERITY_STYLES else ""
     first, *rest = diagnostic.message.rstrip().split("\n")

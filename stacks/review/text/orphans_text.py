@@ -65,6 +65,7 @@ def build_orphans_document(
 
 
 def _redact_strings(value: Any, redact: Callable[[str], str]) -> Any:
+    """Return a JSON value with all strings redacted."""
     if isinstance(value, dict):
         return {key: _redact_strings(item, redact) for key, item in value.items()}
     if isinstance(value, list):
@@ -73,6 +74,7 @@ def _redact_strings(value: Any, redact: Callable[[str], str]) -> Any:
 
 
 def _build_orphan_row(orphan: Orphan) -> tuple[str, ...]:
+    """Build the cells of an orphan, the owner last; unknown facts are marked."""
     existing = orphan.existing_object
     cost = _UNKNOWN
     # Not every platform reports what an object costs.
@@ -92,6 +94,7 @@ def _build_orphan_row(orphan: Orphan) -> tuple[str, ...]:
 
 
 def _format_orphan_totals(orphans: OrphanReport, backend: str) -> str:
+    """Format how many orphans there are, what they cost, and where was searched."""
     if not orphans.asked_platforms:
         return "No platform was asked."
     *others, last = orphans.asked_platforms
@@ -114,6 +117,7 @@ def _format_orphan_totals(orphans: OrphanReport, backend: str) -> str:
 
 
 def _describe_intent(intent: Intent) -> str:
+    """Describe an unresolved create: what, where, its ids if known, and since when."""
     region = intent.tried_region or intent.region
     where = f" in {region}" if region else ""
     object_ids = ", ".join(intent.ids or ((intent.id,) if intent.id else ())) or "id unknown"
@@ -222,6 +226,7 @@ def build_offers_document(
 
 
 def _build_offer_row(priced: Priced, currency: str) -> tuple[str, ...]:
+    """Build the cells of an offer, `-` for an empty one."""
     offer = priced.offer
     prices = [
         f"{price.hourly:.2f} {currency}/h" + ("" if billing == "on_demand" else f" {billing}")
@@ -240,7 +245,10 @@ _SYMBOLS: Final = {
 
 
 def render_label_changes(changes: Sequence[Change], paint: Paint = PLAIN) -> Iterator[str]:
-    """Yield the label changes by node or object; unchanged labels are only counted."""
+    """Yield the label changes by node or object, and labels that stay because others changed them.
+
+    Unchanged labels are only counted.
+    """
     where = ""
     for change in changes:
         symbol = _SYMBOLS.get(change.action)
@@ -318,6 +326,7 @@ def build_changes_document(
 
 
 def _format_change_values(change: Change) -> str:
+    """Format the old and new value of a label; empty for an object."""
     if not change.key:
         return ""
     if change.action is Action.REMOVE:

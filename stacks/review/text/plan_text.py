@@ -97,7 +97,10 @@ def format_dangers(review: Review) -> Iterator[str]:
 
 
 def format_loss(plan: Plan) -> str:
-    """Format the losses of the plan in one or two sentences for the prompt; empty for nothing."""
+    """Format the losses of the plan in one or two sentences for the prompt; empty for nothing.
+
+    They are GPUs, data, and a change of cost; of a refresh, the number of missing objects.
+    """
     facts = StackFacts(plan)
     removed_gpus, losses = facts.gpus_removed, []
     if plan.operation == "refresh":
@@ -173,6 +176,7 @@ def render_unchecked(unchecked: tuple[str, ...], paint: Paint = PLAIN) -> Iterat
 
 
 def _render_resource(change: ResourceChange, details: bool, paint: Paint) -> Iterator[str]:
+    """Yield the lines of a resource: the action with its cause, properties, and removed nodes."""
     symbol = SYMBOLS[change.action]
     verb = "unchanged" if change.action is PlanAction.SAME else str(change.action)
     cause = format_reason(change)
@@ -224,6 +228,7 @@ def _render_stack_blocks(stack: StackFacts, paint: Paint) -> Iterator[str]:
 
 
 def _render_heading(review: Review, paint: Paint) -> Iterator[str]:
+    """Yield the title with the plan's origin, counts and GPUs; of several stacks also a table."""
     if len(review.stacks) == 1:
         (stack,) = review.stacks
         made = [escape_invisible(part) for part in (stack.plan.made_at, stack.plan.made_by) if part]
@@ -245,6 +250,7 @@ def _render_heading(review: Review, paint: Paint) -> Iterator[str]:
 
 
 def _render_stack_table(review: Review) -> Iterator[str]:
+    """Yield a line for each stack with its counts, GPUs and dangerous changes."""
     width = max(len(escape_invisible(stack.name)) for stack in review.stacks)
     for stack in review.stacks:
         dangers = f"; {counted(stack.dangers, 'dangerous change')}" if stack.dangers else ""
@@ -256,6 +262,7 @@ def _render_stack_table(review: Review) -> Iterator[str]:
 
 
 def _render_next_commands(review: Review, paint: Paint) -> Iterator[str]:
+    """Yield the commands for applying, or a sentence that there is nothing to apply."""
     commands = [command for _, command in review.commands]
     yield paint("bold", "Next:") if commands else review.nothing
     yield from (f"    {escape_invisible(command)}" for command in commands)

@@ -180,6 +180,7 @@ def _format_age(seconds: float) -> str:
 
 
 def _render_resource_table(resources: Sequence[ResourceStatus], paint: Paint) -> Iterator[str]:
+    """Yield the table; below a resource's row stand its reasons, alerts, problems and figures."""
     rows = [(*_COLUMNS, _OWNER), *map(_build_row, resources)]
     # Without owners, the column would be empty.
     if not any(resource_status.summary.owner for resource_status in resources):
@@ -206,6 +207,7 @@ def _render_resource_table(resources: Sequence[ResourceStatus], paint: Paint) ->
 
 
 def _build_row(resource: ResourceStatus) -> tuple[str, ...]:
+    """Build the cells of a resource, the owner last; `-` for what is empty or unknown."""
     summary = resource.summary
     ready = {True: "yes", False: "no", None: "-"}[summary.ready]
     gpus = str(summary.gpus) if summary.gpus else "-"
@@ -253,6 +255,7 @@ def _format_totals(status: Status) -> str:
 
 
 def _render_lens(lens: LensStatus, paint: Paint) -> Iterator[str]:
+    """Yield Lens's figures, at most `MAX_LISTED` GPUs, or the problem of reading them."""
     yield paint("bold", "Lens:")
     if lens.problem:
         for line in f"could not be read: {lens.problem}".split("\n"):
@@ -276,6 +279,8 @@ def _render_lens(lens: LensStatus, paint: Paint) -> Iterator[str]:
 
 
 def _render_overview(overview: Overview) -> Iterator[str]:
+    """Yield the numbers of nodes, GPUs and ports; `?` for an unknown one."""
+
     def format_number(number: float | None) -> str:
         return "?" if number is None else f"{number:g}"
 
@@ -300,6 +305,7 @@ def _render_overview(overview: Overview) -> Iterator[str]:
 
 
 def _format_capacity(capacity: Capacity) -> str:
+    """Format workloads with requested and idle GPUs, and free storage if known."""
     gpus = capacity.requested_gpus
     requested = "? GPUs" if gpus is None else counted(gpus, "GPU")
     line = (
