@@ -1,1 +1,4 @@
-"""From one form of declaration to another: topologies, programs, states, Terraform's files."""
+"""Convert declarations between forms: topologies, programs, states and Terraform's files.
+
+`operations.converting` calls this package; `declaration_writer` renders the results.
+"""

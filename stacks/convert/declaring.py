@@ -1,4 +1,8 @@
-"""From what was registered to what a topology says: entries, options, configuration, outputs."""
+"""Build declarations from resource registrations: entries, options, configuration and outputs.
+
+`program_and_state` passes the registrations of a program's runs or of a state; `output_matching`
+finds references in values, `registered_options` builds options.
+"""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -10,8 +14,18 @@ from pydantic import BaseModel
 from gpuform.schemas.rules import FieldRules, get_field_rules
 from gpuform.schemas.safe_text import escape_invisible
 from gpuform.schemas.topology import NAME_PATTERN, SECTIONS
-from gpuform.stacks.convert.matching import Computed, Index, match, same_path
-from gpuform.stacks.convert.registered_options import NOWHERE, Disclosed, SecretValues, options_of
+from gpuform.stacks.convert.matching import (
+    ComputedValue,
+    OutputIndex,
+    find_common_reference,
+    match_values,
+)
+from gpuform.stacks.convert.registered_options import (
+    NOWHERE,
+    DisclosedSecret,
+    SecretValues,
+    build_options,
+)
 from gpuform.stacks.declaration_writer.declarations import (
     ConfigReference,
     Declarations,
@@ -30,163 +44,198 @@ from gpuform.stacks.resource_rules import is_secret_property, kind_of
 from gpuform.stacks.review.differences import find_inputs_model
 from gpuform.stacks.review.value_text import PROVIDER_PROPERTY, short_type, to_display_value
 
-_SECTION_OF: Final = {kind: section for section, kind in SECTIONS.items()}
+_SECTION_BY_KIND: Final = {kind: section for section, kind in SECTIONS.items()}
 
 Asked = Registration | Read
-Indexes = Callable[[Sequence[str]], Sequence[Index]]
-"""The outputs, run by run, that a value which depends on these URNs can have."""
+IndexLookup = Callable[[Sequence[str]], Sequence[OutputIndex]]
+"""Returns, for each run, the index of the outputs of the resources with the given URNs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
-    """What is to be said in another form: each resource, and the outputs, as each run had them."""
+class RecordedRuns:
+    """The registrations and outputs of all runs of a program, or of a state as its only run.
+
+    `resources` has one item for each resource: its registrations, one for each run. `outputs` are
+    the stack's outputs, one mapping for each run.
+    """
 
     resources: Sequence[Sequence[Asked]]
     outputs: Sequence[PropertyMap]
 
 
-def references_to(
-    resources: Sequence[Asked], problems: list[Diagnostic]
+def assign_references(
+    requests: Sequence[Asked], problems: list[Diagnostic]
 ) -> dict[str, ResourceReference]:
-    """How entries call the resources, by URN; what cannot be an entry goes to `problems`."""
-    found: dict[str, ResourceReference] = {}
-    first: dict[ResourceReference, Asked] = {}
-    for asked in resources:
-        if asked.type == STACK_TYPE:
+    """Return the reference of each resource by URN; resources without one add to `problems`.
+
+    The stack itself gets none. Stack references, module instances and types without a section
+    cannot become entries.
+    """
+    references: dict[str, ResourceReference] = {}
+    first_requests: dict[ResourceReference, Asked] = {}
+    for request in requests:
+        if request.type == STACK_TYPE:
             continue
-        kind = kind_of(asked.type)
-        if asked.type == STACK_REFERENCE_TYPE:
-            what = f"{asked.name} reads another stack"
+        kind = kind_of(request.type)
+        if request.type == STACK_REFERENCE_TYPE:
+            message = f"{request.name} reads another stack"
             hint = "take it out, convert, and write it by hand under stack_references"
-            problems.append(problem_of(asked, "kind", what, hint))
+            problems.append(create_problem(request, "kind", message, hint))
             continue
-        if asked.type == MODULE_TYPE:
-            what = f"{asked.name} is an instance of a module, whose file is not told here"
+        if request.type == MODULE_TYPE:
+            message = f"{request.name} is an instance of a module, whose file is not told here"
             hint = "convert the topology that includes it: `gpuform convert`"
-            problems.append(problem_of(asked, "kind", what, hint))
+            problems.append(create_problem(request, "kind", message, hint))
             continue
         if kind is None:
-            what = (
-                f"{asked.name} is a {short_type(asked.type)}, for which topologies have no section"
-            )
-            problems.append(problem_of(asked, "kind", what))
+            message = f"{request.name} is a {short_type(request.type)}, for which topologies have no section"
+            problems.append(create_problem(request, "kind", message))
             continue
-        reference = ResourceReference(_SECTION_OF[kind[1]], asked.name)
-        if not re.fullmatch(NAME_PATTERN, asked.name):
-            what = f"{asked.name!r} cannot be the name of an entry"
+        reference = ResourceReference(_SECTION_BY_KIND[kind[1]], request.name)
+        if not re.fullmatch(NAME_PATTERN, request.name):
+            message = f"{request.name!r} cannot be the name of an entry"
             hint = "rename it: letters, digits, hyphens, underscores, dots; `gpuform state rename`"
-            problems.append(problem_of(asked, "name", what, hint))
-        elif reference in first:
-            what = f"two resources would be {reference.section}.{asked.name}"
-            problems.append(problem_of(asked, "name", what, "rename one: `gpuform state rename`"))
-        first.setdefault(reference, asked)
-        found[asked.urn] = reference
-    return found
+            problems.append(create_problem(request, "name", message, hint))
+        elif reference in first_requests:
+            message = f"two resources would be {reference.section}.{request.name}"
+            problems.append(
+                create_problem(request, "name", message, "rename one: `gpuform state rename`")
+            )
+        first_requests.setdefault(reference, request)
+        references[request.urn] = reference
+    return references
 
 
 @dataclass(slots=True)
-class Declaring:
-    """Says what was registered; what cannot be said goes to `problems`."""
+class DeclarationBuilder:
+    """Builds declarations from registrations.
 
-    named: Mapping[str, ResourceReference]
-    indexes: Indexes
-    output_indexes: Callable[[str], Sequence[Index]]
+    `references` are the references by URN; resources without one are left out. Values without an
+    equivalent in a topology are added to `problems`, and None takes their place.
+    """
+
+    references: Mapping[str, ResourceReference]
+    find_indexes: IndexLookup
+    find_output_indexes: Callable[[str], Sequence[OutputIndex]]
     secrets: SecretValues
     problems: list[Diagnostic] = field(default_factory=list)
 
-    def declared(self, registered: Registered) -> Declarations:
+    def build(self, runs: RecordedRuns) -> Declarations:
+        """Return the declarations of all resources and outputs."""
         entries = [
-            self.entry(asked) for asked in registered.resources if asked[0].urn in self.named
+            self.build_entry(requests)
+            for requests in runs.resources
+            if requests[0].urn in self.references
         ]
         outputs = {
-            name: self.output(name, [run.get(name) for run in registered.outputs])
-            for name in sorted(registered.outputs[0])
+            name: self.build_output(
+                name, [outputs_of_run.get(name) for outputs_of_run in runs.outputs]
+            )
+            for name in sorted(runs.outputs[0])
         }
-        return Declarations(entries, self.secrets.variables(), outputs)
+        return Declarations(entries, self.secrets.list_variables(), outputs)
 
-    def entry(self, asked: Sequence[Asked]) -> ResourceEntry:
-        first, reference = asked[0], self.named[asked[0].urn]
+    def build_entry(self, requests: Sequence[Asked]) -> ResourceEntry:
+        """Return the entry of one resource.
+
+        `requests` are the resource's registrations, one for each run. Dependencies without a
+        reference in a property or an option become `depends_on`.
+        """
+        first, reference = requests[0], self.references[requests[0].urn]
         platform, _ = kind_of(first.type) or ("", "")
         properties: dict[str, Value] = {}
         options: dict[str, Value] = {}
         if isinstance(first, Read):
-            ids = [each.id for each in asked if isinstance(each, Read)]
-            options["id"] = self.value(asked, "id", ids, first.dependencies)
+            ids = [request.id for request in requests if isinstance(request, Read)]
+            options["id"] = self.build_value(requests, "id", ids, first.dependencies)
         else:
             rules = get_field_rules(find_inputs_model(first.type) or BaseModel)
             for key in first.inputs:
                 if key not in rules and key != PROVIDER_PROPERTY:
-                    what = (
+                    message = (
                         f"{escape_invisible(first.name)} has no property {escape_invisible(key)!r}"
                     )
                     hint = "take it out of the state, with `gpuform stack export` and `import`"
-                    self.problems.append(problem_of(first, "property", what, hint))
+                    self.problems.append(create_problem(first, "property", message, hint))
                 elif key != PROVIDER_PROPERTY and first.inputs[key] is not None:
-                    needed = (first.property_dependencies or {}).get(key, ())
-                    values = [each.inputs.get(key) for each in asked]
-                    found = self.value(asked, key, values, needed)
-                    properties[key] = in_order_of(rules.get(key), found)
-        options |= options_of(asked, self)
-        said = {self.address(each) for each in find_resource_references([properties, options])}
-        after = [
-            self.named[urn]
+                    dependencies = (first.property_dependencies or {}).get(key, ())
+                    values = [request.inputs.get(key) for request in requests]
+                    value = self.build_value(requests, key, values, dependencies)
+                    properties[key] = sort_members(rules.get(key), value)
+        options |= build_options(requests, self)
+        referenced_addresses = {
+            self.get_address(reference_in_entry)
+            for reference_in_entry in find_resource_references([properties, options])
+        }
+        further_dependencies = [
+            self.references[urn]
             for urn in first.dependencies
-            if urn in self.named
+            if urn in self.references
             and urn != first.parent
-            and self.address(self.named[urn]) not in said
+            and self.get_address(self.references[urn]) not in referenced_addresses
         ]
-        if after:
-            options["depends_on"] = after
+        if further_dependencies:
+            options["depends_on"] = further_dependencies
         return ResourceEntry(reference.section, reference.name, platform, properties, options)
 
     @staticmethod
-    def address(reference: ResourceReference) -> str:
+    def get_address(reference: ResourceReference) -> str:
         return f"{reference.section}.{reference.name}"
 
-    def value(
+    def build_value(
         self,
-        asked: Sequence[Asked],
+        requests: Sequence[Asked],
         key: str,
         values: Sequence[PropertyValue],
-        needed: Sequence[str],
+        dependencies: Sequence[str],
     ) -> Value:
-        """A property or an option; one that was computed goes to `problems`."""
-        indexes = self.indexes(needed)
-        marked = is_secret_property(asked[0].type, key)
+        """Return the value of a property or option; None, with a problem, if computed.
+
+        `values` has one value for each run; `dependencies` are the URNs on which the value depends.
+        A value that depends on a resource without a reference to the resource was computed.
+        """
+        indexes = self.find_indexes(dependencies)
+        is_secret = is_secret_property(requests[0].type, key)
         try:
-            found = self.said(values, indexes, (asked[0].name, key), marked=marked)
-        except Computed:
-            return self.refuse(asked[0], key, "is computed from outputs")
-        except Disclosed:
-            told = _disclosed(f"{asked[0].name}.{key}")
-            self.problems.append(problem_of(asked[0], "secret", *told))
+            value = self.convert_value(
+                values, indexes, (requests[0].name, key), is_secret=is_secret
+            )
+        except ComputedValue:
+            return self.report_problem(requests[0], key, "is computed from outputs")
+        except DisclosedSecret:
+            message_and_hint = _describe_disclosure(f"{requests[0].name}.{key}")
+            self.problems.append(create_problem(requests[0], "secret", *message_and_hint))
             return None
         if (
             len(values) == 1
             and isinstance(values[0], Secret)
-            and any(find_config_references(found))
+            and any(find_config_references(value))
         ):
-            return found  # what it was made of stays among the dependencies
-        mentioned = {self.address(each) for each in find_resource_references(found)}
-        missing = [
+            return value  # what it was made of stays among the dependencies
+        referenced_addresses = {self.get_address(each) for each in find_resource_references(value)}
+        unreferenced_names = [
             name_of(urn)
-            for urn in needed
-            if urn in self.named and self.address(self.named[urn]) not in mentioned
+            for urn in dependencies
+            if urn in self.references
+            and self.get_address(self.references[urn]) not in referenced_addresses
         ]
-        if missing:
-            return self.refuse(asked[0], key, f"is computed from outputs of {', '.join(missing)}")
-        return found
+        if unreferenced_names:
+            return self.report_problem(
+                requests[0], key, f"is computed from outputs of {', '.join(unreferenced_names)}"
+            )
+        return value
 
-    def refuse(self, asked: Asked, key: str, why: str) -> None:
-        """Notes a value that only its program can make."""
-        message = f"{asked.name}.{key} {why}: a topology cannot say how"
+    def report_problem(self, request: Asked, key: str, reason: str) -> None:
+        """Add the problem of a value without an equivalent in a topology."""
+        message = f"{request.name}.{key} {reason}: a topology cannot say how"
         hint = "use the output itself or inside a text, or write the entry by hand"
-        self.problems.append(problem_of(asked, "computed", message, hint))
+        self.problems.append(create_problem(request, "computed", message, hint))
 
-    def output(self, name: str, values: Sequence[PropertyValue]) -> Value:
+    def build_output(self, name: str, values: Sequence[PropertyValue]) -> Value:
+        """Return the value of a stack output; None, with a problem, without an equivalent."""
         try:
-            return self.said(values, self.output_indexes(name), ("output", name))
-        except Computed:
+            return self.convert_value(values, self.find_output_indexes(name), ("output", name))
+        except ComputedValue:
             message = (
                 f"the output {name} is computed from outputs, which a topology cannot say of it"
             )
@@ -195,113 +244,139 @@ class Declaring:
                 Diagnostic(SourcePosition("outputs", NOWHERE), "computed", message, hint)
             )
             return None
-        except Disclosed:
-            place = SourcePosition("outputs", NOWHERE)
-            self.problems.append(Diagnostic(place, "secret", *_disclosed(f"the output {name}")))
+        except DisclosedSecret:
+            position = SourcePosition("outputs", NOWHERE)
+            self.problems.append(
+                Diagnostic(position, "secret", *_describe_disclosure(f"the output {name}"))
+            )
             return None
 
-    def said(
+    def convert_value(
         self,
         values: Sequence[PropertyValue],
-        indexes: Sequence[Index],
+        indexes: Sequence[OutputIndex],
         name: tuple[str, ...],
         *,
-        marked: bool = False,
+        is_secret: bool = False,
     ) -> Value:
-        """The value with its references; secret parts are configuration.
+        """Return the value with references for outputs and configuration for secret parts.
 
-        What is `marked` stays secret whatever it refers to. Raises Computed and Disclosed.
+        `is_secret` means that the property stays secret whatever the value refers to. `name` is the
+        path of the value, of which the keys of new configuration are made.
+
+        Raises:
+            ComputedValue: the runs differ in more than outputs.
+            DisclosedSecret: the topology would show a part of a secret.
         """
         if any(isinstance(value, Secret) for value in values):
-            inner = [unwrap_secrets(value) for value in values]
-            return self._hidden(inner, indexes, name, marked)
-        plain = [to_display_value(value, show_secrets=True) for value in values]
-        path = same_path(plain, indexes)
-        if path is not None:
-            return path
-        members = _members(values)
+            unwrapped_values = [unwrap_secrets(value) for value in values]
+            return self._convert_secret(unwrapped_values, indexes, name, is_secret)
+        plain_values = [to_display_value(value, show_secrets=True) for value in values]
+        reference = find_common_reference(plain_values, indexes)
+        if reference is not None:
+            return reference
+        members = _zip_members(values)
         if members is None:
-            return self.secrets.kept(name, match(plain, indexes))
-        if any(self.secrets.is_in(str(key)) for key, _ in members):
-            raise Disclosed
-        made = {
-            key: self.said(each, indexes, (*name, str(key)), marked=marked) for key, each in members
+            return self.secrets.replace_secret_texts(name, match_values(plain_values, indexes))
+        if any(self.secrets.has_secret_in(str(key)) for key, _ in members):
+            raise DisclosedSecret
+        converted = {
+            key: self.convert_value(member_values, indexes, (*name, str(key)), is_secret=is_secret)
+            for key, member_values in members
         }
-        return made if isinstance(values[0], dict) else list(made.values())
+        return converted if isinstance(values[0], dict) else list(converted.values())
 
-    def _hidden(
+    def _convert_secret(
         self,
         values: Sequence[PropertyValue],
-        indexes: Sequence[Index],
+        indexes: Sequence[OutputIndex],
         name: tuple[str, ...],
-        marked: bool,
+        is_secret: bool,
     ) -> Value:
-        """A secret: one that the topology refers to, or configuration.
+        """Return the reference or configuration in place of a secret.
 
-        The keys of an object are as secret as its values: it is one configuration value, unless
-        outputs are in it, which only a program puts there, with keys that its own text has.
+        The keys of an object are as secret as its values, so the object becomes one configuration
+        value. An object with outputs inside is converted member by member: only a program builds
+        one, with keys from its own source.
         """
-        plain = [to_display_value(value, show_secrets=True) for value in values]
-        found = match(plain, indexes, secret=True)
-        is_whole = len(values) == 1
-        if isinstance(found, InterpolatedText):
-            found = self.secrets.text(name, found)
-        has_parts = any(find_resource_references(found)) or any(find_config_references(found))
-        if isinstance(found, dict | list) and not is_whole and has_parts:
-            members = _members(values) or []
-            if any(self.secrets.is_in(str(key)) for key, _ in members):
-                raise Disclosed
+        plain_values = [to_display_value(value, show_secrets=True) for value in values]
+        matched = match_values(plain_values, indexes, secret=True)
+        is_only_run = len(values) == 1
+        if isinstance(matched, InterpolatedText):
+            matched = self.secrets.replace_literal_parts(name, matched)
+        has_parts = any(find_resource_references(matched)) or any(find_config_references(matched))
+        if isinstance(matched, dict | list) and not is_only_run and has_parts:
+            members = _zip_members(values) or []
+            if any(self.secrets.has_secret_in(str(key)) for key, _ in members):
+                raise DisclosedSecret
             # What is secret only because of what is beside it needs no more than that.
-            parts = [*find_resource_references(found), *find_config_references(found)]
-            marked = marked or any(map(indexes[0].hides, parts))
-            made = {
-                key: self._hidden(each, indexes, (*name, str(key)), marked) for key, each in members
+            parts = [*find_resource_references(matched), *find_config_references(matched)]
+            is_secret = is_secret or any(map(indexes[0].has_secret_reference, parts))
+            converted = {
+                key: self._convert_secret(member_values, indexes, (*name, str(key)), is_secret)
+                for key, member_values in members
             }
-            return made if isinstance(found, dict) else list(made.values())
-        if isinstance(found, InterpolatedText | ResourceReference | ConfigReference):
-            if marked or indexes[0].hides(found):
-                return found
-            if not is_whole:
-                raise Disclosed
-        return self.secrets.value(name, plain[0])
+            return converted if isinstance(matched, dict) else list(converted.values())
+        if isinstance(matched, InterpolatedText | ResourceReference | ConfigReference):
+            if is_secret or indexes[0].has_secret_reference(matched):
+                return matched
+            if not is_only_run:
+                raise DisclosedSecret
+        return self.secrets.get_reference(name, plain_values[0])
 
 
-def _disclosed(where: str) -> tuple[str, str]:
+def _describe_disclosure(label: str) -> tuple[str, str]:
     return (
-        f"{where} has a secret that a topology could not keep secret",
+        f"{label} has a secret that a topology could not keep secret",
         "make it of secret configuration: `gpuform config set --secret`; or leave it out",
     )
 
 
-def in_order_of(rules: FieldRules | None, value: Value) -> Value:
-    """The value with objects in the order of their models, others in that of the alphabet."""
+def sort_members(rules: FieldRules | None, value: Value) -> Value:
+    """Return the value with objects in the order of the models.
+
+    Objects without a model are in alphabetical order.
+    """
     if isinstance(value, list):
-        return [in_order_of(rules, item) for item in value]
+        return [sort_members(rules, item) for item in value]
     if not isinstance(value, dict):
         return value
     if rules is not None and rules.is_map:
-        return {key: in_order_of(replace(rules, is_map=False), value[key]) for key in sorted(value)}
-    inner = rules.nested_rules if rules else {}
-    names = [*(name for name in inner if name in value), *sorted(value.keys() - inner.keys())]
-    return {name: in_order_of(inner.get(name), value[name]) for name in names}
+        return {
+            key: sort_members(replace(rules, is_map=False), value[key]) for key in sorted(value)
+        }
+    nested_rules = rules.nested_rules if rules else {}
+    names = [
+        *(name for name in nested_rules if name in value),
+        *sorted(value.keys() - nested_rules.keys()),
+    ]
+    return {name: sort_members(nested_rules.get(name), value[name]) for name in names}
 
 
-def _members(values: Sequence[Any]) -> list[tuple[Any, list[Any]]] | None:
-    """What is in objects or lists that are alike, member by member. Raises Computed."""
+def _zip_members(values: Sequence[Any]) -> list[tuple[Any, list[Any]]] | None:
+    """Return the members of equal objects or lists as (key, values), or None for another value.
+
+    Raises:
+        ComputedValue: the objects or lists differ in their keys or in length.
+    """
     first = values[0]
     if not isinstance(first, dict | list):
         return None
     if any(type(value) is not type(first) or len(value) != len(first) for value in values):
-        raise Computed
+        raise ComputedValue
     if isinstance(first, list):
-        return [(at, list(items)) for at, items in enumerate(zip(*values, strict=True))]
+        return [(index, list(items)) for index, items in enumerate(zip(*values, strict=True))]
     if any(set(value) != set(first) for value in values):
-        raise Computed
+        raise ComputedValue
     return [(key, [value[key] for value in values]) for key in first]
 
 
-def problem_of(asked: Asked, rule: str, message: str, hint: str = "") -> Diagnostic:
-    file, _, line = asked.place.rpartition(":")
-    is_place = bool(file) and line.isdigit()
-    place = SourcePosition(file, int(line)) if is_place else SourcePosition(asked.urn, NOWHERE)
-    return Diagnostic(place, rule, message, hint)
+def create_problem(request: Asked, rule: str, message: str, hint: str = "") -> Diagnostic:
+    """Return a problem at the request's line in the program.
+
+    Without a known line the position is the resource's URN.
+    """
+    file, _, line = request.place.rpartition(":")
+    has_line = bool(file) and line.isdigit()
+    position = SourcePosition(file, int(line)) if has_line else SourcePosition(request.urn, NOWHERE)
+    return Diagnostic(position, rule, message, hint)

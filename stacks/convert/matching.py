@@ -1,8 +1,9 @@
-"""Find the outputs of other resources in what was declared, by their values or by marks.
+"""Find the outputs of other resources in declared values, by the value or by placeholders.
 
-A value is looked at in all runs of a program at once: what is the same output in each is a
-reference, what has outputs in it in the same places is a text of several parts, what is the same in
-each and has none is meant as it is, and anything else was computed.
+A value is compared over all runs of a program. The output of one resource in each run is a
+reference; outputs in equal positions of texts make an interpolated text; a value that is equal in
+all runs and contains no output is a literal; any other value was computed. `declaration_builder`
+calls this module.
 """
 
 import json
@@ -22,242 +23,302 @@ from gpuform.stacks.declaration_writer.declarations import (
 from gpuform.stacks.engine.values import PropertyValue, Secret, contains_secret, unwrap
 from gpuform.stacks.review.value_text import to_display_value
 
-Path = ResourceReference | ConfigReference
+AnyReference = ResourceReference | ConfigReference
 
 
-class Computed(Exception):
-    """The value was made of outputs in a way that only its program knows."""
+class ComputedValue(Exception):
+    """Raised for a value that the program computed from outputs."""
 
 
 @dataclass(slots=True)
-class Index:
-    """What outputs are where, in one run.
+class OutputIndex:
+    """The outputs of one run by value.
 
-    `marks` finds outputs inside texts; numbers and texts that are shorter than `shortest` are left
-    out. What was added first is found first. `hidden` are those that are secret or have a secret
-    part.
+    `placeholder_pattern` finds outputs inside texts; without one, known texts are searched. Numbers
+    and texts shorter than `min_text_length` are left out. Of equal values the first added one
+    counts. `secret_references` are outputs that are secret or have a secret part.
     """
 
-    marks: re.Pattern[str] | None = None
-    shortest: int = 0
-    paths: dict[str, Path] = field(default_factory=dict)
-    hidden: dict[str, Path] = field(default_factory=dict)
+    placeholder_pattern: re.Pattern[str] | None = None
+    min_text_length: int = 0
+    references: dict[str, AnyReference] = field(default_factory=dict)
+    secret_references: dict[str, AnyReference] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
 
     def add(
         self,
-        path: Path,
-        given: PropertyValue,
+        reference: AnyReference,
+        output: PropertyValue,
         steps: tuple[str | int, ...] = (),
         *,
         is_secret: bool = False,
     ) -> None:
-        """Adds a value with all its parts; the first one with a value keeps it."""
-        is_secret = is_secret or isinstance(given, Secret)
-        inner = unwrap(given)
-        value = to_display_value(inner, show_secrets=True)
-        if not self._tells(value):
+        """Add an output with all parts; a value already in the index keeps the reference.
+
+        `steps` lead from the output of `reference` to this part of it.
+        """
+        is_secret = is_secret or isinstance(output, Secret)
+        unwrapped = unwrap(output)
+        value = to_display_value(unwrapped, show_secrets=True)
+        if not self._is_distinctive(value):
             return
-        whole = path
-        if isinstance(path, ResourceReference):
-            whole = ResourceReference(path.section, path.name, (*path.steps, *steps), path.key)
+        part_reference = reference
+        if isinstance(reference, ResourceReference):
+            part_reference = ResourceReference(
+                reference.section, reference.name, (*reference.steps, *steps), reference.key
+            )
         if value not in ({}, []):
-            paths = self.hidden if is_secret or contains_secret(inner) else self.paths
-            paths.setdefault(_canonical(value), whole)
+            references = (
+                self.secret_references
+                if is_secret or contains_secret(unwrapped)
+                else self.references
+            )
+            references.setdefault(_to_canonical_json(value), part_reference)
         if isinstance(value, str):
             self.texts.append(value)
-        if isinstance(inner, Mapping) and (self.marks or not is_secret):
+        if isinstance(unwrapped, Mapping) and (self.placeholder_pattern or not is_secret):
             # The keys of a secret object are secret too, but for those that a model has.
-            for name, item in inner.items():
-                self.add(path, item, (*steps, name), is_secret=is_secret)
-        elif isinstance(inner, list):
-            for at, item in enumerate(inner):
-                self.add(path, item, (*steps, at), is_secret=is_secret)
+            for name, item in unwrapped.items():
+                self.add(reference, item, (*steps, name), is_secret=is_secret)
+        elif isinstance(unwrapped, list):
+            for index, item in enumerate(unwrapped):
+                self.add(reference, item, (*steps, index), is_secret=is_secret)
 
-    def _tells(self, value: Any) -> bool:
-        """Whether the value says where it is from: true, null and an empty text do not."""
+    def _is_distinctive(self, value: Any) -> bool:
+        """Return whether the value shows an origin: true, null and an empty text do not."""
         if value is None or value == "" or isinstance(value, bool):
             return False
         if isinstance(value, str):
-            return len(value) >= self.shortest
-        return not self.shortest or isinstance(value, Mapping | list)
+            return len(value) >= self.min_text_length
+        return not self.min_text_length or isinstance(value, Mapping | list)
 
-    def before(self, other: "Index") -> "Index":
-        """Both, the other one's outputs where this one has none of a value."""
-        paths, hidden = {**other.paths, **self.paths}, {**other.hidden, **self.hidden}
-        return Index(self.marks, self.shortest, paths, hidden, [*self.texts, *other.texts])
+    def combine_with_fallback(self, fallback: "OutputIndex") -> "OutputIndex":
+        """Return an index of both; `fallback` counts for values without an entry here."""
+        references, secret_references = (
+            {**fallback.references, **self.references},
+            {**fallback.secret_references, **self.secret_references},
+        )
+        return OutputIndex(
+            self.placeholder_pattern,
+            self.min_text_length,
+            references,
+            secret_references,
+            [*self.texts, *fallback.texts],
+        )
 
-    def find(self, value: Any, *, secret: bool = False) -> Path | None:
-        """The output that has a value: one that is as secret as the value, if there is one."""
+    def find_reference(self, value: Any, *, secret: bool = False) -> AnyReference | None:
+        """Return the reference with this value, or None; a secret value prefers a secret output."""
         if value is None or isinstance(value, bool):
             return None
-        key = _canonical(value)
+        key = _to_canonical_json(value)
         if secret:
-            return self.hidden.get(key) or self.paths.get(key)
-        return self.paths.get(key) or (self.hidden.get(key) if len(key) >= _TELLING else None)
+            return self.secret_references.get(key) or self.references.get(key)
+        return self.references.get(key) or (
+            self.secret_references.get(key) if len(key) >= _MIN_DISTINCTIVE_LENGTH else None
+        )
 
-    def hides(self, value: Value) -> bool:
-        """Whether a value is secret because something secret is in it."""
+    def has_secret_reference(self, value: Value) -> bool:
+        """Return whether a converted value is secret because a reference inside is secret."""
         parts = value.parts if isinstance(value, InterpolatedText) else (value,)
         return any(
-            isinstance(part, ConfigReference) or part in self.hidden.values()
+            isinstance(part, ConfigReference) or part in self.secret_references.values()
             for part in parts
             if not isinstance(part, str)
         )
 
-    def parts(self, text: str, *, secret: bool = False) -> list[str | Path]:
-        """A text as what is between outputs, and the outputs."""
-        found: list[str | Path] = []
-        at = 0
-        for begin, end, path in self._inside(text, secret):
-            found += [text[at:begin]] if begin > at else []
-            found.append(_inside_text(path))
-            at = end
-        return [*found, text[at:]] if at < len(text) else found
+    def split_text(self, text: str, *, secret: bool = False) -> list[str | AnyReference]:
+        """Return a text as a list of literal parts and references."""
+        parts: list[str | AnyReference] = []
+        position = 0
+        for begin, end, reference in self._find_references_in(text, secret):
+            parts += [text[position:begin]] if begin > position else []
+            parts.append(_to_reference_in_text(reference))
+            position = end
+        return [*parts, text[position:]] if position < len(text) else parts
 
-    def _inside(self, text: str, secret: bool) -> Iterator[tuple[int, int, Path]]:
-        pattern = self.marks or self._any_text()
+    def _find_references_in(
+        self, text: str, secret: bool
+    ) -> Iterator[tuple[int, int, AnyReference]]:
+        pattern = self.placeholder_pattern or self._build_text_pattern()
         for match in pattern.finditer(text) if pattern else ():
-            found = match[0]
-            path = self.find(float(found) if found.endswith(".0") else found, secret=secret)
-            if path is not None:
-                yield match.start(), match.end(), path
+            matched_text = match[0]
+            reference = self.find_reference(
+                float(matched_text) if matched_text.endswith(".0") else matched_text, secret=secret
+            )
+            if reference is not None:
+                yield match.start(), match.end(), reference
 
-    def _any_text(self) -> re.Pattern[str] | None:
-        longest_first = sorted(set(self.texts), key=lambda each: (-len(each), each))
-        texts = [re.escape(each) for each in longest_first if len(each) >= _SHORTEST]
+    def _build_text_pattern(self) -> re.Pattern[str] | None:
+        longest_first = sorted(set(self.texts), key=lambda text: (-len(text), text))
+        texts = [re.escape(text) for text in longest_first if len(text) >= _MIN_EMBEDDED_LENGTH]
         return re.compile("|".join(texts)) if texts else None
 
 
-_SHORTEST: Final = 3
-"""Shorter texts are in others by chance."""
-_TELLING: Final = 8
-"""What is not secret is a secret's when its JSON is as long as this; shorter values repeat."""
+_MIN_EMBEDDED_LENGTH: Final = 3
+"""Shorter texts occur inside other texts by chance."""
+_MIN_DISTINCTIVE_LENGTH: Final = 8
+"""The length of JSON from which a public value counts as a secret output."""
 
 
-def match(values: Sequence[Any], indexes: Sequence[Index], *, secret: bool = False) -> Value:
-    """What a value is, that every run has; `indexes` are those of the runs. Raises Computed."""
-    path = same_path(values, indexes, secret=secret)
-    if path is not None:
-        return path
+def match_values(
+    values: Sequence[Any], indexes: Sequence[OutputIndex], *, secret: bool = False
+) -> Value:
+    """Return the common value of all runs, with references for outputs.
+
+    `values` and `indexes` have one item for each run.
+
+    Raises:
+        ComputedValue: the runs differ in more than outputs.
+    """
+    reference = find_common_reference(values, indexes, secret=secret)
+    if reference is not None:
+        return reference
     first = values[0]
     if any(type(value) is not type(first) for value in values):
-        raise Computed
+        raise ComputedValue
     if isinstance(first, Mapping):
         if any(set(value) != set(first) for value in values):
-            raise Computed
+            raise ComputedValue
         return {
-            key: match([value[key] for value in values], indexes, secret=secret) for key in first
+            key: match_values([value[key] for value in values], indexes, secret=secret)
+            for key in first
         }
     if isinstance(first, list):
         if any(len(value) != len(first) for value in values):
-            raise Computed
-        return [match(items, indexes, secret=secret) for items in zip(*values, strict=True)]
+            raise ComputedValue
+        return [match_values(items, indexes, secret=secret) for items in zip(*values, strict=True)]
     if isinstance(first, str):
-        return _text(values, indexes, secret)
+        return _match_texts(values, indexes, secret)
     if any(value != first for value in values):
-        raise Computed
+        raise ComputedValue
     return first
 
 
-def same_path(
-    values: Sequence[Any], indexes: Sequence[Index], *, secret: bool = False
-) -> Path | None:
-    """The output that has the value in every run."""
-    paths = [index.find(value, secret=secret) for index, value in zip(indexes, values, strict=True)]
-    return paths[0] if all(path == paths[0] for path in paths) else None
-
-
-def _text(values: Sequence[str], indexes: Sequence[Index], secret: bool) -> Value:
-    every = [
-        index.parts(value, secret=secret) for index, value in zip(indexes, values, strict=True)
+def find_common_reference(
+    values: Sequence[Any], indexes: Sequence[OutputIndex], *, secret: bool = False
+) -> AnyReference | None:
+    """Return the reference with the given value in every run, or None."""
+    references = [
+        index.find_reference(value, secret=secret)
+        for index, value in zip(indexes, values, strict=True)
     ]
-    if any(parts != every[0] for parts in every):
-        raise Computed
-    parts = every[0]
+    return references[0] if all(reference == references[0] for reference in references) else None
+
+
+def _match_texts(values: Sequence[str], indexes: Sequence[OutputIndex], secret: bool) -> Value:
+    parts_by_run = [
+        index.split_text(value, secret=secret) for index, value in zip(indexes, values, strict=True)
+    ]
+    if any(parts != parts_by_run[0] for parts in parts_by_run):
+        raise ComputedValue
+    parts = parts_by_run[0]
     if all(isinstance(part, str) for part in parts):
         return values[0]
     return InterpolatedText(tuple(parts))
 
 
-def _inside_text(path: Path) -> Path:
-    """A resource itself, which means its id as a value, has to say so in a text."""
-    if isinstance(path, ResourceReference) and not path.steps:
-        return replace(path, steps=("id",))
-    return path
+def _to_reference_in_text(reference: AnyReference) -> AnyReference:
+    """Return the reference for use in a text.
+
+    A reference to a resource itself gets the step `id`: as a complete value, a resource means its
+    id without the step.
+    """
+    if isinstance(reference, ResourceReference) and not reference.steps:
+        return replace(reference, steps=("id",))
+    return reference
 
 
-def _canonical(value: Any) -> str:
+def _to_canonical_json(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-_DEEPEST: Final = 8
+_MAX_DEPTH: Final = 8
 
 
 @dataclass(slots=True)
-class Marks:
-    """Values of one run that appear nowhere else: neither in the program nor in another run."""
+class Placeholders:
+    """Creates output values of one run that occur nowhere else.
 
-    first: str
-    """How each of its texts begins."""
+    Neither the program nor another run has these values. Texts start with `prefix` and consist of
+    `letters`; numbers are above `lowest_number`.
+    """
+
+    prefix: str
     letters: str
     length: int
-    lowest: int
-    _given: int = 0
+    lowest_number: int
+    _count: int = 0
 
     @property
     def pattern(self) -> re.Pattern[str]:
-        """Finds them in other texts, numbers as Python and topologies write them."""
-        text = rf"{self.first}[{self.letters}]{{{self.length - len(self.first)}}}"
-        return re.compile(rf"{text}|(?<!\d){str(self.lowest)[0]}\d{{14}}\.0(?!\d)")
+        """Return a pattern for placeholders in texts.
 
-    def text(self) -> str:
-        self._given += 1
-        rest, digits = self._given, ""
-        for _ in range(self.length - len(self.first)):
-            rest, digit = divmod(rest, len(self.letters))
-            digits += self.letters[digit]
-        return self.first + digits
+        Numbers match as Python and topologies write them.
+        """
+        text = rf"{self.prefix}[{self.letters}]{{{self.length - len(self.prefix)}}}"
+        return re.compile(rf"{text}|(?<!\d){str(self.lowest_number)[0]}\d{{14}}\.0(?!\d)")
 
-    def number(self) -> float:
-        self._given += 1
-        return float(self.lowest + 7 * self._given)
+    def create_text(self) -> str:
+        self._count += 1
+        remaining, suffix = self._count, ""
+        for _ in range(self.length - len(self.prefix)):
+            remaining, digit = divmod(remaining, len(self.letters))
+            suffix += self.letters[digit]
+        return self.prefix + suffix
 
-    def like(self, value: Any) -> Any:
-        """Marks in the shape of a value."""
+    def create_number(self) -> float:
+        self._count += 1
+        return float(self.lowest_number + 7 * self._count)
+
+    def create_like(self, value: Any) -> Any:
+        """Return placeholders in the shape of a known value."""
         if isinstance(value, dict):
-            return {key: self.like(item) for key, item in value.items()}
+            return {key: self.create_like(item) for key, item in value.items()}
         if isinstance(value, list):
-            return [self.like(item) for item in value]
+            return [self.create_like(item) for item in value]
         if isinstance(value, bool):
             return value
-        return self.number() if isinstance(value, int | float) else self.text()
+        return self.create_number() if isinstance(value, int | float) else self.create_text()
 
-    def typed(self, annotation: Any, depth: int = 0) -> Any:
-        """Marks in the shape of a type, as far as it tells one."""
+    def create_for_type(self, annotation: Any, depth: int = 0) -> Any:
+        """Return placeholders in the shape of a type; a text for types without one."""
         if isinstance(annotation, type):
             if issubclass(annotation, BaseModel):
                 fields = annotation.model_fields.items()
-                return {name: self.typed(each.annotation, depth + 1) for name, each in fields}
+                return {
+                    name: self.create_for_type(model_field.annotation, depth + 1)
+                    for name, model_field in fields
+                }
             if issubclass(annotation, bool):
                 return True
             if issubclass(annotation, int | float):
-                return self.number()
+                return self.create_number()
         origin = getattr(annotation, "__origin__", None)
-        inner = [each for each in get_args(annotation) if each is not type(None)]
+        type_arguments = [
+            argument for argument in get_args(annotation) if argument is not type(None)
+        ]
         if origin is dict:
             return {}
         if origin in (list, tuple):
-            return [self.typed(inner[0], depth + 1)] if inner else []
-        nested = next((each for each in inner if not isinstance(each, str)), None)
-        return self.typed(nested, depth + 1) if nested is not None and depth < 8 else self.text()
+            return [self.create_for_type(type_arguments[0], depth + 1)] if type_arguments else []
+        nested = next(
+            (argument for argument in type_arguments if not isinstance(argument, str)), None
+        )
+        return (
+            self.create_for_type(nested, depth + 1)
+            if nested is not None and depth < 8
+            else self.create_text()
+        )
 
 
-def marks_of_runs() -> tuple[Marks, Marks]:
-    """Two that have no letter in common and differ in length: so does what is made of them."""
+def create_placeholders_of_runs() -> tuple[Placeholders, Placeholders]:
+    """Return the placeholders of two runs, without common letters and of different lengths.
+
+    So values that a program computes from them differ as well.
+    """
     return (
-        Marks("agdf", "abcdefghijkm0134", 26, 400_000_000_000_000),
-        Marks("zxwq", "nopqrstuvwxyz5689", 33, 700_000_000_000_000),
+        Placeholders("agdf", "abcdefghijkm0134", 26, 400_000_000_000_000),
+        Placeholders("zxwq", "nopqrstuvwxyz5689", 33, 700_000_000_000_000),
     )

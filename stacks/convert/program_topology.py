@@ -1,8 +1,8 @@
-"""Convert a Python program, or a state, to a topology.
+"""Convert a Python program, or a state, to declarations.
 
-What is the same in both runs is meant as it is, what is an output in both refers to it, and what
-differs in any other way was computed. Nothing is changed, and platforms are only asked what the
-program itself asks them.
+A program runs twice with placeholders for all outputs. What both runs declare alike is a literal,
+what is an output in both is a reference, and any other difference was computed. Nothing is changed,
+and platforms answer only the lookups of the program. `operations.converting` calls this module.
 """
 
 import json
@@ -12,13 +12,18 @@ from dataclasses import dataclass, field
 from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.stacks.convert.declaring import (
     Asked,
-    Declaring,
-    Registered,
-    problem_of,
-    references_to,
+    DeclarationBuilder,
+    RecordedRuns,
+    assign_references,
+    create_problem,
 )
-from gpuform.stacks.convert.matching import Index, Marks, marks_of_runs
-from gpuform.stacks.convert.registered_options import NOWHERE, NotConverted, SecretValues, texts_in
+from gpuform.stacks.convert.matching import OutputIndex, Placeholders, create_placeholders_of_runs
+from gpuform.stacks.convert.registered_options import (
+    NOWHERE,
+    NotConverted,
+    SecretValues,
+    find_texts,
+)
 from gpuform.stacks.declaration_writer.declarations import (
     ConfigReference,
     Declarations,
@@ -36,84 +41,108 @@ from gpuform.stacks.review.value_text import to_display_value
 from gpuform.stacks.topology_runner import run_topology
 
 
-def topology_of_program(
+def build_declarations_from_program(
     program: Program, entries: Sequence[ResourceState]
 ) -> tuple[Declarations, Mapping[str, str]]:
-    """The topology of a program, and the secret values that its stack has to keep.
+    """Return the declarations of a program, and the stack's missing secret values by key.
 
-    `entries` are those of the stack's state, whose outputs have the shape that the program expects.
-    Raises NotConverted, and ProgramError for what the program raises.
+    `entries` are the resources of the stack's state: placeholders get the shape of their outputs,
+    which the program expects.
+
+    Raises:
+        NotConverted: the program computes values, or declares something without an equivalent.
+        ProgramError: the program fails.
     """
     shapes = {entry.urn: to_display_value(entry.outputs) for entry in entries if not entry.delete}
-    runs = [_Run(program, shapes, marks) for marks in marks_of_runs()]
-    recorded = [run.go() for run in runs]
+    runs = [
+        _PlaceholderRun(program, shapes, placeholders)
+        for placeholders in create_placeholders_of_runs()
+    ]
+    run_results = [run.execute() for run in runs]
     problems: list[Diagnostic] = []
-    pairs = _paired(recorded, problems)
-    named = references_to([each[0] for each in pairs], problems)
-    secrets = SecretValues(runs[0].typed)
-    indexes = [run.index(named) for run in runs]
-    declaring = Declaring(named, lambda _: indexes, lambda _: indexes, secrets, problems)
-    declared = declaring.declared(Registered(pairs, [each.outputs for each in recorded]))
-    for name in _config_in(declared):
-        secrets.use(name)
+    request_pairs = _pair_requests(run_results, problems)
+    references = assign_references([requests[0] for requests in request_pairs], problems)
+    secrets = SecretValues(runs[0].typed_secrets)
+    indexes = [run.build_index(references) for run in runs]
+    builder = DeclarationBuilder(
+        references, lambda _: indexes, lambda _: indexes, secrets, problems
+    )
+    declarations = builder.build(
+        RecordedRuns(request_pairs, [run_result.outputs for run_result in run_results])
+    )
+    for name in _find_used_config(declarations):
+        secrets.declare_variable(name)
     if problems:
         raise NotConverted(problems)
-    return Declarations(declared.entries, secrets.variables(), declared.outputs), secrets.wanted
+    return Declarations(
+        declarations.entries, secrets.list_variables(), declarations.outputs
+    ), secrets.missing_values
 
 
 @dataclass(slots=True)
-class _Run:
+class _PlaceholderRun:
+    """One run of a program with placeholders for outputs and secret configuration.
+
+    `shapes` are the outputs in the state by URN. `typed_secrets` are the keys of secrets that keep
+    their values, by value: the program may read them as numbers or objects.
+    """
+
     program: Program
     shapes: Mapping[str, PropertyMap]
-    marks: Marks
-    answers: dict[str, tuple[str, PropertyMap]] = field(default_factory=dict)
-    config: dict[str, str] = field(default_factory=dict)
-    typed: dict[str, str] = field(default_factory=dict)
-    """Secrets of the configuration that stay as they are: by value, the key."""
+    placeholders: Placeholders
+    results: dict[str, tuple[str, PropertyMap]] = field(default_factory=dict)
+    secret_placeholders: dict[str, str] = field(default_factory=dict)
+    typed_secrets: dict[str, str] = field(default_factory=dict)
 
-    def go(self) -> Recorded:
+    def execute(self) -> Recorded:
         prefix = f"{self.program.project}:"
-        own = (key for key in self.program.secret_keys if key.startswith(prefix))
+        secret_keys = (key for key in self.program.secret_keys if key.startswith(prefix))
         # A number has to stay one, for the program reads it as such.
-        for key in own:
-            text = self.program.config[key]
-            if _is_typed(text):
-                self.typed[text] = key.partition(":")[2]
+        for key in secret_keys:
+            value = self.program.config[key]
+            if _is_json(value):
+                self.typed_secrets[value] = key.partition(":")[2]
             else:
-                self.config[key] = self.marks.text()
-        config = {**self.program.config, **self.config}
-        return record(self.program, self.answer, config, run_topology)
+                self.secret_placeholders[key] = self.placeholders.create_text()
+        config = {**self.program.config, **self.secret_placeholders}
+        return record(self.program, self.get_result, config, run_topology)
 
-    def answer(self, asked: Asked) -> tuple[str, PropertyMap]:
-        """The id and outputs of a resource: each a mark, in the shape that they have."""
-        if asked.urn not in self.answers:
-            kind = kind_of(asked.type)
-            id_ = self.marks.text()
-            outputs = self.outputs(kind, self.shapes.get(asked.urn, {}), asked) if kind else {}
-            self.answers[asked.urn] = (id_, outputs)
-        return self.answers[asked.urn]
+    def get_result(self, request: Asked) -> tuple[str, PropertyMap]:
+        """Return the id and outputs of a resource: placeholders, equal at each call."""
+        if request.urn not in self.results:
+            kind = kind_of(request.type)
+            id_ = self.placeholders.create_text()
+            outputs = (
+                self._create_outputs(kind, self.shapes.get(request.urn, {}), request)
+                if kind
+                else {}
+            )
+            self.results[request.urn] = (id_, outputs)
+        return self.results[request.urn]
 
-    def outputs(self, kind: tuple[str, str], known: PropertyMap, asked: Asked) -> PropertyMap:
+    def _create_outputs(
+        self, kind: tuple[str, str], state_outputs: PropertyMap, request: Asked
+    ) -> PropertyMap:
         lifecycle = load_lifecycle_class(*kind)
         fields = {**lifecycle.inputs.model_fields, **lifecycle.outputs.model_fields}
-        secret = {*lifecycle.list_secret_names(), *asked.additional_secret_outputs}
-        found: PropertyMap = {}
+        secret = {*lifecycle.list_secret_names(), *request.additional_secret_outputs}
+        outputs: PropertyMap = {}
         for name in lifecycle.list_property_names():
-            like = known.get(name)
+            state_value = state_outputs.get(name)
             value = (
-                self.marks.like(like)
-                if like is not None
-                else self.marks.typed(fields[name].annotation)
+                self.placeholders.create_like(state_value)
+                if state_value is not None
+                else self.placeholders.create_for_type(fields[name].annotation)
             )
-            found[name] = Secret(value) if name in secret else value
-        return found
+            outputs[name] = Secret(value) if name in secret else value
+        return outputs
 
-    def index(self, named: Mapping[str, ResourceReference]) -> Index:
-        index = Index(self.marks.pattern)
-        for key, mark in self.config.items():
-            index.add(ConfigReference(key.partition(":")[2]), mark, is_secret=True)
-        for urn, reference in named.items():
-            id_, outputs = self.answers.get(urn, ("", {}))
+    def build_index(self, references: Mapping[str, ResourceReference]) -> OutputIndex:
+        index = OutputIndex(self.placeholders.pattern)
+        for key, placeholder in self.secret_placeholders.items():
+            index.add(ConfigReference(key.partition(":")[2]), placeholder, is_secret=True)
+        for urn, reference in references.items():
+            id_, outputs = self.results.get(urn, ("", {}))
             index.add(reference, id_)
             index.add(ResourceReference(reference.section, reference.name, ("urn",)), urn)
             for name, value in outputs.items():
@@ -121,8 +150,8 @@ class _Run:
         return index
 
 
-def _is_typed(text: str) -> bool:
-    """Whether a secret may be read as something else than text."""
+def _is_json(text: str) -> bool:
+    """Return whether the program may read a secret's text as another type than text."""
     try:
         json.loads(text)
     except ValueError:
@@ -130,111 +159,138 @@ def _is_typed(text: str) -> bool:
     return True
 
 
-def _paired(recorded: Sequence[Recorded], problems: list[Diagnostic]) -> list[tuple[Asked, ...]]:
-    """What both runs have declared, resource by resource."""
+def _pair_requests(
+    run_results: Sequence[Recorded], problems: list[Diagnostic]
+) -> list[tuple[Asked, ...]]:
+    """Return the resources declared by all runs, each as a tuple with one request per run.
+
+    Resources that only some runs declare, or that some create and others read, add to `problems`.
+    """
     by_urn = [
-        {each.urn: each for each in run.declared if each.type != STACK_TYPE} for run in recorded
+        {request.urn: request for request in run.declared if request.type != STACK_TYPE}
+        for run in run_results
     ]
     first, *others = by_urn
     for other in others:
         for urn in sorted({*first} ^ {*other}):
-            asked = first.get(urn) or other[urn]
-            message = f"whether {asked.name} is declared depends on outputs"
-            problems.append(problem_of(asked, "computed", message, "declare it in any case"))
-        both = [urn for urn in first if urn in other]
-        for urn in (urn for urn in both if type(first[urn]) is not type(other[urn])):
+            request = first.get(urn) or other[urn]
+            message = f"whether {request.name} is declared depends on outputs"
+            problems.append(create_problem(request, "computed", message, "declare it in any case"))
+        shared_urns = [urn for urn in first if urn in other]
+        for urn in (urn for urn in shared_urns if type(first[urn]) is not type(other[urn])):
             message = f"how {first[urn].name} is declared depends on outputs"
-            problems.append(problem_of(first[urn], "computed", message))
-    common = [urn for urn in first if all(urn in other for other in others)]
-    return [tuple(run[urn] for run in by_urn) for urn in common]
+            problems.append(create_problem(first[urn], "computed", message))
+    urns_of_all_runs = [urn for urn in first if all(urn in other for other in others)]
+    return [tuple(run[urn] for run in by_urn) for urn in urns_of_all_runs]
 
 
-def _config_in(declared: Declarations) -> Iterator[str]:
-    """The configuration values that are referred to."""
-    said = [
-        dict(declared.outputs),
-        *([dict(e.properties), dict(e.options)] for e in declared.entries),
+def _find_used_config(declarations: Declarations) -> Iterator[str]:
+    """Yield the names of configuration values used in the declarations."""
+    values = [
+        dict(declarations.outputs),
+        *([dict(e.properties), dict(e.options)] for e in declarations.entries),
     ]
-    return (each.name for each in find_config_references(said))
+    return (reference.name for reference in find_config_references(values))
 
 
-_TELLING: int = 8
-"""A text of an output is another resource's when it is as long as this; shorter ones repeat."""
+_MIN_OUTPUT_TEXT_LENGTH: int = 8
+"""The length from which a text in a stack output refers to an equal one of a resource."""
 
 
-def topology_of_state(
+def build_declarations_from_state(
     entries: Sequence[ResourceState], secret_config: Mapping[str, str]
 ) -> tuple[Declarations, Mapping[str, str]]:
-    """The topology of a state that is read with its secrets, and those that the stack has to keep.
+    """Return the declarations of a state, and the stack's missing secret values by key.
 
-    `secret_config` are the secrets of its configuration, by value. Raises NotConverted.
+    The state must be decrypted.
+
+    `secret_config` has the configuration's secrets: value -> key.
+
+    Raises:
+        NotConverted: resources have no equivalent, or the state has an unfinished replacement.
     """
     problems = [
-        _unfinished(entry) for entry in entries if entry.delete or entry.pending_replacement
+        _create_unfinished_problem(entry)
+        for entry in entries
+        if entry.delete or entry.pending_replacement
     ]
-    live = [e for e in entries if not (e.delete or e.pending_replacement or is_provider(e.type))]
-    asked = [_asked(entry) for entry in live]
-    named = references_to(asked, problems)
-    by_urn = {entry.urn: entry for entry in live}
-    secrets = SecretValues(secret_config, _only_secret(live))
+    live_entries = [
+        e for e in entries if not (e.delete or e.pending_replacement or is_provider(e.type))
+    ]
+    requests = [_to_request(entry) for entry in live_entries]
+    references = assign_references(requests, problems)
+    entries_by_urn = {entry.urn: entry for entry in live_entries}
+    secrets = SecretValues(secret_config, _find_secret_texts(live_entries))
 
-    def indexes(needed: Sequence[str]) -> list[Index]:
-        return [_index([(named[u], by_urn[u]) for u in needed if u in named and u in by_urn])]
+    def find_indexes(urns: Sequence[str]) -> list[OutputIndex]:
+        return [
+            _build_index(
+                [
+                    (references[urn], entries_by_urn[urn])
+                    for urn in urns
+                    if urn in references and urn in entries_by_urn
+                ]
+            )
+        ]
 
-    every = _telling([(named[entry.urn], entry) for entry in live if entry.urn in named])
+    distinctive_index = _build_distinctive_index(
+        [(references[entry.urn], entry) for entry in live_entries if entry.urn in references]
+    )
 
-    def output_indexes(name: str) -> list[Index]:
-        own = Index()
-        for urn, reference in named.items():
-            path = ResourceReference(reference.section, reference.name, (name,))
-            own.add(path, by_urn[urn].outputs.get(name))
-        return [own.before(every)]
+    def find_output_indexes(name: str) -> list[OutputIndex]:
+        index = OutputIndex()
+        for urn, reference in references.items():
+            output_reference = ResourceReference(reference.section, reference.name, (name,))
+            index.add(output_reference, entries_by_urn[urn].outputs.get(name))
+        return [index.combine_with_fallback(distinctive_index)]
 
-    declaring = Declaring(named, indexes, output_indexes, secrets, problems)
-    outputs = next((entry.outputs for entry in live if entry.type == STACK_TYPE), {})
-    declared = declaring.declared(Registered([[each] for each in asked], [outputs]))
+    builder = DeclarationBuilder(references, find_indexes, find_output_indexes, secrets, problems)
+    outputs = next((entry.outputs for entry in live_entries if entry.type == STACK_TYPE), {})
+    declarations = builder.build(RecordedRuns([[request] for request in requests], [outputs]))
     if problems:
         raise NotConverted(problems)
-    return declared, secrets.wanted
+    return declarations, secrets.missing_values
 
 
-def _index(entries: Sequence[tuple[ResourceReference, ResourceState]]) -> Index:
-    index = Index()
+def _build_index(entries: Sequence[tuple[ResourceReference, ResourceState]]) -> OutputIndex:
+    index = OutputIndex()
     for reference, entry in entries:
         index.add(reference, entry.id)
-        for name, value in _outputs(entry).items():
+        for name, value in _order_outputs(entry).items():
             index.add(ResourceReference(reference.section, reference.name, (name,)), value)
     return index
 
 
-def _telling(entries: Sequence[tuple[ResourceReference, ResourceState]]) -> Index:
-    """What nobody would write twice by chance: ids, long texts, objects and lists."""
-    index = Index(shortest=_TELLING)
+def _build_distinctive_index(
+    entries: Sequence[tuple[ResourceReference, ResourceState]],
+) -> OutputIndex:
+    """Return an index of ids, long texts, objects and lists, which nobody repeats by chance."""
+    index = OutputIndex(min_text_length=_MIN_OUTPUT_TEXT_LENGTH)
     for reference, entry in entries:
         index.add(reference, entry.id)
     for reference, entry in entries:
-        for name, value in _outputs(entry).items():
+        for name, value in _order_outputs(entry).items():
             index.add(ResourceReference(reference.section, reference.name, (name,)), value)
     return index
 
 
-def _outputs(entry: ResourceState) -> PropertyMap:
-    """What the platform says first, then what was declared."""
+def _order_outputs(entry: ResourceState) -> PropertyMap:
+    """Return the outputs, the platform's own first, then the declared ones."""
     lifecycle = lifecycle_of(entry.type)
     names = lifecycle.list_property_names() if lifecycle else ()
-    told = {key: value for key, value in entry.outputs.items() if key in names}
-    return dict(sorted(told.items(), key=lambda each: each[0] in entry.inputs))
+    outputs = {key: value for key, value in entry.outputs.items() if key in names}
+    return dict(sorted(outputs.items(), key=lambda item: item[0] in entry.inputs))
 
 
-def _only_secret(entries: Sequence[ResourceState]) -> set[str]:
-    """The texts that are secrets, and nowhere in the clear as they are."""
-    values = [part for entry in entries for part in (entry.inputs, entry.outputs)]
-    hidden = {text for value in values for text in texts_in(value, secret=True)}
-    return hidden - {text for value in values for text in texts_in(value, secret=False)}
+def _find_secret_texts(entries: Sequence[ResourceState]) -> set[str]:
+    """Return the texts in secrets, without texts also found as public values."""
+    values = [properties for entry in entries for properties in (entry.inputs, entry.outputs)]
+    secret_texts = {text for value in values for text in find_texts(value, secret=True)}
+    return secret_texts - {text for value in values for text in find_texts(value, secret=False)}
 
 
-def _asked(entry: ResourceState) -> Registration | Read:
-    """As a program would have registered it."""
+def _to_request(entry: ResourceState) -> Registration | Read:
+    """Return the request with which a program would have registered the resource."""
     if entry.external:
         return Read(
             urn=entry.urn,
@@ -272,7 +328,7 @@ def _asked(entry: ResourceState) -> Registration | Read:
     )
 
 
-def _unfinished(entry: ResourceState) -> Diagnostic:
+def _create_unfinished_problem(entry: ResourceState) -> Diagnostic:
     message = f"{name_of(entry.urn)} has an old object that waits for its deletion"
     return Diagnostic(
         SourcePosition(entry.urn, NOWHERE), "unfinished", message, "finish it: `gpuform up`"

@@ -27,271 +27,331 @@ from gpuform.stacks.engine.values import PropertyValue, Secret
 from gpuform.stacks.resource_rules import kind_of
 from gpuform.stacks.review.value_text import to_display_value
 
-_FLAGS: Final = ("protect", "retain_on_delete", "delete_before_replace")
-_LISTS: Final = ("ignore_changes", "replace_on_changes")
+_FLAG_OPTIONS: Final = ("protect", "retain_on_delete", "delete_before_replace")
+_LIST_OPTIONS: Final = ("ignore_changes", "replace_on_changes")
 _PER_HOUR, _PER_MINUTE = 3600, 60
 
-Asked = Registration | Read
+ResourceRequest = Registration | Read
+"""A resource that a program creates or reads."""
 
 
-_VERBS: Final = ("create", "update", "delete")
-"""Those that the option has."""
+_TIMEOUT_OPERATIONS: Final = ("create", "update", "delete")
+"""The operations for which a topology can set timeouts."""
 
 
-class Sayer(Protocol):
-    """Says values, and notes those that cannot be said."""
+class ValueBuilder(Protocol):
+    """Builds values of declarations, as `DeclarationBuilder` does."""
 
-    named: Any
+    references: Any
 
-    def value(
-        self, asked: Sequence[Asked], key: str, values: Sequence[Any], needed: Sequence[str]
+    def build_value(
+        self,
+        requests: Sequence[ResourceRequest],
+        key: str,
+        values: Sequence[Any],
+        dependencies: Sequence[str],
     ) -> Value: ...
 
-    def refuse(self, asked: Asked, key: str, why: str) -> None: ...
+    def report_problem(self, request: ResourceRequest, key: str, reason: str) -> None: ...
 
 
-def options_of(asked: Sequence[Asked], sayer: Sayer) -> dict[str, Value]:
-    """What is not as it is without options; `id` and `depends_on` are the caller's."""
-    return dict(_options(asked, sayer))
+def build_options(requests: Sequence[ResourceRequest], builder: ValueBuilder) -> dict[str, Value]:
+    """Return the options of a resource, without options at default values.
+
+    `requests` has one request for each run. The caller adds `id` and `depends_on`.
+    """
+    return dict(_iterate_options(requests, builder))
 
 
-def _options(asked: Sequence[Asked], sayer: Sayer) -> Iterator[tuple[str, Value]]:
-    first = asked[0]
-    if first.parent and type_of(first.parent) not in (STACK_TYPE, MODULE_TYPE):  # modules are told
-        yield "parent", _resource(first, "parent", first.parent, sayer)
-    yield from _secret_outputs(first)
-    if isinstance(first, Registration):
-        yield from _plain_options(first)
-        yield from _named_options(first, sayer)
-        if first.replacement_trigger is not None:
+def _iterate_options(
+    requests: Sequence[ResourceRequest], builder: ValueBuilder
+) -> Iterator[tuple[str, Value]]:
+    request = requests[0]
+    # the stack and modules are parents by the position of the entry, without an option
+    if request.parent and type_of(request.parent) not in (
+        STACK_TYPE,
+        MODULE_TYPE,
+    ):  # modules are told
+        yield "parent", _get_reference(request, "parent", request.parent, builder)
+    yield from _iterate_secret_outputs(request)
+    if isinstance(request, Registration):
+        yield from _iterate_plain_options(request)
+        yield from _iterate_resource_options(request, builder)
+        if request.replacement_trigger is not None:
             triggers = [
-                each.replacement_trigger for each in asked if isinstance(each, Registration)
+                run_request.replacement_trigger
+                for run_request in requests
+                if isinstance(run_request, Registration)
             ]
-            yield "replacement_trigger", sayer.value(asked, "replacement_trigger", triggers, ())
-        if first.hide_diff:
-            sayer.refuse(first, "hide_diff", "is an option of Pulumi")
-        yield from _aliases(first, sayer)
+            yield (
+                "replacement_trigger",
+                builder.build_value(requests, "replacement_trigger", triggers, ()),
+            )
+        if request.hide_diff:
+            builder.report_problem(request, "hide_diff", "is an option of Pulumi")
+        yield from _iterate_aliases(request, builder)
 
 
-def _plain_options(first: Registration) -> Iterator[tuple[str, Value]]:
-    for name in _FLAGS:
-        if getattr(first, name):
+def _iterate_plain_options(request: Registration) -> Iterator[tuple[str, Value]]:
+    """Yield the options without references to other resources."""
+    for name in _FLAG_OPTIONS:
+        if getattr(request, name):
             yield name, True
-    if first.delete_before_replace is False:
+    if request.delete_before_replace is False:
         yield "delete_before_replace", False
-    for name in _LISTS:
-        if getattr(first, name):
-            yield name, list(getattr(first, name))
-    timeouts = first.custom_timeouts or {}
-    spans = {verb: _span(seconds) for verb, seconds in timeouts.items() if verb in _VERBS}
-    if spans:
-        yield "timeouts", spans
-    if first.import_id:
-        yield "import", first.import_id
+    for name in _LIST_OPTIONS:
+        if getattr(request, name):
+            yield name, list(getattr(request, name))
+    timeouts = request.custom_timeouts or {}
+    durations = {
+        operation: _format_duration(seconds)
+        for operation, seconds in timeouts.items()
+        if operation in _TIMEOUT_OPERATIONS
+    }
+    if durations:
+        yield "timeouts", durations
+    if request.import_id:
+        yield "import", request.import_id
 
 
-def _named_options(first: Registration, sayer: Sayer) -> Iterator[tuple[str, Value]]:
-    """Options that name other resources."""
-    if first.deleted_with:
-        yield "deleted_with", _resource(first, "deleted_with", first.deleted_with, sayer)
-    if first.replace_with:
-        named = [_resource(first, "replace_with", urn, sayer) for urn in first.replace_with]
-        yield "replace_with", named
+def _iterate_resource_options(
+    request: Registration, builder: ValueBuilder
+) -> Iterator[tuple[str, Value]]:
+    """Yield the options with references to other resources."""
+    if request.deleted_with:
+        yield "deleted_with", _get_reference(request, "deleted_with", request.deleted_with, builder)
+    if request.replace_with:
+        references = [
+            _get_reference(request, "replace_with", urn, builder) for urn in request.replace_with
+        ]
+        yield "replace_with", references
 
 
-def _secret_outputs(first: Asked) -> Iterator[tuple[str, Value]]:
-    kind = kind_of(first.type)
-    own = load_lifecycle_class(*kind).list_secret_names() if kind else []
-    more = [name for name in first.additional_secret_outputs if name not in own]
-    if more:
-        yield "additional_secret_outputs", more
+def _iterate_secret_outputs(request: ResourceRequest) -> Iterator[tuple[str, Value]]:
+    kind = kind_of(request.type)
+    known_secret_names = load_lifecycle_class(*kind).list_secret_names() if kind else []
+    additional_names = [
+        name for name in request.additional_secret_outputs if name not in known_secret_names
+    ]
+    if additional_names:
+        yield "additional_secret_outputs", additional_names
 
 
-def _aliases(first: Registration, sayer: Sayer) -> Iterator[tuple[str, Value]]:
-    given: list[dict[str, Value]] = []
-    for alias in first.aliases:
+def _iterate_aliases(request: Registration, builder: ValueBuilder) -> Iterator[tuple[str, Value]]:
+    aliases: list[dict[str, Value]] = []
+    for alias in request.aliases:
         if alias.urn or alias.stack or alias.project or alias.no_parent:
-            sayer.refuse(first, "aliases", "is a whole URN, or of another stack")
+            builder.report_problem(request, "aliases", "is a whole URN, or of another stack")
             continue
-        said = {"name": alias.name, "type": alias.type, "parent": alias.parent}
-        given.append({key: text for key, text in said.items() if text})
+        fields = {"name": alias.name, "type": alias.type, "parent": alias.parent}
+        aliases.append({key: value for key, value in fields.items() if value})
     # A resource adds itself in the other form, also under every name that it had.
-    kind = kind_of(first.type)
-    own = {form.build_type(*kind) for form in Form} - {first.type} if kind else set()
-    known = [{}, *given]
-    found = [each for each in given if each.get("type") not in own or _untyped(each) not in known]
-    if found:
-        yield "aliases", found
+    kind = kind_of(request.type)
+    other_types = {form.build_type(*kind) for form in Form} - {request.type} if kind else set()
+    declared_aliases = [{}, *aliases]
+    user_aliases = [
+        alias_fields
+        for alias_fields in aliases
+        if alias_fields.get("type") not in other_types
+        or _drop_type(alias_fields) not in declared_aliases
+    ]
+    if user_aliases:
+        yield "aliases", user_aliases
 
 
-def _untyped(alias: dict[str, Value]) -> dict[str, Value]:
-    return {key: text for key, text in alias.items() if key != "type"}
+def _drop_type(alias: dict[str, Value]) -> dict[str, Value]:
+    return {key: value for key, value in alias.items() if key != "type"}
 
 
-def _resource(first: Asked, key: str, urn: str, sayer: Sayer) -> ResourceReference | None:
-    reference: ResourceReference | None = sayer.named.get(urn)
+def _get_reference(
+    request: ResourceRequest, key: str, urn: str, builder: ValueBuilder
+) -> ResourceReference | None:
+    """Return the reference to another resource.
+
+    Report a problem and return None if the resource is not converted.
+    """
+    reference: ResourceReference | None = builder.references.get(urn)
     if reference is None:
-        sayer.refuse(first, key, f"is {urn}")
+        builder.report_problem(request, key, f"is {urn}")
     return reference
 
 
-def _span(seconds: float) -> str:
-    """As people write it: 1h30m."""
-    hours, rest = divmod(seconds, _PER_HOUR)
-    minutes, rest = divmod(rest, _PER_MINUTE)
+def _format_duration(seconds: float) -> str:
+    """Return the duration in Pulumi's notation, such as `1h30m`."""
+    hours, remaining_seconds = divmod(seconds, _PER_HOUR)
+    minutes, remaining_seconds = divmod(remaining_seconds, _PER_MINUTE)
     parts = [f"{hours:.0f}h"] if hours else []
     parts += [f"{minutes:.0f}m"] if minutes else []
-    parts += [f"{rest:g}s"] if rest or not parts else []
+    parts += [f"{remaining_seconds:g}s"] if remaining_seconds or not parts else []
     return "".join(parts)
 
 
-_TYPES: Final[Mapping[type, str]] = {
+_CONFIG_TYPES: Final[Mapping[type, str]] = {
     bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object",
 }  # fmt: skip
-_TELLING: Final = 6
-"""A shorter text is in others by chance."""
+_MIN_SECRET_LENGTH: Final = 6
+"""Shorter texts occur inside other texts by chance."""
 
 
-class Disclosed(Exception):
-    """A topology could only say the value by showing what is secret."""
+class DisclosedSecret(Exception):
+    """Raised for a value that a topology could express only by showing a secret."""
 
 
 @dataclass(slots=True)
 class SecretValues:
-    """`known` are those that the stack's configuration has already: by value, its key.
+    """The secret values of a conversion, which become configuration.
 
-    `texts` are in no value that is written, though that is not called secret.
+    `keys_by_value` are secrets that the stack's configuration already has: value -> key.
+    `secret_texts` must not occur in any written value, even where the value is not marked as
+    secret. `missing_values` are values that the stack still needs, by key.
     """
 
-    known: Mapping[str, str] = field(default_factory=dict)
-    texts: Iterable[str] = ()
-    wanted: dict[str, str] = field(default_factory=dict)
-    """By key, what the stack still has to be told."""
-    _used: dict[str, ConfigEntry] = field(default_factory=dict)
-    _by_value: dict[tuple[str, str], str] = field(default_factory=dict)
-    _telling: list[str] = field(init=False)
+    keys_by_value: Mapping[str, str] = field(default_factory=dict)
+    secret_texts: Iterable[str] = ()
+    missing_values: dict[str, str] = field(default_factory=dict)
+    _variables: dict[str, ConfigEntry] = field(default_factory=dict)
+    _new_keys_by_value: dict[tuple[str, str], str] = field(default_factory=dict)
+    _searched_texts: list[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        own = chain.from_iterable(map(_leaves, map(_read, self.known)))
-        self._telling = sorted(
-            {text for text in chain(self.texts, own) if len(text) >= _TELLING}, key=len
+        config_texts = chain.from_iterable(
+            map(_iterate_texts, map(_parse_config_value, self.keys_by_value))
+        )
+        self._searched_texts = sorted(
+            {
+                text
+                for text in chain(self.secret_texts, config_texts)
+                if len(text) >= _MIN_SECRET_LENGTH
+            },
+            key=len,
         )
 
-    def value(self, name: Sequence[str], secret: Any) -> ConfigReference | None:
-        """The configuration that stands for a secret; `name` is where it was found."""
+    def get_reference(self, name: Sequence[str], secret: Any) -> ConfigReference | None:
+        """Return the reference to the configuration with a secret, or None for a null.
+
+        `name` is the path of the value; a new key is made of it. Equal secrets share a key.
+        """
         if secret is None:
             return None
-        type_ = _TYPES[type(secret)]
-        text = secret if isinstance(secret, str) else json.dumps(secret)
-        key = self._known(secret)
+        type_ = _CONFIG_TYPES[type(secret)]
+        config_text = secret if isinstance(secret, str) else json.dumps(secret)
+        key = self._find_key(secret)
         if key is None:
-            key = self._by_value.get((type_, text)) or self._new(name)
-            self._by_value[type_, text] = key
-            self.wanted[key] = text
-        self.use(key, type_)
+            key = self._new_keys_by_value.get((type_, config_text)) or self._create_key(name)
+            self._new_keys_by_value[type_, config_text] = key
+            self.missing_values[key] = config_text
+        self.declare_variable(key, type_)
         return ConfigReference(key)
 
-    def text(self, name: Sequence[str], mixed: InterpolatedText) -> InterpolatedText:
-        """A secret text with references: what is written out in it becomes configuration."""
+    def replace_literal_parts(
+        self, name: Sequence[str], interpolated_text: InterpolatedText
+    ) -> InterpolatedText:
+        """Return a secret text with configuration in the place of literal parts."""
         parts = [
-            self.value(name, part) if isinstance(part, str) and _tells(part) else part
-            for part in mixed.parts
+            self.get_reference(name, part)
+            if isinstance(part, str) and _has_alphanumeric(part)
+            else part
+            for part in interpolated_text.parts
         ]
         return InterpolatedText(tuple(part for part in parts if part is not None))
 
-    def kept(self, name: Sequence[str], value: Any) -> Any:
-        """A text that is not called secret: configuration where it has a secret's text in it."""
+    def replace_secret_texts(self, name: Sequence[str], value: Any) -> Any:
+        """Return a public value with configuration for texts in which a secret occurs."""
         if isinstance(value, str):
-            return self.value(name, value) if self.is_in(value) else value
+            return self.get_reference(name, value) if self.has_secret_in(value) else value
         if isinstance(value, InterpolatedText):
-            parts = [self.kept(name, part) for part in value.parts]
+            parts = [self.replace_secret_texts(name, part) for part in value.parts]
             return InterpolatedText(tuple(parts))
         return value
 
-    def is_in(self, text: str) -> bool:
-        """Whether a text has that of a secret in it."""
-        fitting = self._telling[: bisect_right(self._telling, len(text), key=len)]
-        return any(secret in text for secret in fitting)
+    def has_secret_in(self, text: str) -> bool:
+        """Return whether a secret occurs in the text."""
+        short_enough_texts = self._searched_texts[
+            : bisect_right(self._searched_texts, len(text), key=len)
+        ]
+        return any(secret in text for secret in short_enough_texts)
 
-    def use(self, key: str, type_: str = "string") -> None:
-        """Notes a variable that the topology declares."""
-        said = {"secret": True} if type_ == "string" else {"type": type_, "secret": True}
-        self._used.setdefault(key, ConfigEntry(key, said))
+    def declare_variable(self, key: str, type_: str = "string") -> None:
+        """Declare a secret variable; the first call for a key decides the type."""
+        fields = {"secret": True} if type_ == "string" else {"type": type_, "secret": True}
+        self._variables.setdefault(key, ConfigEntry(key, fields))
 
-    def variables(self) -> list[ConfigEntry]:
-        """Those that were used, in the order of their first use."""
-        return list(self._used.values())
+    def list_variables(self) -> list[ConfigEntry]:
+        """Return the declared variables in the order of first use."""
+        return list(self._variables.values())
 
-    def _known(self, secret: Any) -> str | None:
+    def _find_key(self, secret: Any) -> str | None:
         if isinstance(secret, str):
-            return self.known.get(secret)
-        same = (
+            return self.keys_by_value.get(secret)
+        matching_keys = (
             key
-            for text, key in self.known.items()
-            if type(read := _read(text)) is type(secret) and read == secret
+            for config_text, key in self.keys_by_value.items()
+            if type(parsed := _parse_config_value(config_text)) is type(secret) and parsed == secret
         )
-        return next(same, None)
+        return next(matching_keys, None)
 
-    def _new(self, name: Sequence[str]) -> str:
-        taken = {*self.known.values(), *self.wanted}
+    def _create_key(self, name: Sequence[str]) -> str:
+        """Return a free key: the path without the first part if possible."""
+        taken_keys = {*self.keys_by_value.values(), *self.missing_values}
         parts = [re.sub(r"[^A-Za-z0-9_]+", "_", part).strip("_") or "secret" for part in name]
         short, long = "_".join(parts[1:]), "_".join(parts)
-        tries = chain((short, long), (f"{long}_{number}" for number in count(2)))
-        return next(each for each in tries if each not in taken)
+        candidates = chain((short, long), (f"{long}_{number}" for number in count(2)))
+        return next(candidate for candidate in candidates if candidate not in taken_keys)
 
 
-def texts_in(value: PropertyValue, *, secret: bool) -> Iterator[str]:
-    """The texts inside of secrets, or those outside, at any depth."""
+def find_texts(value: PropertyValue, *, secret: bool) -> Iterator[str]:
+    """Yield the texts inside of secrets (`secret`) or outside, at any depth."""
     if isinstance(value, Secret):
-        yield from _leaves(to_display_value(value, show_secrets=True)) if secret else ()
+        yield from _iterate_texts(to_display_value(value, show_secrets=True)) if secret else ()
     elif isinstance(value, dict | list):
         for item in value.values() if isinstance(value, dict) else value:
-            yield from texts_in(item, secret=secret)
+            yield from find_texts(item, secret=secret)
     elif isinstance(value, str) and not secret:
         yield value
 
 
-def _leaves(value: Any) -> Iterator[str]:
+def _iterate_texts(value: Any) -> Iterator[str]:
+    """Yield texts and numbers at any depth, as texts."""
     if isinstance(value, dict | list):
         for item in value.values() if isinstance(value, dict) else value:
-            yield from _leaves(item)
+            yield from _iterate_texts(item)
     elif isinstance(value, str | int | float) and not isinstance(value, bool):
         yield str(value)
 
 
-def _read(text: str) -> Any:
-    """What the text of a configuration value is read as, if it has a type."""
+def _parse_config_value(config_text: str) -> Any:
+    """Return the value of a configuration text: parsed if it is JSON, else the text."""
     try:
-        return json.loads(text)
+        return json.loads(config_text)
     except ValueError:
-        return text
+        return config_text
 
 
-def _tells(part: str) -> bool:
-    """Whether a part of a secret text is more than what separates others."""
-    return any(sign.isalnum() for sign in part)
+def _has_alphanumeric(part: str) -> bool:
+    """Return whether a part of a text is more than a separator."""
+    return any(character.isalnum() for character in part)
 
 
 class NotConverted(EngineError):
-    """Names everything that stands in the way; nothing has been written."""
+    """Raised with everything that prevents a conversion; nothing was written."""
 
     def __init__(self, problems: Sequence[Diagnostic]) -> None:
         self.problems = problems
-        told = "".join(f"\n{_told(problem)}" for problem in problems)
-        super().__init__(f"this cannot be converted; nothing was written:{told}")
+        problem_lines = "".join(f"\n{_format_problem(problem)}" for problem in problems)
+        super().__init__(f"this cannot be converted; nothing was written:{problem_lines}")
 
 
 class TerraformNotRead(EngineError):
-    """Files of Terraform that cannot be read, or are not there."""
+    """Raised for files of Terraform that are missing or cannot be read."""
 
     help_page = "guides/terraform"
 
 
 NOWHERE: Final = 0
-"""The line of what no line is known of."""
+"""The line number of positions without a line."""
 
 
-def _told(problem: Diagnostic) -> str:
+def _format_problem(problem: Diagnostic) -> str:
     if problem.position.line != NOWHERE:
         return str(problem)
     return f"{problem.position.file}: {problem.message}" + (

@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from gpuform.stacks.convert.program_topology import topology_of_program, topology_of_state
+from gpuform.stacks.convert.program_topology import (
+    build_declarations_from_program,
+    build_declarations_from_state,
+)
 from gpuform.stacks.convert.python import program_of
 from gpuform.stacks.convert.registered_options import NotConverted
 from gpuform.stacks.convert.terraform import topology_of_terraform
@@ -89,7 +92,7 @@ def _read_state_declarations(
     project_keys = (key for key in secret_keys if key.startswith(f"{stack.project.name}:"))
     # A value of the state that is a secret of the configuration becomes a reference to its key.
     secret_names = {config[key]: key.partition(":")[2] for key in project_keys}
-    return topology_of_state(stack.snapshot.resources, secret_names)
+    return build_declarations_from_state(stack.snapshot.resources, secret_names)
 
 
 def _read_program_declarations(
@@ -98,7 +101,9 @@ def _read_program_declarations(
     """Run the program as a preview; return its declarations, and the new file's secrets by key."""
     stack = selected.open()
     with enter_environment(stack, emulate=options.emulate):
-        return topology_of_program(stack.build_target().program, stack.snapshot.resources)
+        return build_declarations_from_program(
+            stack.build_target().program, stack.snapshot.resources
+        )
 
 
 def _convert_terraform(options: ConvertOptions) -> ConvertResult:

@@ -306,7 +306,7 @@ class TerraformVariables:
         value = said.pop("default", None)
         if value is not None:
             text = value if isinstance(value, str) else json.dumps(value)
-            self.secrets.wanted[variable.name] = text
+            self.secrets.missing_values[variable.name] = text
         return ConfigEntry(variable.name, said)
 
 

@@ -97,9 +97,9 @@ class _Taking:
                 self._leave(block.place, f"{instance.address}: {why}")
         entries = self._whole(entries)
         outputs = dict(self._outputs({entry.address for entry in entries}))
-        variables = [*self.variables.used.values(), *self.secrets.variables()]
+        variables = [*self.variables.used.values(), *self.secrets.list_variables()]
         declared = Declarations(entries, variables, outputs)
-        return TakenOver(declared, list(self.left), self.secrets.wanted)
+        return TakenOver(declared, list(self.left), self.secrets.missing_values)
 
     def _leave(self, place: SourcePosition, message: str) -> None:
         self.left.add(place, "terraform", message)
@@ -182,7 +182,7 @@ class _Taking:
         for each in find_config_references(value):
             self.variables.hide(each.name)
         if isinstance(value, InterpolatedText):
-            return self.secrets.text(name, value)
+            return self.secrets.replace_literal_parts(name, value)
         if isinstance(value, ConfigReference | ResourceReference):
             return value
         if any(find_resource_references(value)) or any(find_config_references(value)):
@@ -191,7 +191,7 @@ class _Taking:
                     key: self._hidden((name[0], f"{name[1]}_{key}"), value[key]) for key in value
                 }
             return [self._hidden(name, item) for item in value]
-        return self.secrets.value(name, value)
+        return self.secrets.get_reference(name, value)
 
     def _missing(
         self, name: str, rules: FieldRules, instance: Instance, attributes: Mapping[str, Any]
@@ -216,7 +216,7 @@ class _Taking:
 
     def _secret(self, name: str) -> ConfigReference:
         """A secret that a person has to give."""
-        self.secrets.use(name)
+        self.secrets.declare_variable(name)
         return ConfigReference(name)
 
     def _resolver(self, block: Block | None = None, instance: Instance | None = None) -> Resolver:

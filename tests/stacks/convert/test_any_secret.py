@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given, settings
 from support.strategies.secret_state_strategies import CONFIGURED, NUMBER, PLANTED, states
 
-from gpuform.stacks.convert.program_topology import topology_of_program, topology_of_state
+from gpuform.stacks.convert.program_topology import (
+    build_declarations_from_program,
+    build_declarations_from_state,
+)
 from gpuform.stacks.convert.registered_options import NotConverted
 from gpuform.stacks.declaration_writer.python_program import render_program
 from gpuform.stacks.declaration_writer.topology_yaml import render_topology
@@ -45,7 +48,7 @@ def program_of(folder: Path, secrets: Mapping[str, str]) -> Program:
 @settings(max_examples=40)
 @given(states())
 def test_of_a_state(entries: list[ResourceState]) -> None:
-    declared, secrets = topology_of_state(entries, {CONFIGURED: "own"})
+    declared, secrets = build_declarations_from_state(entries, {CONFIGURED: "own"})
     text = render_topology(declared)
     for written in (text, render_program(declared)):
         assert PLANTED not in written
@@ -128,4 +131,6 @@ def converted(folder: Path, output: str) -> Any:
     (folder / "Pulumi.yaml").write_text("name: demo\nruntime: python\n")
     (folder / "__main__.py").write_text(PROGRAM % output)
     config = {"demo:token": "t0ken", "demo:pin": "9182736"}
-    return topology_of_program(Program("demo", "dev", folder, folder, config, [*config], 16), [])
+    return build_declarations_from_program(
+        Program("demo", "dev", folder, folder, config, [*config], 16), []
+    )

@@ -14,7 +14,10 @@ from support.topologies.registrations import (
     topologies,
 )
 
-from gpuform.stacks.convert.program_topology import topology_of_program, topology_of_state
+from gpuform.stacks.convert.program_topology import (
+    build_declarations_from_program,
+    build_declarations_from_state,
+)
 from gpuform.stacks.convert.registered_options import NotConverted
 from gpuform.stacks.declaration_writer.topology_yaml import render_topology
 from gpuform.stacks.operations.converting import convert_topology_to_python
@@ -42,9 +45,9 @@ def test_python_and_back(text: str) -> None:
         if "upper" in text:
             # What a filter makes of an output cannot be told from outside.
             with pytest.raises(NotConverted, match="computed"):
-                topology_of_program(python, [])
+                build_declarations_from_program(python, [])
             return
-        declared, secrets = topology_of_program(python, [])
+        declared, secrets = build_declarations_from_program(python, [])
         assert not secrets
         (folder / "again" / "topology.yaml").write_text(render_topology(declared))
         again = record_registrations(folder / "again")
@@ -71,7 +74,7 @@ def test_a_state_as_a_topology(text: str) -> None:
             (folder / each / "Pulumi.yaml").write_text(PROJECT)
         (folder / "yaml" / "topology.yaml").write_text(text)
         expected = record_registrations(folder / "yaml")
-        declared, secrets = topology_of_state(build_state(folder / "yaml"), {})
+        declared, secrets = build_declarations_from_state(build_state(folder / "yaml"), {})
         assert not secrets
         (folder / "again" / "topology.yaml").write_text(render_topology(declared))
         again = record_registrations(folder / "again")
