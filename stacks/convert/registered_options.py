@@ -1,31 +1,20 @@
-"""Convert the options of a registration to those of an entry, and move secret values into the
-stack's configuration.
+"""Convert the options of registrations to the options of entries.
+
+`declaration_builder` calls `build_options` and builds the values inside of options.
 """
 
-import json
-import re
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import chain, count
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, Protocol
 
 from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.providers.forms import Form
 from gpuform.stacks.declaration_writer.declarations import (
-    ConfigEntry,
-    ConfigReference,
-    InterpolatedText,
     ResourceReference,
     Value,
 )
-from gpuform.stacks.document.diagnostics import Diagnostic
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.urn import MODULE_TYPE, STACK_TYPE, type_of
-from gpuform.stacks.engine.values import PropertyValue, Secret
 from gpuform.stacks.resource_rules import kind_of
-from gpuform.stacks.review.value_text import to_display_value
 
 _FLAG_OPTIONS: Final = ("protect", "retain_on_delete", "delete_before_replace")
 _LIST_OPTIONS: Final = ("ignore_changes", "replace_on_changes")
@@ -141,7 +130,9 @@ def _iterate_aliases(request: Registration, builder: ValueBuilder) -> Iterator[t
     aliases: list[dict[str, Value]] = []
     for alias in request.aliases:
         if alias.urn or alias.stack or alias.project or alias.no_parent:
-            builder.report_problem(request, "aliases", "is a whole URN, or of another stack")
+            builder.report_problem(
+                request, "aliases", "has an alias with a complete URN or of another stack"
+            )
             continue
         fields = {"name": alias.name, "type": alias.type, "parent": alias.parent}
         aliases.append({key: value for key, value in fields.items() if value})
@@ -172,7 +163,7 @@ def _get_reference(
     """
     reference: ResourceReference | None = builder.references.get(urn)
     if reference is None:
-        builder.report_problem(request, key, f"is {urn}")
+        builder.report_problem(request, key, f"refers to {urn}")
     return reference
 
 
@@ -184,176 +175,3 @@ def _format_duration(seconds: float) -> str:
     parts += [f"{minutes:.0f}m"] if minutes else []
     parts += [f"{remaining_seconds:g}s"] if remaining_seconds or not parts else []
     return "".join(parts)
-
-
-_CONFIG_TYPES: Final[Mapping[type, str]] = {
-    bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object",
-}  # fmt: skip
-_MIN_SECRET_LENGTH: Final = 6
-"""Shorter texts occur inside other texts by chance."""
-
-
-class DisclosedSecret(Exception):
-    """Raised for a value that a topology could express only by showing a secret."""
-
-
-@dataclass(slots=True)
-class SecretValues:
-    """The secret values of a conversion, which become configuration.
-
-    `keys_by_value` are secrets that the stack's configuration already has: value -> key.
-    `secret_texts` must not occur in any written value, even where the value is not marked as
-    secret. `missing_values` are values that the stack still needs, by key.
-    """
-
-    keys_by_value: Mapping[str, str] = field(default_factory=dict)
-    secret_texts: Iterable[str] = ()
-    missing_values: dict[str, str] = field(default_factory=dict)
-    _variables: dict[str, ConfigEntry] = field(default_factory=dict)
-    _new_keys_by_value: dict[tuple[str, str], str] = field(default_factory=dict)
-    _searched_texts: list[str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        config_texts = chain.from_iterable(
-            map(_iterate_texts, map(_parse_config_value, self.keys_by_value))
-        )
-        self._searched_texts = sorted(
-            {
-                text
-                for text in chain(self.secret_texts, config_texts)
-                if len(text) >= _MIN_SECRET_LENGTH
-            },
-            key=len,
-        )
-
-    def get_reference(self, name: Sequence[str], secret: Any) -> ConfigReference | None:
-        """Return the reference to the configuration with a secret, or None for a null.
-
-        `name` is the path of the value; a new key is made of it. Equal secrets share a key.
-        """
-        if secret is None:
-            return None
-        type_ = _CONFIG_TYPES[type(secret)]
-        config_text = secret if isinstance(secret, str) else json.dumps(secret)
-        key = self._find_key(secret)
-        if key is None:
-            key = self._new_keys_by_value.get((type_, config_text)) or self._create_key(name)
-            self._new_keys_by_value[type_, config_text] = key
-            self.missing_values[key] = config_text
-        self.declare_variable(key, type_)
-        return ConfigReference(key)
-
-    def replace_literal_parts(
-        self, name: Sequence[str], interpolated_text: InterpolatedText
-    ) -> InterpolatedText:
-        """Return a secret text with configuration in the place of literal parts."""
-        parts = [
-            self.get_reference(name, part)
-            if isinstance(part, str) and _has_alphanumeric(part)
-            else part
-            for part in interpolated_text.parts
-        ]
-        return InterpolatedText(tuple(part for part in parts if part is not None))
-
-    def replace_secret_texts(self, name: Sequence[str], value: Any) -> Any:
-        """Return a public value with configuration for texts in which a secret occurs."""
-        if isinstance(value, str):
-            return self.get_reference(name, value) if self.has_secret_in(value) else value
-        if isinstance(value, InterpolatedText):
-            parts = [self.replace_secret_texts(name, part) for part in value.parts]
-            return InterpolatedText(tuple(parts))
-        return value
-
-    def has_secret_in(self, text: str) -> bool:
-        """Return whether a secret occurs in the text."""
-        short_enough_texts = self._searched_texts[
-            : bisect_right(self._searched_texts, len(text), key=len)
-        ]
-        return any(secret in text for secret in short_enough_texts)
-
-    def declare_variable(self, key: str, type_: str = "string") -> None:
-        """Declare a secret variable; the first call for a key decides the type."""
-        fields = {"secret": True} if type_ == "string" else {"type": type_, "secret": True}
-        self._variables.setdefault(key, ConfigEntry(key, fields))
-
-    def list_variables(self) -> list[ConfigEntry]:
-        """Return the declared variables in the order of first use."""
-        return list(self._variables.values())
-
-    def _find_key(self, secret: Any) -> str | None:
-        if isinstance(secret, str):
-            return self.keys_by_value.get(secret)
-        matching_keys = (
-            key
-            for config_text, key in self.keys_by_value.items()
-            if type(parsed := _parse_config_value(config_text)) is type(secret) and parsed == secret
-        )
-        return next(matching_keys, None)
-
-    def _create_key(self, name: Sequence[str]) -> str:
-        """Return a free key: the path without the first part if possible."""
-        taken_keys = {*self.keys_by_value.values(), *self.missing_values}
-        parts = [re.sub(r"[^A-Za-z0-9_]+", "_", part).strip("_") or "secret" for part in name]
-        short, long = "_".join(parts[1:]), "_".join(parts)
-        candidates = chain((short, long), (f"{long}_{number}" for number in count(2)))
-        return next(candidate for candidate in candidates if candidate not in taken_keys)
-
-
-def find_texts(value: PropertyValue, *, secret: bool) -> Iterator[str]:
-    """Yield the texts inside of secrets (`secret`) or outside, at any depth."""
-    if isinstance(value, Secret):
-        yield from _iterate_texts(to_display_value(value, show_secrets=True)) if secret else ()
-    elif isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from find_texts(item, secret=secret)
-    elif isinstance(value, str) and not secret:
-        yield value
-
-
-def _iterate_texts(value: Any) -> Iterator[str]:
-    """Yield texts and numbers at any depth, as texts."""
-    if isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _iterate_texts(item)
-    elif isinstance(value, str | int | float) and not isinstance(value, bool):
-        yield str(value)
-
-
-def _parse_config_value(config_text: str) -> Any:
-    """Return the value of a configuration text: parsed if it is JSON, else the text."""
-    try:
-        return json.loads(config_text)
-    except ValueError:
-        return config_text
-
-
-def _has_alphanumeric(part: str) -> bool:
-    """Return whether a part of a text is more than a separator."""
-    return any(character.isalnum() for character in part)
-
-
-class NotConverted(EngineError):
-    """Raised with everything that prevents a conversion; nothing was written."""
-
-    def __init__(self, problems: Sequence[Diagnostic]) -> None:
-        self.problems = problems
-        problem_lines = "".join(f"\n{_format_problem(problem)}" for problem in problems)
-        super().__init__(f"this cannot be converted; nothing was written:{problem_lines}")
-
-
-class TerraformNotRead(EngineError):
-    """Raised for files of Terraform that are missing or cannot be read."""
-
-    help_page = "guides/terraform"
-
-
-NOWHERE: Final = 0
-"""The line number of positions without a line."""
-
-
-def _format_problem(problem: Diagnostic) -> str:
-    if problem.position.line != NOWHERE:
-        return str(problem)
-    return f"{problem.position.file}: {problem.message}" + (
-        f"\n  {problem.hint}" * bool(problem.hint)
-    )

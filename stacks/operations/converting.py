@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from gpuform.stacks.convert.program_topology import (
+from gpuform.stacks.convert.errors import NotConverted
+from gpuform.stacks.convert.program_and_state import (
     build_declarations_from_program,
     build_declarations_from_state,
 )
-from gpuform.stacks.convert.python import program_of
-from gpuform.stacks.convert.registered_options import NotConverted
-from gpuform.stacks.convert.terraform import topology_of_terraform
+from gpuform.stacks.convert.python import render_program_of_topology
+from gpuform.stacks.convert.terraform import convert_terraform
 from gpuform.stacks.declaration_writer.declarations import Declarations
 from gpuform.stacks.declaration_writer.python_program import render_program
 from gpuform.stacks.declaration_writer.topology_yaml import render_topology
@@ -111,12 +111,12 @@ def _convert_terraform(options: ConvertOptions) -> ConvertResult:
 
     With an omission the result is not complete.
     """
-    conversion = topology_of_terraform(options.source or Path())
+    conversion = convert_terraform(options.source or Path())
     write = render_program if options.form == "python" else render_topology
     # Omissions without a line of their own have line 0, which is left out.
-    omissions = [f"  {omission}".replace(":0:1: ", ": ") for omission in conversion.left]
+    omissions = [f"  {omission}".replace(":0:1: ", ": ") for omission in conversion.omissions]
     notes = ["Not converted, or converted with changes:", *omissions] if omissions else []
-    count = len(conversion.declared.entries)
+    count = len(conversion.declarations.entries)
     notes.append(
         f"{counted(count, 'resource')} converted from Terraform: the next `gpuform up` "
         "imports their objects."
@@ -125,7 +125,7 @@ def _convert_terraform(options: ConvertOptions) -> ConvertResult:
         "Then remove the resources from Terraform: `terraform state rm ADDRESS` destroys nothing."
     )
     return ConvertResult(
-        write(conversion.declared), tuple(notes), conversion.secrets, is_complete=not omissions
+        write(conversion.declarations), tuple(notes), conversion.secrets, is_complete=not omissions
     )
 
 
@@ -142,7 +142,7 @@ def convert_topology_to_python(file: Path, stack: str | None, folder: Path) -> s
     declarations = plan(file, read_plan_context(file, stack), problems)
     if problems:
         raise NotConverted(list(problems))
-    return program_of(declarations, file, _find_secret_keys(file), folder)
+    return render_program_of_topology(declarations, file, _find_secret_keys(file), folder)
 
 
 def _find_secret_keys(file: Path) -> set[str]:

@@ -12,7 +12,7 @@ from gpuform.providers.permissions import MEANINGS, Permission
 from gpuform.providers.platform import KINDS, list_own_platforms
 from gpuform.schemas.rules import get_field_rules
 from gpuform.schemas.topology import SECTIONS
-from gpuform.stacks.convert.python import program_of
+from gpuform.stacks.convert.python import render_program_of_topology
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.topology.offline import read_plan_context
 from gpuform.stacks.topology.planning import plan
@@ -87,7 +87,7 @@ def convert_to_python(topology: str) -> str:
         planned = plan(file, read_plan_context(file, None), problems)
         if problems:
             raise ValueError("\n".join(map(str, problems)))
-        program = program_of(planned, file, (), Path(folder))
+        program = render_program_of_topology(planned, file, (), Path(folder))
     # Without the program's docstring, which the page does not need.
     return program.partition("\n\n")[2]
 

@@ -1,5 +1,5 @@
-"""A Python program out of a topology."""
+"""Write a topology as a Python program; `program` is the entry point."""
 
-from gpuform.stacks.convert.python.program import program_of
+from gpuform.stacks.convert.python.program import render_program_of_topology
 
-__all__ = ["program_of"]
+__all__ = ["render_program_of_topology"]

@@ -1,7 +1,8 @@
-"""Write the expressions and loops of a topology as Python, as a person writes them where that means
-the same.
+"""Write the expressions and loops of a topology as Python, as a person would write them.
 
-Where it might not, `gpuform.stacks.expression` evaluates the text as a topology does.
+Where Python could mean something else, the program calls `gpuform.stacks.expression`, which
+evaluates the text as a topology does. `program` calls this module; `operators` and `references`
+render the parts.
 """
 
 import ast
@@ -12,14 +13,18 @@ from typing import Any, Final
 from jinja2 import nodes
 
 from gpuform.schemas.topology import SECTIONS
-from gpuform.stacks.convert.python.operations import (
-    ONE_LINE,
-    WRITERS,
-    NotTheSame,
-    formatted,
-    no_names,
+from gpuform.stacks.convert.python.operators import (
+    RENDERERS,
+    TEXT_KINDS,
+    NoPythonEquivalent,
+    reject_reference,
+    render_f_string,
 )
-from gpuform.stacks.convert.python.references import Found, Loop, References
+from gpuform.stacks.convert.python.references import (
+    LoopVariables,
+    PythonExpression,
+    ReferenceWriter,
+)
 from gpuform.stacks.declaration_writer.python_program import (
     Code,
     quote_text,
@@ -40,204 +45,260 @@ from gpuform.stacks.topology.scope import contains_template, parse_template
 
 
 @dataclass(frozen=True, slots=True)
-class Expressions:
-    """Writes the values of one entry, or of what stands outside of entries."""
+class ExpressionWriter:
+    """Writes the values of one entry, or of the topology outside of entries."""
 
-    references: References
+    references: ReferenceWriter
 
-    def value(self, node: Node) -> Any:
-        """The node's value: plain data, with `Code` where there are expressions."""
+    def convert_value(self, node: Node) -> Any:
+        """Return the node's value: plain data, with `Code` in the place of expressions."""
         if isinstance(node, SequenceNode):
-            return [self.value(item) for item in node.items]
+            return [self.convert_value(item) for item in node.items]
         if isinstance(node, MappingNode):
-            return {key: self.value(entry.node) for key, entry in node.entries.items()}
-        return self.scalar(node) if contains_template(node) else node.value
+            return {key: self.convert_value(entry.node) for key, entry in node.entries.items()}
+        return self.convert_scalar(node) if contains_template(node) else node.value
 
-    def scalar(self, node: ScalarNode) -> Code:
-        """A text with expressions."""
+    def convert_scalar(self, node: ScalarNode) -> Code:
+        """Return the code of a text with expressions."""
         pieces = split_pieces(node.text)
         try:
             if len(pieces) == 1 and not isinstance(pieces[0], str):
-                return Code(self._alone(pieces[0]))
-            return Code(self.mixed(pieces))
-        except NotTheSame:
-            return self._called(node.text)
+                return Code(self._render_single(pieces[0]))
+            return Code(self.render_interpolated(pieces))
+        except NoPythonEquivalent:
+            return self._render_evaluation(node.text)
 
-    def resource(self, node: Node) -> str:
-        """A resource that an option names, or the instances of an entry as `*instances`."""
+    def render_resource(self, node: Node) -> str:
+        """Return the code of a resource named by an option.
+
+        The instances of an entry with `for_each` are `*instances`. The topology is checked before,
+        so the option does name a resource.
+        """
         template = parse_template(node, Diagnostics()) if isinstance(node, ScalarNode) else None
-        need = template.reference if template else None
-        found = self.references.resource(need.root, self.steps(need)) if need else None
-        if found is None:
+        reference = template.reference if template else None
+        code = (
+            self.references.render_resource(reference.root, self.render_steps(reference))
+            if reference
+            else None
+        )
+        if code is None:
             raise AssertionError(f"{node.position}: the checked option names no resource")
-        return found
+        return code
 
-    def condition(self, node: Node) -> str:
-        """A `when`."""
-        return render_literal(self.value(node), no_names)
+    def render_condition(self, node: Node) -> str:
+        """Return the code of a `when`."""
+        return render_literal(self.convert_value(node), reject_reference)
 
-    def _alone(self, piece: nodes.Expr) -> str:
-        found = self.whole(piece)
-        return found.code if found is not None else _bare(self.written(piece).code)
+    def _render_single(self, piece: nodes.Expr) -> str:
+        """Return the code of the only expression in a text."""
+        reference = self.find_reference(piece)
+        return (
+            reference.code
+            if reference is not None
+            else _strip_brackets(self.render_known(piece).code)
+        )
 
-    def whole(self, piece: nodes.Expr) -> Found | None:
-        """The expression, if it is a reference and nothing else."""
-        need = next((each for each in find_references(piece) if each.node is piece), None)
-        return self._reference(need) if need else None
+    def find_reference(self, piece: nodes.Expr) -> PythonExpression | None:
+        """Return the Python expression of a reference, or None for another expression."""
+        reference = next((other for other in find_references(piece) if other.node is piece), None)
+        return self._require_reference(reference) if reference else None
 
-    def steps(self, need: ExpressionReference) -> list[str | int | Code]:
-        """The steps of a reference, of which some may be expressions."""
+    def render_steps(self, reference: ExpressionReference) -> list[str | int | Code]:
+        """Return the steps of a reference, with code for steps given as expressions."""
         return [
-            step if not isinstance(step, nodes.Expr) else Code(self.written(step).code)
-            for step in need.steps
+            step if not isinstance(step, nodes.Expr) else Code(self.render_known(step).code)
+            for step in reference.steps
         ]
 
-    def _reference(self, need: ExpressionReference) -> Found:
-        found = self.references.find(need.root, self.steps(need))
-        if found is None:
-            raise NotTheSame
-        return found
+    def _require_reference(self, reference: ExpressionReference) -> PythonExpression:
+        expression = self.references.find_expression(reference.root, self.render_steps(reference))
+        if expression is None:
+            raise NoPythonEquivalent
+        return expression
 
-    def written(self, node: nodes.Expr) -> Found:
-        """An expression of values that are known while planning."""
-        write = WRITERS.get(type(node))
-        found = write(self, node) if write else self.whole(node)
-        if found is None or found.is_output:
-            raise NotTheSame
-        return found
+    def render_known(self, node: nodes.Expr) -> PythonExpression:
+        """Return the Python expression of a value known while planning.
 
-    def mixed(self, pieces: Sequence[str | nodes.Expr]) -> str:
-        """A text of several parts: an f-string, or Pulumi's concatenation of outputs."""
-        parts: list[str | Found] = []
+        Raises:
+            NoPythonEquivalent: Python could mean something else, or the value is an output.
+        """
+        render = RENDERERS.get(type(node))
+        expression = render(self, node) if render else self.find_reference(node)
+        if expression is None or expression.is_output:
+            raise NoPythonEquivalent
+        return expression
+
+    def render_interpolated(self, pieces: Sequence[str | nodes.Expr]) -> str:
+        """Return the code of a text of several parts.
+
+        The code is an f-string, or `pulumi.Output.concat` if a part is an output.
+
+        Raises:
+            NoPythonEquivalent: Python would write a part differently.
+        """
+        parts: list[str | PythonExpression] = []
         for piece in pieces:
-            found = piece if isinstance(piece, str) else self.whole(piece) or self.written(piece)
-            if isinstance(found, Found) and found.kind not in ONE_LINE:
-                raise NotTheSame
-            parts.append(found)
-        if any(isinstance(part, Found) and part.is_output for part in parts):
-            codes = (quote_text(part) if isinstance(part, str) else part.code for part in parts)
-            return f"pulumi.Output.concat({', '.join(codes)})"
-        return formatted(parts)
+            part = (
+                piece
+                if isinstance(piece, str)
+                else self.find_reference(piece) or self.render_known(piece)
+            )
+            if isinstance(part, PythonExpression) and part.kind not in TEXT_KINDS:
+                raise NoPythonEquivalent
+            parts.append(part)
+        if any(isinstance(part, PythonExpression) and part.is_output for part in parts):
+            arguments = (quote_text(part) if isinstance(part, str) else part.code for part in parts)
+            return f"pulumi.Output.concat({', '.join(arguments)})"
+        return render_f_string(parts)
 
-    def _called(self, template: str) -> Code:
-        """The text itself, with what it refers to."""
+    def _render_evaluation(self, template: str) -> Code:
+        """Return a call of `expression` with the text and everything to which the text refers."""
         roots: dict[str, Any] = {}
-        for need in parse(template).references:
-            self.references.give(need, roots)
-        given = (f"{root}={render_literal(value, no_names)}" for root, value in roots.items())
+        for reference in parse(template).references:
+            self.references.add_roots(reference, roots)
+        arguments = (
+            f"{root}={render_literal(value, reject_reference)}" for root, value in roots.items()
+        )
         self.references.used.add("expression")
-        return Code(f"expression({', '.join([quote_text(template), *given])})")
+        return Code(f"expression({', '.join([quote_text(template), *arguments])})")
 
 
-def _bare(code: str) -> str:
-    """Without the brackets around all of it."""
+def _strip_brackets(code: str) -> str:
+    """Return the code without the brackets around the complete expression."""
     try:
-        whole = ast.parse(code, mode="eval").body
-        inner = ast.parse(code[1:-1], mode="eval").body
+        expression = ast.parse(code, mode="eval").body
+        inner_expression = ast.parse(code[1:-1], mode="eval").body
     except SyntaxError:
         return code
-    return code[1:-1] if code[:1] == "(" and ast.dump(whole) == ast.dump(inner) else code
+    return (
+        code[1:-1]
+        if code[:1] == "(" and ast.dump(expression) == ast.dump(inner_expression)
+        else code
+    )
 
 
-_KINDS: Final[Mapping[type, str]] = {
+_KIND_BY_TYPE: Final[Mapping[type, str]] = {
     str: "string", int: "integer", float: "number", bool: "boolean",
 }  # fmt: skip
-_LATE: Final = frozenset({*SECTIONS, MODULES, "stack_references"})
+_OUTPUT_ROOTS: Final = frozenset({*SECTIONS, MODULES, "stack_references"})
 
-Kinds = Mapping[tuple[str, ...], str]
+KindsByPath = Mapping[tuple[str, ...], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
-    """The lines that begin a loop, and what `each` is inside of it."""
+class LoopHeader:
+    """The lines of a loop's head, and the loop's variables."""
 
     lines: tuple[str, ...]
-    loop: Loop
+    loop: LoopVariables
 
 
-def header_of(
-    declaration: Repeatable, planned: PlannedTopology, outside: Expressions
-) -> Header | None:
-    """The loop of an entry; None for one resource."""
+def build_loop_header(
+    declaration: Repeatable, planned: PlannedTopology, outside: ExpressionWriter
+) -> LoopHeader | None:
+    """Return the loop of an entry with `for_each`, or None for a single resource."""
     node = declaration.for_each
     if node is None:
         return None
     if isinstance(node, MappingNode):
-        return _of_map(declaration, node, planned, outside)
+        return _build_map_header(declaration, node, planned, outside)
     if isinstance(node, SequenceNode) and not any(map(contains_template, list_scalars(node))):
-        return _of_list(node)
-    return _of_expression(declaration, node, planned, outside)
+        return _build_list_header(node)
+    return _build_expression_header(declaration, node, planned, outside)
 
 
-def _of_map(
-    declaration: Repeatable, node: MappingNode, planned: PlannedTopology, outside: Expressions
-) -> Header:
-    """In an order in which instances can refer to others of the same entry."""
-    made = (each.instance for each in planned.resources)
-    mine = (each.key for each in made if each.declaration is declaration)
-    keys = dict.fromkeys([*mine, *node.entries])
-    values = {key: outside.value(node.entries[key].node) for key in keys if key in node.entries}
+def _build_map_header(
+    declaration: Repeatable, node: MappingNode, planned: PlannedTopology, outside: ExpressionWriter
+) -> LoopHeader:
+    """Return a loop over the items of an object, in the order of the plan.
+
+    In this order an instance can refer to earlier instances of the same entry.
+    """
+    instances = (resource.instance for resource in planned.resources)
+    own_keys = (instance.key for instance in instances if instance.declaration is declaration)
+    keys = dict.fromkeys([*own_keys, *node.entries])
+    values = {
+        key: outside.convert_value(node.entries[key].node) for key in keys if key in node.entries
+    }
     lines = render_statement("for key, value in ", values, ".items():", outside.references.names)
-    late = any(
-        need.root in _LATE or (need.root, need.steps[:1]) in _secrets(outside)
+    holds_outputs = any(
+        reference.root in _OUTPUT_ROOTS
+        or (reference.root, reference.steps[:1]) in _find_secret_references(outside)
         for scalar in list_scalars(node)
         if (template := parse_template(scalar, Diagnostics()))
-        for need in template.references
+        for reference in template.references
     )
-    return Header(tuple(lines), Loop("key", "value", _kinds(values), holds_outputs=late))
+    return LoopHeader(
+        tuple(lines),
+        LoopVariables("key", "value", _find_common_kinds(values), holds_outputs=holds_outputs),
+    )
 
 
-def _secrets(outside: Expressions) -> set[tuple[str, tuple[str, ...]]]:
+def _find_secret_references(outside: ExpressionWriter) -> set[tuple[str, tuple[str, ...]]]:
+    """Return the references to secret configuration, each as root and steps."""
     return {("config", (name,)) for name in outside.references.secret}
 
 
-def _of_list(node: SequenceNode) -> Header:
+def _build_list_header(node: SequenceNode) -> LoopHeader:
     items = [item.value for item in node.items if isinstance(item, ScalarNode)]
     if all(isinstance(item, str) for item in items):
-        line = f"for key in {render_literal(items, no_names)}:"
-        return Header((line,), Loop("key", "key", {(): "string"}))
-    kinds: Kinds = {(): "integer"} if all(type(item) is int for item in items) else {}
-    return Header(
-        (f"for value in {render_literal(items, no_names)}:",), Loop("str(value)", "value", kinds)
+        line = f"for key in {render_literal(items, reject_reference)}:"
+        return LoopHeader((line,), LoopVariables("key", "key", {(): "string"}))
+    kinds: KindsByPath = {(): "integer"} if all(type(item) is int for item in items) else {}
+    return LoopHeader(
+        (f"for value in {render_literal(items, reject_reference)}:",),
+        LoopVariables("str(value)", "value", kinds),
     )
 
 
-def _of_expression(
-    declaration: Repeatable, node: Node, planned: PlannedTopology, outside: Expressions
-) -> Header:
-    value = outside.value(node)
-    code = render_literal(value, no_names)
+def _build_expression_header(
+    declaration: Repeatable, node: Node, planned: PlannedTopology, outside: ExpressionWriter
+) -> LoopHeader:
+    """Return a loop over the result of an expression.
+
+    If the plan does not know the result, the program decides between list and object when it runs.
+    """
+    value = outside.convert_value(node)
+    code = render_literal(value, reject_reference)
     if code.startswith("range("):
-        return Header((f"for value in {code}:",), Loop("str(value)", "value", {(): "integer"}))
+        return LoopHeader(
+            (f"for value in {code}:",), LoopVariables("str(value)", "value", {(): "integer"})
+        )
     group = planned.get_group(declaration)
     items = [instance.item for instance in group.instances.values()]
-    is_list = [str(each) for each in items] == list(group.instances)
+    is_list = [str(item) for item in items] == list(group.instances)
     if items and not group.open and is_list:
-        return Header((f"for value in {code}:",), Loop("str(value)", "value", {}))
+        return LoopHeader((f"for value in {code}:",), LoopVariables("str(value)", "value", {}))
     if items and not group.open:
-        return Header((f"for key, value in {code}.items():",), Loop("key", "value", {}))
-    return Header(
+        return LoopHeader(
+            (f"for key, value in {code}.items():",), LoopVariables("key", "value", {})
+        )
+    return LoopHeader(
         (
-            f"found = {code}",
-            "if isinstance(found, list):",
-            "    found = {str(each): each for each in found}",
-            "for key, value in found.items():",
+            f"items = {code}",
+            "if isinstance(items, list):",
+            "    items = {str(item): item for item in items}",
+            "for key, value in items.items():",
         ),
-        Loop("key", "value", {}),
+        LoopVariables("key", "value", {}),
     )
 
 
-def _kinds(values: Mapping[str, Any]) -> dict[tuple[str, ...], str]:
-    """What is at each place of all values, where that is of one kind."""
-    found: dict[tuple[str, ...], set[str]] = {}
+def _find_common_kinds(values: Mapping[str, Any]) -> dict[tuple[str, ...], str]:
+    """Return the kind at each path of the values, for paths with one kind in all values."""
+    kinds_by_path: dict[tuple[str, ...], set[str]] = {}
     for value in values.values():
-        for way, kind in _kinds_in(value, ()):
-            found.setdefault(way, set()).add(kind)
-    return {way: kinds.pop() for way, kinds in found.items() if len(kinds) == 1}
+        for path, kind in _list_kinds(value, ()):
+            kinds_by_path.setdefault(path, set()).add(kind)
+    return {path: kinds.pop() for path, kinds in kinds_by_path.items() if len(kinds) == 1}
 
 
-def _kinds_in(value: Any, way: tuple[str, ...]) -> list[tuple[tuple[str, ...], str]]:
+def _list_kinds(value: Any, path: tuple[str, ...]) -> list[tuple[tuple[str, ...], str]]:
     if isinstance(value, Mapping):
-        inner = [found for key, item in value.items() for found in _kinds_in(item, (*way, key))]
-        return [(way, "object"), *inner]
-    return [(way, "any" if isinstance(value, Code) else _KINDS.get(type(value), "any"))]
+        inner = [
+            inner_kind
+            for key, item in value.items()
+            for inner_kind in _list_kinds(item, (*path, key))
+        ]
+        return [(path, "object"), *inner]
+    return [(path, "any" if isinstance(value, Code) else _KIND_BY_TYPE.get(type(value), "any"))]

@@ -1,4 +1,7 @@
-"""A topology as a Python program: loops stay loops, references references, options options."""
+"""Write a topology as a Python program: loops, references, options and comments are kept.
+
+`operations.converting` and the reference generator call `render_program_of_topology`.
+"""
 
 import os
 from collections.abc import Collection, Iterator, Mapping
@@ -6,9 +9,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from gpuform.stacks.convert.python.expressions import Expressions, Header, header_of
-from gpuform.stacks.convert.python.operations import formatted, no_names, ordered, settings_of
-from gpuform.stacks.convert.python.references import Found, References
+from gpuform.stacks.convert.python.config_statements import render_config_statements
+from gpuform.stacks.convert.python.declaration_order import order_declarations
+from gpuform.stacks.convert.python.expressions import (
+    ExpressionWriter,
+    LoopHeader,
+    build_loop_header,
+)
+from gpuform.stacks.convert.python.operators import reject_reference, render_f_string
+from gpuform.stacks.convert.python.references import PythonExpression, ReferenceWriter
 from gpuform.stacks.declaration_writer.python_program import (
     STEP,
     Code,
@@ -31,7 +40,8 @@ _RESERVED: Final = (
     "is_emulated",
     "key",
     "value",
-    "each",
+    "item",
+    "items",
     "re",
     "Fraction",
     "Module",
@@ -41,153 +51,194 @@ _RESERVED: Final = (
 )
 
 
-def program_of(planned: PlannedTopology, file: Path, secret: Collection[str], folder: Path) -> str:
-    """The program that declares what a checked topology does, for a folder to run it in.
+def render_program_of_topology(
+    planned: PlannedTopology, file: Path, secret_names: Collection[str], folder: Path
+) -> str:
+    """Return a program with the declarations of a checked topology, to be run in `folder`.
 
-    Modules stay files. `secret` are the configuration values that a stack of the project keeps
-    encrypted. Raises NotConverted, with the place, for entries whose instances need each other back
-    and forth.
+    Modules stay files of their own. `secret_names` are the configuration values that a stack of the
+    project keeps encrypted.
+
+    Raises:
+        NotConverted: entries depend on each other in a cycle.
     """
-    return _Writer(planned, file, frozenset(secret), folder).text()
+    return _ProgramWriter(planned, file, frozenset(secret_names), folder).render()
 
 
 @dataclass(slots=True)
-class _Writer:
+class _ProgramWriter:
     planned: PlannedTopology
     file: Path
-    secret: frozenset[str]
+    secret_names: frozenset[str]
     folder: Path
     names: PythonNames = field(default_factory=lambda: PythonNames(set(_RESERVED)))
     used: set[str] = field(default_factory=set)
 
-    def text(self) -> str:
+    def render(self) -> str:
         topology = self.planned.topology
-        secret = self.secret | {name for name, each in topology.config.items() if each.secret}
-        references = References(topology, self.names, secret, used=self.used)
-        outside = Expressions(references)
-        comments = _Comments()
-        settings = [
+        secret_names = self.secret_names | {
+            name for name, variable in topology.config.items() if variable.secret
+        }
+        references = ReferenceWriter(topology, self.names, secret_names, used=self.used)
+        writer = ExpressionWriter(references)
+        comments = _SourceComments()
+        config_lines = [
             line
             for name, variable in topology.config.items()
-            for line in settings_of(variable, self.names, secret=name in secret)
+            for line in render_config_statements(variable, self.names, secret=name in secret_names)
         ]
-        stacks = [
+        stack_lines = [
             f"{self.names.assign('stack_references', name)} = pulumi.StackReference("
-            f"{quote_text(name)}, stack_name={self.written(outside.value(entry.node))})"
+            f"{quote_text(name)}, stack_name={self.render_value(writer.convert_value(entry.node))})"
             for name, entry in topology.stack_references.items()
         ]
         # What nothing refers to needs no variable: that is known once all has been written.
-        bodies = [
-            (each, comments.before(each.position), self.entry(each, references))
-            for each in ordered(self.planned)
+        statements = [
+            (
+                declaration,
+                comments.find_comments_above(declaration.position),
+                self.build_statement(declaration, references),
+            )
+            for declaration in order_declarations(self.planned)
         ]
-        outputs = [
+        output_lines = [
             line
             for name, entry in topology.outputs.items()
             for line in render_statement(
-                f"pulumi.export({quote_text(name)}, ", outside.value(entry.node), ")", self.names
+                f"pulumi.export({quote_text(name)}, ",
+                writer.convert_value(entry.node),
+                ")",
+                self.names,
             )
         ]
         blocks = [
-            "\n".join([*about, *body.lines(each.address in self.used)])
-            for each, about, body in bodies
+            "\n".join([*comment_lines, *statement.render(declaration.address in self.used)])
+            for declaration, comment_lines, statement in statements
         ]
-        config = ["config = pulumi.Config()", *settings] if settings else []
-        parts = ["\n".join(self.imports([*config, *stacks])), "\n".join(config), "\n".join(stacks)]
-        doc = comments.first_of(self.file) or f"What {self.file.name} declared."
-        head = f'"""{doc}"""'.replace("\\", "\\\\")
+        config = ["config = pulumi.Config()", *config_lines] if config_lines else []
+        parts = [
+            "\n".join(self.render_imports([*config, *stack_lines])),
+            "\n".join(config),
+            "\n".join(stack_lines),
+        ]
+        description = (
+            comments.find_header_comment(self.file) or f"The declarations of {self.file.name}."
+        )
+        docstring = f'"""{description}"""'.replace("\\", "\\\\")
         return (
-            "\n\n".join(each for each in (head, *parts, *blocks, "\n".join(outputs)) if each) + "\n"
+            "\n\n".join(
+                part for part in (docstring, *parts, *blocks, "\n".join(output_lines)) if part
+            )
+            + "\n"
         )
 
-    def imports(self, lines: list[str]) -> Iterator[str]:
-        """After all else, which tells what is needed."""
-        written = "\n".join(lines)
-        standard = [
+    def render_imports(self, lines: list[str]) -> Iterator[str]:
+        """Yield the import lines; called last, when all needed names are known."""
+        code = "\n".join(lines)
+        standard_lines = [
             line
             for name, line in (("Fraction(", "from fractions import Fraction"),)
-            if name in written
+            if name in code
         ]
-        standard += ["import re"] if "re.fullmatch(" in written else []
-        yield from sorted(standard, key=lambda line: line.startswith("from"))
-        yield from [""] if standard else []
+        standard_lines += ["import re"] if "re.fullmatch(" in code else []
+        yield from sorted(standard_lines, key=lambda line: line.startswith("from"))
+        yield from [""] if standard_lines else []
         yield "import pulumi"
         declarations = self.planned.topology.declarations.values()
-        platforms = {each.platform for of_section in declarations for each in of_section.values()}
+        platforms = {
+            declaration.platform for section in declarations for declaration in section.values()
+        }
         platforms |= {name for name in self.used if "." not in name and name != "expression"}
         if platforms:
             yield ""
             yield from render_platform_imports(platforms)
-        own = ["Module"] if self.planned.topology.modules else []
-        own += ["expression"] if "expression" in self.used else []
-        own += ["is_emulated"] if " if is_emulated() " in written else []
-        if own:
+        gpuform_names = ["Module"] if self.planned.topology.modules else []
+        gpuform_names += ["expression"] if "expression" in self.used else []
+        gpuform_names += ["is_emulated"] if " if is_emulated() " in code else []
+        if gpuform_names:
             yield from [] if platforms else [""]
-            yield f"from gpuform.stacks import {', '.join(own)}"
+            yield f"from gpuform.stacks import {', '.join(gpuform_names)}"
 
-    def written(self, value: Any) -> str:
+    def render_value(self, value: Any) -> str:
         return render_literal(value, self.names)
 
-    def entry(self, declaration: Repeatable, references: References) -> "_Body":
-        header = header_of(declaration, self.planned, Expressions(references))
-        inside = Expressions(replace(references, loop=header.loop) if header else references)
+    def build_statement(
+        self, declaration: Repeatable, references: ReferenceWriter
+    ) -> "_DeclarationStatement":
+        """Return the statement of an entry or a module."""
+        loop_header = build_loop_header(declaration, self.planned, ExpressionWriter(references))
+        writer = ExpressionWriter(
+            replace(references, loop=loop_header.loop) if loop_header else references
+        )
         name = quote_text(declaration.name)
-        if header:
-            name = formatted([f"{declaration.name}-", Found(header.loop.key, "string")])
-        condition = inside.condition(declaration.when) if declaration.when is not None else ""
+        if loop_header:
+            name = render_f_string(
+                [f"{declaration.name}-", PythonExpression(loop_header.loop.key, "string")]
+            )
+        condition = (
+            writer.render_condition(declaration.when) if declaration.when is not None else ""
+        )
         variable = self.names.assign(declaration.section, declaration.name)
         if isinstance(declaration, Inclusion):
-            arguments = tuple(self.given(declaration, name, inside))
-            return _Body(variable, "Module", arguments, header, condition, is_read=False)
+            arguments = tuple(self.render_module_arguments(declaration, name, writer))
+            return _DeclarationStatement(
+                variable, "Module", arguments, loop_header, condition, is_read=False
+            )
         assert isinstance(declaration, Declaration)  # noqa: S101 - there is no third
-        return _Body(
+        return _DeclarationStatement(
             variable,
             f"{declaration.platform}.{declaration.kind}",
-            tuple(self.arguments(declaration, name, inside)),
-            header,
+            tuple(self.render_arguments(declaration, name, writer)),
+            loop_header,
             condition,
             declaration.options.get("id") is not None,
         )
 
-    def given(self, module: Inclusion, name: str, inside: Expressions) -> Iterator[str]:
-        """The arguments of a module."""
+    def render_module_arguments(
+        self, module: Inclusion, name: str, writer: ExpressionWriter
+    ) -> Iterator[str]:
+        """Yield the lines of a module's arguments."""
         path = os.path.relpath(module.file.resolve(), self.folder.resolve())
         yield f"{' ' * STEP}{name},"
         yield f"{' ' * STEP}{quote_text(Path(path).as_posix())},"
-        values = {key: inside.value(entry.node) for key, entry in module.arguments.items()}
+        values = {key: writer.convert_value(entry.node) for key, entry in module.arguments.items()}
         if values:
             yield from render_argument("", values, STEP, self.names)
 
-    def arguments(self, declaration: Declaration, name: str, inside: Expressions) -> Iterator[str]:
+    def render_arguments(
+        self, declaration: Declaration, name: str, writer: ExpressionWriter
+    ) -> Iterator[str]:
+        """Yield the lines of a resource's arguments."""
         options = dict(declaration.options)
-        existing = options.pop("id", None)
+        read_id = options.pop("id", None)
         yield f"{' ' * STEP}{name},"
-        if existing is not None:
-            yield from render_argument("", inside.value(existing.node), STEP, self.names)
+        if read_id is not None:
+            yield from render_argument("", writer.convert_value(read_id.node), STEP, self.names)
         else:
             for key, entry in declaration.properties.items():
                 if not is_null(entry.node):
                     yield from render_argument(
-                        f"{key}=", inside.value(entry.node), STEP, self.names
+                        f"{key}=", writer.convert_value(entry.node), STEP, self.names
                     )
         if options:
             yield from render_argument(
-                "opts=", Code(_options_code(options, inside)), STEP, self.names
+                "opts=", Code(_render_options(options, writer)), STEP, self.names
             )
 
 
 @dataclass(frozen=True, slots=True)
-class _Body:
-    """An entry's statements, but for what depends on whether something refers to it."""
+class _DeclarationStatement:
+    """The statement of an entry, rendered when all references to the entry are known."""
 
     variable: str
     kind: str
     arguments: tuple[str, ...]
-    header: Header | None
+    header: LoopHeader | None
     condition: str
     is_read: bool
 
-    def lines(self, is_used: bool) -> Iterator[str]:
+    def render(self, is_used: bool) -> Iterator[str]:
+        """Yield the lines; only a used entry is assigned to a variable."""
         target = ""
         if is_used:
             target = (
@@ -195,45 +246,45 @@ class _Body:
                 if self.header
                 else f"{self.variable} = "
             )
-        call = [f"{target}{self.kind}{'.get' if self.is_read else ''}(", *self.arguments, ")"]
+        lines = [f"{target}{self.kind}{'.get' if self.is_read else ''}(", *self.arguments, ")"]
         if self.condition:
-            call = [f"if {self.condition}:", *(f"{' ' * STEP}{line}" for line in call)]
+            lines = [f"if {self.condition}:", *(f"{' ' * STEP}{line}" for line in lines)]
         if self.header:
             if is_used:
                 yield f"{self.variable} = {{}}"
             yield from self.header.lines
-            call = [f"{' ' * STEP}{line}" for line in call]
-        yield from call
+            lines = [f"{' ' * STEP}{line}" for line in lines]
+        yield from lines
 
 
 @dataclass(slots=True)
-class _Comments:
-    """Those of files that messages name as places do."""
+class _SourceComments:
+    """The comments of topology files, by the file names in positions."""
 
     _files: dict[str, list[str]] = field(default_factory=dict)
 
-    def before(self, place: SourcePosition) -> list[str]:
-        """The lines of comments right above a line, without what is before them."""
-        lines = self._lines(place.file)
-        found: list[str] = []
-        for line in reversed(lines[: place.line - 1]):
+    def find_comments_above(self, position: SourcePosition) -> list[str]:
+        """Return the comment lines directly above a position."""
+        lines = self._read_lines(position.file)
+        comments: list[str] = []
+        for line in reversed(lines[: position.line - 1]):
             comment = line.strip()
             if not comment.startswith("#"):
                 break
-            found.append(comment)
-        return found[::-1]
+            comments.append(comment)
+        return comments[::-1]
 
-    def first_of(self, file: Path) -> str:
-        """The first comment of a file, if the file begins with one, as a text."""
-        found = []
-        for line in self._lines(str(file)):
+    def find_header_comment(self, file: Path) -> str:
+        """Return the comment at the beginning of a file as docstring text, or nothing."""
+        comments = []
+        for line in self._read_lines(str(file)):
             if not line.startswith("#"):
                 break
             if not line.startswith("# yaml-language-server"):
-                found.append(line.lstrip("# ").rstrip())
-        return "\n".join(found).replace('"""', "'''").rstrip('"').strip()
+                comments.append(line.lstrip("# ").rstrip())
+        return "\n".join(comments).replace('"""', "'''").rstrip('"').strip()
 
-    def _lines(self, file: str) -> list[str]:
+    def _read_lines(self, file: str) -> list[str]:
         if file not in self._files:
             # It has been read before, as what it declares.
             self._files[file] = Path(file).read_text("utf-8").removeprefix("\ufeff").splitlines()
@@ -243,34 +294,40 @@ class _Comments:
 _RENAMED: Final = {"import": "import_", "timeouts": "custom_timeouts"}
 
 
-def _options_code(options: Mapping[str, Entry], inside: Expressions) -> str:
-    """`pulumi.ResourceOptions(...)`."""
-    given = (
-        f"{_RENAMED.get(key, key)}={_option(key, entry, inside)}" for key, entry in options.items()
+def _render_options(options: Mapping[str, Entry], writer: ExpressionWriter) -> str:
+    """Return `pulumi.ResourceOptions(...)`."""
+    arguments = (
+        f"{_RENAMED.get(key, key)}={_render_option(key, entry, writer)}"
+        for key, entry in options.items()
     )
-    return f"pulumi.ResourceOptions({', '.join(given)})"
+    return f"pulumi.ResourceOptions({', '.join(arguments)})"
 
 
-def _option(key: str, entry: Entry, inside: Expressions) -> str:
+def _render_option(key: str, entry: Entry, writer: ExpressionWriter) -> str:
     if key in LISTS:
-        return f"[{', '.join(map(inside.resource, list_items(entry)))}]"
+        return f"[{', '.join(map(writer.render_resource, list_items(entry)))}]"
     if key in SINGLE:
-        return inside.resource(entry.node)
+        return writer.render_resource(entry.node)
     if key == "aliases":
-        return f"[{', '.join(_alias(item, inside) for item in list_items(entry))}]"
+        return f"[{', '.join(_render_alias(item, writer) for item in list_items(entry))}]"
     if key == "timeouts" and isinstance(entry.node, MappingNode):
-        spans = (f"{verb}={_code(each.node, inside)}" for verb, each in entry.node.entries.items())
-        return f"pulumi.CustomTimeouts({', '.join(spans)})"
-    return _code(entry.node, inside)
+        durations = (
+            f"{verb}={_render_node(duration.node, writer)}"
+            for verb, duration in entry.node.entries.items()
+        )
+        return f"pulumi.CustomTimeouts({', '.join(durations)})"
+    return _render_node(entry.node, writer)
 
 
-def _alias(node: Node, inside: Expressions) -> str:
-    given = []
+def _render_alias(node: Node, writer: ExpressionWriter) -> str:
+    arguments = []
     for key, entry in node.entries.items() if isinstance(node, MappingNode) else ():
         is_resource = key == "parent" and _is_reference(entry.node)
-        value = inside.resource(entry.node) if is_resource else _code(entry.node, inside)
-        given.append(f"{'type_' if key == 'type' else key}={value}")
-    return f"pulumi.Alias({', '.join(given)})"
+        value = (
+            writer.render_resource(entry.node) if is_resource else _render_node(entry.node, writer)
+        )
+        arguments.append(f"{'type_' if key == 'type' else key}={value}")
+    return f"pulumi.Alias({', '.join(arguments)})"
 
 
 def _is_reference(node: Node) -> bool:
@@ -278,5 +335,5 @@ def _is_reference(node: Node) -> bool:
     return template is not None and template.reference is not None
 
 
-def _code(node: Node, inside: Expressions) -> str:
-    return render_literal(inside.value(node), no_names)
+def _render_node(node: Node, writer: ExpressionWriter) -> str:
+    return render_literal(writer.convert_value(node), reject_reference)

@@ -1,4 +1,7 @@
-"""What the references of a topology are in the Python program that is made of it."""
+"""Write the references of a topology as expressions of the Python program.
+
+`expressions` calls `ReferenceWriter`; the names of variables come from `PythonNames`.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,29 +23,34 @@ from gpuform.stacks.declaration_writer.python_program import (
 from gpuform.stacks.expressions.template import ExpressionReference
 from gpuform.stacks.topology.declarations import MODULES, Declaration, Repeatable, Topology
 
-ABOUT: Final = {"project": "pulumi.get_project()", "stack": "pulumi.get_stack()"}
+PULUMI_VALUES: Final = {"project": "pulumi.get_project()", "stack": "pulumi.get_stack()"}
 
 Steps = Sequence[str | int | Code]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """An expression of Python.
+class PythonExpression:
+    """A Python expression.
 
-    `kind` is what it is known to be: a type of configuration, `models` of a lookup, or `any`. An
-    `is_output` is one of Pulumi's, which can only be handed on.
+    `kind` is the known type of the value: a type of configuration, `models` or `model` for results
+    of a lookup, or `any`. `is_output` marks an output of Pulumi, which the program can only pass
+    on.
     """
 
     code: str
     kind: str = "any"
     is_output: bool = False
     model: type[BaseModel] | None = None
-    """What lookups have found is made of these."""
+    """The model of the items of a lookup's result."""
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
-    """What `each` is: the names of the loop's variables and the kind of the values, by steps."""
+class LoopVariables:
+    """The Python variables for `each.key` and `each.value` of a loop.
+
+    `kinds` are the kinds of the parts of the value by path. `holds_outputs`: a part of the value
+    may be an output.
+    """
 
     key: str
     value: str
@@ -51,177 +59,202 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True)
-class References:
-    """Finds what references are. `secret` are the configuration values that Pulumi keeps secret.
+class ReferenceWriter:
+    """Writes references as Python.
 
-    `used` gathers the names that the program has to import or define for it.
+    `secret` are the configuration values that Pulumi keeps secret. `loop` are the variables of the
+    surrounding loop, or None. `used` collects the names that the program has to import or define.
     """
 
     topology: Topology
     names: PythonNames
     secret: frozenset[str]
-    loop: Loop | None = None
+    loop: LoopVariables | None = None
     used: set[str] = field(default_factory=set)
 
-    def find(self, root: str, steps: Steps) -> Found | None:
-        """The reference; None for one that is not written as one."""
+    def find_expression(self, root: str, steps: Steps) -> PythonExpression | None:
+        """Return the Python expression of a reference, or None for a reference without one."""
         if root in SECTIONS:
-            return self._of_resource(root, steps)
+            return self._find_property(root, steps)
         if root == MODULES:
-            return self._of_module(steps)
+            return self._find_module_output(steps)
         if root == "each" and self.loop and steps:
-            return self._of_each(self.loop, steps)
+            return self._find_loop_value(self.loop, steps)
         if root == "config" and steps and isinstance(steps[0], str):
-            return self._of_config(steps[0], steps[1:])
-        if root == "pulumi" and len(steps) == 1 and steps[0] in ABOUT:
-            return Found(ABOUT[str(steps[0])], "string")
+            return self._find_config_value(steps[0], steps[1:])
+        if root == "pulumi" and len(steps) == 1 and steps[0] in PULUMI_VALUES:
+            return PythonExpression(PULUMI_VALUES[str(steps[0])], "string")
         if root == "stack_references" and len(steps) >= 2 and isinstance(steps[0], str):
-            return self._of_stack(steps[0], steps[1:])
+            return self._build_stack_output(steps[0], steps[1:])
         return None
 
-    def resource(self, root: str, steps: Steps) -> str | None:
-        """A resource itself, or an entry's instances as `*instances`; None for another value."""
-        declaration = self._declaration(root, steps)
+    def render_resource(self, root: str, steps: Steps) -> str | None:
+        """Return the code of a resource, or `*instances` of an entry; None for another value."""
+        declaration = self._find_declaration(root, steps)
         if declaration is None:
             return None
-        name = self.variable(declaration)
+        name = self.use_variable(declaration)
         if declaration.is_single:
             return name if len(steps) == 1 else None
         if len(steps) == 1:
             return f"*{name}.values()"
-        return f"{name}[{_subscript(steps[1])}]" if len(steps) == 2 else None
+        return f"{name}[{_render_subscript(steps[1])}]" if len(steps) == 2 else None
 
-    def variable(self, declaration: Repeatable) -> str:
-        """The variable of an entry's resource or module, or of its instances by key."""
+    def use_variable(self, declaration: Repeatable) -> str:
+        """Return the variable of an entry or a module, and add the address to `used`.
+
+        With a `for_each` the variable holds the instances by key.
+        """
         self.used.add(declaration.address)
         return self.names(ResourceReference(declaration.section, declaration.name))
 
-    def lookup(self, need: ExpressionReference) -> Found | None:
-        """A platform's lookup."""
-        if need.root not in platforms() or not need.steps:
+    def find_lookup(self, reference: ExpressionReference) -> PythonExpression | None:
+        """Return the function of a platform's lookup, or None for another reference."""
+        if reference.root not in platforms() or not reference.steps:
             return None
-        name = need.steps[0]
-        if name not in list_lookups(need.root):
+        name = reference.steps[0]
+        if name not in list_lookups(reference.root):
             return None
-        self.used.add(need.root)
-        return Found(f"{need.root}.{name}", model=_model_of(load_lookup(need.root, str(name))))
+        self.used.add(reference.root)
+        return PythonExpression(
+            f"{reference.root}.{name}",
+            model=_find_item_model(load_lookup(reference.root, str(name))),
+        )
 
-    def give(self, need: ExpressionReference, roots: dict[str, Any]) -> None:
-        """Adds to `roots` what `gpuform.stacks.expression` has to be given for a reference."""
-        for path, code in self._given(need):
-            inner = roots
+    def add_roots(self, reference: ExpressionReference, roots: dict[str, Any]) -> None:
+        """Add to `roots` the arguments of `gpuform.stacks.expression` for one reference."""
+        for path, code in self._iterate_roots(reference):
+            parent = roots
             for step in path[:-1]:
-                inner = inner.setdefault(step, {})
-            inner[path[-1]] = Code(code)
+                parent = parent.setdefault(step, {})
+            parent[path[-1]] = Code(code)
 
-    def _given(self, need: ExpressionReference) -> Iterator[tuple[tuple[str, ...], str]]:
-        root, first = need.root, need.steps[0] if need.steps else None
-        known = str(first) if first is not None and not isinstance(first, nodes.Expr) else None
+    def _iterate_roots(
+        self, reference: ExpressionReference
+    ) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Yield the arguments for a reference, each as path and code."""
+        root, first = reference.root, reference.steps[0] if reference.steps else None
+        known_name = str(first) if first is not None and not isinstance(first, nodes.Expr) else None
         if root in SECTIONS or root == MODULES:
-            for name, declaration in self._declared(root).items():
-                if known in (None, name):
-                    yield (root, name), self.variable(declaration)
+            for name, declaration in self._get_declarations(root).items():
+                if known_name in (None, name):
+                    yield (root, name), self.use_variable(declaration)
         elif root == "config":
             for name in self.topology.config:
-                if known in (None, name):
+                if known_name in (None, name):
                     yield (root, name), self.names(ConfigReference(name))
         elif root == "each" and self.loop:
             yield (root, "key"), self.loop.key
             yield (root, "value"), self.loop.value
         else:
-            yield from self._given_elsewhere(need, str(known))
+            yield from self._iterate_other_roots(reference, str(known_name))
 
-    def _given_elsewhere(
-        self, need: ExpressionReference, name: str
+    def _iterate_other_roots(
+        self, reference: ExpressionReference, name: str
     ) -> Iterator[tuple[tuple[str, ...], str]]:
-        root = need.root
+        root = reference.root
         if root == "pulumi":
-            yield from (((root, about), code) for about, code in ABOUT.items())
+            yield from (((root, value_name), code) for value_name, code in PULUMI_VALUES.items())
         elif root == "stack_references":
-            output = str(need.steps[1])
-            yield (root, name, output), self._of_stack(name, [output]).code
-        elif (found := self.lookup(need)) is not None:
-            yield (root, name), found.code
+            output = str(reference.steps[1])
+            yield (root, name, output), self._build_stack_output(name, [output]).code
+        elif (lookup := self.find_lookup(reference)) is not None:
+            yield (root, name), lookup.code
 
-    def _declaration(self, root: str, steps: Steps) -> Repeatable | None:
+    def _find_declaration(self, root: str, steps: Steps) -> Repeatable | None:
         if not steps or not isinstance(steps[0], str):
             return None
-        return self._declared(root).get(steps[0])
+        return self._get_declarations(root).get(steps[0])
 
-    def _declared(self, root: str) -> Mapping[str, Repeatable]:
+    def _get_declarations(self, root: str) -> Mapping[str, Repeatable]:
         if root == MODULES:
             return self.topology.modules
         return self.topology.declarations.get(root, {})
 
-    def _of_resource(self, root: str, steps: Steps) -> Found | None:
-        declaration = self._declaration(root, steps)
+    def _find_property(self, root: str, steps: Steps) -> PythonExpression | None:
+        declaration = self._find_declaration(root, steps)
         if not isinstance(declaration, Declaration):
             return None
-        own = 1 if declaration.is_single else 2
-        resource = self.resource(root, steps[:own])
+        own_step_count = 1 if declaration.is_single else 2
+        resource = self.render_resource(root, steps[:own_step_count])
         if resource is None or resource.startswith("*"):
             return None
-        name, *rest = steps[own:] or ("id",)
+        name, *remaining_steps = steps[own_step_count:] or ("id",)
         if not isinstance(name, str) or not name.isidentifier():
             return None
-        kind = "string" if name in ("id", "urn") else _kind_of(declaration, name)
-        return _inside(Found(f"{resource}.{name}", kind, is_output=True), rest)
+        kind = "string" if name in ("id", "urn") else _find_property_kind(declaration, name)
+        return _select_part(
+            PythonExpression(f"{resource}.{name}", kind, is_output=True), remaining_steps
+        )
 
-    def _of_module(self, steps: Steps) -> Found | None:
-        module = self._declaration(MODULES, steps)
-        own = 1 if module is None or module.is_single else 2
-        found = self.resource(MODULES, steps[:own]) if len(steps) > own else None
-        if found is None or not isinstance(steps[own], str):
+    def _find_module_output(self, steps: Steps) -> PythonExpression | None:
+        module = self._find_declaration(MODULES, steps)
+        own_step_count = 1 if module is None or module.is_single else 2
+        module_code = (
+            self.render_resource(MODULES, steps[:own_step_count])
+            if len(steps) > own_step_count
+            else None
+        )
+        if module_code is None or not isinstance(steps[own_step_count], str):
             return None
-        return _inside(Found(f"{found}.outputs", is_output=True), steps[own:])
+        return _select_part(
+            PythonExpression(f"{module_code}.outputs", is_output=True), steps[own_step_count:]
+        )
 
-    def _of_each(self, loop: Loop, steps: Steps) -> Found | None:
+    def _find_loop_value(self, loop: LoopVariables, steps: Steps) -> PythonExpression | None:
         if steps[0] == "key" and len(steps) == 1:
-            return Found(loop.key, "string")
+            return PythonExpression(loop.key, "string")
         if steps[0] != "value":
             return None
-        way = tuple(step for step in steps[1:] if isinstance(step, str))
-        kind = loop.kinds.get(way, "any") if len(way) == len(steps) - 1 else "any"
+        path = tuple(step for step in steps[1:] if isinstance(step, str))
+        kind = loop.kinds.get(path, "any") if len(path) == len(steps) - 1 else "any"
         # The part of a value that an output decides cannot be told from the others here.
-        found = Found(loop.value, "any", is_output=loop.holds_outputs)
-        return _inside(found, steps[1:], kind)
+        expression = PythonExpression(loop.value, "any", is_output=loop.holds_outputs)
+        return _select_part(expression, steps[1:], kind)
 
-    def _of_config(self, name: str, rest: Steps) -> Found | None:
+    def _find_config_value(self, name: str, remaining_steps: Steps) -> PythonExpression | None:
         variable = self.topology.config.get(name)
         if variable is None:
             return None
         is_output = name in self.secret
-        return _inside(Found(self.names(ConfigReference(name)), variable.type, is_output), rest)
+        return _select_part(
+            PythonExpression(self.names(ConfigReference(name)), variable.type, is_output),
+            remaining_steps,
+        )
 
-    def _of_stack(self, name: str, steps: Steps) -> Found:
-        made = self.names.assign("stack_references", name)
+    def _build_stack_output(self, name: str, steps: Steps) -> PythonExpression:
+        variable = self.names.assign("stack_references", name)
         output = render_literal(steps[0], self.names)
-        return _inside(Found(f"{made}.require_output({output})", is_output=True), steps[1:])
+        return _select_part(
+            PythonExpression(f"{variable}.require_output({output})", is_output=True), steps[1:]
+        )
 
 
-def _model_of(function: Callable[..., Any]) -> type[BaseModel] | None:
-    """The model of the items that a lookup finds, if it finds several of one."""
+def _find_item_model(function: Callable[..., Any]) -> type[BaseModel] | None:
+    """Return the model of the items in a lookup's result, or None without one model."""
     (item, *others) = get_args(get_type_hints(function).get("return")) or (None,)
     is_model = isinstance(item, type) and issubclass(item, BaseModel) and not others
     return item if is_model else None
 
 
-def _inside(found: Found, steps: Steps, kind: str = "any") -> Found:
-    """A part of a value."""
+def _select_part(expression: PythonExpression, steps: Steps, kind: str = "any") -> PythonExpression:
+    """Return the expression of a part of a value; `kind` is the kind of the part."""
     if not steps:
-        return Found(found.code, found.kind if kind == "any" else kind, found.is_output)
-    code = found.code + "".join(f"[{_subscript(step)}]" for step in steps)
-    return Found(code, kind, found.is_output)
+        return PythonExpression(
+            expression.code, expression.kind if kind == "any" else kind, expression.is_output
+        )
+    code = expression.code + "".join(f"[{_render_subscript(step)}]" for step in steps)
+    return PythonExpression(code, kind, expression.is_output)
 
 
-def _subscript(step: str | int | Code) -> str:
+def _render_subscript(step: str | int | Code) -> str:
     if isinstance(step, Code):
         return step.text
     return quote_text(step) if isinstance(step, str) else str(step)
 
 
-def _kind_of(declaration: Declaration, name: str) -> str:
-    """What a property is, where its model says that it is always a text or a whole number."""
+def _find_property_kind(declaration: Declaration, name: str) -> str:
+    """Return `string` for a property with this type in the model, or else `any`."""
     lifecycle = load_lifecycle_class(declaration.platform, declaration.kind)
     for model in (lifecycle.outputs, lifecycle.inputs):
         field_ = model.model_fields.get(name)

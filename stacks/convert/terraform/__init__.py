@@ -1,5 +1,5 @@
-"""A topology out of the files of Terraform or OpenTofu."""
+"""Convert the files of Terraform or OpenTofu to declarations; `topology` is the entry point."""
 
-from gpuform.stacks.convert.terraform.topology import TakenOver, topology_of_terraform
+from gpuform.stacks.convert.terraform.topology import TerraformConversion, convert_terraform
 
-__all__ = ["TakenOver", "topology_of_terraform"]
+__all__ = ["TerraformConversion", "convert_terraform"]

@@ -1,4 +1,7 @@
-"""Terraform's files of a folder: blocks of `.tf` with their lines, `.tfvars`, and the state."""
+"""Read Terraform's files of a folder: blocks of `.tf` files, values of `.tfvars`, and the state.
+
+`topology` calls `read_terraform_files`. python-hcl2 parses the language.
+"""
 
 import json
 import re
@@ -7,39 +10,45 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from gpuform.stacks.convert.registered_options import TerraformNotRead
+from gpuform.stacks.convert.errors import TerraformNotRead
 from gpuform.stacks.document.diagnostics import SourcePosition
 from gpuform.stacks.engine.machine import get_pip_requirement
 
-STATE: Final = "terraform.tfstate"
-_VERSION: Final = 4
-"""Of state files: Terraform 0.12 and later, OpenTofu."""
-_BLOCK: Final = "__is_block__"
+STATE_FILE_NAME: Final = "terraform.tfstate"
+_STATE_VERSION: Final = 4
+"""The version of state files of OpenTofu and of Terraform 0.12 and later."""
+_BLOCK_MARK: Final = "__is_block__"
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One block: its type (`resource`), its labels, and what it says, as python-hcl2 has it."""
+    """One block of a file: type (`resource`), labels, and the body as python-hcl2 reads it.
+
+    `lines` are all lines of the file.
+    """
 
     type: str
     labels: tuple[str, ...]
     body: Mapping[str, Any]
-    place: SourcePosition
+    position: SourcePosition
     lines: tuple[str, ...] = ()
 
-    def place_of(self, argument: str) -> SourcePosition:
-        """The line of an argument, or that of the block."""
-        for number, line in enumerate(self.lines[self.place.line - 1 :], start=self.place.line):
+    def find_argument_position(self, argument: str) -> SourcePosition:
+        """Return the position of an argument, or the block's position if no line matches."""
+        for number, line in enumerate(
+            self.lines[self.position.line - 1 :], start=self.position.line
+        ):
             if re.match(rf'\s*{re.escape(argument)}(\s+"[^"]*")*\s*[={{]', line):
-                return SourcePosition(self.place.file, number)
-        return self.place
+                return SourcePosition(self.position.file, number)
+        return self.position
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
-    """One object of a state; `key` is that of `count` or `for_each`, None for the only one.
+class ResourceInstance:
+    """One object of a state.
 
-    `sensitive` are the names of attributes that Terraform keeps out of what it shows.
+    `key` is its key of `count` or `for_each`, None for an only instance. `sensitive` are the names
+    of attributes that Terraform does not show.
     """
 
     type: str
@@ -51,42 +60,50 @@ class Instance:
 
     @property
     def address(self) -> str:
+        """Return Terraform's address of the instance, such as `module.m.type.name["key"]`."""
         key = "" if self.key is None else f"[{json.dumps(self.key)}]"
         return f"{self.module + '.' if self.module else ''}{self.type}.{self.name}{key}"
 
 
 @dataclass(slots=True)
 class TerraformFiles:
-    """What a folder says. `values` are those that its `.tfvars` give to variables."""
+    """The content of a folder: blocks, values from `.tfvars`, and instances of the state."""
 
     blocks: list[Block] = field(default_factory=list)
-    values: dict[str, Any] = field(default_factory=dict)
-    instances: list[Instance] = field(default_factory=list)
+    variable_values: dict[str, Any] = field(default_factory=dict)
+    instances: list[ResourceInstance] = field(default_factory=list)
 
-    def of(self, type_: str) -> list[Block]:
+    def find_blocks(self, type_: str) -> list[Block]:
+        """Return the blocks of one type."""
         return [block for block in self.blocks if block.type == type_]
 
 
-def read_terraform(folder: Path) -> TerraformFiles:
-    """Raises EngineError for files that are missing or cannot be read, with the place."""
+def read_terraform_files(folder: Path) -> TerraformFiles:
+    """Return the content of Terraform's files in a folder.
+
+    Raises:
+        TerraformNotRead: files are missing or cannot be read; the message has the place.
+    """
     paths = sorted(folder.glob("*.tf"))
     if not paths:
         raise TerraformNotRead(
-            f"{folder} has no .tf files", "name the folder of a Terraform module"
+            f"{folder} has no .tf files", "pass the folder of a Terraform module"
         )
-    found = TerraformFiles()
+    files = TerraformFiles()
     for path in paths:
-        text = _text(path)
-        lines = tuple(text.splitlines())
-        found.blocks += [_placed(block, path, lines) for block in _blocks(_parsed(path, text))]
-    given = [folder / "terraform.tfvars", *sorted(folder.glob("*.auto.tfvars"))]
-    for path in (each for each in given if each.exists()):
-        found.values.update(_without_marks(_parsed(path, _text(path))))
-    found.instances = list(_instances(folder / STATE))
-    return found
+        content = _read_text(path)
+        lines = tuple(content.splitlines())
+        files.blocks += [
+            _locate_block(block, path, lines) for block in _iterate_blocks(_parse(path, content))
+        ]
+    value_paths = [folder / "terraform.tfvars", *sorted(folder.glob("*.auto.tfvars"))]
+    for path in (value_path for value_path in value_paths if value_path.exists()):
+        files.variable_values.update(_remove_marks(_parse(path, _read_text(path))))
+    files.instances = list(_read_instances(folder / STATE_FILE_NAME))
+    return files
 
 
-def _parsed(path: Path, text: str) -> Mapping[str, Any]:
+def _parse(path: Path, content: str) -> Mapping[str, Any]:
     try:
         import hcl2  # noqa: PLC0415 - an extra that only this needs
     except ImportError:
@@ -98,90 +115,98 @@ def _parsed(path: Path, text: str) -> Mapping[str, Any]:
 
     options = hcl2.SerializationOptions(with_comments=False, preserve_heredocs=False)
     try:
-        parsed: Mapping[str, Any] = hcl2.loads(text, serialization_options=options)
+        parsed: Mapping[str, Any] = hcl2.loads(content, serialization_options=options)
     except UnexpectedInput as error:
         line, column = max(error.line, 1), max(error.column, 1)
-        raise TerraformNotRead(
-            f"{path}:{line}:{column}: this is not Terraform's language"
-        ) from None
+        raise TerraformNotRead(f"{path}:{line}:{column}: this is not valid Terraform") from None
     except Exception as error:  # noqa: BLE001 - whatever the parser makes of it
-        raise TerraformNotRead(f"{path}: this is not Terraform's language: {error}") from None
+        raise TerraformNotRead(f"{path}: this is not valid Terraform: {error}") from None
     return parsed
 
 
-_Found = tuple[str, tuple[str, ...], Mapping[str, Any]]
-"""Type, labels and body."""
+_RawBlock = tuple[str, tuple[str, ...], Mapping[str, Any]]
+"""A block without position: type, labels and body."""
 
 
-def _blocks(document: Mapping[str, Any]) -> Iterator[_Found]:
+def _iterate_blocks(document: Mapping[str, Any]) -> Iterator[_RawBlock]:
     for type_, bodies in document.items():
         for body in bodies if isinstance(bodies, list) else ():
             labels: list[str] = []
-            inner = body
-            while isinstance(inner, Mapping) and _BLOCK not in inner and len(inner) == 1:
-                (label, inner) = next(iter(inner.items()))
-                labels.append(_unquoted(label))
-            if isinstance(inner, Mapping):
-                yield type_, tuple(labels), _without_marks(inner)
+            content = body
+            while isinstance(content, Mapping) and _BLOCK_MARK not in content and len(content) == 1:
+                (label, content) = next(iter(content.items()))
+                labels.append(_unquote(label))
+            if isinstance(content, Mapping):
+                yield type_, tuple(labels), _remove_marks(content)
 
 
-def _placed(found: _Found, path: Path, lines: tuple[str, ...]) -> Block:
-    type_, labels, body = found
-    words = "".join(rf'\s+"?{re.escape(label)}"?' for label in labels)
-    head = re.compile(rf"\s*{re.escape(type_)}{words}\s*{{")
-    line = next((n for n, text in enumerate(lines, start=1) if head.match(text)), 1)
+def _locate_block(raw_block: _RawBlock, path: Path, lines: tuple[str, ...]) -> Block:
+    """Return the block with the line of the header, or line 1 if no line matches."""
+    type_, labels, body = raw_block
+    labels_pattern = "".join(rf'\s+"?{re.escape(label)}"?' for label in labels)
+    header_pattern = re.compile(rf"\s*{re.escape(type_)}{labels_pattern}\s*{{")
+    line = next(
+        (n for n, line_text in enumerate(lines, start=1) if header_pattern.match(line_text)), 1
+    )
     return Block(type_, labels, body, SourcePosition(str(path), line), lines)
 
 
-def _without_marks(value: Any) -> Any:
-    """Without the parser's own entries, keys as they are meant."""
+def _remove_marks(value: Any) -> Any:
+    """Return the value without the parser's own members, and with unquoted keys."""
     if isinstance(value, Mapping):
-        kept = ((key, item) for key, item in value.items() if key != _BLOCK)
-        return {_unquoted(key): _without_marks(item) for key, item in kept}
+        members = ((key, item) for key, item in value.items() if key != _BLOCK_MARK)
+        return {_unquote(key): _remove_marks(item) for key, item in members}
     if isinstance(value, list):
-        return [_without_marks(item) for item in value]
+        return [_remove_marks(item) for item in value]
     return value
 
 
-def _unquoted(key: str) -> str:
+def _unquote(key: str) -> str:
     return key[1:-1] if key.startswith('"') and key.endswith('"') else key
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise TerraformNotRead(f"{path} cannot be read: {error}") from None
 
 
-def _instances(path: Path) -> Iterator[Instance]:
+def _read_instances(path: Path) -> Iterator[ResourceInstance]:
+    """Yield the managed objects of a state file.
+
+    Raises:
+        TerraformNotRead: the file is missing, of another version or damaged.
+    """
     if not path.exists():
         raise TerraformNotRead(
-            f"{path} does not exist: the ids of what exists are in Terraform's state",
-            f"`terraform state pull > {path.name}` in that folder writes it",
+            f"{path} does not exist: Terraform's state has the ids of existing objects",
+            f"run `terraform state pull > {path.name}` in that folder",
         )
     try:
-        state = json.loads(_text(path))
-        if state.get("version") != _VERSION:
-            found = state.get("version")
-            raise TerraformNotRead(f"{path} has version {found}: {_VERSION} is known here")
+        state = json.loads(_read_text(path))
+        if state.get("version") != _STATE_VERSION:
+            version = state.get("version")
+            raise TerraformNotRead(
+                f"{path} has version {version}; gpuform reads version {_STATE_VERSION}"
+            )
         for resource in state.get("resources") or ():
             if resource.get("mode") == "managed":
                 for instance in resource["instances"]:
-                    yield Instance(
+                    yield ResourceInstance(
                         resource["type"],
                         resource["name"],
                         instance.get("index_key"),
                         instance.get("attributes") or {},
                         resource.get("module", ""),
-                        frozenset(_sensitive(instance)),
+                        frozenset(_find_sensitive_names(instance)),
                     )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise TerraformNotRead(f"{path} is no state of Terraform: {error!r}") from None
+        raise TerraformNotRead(f"{path} is not a valid Terraform state: {error!r}") from None
 
 
-def _sensitive(instance: Mapping[str, Any]) -> Iterator[str]:
-    """Paths lead to parts of attributes; every name on the way counts."""
+def _find_sensitive_names(instance: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names of attributes on sensitive paths; a path may end inside of an attribute."""
     for path in instance.get("sensitive_attributes") or ():
         for step in path:
             if step.get("type") == "get_attr":

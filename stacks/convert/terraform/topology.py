@@ -1,7 +1,8 @@
-"""Terraform's files and state as a topology that takes over what they have made.
+"""Convert Terraform's files and state to declarations that import the existing objects.
 
-Each resource of a known type becomes an entry with the id of its object. What the files say that an
-entry cannot say is listed, with its line; an entry that would not be whole is left out.
+Each resource of a known type becomes an entry with the id of its object. Parts without an
+equivalent are listed as omissions, with their lines; an entry that would be incomplete is left out.
+`operations.converting` calls `convert_terraform`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,30 +13,31 @@ from typing import Any
 from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.schemas.rules import FieldRules, get_field_rules
 from gpuform.schemas.topology import SECTIONS
-from gpuform.stacks.convert.registered_options import NOWHERE, SecretValues
-from gpuform.stacks.convert.terraform.files import (
-    STATE,
-    Block,
-    Instance,
-    TerraformFiles,
-    read_terraform,
-)
-from gpuform.stacks.convert.terraform.kinds import (
-    KINDS,
-    TerraformKind,
-    as_raw,
-    flat,
-    is_plain,
-    spelt,
-)
-from gpuform.stacks.convert.terraform.options import (
-    META,
-    Leave,
-    Resolver,
+from gpuform.stacks.convert.errors import NOWHERE
+from gpuform.stacks.convert.secret_values import SecretValues
+from gpuform.stacks.convert.terraform.expressions import (
+    META_ARGUMENTS,
+    ExpressionResolver,
+    ReportOmission,
     Step,
     TerraformVariables,
-    Unsaid,
-    options_of,
+    UnresolvedExpression,
+    convert_meta_arguments,
+)
+from gpuform.stacks.convert.terraform.files import (
+    STATE_FILE_NAME,
+    Block,
+    ResourceInstance,
+    TerraformFiles,
+    read_terraform_files,
+)
+from gpuform.stacks.convert.terraform.resource_types import (
+    TERRAFORM_TYPES,
+    TerraformType,
+    correct_case,
+    flatten_attributes,
+    is_plain,
+    to_hcl_literal,
 )
 from gpuform.stacks.declaration_writer.declarations import (
     ConfigEntry,
@@ -54,133 +56,190 @@ Key = tuple[str, str, Step | None]
 
 
 @dataclass(frozen=True, slots=True)
-class TakenOver:
-    """The topology, what is not in it, and secret values that the stack has to keep."""
+class TerraformConversion:
+    """The result of a conversion.
 
-    declared: Declarations
-    left: Sequence[Diagnostic]
+    `omissions` are the parts that were not converted, `secrets` the values that the stack still
+    needs, by key.
+    """
+
+    declarations: Declarations
+    omissions: Sequence[Diagnostic]
     secrets: Mapping[str, str]
 
 
-def topology_of_terraform(folder: Path) -> TakenOver:
-    """Raises EngineError for files that are missing or cannot be read."""
-    return _Taking(read_terraform(folder), folder).taken()
+def convert_terraform(folder: Path) -> TerraformConversion:
+    """Return the declarations for Terraform's files in a folder.
+
+    Raises:
+        TerraformNotRead: files are missing or cannot be read.
+    """
+    return _TerraformConverter(read_terraform_files(folder), folder).convert()
 
 
-class _Left(Exception):
-    """The entry would not be whole."""
+class _IncompleteEntry(Exception):
+    """Raised for an entry without a required value; the message says why."""
 
 
 @dataclass(slots=True)
-class _Taking:
+class _TerraformConverter:
     files: TerraformFiles
     folder: Path
-    left: Diagnostics = field(default_factory=Diagnostics)
+    omissions: Diagnostics = field(default_factory=Diagnostics)
     secrets: SecretValues = field(default_factory=SecretValues)
     variables: TerraformVariables = field(init=False)
-    names: dict[Key, ResourceReference] = field(default_factory=dict)
+    references: dict[Key, ResourceReference] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.variables = TerraformVariables(self.files, self.secrets)
 
-    def taken(self) -> TakenOver:
-        pairs = list(_paired(self.files, self.folder, self._leave))
-        for _, instance in pairs:
+    def convert(self) -> TerraformConversion:
+        resources = list(
+            _pair_blocks_with_instances(self.files, self.folder, self._report_omission)
+        )
+        for _, instance in resources:
             name = instance.name if instance.key is None else f"{instance.name}-{instance.key}"
             key = (instance.type, instance.name, instance.key)
-            self.names[key] = ResourceReference(KINDS[instance.type].section, name)
+            self.references[key] = ResourceReference(TERRAFORM_TYPES[instance.type].section, name)
         entries = []
-        for block, instance in pairs:
+        for block, instance in resources:
             try:
-                entries.append(self._entry(block, instance))
-            except _Left as why:
-                self._leave(block.place, f"{instance.address}: {why}")
-        entries = self._whole(entries)
-        outputs = dict(self._outputs({entry.address for entry in entries}))
+                entries.append(self._build_entry(block, instance))
+            except _IncompleteEntry as reason:
+                self._report_omission(block.position, f"{instance.address}: {reason}")
+        entries = self._remove_broken_entries(entries)
+        outputs = dict(self._convert_outputs({entry.address for entry in entries}))
         variables = [*self.variables.used.values(), *self.secrets.list_variables()]
-        declared = Declarations(entries, variables, outputs)
-        return TakenOver(declared, list(self.left), self.secrets.missing_values)
+        declarations = Declarations(entries, variables, outputs)
+        return TerraformConversion(declarations, list(self.omissions), self.secrets.missing_values)
 
-    def _leave(self, place: SourcePosition, message: str) -> None:
-        self.left.add(place, "terraform", message)
+    def _report_omission(self, position: SourcePosition, message: str) -> None:
+        self.omissions.add(position, "terraform", message)
 
-    def _entry(self, block: Block, instance: Instance) -> ResourceEntry:
-        kind, reference = KINDS[instance.type], self._name(instance)
-        lifecycle = load_lifecycle_class(kind.platform, SECTIONS[kind.section])
+    def _build_entry(self, block: Block, instance: ResourceInstance) -> ResourceEntry:
+        """Return the entry of one instance.
+
+        Raises:
+            _IncompleteEntry: neither the files nor the state have a required value.
+        """
+        terraform_type, reference = TERRAFORM_TYPES[instance.type], self._get_reference(instance)
+        lifecycle = load_lifecycle_class(terraform_type.platform, SECTIONS[terraform_type.section])
         rules = get_field_rules(lifecycle.inputs)
-        resolver = self._resolver(block, instance)
-        attributes = flat(instance.attributes, kind)
+        resolver = self._create_resolver(block, instance)
+        attributes = flatten_attributes(instance.attributes, terraform_type)
         properties: dict[str, Value] = {}
-        for theirs, raw in self._arguments(block, kind, attributes):
-            name = kind.name(theirs)
+        for argument, raw in self._iterate_arguments(block, terraform_type, attributes):
+            name = terraform_type.get_property_name(argument)
             if name not in rules:
-                self._leave(
-                    block.place_of(theirs), f"{instance.address}: {theirs} has no like here"
+                self._report_omission(
+                    block.find_argument_position(argument),
+                    f"{instance.address}: gpuform has no property for {argument}",
                 )
                 continue
-            about = (block, instance, resolver, attributes)
-            value = self._value(raw, theirs, rules[name], about)
+            source = (block, instance, resolver, attributes)
+            value = self._convert_argument(raw, argument, rules[name], source)
             if value is not None:
-                properties[name] = kind.words(name, value)
-        properties = {**kind.whole(properties, attributes), **kind.more(instance.attributes)}
-        if kind.needed and not any(name in properties for name in kind.needed):
-            properties |= self._asked(block, instance, kind.needed[-1])
+                properties[name] = terraform_type.convert_value(name, value)
+        properties = {
+            **terraform_type.complete_properties(properties, attributes),
+            **terraform_type.derive_properties(instance.attributes),
+        }
+        if terraform_type.required_alternatives and not any(
+            name in properties for name in terraform_type.required_alternatives
+        ):
+            properties |= self._require_from_user(
+                block, instance, terraform_type.required_alternatives[-1]
+            )
         for name, model_field in lifecycle.inputs.model_fields.items():
             if model_field.is_required() and name not in properties:
-                properties[name] = self._missing(name, rules[name], instance, attributes)
-        id_ = kind.id(properties, instance.attributes)
+                properties[name] = self._find_required_value(
+                    name, rules[name], instance, attributes
+                )
+        id_ = terraform_type.build_id(properties, instance.attributes)
         if id_ is None:
-            raise _Left("the state does not tell its id")
-        properties = spelt(properties, lifecycle.inputs)
-        options = {"import": id_, **options_of(block, resolver, self._leave, kind)}
-        return ResourceEntry(reference.section, reference.name, kind.platform, properties, options)
+            raise _IncompleteEntry("the state does not contain its id")
+        properties = correct_case(properties, lifecycle.inputs)
+        options = {
+            "import": id_,
+            **convert_meta_arguments(block, resolver, self._report_omission, terraform_type),
+        }
+        return ResourceEntry(
+            reference.section, reference.name, terraform_type.platform, properties, options
+        )
 
-    def _name(self, instance: Instance) -> ResourceReference:
-        return self.names[instance.type, instance.name, instance.key]
+    def _get_reference(self, instance: ResourceInstance) -> ResourceReference:
+        return self.references[instance.type, instance.name, instance.key]
 
-    def _arguments(
-        self, block: Block, kind: TerraformKind, attributes: Mapping[str, Any]
+    def _iterate_arguments(
+        self, block: Block, terraform_type: TerraformType, attributes: Mapping[str, Any]
     ) -> Iterator[tuple[str, Any]]:
+        """Yield names and raw values of arguments.
+
+        Members of nested arguments stand beside the others; without an equivalent they have the
+        state's values.
+        """
         for name, raw in block.body.items():
-            if name in META or name in kind.ignored:
+            if name in META_ARGUMENTS or name in terraform_type.ignored_arguments:
                 continue
-            if name not in kind.inner:
+            if name not in terraform_type.nested_arguments:
                 yield name, raw
             elif isinstance(raw, Mapping):
                 yield from raw.items()
             else:
-                self._leave(block.place_of(name), f"{name} is as it is in the state: {raw}")
-                inner = attributes.get(name)
-                yield from ((n, as_raw(v)) for n, v in (inner or {}).items())
+                self._report_omission(
+                    block.find_argument_position(name),
+                    f"{name} has the state's value instead of {raw}",
+                )
+                nested_object = attributes.get(name)
+                yield from (
+                    (nested_name, to_hcl_literal(nested_value))
+                    for nested_name, nested_value in (nested_object or {}).items()
+                )
 
-    def _value(
+    def _convert_argument(
         self,
         raw: Any,
         name: str,
         rules: FieldRules,
-        about: tuple[Block, Instance, Resolver, Mapping[str, Any]],
+        source: tuple[Block, ResourceInstance, ExpressionResolver, Mapping[str, Any]],
     ) -> Value:
-        block, instance, resolver, attributes = about
-        kind = KINDS[instance.type]
+        """Return the value of an argument, or else the state's value.
+
+        The state's value is used, and an omission reported, if the expression has no equivalent.
+
+        Raises:
+            _IncompleteEntry: the state has no value either, and the property is no secret.
+        """
+        block, instance, resolver, attributes = source
+        terraform_type = TERRAFORM_TYPES[instance.type]
         is_secret = rules.holds_secret or name in instance.sensitive
         try:
-            value = _said(resolver, raw, is_worded=kind.name(name) in kind.worded)
-        except Unsaid as code:
-            known = attributes.get(kind.name(name))
-            if known is None:
+            value = _resolve_argument(
+                resolver,
+                raw,
+                is_reworded=terraform_type.get_property_name(name)
+                in terraform_type.reworded_properties,
+            )
+        except UnresolvedExpression as code:
+            state_value = attributes.get(terraform_type.get_property_name(name))
+            if state_value is None:
                 if rules.secret:
-                    return self._secret(name)
-                raise _Left(f"{name} is {code}, and the state does not tell its value") from None
-            said = "what is written" if is_secret else code
-            message = f"{instance.address}: {name} is as it is in the state, not {said}"
-            self._leave(block.place_of(name), message)
-            value = known
-        return self._hidden((instance.name, name), value) if is_secret else value
+                    return self._declare_secret(name)
+                raise _IncompleteEntry(
+                    f"{name} is {code}, and the state does not contain its value"
+                ) from None
+            expression_label = "the written expression" if is_secret else code
+            message = (
+                f"{instance.address}: {name} has the state's value instead of {expression_label}"
+            )
+            self._report_omission(block.find_argument_position(name), message)
+            value = state_value
+        return self._convert_secret((instance.name, name), value) if is_secret else value
 
-    def _hidden(self, name: tuple[str, str], value: Value) -> Value:
-        """A secret: configuration, but for what it refers to."""
-        for each in find_config_references(value):
-            self.variables.hide(each.name)
+    def _convert_secret(self, name: tuple[str, str], value: Value) -> Value:
+        """Return the configuration in place of a secret; references inside the secret are kept."""
+        for variable in find_config_references(value):
+            self.variables.make_secret(variable.name)
         if isinstance(value, InterpolatedText):
             return self.secrets.replace_literal_parts(name, value)
         if isinstance(value, ConfigReference | ResourceReference):
@@ -188,146 +247,201 @@ class _Taking:
         if any(find_resource_references(value)) or any(find_config_references(value)):
             if isinstance(value, Mapping):
                 return {
-                    key: self._hidden((name[0], f"{name[1]}_{key}"), value[key]) for key in value
+                    key: self._convert_secret((name[0], f"{name[1]}_{key}"), value[key])
+                    for key in value
                 }
-            return [self._hidden(name, item) for item in value]
+            return [self._convert_secret(name, item) for item in value]
         return self.secrets.get_reference(name, value)
 
-    def _missing(
-        self, name: str, rules: FieldRules, instance: Instance, attributes: Mapping[str, Any]
+    def _find_required_value(
+        self,
+        name: str,
+        rules: FieldRules,
+        instance: ResourceInstance,
+        attributes: Mapping[str, Any],
     ) -> Value:
+        """Return the state's value of a required property without a value in the files.
+
+        A secret without a value becomes configuration that the user sets.
+        """
         value = attributes.get(name)
         if value is not None:
             is_secret = rules.holds_secret or name in instance.sensitive
-            return self._hidden((instance.name, name), value) if is_secret else value
+            return self._convert_secret((instance.name, name), value) if is_secret else value
         if rules.secret:
-            return self._secret(name)
-        raise _Left(f"neither the files nor the state tell its {name}")
+            return self._declare_secret(name)
+        raise _IncompleteEntry(f"neither the files nor the state contain its {name}")
 
-    def _asked(self, block: Block, instance: Instance, name: str) -> Mapping[str, Value]:
-        """What neither the files nor the state tell: configuration that a person has to set."""
+    def _require_from_user(
+        self, block: Block, instance: ResourceInstance, name: str
+    ) -> Mapping[str, Value]:
+        """Return a property with configuration for the user to set, and report an omission."""
         self.variables.used.setdefault(name, ConfigEntry(name, {"type": "string"}))
-        self._leave(
-            block.place,
-            f"{instance.address}: neither the files nor the state tell its {name}: set it with "
+        self._report_omission(
+            block.position,
+            f"{instance.address}: neither the files nor the state contain its {name}: set it with "
             f"`gpuform config set {name} VALUE`",
         )
         return {name: ConfigReference(name)}
 
-    def _secret(self, name: str) -> ConfigReference:
-        """A secret that a person has to give."""
+    def _declare_secret(self, name: str) -> ConfigReference:
+        """Return the reference to secret configuration for the user to set."""
         self.secrets.declare_variable(name)
         return ConfigReference(name)
 
-    def _resolver(self, block: Block | None = None, instance: Instance | None = None) -> Resolver:
+    def _create_resolver(
+        self, block: Block | None = None, instance: ResourceInstance | None = None
+    ) -> ExpressionResolver:
         key = instance.key if instance else None
-        each = None
-        if block is not None and isinstance(table := block.body.get("for_each"), Mapping):
-            each = table.get(str(key))
+        each_value = None
+        if block is not None and isinstance(values_by_key := block.body.get("for_each"), Mapping):
+            each_value = values_by_key.get(str(key))
         elif block is not None and "for_each" in block.body:
-            each = as_raw(key)
-        return Resolver(self._reference, self.variables.value, self._local, key, each)
+            each_value = to_hcl_literal(key)
+        return ExpressionResolver(
+            self._find_reference, self.variables.get_reference, self._get_local, key, each_value
+        )
 
-    def _local(self, name: str) -> Any:
-        for block in self.files.of("locals"):
+    def _get_local(self, name: str) -> Any:
+        for block in self.files.find_blocks("locals"):
             if name in block.body:
                 return block.body[name]
-        raise Unsaid(f"local.{name}")
+        raise UnresolvedExpression(f"local.{name}")
 
-    def _reference(self, root: str, steps: Sequence[Step]) -> ResourceReference | None:
-        if root not in KINDS or not steps:
+    def _find_reference(self, root: str, steps: Sequence[Step]) -> ResourceReference | None:
+        if root not in TERRAFORM_TYPES or not steps:
             return None
-        rest = list(steps[1:])
-        key = rest.pop(0) if rest and (root, str(steps[0]), rest[0]) in self.names else None
-        found = self.names.get((root, str(steps[0]), key))
-        if found is None:
+        remaining_steps = list(steps[1:])
+        key = (
+            remaining_steps.pop(0)
+            if remaining_steps and (root, str(steps[0]), remaining_steps[0]) in self.references
+            else None
+        )
+        reference = self.references.get((root, str(steps[0]), key))
+        if reference is None:
             return None
-        kind = KINDS[root]
-        if not rest or (len(rest) == 1 and rest[0] in kind.ids):
-            return found
-        known = load_lifecycle_class(kind.platform, SECTIONS[kind.section]).list_property_names()
-        rest[0] = kind.name(str(rest[0]))
-        is_same = rest[0] in known and rest[0] not in kind.worded
-        return ResourceReference(found.section, found.name, tuple(rest)) if is_same else None
+        terraform_type = TERRAFORM_TYPES[root]
+        if not remaining_steps or (
+            len(remaining_steps) == 1 and remaining_steps[0] in terraform_type.id_attributes
+        ):
+            return reference
+        property_names = load_lifecycle_class(
+            terraform_type.platform, SECTIONS[terraform_type.section]
+        ).list_property_names()
+        remaining_steps[0] = terraform_type.get_property_name(str(remaining_steps[0]))
+        has_same_value = (
+            remaining_steps[0] in property_names
+            and remaining_steps[0] not in terraform_type.reworded_properties
+        )
+        return (
+            ResourceReference(reference.section, reference.name, tuple(remaining_steps))
+            if has_same_value
+            else None
+        )
 
-    def _whole(self, entries: list[ResourceEntry]) -> list[ResourceEntry]:
-        """Without those that refer to what was left out, and so on."""
+    def _remove_broken_entries(self, entries: list[ResourceEntry]) -> list[ResourceEntry]:
+        """Return the entries whose references all exist; the others are omissions."""
         while True:
-            kept = {entry.address for entry in entries}
-            broken = {
-                entry.address: f"{each.section}.{each.name}"
+            addresses = {entry.address for entry in entries}
+            broken_references = {
+                entry.address: f"{reference.section}.{reference.name}"
                 for entry in entries
-                for each in find_resource_references([dict(entry.properties), dict(entry.options)])
-                if f"{each.section}.{each.name}" not in kept
+                for reference in find_resource_references(
+                    [dict(entry.properties), dict(entry.options)]
+                )
+                if f"{reference.section}.{reference.name}" not in addresses
             }
-            if not broken:
+            if not broken_references:
                 return entries
-            for address, other in broken.items():
-                place = SourcePosition(str(self.folder), NOWHERE)
-                self._leave(place, f"{address} refers to {other}, which is not taken over")
-            entries = [entry for entry in entries if entry.address not in broken]
+            for address, missing_address in broken_references.items():
+                position = SourcePosition(str(self.folder), NOWHERE)
+                self._report_omission(
+                    position, f"{address} refers to {missing_address}, which was not converted"
+                )
+            entries = [entry for entry in entries if entry.address not in broken_references]
 
-    def _outputs(self, kept: set[str]) -> Iterator[tuple[str, Value]]:
-        resolver = self._resolver()
-        for block in self.files.of("output"):
+    def _convert_outputs(self, addresses: set[str]) -> Iterator[tuple[str, Value]]:
+        resolver = self._create_resolver()
+        for block in self.files.find_blocks("output"):
             name = ".".join(block.labels)
             try:
-                value = resolver.value(block.body.get("value"))
-            except Unsaid as code:
-                self._leave(block.place, f"output {name} is {code}")
+                value = resolver.resolve(block.body.get("value"))
+            except UnresolvedExpression as code:
+                self._report_omission(block.position, f"output {name} was not converted: {code}")
                 continue
             if not all(
-                f"{each.section}.{each.name}" in kept for each in find_resource_references(value)
+                f"{reference.section}.{reference.name}" in addresses
+                for reference in find_resource_references(value)
             ):
-                self._leave(block.place, f"output {name} is of something that is not taken over")
+                self._report_omission(
+                    block.position, f"output {name} refers to a resource that was not converted"
+                )
                 continue
             if block.body.get("sensitive") is True:
-                value = self._hidden(("output", name), value)
+                value = self._convert_secret(("output", name), value)
                 if not self._is_secret(value):
-                    why = "is sensitive, and what it is made of is not"
-                    self._leave(block.place, f"output {name} {why}: a topology cannot keep it so")
+                    reason = "it is sensitive, but its value is not secret"
+                    self._report_omission(
+                        block.position, f"output {name} was not converted: {reason}"
+                    )
                     continue
             yield name, value
 
     def _is_secret(self, value: Value) -> bool:
-        """Whether it is secret by what it refers to; a literal has become configuration."""
+        """Return whether a reference in the value is secret; literals are configuration by then."""
         if any(find_config_references(value)):
             return True
-        sections = {kind.section: kind.platform for kind in KINDS.values()}
+        sections = {kind.section: kind.platform for kind in TERRAFORM_TYPES.values()}
         return any(
-            each.steps
-            and each.steps[0]
+            reference.steps
+            and reference.steps[0]
             in load_lifecycle_class(
-                sections[each.section], SECTIONS[each.section]
+                sections[reference.section], SECTIONS[reference.section]
             ).list_secret_names()
-            for each in find_resource_references(value)
+            for reference in find_resource_references(value)
         )
 
 
-def _said(resolver: Resolver, raw: Any, *, is_worded: bool) -> Value:
-    """An argument's value; of one that has other words here only a plain one. Raises Unsaid."""
-    value = resolver.value(raw)
-    if is_worded and not is_plain(value):
-        text = str(raw)
-        raise Unsaid(text[2:-1] if text.startswith("${") and text.endswith("}") else text)
+def _resolve_argument(resolver: ExpressionResolver, raw: Any, *, is_reworded: bool) -> Value:
+    """Return the value of an argument; a reworded argument must be plain.
+
+    Raises:
+        UnresolvedExpression: the value has no equivalent, or a reworded argument has a reference.
+    """
+    value = resolver.resolve(raw)
+    if is_reworded and not is_plain(value):
+        expression = str(raw)
+        raise UnresolvedExpression(
+            expression[2:-1]
+            if expression.startswith("${") and expression.endswith("}")
+            else expression
+        )
     return value
 
 
-def _paired(files: TerraformFiles, folder: Path, leave: Leave) -> Iterator[tuple[Block, Instance]]:
-    """The resources of known types with their objects; the others are left."""
-    state = SourcePosition(str(folder / STATE), NOWHERE)
-    blocks = {each.labels: each for each in files.of("resource")}
-    for block in files.of("module"):
-        leave(block.place, f"module {'.'.join(block.labels)} is not taken over")
-    made = {(each.type, each.name) for each in files.instances if not each.module}
+def _pair_blocks_with_instances(
+    files: TerraformFiles, folder: Path, report_omission: ReportOmission
+) -> Iterator[tuple[Block, ResourceInstance]]:
+    """Yield each block of a known type with each instance; others become omissions."""
+    state_position = SourcePosition(str(folder / STATE_FILE_NAME), NOWHERE)
+    blocks = {block.labels: block for block in files.find_blocks("resource")}
+    for block in files.find_blocks("module"):
+        report_omission(block.position, f"module {'.'.join(block.labels)} was not converted")
+    instance_names = {
+        (instance.type, instance.name) for instance in files.instances if not instance.module
+    }
     for labels, block in blocks.items():
-        if len(labels) == 2 and labels[0] in KINDS and labels not in made:
-            leave(block.place, f"{'.'.join(labels)} has no object in the state")
-        elif len(labels) != 2 or labels[0] not in KINDS:
-            leave(block.place, f"{'.'.join(labels)} is of a type that is not known here")
+        if len(labels) == 2 and labels[0] in TERRAFORM_TYPES and labels not in instance_names:
+            report_omission(block.position, f"{'.'.join(labels)} has no object in the state")
+        elif len(labels) != 2 or labels[0] not in TERRAFORM_TYPES:
+            report_omission(
+                block.position, f"{'.'.join(labels)} has a type that gpuform does not support"
+            )
     for instance in files.instances:
-        found = blocks.get((instance.type, instance.name))
-        if instance.module or (found is None and instance.type in KINDS):
-            leave(state, f"{instance.address} is in the state, and not in these files")
-        elif found is not None and instance.type in KINDS:
-            yield found, instance
+        block_of_instance = blocks.get((instance.type, instance.name))
+        if instance.module or (block_of_instance is None and instance.type in TERRAFORM_TYPES):
+            report_omission(
+                state_position, f"{instance.address} is in the state but not in these files"
+            )
+        elif block_of_instance is not None and instance.type in TERRAFORM_TYPES:
+            yield block_of_instance, instance

@@ -154,7 +154,7 @@ def test_what_a_program_computes_is_named_with_its_line(dev: Run, project: Path)
     dev("config", "set", "--secret", "key", "s3cr3t-k3y")
     ran = dev("convert", "--from", "program")
     assert (ran.code, ran.out) == (1, "")
-    assert "this cannot be converted; nothing was written" in ran.err
+    assert "the source cannot be converted; nothing was written" in ran.err
     assert "__main__.py:7:1: train.cluster_name is computed from outputs" in ran.err
     assert "__main__.py:7:1: train.num_gpus is computed from outputs of data" in ran.err
     assert "the output length is computed from outputs" in ran.err
@@ -174,13 +174,13 @@ def test_what_a_program_computes_is_named_with_its_line(dev: Run, project: Path)
 
 
 REFUSED = {
-    "Part::p: p is a my:Part, for which topologies have no section": (
+    "Part::p: p is a my:Part: topologies have no section for it": (
         'class Part(pulumi.ComponentResource):\n    pass\nPart("my:Part", "p")\n'
     ),
-    "__main__.py:3:1: 'a b' cannot be the name of an entry": (
+    "__main__.py:3:1: 'a b' is not a valid name for an entry": (
         "SharedVolume('a b', volume_name='d', region='us-central-8', size_tib=5)\n"
     ),
-    "__main__.py:6:1: two resources would be clusters.n": (
+    "__main__.py:6:1: two resources would have the address clusters.n": (
         "from gpuform.providers.aios import Cluster as Record\n"
         "SharedVolume('n', volume_name='d', region='us-central-8', size_tib=5)\n"
         "Record('n', cluster_id='c')\nCluster('n', cluster_name='c')\n"

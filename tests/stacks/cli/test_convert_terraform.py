@@ -235,7 +235,7 @@ def test_a_state_tells_what_the_block_does_not(dev: Run, project: Path) -> None:
     assert "    gpu_type: H100_SXM\n" in text
     assert "    driver_version: CUDA_12_6_560\n" in text
     assert "    volume_id: v-1\n" in text, text
-    assert "instance_type is as it is in the state, not var.type" in ran.out + ran.err
+    assert "instance_type has the state's value instead of var.type" in ran.out + ran.err
 
 
 @pytest.mark.slow
@@ -338,7 +338,8 @@ def test_what_terraform_keeps_secret_stays_so(dev: Run, project: Path) -> None:
     assert 'init_script: "{{ config.init_script }}"' in text
     assert 'region_id: "{{ config.region_id }}"' in text
     assert 'a_literal: "{{ config.a_literal }}"' in text
-    assert "output of_what_is_plain is sensitive, and what it is made of is not" in ran.err
+    reason = "it is sensitive, but its value is not secret"
+    assert f"output of_what_is_plain was not converted: {reason}" in ran.err
     assert ran.code == 1
     assert dev("config", "get", "region_id").out == "pl4nted-region\n"
 
@@ -419,17 +420,20 @@ def test_what_is_left_is_listed(dev: Run, project: Path) -> None:
     ran = dev("convert", "--from", "terraform")
     assert ran.code == 1
     told = [
-        "main.tf:2:1: module network is not taken over",
-        "main.tf:6:1: aws_s3_bucket.logs is of a type that is not known here",
-        'main.tf:13:1: together_beta_cluster_storage.data["a"]: size_tib is as it is in the state',
-        'main.tf:15:1: together_beta_cluster_storage.data["b"]: color has no like here',
-        "main.tf:16:1: together_beta_cluster_storage.data: provisioner is not taken over",
+        "main.tf:2:1: module network was not converted",
+        "main.tf:6:1: aws_s3_bucket.logs has a type that gpuform does not support",
+        (
+            'main.tf:13:1: together_beta_cluster_storage.data["a"]: size_tib has '
+            "the state's value instead of max(1, 5)"
+        ),
+        'main.tf:15:1: together_beta_cluster_storage.data["b"]: gpuform has no property for color',
+        "main.tf:16:1: together_beta_cluster_storage.data: provisioner was not converted",
         'main.tf:24:1: together_beta_cluster.lost: gpu_type is upper("h100_sxm"), and ',
-        "main.tf:20:1: together_beta_cluster_storage.data: ignore_changes is not taken over",
+        "main.tf:20:1: together_beta_cluster_storage.data: ignore_changes was not converted",
         "main.tf:34:1: together_beta_cluster.new has no object in the state",
-        "main.tf:38:1: output lost is of something that is not taken over",
-        "main.tf:42:1: output volumes is ",
-        "terraform.tfstate: together_beta_cluster.gone is in the state, and not in these files",
+        "main.tf:38:1: output lost refers to a resource that was not converted",
+        "main.tf:42:1: output volumes was not converted: ",
+        "terraform.tfstate: together_beta_cluster.gone is in the state but not in these files",
     ]
     for line in told:
         assert f"  {line}" in ran.err
@@ -444,11 +448,14 @@ def test_what_is_left_is_listed(dev: Run, project: Path) -> None:
     ("files", "why"),
     [
         ({}, "has no .tf files"),
-        ({"main.tf": "resource {{{"}, "main.tf:1:11: this is not Terraform's language"),
+        ({"main.tf": "resource {{{"}, "main.tf:1:11: this is not valid Terraform"),
         ({"main.tf": ""}, "terraform.tfstate does not exist"),
-        ({"main.tf": "", "terraform.tfstate": "{}"}, "has version None: 4 is known here"),
-        ({"main.tf": "", "terraform.tfstate": "["}, "is no state of Terraform"),
-        ({"main.tf": "", "terraform.tfstate": '{"version": 4, "resources": 3}'}, "is no state"),
+        ({"main.tf": "", "terraform.tfstate": "{}"}, "has version None; gpuform reads version 4"),
+        ({"main.tf": "", "terraform.tfstate": "["}, "is not a valid Terraform state"),
+        (
+            {"main.tf": "", "terraform.tfstate": '{"version": 4, "resources": 3}'},
+            "is not a valid Terraform state",
+        ),
     ],
 )
 def test_files_that_cannot_be_read(

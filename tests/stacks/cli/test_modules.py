@@ -113,7 +113,7 @@ def test_it_is_converted_to_a_program(teams: Run, project: Path) -> None:
     done(teams, "preview", "--expect-no-changes")
     refused = teams("convert", "--from", "state", "--out", "-")
     assert refused.code == 1
-    assert "team-a is an instance of a module, whose file is not told here" in refused.err
+    assert "team-a is an instance of a module; the module's file is unknown here" in refused.err
 
 
 def test_modules_are_formatted_too(teams: Run, project: Path) -> None:

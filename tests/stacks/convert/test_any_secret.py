@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from support.strategies.secret_state_strategies import CONFIGURED, NUMBER, PLANTED, states
 
-from gpuform.stacks.convert.program_topology import (
+from gpuform.stacks.convert.errors import NotConverted
+from gpuform.stacks.convert.program_and_state import (
     build_declarations_from_program,
     build_declarations_from_state,
 )
-from gpuform.stacks.convert.registered_options import NotConverted
 from gpuform.stacks.declaration_writer.python_program import render_program
 from gpuform.stacks.declaration_writer.topology_yaml import render_topology
 from gpuform.stacks.engine.language_host import Program, record
@@ -123,7 +123,9 @@ def test_of_a_program(tmp_path: Path, output: str, written: str) -> None:
 
 
 def test_what_a_program_makes_secret_of_plain_outputs_is_named(tmp_path: Path) -> None:
-    with pytest.raises(NotConverted, match="the output it has a secret that a topology could not"):
+    with pytest.raises(
+        NotConverted, match="the output it contains a secret that a topology cannot"
+    ):
         converted(tmp_path, "of what is plain")
 
 

@@ -14,11 +14,11 @@ from support.topologies.registrations import (
     topologies,
 )
 
-from gpuform.stacks.convert.program_topology import (
+from gpuform.stacks.convert.errors import NotConverted
+from gpuform.stacks.convert.program_and_state import (
     build_declarations_from_program,
     build_declarations_from_state,
 )
-from gpuform.stacks.convert.registered_options import NotConverted
 from gpuform.stacks.declaration_writer.topology_yaml import render_topology
 from gpuform.stacks.operations.converting import convert_topology_to_python
 

@@ -14,18 +14,15 @@ from pydantic import BaseModel
 from gpuform.schemas.rules import FieldRules, get_field_rules
 from gpuform.schemas.safe_text import escape_invisible
 from gpuform.schemas.topology import NAME_PATTERN, SECTIONS
-from gpuform.stacks.convert.matching import (
+from gpuform.stacks.convert.errors import NOWHERE
+from gpuform.stacks.convert.output_matching import (
     ComputedValue,
     OutputIndex,
     find_common_reference,
     match_values,
 )
-from gpuform.stacks.convert.registered_options import (
-    NOWHERE,
-    DisclosedSecret,
-    SecretValues,
-    build_options,
-)
+from gpuform.stacks.convert.registered_options import ResourceRequest, build_options
+from gpuform.stacks.convert.secret_values import DisclosedSecret, SecretValues
 from gpuform.stacks.declaration_writer.declarations import (
     ConfigReference,
     Declarations,
@@ -37,7 +34,7 @@ from gpuform.stacks.declaration_writer.declarations import (
     find_resource_references,
 )
 from gpuform.stacks.document.diagnostics import Diagnostic, SourcePosition
-from gpuform.stacks.engine.registration import Read, Registration
+from gpuform.stacks.engine.registration import Read
 from gpuform.stacks.engine.urn import MODULE_TYPE, STACK_REFERENCE_TYPE, STACK_TYPE, name_of
 from gpuform.stacks.engine.values import PropertyMap, PropertyValue, Secret, unwrap_secrets
 from gpuform.stacks.resource_rules import is_secret_property, kind_of
@@ -46,7 +43,6 @@ from gpuform.stacks.review.value_text import PROVIDER_PROPERTY, short_type, to_d
 
 _SECTION_BY_KIND: Final = {kind: section for section, kind in SECTIONS.items()}
 
-Asked = Registration | Read
 IndexLookup = Callable[[Sequence[str]], Sequence[OutputIndex]]
 """Returns, for each run, the index of the outputs of the resources with the given URNs."""
 
@@ -59,12 +55,12 @@ class RecordedRuns:
     the stack's outputs, one mapping for each run.
     """
 
-    resources: Sequence[Sequence[Asked]]
+    resources: Sequence[Sequence[ResourceRequest]]
     outputs: Sequence[PropertyMap]
 
 
 def assign_references(
-    requests: Sequence[Asked], problems: list[Diagnostic]
+    requests: Sequence[ResourceRequest], problems: list[Diagnostic]
 ) -> dict[str, ResourceReference]:
     """Return the reference of each resource by URN; resources without one add to `problems`.
 
@@ -72,34 +68,42 @@ def assign_references(
     cannot become entries.
     """
     references: dict[str, ResourceReference] = {}
-    first_requests: dict[ResourceReference, Asked] = {}
+    first_requests: dict[ResourceReference, ResourceRequest] = {}
     for request in requests:
         if request.type == STACK_TYPE:
             continue
         kind = kind_of(request.type)
         if request.type == STACK_REFERENCE_TYPE:
             message = f"{request.name} reads another stack"
-            hint = "take it out, convert, and write it by hand under stack_references"
+            hint = "remove it, convert, then declare it by hand under stack_references"
             problems.append(create_problem(request, "kind", message, hint))
             continue
         if request.type == MODULE_TYPE:
-            message = f"{request.name} is an instance of a module, whose file is not told here"
-            hint = "convert the topology that includes it: `gpuform convert`"
+            message = (
+                f"{request.name} is an instance of a module; the module's file is unknown here"
+            )
+            hint = "convert the topology that includes the module with `gpuform convert`"
             problems.append(create_problem(request, "kind", message, hint))
             continue
         if kind is None:
-            message = f"{request.name} is a {short_type(request.type)}, for which topologies have no section"
+            message = (
+                f"{request.name} is a {short_type(request.type)}: topologies have no section for it"
+            )
             problems.append(create_problem(request, "kind", message))
             continue
         reference = ResourceReference(_SECTION_BY_KIND[kind[1]], request.name)
         if not re.fullmatch(NAME_PATTERN, request.name):
-            message = f"{request.name!r} cannot be the name of an entry"
-            hint = "rename it: letters, digits, hyphens, underscores, dots; `gpuform state rename`"
+            message = f"{request.name!r} is not a valid name for an entry"
+            hint = (
+                "rename it with `gpuform state rename`: letters, digits, hyphens, underscores, dots"
+            )
             problems.append(create_problem(request, "name", message, hint))
         elif reference in first_requests:
-            message = f"two resources would be {reference.section}.{request.name}"
+            message = f"two resources would have the address {reference.section}.{request.name}"
             problems.append(
-                create_problem(request, "name", message, "rename one: `gpuform state rename`")
+                create_problem(
+                    request, "name", message, "rename one of them with `gpuform state rename`"
+                )
             )
         first_requests.setdefault(reference, request)
         references[request.urn] = reference
@@ -135,7 +139,7 @@ class DeclarationBuilder:
         }
         return Declarations(entries, self.secrets.list_variables(), outputs)
 
-    def build_entry(self, requests: Sequence[Asked]) -> ResourceEntry:
+    def build_entry(self, requests: Sequence[ResourceRequest]) -> ResourceEntry:
         """Return the entry of one resource.
 
         `requests` are the resource's registrations, one for each run. Dependencies without a
@@ -155,7 +159,10 @@ class DeclarationBuilder:
                     message = (
                         f"{escape_invisible(first.name)} has no property {escape_invisible(key)!r}"
                     )
-                    hint = "take it out of the state, with `gpuform stack export` and `import`"
+                    hint = (
+                        "remove it from the state with `gpuform stack export` and "
+                        "`gpuform stack import`"
+                    )
                     self.problems.append(create_problem(first, "property", message, hint))
                 elif key != PROVIDER_PROPERTY and first.inputs[key] is not None:
                     dependencies = (first.property_dependencies or {}).get(key, ())
@@ -184,7 +191,7 @@ class DeclarationBuilder:
 
     def build_value(
         self,
-        requests: Sequence[Asked],
+        requests: Sequence[ResourceRequest],
         key: str,
         values: Sequence[PropertyValue],
         dependencies: Sequence[str],
@@ -225,10 +232,10 @@ class DeclarationBuilder:
             )
         return value
 
-    def report_problem(self, request: Asked, key: str, reason: str) -> None:
+    def report_problem(self, request: ResourceRequest, key: str, reason: str) -> None:
         """Add the problem of a value without an equivalent in a topology."""
-        message = f"{request.name}.{key} {reason}: a topology cannot say how"
-        hint = "use the output itself or inside a text, or write the entry by hand"
+        message = f"{request.name}.{key} {reason}, which a topology cannot express"
+        hint = "use the output itself or in a text, or write the entry by hand"
         self.problems.append(create_problem(request, "computed", message, hint))
 
     def build_output(self, name: str, values: Sequence[PropertyValue]) -> Value:
@@ -236,10 +243,8 @@ class DeclarationBuilder:
         try:
             return self.convert_value(values, self.find_output_indexes(name), ("output", name))
         except ComputedValue:
-            message = (
-                f"the output {name} is computed from outputs, which a topology cannot say of it"
-            )
-            hint = "export the output itself or inside a text"
+            message = f"the output {name} is computed from outputs, which a topology cannot express"
+            hint = "export the output itself or in a text"
             self.problems.append(
                 Diagnostic(SourcePosition("outputs", NOWHERE), "computed", message, hint)
             )
@@ -327,8 +332,8 @@ class DeclarationBuilder:
 
 def _describe_disclosure(label: str) -> tuple[str, str]:
     return (
-        f"{label} has a secret that a topology could not keep secret",
-        "make it of secret configuration: `gpuform config set --secret`; or leave it out",
+        f"{label} contains a secret that a topology cannot keep secret",
+        "read it from secret configuration (`gpuform config set --secret`), or remove it",
     )
 
 
@@ -371,7 +376,7 @@ def _zip_members(values: Sequence[Any]) -> list[tuple[Any, list[Any]]] | None:
     return [(key, [value[key] for value in values]) for key in first]
 
 
-def create_problem(request: Asked, rule: str, message: str, hint: str = "") -> Diagnostic:
+def create_problem(request: ResourceRequest, rule: str, message: str, hint: str = "") -> Diagnostic:
     """Return a problem at the request's line in the program.
 
     Without a known line the position is the resource's URN.

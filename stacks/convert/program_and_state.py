@@ -10,20 +10,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpuform.providers.catalog import load_lifecycle_class
-from gpuform.stacks.convert.declaring import (
-    Asked,
+from gpuform.stacks.convert.declaration_builder import (
     DeclarationBuilder,
     RecordedRuns,
     assign_references,
     create_problem,
 )
-from gpuform.stacks.convert.matching import OutputIndex, Placeholders, create_placeholders_of_runs
-from gpuform.stacks.convert.registered_options import (
-    NOWHERE,
-    NotConverted,
-    SecretValues,
-    find_texts,
+from gpuform.stacks.convert.errors import NOWHERE, NotConverted
+from gpuform.stacks.convert.output_matching import (
+    OutputIndex,
+    Placeholders,
+    create_placeholders_of_runs,
 )
+from gpuform.stacks.convert.registered_options import ResourceRequest
+from gpuform.stacks.convert.secret_values import SecretValues, find_texts
 from gpuform.stacks.declaration_writer.declarations import (
     ConfigReference,
     Declarations,
@@ -107,7 +107,7 @@ class _PlaceholderRun:
         config = {**self.program.config, **self.secret_placeholders}
         return record(self.program, self.get_result, config, run_topology)
 
-    def get_result(self, request: Asked) -> tuple[str, PropertyMap]:
+    def get_result(self, request: ResourceRequest) -> tuple[str, PropertyMap]:
         """Return the id and outputs of a resource: placeholders, equal at each call."""
         if request.urn not in self.results:
             kind = kind_of(request.type)
@@ -121,7 +121,7 @@ class _PlaceholderRun:
         return self.results[request.urn]
 
     def _create_outputs(
-        self, kind: tuple[str, str], state_outputs: PropertyMap, request: Asked
+        self, kind: tuple[str, str], state_outputs: PropertyMap, request: ResourceRequest
     ) -> PropertyMap:
         lifecycle = load_lifecycle_class(*kind)
         fields = {**lifecycle.inputs.model_fields, **lifecycle.outputs.model_fields}
@@ -161,7 +161,7 @@ def _is_json(text: str) -> bool:
 
 def _pair_requests(
     run_results: Sequence[Recorded], problems: list[Diagnostic]
-) -> list[tuple[Asked, ...]]:
+) -> list[tuple[ResourceRequest, ...]]:
     """Return the resources declared by all runs, each as a tuple with one request per run.
 
     Resources that only some runs declare, or that some create and others read, add to `problems`.
@@ -175,10 +175,12 @@ def _pair_requests(
         for urn in sorted({*first} ^ {*other}):
             request = first.get(urn) or other[urn]
             message = f"whether {request.name} is declared depends on outputs"
-            problems.append(create_problem(request, "computed", message, "declare it in any case"))
+            problems.append(
+                create_problem(request, "computed", message, "declare it unconditionally")
+            )
         shared_urns = [urn for urn in first if urn in other]
         for urn in (urn for urn in shared_urns if type(first[urn]) is not type(other[urn])):
-            message = f"how {first[urn].name} is declared depends on outputs"
+            message = f"whether {first[urn].name} is created or read depends on outputs"
             problems.append(create_problem(first[urn], "computed", message))
     urns_of_all_runs = [urn for urn in first if all(urn in other for other in others)]
     return [tuple(run[urn] for run in by_urn) for urn in urns_of_all_runs]
@@ -329,7 +331,7 @@ def _to_request(entry: ResourceState) -> Registration | Read:
 
 
 def _create_unfinished_problem(entry: ResourceState) -> Diagnostic:
-    message = f"{name_of(entry.urn)} has an old object that waits for its deletion"
+    message = f"{name_of(entry.urn)} has an old object that is not deleted yet"
     return Diagnostic(
-        SourcePosition(entry.urn, NOWHERE), "unfinished", message, "finish it: `gpuform up`"
+        SourcePosition(entry.urn, NOWHERE), "unfinished", message, "run `gpuform up` to delete it"
     )

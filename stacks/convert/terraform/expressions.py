@@ -1,0 +1,393 @@
+"""Convert Terraform's expressions, meta-arguments and variables.
+
+`topology` creates one `ExpressionResolver` for each instance, and calls `convert_meta_arguments`
+and `TerraformVariables`.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from gpuform.stacks.convert.secret_values import SecretValues
+from gpuform.stacks.convert.terraform.files import Block, TerraformFiles
+from gpuform.stacks.convert.terraform.resource_types import TerraformType
+from gpuform.stacks.declaration_writer.declarations import (
+    ConfigEntry,
+    ConfigReference,
+    InterpolatedText,
+    ResourceReference,
+    Value,
+)
+from gpuform.stacks.document.diagnostics import SourcePosition
+
+Step = str | int
+
+
+class UnresolvedExpression(Exception):
+    """Raised for an expression without an equivalent; the message is the expression."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpressionResolver:
+    """Resolves the expressions of one instance.
+
+    `find_reference` returns the reference to a resource's attribute by its path, or None;
+    `get_variable` and `get_local` return variables and locals by name. `key` and `each_value` are
+    the instance's `each.key` and `each.value`.
+    """
+
+    find_reference: Callable[[str, Sequence[Step]], ResourceReference | None]
+    get_variable: Callable[[str], Value]
+    get_local: Callable[[str], Any]
+    key: Step | None = None
+    each_value: Any = None
+
+    def resolve(self, raw: Any) -> Value:
+        """Return the value of an argument; `raw` is python-hcl2's form.
+
+        Raises:
+            UnresolvedExpression: the value contains an expression without an equivalent.
+        """
+        if isinstance(raw, Mapping):
+            return {key: self.resolve(item) for key, item in raw.items()}
+        if isinstance(raw, list):
+            return [self.resolve(item) for item in raw]
+        if not isinstance(raw, str):
+            return raw
+        if raw.startswith('"'):
+            return self._resolve_template(raw[1:-1])
+        if raw.startswith("${") and raw.endswith("}"):
+            return self._resolve_expression(raw[2:-1])
+        return self._resolve_expression(raw)
+
+    def _resolve_template(self, template: str) -> Value:
+        parts = [
+            part if isinstance(part, str) else self._resolve_expression(part.code)
+            for part in _split_template(template)
+        ]
+        if len(parts) == 1 and not isinstance(parts[0], str):
+            return parts[0]
+        joined_parts: list[str | ResourceReference | ConfigReference] = []
+        for part in parts:
+            if isinstance(part, ResourceReference | ConfigReference):
+                joined_parts.append(_to_reference_in_text(part))
+                continue
+            if isinstance(part, bool | list | Mapping | InterpolatedText) or part is None:
+                raise UnresolvedExpression(template)
+            part_text = part if isinstance(part, str) else f"{part:g}"
+            if joined_parts and isinstance(joined_parts[-1], str):
+                joined_parts[-1] += part_text
+            else:
+                joined_parts.append(part_text)
+        if all(isinstance(part, str) for part in joined_parts):
+            return "".join(map(str, joined_parts))
+        return InterpolatedText(tuple(joined_parts))
+
+    def _resolve_expression(self, code: str) -> Value:
+        code = code.strip()
+        while code.startswith("(") and code.endswith(")"):
+            code = code[1:-1].strip()
+        if code.startswith('"'):
+            return self._resolve_template(code[1:-1])
+        if re.fullmatch(r"-?[0-9]+(\.[0-9]+)?|true|false|null", code):
+            return json.loads(code)
+        root, steps = self._parse_path(code)
+        return self._resolve_reference(root, steps, code)
+
+    def _resolve_reference(self, root: str, steps: Sequence[Step], code: str) -> Value:
+        if root == "var" and steps:
+            return _select_part(self.get_variable(str(steps[0])), steps[1:], code)
+        if root == "local" and steps:
+            return _select_part(self.resolve(self.get_local(str(steps[0]))), steps[1:], code)
+        if root == "count" and list(steps) == ["index"] and isinstance(self.key, int):
+            return self.key
+        if root == "each" and self.key is not None and steps:
+            value = self.key if steps[0] == "key" else self.resolve(self.each_value)
+            return _select_part(value, steps[1:], code)
+        reference = self.find_reference(root, steps)
+        if reference is None:
+            raise UnresolvedExpression(code)
+        return reference
+
+    def _parse_path(self, code: str) -> tuple[str, list[Step]]:
+        """Return the root and the steps of a reference: `var.regions["a"].name`."""
+        match = re.match(r"[A-Za-z_][\w-]*", code)
+        if match is None:
+            raise UnresolvedExpression(code)
+        steps: list[Step] = []
+        position = match.end()
+        while position < len(code):
+            step = _STEP.match(code, position)
+            if step is None:
+                raise UnresolvedExpression(code)
+            position = step.end()
+            if step["name"]:
+                steps.append(step["name"])
+            else:
+                key = self._resolve_expression(step["key"])
+                if isinstance(key, bool) or not isinstance(key, str | int):
+                    raise UnresolvedExpression(code)
+                steps.append(key)
+        return match[0], steps
+
+
+_STEP: Final = re.compile(r"\.(?P<name>[A-Za-z_][\w-]*|\d+)|\[(?P<key>[^\[\]]+)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class _Interpolation:
+    code: str
+
+
+_ESCAPES: Final = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\"}
+
+
+def _split_template(template: str) -> list[str | _Interpolation]:
+    """Return the literal texts and interpolations of a template, in order.
+
+    Raises:
+        UnresolvedExpression: the template has a directive (`%{ if }`).
+    """
+    parts: list[str | _Interpolation] = []
+    literal, position = "", 0
+    while position < len(template):
+        if template.startswith(("$${", "%%{"), position):
+            literal, position = literal + template[position + 1 : position + 3], position + 3
+        elif template.startswith("%{", position):
+            raise UnresolvedExpression(template)
+        elif template.startswith("${", position):
+            end = _find_interpolation_end(template, position + 2)
+            parts += [literal] if literal else []
+            parts.append(_Interpolation(template[position + 2 : end]))
+            literal, position = "", end + 1
+        elif template[position] == "\\":
+            character, length = _read_escape(template, position)
+            literal, position = literal + character, position + length
+        else:
+            literal, position = literal + template[position], position + 1
+    return [*parts, literal] if literal or not parts else parts
+
+
+def _read_escape(text: str, position: int) -> tuple[str, int]:
+    """Return the character of an escape sequence, and the length of the sequence."""
+    match = re.compile(r"\\u([0-9a-fA-F]{4})|\\U([0-9a-fA-F]{8})").match(text, position)
+    if match:
+        return chr(int(match[1] or match[2], 16)), len(match[0])
+    return _ESCAPES.get(text[position + 1 : position + 2], text[position : position + 2]), 2
+
+
+def _find_interpolation_end(text: str, position: int) -> int:
+    """Return the position of an interpolation's closing brace.
+
+    Braces and texts inside are skipped.
+    """
+    depth, is_quoted = 0, False
+    while position < len(text):
+        character = text[position]
+        if is_quoted and character == "\\":
+            position += 1
+        elif character == '"':
+            is_quoted = not is_quoted
+        elif not is_quoted and character == "{":
+            depth += 1
+        elif not is_quoted and character == "}":
+            if not depth:
+                return position
+            depth -= 1
+        position += 1
+    raise UnresolvedExpression(text)
+
+
+def _select_part(value: Value, steps: Sequence[Step], code: str) -> Value:
+    for step in steps:
+        try:
+            value = value[step]
+        except (TypeError, LookupError):
+            raise UnresolvedExpression(code) from None
+    return value
+
+
+def _to_reference_in_text(
+    reference: ResourceReference | ConfigReference,
+) -> ResourceReference | ConfigReference:
+    """Return the reference for use in a text.
+
+    A reference to a resource itself gets the step `id`: as a complete value, a resource means its
+    id without the step.
+    """
+    if isinstance(reference, ResourceReference) and not reference.steps:
+        return ResourceReference(reference.section, reference.name, ("id",), reference.key)
+    return reference
+
+
+META_ARGUMENTS: Final = (
+    *("count", "for_each", "provider", "depends_on", "lifecycle", "timeouts"),
+    *("provisioner", "connection"),
+)
+"""Arguments of all types. `count` and `for_each` become one entry for each instance."""
+_UNSUPPORTED_ARGUMENTS: Final = ("provisioner", "connection", "provider")
+
+ReportOmission = Callable[[SourcePosition, str], None]
+
+
+def convert_meta_arguments(
+    block: Block,
+    resolver: ExpressionResolver,
+    report_omission: ReportOmission,
+    terraform_type: TerraformType,
+) -> dict[str, Value]:
+    """Return the options of an entry; arguments without an equivalent are reported as omissions."""
+    name = ".".join(block.labels)
+    options: dict[str, Value] = {}
+    for argument in _UNSUPPORTED_ARGUMENTS:
+        if argument in block.body:
+            report_omission(
+                block.find_argument_position(argument), f"{name}: {argument} was not converted"
+            )
+    dependencies = []
+    for raw in block.body.get("depends_on") or ():
+        try:
+            dependencies.append(resolver.resolve(raw))
+        except UnresolvedExpression as code:
+            report_omission(
+                block.find_argument_position("depends_on"),
+                f"{name}: depends_on {code} was not converted",
+            )
+    if dependencies := [
+        dependency for dependency in dependencies if isinstance(dependency, ResourceReference)
+    ]:
+        options["depends_on"] = dependencies
+    for lifecycle in block.body.get("lifecycle") or ():
+        options |= _convert_lifecycle(lifecycle, (block, name), report_omission, terraform_type)
+    for timeouts in block.body.get("timeouts") or ():
+        durations = {
+            operation: resolver.resolve(duration)
+            for operation, duration in timeouts.items()
+            if operation != "read"
+        }
+        options["timeouts"] = durations
+    return options
+
+
+def _convert_lifecycle(
+    arguments: Mapping[str, Any],
+    block_and_name: tuple[Block, str],
+    report_omission: ReportOmission,
+    terraform_type: TerraformType,
+) -> dict[str, Value]:
+    block, name = block_and_name
+    options: dict[str, Value] = {}
+    for key, value in arguments.items():
+        if key == "prevent_destroy":
+            options |= {"protect": True} if value is True else {}
+        elif key == "create_before_destroy":
+            options |= {"delete_before_replace": False} if value is True else {}
+        elif key == "ignore_changes" and isinstance(value, list):
+            names = [_strip_interpolation(str(item)) for item in value]
+            properties = [
+                terraform_type.get_property_name(argument)
+                for argument in names
+                if argument not in terraform_type.unignorable_arguments
+            ]
+            options["ignore_changes"] = properties
+            for argument in (
+                argument for argument in names if argument in terraform_type.unignorable_arguments
+            ):
+                report_omission(
+                    block.find_argument_position(key),
+                    f"{name}: changes of {argument} are not ignored",
+                )
+        else:
+            report_omission(block.find_argument_position(key), f"{name}: {key} was not converted")
+    return options
+
+
+def _strip_interpolation(text: str) -> str:
+    return text.removeprefix("${").removesuffix("}").strip('"')
+
+
+_CONFIG_TYPES: Final = {"string": "string", "bool": "boolean", "number": "number"}
+_LIST_TYPES: Final = ("list", "set", "tuple")
+_OBJECT_TYPES: Final = ("map", "object")
+_TYPE_OF_VALUES: Final[Mapping[type, str]] = {
+    bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object",
+}  # fmt: skip
+_LITERAL_RESOLVER: Final = ExpressionResolver(
+    lambda _root, _steps: None, lambda _: None, lambda _: None
+)
+
+
+@dataclass(slots=True)
+class TerraformVariables:
+    """The variables that the converted entries use, in the order of their first use.
+
+    A variable without a value stays without a default: the user sets it.
+    """
+
+    files: TerraformFiles
+    secrets: SecretValues
+    used: dict[str, ConfigEntry] = field(default_factory=dict)
+
+    def get_reference(self, name: str) -> ConfigReference:
+        """Return the configuration reference for a variable, and declare the variable.
+
+        Raises:
+            UnresolvedExpression: the files declare no variable of this name.
+        """
+        block = next(
+            (
+                variable_block
+                for variable_block in self.files.find_blocks("variable")
+                if variable_block.labels == (name,)
+            ),
+            None,
+        )
+        if block is None:
+            raise UnresolvedExpression(f"var.{name}")
+        if name not in self.used:
+            self.used[name] = self._convert_variable(name, block)
+        return ConfigReference(name)
+
+    def _convert_variable(self, name: str, block: Block) -> ConfigEntry:
+        raw = self.files.variable_values.get(name, block.body.get("default"))
+        value = None if raw is None else _LITERAL_RESOLVER.resolve(raw)
+        fields: dict[str, Value] = {}
+        if (type_ := _find_config_type(block.body.get("type"), value)) != "string":
+            fields["type"] = type_
+        if isinstance(description := block.body.get("description"), str):
+            fields["description"] = _LITERAL_RESOLVER.resolve(description)
+        if value is not None:
+            fields["default"] = value
+        is_hidden = block.body.get("sensitive") is True or block.body.get("ephemeral") is True
+        return (
+            self._to_secret_entry(ConfigEntry(name, fields))
+            if is_hidden
+            else ConfigEntry(name, fields)
+        )
+
+    def make_secret(self, name: str) -> None:
+        """Make a used variable secret, whatever the files say: a secret is made of its value."""
+        self.used[name] = self._to_secret_entry(self.used[name])
+
+    def _to_secret_entry(self, variable: ConfigEntry) -> ConfigEntry:
+        """Return the variable as a secret one; the default becomes a missing secret value."""
+        fields = {**variable.fields, "secret": True}
+        value = fields.pop("default", None)
+        if value is not None:
+            text = value if isinstance(value, str) else json.dumps(value)
+            self.secrets.missing_values[variable.name] = text
+        return ConfigEntry(variable.name, fields)
+
+
+def _find_config_type(raw: Any, value: Any) -> str:
+    type_text = str(raw or "").removeprefix("${").removesuffix("}").strip()
+    if type_text == "number" and (value is None or isinstance(value, int)):
+        return "integer" if isinstance(value, int) else "number"
+    name = type_text.partition("(")[0]
+    if name in _LIST_TYPES:
+        return "array"
+    if name in _OBJECT_TYPES:
+        return "object"
+    return _CONFIG_TYPES.get(name) or _TYPE_OF_VALUES.get(type(value), "string")

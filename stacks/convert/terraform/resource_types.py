@@ -1,0 +1,289 @@
+"""Describe the resource types of Terraform providers and how each one becomes a resource here.
+
+The types are those of togethercomputer/together 0.x (together_beta_cluster,
+together_beta_cluster_storage; Together reference, 'Terraform': together_gpu_cluster) and of
+SamsungSDSCloud/samsungcloudplatformv2 4.x (multinodegpucluster_gpunode). The providers use the
+names of the platforms' APIs, as gpuform does, except for together_gpu_cluster. `topology` reads
+`RESOURCE_TYPES`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from gpuform.schemas.checking import validate_inputs
+from gpuform.schemas.models import InputModel
+from gpuform.schemas.values import UNKNOWN
+from gpuform.stacks.declaration_writer.declarations import (
+    ConfigReference,
+    InterpolatedText,
+    ResourceReference,
+    Value,
+)
+
+GPU_CLUSTER_NAMES: Final[Mapping[str, str]] = {
+    "name": "cluster_name",
+    "instance_type": "gpu_type",
+    "reservation_days": "duration_days",
+}
+"""The API's names of together_gpu_cluster's arguments, where they differ."""
+
+REWORDED_PROPERTIES: Final = frozenset({"gpu_type", "billing_type"})
+"""The properties of together_gpu_cluster whose values Terraform writes differently."""
+
+_BILLING_TYPES: Final = {"prepaid": "RESERVED", "reserved": "RESERVED", "on_demand": "ON_DEMAND"}
+DRIVER_PROPERTIES: Final = ("cuda_version", "nvidia_driver_version", "driver_version")
+"""A cluster declares the first two of these properties, or only the last."""
+
+
+def convert_gpu_cluster_value(name: str, value: Any) -> Any:
+    """Return the platform's value of an argument.
+
+    `H100-SXM` becomes H100_SXM, `prepaid` RESERVED; a shared volume becomes an object.
+    """
+    if name == "shared_volume":
+        return _convert_shared_volume(value)
+    if name not in REWORDED_PROPERTIES or not isinstance(value, str):
+        return value
+    words_joined = value.replace("-", "_")
+    return (
+        words_joined.upper()
+        if name == "gpu_type"
+        else _BILLING_TYPES.get(words_joined.lower(), words_joined.upper())
+    )
+
+
+def complete_gpu_cluster(
+    declared_properties: Mapping[str, Value], attributes: Mapping[str, Any]
+) -> Mapping[str, Value]:
+    """Return the properties with values from the state: the driver, and the volume's id.
+
+    The block has no argument for the driver. A volume that was created with the cluster is attached
+    by its id, or declared as a new one if the state has no id.
+    """
+    properties = dict(declared_properties)
+    if not any(name in properties for name in DRIVER_PROPERTIES):
+        properties |= {name: attributes[name] for name in DRIVER_PROPERTIES if attributes.get(name)}
+    volume = properties.pop("shared_volume", None)
+    if isinstance(volume, Mapping):
+        if volume_id := _find_volume_id(attributes):
+            properties["volume_id"] = volume_id
+        else:
+            properties["shared_volume"] = {**volume, "region": properties.get("region")}
+    return properties
+
+
+def _convert_shared_volume(value: Any) -> Any:
+    """Return a nested block as an object: HCL and states hold the block in a list."""
+    block = value[0] if isinstance(value, list) and len(value) == 1 else value
+    if not isinstance(block, Mapping):
+        return value
+    return {"volume_name" if name == "name" else name: item for name, item in block.items()}
+
+
+def _find_volume_id(attributes: Mapping[str, Any]) -> str:
+    volume = attributes.get("shared_volume")
+    if not isinstance(volume, Mapping):
+        return ""
+    return str(volume.get("volume_id") or volume.get("id") or "")
+
+
+@dataclass(frozen=True, slots=True)
+class TerraformType:
+    """How a resource type of Terraform becomes a resource here.
+
+    `id_attributes` are attributes that mean the id. `build_id` returns the id to import, from the
+    declared properties and the state's attributes, or None. `nested_arguments` are objects whose
+    members are properties here. `ignored_arguments` say nothing about the platform's object.
+    `unignorable_arguments` have another form here, so that their changes cannot be ignored.
+    `derive_properties` adds properties from attributes of other names. `property_names` are names
+    that differ here; `convert_value` converts plain values of the `reworded_properties`.
+    `complete_properties` adds values that only the state has. One of `required_alternatives` must
+    be declared: the user is asked for the last one.
+    """
+
+    section: str
+    platform: str
+    id_attributes: tuple[str, ...]
+    build_id: Callable[[Mapping[str, Value], Mapping[str, Any]], str | None]
+    nested_arguments: tuple[str, ...] = ()
+    ignored_arguments: tuple[str, ...] = ()
+    unignorable_arguments: tuple[str, ...] = ()
+    derive_properties: Callable[[Mapping[str, Any]], Mapping[str, Value]] = field(
+        default=lambda _: {}
+    )
+    property_names: Mapping[str, str] = field(default_factory=dict)
+    reworded_properties: frozenset[str] = frozenset()
+    convert_value: Callable[[str, Any], Any] = field(default=lambda _, value: value)
+    complete_properties: Callable[[Mapping[str, Value], Mapping[str, Any]], Mapping[str, Value]] = (
+        field(default=lambda declared, _: declared)
+    )
+    required_alternatives: tuple[str, ...] = ()
+
+    def get_property_name(self, argument: str) -> str:
+        """Return the property's name for an argument of Terraform."""
+        return self.property_names.get(argument, argument)
+
+
+def _create_id_reader(
+    *names: str,
+) -> Callable[[Mapping[str, Value], Mapping[str, Any]], str | None]:
+    """Return a reader of the id: the first non-empty attribute of the named ones."""
+
+    def read_id(_: Mapping[str, Value], attributes: Mapping[str, Any]) -> str | None:
+        return next((str(attributes[name]) for name in names if attributes.get(name)), None)
+
+    return read_id
+
+
+def _build_pool_id(
+    declared_properties: Mapping[str, Value], attributes: Mapping[str, Any]
+) -> str | None:
+    """Return gpuform's id of a node pool, or None if a part is missing.
+
+    The parts are vendor pool, fabric and prefix.
+    """
+    parts = [declared_properties.get(name) for name in ("node_pool_id", "cluster_fabric_name")]
+    parts.append(
+        _find_node_name_prefix(attributes) or declared_properties.get("gpu_node_name_prefix")
+    )
+    return "/".join(map(str, parts)) if all(isinstance(part, str) for part in parts) else None
+
+
+def _find_node_name_prefix(attributes: Mapping[str, Any]) -> str:
+    """Return the prefix of the node names, or an empty text without nodes.
+
+    The provider's state has no prefix, but names such as PREFIX-001.
+    """
+    names = [str(server.get("gpu_node_name") or "") for server in _find_servers(attributes)]
+    return names[0].rpartition("-")[0] if names else ""
+
+
+def _find_servers(attributes: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    servers = attributes.get("server_details")
+    return [server for server in servers if isinstance(server, Mapping)] if servers else []
+
+
+def _derive_pool_properties(attributes: Mapping[str, Any]) -> Mapping[str, Value]:
+    servers = _find_servers(attributes)
+    properties: dict[str, Value] = {"count": len(servers)}
+    if _find_node_name_prefix(attributes):
+        properties["gpu_node_name_prefix"] = _find_node_name_prefix(attributes)
+    states = {str(server.get("state")) for server in servers}
+    if states == {"STOPPED"}:
+        properties["state"] = "STOPPED"
+    return properties
+
+
+TERRAFORM_TYPES: Final[Mapping[str, TerraformType]] = {
+    "together_beta_cluster": TerraformType(
+        "clusters",
+        "together",
+        ("id", "cluster_id"),
+        _create_id_reader("cluster_id", "id"),
+        unignorable_arguments=("driver_version",),
+    ),
+    "together_gpu_cluster": TerraformType(
+        "clusters",
+        "together",
+        ("id", "cluster_id"),
+        _create_id_reader("cluster_id", "id"),
+        property_names=GPU_CLUSTER_NAMES,
+        reworded_properties=REWORDED_PROPERTIES,
+        convert_value=convert_gpu_cluster_value,
+        complete_properties=complete_gpu_cluster,
+        required_alternatives=DRIVER_PROPERTIES,
+    ),
+    "together_beta_cluster_storage": TerraformType(
+        "shared_volumes",
+        "together",
+        ("id", "volume_id"),
+        _create_id_reader("volume_id", "id"),
+    ),
+    "samsungcloudplatformv2_multinodegpucluster_gpunode": TerraformType(
+        "node_pools",
+        "scp",
+        (),
+        _build_pool_id,
+        nested_arguments=("cluster_fabric_details",),
+        ignored_arguments=("server_details",),
+        derive_properties=_derive_pool_properties,
+    ),
+}
+
+
+def flatten_attributes(
+    attributes: Mapping[str, Any], terraform_type: TerraformType
+) -> dict[str, Any]:
+    """Return the state's attributes under the names of properties.
+
+    Members of nested objects stand beside the others; values are converted.
+    """
+    nested_objects = (attributes.get(name) for name in terraform_type.nested_arguments)
+    members = {
+        name: value
+        for nested_object in nested_objects
+        if isinstance(nested_object, Mapping)
+        for name, value in nested_object.items()
+    }
+    properties = {
+        terraform_type.get_property_name(name): value
+        for name, value in {**members, **attributes}.items()
+    }
+    return {name: terraform_type.convert_value(name, value) for name, value in properties.items()}
+
+
+def to_hcl_literal(value: Any) -> Any:
+    """Return a plain value in the form in which python-hcl2 has literals."""
+    if not isinstance(value, str):
+        return value
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return '"' + escaped.replace("${", "$${").replace("%{", "%%{") + '"'
+
+
+def correct_case(properties: dict[str, Value], model: type[InputModel]) -> dict[str, Value]:
+    """Return the properties with refused texts in capitals where capitals are valid.
+
+    Terraform's provider accepts choices in any case.
+    """
+    refused_names = {
+        problem.path for problem in validate_inputs(model, _to_checkable_inputs(properties))[1]
+    }
+    uppercase_properties = {
+        name: value.upper()
+        for name, value in properties.items()
+        if name in refused_names and isinstance(value, str)
+    }
+    still_refused_names = {
+        problem.path
+        for problem in validate_inputs(
+            model, _to_checkable_inputs({**properties, **uppercase_properties})
+        )[1]
+    }
+    return {
+        **properties,
+        **{
+            name: value
+            for name, value in uppercase_properties.items()
+            if name not in still_refused_names
+        },
+    }
+
+
+def is_plain(value: Value) -> bool:
+    """Return whether the value has no references: neither to resources nor to configuration."""
+    if isinstance(value, Mapping):
+        return all(map(is_plain, value.values()))
+    if isinstance(value, list):
+        return all(map(is_plain, value))
+    return not isinstance(value, ResourceReference | ConfigReference | InterpolatedText)
+
+
+def _to_checkable_inputs(properties: Mapping[str, Value]) -> dict[str, Any]:
+    """Return the properties with UNKNOWN in the place of references."""
+    return {
+        name: UNKNOWN
+        if isinstance(value, ResourceReference | ConfigReference | InterpolatedText)
+        else value
+        for name, value in properties.items()
+    }
