@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from conformance.described import Answers, Change, Described, Request, Room
+from conformance.kind_descriptions import AnswerForm, Change, KindDescription, PlatformApi, Request
 
 from gpuform.schemas.aios import wire
 
@@ -104,25 +104,25 @@ _DECLARED = {
 
 _PLATFORM: dict[str, Any] = {
     "platform": "aios",
-    "own": "^/clusters/[^/]+$",
-    "found_at": "^/clusters/[^/]+$",
-    "paths": "^/(clusters|api)",
-    "leaving": frozenset(),
+    "object_path": "^/clusters/[^/]+$",
+    "list_path": "^/clusters/[^/]+$",
+    "request_paths": "^/(clusters|api)",
+    "deleting_statuses": frozenset(),
     "names_are_unique": True,
     "key_variable": "AIOS_REGISTRY_URL",
     "key_config": "aios:registryUrl",
     "key": "{url}/aios",
     "key_is_secret": False,
-    "shortage": {"status": 400, "body": {"error": "the registry takes no more"}},
+    "capacity_fault": {"status": 400, "body": {"error": "the registry takes no more"}},
     "wire": wire.Cluster,
-    "answers": (Answers("^/clusters/[^/]+$", wire.Cluster),),
-    "meant": frozenset(_DECLARED),
+    "answer_forms": (AnswerForm("^/clusters/[^/]+$", wire.Cluster),),
+    "unplanted_fields": frozenset(_DECLARED),
 }
 
-CLUSTER = Described(
+CLUSTER = KindDescription(
     **_PLATFORM,
     kind="Cluster",
-    good=_CLUSTER,
+    valid_inputs=_CLUSTER,
     name_field="cluster_id",
     in_place=Change(
         {**_CLUSTER, "tags": ["gpu", "updated"]},
@@ -130,7 +130,7 @@ CLUSTER = Described(
         Request("PUT", f"{_CLUSTERS}/{{id}}", {"$set": {"tags": ["gpu", "updated"]}}),
     ),
     replacing=Change({**_CLUSTER, "cluster_id": "east"}, "cluster_id"),
-    bad=[
+    invalid_inputs=[
         ({**_CLUSTER, "memory": 1}, "memory"),
         ({**_CLUSTER, "nodes": {**_CLUSTER["nodes"], "count": 2}}, "nodes.count"),
         ({**_CLUSTER, "cluster_id": "a/b"}, "cluster_id"),
@@ -151,12 +151,12 @@ CLUSTER = Described(
         },
     ),
     listed_as="clusters",
-    behind=Request("PUT", f"{_CLUSTERS}/{{id}}", {"$set": {"tags": ["theirs"]}}),
-    drift={"tags": ["theirs"]},
-    delete_behind=Request("DELETE", f"{_CLUSTERS}/{{id}}"),
-    pending="onboarding",
-    failed="down",
-    unlike=frozenset(
+    outside_update=Request("PUT", f"{_CLUSTERS}/{{id}}", {"$set": {"tags": ["theirs"]}}),
+    outside_drift={"tags": ["theirs"]},
+    outside_delete=Request("DELETE", f"{_CLUSTERS}/{{id}}"),
+    pending_status="onboarding",
+    failed_status="down",
+    unrelated_values=frozenset(
         {
             *("clusterMetadata._id", "config._id", "nodes.nodeData._id"),  # Mongo's
             "nodes.nodeData.gpus.gpus._id",
@@ -196,11 +196,11 @@ _SUMS = {
     "network.rxBandwidth": 10000,
 }
 
-GPU_NODE = Described(
+GPU_NODE = KindDescription(
     **_PLATFORM,
     kind="GpuNode",
     is_entry=True,
-    good=_GPU_NODE,
+    valid_inputs=_GPU_NODE,
     name_field="node_id",
     in_place=Change(
         {**_GPU_NODE, "memory": 131073},
@@ -212,7 +212,7 @@ GPU_NODE = Described(
         ),
     ),
     replacing=Change({**_GPU_NODE, "node_id": "other"}, "node_id"),
-    bad=[
+    invalid_inputs=[
         ({**_GPU_NODE, "memory": -1}, "memory"),
         ({**_GPU_NODE, "gpus": {**_NODE["gpus"], "count": 3}}, "gpus.count"),
         ({**_GPU_NODE, "gpus": {"memory": 5}}, "gpus.count"),
@@ -225,15 +225,17 @@ GPU_NODE = Described(
         {"$addToSet": {"nodes.nodeData": {"id": "solo", **_ENTRY}}, "$set": _SUMS},
     ),
     listed_as="gpu_nodes",
-    behind=Request("PUT", f"{_CLUSTERS}/{{base}}", {"$set": {"nodes.nodeData.0.memory": 7}}),
-    drift={"memory": 7},
-    delete_behind=Request(
+    outside_update=Request(
+        "PUT", f"{_CLUSTERS}/{{base}}", {"$set": {"nodes.nodeData.0.memory": 7}}
+    ),
+    outside_drift={"memory": 7},
+    outside_delete=Request(
         "PUT", f"{_CLUSTERS}/{{base}}", {"$pull": {"nodes.nodeData": {"id": "solo"}}}
     ),
-    control="aios/gpu-nodes",
-    needs=[_BASE],
-    needed_as="clusters",
-    unlike=frozenset(  # of the whole cluster
+    control_path="aios/gpu-nodes",
+    requirements=[_BASE],
+    requirements_listed_as="clusters",
+    unrelated_values=frozenset(  # of the whole cluster
         {
             *("gpus.count", "gpus.memory", "memory", "nodes.count", "swap", "vcpus.count"),
             *("network.interfaces", "network.rxBandwidth", "network.txBandwidth"),
@@ -244,12 +246,12 @@ GPU_NODE = Described(
 
 KINDS = (CLUSTER, GPU_NODE)
 
-ROOMS = {
-    "aios": Room(
+APIS = {
+    "aios": PlatformApi(
         prefix="/aios",
         headers=lambda _method, _url: {},
-        gone={"error": "Cluster not found"},
-        empty=[],
-        lists="^/clusters$|^/clusters/query$",
+        not_found_answer={"error": "Cluster not found"},
+        empty_list_answer=[],
+        list_paths="^/clusters$|^/clusters/query$",
     ),
 }

@@ -1,14 +1,14 @@
-"""Collect every platform's kinds and its part of the emulator for the conformance suite.
+"""Collect every platform's kinds and emulated APIs for the conformance suite.
 
-gpuform's own platforms have a module `conformance.<name>_kinds`; another one has `conformance` in
-its package. Each has `KINDS` and `ROOMS`.
+gpuform's own platforms have a module `conformance.<name>_kinds`; another platform has `conformance`
+in its package. Each module has `KINDS` and `APIS`.
 """
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
-from conformance.described import Described, Room
+from conformance.kind_descriptions import KindDescription, PlatformApi
 
 from gpuform.providers.platform import list_own_platforms, platforms
 
@@ -23,9 +23,11 @@ def _load_modules() -> Iterator[Any]:
         )
 
 
-KINDS: tuple[Described, ...] = tuple(kind for module in _load_modules() for kind in module.KINDS)
-"""Every kind that is described, in the order of the catalogue."""
+KINDS: tuple[KindDescription, ...] = tuple(
+    kind for module in _load_modules() for kind in module.KINDS
+)
+"""Every described kind, in the order of the catalogue."""
 
-ROOMS: Mapping[str, Room] = {
-    name: room for each in _load_modules() for name, room in each.ROOMS.items()
+APIS: Mapping[str, PlatformApi] = {
+    name: api for module in _load_modules() for name, api in module.APIS.items()
 }

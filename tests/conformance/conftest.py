@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conformance.described import Described
-from conformance.emulated import Platform, emulated
-from conformance.kinds import MADE
-from conformance.plugin import PluginHost, PluginVerbs, running_plugin
+from conformance.dynamic_host import StockHost, start_host
+from conformance.emulated import Platform, start_emulated_platform
+from conformance.kind_descriptions import KindDescription
+from conformance.kinds import CREATED_KINDS
+from conformance.operations import EngineOperations, Operations, StockOperations
+from conformance.plugin import PluginHost, PluginOperations, start_plugin
 from conformance.stacks import CalledStack, EmbeddedStack, Stack
-from conformance.stock import StockHost, running_host
-from conformance.verbs import EngineVerbs, StockVerbs, Verbs
 
 from gpuform.providers.context import ProviderContext, get_clock
 from gpuform.providers.emulator.server import environment
@@ -30,7 +30,7 @@ def crypter() -> PassphraseCrypter:
 @pytest.fixture(scope="session")
 def emulator() -> Iterator[Platform]:
     """Start one emulator for all tests, because clients keep their connections."""
-    with emulated(seed="conformance") as platform:
+    with start_emulated_platform(seed="conformance") as platform:
         yield platform
 
 
@@ -39,14 +39,14 @@ def platform(
     emulator: Platform, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Iterator[Platform]:
     """Empty the emulator, remove its faults, and use it from the project in `tmp_path`."""
-    emulator.heal()
+    emulator.remove_faults()
     emulator.reset()
     _forget_failed_lookups()
     for name, value in environment(emulator.server.url).items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
     yield emulator
-    emulator.heal()
+    emulator.remove_faults()
 
 
 def _forget_failed_lookups() -> None:
@@ -59,8 +59,8 @@ def _forget_failed_lookups() -> None:
         del cached_regions[client]
 
 
-@pytest.fixture(params=MADE, ids=str)
-def described(request: pytest.FixtureRequest, platform: Platform) -> Described:
+@pytest.fixture(params=CREATED_KINDS, ids=str)
+def description(request: pytest.FixtureRequest, platform: Platform) -> KindDescription:
     """Return a kind with its requirements on the platform; by default, every creatable kind."""
     return platform.prepare(request.param)
 
@@ -71,8 +71,8 @@ def host_process(
 ) -> Iterator[StockHost]:
     """Start one process of Pulumi's dynamic host for all tests, over the emulator."""
     directory = tmp_path_factory.mktemp("host")
-    with running_host(directory, environment(emulator.server.url)) as host:
-        _run_lookups_once(lambda kind: StockVerbs(kind.lifecycle, host.stub))
+    with start_host(directory, environment(emulator.server.url)) as host:
+        _run_lookups_once(lambda kind: StockOperations(kind.lifecycle, host.stub))
         yield host
 
 
@@ -90,15 +90,15 @@ def plugin_process(
 ) -> Iterator[PluginHost]:
     """Start one process of the provider plugin for all tests, over the emulator."""
     directory = tmp_path_factory.mktemp("plugin")
-    with running_plugin(directory, environment(emulator.server.url)) as plugin:
-        _run_lookups_once(lambda kind: PluginVerbs(kind.lifecycle, plugin.stub))
+    with start_plugin(directory, environment(emulator.server.url)) as plugin:
+        _run_lookups_once(lambda kind: PluginOperations(kind.lifecycle, plugin.stub))
         yield plugin
 
 
-def _run_lookups_once(verbs: Callable[[Described], Verbs]) -> None:
+def _run_lookups_once(verbs: Callable[[KindDescription], Operations]) -> None:
     """Let a process do its lookups before the faults of a test prevent them."""
-    for kind in MADE:
-        verbs(kind).check(kind.placed({"{base}": "f" * 32}).good)
+    for kind in CREATED_KINDS:
+        verbs(kind).check(kind.fill_placeholders({"{base}": "f" * 32}).valid_inputs)
 
 
 @pytest.fixture
@@ -126,13 +126,13 @@ HOSTS = ("engine", "stock-host", pytest.param("plugin", marks=pytest.mark.slow))
 
 
 @pytest.fixture(params=HOSTS)
-def verbs(request: pytest.FixtureRequest, described: Described) -> Verbs:
+def verbs(request: pytest.FixtureRequest, description: KindDescription) -> Operations:
     """Return the operations of a kind, under each host."""
     if request.param == "engine":
-        return EngineVerbs(described.lifecycle, request.getfixturevalue("new_call"), {})
+        return EngineOperations(description.lifecycle, request.getfixturevalue("new_call"), {})
     if request.param == "plugin":
-        return PluginVerbs(described.lifecycle, request.getfixturevalue("plugin").stub)
-    return StockVerbs(described.lifecycle, request.getfixturevalue("stock_host").stub)
+        return PluginOperations(description.lifecycle, request.getfixturevalue("plugin").stub)
+    return StockOperations(description.lifecycle, request.getfixturevalue("stock_host").stub)
 
 
 @pytest.fixture
@@ -142,13 +142,13 @@ def embedded(platform: Platform, tmp_path: Path, crypter: PassphraseCrypter) -> 
 
 
 @pytest.fixture(params=HOSTS)
-def stack(request: pytest.FixtureRequest, described: Described) -> Stack:
+def stack(request: pytest.FixtureRequest, description: KindDescription) -> Stack:
     """Return an empty stack of one resource, under each host."""
     if request.param == "engine":
         embedded_stack: EmbeddedStack = request.getfixturevalue("embedded")
         return embedded_stack
     if request.param == "plugin":
         plugin: PluginHost = request.getfixturevalue("plugin")
-        return CalledStack(PluginVerbs(described.lifecycle, plugin.stub))
+        return CalledStack(PluginOperations(description.lifecycle, plugin.stub))
     host: StockHost = request.getfixturevalue("stock_host")
-    return CalledStack(StockVerbs(described.lifecycle, host.stub))
+    return CalledStack(StockOperations(description.lifecycle, host.stub))

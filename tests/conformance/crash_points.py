@@ -1,9 +1,9 @@
 """Kill a run after each request and each write, one by one, and let the next run recover it.
 
-A program of its own, `python -m conformance.crash_points SCENARIO FOLDER`: one warm process without
-threads that forks a child for every run, so that a death costs a fraction of a second. It prints a
-line of JSON. With CRASH_BACKEND, the URL of a bucket, the state is there. The emulator is in the
-children, its objects in a SQLite file, which a killed process leaves whole.
+This is a program: `python -m conformance.crash_points SCENARIO FOLDER` prints a line of JSON. One
+warm process without threads forks a child for every run, so that a kill costs a fraction of a
+second. With CRASH_BACKEND, the URL of a bucket, the state is there. The emulator runs in the
+children, its objects in a SQLite file, which a killed process leaves complete.
 """
 
 import gc
@@ -25,12 +25,23 @@ from typing import Any, cast
 
 import httpx
 import obstore
-from conformance.described import Described
 from conformance.emulated import Platform
-from conformance.kinds import FAST, KINDS, MADE, TOPOLOGY
-from conformance.settling import assert_destroyed, assert_nothing_is_lost, assert_settles
-from conformance.stacks import Declared, EmbeddedStack, thing
-from conformance.takings import TAKINGS, Jobs, Taking, ids_of, run_in, run_locally
+from conformance.kind_descriptions import KindDescription
+from conformance.kinds import CREATED_KINDS, FAST_KIND, KINDS, TOPOLOGY
+from conformance.node_removals import (
+    NODE_REMOVALS,
+    NodeRemoval,
+    RunningJob,
+    build_local_runner,
+    map_ids_by_name,
+    run_slurm_command,
+)
+from conformance.recovery_checks import (
+    assert_destroy_leaves_nothing,
+    assert_next_run_recovers,
+    assert_no_object_is_lost,
+)
+from conformance.stacks import DeclaredResource, EmbeddedStack, declare_one
 from conformance.together_kinds import CLUSTER
 from support.servers.bucket_server import KEYS
 from tenacity import Retrying  # noqa: F401 - imported once, for all children
@@ -58,275 +69,298 @@ CRYPTER = PassphraseCrypter.create_new("test only")
 
 @dataclass(frozen=True)
 class Scenario:
-    """A change of a stack: what is declared before it, and after it (nothing: a destroy).
+    """A change of a stack: the declarations before and after it (no declaration after: a destroy).
 
-    `outside` is what somebody else does in between; `refreshes`: the run only reads; `reverts`: the
-    run after a death declares again what was before. With `abandons` it destroys what there is.
-    `takes`: a job runs on a node that goes.
+    `outside_change`: a change by somebody else in between. `refreshes`: the run only reads.
+    `reverts`: the run after a kill declares the former resources again. `abandons`: the run after a
+    kill destroys all. `has_job`: a job runs on a removed node.
     """
 
-    before: Sequence[Declared]
-    after: Sequence[Declared]
-    outside: Callable[["World"], object] | None = None
+    before: Sequence[DeclaredResource]
+    after: Sequence[DeclaredResource]
+    outside_change: Callable[["CrashedProject"], object] | None = None
     refreshes: bool = False
     reverts: bool = False
     abandons: bool = False
-    takes: bool = False
+    has_job: bool = False
 
     @property
-    def in_the_end(self) -> Sequence[Declared]:
+    def final_declarations(self) -> Sequence[DeclaredResource]:
         if self.abandons:
             return []
         return self.before if self.reverts else self.after
 
     @property
-    def kinds(self) -> set[Described]:
-        return {item.described for item in (*self.before, *self.after)}
+    def kinds(self) -> set[KindDescription]:
+        return {item.description for item in (*self.before, *self.after)}
 
 
-Place = Callable[[Described], Described]
-"""Gives a kind the ids of what it needs on the platform."""
+PrepareKind = Callable[[KindDescription], KindDescription]
+"""Creates the requirements of a kind on the platform, and returns the kind with their ids."""
 
 
 def _build_scenario(
-    kind: Described,
-    before: Callable[[Described], Mapping[str, Any]] | None,
-    after: Callable[[Described], Mapping[str, Any]] | None,
-) -> Callable[[Place], Scenario]:
-    def made(location: Place) -> Scenario:
-        placed = location(kind)
-        steps = ([thing(placed, item(placed))] if item else [] for item in (before, after))
+    kind: KindDescription,
+    before: Callable[[KindDescription], Mapping[str, Any]] | None,
+    after: Callable[[KindDescription], Mapping[str, Any]] | None,
+) -> Callable[[PrepareKind], Scenario]:
+    def create_scenario(location: PrepareKind) -> Scenario:
+        description = location(kind)
+        steps = (
+            [declare_one(description, item(description))] if item else []
+            for item in (before, after)
+        )
         return Scenario(*steps)
 
-    return made
+    return create_scenario
 
 
-def _build_scenarios() -> dict[str, Callable[[Place], Scenario]]:
-    scenarios: dict[str, Callable[[Place], Scenario]] = {
+def _build_scenarios() -> dict[str, Callable[[PrepareKind], Scenario]]:
+    scenarios: dict[str, Callable[[PrepareKind], Scenario]] = {
         "create-topology": lambda _: Scenario([], TOPOLOGY),
         "destroy-topology": lambda _: Scenario(TOPOLOGY, []),
     }
     scenarios["abandon-topology"] = lambda _: Scenario([], TOPOLOGY, abandons=True)
-    for kind in MADE:
+    for kind in CREATED_KINDS:
         good = lambda item: item.good  # noqa: E731 - one of three
         created = _build_scenario(kind, None, good)
         scenarios[f"create-{kind}"] = created
-        scenarios[f"abandon-{kind}"] = partial(_abandon, created)
+        scenarios[f"abandon-{kind}"] = partial(_abandon_create, created)
         scenarios[f"update-{kind}"] = _build_scenario(kind, good, lambda item: item.in_place.inputs)
         scenarios[f"replace-{kind}"] = _build_scenario(
             kind, good, lambda item: item.replacing.inputs
         )
         scenarios[f"destroy-{kind}"] = _build_scenario(kind, good, None)
     return scenarios | {
-        f"replace-create-first-{FAST}": _replace_create_first,
-        f"refresh-{CLUSTER}": _refresh,
-        f"import-{FAST}": _import,
-        f"shrink-{CLUSTER}": _shrink,
-        f"shrink-and-revert-{CLUSTER}": lambda location: replace(_shrink(location), reverts=True),
+        f"replace-create-first-{FAST_KIND}": _build_create_first_replacement,
+        f"refresh-{CLUSTER}": _build_refresh,
+        f"import-{FAST_KIND}": _build_import,
+        f"shrink-{CLUSTER}": _build_shrink,
+        f"shrink-and-revert-{CLUSTER}": lambda location: replace(
+            _build_shrink(location), reverts=True
+        ),
     }
 
 
-def _build_eviction_scenario(taking: Taking, location: Place) -> Scenario:
-    placed = location(taking.kind)
+def _build_eviction_scenario(removal: NodeRemoval, location: PrepareKind) -> Scenario:
+    description = location(removal.kind)
 
-    def start(world: "World") -> object:
+    def start(world: "CrashedProject") -> object:
         (entry,) = world.stack.resources
-        Jobs.start(world.platform, Path.cwd(), taking, ids_of(entry))
-        if taking.broken:
+        RunningJob.start(world.platform, Path.cwd(), removal, map_ids_by_name(entry))
+        if removal.fault:
             world.stack.refresh()
 
-    before, after = taking.inputs(placed)
-    ends = [] if after is None else [thing(placed, after)]
-    return Scenario([thing(placed, before)], ends, outside=start, takes=True)
+    before, after = removal.build_inputs(description)
+    ends = [] if after is None else [declare_one(description, after)]
+    return Scenario([declare_one(description, before)], ends, outside_change=start, has_job=True)
 
 
-def _abandon(created: Callable[[Place], Scenario], location: Place) -> Scenario:
+def _abandon_create(created: Callable[[PrepareKind], Scenario], location: PrepareKind) -> Scenario:
     return replace(created(location), abandons=True)
 
 
-def _replace_create_first(_place: Place) -> Scenario:
+def _build_create_first_replacement(_place: PrepareKind) -> Scenario:
     options = {"delete_before_replace": False}
-    other = {**FAST.replacing.inputs, FAST.name_field: "another"}
+    other = {**FAST_KIND.replacing.inputs, FAST_KIND.name_field: "another"}
     return Scenario(
-        [replace(thing(FAST), options=options)], [replace(thing(FAST, other), options=options)]
+        [replace(declare_one(FAST_KIND), options=options)],
+        [replace(declare_one(FAST_KIND, other), options=options)],
     )
 
 
-def _refresh(_place: Place) -> Scenario:
-    def drift(world: "World") -> object:
-        return world.platform.send(CLUSTER, CLUSTER.behind.of(world.stack.id))
+def _build_refresh(_place: PrepareKind) -> Scenario:
+    def drift(world: "CrashedProject") -> object:
+        return world.platform.send(CLUSTER, CLUSTER.outside_update.fill_ids(world.stack.id))
 
-    return Scenario([thing(CLUSTER)], [thing(CLUSTER)], outside=drift, refreshes=True)
+    return Scenario(
+        [declare_one(CLUSTER)], [declare_one(CLUSTER)], outside_change=drift, refreshes=True
+    )
 
 
-def _shrink(_place: Place) -> Scenario:
-    """Run a job on the newest node, which the platform would remove by itself."""
-    larger, smaller = ({**CLUSTER.good, "num_gpus": count} for count in (24, 16))
+def _build_shrink(_place: PrepareKind) -> Scenario:
+    """Run a job on the newest node, which the platform would remove without a drain."""
+    larger, smaller = ({**CLUSTER.valid_inputs, "num_gpus": count} for count in (24, 16))
 
-    def start(world: "World") -> object:
+    def start(world: "CrashedProject") -> object:
         (cluster_id,) = world.stack.ids
         pod = {"name": "train-0", "node": "train-worker-2"}
         path = f"/_emulator/kubernetes/{cluster_id}/pods"
         return world.platform.http.post(path, json=pod).raise_for_status()
 
-    return Scenario([thing(CLUSTER, larger)], [thing(CLUSTER, smaller)], outside=start)
+    return Scenario(
+        [declare_one(CLUSTER, larger)], [declare_one(CLUSTER, smaller)], outside_change=start
+    )
 
 
-def _import(_place: Place) -> Scenario:
-    def make(world: "World") -> object:
-        assert FAST.create is not None
-        return world.platform.send(FAST, FAST.create)
+def _build_import(_place: PrepareKind) -> Scenario:
+    def make(world: "CrashedProject") -> object:
+        assert FAST_KIND.create is not None
+        return world.platform.send(FAST_KIND, FAST_KIND.create)
 
-    return Scenario([], [replace(thing(FAST), options={"import_": THE_ID})], outside=make)
+    return Scenario(
+        [],
+        [replace(declare_one(FAST_KIND), options={"import_": EXISTING_OBJECT_ID})],
+        outside_change=make,
+    )
 
 
-THE_ID = "the id of the object that is there"
+EXISTING_OBJECT_ID = "the id of the object that is there"
 
 
 SCENARIOS = _build_scenarios()
-TAKEN = {
+NODE_REMOVAL_SCENARIOS = {
     f"take-{path}-{scheduler}": partial(_build_eviction_scenario, taking)
-    for scheduler, paths in TAKINGS.items()
+    for scheduler, paths in NODE_REMOVALS.items()
     for path, taking in paths.items()
 }
 
 
-LOOKS = 3
-HASTE = 13.0
-"""No multiple of a waiting's rhythm, which would have it look after each small part of a beat."""
+COUNTED_POLLS = 3
+CLOCK_SPEEDUP = 13.0
+"""A sleep lasts this many times longer than requested, so that long waits need few polls.
+
+The factor is no multiple of a poll interval: otherwise every poll would fall on the same moment.
+"""
 OBJECTS_CHANGED = ("put", "copy", "delete")
 
 
-class Hook:
-    """Counts what leaves a trace outside of the process, and kills it after number `last`.
+class CrashHook:
+    """Counts events with an effect outside of the process, and kills the process at number `last`.
 
-    Of the looks of somebody who waits only the first few count: one more of them leaves the same
-    objects and the same files as the one before.
+    Of consecutive polls only the first few count: another one leaves the same objects and files.
     """
 
     def __init__(self, last: int | None, points_file: Path) -> None:
         self._last = last
-        self._told = points_file
+        self._points_file = points_file
         self._count = 0
         self._looks = 0
         self._lock = threading.Lock()
 
-    def tick(self, event: str) -> None:
+    def count_event(self, event: str) -> None:
         with self._lock:
             self._looks = self._looks + 1 if event.startswith("GET ") else 0
-            if self._looks > LOOKS:
+            if self._looks > COUNTED_POLLS:
                 return
             self._count += 1
             if self._count == self._last:
-                self._told.write_text(event)
+                self._points_file.write_text(event)
                 os.kill(os.getpid(), signal.SIGKILL)
 
     @property
-    def is_bored(self) -> bool:
-        """Return True if the next poll would not count."""
-        return self._looks >= LOOKS
+    def ignores_polls(self) -> bool:
+        """Return whether the next poll would not count."""
+        return self._looks >= COUNTED_POLLS
 
     def watch_writes(self) -> None:
         """Count each file or object that is written, renamed or removed from now on."""
         for module, names in ((os, ("fsync", "replace", "unlink")), (obstore, OBJECTS_CHANGED)):
             for name in names:
-                setattr(module, name, self._watched(name, getattr(module, name)))
+                setattr(module, name, self._wrap_with_count(name, getattr(module, name)))
 
-    def _watched(self, name: str, inner: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_with_count(self, name: str, inner: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
             result = inner(*arguments, **options)
-            self.tick(f"{name} {arguments}")
+            self.count_event(f"{name} {arguments}")
             return result
 
         return call
 
 
 class HastyClock(Clock):
-    """Let a sleep last `HASTE` times as long when the polls around it do not count."""
+    """A clock whose sleeps last `CLOCK_SPEEDUP` times longer while polls are not counted."""
 
-    def __init__(self, store: Store, hook: Hook | None) -> None:
+    def __init__(self, store: Store, hook: CrashHook | None) -> None:
         super().__init__(store, start=START)
         self._hook = hook
 
     def advance_to(self, moment: float) -> float:
-        is_in_haste = self._hook is None or self._hook.is_bored
+        is_in_haste = self._hook is None or self._hook.ignores_polls
         now = self.now()
-        return super().advance_to(now + (HASTE if is_in_haste else 1.0) * max(0.0, moment - now))
+        return super().advance_to(
+            now + (CLOCK_SPEEDUP if is_in_haste else 1.0) * max(0.0, moment - now)
+        )
 
 
-class Counting(httpx.BaseTransport):
-    """Forward requests; the process is killed after a request's effect and before its answer."""
+class CountingTransport(httpx.BaseTransport):
+    """A transport that counts each request after its effect and before its answer."""
 
-    def __init__(self, inner: httpx.BaseTransport, hook: Hook) -> None:
+    def __init__(self, inner: httpx.BaseTransport, hook: CrashHook) -> None:
         self._inner = inner
         self._hook = hook
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         response = self._inner.handle_request(request)
         if not request.url.path.startswith("/_emulator/"):
-            self._hook.tick(f"{request.method} {request.url.path}")
+            self._hook.count_event(f"{request.method} {request.url.path}")
         return response
 
 
-def run_commands(http: httpx.Client, hook: Hook | None) -> None:
-    """Run Slurm's commands without WebSockets and processes, which need a real port."""
+def patch_slurm_runners(http: httpx.Client, hook: CrashHook | None) -> None:
+    """Replace the runners of Slurm's commands by requests to the emulator.
 
-    def told(text: str) -> None:
+    The real ones need WebSockets and processes, and so a real port.
+    """
+
+    def count_command(text: str) -> None:
         if hook is not None:
-            hook.tick(text)
+            hook.count_event(text)
 
     def run(
         self: PodCommandRunner, command: Sequence[str], *, is_change: bool = False
     ) -> CommandOutput:
         cluster = load_access(self.kubeconfig, self.cluster).server.rpartition("/")[2]
-        return run_in(http, cluster, command, told, is_change=is_change)
+        return run_slurm_command(http, cluster, command, count_command, is_change=is_change)
 
     for location, run_there in (
         (PodCommandRunner, run),
-        (LocalCommandRunner, run_locally(http, told)),
+        (LocalCommandRunner, build_local_runner(http, count_command)),
     ):
         setattr(location, "run", run_there)  # noqa: B010 - a method of another shape to mypy
 
 
 @dataclass(frozen=True)
-class World:
-    """A project and the platforms that it uses, in one folder."""
+class CrashedProject:
+    """The project of a scenario and its emulated platforms, in one folder."""
 
     stack: EmbeddedStack
     platform: Platform
 
     @classmethod
-    def open(cls, folder: Path, held: ExitStack, hook: Hook | None = None) -> "World":
-        store = held.enter_context(Store(folder / "emulator.db", seed="crashes"))
+    def open(
+        cls, folder: Path, exit_stack: ExitStack, hook: CrashHook | None = None
+    ) -> "CrashedProject":
+        store = exit_stack.enter_context(Store(folder / "emulator.db", seed="crashes"))
         app = create_app(store, HastyClock(store, hook))
         transport = create_wsgi_transport(app)
-        served = transport if hook is None else Counting(transport, hook)
-        held.enter_context(mount_transport(URL, served))
+        served = transport if hook is None else CountingTransport(transport, hook)
+        exit_stack.enter_context(mount_transport(URL, served))
         # Slurm's commands of this machine are those of the emulator: see `run_commands`.
         os.environ.update({**environment(URL), "GPUFORM_ALLOW": "real-schedulers"})
         os.chdir(folder)
         http = httpx.Client(base_url=URL, transport=transport)
-        run_commands(http, hook)
+        patch_slurm_runners(http, hook)
         platform = Platform(cast("Any", None), http)
-        return cls(EmbeddedStack(folder, CRYPTER, url=backend_of(folder)), platform)
+        return cls(EmbeddedStack(folder, CRYPTER, url=find_backend_url(folder)), platform)
 
-    def scenario(self, name: str) -> Scenario:
-        scenario = {**SCENARIOS, **TAKEN}[name](self.platform.prepare)
-        return replace(scenario, after=[self._with_id(item) for item in scenario.after])
+    def build_scenario(self, name: str) -> Scenario:
+        scenario = {**SCENARIOS, **NODE_REMOVAL_SCENARIOS}[name](self.platform.prepare)
+        return replace(scenario, after=[self._with_existing_id(item) for item in scenario.after])
 
-    def _with_id(self, declared: Declared) -> Declared:
-        ids = self.platform.ids(declared.described)
-        if THE_ID not in declared.options.values() or not ids:
+    def _with_existing_id(self, declared: DeclaredResource) -> DeclaredResource:
+        ids = self.platform.list_ids(declared.description)
+        if EXISTING_OBJECT_ID not in declared.options.values() or not ids:
             return declared
         return replace(declared, options={"import_": next(iter(ids))})
 
-    def apply(self, declared: Sequence[Declared]) -> bool:
-        result = self.stack.up(*declared) if declared else self.stack.destroy()
+    def apply(self, declared: Sequence[DeclaredResource]) -> bool:
+        result = self.stack.apply(*declared) if declared else self.stack.destroy()
         return result.ok
 
-    def assert_nobody_was_hurt(self) -> None:
+    def assert_no_job_was_killed(self) -> None:
         """Check that no job was killed and that every node is schedulable."""
-        for found_object in self.platform.objects(CLUSTER):
+        for found_object in self.platform.list_objects(CLUSTER):
             path = f"/_emulator/kubernetes/{found_object['id']}/ended"
             pods = self.platform.http.get(path).json()
             assert not [pod for pod in pods if pod["pod"].startswith("default/")]
@@ -335,22 +369,22 @@ class World:
                 kubernetes = KubernetesScheduler(get_kubernetes_client(kubeconfig.value, "train"))
                 assert [node.name for node in kubernetes.list_nodes() if node.is_cordoned] == []
 
-    def assert_no_create_is_unnamed(self, *kinds: Described) -> None:
-        """Check in the folder, too, for readers of the checkpoint alone, such as the Pulumi CLI."""
+    def assert_no_create_is_unnamed(self, *kinds: KindDescription) -> None:
+        """Check that the checkpoint alone, which Pulumi reads, names each object."""
         checkpoint = self.stack.checkpoint if not self.stack.url else self.stack.snapshot
         assert edits.verify(checkpoint) == []
         stored_ids = {entry.id for entry in checkpoint.resources}
         named = {o.resource.type for o in checkpoint.pending_operations if o.type == "creating"}
         for kind in kinds:
             token = f"pulumi-python:dynamic/gpuform.{kind.platform}:{kind.kind}"
-            for found_object in self.platform.objects(kind):
-                leaving = found_object["status"].lower() in kind.leaving
+            for found_object in self.platform.list_objects(kind):
+                leaving = found_object["status"].lower() in kind.deleting_statuses
                 assert leaving or found_object["id"] in stored_ids or token in named, (
                     f"unnamed: {found_object}"
                 )
 
 
-def in_child(work: Callable[[], None], log: Path) -> int:
+def run_in_child(work: Callable[[], None], log: Path) -> int:
     """Run `work` in a forked child, and return its wait status; its errors are in `log`."""
     child = os.fork()
     if child == 0:
@@ -365,14 +399,14 @@ def in_child(work: Callable[[], None], log: Path) -> int:
     return os.waitpid(child, 0)[1]
 
 
-def backend_of(folder: Path) -> str:
+def find_backend_url(folder: Path) -> str:
     """Return the URL of the state of a project, if the state is not in its folder."""
     bucket = os.environ.get("CRASH_BACKEND")
     return f"{bucket}&prefix={folder.name}" if bucket else ""
 
 
 def copy_objects(source: Path, target: Path) -> None:
-    here, there = (open_storage(backend_of(item), KEYS) for item in (source, target))
+    here, there = (open_storage(find_backend_url(item), KEYS) for item in (source, target))
     for entry in here.list_entries(".pulumi"):
         data = here.read(entry.name)
         assert data is not None
@@ -381,53 +415,55 @@ def copy_objects(source: Path, target: Path) -> None:
 
 def prepare(folder: Path, name: str) -> None:
     folder.mkdir(parents=True)
-    with ExitStack() as held:
-        world = World.open(folder, held)
-        scenario = world.scenario(name)
+    with ExitStack() as exit_stack:
+        project = CrashedProject.open(folder, exit_stack)
+        scenario = project.build_scenario(name)
         if scenario.before:
-            assert world.apply(scenario.before)
-        if scenario.outside:
-            scenario.outside(world)
-        world.platform.forget_requests()
+            assert project.apply(scenario.before)
+        if scenario.outside_change:
+            scenario.outside_change(project)
+        project.platform.forget_requests()
 
 
 def run(folder: Path, name: str, last: int | None, points_file: Path) -> None:
-    with ExitStack() as held:
-        hook = Hook(last, points_file)
-        world = World.open(folder, held, hook)
-        scenario = world.scenario(name)
+    with ExitStack() as exit_stack:
+        hook = CrashHook(last, points_file)
+        project = CrashedProject.open(folder, exit_stack, hook)
+        scenario = project.build_scenario(name)
         hook.watch_writes()
-        assert world.stack.refresh().ok if scenario.refreshes else world.apply(scenario.after)
+        assert project.stack.refresh().ok if scenario.refreshes else project.apply(scenario.after)
 
 
-def mend(folder: Path, name: str) -> None:
-    """Check what must hold after a kill, and after the next run."""
-    with ExitStack() as held:
-        world = World.open(folder, held)
-        scenario = world.scenario(name)
-        stack, platform = world.stack, world.platform
-        if scenario.before or not scenario.outside:
-            world.assert_no_create_is_unnamed(*scenario.kinds)
-            assert_nothing_is_lost(stack, platform, *scenario.before, *scenario.after)
-        if scenario.in_the_end:
-            assert_settles(stack, platform, *scenario.in_the_end)
+def check_recovery(folder: Path, name: str) -> None:
+    """Check the state after a kill, and let the next run recover."""
+    with ExitStack() as exit_stack:
+        project = CrashedProject.open(folder, exit_stack)
+        scenario = project.build_scenario(name)
+        stack, platform = project.stack, project.platform
+        if scenario.before or not scenario.outside_change:
+            project.assert_no_create_is_unnamed(*scenario.kinds)
+            assert_no_object_is_lost(stack, platform, *scenario.before, *scenario.after)
+        if scenario.final_declarations:
+            assert_next_run_recovers(stack, platform, *scenario.final_declarations)
         else:
-            assert_destroyed(stack, platform, *scenario.before, *scenario.after)
-        if scenario.takes:
-            Jobs.of(folder).assert_unharmed(platform)
-            assert platform.parts(*scenario.kinds) == stack.parts
+            assert_destroy_leaves_nothing(stack, platform, *scenario.before, *scenario.after)
+        if scenario.has_job:
+            RunningJob.load(folder).assert_unharmed(platform)
+            assert platform.list_parts(*scenario.kinds) == stack.parts
             return
         if CLUSTER in scenario.kinds:
-            world.assert_nobody_was_hurt()
+            project.assert_no_job_was_killed()
         for kind in scenario.kinds if not scenario.abandons else ():
-            expected_count = sum(item.described is kind for item in scenario.in_the_end)
-            assert platform.created(kind) <= expected_count, f"{kind} was created more than once"
+            expected_count = sum(item.description is kind for item in scenario.final_declarations)
+            assert platform.count_creates(kind) <= expected_count, (
+                f"{kind} was created more than once"
+            )
 
 
-def crash_everywhere(name: str, folder: Path) -> dict[str, Any]:
-    """Kill at the first, the second, ... point until a run ends by itself."""
+def crash_at_every_point(name: str, folder: Path) -> dict[str, Any]:
+    """Kill the run at the first, the second, ... point until a run ends by itself."""
     base, log, points_file = folder / "base", folder / "log", folder / "told"
-    status = in_child(lambda: prepare(base, name), log)
+    status = run_in_child(lambda: prepare(base, name), log)
     if status:
         return {"points": 0, "failures": [{"at": "before", "why": log.read_text()}]}
     failures = []
@@ -435,14 +471,14 @@ def crash_everywhere(name: str, folder: Path) -> dict[str, Any]:
         log.unlink(missing_ok=True)
         work = folder / f"work-{last}"
         shutil.copytree(base, work)
-        if backend_of(base):
-            assert not in_child(lambda work=work: copy_objects(base, work), log)
-        status = in_child(lambda work=work, last=last: run(work, name, last, points_file), log)
+        if find_backend_url(base):
+            assert not run_in_child(lambda work=work: copy_objects(base, work), log)
+        status = run_in_child(lambda work=work, last=last: run(work, name, last, points_file), log)
         was_killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
         at = f"{last}: {points_file.read_text()}" if was_killed else "the end"
         if not was_killed and status:
             failures.append({"at": at, "why": log.read_text()})
-        if in_child(lambda work=work: mend(work, name), log):
+        if run_in_child(lambda work=work: check_recovery(work, name), log):
             failures.append({"at": at, "why": log.read_text()})
         shutil.rmtree(work)
         if not was_killed or len(failures) > 5:
@@ -451,9 +487,10 @@ def crash_everywhere(name: str, folder: Path) -> dict[str, Any]:
 
 
 def warm_up(folder: Path) -> None:
-    """Do once what every child would do again: derive the key, import the emulator.
+    """Derive the key and import the emulator once, for all children.
 
-    Nothing is forced to the disk: a killed process leaves what it wrote, only a machine does not.
+    Writes are not forced to the disk: a killed process leaves what it wrote; only a crashed machine
+    does not.
     """
     CRYPTER.check()
     folder.mkdir(parents=True, exist_ok=True)
@@ -470,7 +507,7 @@ def main() -> None:
     if name.startswith("take-") or name.endswith((str(CLUSTER), "VolumeClaim")):
         import_module("kubernetes.config")
     gc.freeze()  # the less of its memory a child touches, the less is copied
-    print(json.dumps(crash_everywhere(name, Path(folder))))  # noqa: T201 - the result
+    print(json.dumps(crash_at_every_point(name, Path(folder))))  # noqa: T201 - the result
 
 
 if __name__ == "__main__":

@@ -36,79 +36,93 @@ FILES: Final = (
     "tests/conformance/test_many_gone.py",
     "tests/hostile/test_courses.py",
 )
-DEATHS: Final = "test_death_at_every_point"
-IN_A_BUCKET: Final = "test_death_at_every_point_on_a_bucket"
-IMPORTS: Final = "test_an_import_killed_at_any_point_can_be_repeated"
-TAKINGS: Final = "test_death_while_nodes_are_taken"
+KILLED_RUNS: Final = "test_a_run_killed_at_any_point_is_recovered"
+KILLED_RUNS_WITH_A_BUCKET: Final = "test_a_run_killed_at_any_point_with_a_bucket_is_recovered"
+KILLED_IMPORTS: Final = "test_an_import_killed_at_any_point_can_be_repeated"
+KILLED_NODE_REMOVALS: Final = "test_a_node_removal_killed_at_any_point_hurts_no_job"
 COUNTED: Final = ("cases", "run", "passed", "points")
 OPERATIONS: Final = ("create", "abandon", "update", "replace", "destroy")
-TRIED: Final[Mapping[str, str]] = {
-    "test_a_signal_ends_the_waiting_and_keeps_the_id": (
+FAULT_LABELS: Final[Mapping[str, str]] = {
+    "test_a_signal_during_the_wait_of_an_up_keeps_the_id": (
         "Ctrl-C or SIGTERM while `up` waits for a created object"
     ),
-    "test_a_signal_while_the_create_is_on_the_wire_lets_it_finish": (
+    "test_a_signal_during_the_create_request_lets_it_finish": (
         "Ctrl-C while the create request is sent"
     ),
-    "test_a_second_signal_leaves_at_once_and_leaves_a_record": (
+    "test_a_second_signal_ends_the_process_at_once_and_keeps_a_record": (
         "a second Ctrl-C, which ends the command at once"
     ),
-    "test_a_signal_ends_the_waiting_of_a_destroy": "Ctrl-C or SIGTERM while `destroy` waits",
-    "test_an_up_that_is_killed_while_it_sends_is_mended": (
+    "test_a_signal_during_the_wait_of_a_destroy_keeps_the_resource": (
+        "Ctrl-C or SIGTERM while `destroy` waits"
+    ),
+    "test_an_up_killed_while_it_sends_is_recovered": (
         "SIGKILL of `up` while the platform serves its request"
     ),
-    "test_an_up_that_is_killed_while_it_waits_is_mended": "SIGKILL of `up` while it waits",
-    "test_a_destroy_that_is_killed_is_mended": "SIGKILL of `destroy`",
-    "test_it_is_ended": (
+    "test_an_up_killed_while_it_waits_is_recovered": "SIGKILL of `up` while it waits",
+    "test_a_killed_destroy_is_recovered": "SIGKILL of `destroy`",
+    "test_a_node_removal_left_by_a_killed_run_is_finished": (
         "a shrink that was killed after it had cordoned a node: the next `up`, `refresh` or "
         "further shrink finishes it"
     ),
-    "test_the_request_itself_goes_wrong": (
+    "test_a_fault_of_the_changing_request_loses_and_doubles_no_object": (
         "the changing request: its answer is lost, its connection breaks, or the answer is 408, "
         "429, 500, 503 or a web page"
     ),
-    "test_from_some_request_on_nothing_works": (
+    "test_an_outage_during_a_run_loses_and_doubles_no_object": (
         "from the second or the fourth request on: an outage, lost connections, lost answers, 429"
     ),
-    "test_a_look_goes_wrong": ("a poll during the wait is answered with 403, 404 or garbage"),
-    "test_a_destroy_goes_wrong": (
+    "test_a_failed_poll_loses_no_object": (
+        "a poll during the wait is answered with 403, 404 or garbage"
+    ),
+    "test_a_failed_destroy_is_finished_by_the_next": (
         "the delete request: its answer or the request is lost, or the answer is 503"
     ),
-    "test_it_breaks_while_it_is_waited_for": "the object fails while gpuform waits for it",
-    "test_the_deadline_passes": "the object does not become ready in time",
-    "test_what_vanishes_while_it_is_made_is_made_again": (
+    "test_an_object_that_fails_during_the_wait_is_kept_and_recovered": (
+        "the object fails while gpuform waits for it"
+    ),
+    "test_an_object_not_ready_in_time_is_kept_and_waited_for_again": (
+        "the object does not become ready in time"
+    ),
+    "test_an_object_deleted_by_others_during_its_create_is_created_again": (
         "somebody deletes the object between its create and its readiness"
     ),
-    "test_what_vanished_before_an_update_is_told_and_made_again_after_a_refresh": (
+    "test_an_object_deleted_by_others_before_an_update_is_recreated_after_a_refresh": (
         "somebody deletes the object before an update"
     ),
-    "test_out_of_capacity_leaves_nothing_behind": "the platform is out of capacity",
-    "test_a_stranger_forgets_nothing": (
+    "test_a_create_without_capacity_leaves_no_object_and_no_intent": (
+        "the platform is out of capacity"
+    ),
+    "test_answers_of_strangers_make_no_object_gone": (
         "a proxy or another service answers everything: pages, 404, 410, empty answers, lists, "
         "health checks"
     ),
-    "test_what_something_speaks_against_is_not_gone": (
+    "test_a_contradicted_404_makes_no_object_gone": (
         "the platform says that an object is gone, but its list shows the object, fails or has "
         "another form"
     ),
-    "test_absence_from_a_list_alone_is_no_word_of_the_platform": (
+    "test_an_empty_list_alone_makes_no_object_gone": (
         "the list is empty, but the object still answers"
     ),
-    "test_no_run_of_the_engine_makes_anything_anew": (
+    "test_no_run_with_refresh_recreates_an_object_denied_by_strangers": (
         "the same answers, in `preview --refresh`, `up --refresh` and `destroy --refresh`"
     ),
-    "test_the_error_says_who_answered_and_what_to_check": (
+    "test_the_error_about_a_stranger_names_the_request_and_the_base_url": (
         "the same answers: the error names who answered"
     ),
-    "test_no_gate_is_passed_on_the_word_of_a_stranger": (
+    "test_answers_of_strangers_open_no_health_gate": (
         "another server answers for Lens: the health gate stays closed"
     ),
-    "test_three_that_are_gone_are_kept_and_told": "three objects are gone at once",
-    "test_they_are_forgotten_with_permission": "three objects are gone, with `--allow forget-many`",
-    "test_two_are_forgotten_as_ever": "two objects are gone",
+    "test_three_deleted_objects_are_kept_in_the_state_and_reported": (
+        "three objects are gone at once"
+    ),
+    "test_three_deleted_objects_are_forgotten_with_permission": (
+        "three objects are gone, with `--allow forget-many`"
+    ),
+    "test_two_deleted_objects_are_forgotten_without_permission": "two objects are gone",
 }
-"""What each test does wrong, in words."""
+"""What each test does to gpuform, in words."""
 
-TAKEN: Final[Mapping[str, str]] = {
+REMOVAL_LABELS: Final[Mapping[str, str]] = {
     "shrink-cluster": "Together: fewer GPUs",
     "replace-cluster": "Together: a replaced cluster, the old one deleted first",
     "roll-out-cluster": "Together: a replaced cluster, the new one created first",
@@ -128,7 +142,7 @@ TAKEN: Final[Mapping[str, str]] = {
     "repair-pool-node": "SCP pool: a broken node",
     "repair-node": "SCP node: broken",
 }
-"""How each taking of nodes is told."""
+"""What removes the node in each scenario, in words."""
 
 SECTIONS: Final = (
     ("Signals and kills of real processes", ("test_processes", "test_interrupted_removals")),
@@ -147,7 +161,7 @@ def main(files: Sequence[str]) -> None:
     lines = [json.loads(line) for file in files for line in Path(file).read_text().splitlines()]
     before = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     tests = count_results(
-        collect_cases(), played_cases(line for line in lines if "outcome" in line)
+        collect_cases(), collect_results(line for line in lines if "outcome" in line)
     )
     courses = count_courses(line for line in lines if "seed" in line)
     results = {
@@ -159,7 +173,7 @@ def main(files: Sequence[str]) -> None:
     PAGE.write_text(render_page(results), encoding="utf-8")
 
 
-def played_cases(lines: Iterable[Mapping[str, Any]]) -> dict[Case, Mapping[str, Any]]:
+def collect_results(lines: Iterable[Mapping[str, Any]]) -> dict[Case, Mapping[str, Any]]:
     """Return the last result of each case that was played to its end."""
     cases: dict[Case, Mapping[str, Any]] = {}
     for line in lines:
@@ -189,7 +203,9 @@ def collect_cases() -> list[Case]:
     )
     cases = re.findall(r"(?m)/(\w+)\.py::(.*)$", finished.stdout)
     return [
-        (module, name) for module, name in cases if module != "test_importing" or _is_killing(name)
+        (module, name)
+        for module, name in cases
+        if module != "test_importing" or _is_killed_import(name)
     ]
 
 
@@ -229,20 +245,20 @@ def merge_results(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str
     A failure of now stays.
     """
 
-    def newer(test: str, subject: str, counts: Mapping[str, Any]) -> Mapping[str, Any]:
+    def choose_newer(test: str, subject: str, counts: Mapping[str, Any]) -> Mapping[str, Any]:
         earlier: Mapping[str, Any] = before.get(test, {}).get(subject, {})
         is_same = earlier.get("cases") == counts["cases"] and counts["passed"] == counts["run"]
         return earlier if is_same and earlier["run"] > counts["run"] else counts
 
     return {
-        test: {subject: newer(test, subject, counts) for subject, counts in rows.items()}
+        test: {subject: choose_newer(test, subject, counts) for subject, counts in rows.items()}
         for test, rows in now.items()
     }
 
 
 def get_subject(test: str, parameters: str) -> str:
     """Return a platform's kind; for the loops that kill at every point, the parameters."""
-    if test in (DEATHS, IN_A_BUCKET, IMPORTS, TAKINGS):
+    if test in (KILLED_RUNS, KILLED_RUNS_WITH_A_BUCKET, KILLED_IMPORTS, KILLED_NODE_REMOVALS):
         return parameters
     kind = re.search(
         r"(together|scp|pool|fleet|slurm|tensorone|aios|lens)(-[A-Z][A-Za-z]+)?", parameters
@@ -250,8 +266,8 @@ def get_subject(test: str, parameters: str) -> str:
     return kind[0] if kind else "-"
 
 
-def _is_killing(name: str) -> bool:
-    return name.startswith(IMPORTS)
+def _is_killed_import(name: str) -> bool:
+    return name.startswith(KILLED_IMPORTS)
 
 
 def render_page(results: Mapping[str, Any]) -> str:
@@ -287,7 +303,7 @@ def _render_parts(results: Mapping[str, Any]) -> Iterator[str]:
             {
                 test.partition("::")[2]: rows
                 for test, rows in tests.items()
-                if test.partition("::")[0] in modules and test.partition("::")[2] in TRIED
+                if test.partition("::")[0] in modules and test.partition("::")[2] in FAULT_LABELS
             }
         )
     yield from _render_courses(tests, results["courses"])
@@ -337,7 +353,7 @@ def _render_kills(tests: Mapping[str, Any]) -> Iterator[str]:
         "of the polls during a wait, only the first three count. *abandon* is a killed create, "
         "followed by a `destroy` instead of another `up`."
     )
-    yield _render_points(tests[f"test_crashes::{DEATHS}"])
+    yield _render_points(tests[f"test_crashes::{KILLED_RUNS}"])
     yield (
         "`-` means no run: the rows of the single kinds cover an update and a replacement of a "
         "volume or a cluster."
@@ -347,11 +363,11 @@ def _render_kills(tests: Mapping[str, Any]) -> Iterator[str]:
         "in the same way. No job may end because of this, no node may stay cordoned, and no node "
         "may be lost or duplicated:"
     )
-    yield _render_evictions(tests[f"test_crashes::{TAKINGS}"])
+    yield _render_evictions(tests[f"test_crashes::{KILLED_NODE_REMOVALS}"])
     yield "The same operations as in the first table, with the state in a bucket:"
-    yield _render_points(tests[f"test_crashes::{IN_A_BUCKET}"])
+    yield _render_points(tests[f"test_crashes::{KILLED_RUNS_WITH_A_BUCKET}"])
     yield "`gpuform import --all`, killed in the same way, for each file that it can write to:"
-    rows = tests[f"test_importing::{IMPORTS}"]
+    rows = tests[f"test_importing::{KILLED_IMPORTS}"]
     yield render_table(
         ["file", "points"], [[f"`{file}`", _format_points(rows[file])] for file in rows]
     )
@@ -375,7 +391,7 @@ def _render_points(rows: Mapping[str, Mapping[str, int]]) -> str:
 def _render_evictions(rows: Mapping[str, Mapping[str, int]]) -> str:
     cells = [
         [words, *(_format_points(rows[f"{path}-{name}"]) for name in ("kubernetes", "slurm"))]
-        for path, words in TAKEN.items()
+        for path, words in REMOVAL_LABELS.items()
     ]
     return render_table(
         ["why the node is removed, stopped or repaired", "Kubernetes", "Slurm"], cells
@@ -396,7 +412,7 @@ def _format_points(counts: Mapping[str, int]) -> str:
 
 def _render_matrix(tests: Mapping[str, Mapping[str, Mapping[str, int]]]) -> str:
     rows = []
-    for test, words in TRIED.items():
+    for test, words in FAULT_LABELS.items():
         if test in tests:
             match = tests[test].values()
             total = {name: sum(counts[name] for counts in match) for name in ("cases", "run")}

@@ -11,8 +11,8 @@ from typing import Any
 
 import httpx
 import yaml
-from conformance.catalogue import ROOMS
-from conformance.described import Described, Request
+from conformance.catalogue import APIS
+from conformance.kind_descriptions import KindDescription, Request
 from processes.limits import LAST_RESORT
 from support.platforms.emulator_hooks import rewrite_answers, watch_requests
 
@@ -23,13 +23,13 @@ from gpuform.providers.operations import Settings
 from gpuform.providers.platform import platforms
 from gpuform.schemas.aios.updates import EMPTY_UPDATE
 
-_MARKS = ("annotations", "uid")
+_OWNER_FIELDS = ("annotations", "uid")
 """What Kubernetes keeps of an object's owner and identity."""
 
 
 @contextlib.contextmanager
-def emulated(**options: Any) -> Iterator["Platform"]:
-    """Start an emulator with the options of `serve`, and close its clients with it."""
+def start_emulated_platform(**options: Any) -> Iterator["Platform"]:
+    """Start an emulator with the options of `serve`, and close its clients when it ends."""
     with serve(**options) as server:
         with httpx.Client(base_url=server.url, trust_env=False, verify=False) as http:
             yield Platform(server, http)
@@ -41,10 +41,10 @@ def emulated(**options: Any) -> Iterator["Platform"]:
             clock.close()
 
 
-def product_path(environ: Mapping[str, Any]) -> str:
-    """Return a request's path after the platform's prefix; empty for the emulator's controls."""
+def get_platform_path(environ: Mapping[str, Any]) -> str:
+    """Return a request's path after the platform's prefix, or the complete path of a control."""
     path = str(environ["PATH_INFO"])
-    prefixes = [room.prefix for room in ROOMS.values()]
+    prefixes = [room.prefix for room in APIS.values()]
     prefix = next((item for item in prefixes if path.startswith(f"{item}/")), path)
     return path.removeprefix(prefix)
 
@@ -57,80 +57,90 @@ class Platform:
     http: httpx.Client
 
     def reset(self) -> None:
-        self._admin("POST", "reset")
+        self._send_control("POST", "reset")
 
-    def fault(self, method: str | None, path: str, **rule: Any) -> None:
-        self._admin("POST", "faults", {"method": method, "path": path, **rule})
+    def add_fault(self, method: str | None, path: str, **rule: Any) -> None:
+        self._send_control("POST", "faults", {"method": method, "path": path, **rule})
 
-    def heal(self) -> None:
+    def remove_faults(self) -> None:
         """Remove all faults."""
-        self._admin("DELETE", "faults")
+        self._send_control("DELETE", "faults")
 
     def advance(self, seconds: float) -> None:
-        self._admin("POST", "clock", {"advance": seconds})
+        self._send_control("POST", "clock", {"advance": seconds})
 
-    def objects(self, described: Described) -> list[dict[str, Any]]:
-        """Return the objects of a kind: id, name, status, and the ids of their parts."""
-        room = described.room or described.platform
-        listed = self._admin("GET", "objects")[room][described.listed_as]
-        return described.objects(listed)
+    def list_objects(self, description: KindDescription) -> list[dict[str, Any]]:
+        """Return the emulator's objects of a kind: id, name, status, and the ids of their parts."""
+        room = description.api or description.platform
+        listed = self._send_control("GET", "objects")[room][description.listed_as]
+        return description.convert_objects(listed)
 
-    def present(self, *kinds: Described) -> list[dict[str, Any]]:
-        """Return the objects that exist and are not being deleted."""
+    def list_existing_objects(self, *kinds: KindDescription) -> list[dict[str, Any]]:
+        """Return the objects of these kinds that exist and are not being deleted."""
         return [
             found_object
-            for described in kinds
-            for found_object in self.objects(described)
-            if found_object["status"].lower() not in described.leaving
+            for description in kinds
+            for found_object in self.list_objects(description)
+            if found_object["status"].lower() not in description.deleting_statuses
         ]
 
-    def ids(self, *kinds: Described) -> set[str]:
-        """Return the ids of the existing objects."""
-        return {item["id"] for item in self.present(*kinds)}
+    def list_ids(self, *kinds: KindDescription) -> set[str]:
+        """Return the ids of the objects of these kinds that are not being deleted."""
+        return {item["id"] for item in self.list_existing_objects(*kinds)}
 
-    def parts(self, *kinds: Described) -> set[str]:
-        """Return the ids of the parts of the existing objects."""
-        return {part for item in self.present(*kinds) for part in item["parts"]}
+    def list_parts(self, *kinds: KindDescription) -> set[str]:
+        """Return the ids of the parts of these kinds' objects that are not being deleted."""
+        return {part for item in self.list_existing_objects(*kinds) for part in item["parts"]}
 
-    def vanish(self, described: Described) -> None:
-        """Delete the objects of a kind at once, without a trace."""
-        if described.control:
-            for part in self.parts(described):
-                self._admin("DELETE", f"{described.control}/{part}")
+    def delete_without_trace(self, description: KindDescription) -> None:
+        """Delete all objects of a kind at once, as if they had never existed.
+
+        Without a control path, the complete emulator is reset.
+        """
+        if description.control_path:
+            for part in self.list_parts(description):
+                self._send_control("DELETE", f"{description.control_path}/{part}")
         else:
             self.server.store.reset()
 
-    def prepare(self, described: Described) -> Described:
-        """Create a kind's requirements if they do not exist, and return the kind with their ids."""
-        if described.needs and not self._needed(described):
-            for request in described.needs:
-                self.send(described, request)
+    def prepare(self, description: KindDescription) -> KindDescription:
+        """Create a kind's requirements if they are missing, and return the kind with their ids."""
+        if description.requirements and not self._find_requirement_ids(description):
+            for request in description.requirements:
+                self.send(description, request)
             self.advance(7200)
             self.forget_requests()
         url = str(self.http.base_url).rstrip("/")
-        return described.placed({"{url}": url, **self._needed(described)})
+        return description.fill_placeholders(
+            {"{url}": url, **self._find_requirement_ids(description)}
+        )
 
-    def _needed(self, described: Described) -> dict[str, str]:
-        if not described.needs:
+    def _find_requirement_ids(self, description: KindDescription) -> dict[str, str]:
+        if not description.requirements:
             return {}
-        required = self._admin("GET", "objects")[described.platform][described.needed_as]
+        required = self._send_control("GET", "objects")[description.platform][
+            description.requirements_listed_as
+        ]
         return {f"{{{item['name']}}}": item["id"] for item in required}
 
-    def requests(self, *methods: str, path: str = "") -> list[Request]:
-        """Return the product requests in order, failed and unanswered ones included."""
+    def list_requests(self, *methods: str, path: str = "") -> list[Request]:
+        """Return the requests to platforms in order, with failed and unanswered ones.
+
+        `methods` and the regular expression `path` select requests.
+        """
         return [
             Request(request["method"], request["path"], _strip_identity(request["body"]))
-            for request in self._admin("GET", "requests")
+            for request in self._send_control("GET", "requests")
             if (not methods or request["method"] in methods) and re.search(path, request["path"])
         ]
 
-    def writes(self) -> list[Request]:
-        """Return the requests that change the platform's objects.
+    def list_writes(self) -> list[Request]:
+        """Return the requests that change objects of the platform.
 
-        A query of the registry is a POST and a look at a record may be a PUT, which change
-        nothing; a cordon is a cluster's own.
+        A query of the registry is a POST, and a check of a record may be a PUT; both change
+        nothing. A cordon changes a cluster's Kubernetes, not the platform.
         """
-        sent = self.requests("POST", "PUT", "DELETE", "PATCH")
+        sent = self.list_requests("POST", "PUT", "DELETE", "PATCH")
         return [
             item
             for item in sent
@@ -138,26 +148,26 @@ class Platform:
             and item.body != EMPTY_UPDATE.body
         ]
 
-    def created(self, described: Described) -> int:
+    def count_creates(self, description: KindDescription) -> int:
         """Return how many creates of a kind took effect, by their answers."""
-        create = described.create
+        create = description.create
         return sum(
             request["status"] in {200, 201, 202} and set(create.body) <= set(request["body"])
-            for request in self._admin("GET", "requests")
+            for request in self._send_control("GET", "requests")
             if create and (request["method"], request["path"]) == (create.method, create.path)
         )
 
     def forget_requests(self) -> None:
-        self._admin("DELETE", "requests")
+        self._send_control("DELETE", "requests")
 
-    def send(self, described: Described, request: Request) -> Any:
-        """Send a request as somebody else, without gpuform."""
-        if described.room == "kubernetes" and request not in described.needs:
+    def send(self, description: KindDescription, request: Request) -> Any:
+        """Send a request as another client of the platform, without gpuform."""
+        if description.api == "kubernetes" and request not in description.requirements:
             return self._send_to_kubernetes(request)
-        room = ROOMS[described.platform]
+        room = APIS[description.platform]
         path = room.prefix + request.path
         headers = dict(room.headers(request.method, f"{self.http.base_url}{path}"))
-        body = described.unmasked(request.body)
+        body = description.restore_secrets(request.body)
         answer = self.http.request(request.method, path, json=body, headers=headers)
         answer.raise_for_status()
         return answer.json()
@@ -166,8 +176,8 @@ class Platform:
         """Send a request with the cluster's own credentials."""
         cluster_id = request.path.split("/")[1]
         cluster = self.http.get(
-            f"{ROOMS['together'].prefix}/compute/clusters/{cluster_id}",
-            headers=dict(ROOMS["together"].headers("GET", "")),
+            f"{APIS['together'].prefix}/compute/clusters/{cluster_id}",
+            headers=dict(APIS["together"].headers("GET", "")),
         ).json()
         user = yaml.safe_load(base64.b64decode(cluster["kube_config"]))["users"][0]["user"]
         form = "merge-patch+json" if request.method == "PATCH" else "json"
@@ -175,46 +185,46 @@ class Platform:
             "Authorization": f"Bearer {user['token']}",
             "Content-Type": f"application/{form}",
         }
-        path = ROOMS["kubernetes"].prefix + request.path
+        path = APIS["kubernetes"].prefix + request.path
         content = None if request.body is None else json.dumps(request.body)
         answer = self.http.request(request.method, path, content=content, headers=headers)
         answer.raise_for_status()
         return answer.json()
 
     @contextlib.contextmanager
-    def meeting(self, described: Described, number: int) -> Iterator[None]:
-        """Answer creates only when the given number of them are in progress together."""
-        together = threading.Barrier(number, timeout=LAST_RESORT)
+    def hold_creates(self, description: KindDescription, number: int) -> Iterator[None]:
+        """Answer creates only when `number` of them are in progress at the same time."""
+        barrier = threading.Barrier(number, timeout=LAST_RESORT)
 
         def wait(environ: dict[str, Any]) -> None:
-            method_and_path = (environ["REQUEST_METHOD"], product_path(environ))
-            if described.create and method_and_path == (
-                described.create.method,
-                described.create.path,
+            method_and_path = (environ["REQUEST_METHOD"], get_platform_path(environ))
+            if description.create and method_and_path == (
+                description.create.method,
+                description.create.path,
             ):
-                together.wait()
+                barrier.wait()
 
-        with self.watching(wait):
+        with self.watch_requests(wait):
             yield
 
     @contextlib.contextmanager
-    def watching(self, hook: Callable[[dict[str, Any]], None]) -> Iterator[None]:
+    def watch_requests(self, hook: Callable[[dict[str, Any]], None]) -> Iterator[None]:
         """Call `hook` with the WSGI environment of every request, before it is served."""
         with watch_requests(self.server, hook):
             yield
 
     @contextlib.contextmanager
-    def answering(self, rewrite: Callable[[str, str, Any], Any]) -> Iterator[None]:
+    def rewrite_answers(self, rewrite: Callable[[str, str, Any], Any]) -> Iterator[None]:
         """Replace every product answer of 200 by `rewrite(method, path, answer)`."""
 
         def rewrite_products(environ: dict[str, Any], answer: Any) -> Any:
-            path = product_path(environ)
+            path = get_platform_path(environ)
             return rewrite(environ["REQUEST_METHOD"], path, answer) if path else answer
 
         with rewrite_answers(self.server, rewrite_products):
             yield
 
-    def _admin(self, method: str, path: str, body: Any = None) -> Any:
+    def _send_control(self, method: str, path: str, body: Any = None) -> Any:
         answer = self.http.request(method, f"/_emulator/{path}", json=body)
         answer.raise_for_status()
         return answer.json()
@@ -224,6 +234,6 @@ def _strip_identity(body: Any) -> Any:
     """Return what a body says of an object, without identifiers and owner labels."""
     if not isinstance(body, dict) or not isinstance(body.get("metadata"), dict):
         return body
-    retained = {name: item for name, item in body["metadata"].items() if name not in _MARKS}
-    rest = {name: item for name, item in body.items() if name not in {"metadata", *_MARKS}}
+    retained = {name: item for name, item in body["metadata"].items() if name not in _OWNER_FIELDS}
+    rest = {name: item for name, item in body.items() if name not in {"metadata", *_OWNER_FIELDS}}
     return {**rest, "metadata": retained} if retained else rest

@@ -1,7 +1,7 @@
 """Kill `gpuform import` after each request and each write, and run the command once more.
 
-A program of its own, as `crash_points`: `python -m conformance.import_crashes FILE FOLDER` prints a
-line of JSON. FILE is what gets the entries.
+This is a program like `crash_points`: `python -m conformance.import_crashes FILE FOLDER` prints a
+line of JSON. FILE is the project's file that gets the entries.
 """
 
 import contextlib
@@ -17,7 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from conformance.crash_points import CRYPTER, START, URL, Counting, Hook, in_child, warm_up
+from conformance.crash_points import (
+    CRYPTER,
+    START,
+    URL,
+    CountingTransport,
+    CrashHook,
+    run_in_child,
+    warm_up,
+)
 from conformance.tensorone_kinds import CLUSTER
 from tenacity import Retrying  # noqa: F401 - imported once, for all children
 
@@ -36,16 +44,16 @@ from gpuform.stacks.cli.commands import (
 
 IMPORT = ("import", "--all", "--platform", "tensorone", "--yes")
 NAMES = ("one", "two")
-OURS = {
+PROJECT_FILES = {
     "topology.yaml": "# mine\noutputs:\n  a: 1   # kept\n",
     "__main__.py": "import pulumi\nx = 1  # kept\n",
 }
-NAMED = {"topology.yaml": "    name: {}\n", "__main__.py": '    name="{}",\n'}
+NAME_LINES = {"topology.yaml": "    name: {}\n", "__main__.py": '    name="{}",\n'}
 SECRET = "planted-in-a-variable"
 
 
-def gpuform(*arguments: str) -> str:
-    """Return the output of a command, which has to succeed."""
+def run_gpuform(*arguments: str) -> str:
+    """Run a command, which must succeed, and return its output."""
     string_i_o = io.StringIO()
     with (
         contextlib.redirect_stdout(string_i_o),
@@ -57,11 +65,13 @@ def gpuform(*arguments: str) -> str:
     return string_i_o.getvalue()
 
 
-def start_platforms(folder: Path, held: ExitStack, hook: Hook | None = None) -> httpx.Client:
-    store = held.enter_context(Store(folder / "emulator.db", seed="crashes"))
+def start_platforms(
+    folder: Path, exit_stack: ExitStack, hook: CrashHook | None = None
+) -> httpx.Client:
+    store = exit_stack.enter_context(Store(folder / "emulator.db", seed="crashes"))
     transport = create_wsgi_transport(create_app(store, Clock(store, start=START)))
-    held.enter_context(
-        mount_transport(URL, transport if hook is None else Counting(transport, hook))
+    exit_stack.enter_context(
+        mount_transport(URL, transport if hook is None else CountingTransport(transport, hook))
     )
     os.environ.update(environment(URL))
     os.environ.update({"PULUMI_CONFIG_PASSPHRASE": "test only", "PULUMI_STACK": "dev"})
@@ -74,35 +84,35 @@ def create_project(folder: Path, file: str) -> None:
     project.mkdir(parents=True)
     (project / "Pulumi.yaml").write_text("name: demo\nruntime: python\nbackend: {url: file://.}\n")
     (project / "Pulumi.dev.yaml").write_text(f"encryptionsalt: {CRYPTER.salt_state}\n")
-    (project / file).write_text(OURS[file])
-    with ExitStack() as held:
-        http = start_platforms(folder, held)
+    (project / file).write_text(PROJECT_FILES[file])
+    with ExitStack() as exit_stack:
+        http = start_platforms(folder, exit_stack)
         for name in NAMES:
-            body = {**CLUSTER.good, "name": name, "environment_variables": {"MODE": SECRET}}
+            body = {**CLUSTER.valid_inputs, "name": name, "environment_variables": {"MODE": SECRET}}
             headers = {"Authorization": f"Bearer {KEY}"}
             http.post("/tensorone/v1/clusters", json=body, headers=headers).raise_for_status()
         http.post("/_emulator/clock", json={"advance": 3600}).raise_for_status()
-        gpuform("stack", "init", "dev")
+        run_gpuform("stack", "init", "dev")
 
 
 def run(folder: Path, last: int, points_file: Path) -> None:
-    with ExitStack() as held:
-        hook = Hook(last, points_file)
-        start_platforms(folder, held, hook)
+    with ExitStack() as exit_stack:
+        hook = CrashHook(last, points_file)
+        start_platforms(folder, exit_stack, hook)
         hook.watch_writes()
-        gpuform(*IMPORT)
+        run_gpuform(*IMPORT)
 
 
-def repair_and_check(folder: Path, file: str) -> None:
+def check_recovery(folder: Path, file: str) -> None:
     """Check after another run that nothing was imported twice or partially."""
-    with ExitStack() as held:
-        http = start_platforms(folder, held)
-        gpuform(*IMPORT)
+    with ExitStack() as exit_stack:
+        http = start_platforms(folder, exit_stack)
+        run_gpuform(*IMPORT)
         content = Path(file).read_text()
         assert "import:" not in content, content
         assert "import_" not in content, content
-        assert all(content.count(NAMED[file].format(name)) == 1 for name in NAMES), content
-        assert set(OURS[file].splitlines()) <= set(content.splitlines()), content
+        assert all(content.count(NAME_LINES[file].format(name)) == 1 for name in NAMES), content
+        assert set(PROJECT_FILES[file].splitlines()) <= set(content.splitlines()), content
         files = [content, Path("Pulumi.dev.yaml").read_text()]
         state = json.loads(Path(".pulumi/stacks/demo/dev.json").read_text())
         assert not any(SECRET in resource for resource in [*files, json.dumps(state)])
@@ -111,26 +121,26 @@ def repair_and_check(folder: Path, file: str) -> None:
         there = http.get("/_emulator/objects").json()["tensorone"]["clusters"]
         assert sorted(ids) == sorted(resource["id"] for resource in there)
         assert len(ids) == len(NAMES)
-        gpuform("preview", "--expect-no-changes")
+        run_gpuform("preview", "--expect-no-changes")
         assert not Path(".pulumi/gpuform/demo/dev.journal").exists()
 
 
-def crash_everywhere(file: str, folder: Path) -> dict[str, Any]:
+def crash_at_every_point(file: str, folder: Path) -> dict[str, Any]:
     base, log, points_file = folder / "base", folder / "log", folder / "told"
     failures = []
-    if in_child(lambda: create_project(base, file), log):
+    if run_in_child(lambda: create_project(base, file), log):
         return {"points": 0, "failures": [{"at": "before", "why": log.read_text()}]}
     for last in itertools.count(1):
         log.unlink(missing_ok=True)
         work = folder / "work"
         shutil.rmtree(work, ignore_errors=True)
         shutil.copytree(base, work)
-        status = in_child(lambda work=work, last=last: run(work, last, points_file), log)
+        status = run_in_child(lambda work=work, last=last: run(work, last, points_file), log)
         was_killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
         at = f"{last}: {points_file.read_text()}" if was_killed else "the end"
         if not was_killed and status:
             failures.append({"at": at, "why": log.read_text()})
-        if in_child(lambda work=work: repair_and_check(work, file), log):
+        if run_in_child(lambda work=work: check_recovery(work, file), log):
             failures.append({"at": at, "why": log.read_text()})
         if not was_killed or len(failures) > 5:
             return {"points": last - 1, "failures": failures}
@@ -140,7 +150,7 @@ def crash_everywhere(file: str, folder: Path) -> dict[str, Any]:
 def main() -> None:
     file, folder = sys.argv[1:]
     warm_up(Path(folder))
-    print(json.dumps(crash_everywhere(file, Path(folder))))  # noqa: T201 - the result
+    print(json.dumps(crash_at_every_point(file, Path(folder))))  # noqa: T201 - the result
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Describe Lens's health gate for the conformance suite."""
 
-from conformance.described import Described, Room
+from conformance.kind_descriptions import KindDescription, PlatformApi
 
 from gpuform.schemas.lens import wire
 
@@ -8,12 +8,12 @@ from gpuform.schemas.lens import wire
 _CONDITION = {"total_nodes": {"at_least": 0.0}, "faulty_nodes": {"at_most": 0.0}}
 _GATE = {"condition": _CONDITION, "triggers": ["v1"]}
 
-HEALTH_GATE = Described(
+HEALTH_GATE = KindDescription(
     platform="lens",
     kind="HealthGate",
-    untold="@{total_nodes: {at_least: 0}, faulty_nodes: {at_most: 0}}",
-    good=_GATE,
-    bad=[
+    import_suffix="@{total_nodes: {at_least: 0}, faulty_nodes: {at_most: 0}}",
+    valid_inputs=_GATE,
+    invalid_inputs=[
         ({**_GATE, "condition": {}}, "condition"),
         ({**_GATE, "condition": {"faulty_nodes": {}}}, "condition.faulty_nodes.at_least"),
         ({**_GATE, "condition": {"utilization": {"at_most": 75}}}, "condition.utilization.at_most"),
@@ -22,15 +22,15 @@ HEALTH_GATE = Described(
         ({"triggers": ["v1"]}, "condition"),
     ],
     listed_as="overviews",
-    pending="faultyNodes=3",
-    own="^/api/clusters/overview$",
+    pending_status="faultyNodes=3",
+    object_path="^/api/clusters/overview$",
     key_variable="LENS_URL",
     key_config="lens:url",
     key="{url}/lens",
-    paths="^/api/",
+    request_paths="^/api/",
     wire=wire.Envelope,
-    meant=frozenset(),
-    unlike=frozenset(  # inputs of these names are their bounds
+    unplanted_fields=frozenset(),
+    unrelated_values=frozenset(  # inputs of these names are their bounds
         {
             *("data.totalNodes", "data.healthyNodes", "data.faultyNodes", "data.busyNodes"),
             *("data.fullyIdleNodes", "data.partiallyIdleNodes", "data.utilization"),
@@ -42,6 +42,12 @@ HEALTH_GATE = Described(
 
 KINDS = (HEALTH_GATE,)
 
-ROOMS = {
-    "lens": Room(prefix="/lens", headers=lambda _method, _url: {}, gone={}, empty={}, lists="(?!)"),
+APIS = {
+    "lens": PlatformApi(
+        prefix="/lens",
+        headers=lambda _method, _url: {},
+        not_found_answer={},
+        empty_list_answer={},
+        list_paths="(?!)",
+    ),
 }

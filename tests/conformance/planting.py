@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, get_args, get_origin
 
-from conformance.described import Described
+from conformance.kind_descriptions import KindDescription
 from pydantic import BaseModel, SecretStr
 
 KUBE = "planted-in-the-kubeconfig"
@@ -19,18 +19,18 @@ def build_planted_text(field_path: str) -> str:
     return f"planted-in-{field_path}-here"
 
 
-def plant_answer(described: Described, path: str, value: Any) -> Any:
+def plant_answer(description: KindDescription, path: str, value: Any) -> Any:
     """Return an answer with a text in each string of its model, except the meant ones."""
     return alter_objects(
-        described,
+        description,
         path,
         value,
-        lambda model, item: plant_object(model, item, described.meant),
+        lambda model, item: plant_object(model, item, description.unplanted_fields),
     )
 
 
 def alter_objects(
-    described: Described,
+    description: KindDescription,
     path: str,
     value: Any,
     change: Callable[[type[BaseModel], dict[str, Any]], dict[str, Any]],
@@ -38,18 +38,18 @@ def alter_objects(
     """Return an answer with every object in it changed."""
     if not isinstance(value, dict):
         return value
-    for form in described.answers:
+    for form in description.answer_forms:
         if re.search(form.path, path) and (not form.key or form.key in value):
             if not form.key:
                 return change(form.model, value)
             return {**value, form.key: [change(form.model, item) for item in value[form.key]]}
-    if described.answers:
+    if description.answer_forms:
         return value
     listed = [key for key, items in value.items() if isinstance(items, list)]
     if len(value) == 1 and listed:
         (key,) = listed
-        return {key: [alter_objects(described, path, item, change) for item in value[key]]}
-    return change(described.wire, value)
+        return {key: [alter_objects(description, path, item, change) for item in value[key]]}
+    return change(description.wire, value)
 
 
 def list_text_fields(model: type[BaseModel]) -> Iterator[str]:

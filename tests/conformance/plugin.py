@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from conformance.described import doubles
-from conformance.verbs import Checked, Diffed, Properties, Refused, Seen
+from conformance.kind_descriptions import convert_integers_to_doubles
+from conformance.operations import CheckResult, DiffResult, ObjectResult, Properties, Refused
 from google.protobuf.struct_pb2 import Struct
 from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc, status_pb2
 
@@ -30,16 +30,16 @@ class PluginHost:
     log: Path
 
     @property
-    def printed(self) -> str:
+    def printed_text(self) -> str:
         """Return what the process has written to standard error."""
         return self.log.read_text()
 
 
 @contextlib.contextmanager
-def running_plugin(
+def start_plugin(
     directory: Path, environ: Mapping[str, str], engine: str = ""
 ) -> Iterator[PluginHost]:
-    """Run `pulumi-resource-gpuform ENGINE`, as the Pulumi engine starts it."""
+    """Start `pulumi-resource-gpuform ENGINE` as the Pulumi engine does, and kill it at the end."""
     directory.mkdir(exist_ok=True)
     log = directory / "plugin.log"
     command = [sys.executable, "-m", "gpuform.providers.plugin", *([engine] if engine else [])]
@@ -64,7 +64,7 @@ def running_plugin(
 
 
 @dataclass(frozen=True)
-class PluginVerbs:
+class PluginOperations:
     """Call the operations through the plugin's gRPC; secrets arrive marked, and only they."""
 
     lifecycle: type[Any]
@@ -72,68 +72,74 @@ class PluginVerbs:
     name: str = "thing"
     timeout: float = 0.0
 
-    def check(self, news: Mapping[str, Any], olds: Mapping[str, Any] | None = None) -> Checked:
+    def check(self, news: Mapping[str, Any], olds: Mapping[str, Any] | None = None) -> CheckResult:
         request = provider_pb2.CheckRequest(
-            urn=self.urn, olds=self._sent(olds or {}), news=self._sent(news)
+            urn=self.urn, olds=self._to_struct(olds or {}), news=self._to_struct(news)
         )
         answer = self.stub.Check(request)
         failures = {failure.property: failure.reason for failure in answer.failures}
-        return Checked(self._got(answer.inputs), failures)
+        return CheckResult(self._from_struct(answer.inputs), failures)
 
-    def diff(self, id_: str, olds: Properties, news: Properties) -> Diffed:
+    def diff(self, id_: str, olds: Properties, news: Properties) -> DiffResult:
         request = provider_pb2.DiffRequest(
-            id=id_, urn=self.urn, olds=self._sent(olds), news=self._sent(news)
+            id=id_, urn=self.urn, olds=self._to_struct(olds), news=self._to_struct(news)
         )
-        with refusing():
+        with convert_refusals():
             answer = self.stub.Diff(request)
         changes = answer.changes == provider_pb2.DiffResponse.DIFF_SOME
         assert answer.hasDetailedDiff
         assert changes == bool(answer.detailedDiff) == bool(answer.diffs)
-        return Diffed(changes, list(answer.replaces), answer.deleteBeforeReplace)
+        return DiffResult(changes, list(answer.replaces), answer.deleteBeforeReplace)
 
-    def create(self, inputs: Properties) -> Seen:
+    def create(self, inputs: Properties) -> ObjectResult:
         request = provider_pb2.CreateRequest(
-            urn=self.urn, properties=self._sent(inputs), timeout=self.timeout
+            urn=self.urn, properties=self._to_struct(inputs), timeout=self.timeout
         )
         try:
             answer = self.stub.Create(request)
         except grpc.RpcError as error:
-            answer = partial(error)
+            answer = unpack_partial_failure(error)
             assert unwrap_all_secrets(from_struct(answer.inputs)) == unwrap_all_secrets(
                 from_struct(request.properties)
             )
-        return Seen(answer.id, self._got(answer.properties))
+        return ObjectResult(answer.id, self._from_struct(answer.properties))
 
-    def read(self, id_: str, outputs: Properties) -> Seen:
-        sent = self._sent(outputs)
+    def read(self, id_: str, outputs: Properties) -> ObjectResult:
+        sent = self._to_struct(outputs)
         request = provider_pb2.ReadRequest(id=id_, urn=self.urn, properties=sent, inputs=sent)
-        with refusing():
+        with convert_refusals():
             answer = self.stub.Read(request)
         if not answer.id:
             assert not answer.HasField("properties")
-            return Seen("", {})
-        return Seen(answer.id, self._got(answer.properties), self._got(answer.inputs))
+            return ObjectResult("", {})
+        return ObjectResult(
+            answer.id, self._from_struct(answer.properties), self._from_struct(answer.inputs)
+        )
 
     def update(self, id_: str, olds: Properties, news: Properties) -> Properties:
         request = provider_pb2.UpdateRequest(
-            id=id_, urn=self.urn, olds=self._sent(olds), news=self._sent(news), timeout=self.timeout
+            id=id_,
+            urn=self.urn,
+            olds=self._to_struct(olds),
+            news=self._to_struct(news),
+            timeout=self.timeout,
         )
         try:
             answer = self.stub.Update(request)
         except grpc.RpcError as error:
-            answer = partial(error)
+            answer = unpack_partial_failure(error)
             assert answer.id == id_
-        return self._got(answer.properties)
+        return self._from_struct(answer.properties)
 
     def delete(self, id_: str, outputs: Properties) -> None:
         request = provider_pb2.DeleteRequest(
-            id=id_, urn=self.urn, properties=self._sent(outputs), timeout=self.timeout
+            id=id_, urn=self.urn, properties=self._to_struct(outputs), timeout=self.timeout
         )
-        with refusing():
+        with convert_refusals():
             self.stub.Delete(request)
 
-    def within(self, seconds: float) -> "PluginVerbs":
-        """The same, with a custom timeout."""
+    def with_timeout(self, seconds: float) -> "PluginOperations":
+        """Return the same operations with a custom timeout in seconds."""
         return replace(self, timeout=seconds)
 
     @property
@@ -141,10 +147,14 @@ class PluginVerbs:
         type_ = Form.PLUGIN.build_type(self.lifecycle.platform, self.lifecycle.kind)
         return f"urn:pulumi:dev::conformance::{type_}::{self.name}"
 
-    def _sent(self, properties: Mapping[str, Any]) -> Struct:
-        return to_struct(mark_secrets(doubles(properties), {}, self.lifecycle.list_secret_names()))
+    def _to_struct(self, properties: Mapping[str, Any]) -> Struct:
+        return to_struct(
+            mark_secrets(
+                convert_integers_to_doubles(properties), {}, self.lifecycle.list_secret_names()
+            )
+        )
 
-    def _got(self, properties: Struct) -> Properties:
+    def _from_struct(self, properties: Struct) -> Properties:
         struct = from_struct(properties)
         for name in struct.keys() & set(self.lifecycle.list_secret_names()):
             assert isinstance(struct[name], Secret), name
@@ -152,8 +162,8 @@ class PluginVerbs:
         return got
 
 
-def partial(error: grpc.RpcError) -> provider_pb2.ErrorResourceInitFailed:
-    """Return the object that exists despite the error; raise Refused if there is none."""
+def unpack_partial_failure(error: grpc.RpcError) -> provider_pb2.ErrorResourceInitFailed:
+    """Return the object that exists despite `error`, or raise Refused if there is none."""
     for key, value in error.trailing_metadata():
         if key == "grpc-status-details-bin":
             (packed,) = status_pb2.Status.FromString(value).details
@@ -164,7 +174,8 @@ def partial(error: grpc.RpcError) -> provider_pb2.ErrorResourceInitFailed:
 
 
 @contextlib.contextmanager
-def refusing() -> Iterator[None]:
+def convert_refusals() -> Iterator[None]:
+    """Raise Refused in place of a gRPC error."""
     try:
         yield
     except grpc.RpcError as error:

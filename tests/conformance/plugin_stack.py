@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from conformance.described import Described
-from conformance.plugin import PluginHost, PluginVerbs
-from conformance.stacks import CalledStack, Declared, Kept, Result
+from conformance.kind_descriptions import KindDescription
+from conformance.plugin import PluginHost, PluginOperations
+from conformance.stacks import CalledStack, DeclaredResource, Result, StackKnowledge
 
 from gpuform.providers.forms import Form
 from gpuform.stacks.engine.state import ResourceState
@@ -19,32 +19,36 @@ from gpuform.stacks.engine.values import property_paths
 
 
 @dataclass
-class PluginStack(Kept):
+class PluginStack(StackKnowledge):
     """A stack of the resource `thing`."""
 
-    described: Described
+    description: KindDescription
     host: PluginHost
-    _called: CalledStack | None = None
+    _called_stack: CalledStack | None = None
 
     def __post_init__(self) -> None:
-        self._called = CalledStack(PluginVerbs(self.described.lifecycle, self.host.stub))
+        self._called_stack = CalledStack(
+            PluginOperations(self.description.lifecycle, self.host.stub)
+        )
 
     @property
-    def unsettled(self) -> list[dict[str, Any]]:
+    def unresolved_intents(self) -> list[dict[str, Any]]:
         """Return unresolved intents; Pulumi never confirms a stored id, so records stay."""
         stored_ids = self.ids | self.parts
         intents_with_ids = ((item, item["ids"] or [item["id"]]) for item in self.intents)
         return [intent for intent, ids in intents_with_ids if not stored_ids.issuperset(ids)]
 
-    def plan(self, declared: Declared) -> Result:
+    def plan(self, declared: DeclaredResource) -> Result:
         return self._stack.plan(declared)
 
-    def up(self, declared: Declared) -> Result:
+    def apply(self, declared: DeclaredResource) -> Result:
         seconds = max(
             map(property_paths.parse_duration, (declared.timeouts or {}).values()), default=0.0
         )
-        self._stack.verbs = PluginVerbs(self.described.lifecycle, self.host.stub, timeout=seconds)
-        before, result = self._stack.entry, self._stack.up(declared)
+        self._stack.verbs = PluginOperations(
+            self.description.lifecycle, self.host.stub, timeout=seconds
+        )
+        before, result = self._stack.entry, self._stack.apply(declared)
         entry = self._stack.entry
         if entry is None or entry.outputs.get("ready") is not False:
             return result
@@ -59,7 +63,7 @@ class PluginStack(Kept):
         return self._stack.destroy()
 
     @property
-    def pending(self) -> Sequence[Any]:
+    def pending_operations(self) -> Sequence[Any]:
         return ()
 
     @property
@@ -71,7 +75,7 @@ class PluginStack(Kept):
         entry = self._stack.entry
         if entry is None:
             return []
-        type_ = Form.PLUGIN.build_type(self.described.platform, self.described.kind)
+        type_ = Form.PLUGIN.build_type(self.description.platform, self.description.kind)
         urn = f"urn:pulumi:dev::conformance::{type_}::thing"
         return [
             ResourceState(urn, True, type_, id=entry.id, inputs=entry.inputs, outputs=entry.outputs)
@@ -79,5 +83,5 @@ class PluginStack(Kept):
 
     @property
     def _stack(self) -> CalledStack:
-        assert self._called is not None
-        return self._called
+        assert self._called_stack is not None
+        return self._called_stack

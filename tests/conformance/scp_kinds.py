@@ -5,7 +5,14 @@ import hmac
 import time
 from typing import Any
 
-from conformance.described import Answers, Change, Described, Objects, Request, Room
+from conformance.kind_descriptions import (
+    AnswerForm,
+    Change,
+    KindDescription,
+    Objects,
+    PlatformApi,
+    Request,
+)
 
 from gpuform.providers.emulator.scp import ACCESS_KEY, SECRET_KEY
 from gpuform.schemas.scp import wire
@@ -95,28 +102,28 @@ _PLATFORM: dict[str, Any] = {
     "key_variable": "SCP_TF_SECRET_KEY",
     "key_config": "scp:secretKey",
     "key": SECRET_KEY,
-    "paths": "^/v1/",
-    "meant": frozenset(_MADE_MEANT),
-    "answers": (
-        Answers("^/v1/gpu-nodes/[0-9a-f]{32}$", wire.GpuNode),
-        Answers("^/v1/gpu-nodes$", wire.GpuNode, "gpu_nodes"),
-        Answers("^/v1/cluster-fabrics/[0-9a-f]{32}$", wire.ClusterFabric),
-        Answers("^/v1/cluster-fabrics$", wire.ClusterFabric, "cluster_fabrics"),
+    "request_paths": "^/v1/",
+    "unplanted_fields": frozenset(_MADE_MEANT),
+    "answer_forms": (
+        AnswerForm("^/v1/gpu-nodes/[0-9a-f]{32}$", wire.GpuNode),
+        AnswerForm("^/v1/gpu-nodes$", wire.GpuNode, "gpu_nodes"),
+        AnswerForm("^/v1/cluster-fabrics/[0-9a-f]{32}$", wire.ClusterFabric),
+        AnswerForm("^/v1/cluster-fabrics$", wire.ClusterFabric, "cluster_fabrics"),
     ),
 }
 _OF_NODES: dict[str, Any] = {
     **_PLATFORM,
     "listed_as": "gpu_nodes",
-    "own": "^/v1/gpu-nodes/[0-9a-f]{32}$",
+    "object_path": "^/v1/gpu-nodes/[0-9a-f]{32}$",
     "wire": wire.GpuNode,
-    "pending": "CREATING",
-    "failed": "ERROR",
-    "leaving": frozenset({"terminating"}),
+    "pending_status": "CREATING",
+    "failed_status": "ERROR",
+    "deleting_statuses": frozenset({"terminating"}),
     "names_are_unique": True,
     "secret_inputs": frozenset({"os_user_password", "init_script"}),
-    "shortage": {"capacity": True},
-    "control": "scp/gpu-nodes",
-    "delete_behind": Request("DELETE", _NODES, {"gpu_node_ids": "{parts}"}),
+    "capacity_fault": {"capacity": True},
+    "control_path": "scp/gpu-nodes",
+    "outside_delete": Request("DELETE", _NODES, {"gpu_node_ids": "{parts}"}),
 }
 
 _NODE_POOL = {
@@ -144,19 +151,19 @@ def _group_pools(objects: Objects) -> list[dict[str, Any]]:
     ]
 
 
-NODE_POOL = Described(
+NODE_POOL = KindDescription(
     **_OF_NODES,
     kind="NodePool",
-    good=_NODE_POOL,
+    valid_inputs=_NODE_POOL,
     name_field="gpu_node_name_prefix",
-    own_fields=["cluster_fabric_name"],
+    unique_fields=["cluster_fabric_name"],
     in_place=Change(
         {**_NODE_POOL, "state": "STOPPED"},
         "state",
         Request("POST", f"{_NODES}/stop", {"gpu_node_ids": "{parts}"}),
     ),
     replacing=Change({**_NODE_POOL, "image_id": _UBUNTU}, "image_id"),
-    bad=[
+    invalid_inputs=[
         ({**_NODE_POOL, "count": 0}, "count"),
         ({**_NODE_POOL, "cluster_fabric_name": "fabric-"}, "cluster_fabric_name"),
         ({**_NODE_POOL, "os_user_password": "short"}, "os_user_password"),
@@ -168,10 +175,10 @@ NODE_POOL = Described(
         ({**_NODE_POOL, "counts": 3}, "counts"),
     ],
     create=_build_logged_create(_build_fabric("fabric1"), "train-001", "train-002", "train-003"),
-    behind=Request("DELETE", _NODES, {"gpu_node_ids": ["{part}"]}),
-    drift={"count": 2},
-    objects=_group_pools,
-    unlike=frozenset(
+    outside_update=Request("DELETE", _NODES, {"gpu_node_ids": ["{part}"]}),
+    outside_drift={"count": 2},
+    convert_objects=_group_pools,
+    unrelated_values=frozenset(
         {
             "count",  # of a list
             "gpu_nodes.cluster_fabric_id",  # the pool's is that of the fabric of its name
@@ -195,10 +202,10 @@ def _select_nodes(objects: Objects) -> list[dict[str, Any]]:
     return [{**item, "parts": [item["id"]]} for item in objects if item["name"][:4] != "base"]
 
 
-GPU_NODE = Described(
+GPU_NODE = KindDescription(
     **_OF_NODES,
     kind="GpuNode",
-    good=_GPU_NODE,
+    valid_inputs=_GPU_NODE,
     name_field="gpu_node_name",
     in_place=Change(
         {**_GPU_NODE, "nat_enabled": True, **_NAT},
@@ -206,7 +213,7 @@ GPU_NODE = Described(
         Request("POST", f"{_NODES}/{{id}}/public-nat-ip", _NAT),
     ),
     replacing=Change({**_GPU_NODE, "image_id": _UBUNTU}, "image_id"),
-    bad=[
+    invalid_inputs=[
         ({**_GPU_NODE, "cluster_fabric_id": ""}, "cluster_fabric_id"),
         ({**_GPU_NODE, "cluster_fabric_id": "f" * 32}, "cluster_fabric_id"),
         ({**_GPU_NODE, "nat_enabled": True}, "public_ip_address_id"),
@@ -215,12 +222,12 @@ GPU_NODE = Described(
         ({**_GPU_NODE, "gpu_node_nam": "x"}, "gpu_node_nam"),
     ],
     create=_build_logged_create(_build_fabric("base", "{base}"), "solo"),
-    behind=Request("POST", f"{_NODES}/{{id}}/public-nat-ip", _NAT),
-    drift={"nat_enabled": True},
-    objects=_select_nodes,
-    needs=[_build_create_body(_build_fabric("base"), "base-001", "base-002")],
-    needed_as="fabrics",
-    unlike=frozenset({"state", "time_zone"}),  # as of a pool's nodes
+    outside_update=Request("POST", f"{_NODES}/{{id}}/public-nat-ip", _NAT),
+    outside_drift={"nat_enabled": True},
+    convert_objects=_select_nodes,
+    requirements=[_build_create_body(_build_fabric("base"), "base-001", "base-002")],
+    requirements_listed_as="fabrics",
+    unrelated_values=frozenset({"state", "time_zone"}),  # as of a pool's nodes
 )
 
 _FABRIC = {"node_pool_id": _POOL, "cluster_fabric_name": "base"}
@@ -230,27 +237,27 @@ def _list_fabrics(objects: Objects) -> list[dict[str, Any]]:
     return [{**item, "id": f"{_POOL}/{item['name']}", "parts": []} for item in objects]
 
 
-FABRIC = Described(
+FABRIC = KindDescription(
     **_PLATFORM,
     kind="Fabric",
-    good=_FABRIC,
+    valid_inputs=_FABRIC,
     name_field="cluster_fabric_name",
     replacing=Change({**_FABRIC, "cluster_fabric_name": "other"}, "cluster_fabric_name"),
-    bad=[
+    invalid_inputs=[
         ({**_FABRIC, "cluster_fabric_name": "no"}, "cluster_fabric_name"),
         ({**_FABRIC, "node_pool_id": "POOL001-krw1b"}, "node_pool_id"),
         ({"cluster_fabric_name": "base"}, "node_pool_id"),
         ({**_FABRIC, "cluster_fabric": "base"}, "cluster_fabric"),
     ],
     listed_as="fabrics",
-    objects=_list_fabrics,
-    pending="CREATING",
-    failed="ERROR",
-    own="^/v1/cluster-fabrics/[0-9a-f]{32}$",
+    convert_objects=_list_fabrics,
+    pending_status="CREATING",
+    failed_status="ERROR",
+    object_path="^/v1/cluster-fabrics/[0-9a-f]{32}$",
     wire=wire.ClusterFabric,
-    needs=[_build_create_body(_build_fabric("base"), "base-001", "base-002")],
-    needed_as="fabrics",
-    unlike=frozenset(  # what it is looked for by
+    requirements=[_build_create_body(_build_fabric("base"), "base-001", "base-002")],
+    requirements_listed_as="fabrics",
+    unrelated_values=frozenset(  # what it is looked for by
         {"cluster_fabrics.node_pool_id", "cluster_fabrics.region_id"}
     ),
 )
@@ -270,12 +277,12 @@ def _sign(method: str, url: str) -> dict[str, str]:
     }
 
 
-ROOMS = {
-    "scp": Room(
+APIS = {
+    "scp": PlatformApi(
         prefix="/scp",
         headers=_sign,
-        gone={"errors": [{"detail": "The GPU Node is not found.", "status": 404}]},
-        empty={"count": 0, "gpu_nodes": [], "cluster_fabrics": []},
-        lists="/v1/gpu-nodes$|/v1/cluster-fabrics$",
+        not_found_answer={"errors": [{"detail": "The GPU Node is not found.", "status": 404}]},
+        empty_list_answer={"count": 0, "gpu_nodes": [], "cluster_fabrics": []},
+        list_paths="/v1/gpu-nodes$|/v1/cluster-fabrics$",
     ),
 }

@@ -1,7 +1,7 @@
-"""Run a stack as a person has one, declared, planned and applied, under each of the hosts.
+"""Run a stack as its user does, declared, planned and applied, under each of the hosts.
 
 `EmbeddedStack` runs a real program through `Deployment`, with its state in a real backend.
-`CalledStack` does with one resource what the Pulumi engine does, over a host's gRPC.
+`CalledStack` calls a host over gRPC for one resource, in the order of the Pulumi engine.
 """
 
 import json
@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from conformance.described import Described
-from conformance.verbs import Properties, Refused, Verbs
+from conformance.kind_descriptions import KindDescription
+from conformance.operations import Operations, Properties, Refused
 from support.servers.bucket_server import KEYS
 
 from gpuform.providers.catalog import load_lifecycle_class
@@ -60,12 +60,12 @@ for each in json.loads((here / "declared.json").read_text()):
 
 
 @dataclass(frozen=True)
-class Declared:
+class DeclaredResource:
     """One resource of a program. `timeouts` are Pulumi's `custom_timeouts`, `options` others of
     its options."""
 
     name: str
-    described: Described
+    description: KindDescription
     inputs: Mapping[str, Any]
     timeouts: Mapping[str, str] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -73,17 +73,21 @@ class Declared:
     def to_json(self) -> dict[str, Any]:
         return {
             "name": self.name,
-            "platform": self.described.platform,
-            "kind": self.described.kind,
+            "platform": self.description.platform,
+            "kind": self.description.kind,
             "inputs": dict(self.inputs),
             "timeouts": self.timeouts,
             "options": dict(self.options),
         }
 
 
-def thing(described: Described, inputs: Mapping[str, Any] | None = None) -> Declared:
-    """Return the one resource of most tests."""
-    return Declared("thing", described, described.good if inputs is None else inputs)
+def declare_one(
+    description: KindDescription, inputs: Mapping[str, Any] | None = None
+) -> DeclaredResource:
+    """Declare one resource `thing`, with the valid inputs of its kind unless `inputs` are given."""
+    return DeclaredResource(
+        "thing", description, description.valid_inputs if inputs is None else inputs
+    )
 
 
 @dataclass(frozen=True)
@@ -97,8 +101,8 @@ class Result:
 
 
 class Stack(Protocol):
-    def plan(self, declared: Declared) -> Result: ...
-    def up(self, declared: Declared) -> Result: ...
+    def plan(self, declared: DeclaredResource) -> Result: ...
+    def apply(self, declared: DeclaredResource) -> Result: ...
     def refresh(self) -> Result: ...
     def destroy(self) -> Result: ...
     @property
@@ -109,8 +113,8 @@ class Stack(Protocol):
     def inputs(self) -> Properties: ...
 
 
-class Kept:
-    """What is known of a stack's objects: in its state, and in its project's intents."""
+class StackKnowledge:
+    """The objects that a stack knows: those in its state, and those in its project's intents."""
 
     directory: Path
     resources: list[ResourceState]
@@ -125,7 +129,7 @@ class Kept:
         """Return the ids of the objects in the state."""
         return {resource.id for resource in self.resources if not resource.pending_replacement}
 
-    def state(self, name: str = "thing") -> ResourceState:
+    def get_state(self, name: str = "thing") -> ResourceState:
         (entry,) = [resource for resource in self.resources if resource.urn.endswith(f"::{name}")]
         return entry
 
@@ -137,8 +141,8 @@ class Kept:
         return [dict(fields) for name in names if (fields := records.read(name))]
 
     @property
-    def unsettled(self) -> list[dict[str, Any]]:
-        """Return the intents that a finished host should not have left."""
+    def unresolved_intents(self) -> list[dict[str, Any]]:
+        """Return the intents that a host should not have left after its run."""
         return self.intents
 
     @property
@@ -166,7 +170,7 @@ class Kept:
 
 
 @dataclass
-class EmbeddedStack(Kept):
+class EmbeddedStack(StackKnowledge):
     """A stack `dev` in a folder, its state on disk, run by the embedded engine."""
 
     directory: Path
@@ -183,10 +187,10 @@ class EmbeddedStack(Kept):
             empty = Snapshot("organization/conformance/dev", secrets_provider=self.crypter.provider)
             self._backend.write("conformance", "dev", empty.to_json(self.crypter))
 
-    def plan(self, *declared: Declared) -> Result:
+    def plan(self, *declared: DeclaredResource) -> Result:
         return self.run("update", *declared, preview=True)
 
-    def up(self, *declared: Declared) -> Result:
+    def apply(self, *declared: DeclaredResource) -> Result:
         return self.run("update", *declared)
 
     def refresh(self) -> Result:
@@ -195,25 +199,29 @@ class EmbeddedStack(Kept):
     def destroy(self) -> Result:
         return self.run("destroy")
 
-    def settle(self) -> None:
+    def recover(self) -> None:
         """Recover interrupted operations under the stack's lock, as every command does first."""
 
         def save(snapshot: Snapshot) -> None:
             self._backend.write("conformance", "dev", snapshot.to_json(self.crypter))
 
         recover_creates(
-            self.subject(), save, lambda _text: None, threading.Event(), creates_follow=True
+            self.build_target(), save, lambda _text: None, threading.Event(), creates_follow=True
         )
 
     def run(
-        self, operation: Any, *declared: Declared, preview: bool = False, refresh: bool = False
+        self,
+        operation: Any,
+        *declared: DeclaredResource,
+        preview: bool = False,
+        refresh: bool = False,
     ) -> Result:
         try:
             if not preview:
-                self.settle()
+                self.recover()
         except EngineError as error:
             return Result(False, [], [str(error)])
-        deployment = self.deployment(operation, *declared, preview=preview, refresh=refresh)
+        deployment = self.build_deployment(operation, *declared, preview=preview, refresh=refresh)
         self.outcome = deployment.run()
         finished_steps = [
             e.step for e in self.events if isinstance(e, StepDone) and e.step.state.custom
@@ -225,22 +233,26 @@ class EmbeddedStack(Kept):
         return Result(
             self.outcome.succeeded,
             [str(step.shown_op) for step in changed if step.shown_op.is_logical],
-            self.told("error"),
+            self.list_messages("error"),
             [key for step in changed if step.op == "replace" for key in step.keys],
         )
 
-    def deployment(
-        self, operation: Any, *declared: Declared, preview: bool = False, refresh: bool = False
+    def build_deployment(
+        self,
+        operation: Any,
+        *declared: DeclaredResource,
+        preview: bool = False,
+        refresh: bool = False,
     ) -> Deployment:
-        """Return a run that has not begun; its events are collected in `events`."""
+        """Return a deployment that has not started yet; its events are collected in `events`."""
         if operation == "update":
             encoded = json.dumps([item.to_json() for item in declared])
             (self.directory / "declared.json").write_text(encoded)
         self.events.clear()
         options = Options(operation, preview, refresh=refresh, parallel=16, rules=RULES)
-        return Deployment(self.subject(), options, EventBus([self.events.append]))
+        return Deployment(self.build_target(), options, EventBus([self.events.append]))
 
-    def subject(self) -> DeploymentTarget:
+    def build_target(self) -> DeploymentTarget:
         backend = self._backend
         return DeploymentTarget(
             program=Program(
@@ -283,19 +295,19 @@ class EmbeddedStack(Kept):
 
     @property
     def checkpoint(self) -> Snapshot:
-        """The state as Pulumi would read it: without the journal."""
+        """Return the state as Pulumi would read it: without the journal."""
         return Snapshot.from_json(self._read(), self.crypter)
 
     @property
     def snapshot(self) -> Snapshot:
-        """The state on disk, with what the journal adds."""
+        """Return the state on disk, with the entries of the journal."""
         data, snapshot = self._read(), self.checkpoint
         log = self._backend.open_journal("conformance", "dev")
         return journal.recover(log, data, snapshot, self.crypter).snapshot
 
     @property
-    def pending(self) -> Sequence[Any]:
-        """What an interrupted run left under way."""
+    def pending_operations(self) -> Sequence[Any]:
+        """Return the operations that an interrupted run has not finished."""
         return self.snapshot.pending_operations
 
     @property
@@ -304,17 +316,17 @@ class EmbeddedStack(Kept):
 
     @property
     def id(self) -> str | None:
-        return self.state().id if self.resources else None
+        return self.get_state().id if self.resources else None
 
     @property
     def outputs(self) -> Properties:
-        return _drop_provider(self.state().outputs)
+        return _drop_provider(self.get_state().outputs)
 
     @property
     def inputs(self) -> Properties:
-        return _drop_provider(self.state().inputs)
+        return _drop_provider(self.get_state().inputs)
 
-    def told(self, severity: str) -> list[str]:
+    def list_messages(self, severity: str) -> list[str]:
         diagnostics = [
             e for e in self.events if isinstance(e, Diagnostic) and e.severity == severity
         ]
@@ -326,8 +338,8 @@ class EmbeddedStack(Kept):
 
 
 @dataclass(frozen=True)
-class _Entry:
-    """What the Pulumi engine's state has of a resource, as far as the host is concerned."""
+class _StateEntry:
+    """The values that the Pulumi engine stores of a resource for its provider host."""
 
     id: str
     inputs: Properties
@@ -336,15 +348,15 @@ class _Entry:
 
 @dataclass
 class CalledStack:
-    """One resource under a host of the Pulumi engine's: the calls of `pulumi up` in their order."""
+    """One resource under a host of the Pulumi engine: the calls of `pulumi up` in their order."""
 
-    verbs: Verbs
-    entry: _Entry | None = None
+    verbs: Operations
+    entry: _StateEntry | None = None
 
-    def plan(self, declared: Declared) -> Result:
+    def plan(self, declared: DeclaredResource) -> Result:
         return self._decide(declared)[0]
 
-    def up(self, declared: Declared) -> Result:
+    def apply(self, declared: DeclaredResource) -> Result:
         result, checked = self._decide(declared)
         try:
             for operation in result.operations:
@@ -354,7 +366,7 @@ class CalledStack:
         return result
 
     def refresh(self) -> Result:
-        """`read`, then `diff` to say what drifted."""
+        """Call `read`, and then `diff` for the drift."""
         if self.entry is None:
             return Result(True, [], [])
         read_result = self.verbs.read(self.entry.id, self.entry.outputs)
@@ -363,7 +375,7 @@ class CalledStack:
             return Result(True, ["delete"], [])
         before = self.entry
         inputs = before.inputs if read_result.inputs is None else read_result.inputs
-        self.entry = _Entry(read_result.id, inputs, read_result.outputs)
+        self.entry = _StateEntry(read_result.id, inputs, read_result.outputs)
         drift = self.verbs.diff(read_result.id, read_result.outputs, before.inputs)
         return Result(True, ["update"] if drift.changes else [], [])
 
@@ -388,7 +400,7 @@ class CalledStack:
     def inputs(self) -> Properties:
         return {} if self.entry is None else self.entry.inputs
 
-    def _decide(self, declared: Declared) -> tuple[Result, Properties]:
+    def _decide(self, declared: DeclaredResource) -> tuple[Result, Properties]:
         """Return what there is to do, and the checked inputs for it."""
         olds = self.entry.inputs if self.entry else None
         checked = self.verbs.check(declared.inputs, olds)
@@ -411,7 +423,7 @@ class CalledStack:
 
     def _create(self, checked: Properties) -> None:
         created = self.verbs.create(checked)
-        self.entry = _Entry(created.id, checked, created.outputs)
+        self.entry = _StateEntry(created.id, checked, created.outputs)
 
     def _update(self, checked: Properties) -> None:
         assert self.entry is not None

@@ -1,6 +1,6 @@
 """Describe TensorOne's cluster for the conformance suite."""
 
-from conformance.described import Answers, Change, Described, Request, Room
+from conformance.kind_descriptions import AnswerForm, Change, KindDescription, PlatformApi, Request
 
 from gpuform.providers.emulator.tensorone import KEY
 from gpuform.schemas.tensorone import wire
@@ -26,10 +26,10 @@ _CLUSTER = {
 }
 _GONE = Request("DELETE", f"{_CLUSTERS}/{{id}}", {"confirm_deletion": "DELETE"})
 
-CLUSTER = Described(
+CLUSTER = KindDescription(
     platform="tensorone",
     kind="Cluster",
-    good=_CLUSTER,
+    valid_inputs=_CLUSTER,
     name_field="name",
     in_place=Change(
         {**_CLUSTER, "tags": {"team": "ml", "stage": "test"}},
@@ -37,7 +37,7 @@ CLUSTER = Described(
         Request("PUT", f"{_CLUSTERS}/{{id}}", {"tags": {"team": "ml", "stage": "test"}}),
     ),
     replacing=Change({**_CLUSTER, "region": "us-east-1"}, "region"),
-    bad=[
+    invalid_inputs=[
         ({**_CLUSTER, "gpu_count": 9}, "gpu_count"),
         ({**_CLUSTER, "gpu_type": "A1000"}, "gpu_type"),
         ({**_CLUSTER, "storage_gb": 10}, "storage_gb"),
@@ -49,20 +49,20 @@ CLUSTER = Described(
     ],
     create=Request("POST", _CLUSTERS, {**_CLUSTER, "environment_variables": "[secret]"}),
     listed_as="clusters",
-    behind=Request("PUT", f"{_CLUSTERS}/{{id}}", {"description": "of somebody else"}),
-    drift={"description": "of somebody else"},
-    delete_behind=_GONE,
-    pending="starting",
-    failed="error",
-    own="^/clusters/cluster_[0-9a-f]{12}$",
+    outside_update=Request("PUT", f"{_CLUSTERS}/{{id}}", {"description": "of somebody else"}),
+    outside_drift={"description": "of somebody else"},
+    outside_delete=_GONE,
+    pending_status="starting",
+    failed_status="error",
+    object_path="^/clusters/cluster_[0-9a-f]{12}$",
     key_variable="TENSORONE_API_KEY",
     key_config="tensorone:apiKey",
     key=KEY,
-    paths="^/clusters",
-    shortage={"capacity": True},
+    request_paths="^/clusters",
+    capacity_fault={"capacity": True},
     wire=wire.ClusterAnswer,
-    answers=(Answers("^/clusters", wire.ClusterAnswer),),
-    meant=frozenset(
+    answer_forms=(AnswerForm("^/clusters", wire.ClusterAnswer),),
+    unplanted_fields=frozenset(
         {
             "Cluster.id",
             "Cluster.name",
@@ -73,9 +73,9 @@ CLUSTER = Described(
             "Snapshot.id",
         }
     ),
-    secret=frozenset({"ssh_command", "ssh_connection"}),
+    secret_outputs=frozenset({"ssh_command", "ssh_connection"}),
     secret_inputs=frozenset({"environment_variables"}),
-    unlike=frozenset(
+    unrelated_values=frozenset(
         {
             "data.cost.billing_period.start",
             *("data.network.firewall_rules.description", "data.network.firewall_rules.protocol"),
@@ -87,17 +87,20 @@ CLUSTER = Described(
 
 KINDS = (CLUSTER,)
 
-ROOMS = {
-    "tensorone": Room(
+APIS = {
+    "tensorone": PlatformApi(
         prefix="/tensorone/v1",
         headers=lambda _method, _url: {"Authorization": f"Bearer {KEY}"},
-        gone={
+        not_found_answer={
             "error": "RESOURCE_NOT_FOUND",
             "message": "Cluster not found",
             "code": 404,
             "details": {"resource": "cluster", "id": "x"},
         },
-        empty={"success": True, "data": {"clusters": [], "pagination": {"total_pages": 1}}},
-        lists="^/clusters$",
+        empty_list_answer={
+            "success": True,
+            "data": {"clusters": [], "pagination": {"total_pages": 1}},
+        },
+        list_paths="^/clusters$",
     ),
 }

@@ -1,4 +1,4 @@
-"""Test kills after each request and write of each operation: the next run recovers.
+"""Test kills after each request and each write of each operation: the next run recovers.
 
 The loop is in `crash_points`, a process of its own.
 """
@@ -11,19 +11,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conformance.crash_points import SCENARIOS, TAKEN
-from conformance.kinds import FAST
+from conformance.crash_points import NODE_REMOVAL_SCENARIOS, SCENARIOS
+from conformance.kinds import FAST_KIND
 from processes.limits import LAST_RESORT
 from support.servers.bucket_server import BucketServer, build_bucket_url
 
 pytestmark = [pytest.mark.slow, pytest.mark.sampled(24)]
 
-ON_A_BUCKET = ("-topology", f"-{FAST}")
-IMPORT = f"import-{FAST}"
+WITH_A_BUCKET = ("-topology", f"-{FAST_KIND}")
+IMPORT = f"import-{FAST_KIND}"
 IN_CI = pytest.mark.sampled(1)
-QUICK_ON_A_BUCKET = f"abandon-{FAST}"
+QUICK_ON_A_BUCKET = f"abandon-{FAST_KIND}"
 """Played by .ci/run; the others take two or three times as long."""
-QUICK = f"update-{FAST}"
+QUICK = f"update-{FAST_KIND}"
 """One of them in the fast tests, so that the loop itself stays alive."""
 
 Recorder = Callable[[str, object], None]
@@ -40,8 +40,10 @@ Recorder = Callable[[str, object], None]
         for name in SCENARIOS
     ],
 )
-def test_death_at_every_point(scenario: str, tmp_path: Path, record_property: Recorder) -> None:
-    record_property("points", assert_nothing_is_lost(scenario, tmp_path))
+def test_a_run_killed_at_any_point_is_recovered(
+    scenario: str, tmp_path: Path, record_property: Recorder
+) -> None:
+    record_property("points", run_crash_loop(scenario, tmp_path))
 
 
 @pytest.mark.slow
@@ -53,26 +55,26 @@ def test_death_at_every_point(scenario: str, tmp_path: Path, record_property: Re
             marks=IN_CI if name == QUICK_ON_A_BUCKET else pytest.mark.exhaustive,
         )
         for name in SCENARIOS
-        if name.endswith(ON_A_BUCKET)
+        if name.endswith(WITH_A_BUCKET)
     ],
 )
-def test_death_at_every_point_on_a_bucket(
+def test_a_run_killed_at_any_point_with_a_bucket_is_recovered(
     scenario: str, tmp_path: Path, bucket_server: BucketServer, record_property: Recorder
 ) -> None:
     position = build_bucket_url(bucket_server.create_bucket(), bucket_server.port)
-    record_property("points", assert_nothing_is_lost(scenario, tmp_path, CRASH_BACKEND=position))
+    record_property("points", run_crash_loop(scenario, tmp_path, CRASH_BACKEND=position))
 
 
 @pytest.mark.sampled(48)
-@pytest.mark.parametrize("taking", [name.removeprefix("take-") for name in TAKEN])
-def test_death_while_nodes_are_taken(
+@pytest.mark.parametrize("taking", [name.removeprefix("take-") for name in NODE_REMOVAL_SCENARIOS])
+def test_a_node_removal_killed_at_any_point_hurts_no_job(
     taking: str, tmp_path: Path, record_property: Recorder
 ) -> None:
-    record_property("points", assert_nothing_is_lost(f"take-{taking}", tmp_path))
+    record_property("points", run_crash_loop(f"take-{taking}", tmp_path))
 
 
-def assert_nothing_is_lost(scenario: str, tmp_path: Path, **environ: str) -> int:
-    """Return at how many points the run was killed."""
+def run_crash_loop(scenario: str, tmp_path: Path, **environ: str) -> int:
+    """Run the loop of a scenario without any failure, and return its number of kills."""
     finished = subprocess.run(
         [sys.executable, "-m", "conformance.crash_points", scenario, str(tmp_path / "loop")],
         env={**os.environ, **environ, "PYTHONPATH": os.pathsep.join(map(str, sys.path))},

@@ -4,10 +4,10 @@ import json
 from typing import Any
 
 import pytest
-from conformance.described import Described
 from conformance.emulated import Platform
+from conformance.kind_descriptions import KindDescription
 from conformance.kinds import for_all
-from conformance.stacks import PROGRAM, EmbeddedStack, thing
+from conformance.stacks import PROGRAM, EmbeddedStack, declare_one
 
 from gpuform.providers.emulator.together import ADMIN_KEY, MEMBER_KEY
 from gpuform.providers.forms import Form
@@ -60,36 +60,36 @@ def read_raw_resource(stack: EmbeddedStack) -> dict[str, Any]:
 @for_all
 @pytest.mark.parametrize("begin", Form)
 def test_a_stack_moves_to_the_other_form_and_back_with_an_empty_plan(
-    described: Described, embedded: EmbeddedStack, platform: Platform, begin: Form
+    description: KindDescription, embedded: EmbeddedStack, platform: Platform, begin: Form
 ) -> None:
-    declared = thing(described)
+    declared = declare_one(description)
     write_program(embedded, begin)
-    assert embedded.up(declared).ok
+    assert embedded.apply(declared).ok
     assert embedded.refresh().operations == []  # only a refresh asks a cluster's own schedulers
     id_, before = embedded.id, embedded.outputs
     for form in (begin.other, begin):
         write_program(embedded, form)
         platform.forget_requests()
         assert embedded.plan(declared).operations == []
-        result = embedded.up(declared)
+        result = embedded.apply(declared)
         assert (result.ok, result.operations) == (True, []), result.errors
-        assert embedded.state().type == form.build_type(described.platform, described.kind)
+        assert embedded.get_state().type == form.build_type(description.platform, description.kind)
         assert embedded.refresh().operations == []
         assert embedded.plan(declared).operations == []
         assert (embedded.id, embedded.outputs) == (id_, before)
-        assert platform.writes() == []
-    if described.create:
+        assert platform.list_writes() == []
+    if description.create:
         assert embedded.destroy().ok
-        assert platform.objects(described) == []
+        assert platform.list_objects(description) == []
 
 
 def test_both_forms_keep_the_same_state(
-    described: Described, embedded: EmbeddedStack, platform: Platform
+    description: KindDescription, embedded: EmbeddedStack, platform: Platform
 ) -> None:
     result = []
     for form in Form:
         write_program(embedded, form)
-        assert embedded.up(thing(described)).ok
+        assert embedded.apply(declare_one(description)).ok
         result.append(read_raw_resource(embedded))
         assert embedded.destroy().ok
     dynamic, plugin = result
@@ -113,31 +113,31 @@ def is_secret(value: Any) -> bool:
 
 
 def test_the_default_provider_has_the_packages_configuration(
-    described: Described, embedded: EmbeddedStack, platform: Platform
+    description: KindDescription, embedded: EmbeddedStack, platform: Platform
 ) -> None:
-    platform_name, _, key = described.key_config.partition(":")
+    platform_name, _, key = description.key_config.partition(":")
     name = platform_name + key[0].upper() + key[1:]
-    embedded.config = {"conformance:other": "1", f"gpuform:{name}": described.key}
+    embedded.config = {"conformance:other": "1", f"gpuform:{name}": description.key}
     write_program(embedded, Form.PLUGIN)
-    assert embedded.up(thing(described)).ok
+    assert embedded.apply(declare_one(description)).ok
     (provider,) = [r for r in embedded.snapshot.resources if r.type == PLUGIN_PROVIDER_TYPE]
     assert provider.inputs.keys() == {name}
-    assert isinstance(provider.inputs[name], Secret) == described.key_is_secret
+    assert isinstance(provider.inputs[name], Secret) == description.key_is_secret
     assert provider.outputs == provider.inputs
     assert embedded.destroy().ok
 
 
 def test_an_unknown_setting_is_refused_before_any_create(
-    described: Described, embedded: EmbeddedStack, platform: Platform
+    description: KindDescription, embedded: EmbeddedStack, platform: Platform
 ) -> None:
     embedded.config = {"gpuform:togetherApikey": "k"}
     write_program(embedded, Form.PLUGIN)
-    result = embedded.up(thing(described))
+    result = embedded.apply(declare_one(description))
     assert not result.ok
     assert "gpuform:togetherApikey is not a setting of gpuform: did you mean togetherApiKey?" in (
         "".join(result.errors)
     )
-    assert platform.writes() == []
+    assert platform.list_writes() == []
 
 
 TWO_ACCOUNTS = """\
@@ -166,14 +166,14 @@ def test_explicit_providers_use_accounts_of_their_own(
 ) -> None:
     write_accounts_program(embedded, ADMIN_KEY)
     assert embedded.plan().operations == ["create", "create"]
-    assert embedded.up().ok
+    assert embedded.apply().ok
     assert embedded.plan().operations == []
-    ours, borrowed = embedded.state("ours").provider, embedded.state("borrowed").provider
+    ours, borrowed = embedded.get_state("ours").provider, embedded.get_state("borrowed").provider
     assert "::default::" in ours
     assert "::theirs::" in borrowed
     monkeypatch.setenv("TOGETHER_API_KEY", MEMBER_KEY)  # ours may only look from now on
     write_accounts_program(embedded, ADMIN_KEY, size=2)
-    result = embedded.up()
+    result = embedded.apply()
     assert not result.ok
     assert "A Member may only view" in "".join(result.errors)
     assert {r.urn.rpartition("::")[2]: r.inputs["size_tib"] for r in embedded.resources} == {
@@ -184,12 +184,12 @@ def test_explicit_providers_use_accounts_of_their_own(
     write_accounts_program(
         embedded, MEMBER_KEY, size=2
     )  # another key of the same account: nothing is replaced
-    assert embedded.up().operations == ["update"]
-    assert embedded.state("borrowed").provider == borrowed
+    assert embedded.apply().operations == ["update"]
+    assert embedded.get_state("borrowed").provider == borrowed
     assert not embedded.destroy().ok  # by the key in the state
     assert ours not in [resource.provider for resource in embedded.resources]
     write_accounts_program(embedded, ADMIN_KEY, size=2)
-    assert embedded.up().ok
+    assert embedded.apply().ok
     assert embedded.destroy().ok
     assert ADMIN_KEY not in read_files(embedded)
 
@@ -209,11 +209,11 @@ pulumi.export("regions", [each["name"] for each in found["items"]])
 
 def test_functions_answer_in_the_engine(embedded: EmbeddedStack, platform: Platform) -> None:
     (embedded.directory / "__main__.py").write_text(FUNCTIONS)
-    assert embedded.up().ok
+    assert embedded.apply().ok
     assert embedded.outcome is not None
     assert "us-central-8" in str(embedded.outcome.outputs["regions"])
     misspelt = FUNCTIONS.replace("get_regions", "get_region")
     (embedded.directory / "__main__.py").write_text(misspelt)
-    result = embedded.up()
+    result = embedded.apply()
     assert not result.ok
     assert "did you mean gpuform:together:get_regions?" in "".join(result.errors)

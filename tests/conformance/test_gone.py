@@ -3,25 +3,25 @@
 from collections.abc import Mapping
 
 import pytest
-from conformance.described import Described
 from conformance.emulated import Platform
-from conformance.hostile import CONTRADICTIONS, HARMLESS, STRANGERS, Proxy, behind
-from conformance.kinds import FAST, MADE, for_each
+from conformance.kind_descriptions import KindDescription
+from conformance.kinds import CREATED_KINDS, FAST_KIND, for_each
 from conformance.lens_kinds import HEALTH_GATE
-from conformance.stacks import EmbeddedStack, Result, Stack, thing
-from conformance.verbs import Refused
+from conformance.operations import Refused
+from conformance.proxies import CONTRADICTIONS, HARMLESS, STRANGERS, Proxy, put_proxy_before
+from conformance.stacks import EmbeddedStack, Result, Stack, declare_one
 
 pytestmark = pytest.mark.sampled(15)
 slow = pytest.mark.slow
 
 
-def against(proxies: Mapping[str, Proxy]) -> pytest.MarkDecorator:
+def parametrize_proxies(proxies: Mapping[str, Proxy]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("proxy", [pytest.param(p, id=n) for n, p in proxies.items()])
 
 
-def create_object(described: Described, stack: Stack) -> str:
+def create_object(description: KindDescription, stack: Stack) -> str:
     """Return the id of the one object of a new stack."""
-    result = stack.up(thing(described))
+    result = stack.apply(declare_one(description))
     assert result.ok, result.errors
     assert stack.id is not None
     return stack.id
@@ -35,103 +35,109 @@ def refresh(stack: Stack) -> Result:
         return Result(False, [], [str(error)])
 
 
-def assert_is_kept(stack: Stack, id_: str, described: Described, platform: Platform) -> None:
+def assert_is_kept(
+    stack: Stack, id_: str, description: KindDescription, platform: Platform
+) -> None:
     """Check that the object exists, is the only one, and is known."""
     assert stack.id == id_
-    assert platform.ids(described) == {id_}
+    assert platform.list_ids(description) == {id_}
 
 
-def assert_heals(stack: Stack, described: Described, platform: Platform) -> None:
+def assert_recovers_without_proxy(
+    stack: Stack, description: KindDescription, platform: Platform
+) -> None:
     """Check that the proxies have left no trace."""
     platform.advance(7200)
     assert refresh(stack).operations == []
-    plan = stack.plan(thing(described))
+    plan = stack.plan(declare_one(description))
     assert (plan.operations, plan.errors) == ([], [])
     assert stack.destroy().ok
-    assert platform.ids(described) == set()
+    assert platform.list_ids(description) == set()
 
 
 @slow
-@against(STRANGERS)
-def test_a_stranger_forgets_nothing(
-    described: Described, stack: Stack, platform: Platform, proxy: Proxy
+@parametrize_proxies(STRANGERS)
+def test_answers_of_strangers_make_no_object_gone(
+    description: KindDescription, stack: Stack, platform: Platform, proxy: Proxy
 ) -> None:
-    id_ = create_object(described, stack)
-    with behind(platform, proxy):
+    id_ = create_object(description, stack)
+    with put_proxy_before(platform, proxy):
         for result in (refresh(stack), stack.destroy()):
             assert not result.ok
             assert result.errors
-            assert_is_kept(stack, id_, described, platform)
-    assert_heals(stack, described, platform)
+            assert_is_kept(stack, id_, description, platform)
+    assert_recovers_without_proxy(stack, description, platform)
 
 
 @slow
-@against(CONTRADICTIONS)
-def test_what_something_speaks_against_is_not_gone(
-    described: Described, stack: Stack, platform: Platform, proxy: Proxy
+@parametrize_proxies(CONTRADICTIONS)
+def test_a_contradicted_404_makes_no_object_gone(
+    description: KindDescription, stack: Stack, platform: Platform, proxy: Proxy
 ) -> None:
-    id_ = create_object(described, stack)
-    with behind(platform, proxy, room=described.room):
+    id_ = create_object(description, stack)
+    with put_proxy_before(platform, proxy, api=description.api):
         result = refresh(stack)
         assert "delete" not in result.operations
-        assert_is_kept(stack, id_, described, platform)
+        assert_is_kept(stack, id_, description, platform)
         assert not stack.destroy().ok
-        assert_is_kept(stack, id_, described, platform)
-    assert_heals(stack, described, platform)
+        assert_is_kept(stack, id_, description, platform)
+    assert_recovers_without_proxy(stack, description, platform)
 
 
 @slow
-@against(HARMLESS)
-def test_absence_from_a_list_alone_is_no_word_of_the_platform(
-    described: Described, stack: Stack, platform: Platform, proxy: Proxy
+@parametrize_proxies(HARMLESS)
+def test_an_empty_list_alone_makes_no_object_gone(
+    description: KindDescription, stack: Stack, platform: Platform, proxy: Proxy
 ) -> None:
-    id_ = create_object(described, stack)
-    with behind(platform, proxy, room=described.room):
+    id_ = create_object(description, stack)
+    with put_proxy_before(platform, proxy, api=description.api):
         assert refresh(stack).ok
-        assert_is_kept(stack, id_, described, platform)
-    assert_heals(stack, described, platform)
+        assert_is_kept(stack, id_, description, platform)
+    assert_recovers_without_proxy(stack, description, platform)
 
 
 @slow
-@for_each(MADE)
-@against({**STRANGERS, **CONTRADICTIONS})
-def test_no_run_of_the_engine_makes_anything_anew(
-    described: Described, embedded: EmbeddedStack, platform: Platform, proxy: Proxy
+@for_each(CREATED_KINDS)
+@parametrize_proxies({**STRANGERS, **CONTRADICTIONS})
+def test_no_run_with_refresh_recreates_an_object_denied_by_strangers(
+    description: KindDescription, embedded: EmbeddedStack, platform: Platform, proxy: Proxy
 ) -> None:
     """Run `preview --refresh`, `up --refresh` and `destroy --refresh`."""
-    id_ = create_object(described, embedded)
+    id_ = create_object(description, embedded)
     platform.forget_requests()
-    with behind(platform, proxy, room=described.room if proxy in CONTRADICTIONS.values() else ""):
+    with put_proxy_before(
+        platform, proxy, api=description.api if proxy in CONTRADICTIONS.values() else ""
+    ):
         for preview in (True, False):
-            result = embedded.run("update", thing(described), preview=preview, refresh=True)
+            result = embedded.run("update", declare_one(description), preview=preview, refresh=True)
             assert not {"create", "delete", "replace"} & {*result.operations}
-            assert_is_kept(embedded, id_, described, platform)
+            assert_is_kept(embedded, id_, description, platform)
         assert not embedded.run("destroy", refresh=True).ok
-        assert_is_kept(embedded, id_, described, platform)
-    create = described.create
+        assert_is_kept(embedded, id_, description, platform)
+    create = description.create
     assert create is not None
-    assert platform.requests(create.method, path=create.pattern) == []
-    assert_heals(embedded, described, platform)
+    assert platform.list_requests(create.method, path=create.pattern) == []
+    assert_recovers_without_proxy(embedded, description, platform)
 
 
 @pytest.mark.slow
-@for_each([FAST])
-@against(STRANGERS)
-def test_the_error_says_who_answered_and_what_to_check(
-    described: Described, embedded: EmbeddedStack, platform: Platform, proxy: Proxy
+@for_each([FAST_KIND])
+@parametrize_proxies(STRANGERS)
+def test_the_error_about_a_stranger_names_the_request_and_the_base_url(
+    description: KindDescription, embedded: EmbeddedStack, platform: Platform, proxy: Proxy
 ) -> None:
-    create_object(described, embedded)
-    with behind(platform, proxy):
+    create_object(description, embedded)
+    with put_proxy_before(platform, proxy):
         (message,) = embedded.refresh().errors
     assert "together: GET /compute/clusters/storage/volumes/" in message
     assert "410" in message or "base URL" in message
 
 
 @for_each([HEALTH_GATE])
-@against(STRANGERS)
-def test_no_gate_is_passed_on_the_word_of_a_stranger(
-    described: Described, embedded: EmbeddedStack, platform: Platform, proxy: Proxy
+@parametrize_proxies(STRANGERS)
+def test_answers_of_strangers_open_no_health_gate(
+    description: KindDescription, embedded: EmbeddedStack, platform: Platform, proxy: Proxy
 ) -> None:
-    with behind(platform, proxy):
-        assert not embedded.up(thing(described)).ok
-    assert embedded.up(thing(described)).ok
+    with put_proxy_before(platform, proxy):
+        assert not embedded.apply(declare_one(description)).ok
+    assert embedded.apply(declare_one(description)).ok

@@ -3,21 +3,21 @@
 from typing import Any
 
 import pytest
-from conformance.described import Described, doubles
 from conformance.emulated import Platform
-from conformance.settling import assert_nothing_is_lost, assert_settles
-from conformance.stacks import EmbeddedStack, thing
+from conformance.kind_descriptions import KindDescription, convert_integers_to_doubles
+from conformance.operations import EngineOperations, Refused
+from conformance.recovery_checks import assert_next_run_recovers, assert_no_object_is_lost
+from conformance.stacks import EmbeddedStack, declare_one
 from conformance.together_kinds import VOLUME_CLAIM
-from conformance.verbs import EngineVerbs, Refused
 
 pytestmark = pytest.mark.slow
 
 HOSTILE = "\nHost *\n    ProxyCommand touch /tmp/owned\u202e"
 
 
-def make_ids_hostile(platform: Platform, described: Described, answer: Any) -> Any:
+def make_ids_hostile(platform: Platform, description: KindDescription, answer: Any) -> Any:
     """Return the answer with a tail on the ids of all objects of the kind."""
-    objects = platform.objects(described)
+    objects = platform.list_objects(description)
     ids = {name["id"] for name in objects} | {part for name in objects for part in name["parts"]}
     # The id of what is inside of something else ends with what the platform calls it.
     ids = {id_.rpartition("/")[2] for id_ in ids}
@@ -41,15 +41,17 @@ def assert_not_shown(text: str) -> None:
 
 
 def test_an_object_created_with_a_hostile_id_is_found_again(
-    described: Described,
+    description: KindDescription,
     platform: Platform,
     embedded: EmbeddedStack,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    declared = thing(described)
-    with platform.answering(lambda *messages: make_ids_hostile(platform, described, messages[2])):
+    declared = declare_one(description)
+    with platform.rewrite_answers(
+        lambda *messages: make_ids_hostile(platform, description, messages[2])
+    ):
         for _ in range(2):  # the next run makes no second one, either
-            result = embedded.up(declared)
+            result = embedded.apply(declared)
             assert not result.ok
             assert_not_shown(" ".join(result.errors))
             messages = " ".join(result.errors)
@@ -58,25 +60,27 @@ def test_an_object_created_with_a_hostile_id_is_found_again(
                 or "the platform answered about another object" in messages
             )
             assert_not_shown(" ".join(embedded.ids))
-        assert platform.created(described) == 1
-    if described.kind != VOLUME_CLAIM.kind:  # the mark that it bears says whose it is
-        assert_nothing_is_lost(embedded, platform, declared)
-    if not described.tells_age:  # it is first seen when the time of the create is over
-        (id_,) = platform.ids(described)
-        (error,) = embedded.up(declared).errors
+        assert platform.count_creates(description) == 1
+    if description.kind != VOLUME_CLAIM.kind:  # the mark that it bears says whose it is
+        assert_no_object_is_lost(embedded, platform, declared)
+    if (
+        not description.reports_creation_time
+    ):  # it is first seen when the time of the create is over
+        (id_,) = platform.list_ids(description)
+        (error,) = embedded.apply(declared).errors
         assert f"--adopt {id_}" in error
         monkeypatch.setenv("GPUFORM_ADOPT", id_)
-    assert_settles(embedded, platform, declared)
-    assert platform.created(described) == 1
+    assert_next_run_recovers(embedded, platform, declared)
+    assert platform.count_creates(description) == 1
 
 
 def test_an_object_that_gets_a_hostile_id_is_neither_gone_nor_adopted(
-    described: Described, platform: Platform, new_call: Any
+    description: KindDescription, platform: Platform, new_call: Any
 ) -> None:
-    host = EngineVerbs(described.lifecycle, new_call, {})
-    created = host.create(doubles(described.good))
+    host = EngineOperations(description.lifecycle, new_call, {})
+    created = host.create(convert_integers_to_doubles(description.valid_inputs))
     with (
-        platform.answering(lambda *told: make_ids_hostile(platform, described, told[2])),
+        platform.rewrite_answers(lambda *told: make_ids_hostile(platform, description, told[2])),
         pytest.raises(Refused) as refused,
     ):
         host.read(created.id, created.outputs)

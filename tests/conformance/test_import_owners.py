@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from conformance.emulated import Platform
 from conformance.scp_kinds import GPU_NODE, NODE_POOL
-from conformance.stacks import Declared, EmbeddedStack, thing
+from conformance.stacks import DeclaredResource, EmbeddedStack, declare_one
 from conformance.together_kinds import SHARED_VOLUME
 
 from gpuform.stacks.engine.deployment import DeploymentTarget
@@ -20,8 +20,8 @@ class Beside(EmbeddedStack):
 
     others: OtherStacks | None = None
 
-    def subject(self) -> DeploymentTarget:
-        return replace(super().subject(), others=self.others)
+    def build_target(self) -> DeploymentTarget:
+        return replace(super().build_target(), others=self.others)
 
 
 def create_stack_beside(stack: EmbeddedStack, folder: Path) -> Beside:
@@ -32,17 +32,17 @@ def create_stack_beside(stack: EmbeddedStack, folder: Path) -> Beside:
     )
 
 
-def declare_node(stack: EmbeddedStack, id_: str) -> Declared:
+def declare_node(stack: EmbeddedStack, id_: str) -> DeclaredResource:
     observed = next(
         gpu_node for gpu_node in stack.outputs["gpu_nodes"].values() if gpu_node["id"] == id_
     )
     own = {name: observed[name] for name in ("gpu_node_name", "cluster_fabric_id")}
-    inputs = {**GPU_NODE.good, **own}
-    return Declared("solo", GPU_NODE, inputs, options={"import_": id_})
+    inputs = {**GPU_NODE.valid_inputs, **own}
+    return DeclaredResource("solo", GPU_NODE, inputs, options={"import_": id_})
 
 
-def assert_refused(stack: EmbeddedStack, declared: Declared, message: str) -> None:
-    for result in (stack.plan(declared), stack.up(declared)):
+def assert_refused(stack: EmbeddedStack, declared: DeclaredResource, message: str) -> None:
+    for result in (stack.plan(declared), stack.apply(declared)):
         assert not result.ok
         assert message in result.errors[0]
     assert stack.resources == []
@@ -51,7 +51,7 @@ def assert_refused(stack: EmbeddedStack, declared: Declared, message: str) -> No
 @pytest.fixture
 def pool(embedded: EmbeddedStack, platform: Platform) -> EmbeddedStack:
     """Return a stack with a pool of three nodes."""
-    assert embedded.up(thing(platform.prepare(NODE_POOL))).ok
+    assert embedded.apply(declare_one(platform.prepare(NODE_POOL))).ok
     platform.forget_requests()
     return embedded
 
@@ -72,9 +72,9 @@ def test_a_node_of_a_pool_cannot_be_imported_into_another_stack(
         "::thing of stack organization/conformance/dev",
     )
     assert pool.id is not None
-    declared = replace(thing(NODE_POOL), options={"import_": pool.id})
+    declared = replace(declare_one(NODE_POOL), options={"import_": pool.id})
     assert_refused(other, declared, "::thing of stack organization/conformance/dev")
-    assert platform.writes() == []
+    assert platform.list_writes() == []
 
 
 @pytest.mark.slow
@@ -83,10 +83,10 @@ def test_a_pool_cannot_import_nodes_of_another_stack(
 ) -> None:
     (tmp_path / "owner").mkdir()
     owner = EmbeddedStack(tmp_path / "owner", crypter)
-    assert owner.up(declare_node(pool, pool.outputs["node_ids"][1])).ok
+    assert owner.apply(declare_node(pool, pool.outputs["node_ids"][1])).ok
     other = create_stack_beside(owner, tmp_path / "other")
     assert pool.id is not None
-    declared = replace(thing(NODE_POOL), options={"import_": pool.id})
+    declared = replace(declare_one(NODE_POOL), options={"import_": pool.id})
     assert_refused(other, declared, "::solo of stack organization/conformance/dev")
 
 
@@ -110,11 +110,11 @@ def test_one_stack_imports_at_a_time(
     held.find_owners(claim=True)
     volume = platform.send(SHARED_VOLUME, SHARED_VOLUME.create)["volume_id"]
     platform.advance(600)
-    declared = replace(thing(SHARED_VOLUME), options={"import_": volume})
+    declared = replace(declare_one(SHARED_VOLUME), options={"import_": volume})
     assert other.plan(declared).ok
-    result = other.up(declared)
+    result = other.apply(declared)
     assert not result.ok
     assert "another command is importing into a stack of file://" in result.errors[0]
     held.release()
-    assert other.up(declared).ok
+    assert other.apply(declared).ok
     assert not (pool.directory / ".pulumi/gpuform/import.lock").exists()

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conformance.described import Described
 from conformance.emulated import Platform
+from conformance.kind_descriptions import KindDescription
 from conformance.kinds import KINDS
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -31,7 +31,7 @@ from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 PASSWORD = "Imported#1pass"
 
 
-def gpuform(folder: Path, *arguments: str) -> tuple[int, str]:
+def run_gpuform(folder: Path, *arguments: str) -> tuple[int, str]:
     """Return the exit code of a command, and its output."""
     string_i_o = io.StringIO()
     with (
@@ -62,32 +62,32 @@ def new_project(
         (folder / "Pulumi.dev.yaml").write_text(
             f"encryptionsalt: {crypter.salt_state}\nconfig: {{demo:os_user_password: {PASSWORD}}}\n"
         )
-        assert gpuform(folder, "stack", "init", "dev")[0] == 0
+        assert run_gpuform(folder, "stack", "init", "dev")[0] == 0
         return folder
 
     return make
 
 
 @pytest.fixture(autouse=True)
-def own_folder(platform: Platform, tmp_path: Path) -> Iterator[None]:
+def leave_folder(platform: Platform, tmp_path: Path) -> Iterator[None]:
     """Use a `file://.` backend in the folder where the command works."""
     yield
     os.chdir(tmp_path)
 
 
-def generate_declarations(described: Described) -> st.SearchStrategy[dict[str, Any]]:
+def generate_declarations(description: KindDescription) -> st.SearchStrategy[dict[str, Any]]:
     """Generate valid inputs: the good ones, with examples of other fields added or replaced."""
-    model = described.lifecycle.inputs
+    model = description.lifecycle.inputs
     fields = {
         name: [example for example in field.examples or () if "{{" not in json.dumps(example)]
         for name, field in model.model_fields.items()
-        if name not in (described.name_field, *described.own_fields)
+        if name not in (description.name_field, *description.unique_fields)
         and not get_field_rules(model)[name].reference_kind
     }
     choices = [(name, example) for name, result in fields.items() for example in result]
 
     def valid(chosen: list[tuple[str, Any]]) -> dict[str, Any]:
-        values = {**described.good}
+        values = {**description.valid_inputs}
         for name, value in chosen:
             if not validate_inputs(model, {**values, name: value})[1]:
                 values[name] = value
@@ -97,25 +97,25 @@ def generate_declarations(described: Described) -> st.SearchStrategy[dict[str, A
     return some.map(valid)
 
 
-def find_id_in(folder: Path, described: Described) -> str:
+def find_id_in(folder: Path, description: KindDescription) -> str:
     state = json.loads((folder / ".pulumi/stacks/demo/dev.json").read_text())
     resources = state["checkpoint"]["latest"]["resources"]
-    token = f"pulumi-python:dynamic/gpuform.{described.platform}:{described.kind}"
+    token = f"pulumi-python:dynamic/gpuform.{description.platform}:{description.kind}"
     return str(next(resource["id"] for resource in resources if resource["type"] == token))
 
 
-def try_create(folder: Path, described: Described, inputs: Mapping[str, Any]) -> bool:
+def try_create(folder: Path, description: KindDescription, inputs: Mapping[str, Any]) -> bool:
     """Return True if the platform accepts the object, which then exists."""
-    section = next(section for section, kind in SECTIONS.items() if kind == described.kind)
-    entry = ResourceEntry(section, "made", described.platform, inputs)
+    section = next(section for section, kind in SECTIONS.items() if kind == description.kind)
+    entry = ResourceEntry(section, "made", description.platform, inputs)
     (folder / "topology.yaml").write_text(render_topology(Declarations([entry])), encoding="utf-8")
-    return gpuform(folder, "up", "--yes", "--skip-preview")[0] == 0
+    return run_gpuform(folder, "up", "--yes", "--skip-preview")[0] == 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_an_imported_object_has_no_changes_and_can_be_destroyed(
-    kind: Described, platform: Platform, new_project: Callable[[], Path]
+    kind: KindDescription, platform: Platform, new_project: Callable[[], Path]
 ) -> None:
     accepted = []
 
@@ -125,26 +125,26 @@ def test_an_imported_object_has_no_changes_and_can_be_destroyed(
     @given(st.data())
     def imported(data: st.DataObject) -> None:
         platform.reset()
-        described = platform.prepare(kind)
+        description = platform.prepare(kind)
         there = new_project()
-        assume(try_create(there, described, data.draw(generate_declarations(described))))
+        assume(try_create(there, description, data.draw(generate_declarations(description))))
         accepted.append(True)
         here = new_project()
-        id_ = find_id_in(there, described) + described.untold
-        first = (f"{described.platform}:{described.kind}", "taken", id_)
-        subject = ("--all", "--platform", "scp") if described.kind == "Fabric" else first
+        id_ = find_id_in(there, description) + description.import_suffix
+        first = (f"{description.platform}:{description.kind}", "taken", id_)
+        subject = ("--all", "--platform", "scp") if description.kind == "Fabric" else first
         for command in (
             ("import", "--yes", *subject),
             ("preview", "--expect-no-changes"),
             ("refresh", "--yes", "--skip-preview", "--expect-no-changes"),
             ("destroy", "--yes", "--skip-preview"),
         ):
-            code, message = gpuform(here, *command)
+            code, message = run_gpuform(here, *command)
             assert code == 0, f"{command}: {message}"
             content = (here / "topology.yaml").read_text()
             assert "import:" not in content
             assert not any(secret in content for secret in ("planted", PASSWORD)), content
-        assert described.lifecycle.is_bound or not platform.present(described)
+        assert description.lifecycle.is_bound or not platform.list_existing_objects(description)
 
     imported()
     assert len(accepted) > 1, "the platform refuses nearly all"

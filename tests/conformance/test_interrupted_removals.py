@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from conformance.emulated import Platform
+from conformance.operations import Operations
 from conformance.together_kinds import CLUSTER
-from conformance.verbs import Verbs
 
 from gpuform.providers.draining import DrainTarget
 from gpuform.providers.kubernetes.client import get_kubernetes_client
@@ -17,19 +17,19 @@ NODE = "train-worker-1"
 
 
 @pytest.fixture
-def get_drain_records(request: pytest.FixtureRequest, verbs: Verbs, tmp_path: Path) -> Drains:
+def get_drain_records(request: pytest.FixtureRequest, verbs: Operations, tmp_path: Path) -> Drains:
     """Return the host's records."""
     host = request.node.callspec.params["verbs"].replace("-", "_")
     here = tmp_path if host == "engine" else request.getfixturevalue(host).directory
     return Drains(FolderRecords(here / ".gpuform" / "records"))
 
 
-@pytest.mark.parametrize("described", [CLUSTER], indirect=True)
+@pytest.mark.parametrize("description", [CLUSTER], indirect=True)
 @pytest.mark.parametrize("ending", ["update", "read", "shrink"])
-def test_it_is_ended(
-    ending: str, verbs: Verbs, platform: Platform, get_drain_records: Drains
+def test_a_node_removal_left_by_a_killed_run_is_finished(
+    ending: str, verbs: Operations, platform: Platform, get_drain_records: Drains
 ) -> None:
-    checked = verbs.check(CLUSTER.good).inputs
+    checked = verbs.check(CLUSTER.valid_inputs).inputs
     created = verbs.create(checked)
     kubernetes = KubernetesScheduler(get_kubernetes_client(created.outputs["kube_config"], "train"))
     mark = DrainTarget(created.id, "", ()).owner_label

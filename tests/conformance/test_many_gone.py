@@ -1,6 +1,6 @@
-"""Test many objects that are gone at once: another account, project or address, or real deletions.
+"""Test deletions of many objects by others, and clusters that are reported as reserved.
 
-And what the platform shows as guarded, whatever the state says of it.
+Many missing objects may be another account, project or address, or real deletions.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,8 +10,8 @@ import pytest
 from conformance.aios_kinds import CLUSTER as AIOS_CLUSTER
 from conformance.aios_kinds import GPU_NODE as AIOS_NODE
 from conformance.emulated import Platform
-from conformance.kinds import FAST
-from conformance.stacks import Declared, EmbeddedStack, Result, thing
+from conformance.kinds import FAST_KIND
+from conformance.stacks import DeclaredResource, EmbeddedStack, Result, declare_one
 from conformance.together_kinds import CLUSTER, VOLUME_CLAIM
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,17 +27,20 @@ from gpuform.stacks.engine.state import ResourceState
 pytestmark = [pytest.mark.slow, pytest.mark.sampled(6)]
 
 
-def declare_volumes(number: int) -> list[Declared]:
-    return [Declared(f"v{at}", FAST, FAST.numbered(at)) for at in range(number)]
+def declare_volumes(number: int) -> list[DeclaredResource]:
+    return [
+        DeclaredResource(f"v{at}", FAST_KIND, FAST_KIND.build_numbered_inputs(at))
+        for at in range(number)
+    ]
 
 
-def create_objects(stack: EmbeddedStack, declared: Sequence[Declared]) -> set[str]:
-    result = stack.up(*declared)
+def create_objects(stack: EmbeddedStack, declared: Sequence[DeclaredResource]) -> set[str]:
+    result = stack.apply(*declared)
     assert result.ok, result.errors
     return stack.ids
 
 
-Run = Callable[[EmbeddedStack, Sequence[Declared]], Result]
+Run = Callable[[EmbeddedStack, Sequence[DeclaredResource]], Result]
 
 RUNS: dict[str, Run] = {
     "refresh": lambda stack, _: stack.refresh(),
@@ -45,7 +48,7 @@ RUNS: dict[str, Run] = {
         "update", *declared, preview=True, refresh=True
     ),
     "up-refresh": lambda stack, declared: stack.run("update", *declared, refresh=True),
-    "up-without-them": lambda stack, _: stack.up(),
+    "up-without-them": lambda stack, _: stack.apply(),
     "destroy": lambda stack, _: stack.destroy(),
     "destroy-refresh": lambda stack, _: stack.run("destroy", refresh=True),
 }
@@ -54,58 +57,60 @@ runs = pytest.mark.parametrize("run", [pytest.param(run, id=name) for name, run 
 
 
 @runs
-def test_three_that_are_gone_are_kept_and_told(
+def test_three_deleted_objects_are_kept_in_the_state_and_reported(
     run: Run, embedded: EmbeddedStack, platform: Platform
 ) -> None:
     declared = declare_volumes(3)
     ids = create_objects(embedded, declared)
-    platform.vanish(FAST)
+    platform.delete_without_trace(FAST_KIND)
     result = run(embedded, declared)
     assert not result.ok
     assert embedded.ids == ids
     (message,) = [error for error in result.errors if "no longer exist on their platforms" in error]
     for word in ("v0, v1, v2", "key of another account", "base URL", "--allow forget-many"):
         assert word in message
-    assert platform.objects(FAST) == []
+    assert platform.list_objects(FAST_KIND) == []
 
 
 @runs
-def test_they_are_forgotten_with_permission(
+def test_three_deleted_objects_are_forgotten_with_permission(
     run: Run, embedded: EmbeddedStack, platform: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     declared = declare_volumes(3)
     ids = create_objects(embedded, declared)
-    platform.vanish(FAST)
+    platform.delete_without_trace(FAST_KIND)
     monkeypatch.setenv("GPUFORM_ALLOW", "forget-many")
     result = run(embedded, declared)
     assert result.ok, result.errors
-    assert embedded.ids == (ids if run is RUNS["preview-refresh"] else platform.ids(FAST))
+    assert embedded.ids == (ids if run is RUNS["preview-refresh"] else platform.list_ids(FAST_KIND))
 
 
 @runs
-def test_two_are_forgotten_as_ever(run: Run, embedded: EmbeddedStack, platform: Platform) -> None:
+def test_two_deleted_objects_are_forgotten_without_permission(
+    run: Run, embedded: EmbeddedStack, platform: Platform
+) -> None:
     declared = declare_volumes(2)
     ids = create_objects(embedded, declared)
-    platform.vanish(FAST)
+    platform.delete_without_trace(FAST_KIND)
     assert run(embedded, declared).ok
-    assert embedded.ids == (ids if run is RUNS["preview-refresh"] else platform.ids(FAST))
+    assert embedded.ids == (ids if run is RUNS["preview-refresh"] else platform.list_ids(FAST_KIND))
 
 
-def test_a_destroy_deletes_what_is_there_and_keeps_what_is_gone(
+def test_a_destroy_deletes_existing_objects_and_keeps_missing_ones_in_the_state(
     embedded: EmbeddedStack, platform: Platform
 ) -> None:
     declared = declare_volumes(5)
     create_objects(embedded, declared)
-    existing_ids = {embedded.state("v0").id, embedded.state("v4").id}
+    existing_ids = {embedded.get_state("v0").id, embedded.get_state("v4").id}
     for id_ in embedded.ids - existing_ids:
-        platform.send(FAST, FAST.delete_behind.of(id_))
+        platform.send(FAST_KIND, FAST_KIND.outside_delete.fill_ids(id_))
     platform.advance(7200)
     result = embedded.destroy()
     assert not result.ok
     assert "v1, v2, v3" in result.errors[0]
-    assert platform.ids(FAST) == set()
+    assert platform.list_ids(FAST_KIND) == set()
     assert len(embedded.resources) == 3
-    assert not embedded.pending
+    assert not embedded.pending_operations
     retained_urns = [
         resource.urn for resource in embedded.snapshot.resources if not resource.custom
     ]
@@ -115,68 +120,75 @@ def test_a_destroy_deletes_what_is_there_and_keeps_what_is_gone(
     assert len(embedded.resources) == 3
 
 
-def test_what_is_deleted_by_the_run_is_not_counted(
+def test_objects_deleted_by_the_run_itself_need_no_permission(
     embedded: EmbeddedStack, platform: Platform
 ) -> None:
     create_objects(embedded, declare_volumes(6))
     assert embedded.destroy().ok
-    assert platform.ids(FAST) == set()
+    assert platform.list_ids(FAST_KIND) == set()
 
 
-def test_a_replacement_makes_no_third_one_anew(embedded: EmbeddedStack, platform: Platform) -> None:
+def test_a_replacement_of_missing_objects_stops_before_the_third(
+    embedded: EmbeddedStack, platform: Platform
+) -> None:
     declared = declare_volumes(4)
     create_objects(embedded, declared)
-    platform.vanish(FAST)
+    platform.delete_without_trace(FAST_KIND)
     moved = [
-        Declared(error.name, FAST, {**error.inputs, "region": "us-east-2"}) for error in declared
+        DeclaredResource(error.name, FAST_KIND, {**error.inputs, "region": "us-east-2"})
+        for error in declared
     ]
-    result = embedded.up(*moved)
+    result = embedded.apply(*moved)
     assert not result.ok
     assert any("--allow forget-many" in error for error in result.errors)
-    assert len(platform.ids(FAST)) < CONFIRMATION_THRESHOLD
+    assert len(platform.list_ids(FAST_KIND)) < CONFIRMATION_THRESHOLD
     assert len(embedded.resources) == 4
 
 
-def test_claims_fall_with_their_cluster(embedded: EmbeddedStack, platform: Platform) -> None:
+def test_claims_of_a_deleted_cluster_are_forgotten_with_it(
+    embedded: EmbeddedStack, platform: Platform
+) -> None:
     """Five objects are gone, and one of them explains the others."""
-    of = {**VOLUME_CLAIM.good, "cluster_id": {"resource": "train"}}
-    claims = [Declared(f"c{at}", VOLUME_CLAIM, {**of, "name": f"c{at}"}) for at in range(4)]
-    create_objects(embedded, [Declared("train", CLUSTER, CLUSTER.good), *claims])
-    platform.vanish(CLUSTER)
+    of = {**VOLUME_CLAIM.valid_inputs, "cluster_id": {"resource": "train"}}
+    claims = [DeclaredResource(f"c{at}", VOLUME_CLAIM, {**of, "name": f"c{at}"}) for at in range(4)]
+    create_objects(embedded, [DeclaredResource("train", CLUSTER, CLUSTER.valid_inputs), *claims])
+    platform.delete_without_trace(CLUSTER)
     result = embedded.refresh()
     assert result.ok, result.errors
     assert embedded.resources == []
 
 
-def test_claims_whose_cluster_stands_count_each(
+def test_deleted_claims_of_an_existing_cluster_need_permission(
     embedded: EmbeddedStack, platform: Platform
 ) -> None:
-    of = {**VOLUME_CLAIM.good, "cluster_id": {"resource": "train"}}
-    claims = [Declared(f"c{at}", VOLUME_CLAIM, {**of, "name": f"c{at}"}) for at in range(3)]
-    create_objects(embedded, [Declared("train", CLUSTER, CLUSTER.good), *claims])
-    platform.vanish(VOLUME_CLAIM)
+    of = {**VOLUME_CLAIM.valid_inputs, "cluster_id": {"resource": "train"}}
+    claims = [DeclaredResource(f"c{at}", VOLUME_CLAIM, {**of, "name": f"c{at}"}) for at in range(3)]
+    create_objects(embedded, [DeclaredResource("train", CLUSTER, CLUSTER.valid_inputs), *claims])
+    platform.delete_without_trace(VOLUME_CLAIM)
     assert not embedded.refresh().ok
     assert len(embedded.resources) == 4
     assert not embedded.destroy().ok
     assert len(embedded.resources) == 3
-    assert platform.ids(CLUSTER) == set()
+    assert platform.list_ids(CLUSTER) == set()
 
 
-def test_nodes_fall_with_their_record(embedded: EmbeddedStack, platform: Platform) -> None:
+def test_nodes_of_a_deleted_record_are_forgotten_with_it(
+    embedded: EmbeddedStack, platform: Platform
+) -> None:
     names = ("cluster_id", "region_id", "config", "tags", "cluster_metadata")
-    empty = {name: AIOS_CLUSTER.good[name] for name in names}
-    record = Declared("west", AIOS_CLUSTER, empty)
-    of = {**AIOS_NODE.good, "cluster_id": {"resource": "west"}}
-    nodes = [Declared(f"n{at}", AIOS_NODE, {**of, "node_id": f"n{at}"}) for at in range(4)]
+    empty = {name: AIOS_CLUSTER.valid_inputs[name] for name in names}
+    record = DeclaredResource("west", AIOS_CLUSTER, empty)
+    of = {**AIOS_NODE.valid_inputs, "cluster_id": {"resource": "west"}}
+    nodes = [DeclaredResource(f"n{at}", AIOS_NODE, {**of, "node_id": f"n{at}"}) for at in range(4)]
     create_objects(embedded, [record, *nodes])
-    platform.vanish(AIOS_CLUSTER)
+    platform.delete_without_trace(AIOS_CLUSTER)
     result = embedded.destroy()
     assert result.ok, result.errors
     assert embedded.resources == []
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9))))
-def test_all_are_forgotten_or_none(result: list[tuple[int, int]]) -> None:
+def test_deleted_objects_are_forgotten_all_or_none(result: list[tuple[int, int]]) -> None:
     """Each entry is its own cause, or was deleted with another one."""
     entries = OutsideDeletions()
     steps = []
@@ -202,38 +214,38 @@ def reserved(platform: Platform) -> Any:
                 cluster["billing_type"] = "RESERVED"
         return answer
 
-    return lambda: platform.answering(rewrite)
+    return lambda: platform.rewrite_answers(rewrite)
 
 
-def test_a_guard_is_the_platforms_word(
+def test_a_cluster_reported_as_reserved_is_deleted_only_with_permission(
     embedded: EmbeddedStack,
     platform: Platform,
     reserved: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    create_objects(embedded, [thing(CLUSTER)])
-    moved = thing(CLUSTER, CLUSTER.replacing.inputs)
+    create_objects(embedded, [declare_one(CLUSTER)])
+    moved = declare_one(CLUSTER, CLUSTER.replacing.inputs)
     platform.forget_requests()
     with reserved():
-        for run in (embedded.destroy, lambda: embedded.up(moved), embedded.up):
+        for run in (embedded.destroy, lambda: embedded.apply(moved), embedded.apply):
             result = run()
             assert not result.ok
             assert "the platform reports so" in result.errors[0]
             assert "--allow destroy-reserved" in result.errors[0]
-        assert platform.requests("DELETE") == []
-        assert platform.ids(CLUSTER) == embedded.ids
+        assert platform.list_requests("DELETE") == []
+        assert platform.list_ids(CLUSTER) == embedded.ids
         monkeypatch.setenv("GPUFORM_ALLOW", "destroy-reserved")
         assert embedded.destroy().ok
-    assert platform.ids(CLUSTER) == set()
+    assert platform.list_ids(CLUSTER) == set()
 
 
-def test_a_guard_that_cannot_be_looked_at_holds(
+def test_a_cluster_that_cannot_be_read_is_not_deleted(
     embedded: EmbeddedStack, platform: Platform
 ) -> None:
-    create_objects(embedded, [thing(CLUSTER)])
+    create_objects(embedded, [declare_one(CLUSTER)])
     platform.forget_requests()
-    platform.fault("GET", CLUSTER.own, status=500, count=None)
+    platform.add_fault("GET", CLUSTER.object_path, status=500, count=None)
     assert not embedded.destroy().ok
-    assert platform.requests("DELETE") == []
-    platform.heal()
+    assert platform.list_requests("DELETE") == []
+    platform.remove_faults()
     assert embedded.destroy().ok

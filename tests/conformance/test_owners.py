@@ -6,23 +6,23 @@ from typing import Any
 import pytest
 from conformance.aios_kinds import CLUSTER, GPU_NODE
 from conformance.emulated import Platform
-from conformance.stacks import Declared, EmbeddedStack
+from conformance.stacks import DeclaredResource, EmbeddedStack
 
 from gpuform.stacks.engine.values import unwrap_secrets
 
 ALONE = {
     name: value
-    for name, value in CLUSTER.good.items()
+    for name, value in CLUSTER.valid_inputs.items()
     if name not in ("nodes", "gpus", "vcpus", "memory", "swap", "storage", "network")
 }
 
 
-def declare_node(name: str, **changes: Any) -> Declared:
-    return Declared(name, GPU_NODE, {**GPU_NODE.good, "node_id": name, **changes})
+def declare_node(name: str, **changes: Any) -> DeclaredResource:
+    return DeclaredResource(name, GPU_NODE, {**GPU_NODE.valid_inputs, "node_id": name, **changes})
 
 
-def declare_record(inputs: Mapping[str, Any] = CLUSTER.good) -> Declared:
-    return Declared("west", CLUSTER, inputs)
+def declare_record(inputs: Mapping[str, Any] = CLUSTER.valid_inputs) -> DeclaredResource:
+    return DeclaredResource("west", CLUSTER, inputs)
 
 
 RESOURCE = {"resource": "west"}
@@ -44,16 +44,16 @@ RESOURCE = {"resource": "west"}
     ],
 )
 def test_a_cluster_and_a_gpu_node_cannot_both_declare_nodes(
-    embedded: EmbeddedStack, platform: Platform, declared: list[Declared], path: str
+    embedded: EmbeddedStack, platform: Platform, declared: list[DeclaredResource], path: str
 ) -> None:
-    for result in (embedded.plan(*declared), embedded.up(*declared)):
+    for result in (embedded.plan(*declared), embedded.apply(*declared)):
         assert not result.ok
         messages = "\n".join(result.errors)
         assert "declares its nodes itself" in messages
         # The requests of one program may overtake each other: either of the two is told.
         assert f"property {path}" in messages or "property nodes.node_data" in messages
         assert "all as aios.GpuNode resources" in messages
-    assert platform.requests("PUT") == []
+    assert platform.list_requests("PUT") == []
 
 
 def test_one_entry_cannot_be_declared_by_two_gpu_nodes(
@@ -75,24 +75,24 @@ def test_separate_nodes_and_clusters_are_accepted(
 ) -> None:
     declared = [
         declare_record(ALONE),
-        Declared("east", CLUSTER, {**CLUSTER.good, "cluster_id": "east"}),
+        DeclaredResource("east", CLUSTER, {**CLUSTER.valid_inputs, "cluster_id": "east"}),
         declare_node("a", cluster_id=RESOURCE),
         declare_node("b", cluster_id=RESOURCE),
     ]
     assert embedded.plan(*declared).errors == []
-    result = embedded.up(*declared)
+    result = embedded.apply(*declared)
     assert result.ok, result.errors
-    assert platform.ids(GPU_NODE) == {"west/a", "west/b", "east/node-1"}
+    assert platform.list_ids(GPU_NODE) == {"west/a", "west/b", "east/node-1"}
     assert embedded.plan(*declared).operations == []
     assert embedded.refresh().operations == []
 
     planned = embedded.plan(*declared[1:2])
     assert sorted(planned.operations) == ["delete"] * 3
-    messages = embedded.told("warning")
+    messages = embedded.list_messages("warning")
     assert len(messages) == 3
     assert all("the hardware remains" in message for message in messages)
     assert embedded.destroy().ok
-    assert platform.objects(CLUSTER) == []
+    assert platform.list_objects(CLUSTER) == []
 
 
 def test_secret_inputs_of_a_record_stay_secret(embedded: EmbeddedStack, platform: Platform) -> None:
@@ -106,8 +106,8 @@ def test_secret_inputs_of_a_record_stay_secret(embedded: EmbeddedStack, platform
         "inputs['cluster_metadata']['additional_info'] = info\n"
         "Cluster('west', **inputs)\n"
     )
-    assert embedded.up(declare_record()).ok
-    assert unwrap_secrets(embedded.state("west").outputs)["cluster_metadata"][
+    assert embedded.apply(declare_record()).ok
+    assert unwrap_secrets(embedded.get_state("west").outputs)["cluster_metadata"][
         "additional_info"
     ] == {"join": "planted-join-command"}
     on_disk = next(embedded.directory.glob(".pulumi/stacks/*/dev.json")).read_text()

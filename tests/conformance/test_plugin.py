@@ -12,10 +12,10 @@ from typing import Any
 
 import grpc
 import pytest
-from conformance.described import Described, doubles
 from conformance.emulated import Platform
-from conformance.kinds import FAST, for_all, for_each
-from conformance.plugin import PluginHost, PluginVerbs, partial, running_plugin
+from conformance.kind_descriptions import KindDescription, convert_integers_to_doubles
+from conformance.kinds import FAST_KIND, for_all, for_each
+from conformance.plugin import PluginHost, PluginOperations, start_plugin, unpack_partial_failure
 from conformance.scp_kinds import NODE_POOL
 from conformance.together_kinds import SHARED_VOLUME
 from google.protobuf.empty_pb2 import Empty
@@ -29,25 +29,28 @@ pytestmark = pytest.mark.slow
 
 CREATES = 64
 
-one_kind = pytest.mark.parametrize("described", [FAST], ids=str, indirect=True)
+one_kind = pytest.mark.parametrize("description", [FAST_KIND], ids=str, indirect=True)
 
 
 @one_kind
 def test_64_slow_creates_run_concurrently(
-    described: Described, plugin: PluginHost, platform: Platform
+    description: KindDescription, plugin: PluginHost, platform: Platform
 ) -> None:
-    type_ = PluginVerbs(described.lifecycle, plugin.stub).urn
+    type_ = PluginOperations(description.lifecycle, plugin.stub).urn
     requests = [
         provider_pb2.CreateRequest(
-            urn=f"{type_}-{number}", properties=to_struct(doubles(described.numbered(number)))
+            urn=f"{type_}-{number}",
+            properties=to_struct(
+                convert_integers_to_doubles(description.build_numbered_inputs(number))
+            ),
         )
         for number in range(CREATES)
     ]
-    with platform.meeting(described, CREATES):
+    with platform.hold_creates(description, CREATES):
         answers = [plugin.stub.Create.future(request) for request in requests]
         created = [from_struct(answer.result().properties) for answer in answers]
     assert [item["ready"] for item in created] == [True] * CREATES
-    assert platform.created(described) == CREATES
+    assert platform.count_creates(description) == CREATES
     # A host of Pulumi's never says that it has stored an id: the records stay, each with its own.
     records = (plugin.directory / ".gpuform" / "records").glob("*.json")
     assert all(json.loads(record.read_text())["id"] for record in records)
@@ -79,23 +82,24 @@ def engine() -> Iterator[tuple[Engine, str]]:
 
 @one_kind
 def test_cancel_ends_a_wait_at_once_and_keeps_the_id(
-    described: Described, platform: Platform, tmp_path: Path, engine: tuple[Engine, str]
+    description: KindDescription, platform: Platform, tmp_path: Path, engine: tuple[Engine, str]
 ) -> None:
     """Use the machine's clock, by which nothing becomes ready within a test."""
     reported, address = engine
     variables = {**environment(platform.server.url), "GPUFORM_CLOCK": ""}
-    with running_plugin(tmp_path / "plugin", variables, address) as plugin:
-        verbs = PluginVerbs(described.lifecycle, plugin.stub)
+    with start_plugin(tmp_path / "plugin", variables, address) as plugin:
+        verbs = PluginOperations(description.lifecycle, plugin.stub)
         request = provider_pb2.CreateRequest(
-            urn=verbs.urn, properties=to_struct(doubles(described.good))
+            urn=verbs.urn,
+            properties=to_struct(convert_integers_to_doubles(description.valid_inputs)),
         )
         answer = plugin.stub.Create.future(request)
         assert reported.told.wait(30)
         plugin.stub.Cancel(Empty())
         with pytest.raises(grpc.RpcError) as caught:
             answer.result(30)
-        retained = partial(caught.value)
-        assert platform.ids(described) == {retained.id}
+        retained = unpack_partial_failure(caught.value)
+        assert platform.list_ids(description) == {retained.id}
         assert "interrupted" in "".join(retained.reasons)
         assert from_struct(retained.properties)["ready"] is False
         plugin.stub.Cancel(Empty())
@@ -103,12 +107,12 @@ def test_cancel_ends_a_wait_at_once_and_keeps_the_id(
 
 @one_kind
 def test_progress_is_logged_at_the_resource_and_standard_output_has_only_the_port(
-    described: Described, platform: Platform, tmp_path: Path, engine: tuple[Engine, str]
+    description: KindDescription, platform: Platform, tmp_path: Path, engine: tuple[Engine, str]
 ) -> None:
     reported, address = engine
-    with running_plugin(tmp_path / "plugin", environment(platform.server.url), address) as plugin:
-        verbs = PluginVerbs(described.lifecycle, plugin.stub)
-        created = verbs.create(doubles(described.good))
+    with start_plugin(tmp_path / "plugin", environment(platform.server.url), address) as plugin:
+        verbs = PluginOperations(description.lifecycle, plugin.stub)
+        created = verbs.create(convert_integers_to_doubles(description.valid_inputs))
         verbs.delete(created.id, created.outputs)
         progress = [item for item in reported.shown if item.ephemeral]
         assert progress
@@ -159,28 +163,30 @@ def test_output_of_libraries_is_not_on_standard_output(tmp_path: Path) -> None:
 
 @one_kind
 def test_custom_timeouts_are_used(
-    described: Described, plugin: PluginHost, platform: Platform
+    description: KindDescription, plugin: PluginHost, platform: Platform
 ) -> None:
-    platform.fault("GET", described.own, status_override=described.pending, count=None)
-    verbs = PluginVerbs(described.lifecycle, plugin.stub, timeout=120.0)
-    created = verbs.create(doubles(described.good))
+    platform.add_fault(
+        "GET", description.object_path, status_override=description.pending_status, count=None
+    )
+    verbs = PluginOperations(description.lifecycle, plugin.stub, timeout=120.0)
+    created = verbs.create(convert_integers_to_doubles(description.valid_inputs))
     assert created.outputs["ready"] is False
     assert "not done after 2m" in created.outputs["not_ready_reason"]
 
 
 @for_all
 def test_an_import_reads_all_inputs_that_a_program_declares(
-    described: Described, platform: Platform, tmp_path: Path
+    description: KindDescription, platform: Platform, tmp_path: Path
 ) -> None:
-    password = described.good.get("os_user_password", "")
+    password = description.valid_inputs.get("os_user_password", "")
     variables = {
         **environment(platform.server.url),
         build_secret_variable("os_user_password"): password,
     }
-    with running_plugin(tmp_path / "plugin", variables) as plugin:
-        verbs = PluginVerbs(described.lifecycle, plugin.stub)
-        created = verbs.create(doubles(described.good))
-        request = provider_pb2.ReadRequest(id=created.id + described.untold, urn=verbs.urn)
+    with start_plugin(tmp_path / "plugin", variables) as plugin:
+        verbs = PluginOperations(description.lifecycle, plugin.stub)
+        created = verbs.create(convert_integers_to_doubles(description.valid_inputs))
+        request = provider_pb2.ReadRequest(id=created.id + description.import_suffix, urn=verbs.urn)
         read = plugin.stub.Read(request)
         checked = plugin.stub.Check(
             provider_pb2.CheckRequest(urn=verbs.urn, olds=read.inputs, news=read.inputs)
@@ -196,26 +202,26 @@ def test_an_import_reads_all_inputs_that_a_program_declares(
 
 @for_each([SHARED_VOLUME, NODE_POOL])
 def test_an_import_reports_inputs_that_the_platform_does_not(
-    described: Described, plugin: PluginHost, platform: Platform
+    description: KindDescription, plugin: PluginHost, platform: Platform
 ) -> None:
-    verbs = PluginVerbs(described.lifecycle, plugin.stub)
-    id_ = verbs.create(doubles(described.good)).id
+    verbs = PluginOperations(description.lifecycle, plugin.stub)
+    id_ = verbs.create(convert_integers_to_doubles(description.valid_inputs)).id
     requests = {
         SHARED_VOLUME.kind: f"{id_}@us-central-8",
         NODE_POOL.kind: "GPUFORM_OS_USER_PASSWORD",
     }
     with pytest.raises(grpc.RpcError) as caught:
         plugin.stub.Read(provider_pb2.ReadRequest(id=id_, urn=verbs.urn))
-    assert requests[described.kind] in caught.value.details()
+    assert requests[description.kind] in caught.value.details()
     assert verbs.read(id_, {}).id == id_  # `.get` needs less
 
 
 @for_each([SHARED_VOLUME])
 def test_an_import_refuses_invalid_inputs(
-    described: Described, plugin: PluginHost, platform: Platform
+    description: KindDescription, plugin: PluginHost, platform: Platform
 ) -> None:
-    verbs = PluginVerbs(described.lifecycle, plugin.stub)
-    id_ = verbs.create(doubles(described.good)).id
+    verbs = PluginOperations(description.lifecycle, plugin.stub)
+    id_ = verbs.create(convert_integers_to_doubles(description.valid_inputs)).id
     with pytest.raises(grpc.RpcError) as caught:
         plugin.stub.Read(provider_pb2.ReadRequest(id=f"{id_}@us-central-88", urn=verbs.urn))
     assert "us-central-88 is not a region" in caught.value.details()

@@ -17,16 +17,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conformance.described import Described
-from conformance.emulated import Platform, emulated, product_path
-from conformance.kinds import FAST, MADE
-from conformance.settling import (
-    assert_destroyed,
-    assert_nothing_is_imagined,
-    assert_nothing_is_lost,
-    assert_settles,
+from conformance.emulated import Platform, get_platform_path, start_emulated_platform
+from conformance.kind_descriptions import KindDescription
+from conformance.kinds import CREATED_KINDS, FAST_KIND
+from conformance.recovery_checks import (
+    assert_destroy_leaves_nothing,
+    assert_next_run_recovers,
+    assert_no_object_is_lost,
+    assert_state_objects_exist,
 )
-from conformance.stacks import EmbeddedStack, thing
+from conformance.stacks import EmbeddedStack, declare_one
 from processes.limits import LAST_RESORT
 
 from gpuform.providers.emulator.server import environment
@@ -35,22 +35,24 @@ from gpuform.providers.environment import RECORD
 pytestmark = pytest.mark.sampled(9)
 
 
-def for_each(kinds: Iterable[Described]) -> pytest.MarkDecorator:
+def for_each(kinds: Iterable[KindDescription]) -> pytest.MarkDecorator:
     """Run a test for each of these kinds, slowly for all but one."""
-    params = [pytest.param(kind, marks=() if kind is FAST else pytest.mark.slow) for kind in kinds]
-    return pytest.mark.parametrize("described", params, ids=str, indirect=True)
+    params = [
+        pytest.param(kind, marks=() if kind is FAST_KIND else pytest.mark.slow) for kind in kinds
+    ]
+    return pytest.mark.parametrize("description", params, ids=str, indirect=True)
 
 
-for_made = for_each(MADE)
-for_waited = for_each(kind for kind in MADE if kind.pending)
+for_created = for_each(CREATED_KINDS)
+for_waited = for_each(kind for kind in CREATED_KINDS if kind.pending_status)
 """Those that can be waited for."""
 
-for_leaving = for_each(kind for kind in MADE if kind.leaving)
+for_slowly_deleted = for_each(kind for kind in CREATED_KINDS if kind.deleting_statuses)
 """Those whose deletion takes its time."""
 
 
 @pytest.fixture
-def described(request: pytest.FixtureRequest, platform: Platform) -> Described:
+def description(request: pytest.FixtureRequest, platform: Platform) -> KindDescription:
     """What differs between kinds is in the other files."""
     placed = platform.prepare(request.param)
     platform.server.clock.advance_to(time.time())
@@ -65,7 +67,7 @@ class Command:
     platform: Platform
 
     @contextmanager
-    def running(self, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
+    def start(self, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
         directory = self.stack.directory
         (directory / "Pulumi.yaml").write_text("name: conformance\nruntime: python\n")
         settings = f"encryptionsalt: {self.stack.crypter.salt_state}\n"
@@ -109,7 +111,7 @@ class Command:
 @pytest.fixture
 def emulator() -> Iterator[Platform]:
     """Start a platform whose clock equals the processes' once it is prepared."""
-    with emulated(start=time.time() - 10_000) as platform:
+    with start_emulated_platform(start=time.time() - 10_000) as platform:
         yield platform
 
 
@@ -119,7 +121,7 @@ def command(embedded: EmbeddedStack, platform: Platform) -> Command:
 
 
 @contextmanager
-def set_event_at(
+def hold_request(
     platform: Platform, method: str, path: str, act: Callable[[], object] = lambda: None
 ) -> Iterator[threading.Event]:
     """Return an event that the first such request sets after `act`, before it is served."""
@@ -127,7 +129,7 @@ def set_event_at(
     begun = threading.Lock()
 
     def hook(environ: dict[str, Any]) -> None:
-        if environ["REQUEST_METHOD"] != method or not re.search(path, product_path(environ)):
+        if environ["REQUEST_METHOD"] != method or not re.search(path, get_platform_path(environ)):
             return
         if begun.acquire(blocking=False):
             act()
@@ -135,7 +137,7 @@ def set_event_at(
             platform.server.clock.advance_to(time.time())
             reached.set()
 
-    with platform.watching(hook):
+    with platform.watch_requests(hook):
         yield reached
 
 
@@ -154,36 +156,38 @@ DESTROY = ("destroy", "--yes", "--skip-preview")
 @pytest.mark.sampled(4)
 @for_waited
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_waiting_and_keeps_the_id(
-    command: Command, described: Described, number: signal.Signals
+def test_a_signal_during_the_wait_of_an_up_keeps_the_id(
+    command: Command, description: KindDescription, number: signal.Signals
 ) -> None:
     stack, platform = command.stack, command.platform
-    stack.deployment("update", thing(described))
-    platform.fault("GET", described.own, status_override=described.pending, count=None)
-    with command.running(*UP) as process:
+    stack.build_deployment("update", declare_one(description))
+    platform.add_fault(
+        "GET", description.object_path, status_override=description.pending_status, count=None
+    )
+    with command.start(*UP) as process:
         wait_for(lambda: stack.recorded_ids)
         process.send_signal(number)
         assert process.wait(LAST_RESORT) == 1
         assert process.stdout is not None
         assert "interrupted" in process.stdout.read().lower()
     assert command.locks == []
-    assert platform.ids(described) == {stack.id}
+    assert platform.list_ids(description) == {stack.id}
     assert stack.outputs["ready"] is False
     assert "interrupted" in stack.outputs["not_ready_reason"]
-    platform.heal()
-    assert_nothing_is_imagined(stack, platform, thing(described))
-    assert_settles(stack, platform, thing(described))
+    platform.remove_faults()
+    assert_state_objects_exist(stack, platform, declare_one(description))
+    assert_next_run_recovers(stack, platform, declare_one(description))
     assert stack.intents == []
-    assert platform.created(described) == 1
+    assert platform.count_creates(description) == 1
 
 
-@for_made
+@for_created
 @pytest.mark.slow
-def test_a_signal_while_the_create_is_on_the_wire_lets_it_finish(
-    command: Command, described: Described
+def test_a_signal_during_the_create_request_lets_it_finish(
+    command: Command, description: KindDescription
 ) -> None:
     stack, platform = command.stack, command.platform
-    stack.deployment("update", thing(described))
+    stack.build_deployment("update", declare_one(description))
     sent = threading.Event()
     interrupted = threading.Event()
 
@@ -192,26 +196,26 @@ def test_a_signal_while_the_create_is_on_the_wire_lets_it_finish(
         assert interrupted.wait(LAST_RESORT)
 
     with (
-        set_event_at(platform, described.create.method, described.create.path, hold),
-        command.running(*UP) as process,
+        hold_request(platform, description.create.method, description.create.path, hold),
+        command.start(*UP) as process,
     ):
         assert sent.wait(LAST_RESORT)
         process.send_signal(signal.SIGINT)
         interrupted.set()
         assert process.wait(LAST_RESORT) == 1
-    assert platform.ids(described) == {stack.id}
-    assert_settles(stack, platform, thing(described))
-    assert platform.created(described) == 1
+    assert platform.list_ids(description) == {stack.id}
+    assert_next_run_recovers(stack, platform, declare_one(description))
+    assert platform.count_creates(description) == 1
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(4)
-@for_made
-def test_a_second_signal_leaves_at_once_and_leaves_a_record(
-    command: Command, described: Described, monkeypatch: pytest.MonkeyPatch
+@for_created
+def test_a_second_signal_ends_the_process_at_once_and_keeps_a_record(
+    command: Command, description: KindDescription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stack, platform = command.stack, command.platform
-    stack.deployment("update", thing(described))
+    stack.build_deployment("update", declare_one(description))
     sent = threading.Event()
     event = threading.Event()
 
@@ -219,8 +223,8 @@ def test_a_second_signal_leaves_at_once_and_leaves_a_record(
         sent.set()
         assert event.wait(LAST_RESORT)
 
-    with set_event_at(platform, described.create.method, described.create.path, hold) as served:
-        with command.running(*UP) as process:
+    with hold_request(platform, description.create.method, description.create.path, hold) as served:
+        with command.start(*UP) as process:
             assert sent.wait(LAST_RESORT)
             process.send_signal(signal.SIGINT)
             assert process.stdout is not None
@@ -234,36 +238,38 @@ def test_a_second_signal_leaves_at_once_and_leaves_a_record(
     assert [pending_operation.type for pending_operation in stack.snapshot.pending_operations] == [
         "creating"
     ]
-    wait_for(lambda: platform.requests(described.create.method))
-    assert_nothing_is_lost(stack, platform, thing(described))
+    wait_for(lambda: platform.list_requests(description.create.method))
+    assert_no_object_is_lost(stack, platform, declare_one(description))
     result = stack.destroy()
     if not result.ok:  # the two processes follow two clocks: then a person is asked
         assert "an interrupted create" in result.errors[0]
-        monkeypatch.setenv("GPUFORM_ADOPT", ",".join(platform.parts(described)))
+        monkeypatch.setenv("GPUFORM_ADOPT", ",".join(platform.list_parts(description)))
         result = stack.destroy()
     assert result.ok, result.errors
-    assert platform.ids(described) == set()
-    assert platform.created(described) <= 1
-    assert_settles(stack, platform, thing(described))
+    assert platform.list_ids(description) == set()
+    assert platform.count_creates(description) <= 1
+    assert_next_run_recovers(stack, platform, declare_one(description))
 
 
-@for_leaving
+@for_slowly_deleted
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_waiting_of_a_destroy(
-    command: Command, described: Described, number: signal.Signals
+def test_a_signal_during_the_wait_of_a_destroy_keeps_the_resource(
+    command: Command, description: KindDescription, number: signal.Signals
 ) -> None:
     stack, platform = command.stack, command.platform
-    assert stack.up(thing(described)).ok
-    with command.running(*DESTROY) as process:
-        wait_for(lambda: not platform.ids(described))
+    assert stack.apply(declare_one(description)).ok
+    with command.start(*DESTROY) as process:
+        wait_for(lambda: not platform.list_ids(description))
         process.send_signal(number)
         assert process.wait(LAST_RESORT) == 1
     assert len(stack.resources) == 1
-    assert_destroyed(stack, platform, thing(described))
+    assert_destroy_leaves_nothing(stack, platform, declare_one(description))
 
 
-def kill_at(command: Command, arguments: tuple[str, ...], method: str, path: str) -> None:
+def kill_during_request(
+    command: Command, arguments: tuple[str, ...], method: str, path: str
+) -> None:
     """Kill the command while the platform serves such a request, whose answer is lost."""
     running: list[subprocess.Popen[str]] = []
     started = threading.Event()
@@ -274,54 +280,56 @@ def kill_at(command: Command, arguments: tuple[str, ...], method: str, path: str
         running[0].wait(LAST_RESORT)
 
     with (
-        set_event_at(command.platform, method, path, kill) as killed,
-        command.running(*arguments) as process,
+        hold_request(command.platform, method, path, kill) as killed,
+        command.start(*arguments) as process,
     ):
         running.append(process)
         started.set()
         assert killed.wait(LAST_RESORT)
-    wait_for(lambda: command.platform.requests(method, path=path))
+    wait_for(lambda: command.platform.list_requests(method, path=path))
 
 
-def assert_mended(command: Command, described: Described) -> None:
+def assert_recovered(command: Command, description: KindDescription) -> None:
     """Check that nothing is lost and that the next run continues."""
     stack, platform = command.stack, command.platform
-    assert_nothing_is_lost(stack, platform, thing(described))
-    assert_settles(stack, platform, thing(described))
-    assert platform.created(described) <= 1
+    assert_no_object_is_lost(stack, platform, declare_one(description))
+    assert_next_run_recovers(stack, platform, declare_one(description))
+    assert platform.count_creates(description) <= 1
 
 
-@for_made
+@for_created
 @pytest.mark.slow
-def test_an_up_that_is_killed_while_it_sends_is_mended(
-    command: Command, described: Described
+def test_an_up_killed_while_it_sends_is_recovered(
+    command: Command, description: KindDescription
 ) -> None:
-    command.stack.deployment("update", thing(described))
-    kill_at(command, UP, described.create.method, described.create.path)
-    assert_mended(command, described)
+    command.stack.build_deployment("update", declare_one(description))
+    kill_during_request(command, UP, description.create.method, description.create.path)
+    assert_recovered(command, description)
 
 
 @for_waited
 @pytest.mark.slow
-def test_an_up_that_is_killed_while_it_waits_is_mended(
-    command: Command, described: Described
+def test_an_up_killed_while_it_waits_is_recovered(
+    command: Command, description: KindDescription
 ) -> None:
-    command.stack.deployment("update", thing(described))
-    command.platform.fault("GET", described.own, status_override=described.pending, count=None)
-    with command.running(*UP) as process:
+    command.stack.build_deployment("update", declare_one(description))
+    command.platform.add_fault(
+        "GET", description.object_path, status_override=description.pending_status, count=None
+    )
+    with command.start(*UP) as process:
         wait_for(lambda: command.stack.recorded_ids)
         process.kill()
         process.wait(LAST_RESORT)
-    command.platform.heal()
-    assert_mended(command, described)
+    command.platform.remove_faults()
+    assert_recovered(command, description)
 
 
-@for_made
+@for_created
 @pytest.mark.slow
-def test_a_destroy_that_is_killed_is_mended(command: Command, described: Described) -> None:
+def test_a_killed_destroy_is_recovered(command: Command, description: KindDescription) -> None:
     stack, platform = command.stack, command.platform
-    assert stack.up(thing(described)).ok
-    request = described.delete_behind
-    kill_at(command, DESTROY, request.method, request.pattern)
-    assert_nothing_is_lost(stack, platform, thing(described))
-    assert_destroyed(stack, platform, thing(described))
+    assert stack.apply(declare_one(description)).ok
+    request = description.outside_delete
+    kill_during_request(command, DESTROY, request.method, request.pattern)
+    assert_no_object_is_lost(stack, platform, declare_one(description))
+    assert_destroy_leaves_nothing(stack, platform, declare_one(description))

@@ -1,17 +1,18 @@
 """Test that `read` returns every input that a platform reports, so that its drift is noticed.
 
-Each value of an answer that has an input's name is put in the place of another one, and `read` has
-to tell. What has such a name and says something else is in `Described.unlike`.
+Each value of an answer that has an input's name is replaced by another one, and `read` has to
+return another one. Values with such a name and another meaning are in
+`KindDescription.unrelated_values`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
-from conformance.described import Described
 from conformance.emulated import Platform
+from conformance.kind_descriptions import KindDescription
 from conformance.kinds import for_all
-from conformance.verbs import EngineVerbs, Refused
+from conformance.operations import EngineOperations, Refused
 from pydantic import BaseModel
 
 from gpuform.providers.context import ProviderContext
@@ -65,13 +66,13 @@ def change_values(answer: Any, keys: Keys) -> Any:
 @pytest.mark.sampled(1)
 @for_all
 def test_every_reported_input_is_read(
-    described: Described,
+    description: KindDescription,
     platform: Platform,
     new_call: Callable[[str, float | None], ProviderContext],
 ) -> None:
-    verbs = EngineVerbs(described.lifecycle, new_call, {})
-    created = verbs.create(verbs.check(described.good).inputs)
-    inputs = described.lifecycle.inputs
+    verbs = EngineOperations(description.lifecycle, new_call, {})
+    created = verbs.create(verbs.check(description.valid_inputs).inputs)
+    inputs = description.lifecycle.inputs
 
     def read(declared: Mapping[str, Any]) -> list[Any]:
         """What is declared, what else would be, and what an import finds."""
@@ -84,7 +85,7 @@ def test_every_reported_input_is_read(
         return result
 
     answers: dict[str, Any] = {}
-    with platform.answering(lambda _method, path, answer: answers.setdefault(path, answer)):
+    with platform.rewrite_answers(lambda _method, path, answer: answers.setdefault(path, answer)):
         read({})
     names = {normalize_name(name): name for name in collect_names(inputs)}
     unread = set()
@@ -95,11 +96,11 @@ def test_every_reported_input_is_read(
                 continue
             declared = {name: value} if name in inputs.model_fields else {}
             before = read(declared)
-            with platform.answering(
+            with platform.rewrite_answers(
                 lambda _method, path, told, requests=requests, keys=keys: (
                     change_values(told, keys) if path == requests else told
                 )
             ):
                 if read(declared) == before:
                     unread.add(".".join(keys))
-    assert unread == described.unlike
+    assert unread == description.unrelated_values

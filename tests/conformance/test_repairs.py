@@ -3,21 +3,21 @@
 from typing import Any
 
 import pytest
-from conformance.described import Described, Request
 from conformance.emulated import Platform
+from conformance.kind_descriptions import KindDescription, Request
+from conformance.operations import Operations
 from conformance.scp_kinds import GPU_NODE, NODE_POOL
 from conformance.tensorone_kinds import CLUSTER as TENSORONE
 from conformance.together_kinds import CLUSTER
-from conformance.verbs import Verbs
 
 REPAIR = {"approve": "automatic", "on": ["platform", "not_ready"]}
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("described", [CLUSTER], indirect=True)
-def test_a_proposal_is_repaired_then_no_change(verbs: Verbs, platform: Platform) -> None:
-    checked = verbs.check({**CLUSTER.good, "repair": REPAIR}).inputs
+@pytest.mark.parametrize("description", [CLUSTER], indirect=True)
+def test_a_proposal_is_repaired_then_no_change(verbs: Operations, platform: Platform) -> None:
+    checked = verbs.check({**CLUSTER.valid_inputs, "repair": REPAIR}).inputs
     created = verbs.create(checked)
     body = {"cluster_id": created.id, "instance_name": "train-worker-1"}
     platform.http.post("/_emulator/together/remediations", json=body).raise_for_status()
@@ -42,9 +42,9 @@ def _fail_node(platform: Platform, node_id: str) -> None:
     platform.http.post(path, json={"state": "ERROR"}).raise_for_status()
 
 
-@pytest.mark.parametrize("described", [NODE_POOL], indirect=True)
-def test_a_failed_node_of_a_pool_is_recreated(verbs: Verbs, platform: Platform) -> None:
-    checked = verbs.check({**NODE_POOL.good, "repair": {"approve": "automatic"}}).inputs
+@pytest.mark.parametrize("description", [NODE_POOL], indirect=True)
+def test_a_failed_node_of_a_pool_is_recreated(verbs: Operations, platform: Platform) -> None:
+    checked = verbs.check({**NODE_POOL.valid_inputs, "repair": {"approve": "automatic"}}).inputs
     created = verbs.create(checked)
     failed, *others = sorted(created.outputs["node_ids"])
     _fail_node(platform, failed)
@@ -59,9 +59,9 @@ def test_a_failed_node_of_a_pool_is_recreated(verbs: Verbs, platform: Platform) 
     assert verbs.diff(created.id, again, checked).changes is False
 
 
-@pytest.mark.parametrize("described", [NODE_POOL], indirect=True)
-def test_a_failed_node_waits_for_a_review(verbs: Verbs, platform: Platform) -> None:
-    checked = verbs.check({**NODE_POOL.good, "repair": {}}).inputs
+@pytest.mark.parametrize("description", [NODE_POOL], indirect=True)
+def test_a_failed_node_waits_for_a_review(verbs: Operations, platform: Platform) -> None:
+    checked = verbs.check({**NODE_POOL.valid_inputs, "repair": {}}).inputs
     created = verbs.create(checked)
     _fail_node(platform, created.outputs["node_ids"][0])
     read_result = verbs.read(created.id, created.outputs).outputs
@@ -70,11 +70,11 @@ def test_a_failed_node_waits_for_a_review(verbs: Verbs, platform: Platform) -> N
     assert sorted(outputs["node_ids"]) == sorted(created.outputs["node_ids"])
 
 
-@pytest.mark.parametrize("described", [GPU_NODE], indirect=True)
+@pytest.mark.parametrize("description", [GPU_NODE], indirect=True)
 def test_a_failed_separate_node_is_replaced(
-    verbs: Verbs, platform: Platform, described: Described
+    verbs: Operations, platform: Platform, description: KindDescription
 ) -> None:
-    checked = verbs.check({**described.good, "repair": {"approve": "automatic"}}).inputs
+    checked = verbs.check({**description.valid_inputs, "repair": {"approve": "automatic"}}).inputs
     created = verbs.create(checked)
     _fail_node(platform, created.id)
     read_result = verbs.read(created.id, created.outputs).outputs
@@ -83,15 +83,15 @@ def test_a_failed_separate_node_is_replaced(
     assert [replace.partition("[")[0] for replace in change.replaces] == ["repair"]
 
 
-@pytest.mark.parametrize("described", [TENSORONE], indirect=True)
-def test_a_cluster_with_bad_gpus_is_restarted(verbs: Verbs, platform: Platform) -> None:
+@pytest.mark.parametrize("description", [TENSORONE], indirect=True)
+def test_a_cluster_with_bad_gpus_is_restarted(verbs: Operations, platform: Platform) -> None:
     def show(health: str) -> None:
         reported = {"status_details": {"health_checks": {"gpu_health": health}}}
         body = {"idle": True, "shown": reported}
         path = f"/_emulator/tensorone/clusters/{created.id}"
         platform.http.post(path, json=body).raise_for_status()
 
-    checked = verbs.check({**TENSORONE.good, "repair": {"approve": "automatic"}}).inputs
+    checked = verbs.check({**TENSORONE.valid_inputs, "repair": {"approve": "automatic"}}).inputs
     created = verbs.create(checked)
     show("degraded")
     read_result = verbs.read(created.id, created.outputs).outputs

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conformance.described import Described, doubles
+from conformance.dynamic_host import StockHost
 from conformance.emulated import Platform
+from conformance.kind_descriptions import KindDescription, convert_integers_to_doubles
+from conformance.operations import EngineOperations, Operations, Refused, StockOperations
 from conformance.planting import (
     ENCODED,
     KUBE,
@@ -28,10 +30,8 @@ from conformance.planting import (
     plant_answer,
     plant_object,
 )
-from conformance.plugin import PluginHost, PluginVerbs
-from conformance.stacks import EmbeddedStack, thing
-from conformance.stock import StockHost
-from conformance.verbs import EngineVerbs, Refused, StockVerbs, Verbs
+from conformance.plugin import PluginHost, PluginOperations
+from conformance.stacks import EmbeddedStack, declare_one
 
 pytestmark = [pytest.mark.slow, pytest.mark.sampled(12)]
 
@@ -41,34 +41,34 @@ TOLD = {"GpuWorkerNode.host_name", "ControlPlaneNode.host_name", "PhaseTransitio
 """Free texts that a message may have, to say which node or phase it is about."""
 
 
-def assert_clean(described: Described, text: str) -> None:
-    hidden = [str(described.good[name]) for name in described.secret_inputs]
-    hidden += [described.key] if described.key_is_secret else []
+def assert_clean(description: KindDescription, text: str) -> None:
+    hidden = [str(description.valid_inputs[name]) for name in description.secret_inputs]
+    hidden += [description.key] if description.key_is_secret else []
     for secret in (*SECRETS, *hidden):
         assert secret not in text
 
 
-def select_public(described: Described, properties: Mapping[str, Any] | None) -> str:
+def select_public(description: KindDescription, properties: Mapping[str, Any] | None) -> str:
     """Return the properties that are not secret."""
-    hidden = described.secret | described.secret_inputs
+    hidden = description.secret_outputs | description.secret_inputs
     return str({name: value for name, value in (properties or {}).items() if name not in hidden})
 
 
-def is_planted(described: Described, secret: Any) -> bool:
+def is_planted(description: KindDescription, secret: Any) -> bool:
     """Return True if a secret output is or contains the planted text, as sent or decoded."""
     if isinstance(secret, Mapping):
         field_paths = [
             field_path
-            for field_path in list_text_fields(described.wire)
+            for field_path in list_text_fields(description.wire)
             if build_planted_text(field_path) in secret.values()
         ]
         return bool(field_paths)
     return secret == ENCODED or KUBE in secret
 
 
-def checks_jobs_on_delete(described: Described) -> bool:
+def checks_jobs_on_delete(description: KindDescription) -> bool:
     """Return whether a delete first looks for jobs, which a planted kubeconfig does not let it."""
-    return "kube_config" in described.secret
+    return "kube_config" in description.secret_outputs
 
 
 @pytest.fixture
@@ -99,15 +99,15 @@ def read_messages(stack: EmbeddedStack) -> str:
 
 
 def test_the_engine_shows_planted_texts_only_in_outputs(
-    described: Described, embedded: EmbeddedStack, platform: Platform, capture_output: Any
+    description: KindDescription, embedded: EmbeddedStack, platform: Platform, capture_output: Any
 ) -> None:
-    embedded.config = {described.key_config: described.key}
-    embedded.secret_keys = [described.key_config]
+    embedded.config = {description.key_config: description.key}
+    embedded.secret_keys = [description.key_config]
     output = ""
-    with platform.answering(lambda *answer: plant_answer(described, *answer[1:])):
+    with platform.rewrite_answers(lambda *answer: plant_answer(description, *answer[1:])):
         for run in (
-            lambda: embedded.up(thing(described)),
-            lambda: embedded.up(thing(described, described.in_place.inputs)),
+            lambda: embedded.apply(declare_one(description)),
+            lambda: embedded.apply(declare_one(description, description.in_place.inputs)),
             embedded.refresh,
         ):
             result = run()
@@ -117,69 +117,73 @@ def test_the_engine_shows_planted_texts_only_in_outputs(
         outputs = embedded.outputs
         destroyed = embedded.destroy()
         output += read_messages(embedded)
-    assert destroyed.ok is not checks_jobs_on_delete(described), destroyed.errors
+    assert destroyed.ok is not checks_jobs_on_delete(description), destroyed.errors
     output += (
         "".join(destroyed.errors) + capture_output() + read_files(embedded.directory / ".gpuform")
     )
     assert "gpuform.http" in output
-    assert_clean(described, output + on_disk)
-    for name in described.secret:
-        assert is_planted(described, outputs[name])
-    assert_clean(described, select_public(described, outputs))
-    for field_path in set(list_text_fields(described.wire)) - TOLD:
+    assert_clean(description, output + on_disk)
+    for name in description.secret_outputs:
+        assert is_planted(description, outputs[name])
+    assert_clean(description, select_public(description, outputs))
+    for field_path in set(list_text_fields(description.wire)) - TOLD:
         assert build_planted_text(field_path) not in output, field_path
 
 
 def test_pulumis_dynamic_host_shows_planted_texts_only_in_secret_outputs(
-    described: Described, stock_host: StockHost, platform: Platform
+    description: KindDescription, stock_host: StockHost, platform: Platform
 ) -> None:
-    verbs = StockVerbs(described.lifecycle, stock_host.stub)
-    _assert_only_in_secret_outputs(described, verbs, platform)
-    assert_clean(described, stock_host.printed + read_files(stock_host.directory / ".gpuform"))
+    verbs = StockOperations(description.lifecycle, stock_host.stub)
+    _assert_only_in_secret_outputs(description, verbs, platform)
+    assert_clean(
+        description, stock_host.printed_text + read_files(stock_host.directory / ".gpuform")
+    )
 
 
 @pytest.mark.slow
 def test_the_plugin_shows_planted_texts_only_in_secret_outputs(
-    described: Described, plugin: PluginHost, platform: Platform
+    description: KindDescription, plugin: PluginHost, platform: Platform
 ) -> None:
-    """`PluginVerbs` checks that these outputs are marked as secret."""
-    verbs = PluginVerbs(described.lifecycle, plugin.stub)
-    _assert_only_in_secret_outputs(described, verbs, platform)
-    assert_clean(described, plugin.printed + read_files(plugin.directory / ".gpuform"))
+    """`PluginOperations` checks that these outputs are marked as secret."""
+    verbs = PluginOperations(description.lifecycle, plugin.stub)
+    _assert_only_in_secret_outputs(description, verbs, platform)
+    assert_clean(description, plugin.printed_text + read_files(plugin.directory / ".gpuform"))
 
 
-def _assert_only_in_secret_outputs(described: Described, verbs: Verbs, platform: Platform) -> None:
-    with platform.answering(lambda *answer: plant_answer(described, *answer[1:])):
-        created = verbs.create(doubles(described.good))
+def _assert_only_in_secret_outputs(
+    description: KindDescription, verbs: Operations, platform: Platform
+) -> None:
+    with platform.rewrite_answers(lambda *answer: plant_answer(description, *answer[1:])):
+        created = verbs.create(convert_integers_to_doubles(description.valid_inputs))
         read_result = verbs.read(created.id, created.outputs)
-        changed = doubles(described.in_place.inputs)
+        changed = convert_integers_to_doubles(description.in_place.inputs)
         outputs = verbs.update(created.id, created.outputs, changed)
-        if checks_jobs_on_delete(described):
+        if checks_jobs_on_delete(description):
             with pytest.raises(Refused) as refused:
                 verbs.delete(created.id, outputs)
-            assert_clean(described, describe_error(refused.value))
+            assert_clean(description, describe_error(refused.value))
         else:
             verbs.delete(created.id, outputs)
     for result in (created.outputs, read_result.outputs, outputs):
-        for name in described.secret:
-            assert is_planted(described, result[name])
-        assert_clean(described, select_public(described, result))
-    assert_clean(described, select_public(described, read_result.inputs))
+        for name in description.secret_outputs:
+            assert is_planted(description, result[name])
+        assert_clean(description, select_public(description, result))
+    assert_clean(description, select_public(description, read_result.inputs))
 
 
 @pytest.fixture(params=["engine", "stock-host", pytest.param("plugin", marks=pytest.mark.slow)])
 def host(
     request: pytest.FixtureRequest,
-    described: Described,
+    description: KindDescription,
     stock_host: StockHost,
     plugin: PluginHost,
     new_call: Any,
-) -> Verbs:
+) -> Operations:
     if request.param == "engine":
-        return EngineVerbs(described.lifecycle, new_call, {})
+        return EngineOperations(description.lifecycle, new_call, {})
     if request.param == "plugin":
-        return PluginVerbs(described.lifecycle, plugin.stub)
-    return StockVerbs(described.lifecycle, stock_host.stub)
+        return PluginOperations(description.lifecycle, plugin.stub)
+    return StockOperations(description.lifecycle, stock_host.stub)
 
 
 Processes = tuple[StockHost, PluginHost]
@@ -195,38 +199,45 @@ def describe_error(error: BaseException) -> str:
 
 
 def test_a_value_of_a_wrong_type_is_not_shown(
-    described: Described, host: Verbs, platform: Platform, capture_output: Any, processes: Processes
+    description: KindDescription,
+    host: Operations,
+    platform: Platform,
+    capture_output: Any,
+    processes: Processes,
 ) -> None:
     """Replace each field in turn by an object, a list or a text."""
-    created = host.create(doubles(described.good))
+    created = host.create(convert_integers_to_doubles(description.valid_inputs))
     shown_text, refused = "", 0
-    for name in described.wire.model_fields:
+    for name in description.wire.model_fields:
         for wrong in ({"token": WRONG}, [WRONG], WRONG):
-            key = get_wire_name(described.wire, name)
+            key = get_wire_name(description.wire, name)
             change = lambda _, process: {**process, key: wrong}  # noqa: B023, E731 - for one round
-            with platform.answering(
-                lambda *answer: alter_objects(described, *answer[1:], change)  # noqa: B023 - as above
+            with platform.rewrite_answers(
+                lambda *answer: alter_objects(description, *answer[1:], change)  # noqa: B023 - as above
             ):
                 try:
                     host.read(created.id, created.outputs)
                 except Refused as error:
                     refused += 1
                     shown_text += describe_error(error)
-    assert refused > len(described.wire.model_fields)
+    assert refused > len(description.wire.model_fields)
     assert "answered in an unexpected form" in shown_text
     assert_clean(
-        described, shown_text + capture_output() + "".join(process.printed for process in processes)
+        description,
+        shown_text + capture_output() + "".join(process.printed_text for process in processes),
     )
 
 
-def build_bodies(described: Described, *, has_declaration: bool) -> Iterator[Any]:
+def build_bodies(description: KindDescription, *, has_declaration: bool) -> Iterator[Any]:
     """Return error answers; those to a create may contain the declaration."""
     yield from (UNKNOWN, [UNKNOWN])
     yield {"error": {"message": {"token": UNKNOWN}}}
     yield {"error": {"message": [UNKNOWN], "code": {"x": UNKNOWN}}}
     yield {"detail": UNKNOWN, "errors": [{"msg": UNKNOWN}]}
-    declared = [described.good[name] for name in described.secret_inputs if has_declaration]
-    for secret in (described.key, *declared):
+    declared = [
+        description.valid_inputs[name] for name in description.secret_inputs if has_declaration
+    ]
+    for secret in (description.key, *declared):
         yield {"error": {"message": f"{secret} may not do this"}}
         yield {"error": f"{secret}: no"}
         yield {"message": f"Bearer {secret}"}
@@ -237,49 +248,50 @@ def build_bodies(described: Described, *, has_declaration: bool) -> Iterator[Any
     "status", [409, *(pytest.param(s, marks=pytest.mark.slow) for s in (400, 401, 403, 404, 500))]
 )
 def test_an_error_answer_of_another_form_is_not_shown(
-    described: Described,
-    host: Verbs,
+    description: KindDescription,
+    host: Operations,
     platform: Platform,
     status: int,
     capture_output: Any,
     processes: Processes,
 ) -> None:
-    checked = doubles(described.good)
+    checked = convert_integers_to_doubles(description.valid_inputs)
     created = host.create(checked)
-    changed = doubles(described.in_place.inputs)
-    other = doubles(described.numbered(1))
-    assert described.in_place.sends is not None
-    assert described.create is not None
+    changed = convert_integers_to_doubles(description.in_place.inputs)
+    other = convert_integers_to_doubles(description.build_numbered_inputs(1))
+    assert description.in_place.sends is not None
+    assert description.create is not None
     verbs = {
         "read": ("GET", lambda: host.read(created.id, created.outputs).outputs),
         "update": (
-            described.in_place.sends.method,
+            description.in_place.sends.method,
             lambda: host.update(created.id, created.outputs, changed),
         ),
-        "create": (described.create.method, lambda: host.create(other).outputs),
+        "create": (description.create.method, lambda: host.create(other).outputs),
         "delete": (
-            described.delete_behind.method,
+            description.outside_delete.method,
             lambda: host.delete(created.id, created.outputs),
         ),
     }
     shown_text = ""
     for name, (method, verb) in verbs.items():
-        for body in build_bodies(described, has_declaration=name == "create"):
-            platform.fault(method, "", status=status, body=body)
+        for body in build_bodies(description, has_declaration=name == "create"):
+            platform.add_fault(method, "", status=status, body=body)
             try:
                 shown_text += str((verb() or {}).get("not_ready_reason"))
             except Refused as error:
                 shown_text += describe_error(error)
-            platform.heal()
+            platform.remove_faults()
     if status != 404:
         assert f"answered {status}" in shown_text
     assert_clean(
-        described, shown_text + capture_output() + "".join(process.printed for process in processes)
+        description,
+        shown_text + capture_output() + "".join(process.printed_text for process in processes),
     )
 
 
 def test_the_text_of_an_unexpected_error_is_not_shown(
-    described: Described,
+    description: KindDescription,
     embedded: EmbeddedStack,
     platform: Platform,
     capture_output: Any,
@@ -291,17 +303,17 @@ def test_the_text_of_an_unexpected_error_is_not_shown(
         held = {"token": KUBE}
         raise RuntimeError(f"cannot use {held}")
 
-    assert embedded.up(thing(described)).ok
-    monkeypatch.setattr(described.lifecycle.operations, "read", broken)
-    monkeypatch.setattr(described.lifecycle.operations, "wait_until_ready", broken)
+    assert embedded.apply(declare_one(description)).ok
+    monkeypatch.setattr(description.lifecycle.operations, "read", broken)
+    monkeypatch.setattr(description.lifecycle.operations, "wait_until_ready", broken)
     refreshed = embedded.refresh()
-    updated = embedded.up(thing(described, described.in_place.inputs))
+    updated = embedded.apply(declare_one(description, description.in_place.inputs))
     for result in (refreshed, updated):
         assert not result.ok
         assert "RuntimeError (this is an error in gpuform)" in result.errors[0]
     assert embedded.outputs["ready"] is False
     assert_clean(
-        described,
+        description,
         read_messages(embedded)
         + str(refreshed)
         + capture_output()
@@ -309,10 +321,10 @@ def test_the_text_of_an_unexpected_error_is_not_shown(
     )
 
 
-def test_every_text_of_the_wire_models_is_planted(described: Described) -> None:
+def test_every_text_of_the_wire_models_is_planted(description: KindDescription) -> None:
     """Check the planting itself: only meant values are left out."""
     total: dict[str, Any] = {"gpu_worker_nodes": [{}], "volumes": [{}]}
-    result = str(plant_object(described.wire, total, described.meant))
-    for string in list_text_fields(described.wire):
-        if string not in described.meant:
+    result = str(plant_object(description.wire, total, description.unplanted_fields))
+    for string in list_text_fields(description.wire):
+        if string not in description.unplanted_fields:
             assert build_planted_text(string) in result, string

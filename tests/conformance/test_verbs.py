@@ -4,10 +4,10 @@ import copy
 from typing import Any
 
 import pytest
-from conformance.described import Described, doubles
 from conformance.emulated import Platform
+from conformance.kind_descriptions import KindDescription, convert_integers_to_doubles
 from conformance.kinds import KINDS, for_all, for_failing, for_replaced, for_waiting
-from conformance.verbs import Properties, Verbs
+from conformance.operations import Operations, Properties
 
 from gpuform.providers.catalog import list_kinds
 from gpuform.schemas.values import UNKNOWN
@@ -29,48 +29,54 @@ def test_every_kind_of_the_catalogue_is_described() -> None:
 
 
 @for_all
-def test_check_accepts_a_valid_declaration(described: Described, verbs: Verbs) -> None:
-    checked = verbs.check(described.good)
+def test_check_accepts_a_valid_declaration(description: KindDescription, verbs: Operations) -> None:
+    checked = verbs.check(description.valid_inputs)
     assert checked.failures == {}
-    assert checked.inputs == doubles(described.good)
+    assert checked.inputs == convert_integers_to_doubles(description.valid_inputs)
     assert verbs.check(checked.inputs, checked.inputs) == checked
 
 
 @for_all
-def test_check_names_the_invalid_property(described: Described, verbs: Verbs) -> None:
-    for inputs, path in described.bad:
+def test_check_names_the_invalid_property(description: KindDescription, verbs: Operations) -> None:
+    for inputs, path in description.invalid_inputs:
         failures = verbs.check(inputs).failures
         assert list(failures) == [path], inputs
         assert len(failures[path]) > 10
 
 
 @for_all
-def test_check_skips_unknown_values(described: Described, verbs: Verbs) -> None:
-    for name in described.good:
-        checked = verbs.check({**described.good, name: UNKNOWN})
+def test_check_skips_unknown_values(description: KindDescription, verbs: Operations) -> None:
+    for name in description.valid_inputs:
+        checked = verbs.check({**description.valid_inputs, name: UNKNOWN})
         assert checked.failures == {}
         assert checked.inputs[name] is UNKNOWN
-        assert {key: checked.inputs[key] for key in described.good if key != name} == {
-            key: value for key, value in doubles(described.good).items() if key != name
+        assert {key: checked.inputs[key] for key in description.valid_inputs if key != name} == {
+            key: value
+            for key, value in convert_integers_to_doubles(description.valid_inputs).items()
+            if key != name
         }
 
 
 @for_all
 def test_create_sends_the_declaration_once_and_returns_it(
-    described: Described, verbs: Verbs, platform: Platform
+    description: KindDescription, verbs: Operations, platform: Platform
 ) -> None:
-    created = verbs.create(verbs.check(described.good).inputs)
-    assert platform.writes() == ([described.create] if described.create else [])
-    assert platform.ids(described) == {created.id}
+    created = verbs.create(verbs.check(description.valid_inputs).inputs)
+    assert platform.list_writes() == ([description.create] if description.create else [])
+    assert platform.list_ids(description) == {created.id}
     assert created.outputs["ready"] is True
     assert "not_ready_reason" not in created.outputs
-    assert {name: created.outputs[name] for name in described.good} == dict(described.good)
+    assert {name: created.outputs[name] for name in description.valid_inputs} == dict(
+        description.valid_inputs
+    )
 
 
 @pytest.mark.sampled(1)
 @for_all
-def test_read_returns_the_outputs_of_create(described: Described, verbs: Verbs) -> None:
-    checked = verbs.check(described.good).inputs
+def test_read_returns_the_outputs_of_create(
+    description: KindDescription, verbs: Operations
+) -> None:
+    checked = verbs.check(description.valid_inputs).inputs
     created = verbs.create(checked)
     read_result = verbs.read(created.id, created.outputs)
     assert read_result.id == created.id
@@ -90,8 +96,10 @@ def drop_scheduler_data(outputs: Properties) -> Properties:
 
 
 @for_all
-def test_diff_is_empty_after_create_and_after_read(described: Described, verbs: Verbs) -> None:
-    checked = verbs.check(described.good).inputs
+def test_diff_is_empty_after_create_and_after_read(
+    description: KindDescription, verbs: Operations
+) -> None:
+    checked = verbs.check(description.valid_inputs).inputs
     created = verbs.create(checked)
     read_result = verbs.read(created.id, created.outputs)
     for olds in (created.outputs, read_result.outputs):
@@ -101,18 +109,20 @@ def test_diff_is_empty_after_create_and_after_read(described: Described, verbs: 
 
 
 def test_an_in_place_change_sends_only_the_changed_field(
-    described: Described, verbs: Verbs, platform: Platform
+    description: KindDescription, verbs: Operations, platform: Platform
 ) -> None:
-    checked = verbs.check(described.good).inputs
+    checked = verbs.check(description.valid_inputs).inputs
     created = verbs.create(checked)
-    changed = verbs.check(described.in_place.inputs, checked).inputs
+    changed = verbs.check(description.in_place.inputs, checked).inputs
     diff = verbs.diff(created.id, created.outputs, changed)
     assert (diff.changes, diff.replaces) == (True, [])
     platform.forget_requests()
     outputs = verbs.update(created.id, created.outputs, changed)
-    assert described.in_place.sends is not None
-    (found_object,) = platform.objects(described)
-    assert platform.writes() == [described.in_place.sends.of(created.id, found_object["parts"])]
+    assert description.in_place.sends is not None
+    (found_object,) = platform.list_objects(description)
+    assert platform.list_writes() == [
+        description.in_place.sends.fill_ids(created.id, found_object["parts"])
+    ]
     assert {name: outputs[name] for name in changed} == changed
     assert outputs["ready"] is True
     assert verbs.diff(created.id, outputs, changed).changes is False
@@ -120,120 +130,130 @@ def test_an_in_place_change_sends_only_the_changed_field(
 
 @for_replaced
 def test_a_changed_immutable_field_replaces_and_deletes_first(
-    described: Described, verbs: Verbs
+    description: KindDescription, verbs: Operations
 ) -> None:
-    checked = verbs.check(described.good).inputs
+    checked = verbs.check(description.valid_inputs).inputs
     created = verbs.create(checked)
-    changed = verbs.check(described.replacing.inputs, checked).inputs
+    changed = verbs.check(description.replacing.inputs, checked).inputs
     diff = verbs.diff(created.id, created.outputs, changed)
     assert (diff.changes, diff.delete_first) == (True, True)
-    assert diff.replaces == [described.replacing.field]
+    assert diff.replaces == [description.replacing.field]
 
 
 @for_replaced
 def test_an_unknown_value_of_an_immutable_field_is_planned_as_a_replacement(
-    described: Described, verbs: Verbs
+    description: KindDescription, verbs: Operations
 ) -> None:
-    created = verbs.create(verbs.check(described.good).inputs)
-    news = {**described.good, described.replacing.field: UNKNOWN}
-    assert verbs.diff(created.id, created.outputs, news).replaces == [described.replacing.field]
+    created = verbs.create(verbs.check(description.valid_inputs).inputs)
+    news = {**description.valid_inputs, description.replacing.field: UNKNOWN}
+    assert verbs.diff(created.id, created.outputs, news).replaces == [description.replacing.field]
 
 
-def test_read_of_a_deleted_object_returns_no_id(described: Described, verbs: Verbs) -> None:
-    created = verbs.create(verbs.check(described.good).inputs)
+def test_read_of_a_deleted_object_returns_no_id(
+    description: KindDescription, verbs: Operations
+) -> None:
+    created = verbs.create(verbs.check(description.valid_inputs).inputs)
     verbs.delete(created.id, created.outputs)
     assert verbs.read(created.id, created.outputs).id == ""
     assert verbs.read(GONE, {}).id == ""
 
 
 def test_delete_waits_until_the_object_is_gone_and_accepts_gone_objects(
-    described: Described, verbs: Verbs, platform: Platform
+    description: KindDescription, verbs: Operations, platform: Platform
 ) -> None:
-    created = verbs.create(verbs.check(described.good).inputs)
+    created = verbs.create(verbs.check(description.valid_inputs).inputs)
     verbs.delete(created.id, created.outputs)
-    assert platform.objects(described) == []
+    assert platform.list_objects(description) == []
     verbs.delete(created.id, created.outputs)
 
 
 def test_delete_continues_a_deletion_begun_by_somebody_else(
-    described: Described, verbs: Verbs, platform: Platform
+    description: KindDescription, verbs: Operations, platform: Platform
 ) -> None:
-    created = verbs.create(verbs.check(described.good).inputs)
-    (found_object,) = platform.objects(described)
-    platform.send(described, described.delete_behind.of(created.id, found_object["parts"]))
+    created = verbs.create(verbs.check(description.valid_inputs).inputs)
+    (found_object,) = platform.list_objects(description)
+    platform.send(
+        description, description.outside_delete.fill_ids(created.id, found_object["parts"])
+    )
     verbs.delete(created.id, created.outputs)
-    assert platform.objects(described) == []
+    assert platform.list_objects(description) == []
 
 
 @for_all
 def test_an_update_without_changes_sends_no_request(
-    described: Described, verbs: Verbs, platform: Platform
+    description: KindDescription, verbs: Operations, platform: Platform
 ) -> None:
-    checked = verbs.check(described.good).inputs
+    checked = verbs.check(description.valid_inputs).inputs
     created = verbs.create(checked)
     platform.forget_requests()
     assert verbs.update(created.id, created.outputs, checked) == created.outputs
-    assert platform.writes() == []
+    assert platform.list_writes() == []
 
 
-def test_an_update_may_be_repeated(described: Described, verbs: Verbs) -> None:
-    created = verbs.create(verbs.check(described.good).inputs)
-    changed = verbs.check(described.in_place.inputs).inputs
+def test_an_update_may_be_repeated(description: KindDescription, verbs: Operations) -> None:
+    created = verbs.create(verbs.check(description.valid_inputs).inputs)
+    changed = verbs.check(description.in_place.inputs).inputs
     first = verbs.update(created.id, created.outputs, changed)
     assert verbs.update(created.id, created.outputs, changed) == first
 
 
 @for_waiting
 def test_an_object_not_ready_in_time_is_kept_and_waited_for_again(
-    described: Described, verbs: Verbs, platform: Platform
+    description: KindDescription, verbs: Operations, platform: Platform
 ) -> None:
-    platform.fault("GET", described.own, status_override=described.pending, count=None)
-    checked = verbs.check(described.good).inputs
+    platform.add_fault(
+        "GET", description.object_path, status_override=description.pending_status, count=None
+    )
+    checked = verbs.check(description.valid_inputs).inputs
     created = verbs.create(checked)
-    assert platform.ids(described) == {created.id}
+    assert platform.list_ids(description) == {created.id}
     assert created.outputs["ready"] is False
-    assert described.pending in created.outputs["not_ready_reason"]
-    assert {name: created.outputs[name] for name in described.good} == dict(described.good)
+    assert description.pending_status in created.outputs["not_ready_reason"]
+    assert {name: created.outputs[name] for name in description.valid_inputs} == dict(
+        description.valid_inputs
+    )
     diff = verbs.diff(created.id, created.outputs, checked)
     assert (diff.changes, diff.replaces) == (True, [])
-    platform.heal()
+    platform.remove_faults()
     platform.forget_requests()
     outputs = verbs.update(created.id, created.outputs, checked)
     assert outputs["ready"] is True
     assert "not_ready_reason" not in outputs
-    assert platform.writes() == []
+    assert platform.list_writes() == []
     assert verbs.diff(created.id, outputs, checked).changes is False
 
 
 @for_failing
 def test_an_object_that_fails_during_its_create_is_kept_with_the_reason(
-    described: Described, verbs: Verbs, platform: Platform
+    description: KindDescription, verbs: Operations, platform: Platform
 ) -> None:
-    platform.fault("GET", described.own, status_override=described.failed, count=None)
-    created = verbs.create(verbs.check(described.good).inputs)
-    assert platform.ids(described) == {created.id}
+    platform.add_fault(
+        "GET", description.object_path, status_override=description.failed_status, count=None
+    )
+    created = verbs.create(verbs.check(description.valid_inputs).inputs)
+    assert platform.list_ids(description) == {created.id}
     assert created.outputs["ready"] is False
-    assert described.failed in created.outputs["not_ready_reason"]
+    assert description.failed_status in created.outputs["not_ready_reason"]
 
 
 @for_failing
 def test_an_object_that_is_no_longer_ready_is_read_as_not_ready(
-    described: Described, verbs: Verbs, platform: Platform
+    description: KindDescription, verbs: Operations, platform: Platform
 ) -> None:
-    checked = verbs.check(described.good).inputs
+    checked = verbs.check(description.valid_inputs).inputs
     created = verbs.create(checked)
-    platform.fault("GET", described.own, status_override=described.failed)
+    platform.add_fault("GET", description.object_path, status_override=description.failed_status)
     read_result = verbs.read(created.id, created.outputs)
     assert read_result.outputs["ready"] is False
-    assert described.failed in read_result.outputs["not_ready_reason"]
+    assert description.failed_status in read_result.outputs["not_ready_reason"]
     assert verbs.diff(created.id, read_result.outputs, checked).replaces == []
 
 
 @for_all
 def test_an_import_requires_only_the_id(
-    described: Described, verbs: Verbs, platform: Platform
+    description: KindDescription, verbs: Operations, platform: Platform
 ) -> None:
-    checked = verbs.check(described.good).inputs
+    checked = verbs.check(description.valid_inputs).inputs
     created = verbs.create(checked)
     read_result = verbs.read(created.id, {})
     assert read_result.id == created.id
@@ -243,28 +263,35 @@ def test_an_import_requires_only_the_id(
     assert diff.replaces == []
     platform.forget_requests()
     outputs = verbs.update(created.id, read_result.outputs, checked)
-    assert platform.writes() == []
+    assert platform.list_writes() == []
     assert verbs.diff(created.id, outputs, checked).changes is False
 
 
 def test_a_change_by_others_is_read_and_differs_only_in_that_field(
-    described: Described, verbs: Verbs, platform: Platform
+    description: KindDescription, verbs: Operations, platform: Platform
 ) -> None:
-    checked = verbs.check(described.good).inputs
+    checked = verbs.check(description.valid_inputs).inputs
     created = verbs.create(checked)
-    (found_object,) = platform.objects(described)
-    platform.send(described, described.behind.of(created.id, found_object["parts"]))
+    (found_object,) = platform.list_objects(description)
+    platform.send(
+        description, description.outside_update.fill_ids(created.id, found_object["parts"])
+    )
     platform.advance(7200)
     read_result = verbs.read(created.id, created.outputs)
-    assert read_result.inputs == {**checked, **doubles(described.drift)}
+    assert read_result.inputs == {
+        **checked,
+        **convert_integers_to_doubles(description.outside_drift),
+    }
     own = {name: read_result.outputs[name] for name in checked}
     assert own == read_result.inputs
 
 
-def test_secrets_are_only_in_the_secret_outputs(described: Described, verbs: Verbs) -> None:
-    secret = described.secret | described.secret_inputs
-    assert set(described.lifecycle.list_secret_names()) == secret
-    created = verbs.create(verbs.check(described.good).inputs)
+def test_secrets_are_only_in_the_secret_outputs(
+    description: KindDescription, verbs: Operations
+) -> None:
+    secret = description.secret_outputs | description.secret_inputs
+    assert set(description.lifecycle.list_secret_names()) == secret
+    created = verbs.create(verbs.check(description.valid_inputs).inputs)
     reported = str({key: value for key, value in created.outputs.items() if key not in secret})
     for name in secret:
         parts = [word for word in str(created.outputs[name]).split() if len(word) > 12]
@@ -273,11 +300,11 @@ def test_secrets_are_only_in_the_secret_outputs(described: Described, verbs: Ver
 
 
 def test_a_lifecycle_does_not_modify_its_arguments(
-    described: Described, platform: Platform
+    description: KindDescription, platform: Platform
 ) -> None:
-    lifecycle = described.lifecycle()
-    inputs = {**doubles(described.good), "__provider": "pickled"}
-    changed = {**doubles(described.in_place.inputs), "__provider": "pickled"}
+    lifecycle = description.lifecycle()
+    inputs = {**convert_integers_to_doubles(description.valid_inputs), "__provider": "pickled"}
+    changed = {**convert_integers_to_doubles(description.in_place.inputs), "__provider": "pickled"}
     before = copy.deepcopy((inputs, changed))
     lifecycle.check({}, inputs)
     created = lifecycle.create(inputs)
@@ -293,14 +320,16 @@ def test_a_lifecycle_does_not_modify_its_arguments(
 
 
 def test_doubles_are_converted_to_the_declared_types(
-    described: Described, platform: Platform
+    description: KindDescription, platform: Platform
 ) -> None:
-    lifecycle = described.lifecycle()
-    created = lifecycle.create(doubles(described.good))
+    lifecycle = description.lifecycle()
+    created = lifecycle.create(convert_integers_to_doubles(description.valid_inputs))
     read = lifecycle.read(created.id, created.outs)
-    updated = lifecycle.update(created.id, created.outs, doubles(described.in_place.inputs))
+    updated = lifecycle.update(
+        created.id, created.outs, convert_integers_to_doubles(description.in_place.inputs)
+    )
     for outs in (created.outs, read.outs, updated.outs):
-        own: dict[str, Any] = {k: v for k, v in outs.items() if k in described.good}
+        own: dict[str, Any] = {k: v for k, v in outs.items() if k in description.valid_inputs}
         computed = {k: v for k, v in outs.items() if k in lifecycle.outputs.model_fields}
         assert lifecycle.inputs.model_validate(own, strict=True).dump_declared() == own
         again = lifecycle.outputs.model_validate(computed, strict=True)
@@ -308,13 +337,27 @@ def test_doubles_are_converted_to_the_declared_types(
 
 
 @pytest.mark.sampled(1)
-def test_diff_sends_no_request(described: Described, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_diff_sends_no_request(
+    description: KindDescription, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def nobody(*_: object) -> None:
         raise AssertionError("diff made a client")
 
-    monkeypatch.setattr(described.lifecycle, "operations", nobody)
-    lifecycle = described.lifecycle()
-    olds = {**doubles(described.good), "ready": True, "status": "fine"}
-    assert lifecycle.diff("id", olds, doubles(described.good)).changes is False
-    assert lifecycle.diff("id", olds, doubles(described.in_place.inputs)).changes is True
-    assert lifecycle.diff("id", olds, doubles(described.replacing.inputs)).replaces
+    monkeypatch.setattr(description.lifecycle, "operations", nobody)
+    lifecycle = description.lifecycle()
+    olds = {
+        **convert_integers_to_doubles(description.valid_inputs),
+        "ready": True,
+        "status": "fine",
+    }
+    assert (
+        lifecycle.diff("id", olds, convert_integers_to_doubles(description.valid_inputs)).changes
+        is False
+    )
+    assert (
+        lifecycle.diff("id", olds, convert_integers_to_doubles(description.in_place.inputs)).changes
+        is True
+    )
+    assert lifecycle.diff(
+        "id", olds, convert_integers_to_doubles(description.replacing.inputs)
+    ).replaces

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from conformance.described import Answers, Change, Described, Request, Room
+from conformance.kind_descriptions import AnswerForm, Change, KindDescription, PlatformApi, Request
 
 from gpuform.providers.emulator.together import ADMIN_KEY
 from gpuform.schemas.together import wire
@@ -20,10 +20,10 @@ _CLUSTER = {
     "billing_type": "ON_DEMAND",
 }
 
-CLUSTER = Described(
+CLUSTER = KindDescription(
     platform="together",
     kind="Cluster",
-    good=_CLUSTER,
+    valid_inputs=_CLUSTER,
     name_field="cluster_name",
     in_place=Change(
         {**_CLUSTER, "num_gpus": 24},
@@ -31,7 +31,7 @@ CLUSTER = Described(
         Request("PUT", f"{_CLUSTERS}/{{id}}", {"num_gpus": 24}),
     ),
     replacing=Change({**_CLUSTER, "gpu_type": "H200_SXM"}, "gpu_type"),
-    bad=[
+    invalid_inputs=[
         ({**_CLUSTER, "num_gpus": 12}, "num_gpus"),
         ({**_CLUSTER, "gpu_type": "H100_SMX"}, "gpu_type"),
         ({**_CLUSTER, "region": "us-central-88"}, "region"),
@@ -41,21 +41,21 @@ CLUSTER = Described(
     ],
     create=Request("POST", _CLUSTERS, _CLUSTER),
     listed_as="clusters",
-    behind=Request("PUT", f"{_CLUSTERS}/{{id}}", {"num_gpus": 32}),
-    drift={"num_gpus": 32},
+    outside_update=Request("PUT", f"{_CLUSTERS}/{{id}}", {"num_gpus": 32}),
+    outside_drift={"num_gpus": 32},
     drift_is_repaired=True,
-    delete_behind=Request("DELETE", f"{_CLUSTERS}/{{id}}"),
-    pending="InstallingDrivers",
-    failed="Degraded",
-    own=r"^/compute/clusters/[0-9a-f-]{36}$",
-    tells_age=True,
+    outside_delete=Request("DELETE", f"{_CLUSTERS}/{{id}}"),
+    pending_status="InstallingDrivers",
+    failed_status="Degraded",
+    object_path=r"^/compute/clusters/[0-9a-f-]{36}$",
+    reports_creation_time=True,
     key_variable="TOGETHER_API_KEY",
     key_config="together:apiKey",
     key=ADMIN_KEY,
-    paths="^/compute/",
-    shortage={"status": 409, "body": {"error": "Out of stock"}},
+    request_paths="^/compute/",
+    capacity_fault={"status": 409, "body": {"error": "Out of stock"}},
     wire=wire.Cluster,
-    meant=frozenset(
+    unplanted_fields=frozenset(
         {
             *(f"Cluster.{name}" for name in _CLUSTER),
             "Cluster.cluster_id",
@@ -65,16 +65,16 @@ CLUSTER = Described(
             "Volume.status",
         }
     ),
-    secret=frozenset({"kube_config"}),
-    unlike=frozenset({"gpu_worker_nodes.num_gpus", "items.metadata.name"}),  # of one node
+    secret_outputs=frozenset({"kube_config"}),
+    unrelated_values=frozenset({"gpu_worker_nodes.num_gpus", "items.metadata.name"}),  # of one node
 )
 
 _VOLUME = {"volume_name": "data", "size_tib": 2, "region": "us-central-8"}
 
-SHARED_VOLUME = Described(
+SHARED_VOLUME = KindDescription(
     platform="together",
     kind="SharedVolume",
-    good=_VOLUME,
+    valid_inputs=_VOLUME,
     name_field="volume_name",
     in_place=Change(
         {**_VOLUME, "size_tib": 3},
@@ -82,7 +82,7 @@ SHARED_VOLUME = Described(
         Request("PUT", _VOLUMES, {"volume_id": "{id}", "size_tib": 3}),
     ),
     replacing=Change({**_VOLUME, "region": "us-east-2"}, "region"),
-    bad=[
+    invalid_inputs=[
         ({**_VOLUME, "size_tib": 0}, "size_tib"),
         ({**_VOLUME, "region": "us-central-88"}, "region"),
         ({"volume_name": "data", "size_tib": 2}, "region"),
@@ -90,22 +90,22 @@ SHARED_VOLUME = Described(
     ],
     create=Request("POST", _VOLUMES, _VOLUME),
     listed_as="volumes",
-    untold="@us-central-8",
-    behind=Request("PUT", _VOLUMES, {"volume_id": "{id}", "size_tib": 4}),
-    drift={"size_tib": 4},
+    import_suffix="@us-central-8",
+    outside_update=Request("PUT", _VOLUMES, {"volume_id": "{id}", "size_tib": 4}),
+    outside_drift={"size_tib": 4},
     drift_is_repaired=False,
-    delete_behind=Request("DELETE", f"{_VOLUMES}/{{id}}"),
-    pending="provisioning",
-    failed="failed",
-    own=r"^/compute/clusters/storage/volumes/[0-9a-f-]{36}$",
-    tells_age=False,
+    outside_delete=Request("DELETE", f"{_VOLUMES}/{{id}}"),
+    pending_status="provisioning",
+    failed_status="failed",
+    object_path=r"^/compute/clusters/storage/volumes/[0-9a-f-]{36}$",
+    reports_creation_time=False,
     key_variable="TOGETHER_API_KEY",
     key_config="together:apiKey",
     key=ADMIN_KEY,
-    paths="^/compute/",
-    shortage={"status": 409, "body": {"error": "Out of stock"}},
+    request_paths="^/compute/",
+    capacity_fault={"status": 409, "body": {"error": "Out of stock"}},
     wire=wire.Volume,
-    meant=frozenset({"Volume.volume_id", "Volume.volume_name", "Volume.status"}),
+    unplanted_fields=frozenset({"Volume.volume_id", "Volume.volume_name", "Volume.status"}),
 )
 
 _CLAIMS = "/{train}/api/v1/namespaces/default/persistentvolumeclaims"
@@ -121,10 +121,10 @@ def _build_claim(storage: str) -> dict[str, Any]:
     return {"resources": {"requests": {"storage": storage}}}
 
 
-VOLUME_CLAIM = Described(
+VOLUME_CLAIM = KindDescription(
     platform="together",
     kind="VolumeClaim",
-    good=_CLAIM,
+    valid_inputs=_CLAIM,
     name_field="name",
     in_place=Change(
         {**_CLAIM, "storage": "20Gi"},
@@ -132,7 +132,7 @@ VOLUME_CLAIM = Described(
         Request("PATCH", f"{_CLAIMS}/scratch", {"spec": _build_claim("20Gi")}),
     ),
     replacing=Change({**_CLAIM, "storage_class_name": "local-storage-class"}, "storage_class_name"),
-    bad=[
+    invalid_inputs=[
         ({**_CLAIM, "storage": "10 GB"}, "storage"),
         ({**_CLAIM, "storage": "0"}, "storage"),
         ({**_CLAIM, "name": "Scratch_1"}, "name"),
@@ -155,25 +155,25 @@ VOLUME_CLAIM = Described(
         },
     ),
     listed_as="volume_claims",
-    behind=Request("PATCH", f"{_CLAIMS}/scratch", {"spec": _build_claim("40Gi")}),
-    drift={"storage": "40Gi"},
+    outside_update=Request("PATCH", f"{_CLAIMS}/scratch", {"spec": _build_claim("40Gi")}),
+    outside_drift={"storage": "40Gi"},
     drift_is_repaired=False,
-    delete_behind=Request("DELETE", f"{_CLAIMS}/scratch"),
-    pending="Provisioning",
-    failed="Lost",
-    own=r"/persistentvolumeclaims/[^/]+$",
+    outside_delete=Request("DELETE", f"{_CLAIMS}/scratch"),
+    pending_status="Provisioning",
+    failed_status="Lost",
+    object_path=r"/persistentvolumeclaims/[^/]+$",
     names_are_unique=True,
-    ids_come_again=True,
-    leaving=frozenset(),
+    reuses_ids=True,
+    deleting_statuses=frozenset(),
     key_variable="TOGETHER_API_KEY",
     key_config="together:apiKey",
     key=ADMIN_KEY,
-    paths="^/",
-    found_at=r"/persistentvolumeclaims/[^/]+$",
-    shortage={"status": 403, "body": {"message": "exceeded quota: storage"}},
+    request_paths="^/",
+    list_path=r"/persistentvolumeclaims/[^/]+$",
+    capacity_fault={"status": 403, "body": {"message": "exceeded quota: storage"}},
     wire=wire.Claim,
-    answers=[Answers(r"/persistentvolumeclaims/[^/]+$", wire.Claim)],
-    meant=frozenset(
+    answer_forms=[AnswerForm(r"/persistentvolumeclaims/[^/]+$", wire.Claim)],
+    unplanted_fields=frozenset(
         {
             *("ClaimMetadata.name", "ClaimMetadata.namespace", "ClaimMetadata.uid"),
             *("ClaimMetadata.annotations", "ClaimMetadata.deleted_at", "ClaimStatus.phase"),
@@ -181,11 +181,11 @@ VOLUME_CLAIM = Described(
             *("ClaimSpec.storage_class_name", "ClaimSpec.volume_name"),
         }
     ),
-    needs=[Request("POST", _CLUSTERS, _CLUSTER)],
-    needed_as="clusters",
-    room="kubernetes",
-    control="kubernetes",
-    unlike=frozenset(
+    requirements=[Request("POST", _CLUSTERS, _CLUSTER)],
+    requirements_listed_as="clusters",
+    api="kubernetes",
+    control_path="kubernetes",
+    unrelated_values=frozenset(
         {
             "spec.volumeName",  # made by the storage class, where that is declared
             *("status.accessModes", "status.capacity.storage"),  # what there is, not what is asked
@@ -195,18 +195,20 @@ VOLUME_CLAIM = Described(
 
 KINDS = (CLUSTER, SHARED_VOLUME, VOLUME_CLAIM)
 
-ROOMS = {
-    "together": Room(
+APIS = {
+    "together": PlatformApi(
         prefix="/together/v1",
         headers=lambda _method, _url: {"Authorization": f"Bearer {ADMIN_KEY}"},
-        gone={"error": {"message": "not found", "type": "not_found_error", "code": 404}},
-        empty={"clusters": [], "volumes": []},
-        lists="/compute/clusters$|/storage/volumes$",
+        not_found_answer={
+            "error": {"message": "not found", "type": "not_found_error", "code": 404}
+        },
+        empty_list_answer={"clusters": [], "volumes": []},
+        list_paths="/compute/clusters$|/storage/volumes$",
     ),
-    "kubernetes": Room(
+    "kubernetes": PlatformApi(
         prefix="/kubernetes",
         headers=lambda _method, _url: {},  # each cluster has a credential of its own
-        gone={
+        not_found_answer={
             "kind": "Status",
             "apiVersion": "v1",
             "status": "Failure",
@@ -215,7 +217,7 @@ ROOMS = {
             "details": {"name": "scratch", "kind": "persistentvolumeclaims"},
             "code": 404,
         },
-        empty={"kind": "PersistentVolumeClaimList", "apiVersion": "v1", "items": []},
-        lists="/persistentvolumeclaims$",
+        empty_list_answer={"kind": "PersistentVolumeClaimList", "apiVersion": "v1", "items": []},
+        list_paths="/persistentvolumeclaims$",
     ),
 }

@@ -26,7 +26,7 @@ def play(player: CoursePlayer, platform: str, seeds: range) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("platform", PROJECTS)
-def test_few_courses(player: CoursePlayer, platform: str) -> None:
+def test_random_courses_violate_no_invariant(player: CoursePlayer, platform: str) -> None:
     play(player, platform, range(FAST))
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import grpc
 import pytest
-from conformance.plugin import PluginHost, partial, running_plugin
-from conformance.verbs import Refused
+from conformance.operations import Refused
+from conformance.plugin import PluginHost, start_plugin, unpack_partial_failure
 from hostile.fakes.faults import AFTER, ANY, BEFORE, Fault, FaultPlan
 from hostile.fakes.serving import FakePlatforms
 from hostile.fakes.simulation import PlatformObject, Simulation
@@ -133,7 +133,7 @@ class Engine:
             answer = self._call(verb, request)
             self.is_partial = False
         except grpc.RpcError as error:
-            answer = partial(error)
+            answer = unpack_partial_failure(error)
             self.messages += answer.reasons
             self.is_partial = True
         self.id = self.id or answer.id
@@ -144,7 +144,7 @@ class Engine:
     def _call(self, verb: str, request: Any) -> Any:
         if self._plugin is None:
             variables = {**self.fakes.build_environ(), "GPUFORM_ALLOW": "evict-jobs"}
-            running = running_plugin(self.directory, variables)
+            running = start_plugin(self.directory, variables)
             self._plugin = self._resources.enter_context(running)
         try:
             return getattr(self._plugin.stub, verb)(request, timeout=60)

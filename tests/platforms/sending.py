@@ -35,8 +35,8 @@ _CREATE: Final = wire.CreateGpuNodes(
         "tags": (),
     }
 )
-_CLUSTER: Final = ClusterInputs.model_validate(CLUSTER.good)
-_VOLUME: Final = SharedVolumeInputs.model_validate(SHARED_VOLUME.good)
+_CLUSTER: Final = ClusterInputs.model_validate(CLUSTER.valid_inputs)
+_VOLUME: Final = SharedVolumeInputs.model_validate(SHARED_VOLUME.valid_inputs)
 
 CALLS: Final[Mapping[str, Calls]] = {
     "together": {

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from conformance.catalogue import KINDS
-from conformance.described import Described, Request
-from conformance.emulated import Platform, emulated
+from conformance.emulated import Platform, start_emulated_platform
+from conformance.kind_descriptions import KindDescription, Request
 from platforms.documented import NAMES, list_leaf_paths, load_document
 
 TOGETHER = "/compute/clusters"
@@ -14,11 +14,11 @@ TOGETHER = "/compute/clusters"
 
 @pytest.fixture(scope="module")
 def emulator() -> Iterator[Platform]:
-    with emulated(seed="given") as platform:
+    with start_emulated_platform(seed="given") as platform:
         yield platform
 
 
-def get_kind(name: str) -> Described:
+def get_kind(name: str) -> KindDescription:
     (matching_kind,) = [
         candidate for candidate in KINDS if f"{candidate.platform}:{candidate.kind}" == name
     ]
@@ -28,7 +28,7 @@ def get_kind(name: str) -> Described:
 def run_together(platform: Platform) -> None:
     cluster = get_kind("together:Cluster")
     complete_body = {
-        **cluster.good,
+        **cluster.valid_inputs,
         "num_gpus": 24,
         "billing_type": "RESERVED",
         "duration_days": 30,
@@ -63,7 +63,7 @@ def run_together(platform: Platform) -> None:
     scripts = ("controller_epilog", "controller_prolog", "extra_slurm_conf", "login_init_script",
                "nodeset_init_script", "worker_epilog", "worker_prolog")  # fmt: skip
     slurm = {
-        **cluster.good,
+        **cluster.valid_inputs,
         "cluster_name": "slurm",
         "cluster_type": "SLURM",
         "slurm_shm_size_gib": 64,
@@ -98,7 +98,7 @@ def run_scp(platform: Platform) -> None:
     for path in ("gpu-nodes/images?region_id=kr-west1", "gpu-nodes/products", "gpu-nodes",
                  "cluster-fabrics/node-pools", "cluster-fabrics"):  # fmt: skip
         platform.send(nodes, Request("GET", f"/v1/{path}"))
-    first, *_ = platform.ids(get_kind("scp:GpuNode"))
+    first, *_ = platform.list_ids(get_kind("scp:GpuNode"))
     nat = {"public_ip_address_id": "0123456789abcdef0123456789abcdef"}
     platform.send(nodes, Request("POST", f"/v1/gpu-nodes/{first}/public-nat-ip", nat))
     platform.advance(7200)
@@ -109,7 +109,7 @@ def run_scp(platform: Platform) -> None:
 def run_tensorone(platform: Platform) -> None:
     cluster = get_kind("tensorone:Cluster")
     complete_body = {
-        **cluster.good,
+        **cluster.valid_inputs,
         "name": "whole",
         "environment_variables": {"MODE": "fast", "API_TOKEN": "hidden"},
         "auto_terminate": {"enabled": True, "idle_minutes": 60, "max_runtime_hours": 24},
@@ -125,7 +125,7 @@ def run_tensorone(platform: Platform) -> None:
 
 def run_aios(platform: Platform) -> None:
     platform.advance(7200)
-    for id_ in platform.ids(get_kind("aios:Cluster")):
+    for id_ in platform.list_ids(get_kind("aios:Cluster")):
         platform.send(get_kind("aios:Cluster"), Request("GET", f"/clusters/{id_}"))
         platform.send(get_kind("aios:Cluster"), Request("DELETE", f"/clusters/{id_}"))
 
@@ -175,12 +175,12 @@ def test_the_emulator_gives_every_documented_field(name: str, emulator: Platform
         return answer
 
     emulator.reset()
-    with emulator.answering(keep):
+    with emulator.rewrite_answers(keep):
         for kind in KINDS:
-            if kind.platform == name and not kind.room:
-                described = emulator.prepare(kind)
-                if described.create is not None and "{" not in described.create.path:
-                    emulator.send(described, described.create)
+            if kind.platform == name and not kind.api:
+                description = emulator.prepare(kind)
+                if description.create is not None and "{" not in description.create.path:
+                    emulator.send(description, description.create)
         COURSES[name](emulator)
     given_paths = {path for answer in answers for path in list_paths(answer)}
     missing = {

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conformance.emulated import emulated
+from conformance.emulated import start_emulated_platform
 from processes.commands import PASSPHRASE, SALT, Result, pulumi, run_new_process
 
 from gpuform.providers.emulator.server import environment
@@ -23,7 +23,7 @@ def test_a_node_below_the_floor_stops_what_depends_on_it(form: str, tmp_path: Pa
     shutil.copytree(EXAMPLE / form, folder)
     (folder / "Pulumi.dev.yaml").write_text(f"encryptionsalt: {SALT}\n")
     (tmp_path / "state").mkdir()
-    with emulated(seed="certified") as platform:
+    with start_emulated_platform(seed="certified") as platform:
         environ = {
             **environment(platform.server.url),
             "PULUMI_BACKEND_URL": f"file://{tmp_path}/state",

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import yaml
-from conformance.described import Described
-from conformance.emulated import Platform, emulated
+from conformance.emulated import Platform, start_emulated_platform
+from conformance.kind_descriptions import KindDescription
 from conformance.kinds import KINDS
 from conformance.together_kinds import SHARED_VOLUME
 from processes.commands import PASSPHRASE, SALT, Cli, Result, pulumi
@@ -24,17 +24,17 @@ PASSWORD = "Planted#1pass"
 
 @pytest.fixture
 def platform(monkeypatch: pytest.MonkeyPatch) -> Iterator[Platform]:
-    with emulated(seed="imported") as platform:
+    with start_emulated_platform(seed="imported") as platform:
         for name, value in environment(platform.server.url).items():
             monkeypatch.setenv(name, value)
         yield platform
 
 
-def made(described: Described) -> str:
+def made(description: KindDescription) -> str:
     """The id of an object of the kind, made past any stack."""
     call = ProviderContext(clock=get_clock(os.environ), intents=Intents(EphemeralRecords()))
     with use_context(call):
-        return str(described.lifecycle().create(dict(described.good)).id)
+        return str(description.lifecycle().create(dict(description.valid_inputs)).id)
 
 
 class Project:
@@ -82,10 +82,10 @@ def in_yaml(platform: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.language_host("yaml")
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_what_is_imported_has_no_changes(
-    kind: Described, platform: Platform, in_yaml: Project
+    kind: KindDescription, platform: Platform, in_yaml: Project
 ) -> None:
-    described = platform.prepare(kind)
-    id_ = made(described) + kind.untold
+    description = platform.prepare(kind)
+    id_ = made(description) + kind.import_suffix
     type_ = f"gpuform:{kind.platform}:{kind.kind}"
     said = in_yaml.said(pulumi, "import", type_, "taken", id_, "--yes", "--out", "made.yaml")
     assert "bug in" not in said
@@ -112,15 +112,15 @@ def test_the_option_settles_in_both_engines(
     form: str, platform: Platform, tmp_path: Path, gpuform: Cli
 ) -> None:
     """By the CLI in the plugin form: its host of dynamic providers cannot import."""
-    named = made(SHARED_VOLUME) + SHARED_VOLUME.untold
+    named = made(SHARED_VOLUME) + SHARED_VOLUME.import_suffix
     project = Project(tmp_path, platform.server.url, {"runtime": "python"}, {"gpuform:form": form})
     (project.folder / "__main__.py").write_text(
         "import pulumi\nfrom gpuform.providers.together import SharedVolume\n"
         f"SharedVolume('taken', pulumi.ResourceOptions(import_={named!r}),"
-        f" **{dict(SHARED_VOLUME.good)!r})\n"
+        f" **{dict(SHARED_VOLUME.valid_inputs)!r})\n"
     )
     first = pulumi if form == "plugin" else gpuform
     project.said(first, "up", "--yes", "--skip-preview", "--stack", "dev")
     for cli in (pulumi, gpuform):
         project.said(cli, "preview", "--expect-no-changes", "--stack", "dev")
-    assert len(platform.requests("POST")) == 1
+    assert len(platform.list_requests("POST")) == 1

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from conformance.aios_kinds import CLUSTER as AIOS_CLUSTER
-from conformance.described import Described
-from conformance.emulated import Platform, emulated, product_path
+from conformance.emulated import Platform, get_platform_path, start_emulated_platform
+from conformance.kind_descriptions import KindDescription
 from conformance.scp_kinds import NODE_POOL
 from conformance.together_kinds import CLUSTER, SHARED_VOLUME
 from processes.commands import (
@@ -49,7 +49,7 @@ class Project:
 
     @classmethod
     def begin(
-        cls, folder: Path, platform: Platform, described: Described, form: str = "plugin"
+        cls, folder: Path, platform: Platform, description: KindDescription, form: str = "plugin"
     ) -> "Project":
         (folder / "project").mkdir()
         (folder / "state").mkdir()
@@ -58,14 +58,15 @@ class Project:
             f"encryptionsalt: {SALT}\nconfig:\n  gpuform:form: {form}\n"
         )
         project = cls(folder, platform)
-        project.declare(described)
+        project.declare(description)
         project.run(pulumi, "stack", "init", "dev")
         return project
 
-    def declare(self, *kinds: Described) -> None:
+    def declare(self, *kinds: KindDescription) -> None:
         lines = [
-            f'load_resource_class({each.platform!r}, {each.kind!r})("it", **{dict(each.good)!r})'
-            for each in kinds
+            f"load_resource_class({kind.platform!r}, {kind.kind!r})"
+            f'("it", **{dict(kind.valid_inputs)!r})'
+            for kind in kinds
         ]
         (self.folder / "project/__main__.py").write_text("\n".join([PROGRAM, *lines]))
 
@@ -87,7 +88,7 @@ class Project:
         assert done.code == 0, done.stdout + done.stderr
         return done
 
-    def killed(self, described: Described, point: str) -> None:
+    def killed(self, description: KindDescription, point: str) -> None:
         """`pulumi up` until the point; then neither it nor any process of it lives on."""
         flags = ("--yes", "--skip-preview", "--non-interactive")
         process = subprocess.Popen(
@@ -97,7 +98,7 @@ class Project:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        with process, dying(self.platform, described, point, process.pid):
+        with process, dying(self.platform, description, point, process.pid):
             process.wait()
         assert process.returncode == -signal.SIGKILL, f"it ended before it was {point}"
 
@@ -109,16 +110,16 @@ class Project:
 
 
 @contextlib.contextmanager
-def dying(platform: Platform, described: Described, point: str, pid: int) -> Iterator[None]:
+def dying(platform: Platform, description: KindDescription, point: str, pid: int) -> Iterator[None]:
     """Kills a process and all that it has started at a point of the create."""
-    assert described.create
-    create = (described.create.method, described.create.path)
+    assert description.create
+    create = (description.create.method, description.create.path)
     looks = {"answered": 1, "waiting": 3}
     seen: list[str] = []
 
     def wrap(inner: Any) -> Any:
         def app(environ: dict[str, Any], start_response: Any) -> Any:
-            asked = (environ["REQUEST_METHOD"], product_path(environ))
+            asked = (environ["REQUEST_METHOD"], get_platform_path(environ))
             if seen or asked == create:
                 seen.append(asked[0])
             if not seen or not asked[1]:
@@ -159,7 +160,7 @@ def kill(pid: int) -> None:
 
 @pytest.fixture
 def platform() -> Iterator[Platform]:
-    with emulated(seed="killed") as platform:
+    with start_emulated_platform(seed="killed") as platform:
         yield platform
 
 
@@ -178,18 +179,18 @@ CASES = [
     ("kind", "point"), CASES, ids=[f"{k.platform}-{k.kind}-{p}" for k, p in CASES]
 )
 def test_the_next_up_goes_on(
-    kind: Described, point: str, engine: Cli, platform: Platform, tmp_path: Path
+    kind: KindDescription, point: str, engine: Cli, platform: Platform, tmp_path: Path
 ) -> None:
-    described = platform.prepare(kind)
-    project = Project.begin(tmp_path, platform, described)
-    project.killed(described, point)
-    there = platform.ids(described)
+    description = platform.prepare(kind)
+    project = Project.begin(tmp_path, platform, description)
+    project.killed(description, point)
+    there = platform.list_ids(description)
     assert bool(there) == (point != "unsent")
     project.run(engine, "cancel", "--stack", "dev", "--yes")
     project.run(engine, "up", "--yes", "--skip-preview", "--stack", "dev")
     project.run(engine, "preview", "--expect-no-changes", "--stack", "dev")
-    assert {each["id"] for each in project.resources} == platform.ids(described)
-    assert platform.created(described) == 1
+    assert {each["id"] for each in project.resources} == platform.list_ids(description)
+    assert platform.count_creates(description) == 1
 
 
 @pytest.mark.parametrize("point", ["unanswered", "waiting"])
@@ -200,7 +201,7 @@ def test_gpuforms_destroy_goes_on(
     project.killed(CLUSTER, point)
     project.run(gpuform, "cancel", "--stack", "dev", "--yes")
     project.run(gpuform, "destroy", "--yes", "--skip-preview", "--stack", "dev")
-    assert platform.ids(CLUSTER) == set()
+    assert platform.list_ids(CLUSTER) == set()
 
 
 @pytest.mark.parametrize(
@@ -213,18 +214,18 @@ def test_pulumis_destroy_is_refused_while_it_would_leave_what_was_made(
     project.run(pulumi, "up", "--yes", "--skip-preview", "--stack", "dev")
     project.declare(SHARED_VOLUME, CLUSTER)
     project.killed(CLUSTER, "answered")
-    (made,) = platform.ids(CLUSTER)
+    (made,) = platform.list_ids(CLUSTER)
     project.run(pulumi, "cancel", "--stack", "dev", "--yes")
     destroy = ("destroy", "--yes", "--skip-preview", "--stack", "dev")
     done = project.tried(pulumi, *destroy)
     assert done.code != 0
     assert made in done.stdout
     assert "pulumi up" in done.stdout
-    assert platform.ids(SHARED_VOLUME)
+    assert platform.list_ids(SHARED_VOLUME)
     project.run(pulumi, "up", "--yes", "--skip-preview", "--stack", "dev")
-    assert platform.ids(CLUSTER) == {made}
+    assert platform.list_ids(CLUSTER) == {made}
     project.run(pulumi, *destroy)
-    assert platform.ids(CLUSTER, SHARED_VOLUME) == set()
+    assert platform.list_ids(CLUSTER, SHARED_VOLUME) == set()
 
 
 def test_pulumis_destroy_of_nothing_else_leaves_the_record(
@@ -233,14 +234,14 @@ def test_pulumis_destroy_of_nothing_else_leaves_the_record(
     """The CLI then starts no plugin that could refuse it: the next `up` goes on."""
     project = Project.begin(tmp_path, platform, CLUSTER)
     project.killed(CLUSTER, "answered")
-    (made,) = platform.ids(CLUSTER)
+    (made,) = platform.list_ids(CLUSTER)
     project.run(pulumi, "cancel", "--stack", "dev", "--yes")
     destroy = ("destroy", "--yes", "--skip-preview", "--stack", "dev")
     project.run(pulumi, *destroy)
     project.run(pulumi, "up", "--yes", "--skip-preview", "--stack", "dev")
-    assert {each["id"] for each in project.resources} == {made} == platform.ids(CLUSTER)
+    assert {each["id"] for each in project.resources} == {made} == platform.list_ids(CLUSTER)
     project.run(pulumi, *destroy)
-    assert platform.ids(CLUSTER) == set()
+    assert platform.list_ids(CLUSTER) == set()
 
 
 @pytest.mark.parametrize(
@@ -263,13 +264,15 @@ def test_an_interruption_ends_the_wait_and_the_id_is_in_the_state(
         text=True,
     )
     with process:
-        while not platform.ids(CLUSTER):
+        while not platform.list_ids(CLUSTER):
             assert process.poll() is None, process.communicate()[0]
             time.sleep(0.1)
         process.send_signal(signal.SIGTERM)
         told = process.communicate(timeout=LAST_RESORT)[0]
     assert process.returncode != 0, told
-    assert {each["id"] for each in project.resources if each.get("id")} == platform.ids(CLUSTER)
+    assert {each["id"] for each in project.resources if each.get("id")} == platform.list_ids(
+        CLUSTER
+    )
     for package in ("providers", "stacks"):
         assert f'File "{ROOT / package}' not in told, told
     if not has_language_host():  # which may print a traceback of its own, whatever the program
@@ -277,4 +280,4 @@ def test_an_interruption_ends_the_wait_and_the_id_is_in_the_state(
     platform.server.clock.advance(24 * 3600)
     done = pulumi(folder, "up", *flags, **environ)
     assert done.code == 0, done.stdout
-    assert platform.created(CLUSTER) == 1
+    assert platform.count_creates(CLUSTER) == 1

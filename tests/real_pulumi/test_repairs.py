@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 import yaml
-from conformance.described import Request
-from conformance.emulated import Platform, emulated
+from conformance.emulated import Platform, start_emulated_platform
+from conformance.kind_descriptions import Request
 from conformance.together_kinds import CLUSTER
 from processes.commands import PASSPHRASE, SALT, Result, pulumi
 
 from gpuform.providers.emulator.server import environment
 
-INPUTS = {**CLUSTER.good, "repair": {"on": ["platform"]}}
+INPUTS = {**CLUSTER.valid_inputs, "repair": {"on": ["platform"]}}
 PROGRAMS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     "plugin": (
         {
@@ -36,7 +36,7 @@ PROGRAMS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
 
 @pytest.fixture
 def platform() -> Iterator[Platform]:
-    with emulated(seed="repaired") as platform:
+    with start_emulated_platform(seed="repaired") as platform:
         yield platform
 
 
@@ -71,7 +71,7 @@ def test_a_proposal_is_repaired_by_who_has_seen_it(
 
     def states() -> list[str]:
         found = []
-        (cluster,) = platform.ids(CLUSTER)
+        (cluster,) = platform.list_ids(CLUSTER)
         shown = platform.send(CLUSTER, Request("GET", f"/compute/clusters/{cluster}"))
         for node in (*shown["gpu_worker_nodes"], *shown["deleted_gpu_worker_nodes"]):
             path = f"/compute/clusters/{cluster}/instances/{node['instance_id']}/remediations"
@@ -80,7 +80,7 @@ def test_a_proposal_is_repaired_by_who_has_seen_it(
 
     said("stack", "init", "dev")
     said("up", "--yes", "--skip-preview")
-    (cluster,) = platform.ids(CLUSTER)
+    (cluster,) = platform.list_ids(CLUSTER)
     body = {"cluster_id": cluster, "instance_name": "train-worker-1"}
     platform.http.post("/_emulator/together/remediations", json=body).raise_for_status()
     said("up", "--yes", "--skip-preview", "--refresh")

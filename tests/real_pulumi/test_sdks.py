@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from conformance.emulated import Platform, emulated
+from conformance.emulated import Platform, start_emulated_platform
 from conformance.together_kinds import CLUSTER
 from processes.commands import PASSPHRASE, SALT, environment_of_pulumi
 from processes.pinned_pulumi import search_path
@@ -102,12 +102,12 @@ class Work:
             self.run(["pulumi", *arguments, "--non-interactive"], self.project, **variables)
         outputs = json.loads(self.run(["pulumi", "stack", "output", "--json"], self.project))
         assert outputs == {"status": "Ready"}
-        assert len(self.platform.ids(CLUSTER)) == 1
+        assert len(self.platform.list_ids(CLUSTER)) == 1
 
 
 @pytest.fixture
 def work(tmp_path: Path) -> Iterator[Work]:
-    with emulated(seed="sdks") as platform:
+    with start_emulated_platform(seed="sdks") as platform:
         yield Work(tmp_path, platform)
 
 
@@ -120,7 +120,8 @@ def needing(*programs: str) -> None:
 def inputs(form: str) -> str:
     """The declaration in a language; `form` has `name` and `value`."""
     return ", ".join(
-        form.format(name=name, value=json.dumps(value)) for name, value in CLUSTER.good.items()
+        form.format(name=name, value=json.dumps(value))
+        for name, value in CLUSTER.valid_inputs.items()
     )
 
 
@@ -130,7 +131,9 @@ def inputs_in_go() -> str:
             return f"together.ClusterBillingType({json.dumps(value)})"
         return f"pulumi.{'Int' if isinstance(value, int) else 'String'}({json.dumps(value)})"
 
-    named = (f"{name.capitalize()}: {typed(name, value)}" for name, value in CLUSTER.good.items())
+    named = (
+        f"{name.capitalize()}: {typed(name, value)}" for name, value in CLUSTER.valid_inputs.items()
+    )
     return ", ".join(named)
 
 

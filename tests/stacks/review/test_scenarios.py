@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conformance.emulated import Platform, emulated
+from conformance.emulated import Platform, start_emulated_platform
 from conformance.stacks import EmbeddedStack
 from support.readers.review_documents import RENDERERS, parse_html, parse_markdown
 
@@ -34,7 +34,7 @@ UPDATING = os.environ.get("GPUFORM_UPDATE_GOLDEN") == "1"
 
 @pytest.fixture(scope="module")
 def emulator() -> Iterator[Platform]:
-    with emulated(seed="review") as platform:
+    with start_emulated_platform(seed="review") as platform:
         yield platform
 
 
@@ -70,7 +70,7 @@ def planned(stack: EmbeddedStack, scenario: Path) -> Plan:
         (stack.directory / "topology.yaml").write_text(topology.read_text())
     operation = "update" if topology.exists() else "destroy"
     stack.run(operation, preview=True)
-    assert stack.told("error") == []
+    assert stack.list_messages("error") == []
     record = RunRecord()
     for event in stack.events:
         record(event)
@@ -81,7 +81,7 @@ def planned(stack: EmbeddedStack, scenario: Path) -> Plan:
 
 
 def write(stack: EmbeddedStack, data: bytes) -> None:
-    stack.subject().write(data)
+    stack.build_target().write(data)
 
 
 def make_state(stack: EmbeddedStack, scenario: Path) -> None:
@@ -89,7 +89,7 @@ def make_state(stack: EmbeddedStack, scenario: Path) -> None:
     if before.exists() and not (scenario / "state.json").exists():
         (stack.directory / "topology.yaml").write_text(before.read_text())
         stack.run("update")
-        assert stack.told("error") == []
+        assert stack.list_messages("error") == []
         state = json.loads(stack.snapshot.to_json(None, show_secrets=True))
         for resource in state["checkpoint"]["latest"]["resources"]:
             for name in PLACES:

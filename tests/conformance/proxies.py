@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from conformance.catalogue import ROOMS
+from conformance.catalogue import APIS
 from conformance.emulated import Platform
 
 Answer = tuple[int, str, bytes]
@@ -15,20 +15,20 @@ Answer = tuple[int, str, bytes]
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A request to a platform; `room` is the platform, or the Kubernetes of its clusters."""
+class ObservedRequest:
+    """A request to a platform; `api` is the name of the platform, or `kubernetes`."""
 
     method: str
-    room: str
+    api: str
     path: str
 
     @property
     def is_list(self) -> bool:
         is_read = self.method == "GET" or self.path.endswith("/query")
-        return is_read and re.search(ROOMS[self.room].lists, self.path) is not None
+        return is_read and re.search(APIS[self.api].list_paths, self.path) is not None
 
 
-Proxy = Callable[[Asked], Answer | None]
+Proxy = Callable[[ObservedRequest], Answer | None]
 """What it answers in the platform's place; None lets a request pass."""
 
 
@@ -44,32 +44,34 @@ def answer_with(status: int, body: Any) -> Proxy:
     return lambda _asked: (status, "application/json", json.dumps(body).encode())
 
 
-def deny_objects(request: Asked) -> Answer | None:
+def answer_objects_not_found(request: ObservedRequest) -> Answer | None:
     """Report every object as gone in the platform's own form; its lists still contain it."""
     if request.is_list or request.path.endswith(
         ("/regions", "/images", "/products", "/node-pools")
     ):
         return None
-    return answer_with(404, ROOMS[request.room].gone)(request)
+    return answer_with(404, APIS[request.api].not_found_answer)(request)
 
 
-def deny_objects_with_lists(lists: Proxy) -> Proxy:
+def answer_not_found_with_lists(lists: Proxy) -> Proxy:
     """Report every object as gone, with the given answer to lists."""
-    return lambda request: (lists if request.is_list else deny_objects)(request)
+    return lambda request: (lists if request.is_list else answer_objects_not_found)(request)
 
 
-def deny_objects_and_lists(request: Asked) -> Answer | None:
+def answer_everything_not_found(request: ObservedRequest) -> Answer | None:
     """Answer every object and every list with the platform's own 404: an API version that ended."""
     return (
-        answer_with(404, ROOMS[request.room].gone)(request)
+        answer_with(404, APIS[request.api].not_found_answer)(request)
         if request.is_list
-        else deny_objects(request)
+        else answer_objects_not_found(request)
     )
 
 
-def empty_lists(request: Asked) -> Answer | None:
+def answer_empty_lists(request: ObservedRequest) -> Answer | None:
     """Answer for objects as usual, with empty lists."""
-    return answer_with(200, ROOMS[request.room].empty)(request) if request.is_list else None
+    return (
+        answer_with(200, APIS[request.api].empty_list_answer)(request) if request.is_list else None
+    )
 
 
 STRANGERS: Final[Mapping[str, Proxy]] = {
@@ -88,31 +90,33 @@ STRANGERS: Final[Mapping[str, Proxy]] = {
 """They answer everything."""
 
 CONTRADICTIONS: Final[Mapping[str, Proxy]] = {
-    "the-list-shows-it": deny_objects,
-    "the-list-fails": deny_objects_with_lists(answer_with(500, {"error": "no lists today"})),
-    "the-list-is-not-found-either": deny_objects_and_lists,
-    "the-list-is-a-page": deny_objects_with_lists(answer_page(200)),
-    "the-list-is-another-object": deny_objects_with_lists(answer_with(200, {"status": "ok"})),
-    "the-list-is-of-numbers": deny_objects_with_lists(answer_with(200, [1])),
-    "the-list-is-of-something-else": deny_objects_with_lists(answer_with(200, [{"kind": "Beer"}])),
+    "the-list-shows-it": answer_objects_not_found,
+    "the-list-fails": answer_not_found_with_lists(answer_with(500, {"error": "no lists today"})),
+    "the-list-is-not-found-either": answer_everything_not_found,
+    "the-list-is-a-page": answer_not_found_with_lists(answer_page(200)),
+    "the-list-is-another-object": answer_not_found_with_lists(answer_with(200, {"status": "ok"})),
+    "the-list-is-of-numbers": answer_not_found_with_lists(answer_with(200, [1])),
+    "the-list-is-of-something-else": answer_not_found_with_lists(
+        answer_with(200, [{"kind": "Beer"}])
+    ),
 }
 """Objects are said to be gone, and something speaks against it."""
 
-HARMLESS: Final[Mapping[str, Proxy]] = {"the-list-is-empty": empty_lists}
+HARMLESS: Final[Mapping[str, Proxy]] = {"the-list-is-empty": answer_empty_lists}
 
 
 @contextlib.contextmanager
-def behind(platform: Platform, proxy: Proxy, room: str = "") -> Iterator[None]:
-    """Put a proxy in front of every platform, or of one room only."""
+def put_proxy_before(platform: Platform, proxy: Proxy, api: str = "") -> Iterator[None]:
+    """Put a proxy in front of every platform, or only of the API with this name."""
 
-    def wrap(inner: Any) -> Any:
+    def wrap_app(inner: Any) -> Any:
         def app(environ: dict[str, Any], start_response: Any) -> Any:
             path = str(environ["PATH_INFO"])
-            rooms = [name for name, item in ROOMS.items() if path.startswith(f"{item.prefix}/")]
+            rooms = [name for name, item in APIS.items() if path.startswith(f"{item.prefix}/")]
             answer = None
-            if rooms and room in ("", rooms[0]):
-                short = path.removeprefix(ROOMS[rooms[0]].prefix)
-                answer = proxy(Asked(environ["REQUEST_METHOD"], rooms[0], short))
+            if rooms and api in ("", rooms[0]):
+                short = path.removeprefix(APIS[rooms[0]].prefix)
+                answer = proxy(ObservedRequest(environ["REQUEST_METHOD"], rooms[0], short))
             if answer is None:
                 return inner(environ, start_response)
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
@@ -123,5 +127,5 @@ def behind(platform: Platform, proxy: Proxy, room: str = "") -> Iterator[None]:
 
         return app
 
-    with platform.server.serve_through(wrap):
+    with platform.server.serve_through(wrap_app):
         yield

@@ -1,7 +1,7 @@
-"""Define runs that remove nodes with jobs, by every way and both schedulers, to be killed.
+"""Define runs that remove nodes with jobs, in every way and with both schedulers, to be killed.
 
-A job of two minutes runs on the node that goes. SCP and AIOS know no scheduler: the one of their
-nodes is that of a Together cluster beside them, whose workers have the same names.
+A job of two minutes runs on the removed node. SCP and AIOS have no scheduler of their own: their
+nodes have the names of the workers of a Together cluster, whose scheduler they use.
 """
 
 import base64
@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import httpx
 from conformance.aios_kinds import GPU_NODE as ENTRY
-from conformance.described import Change, Described, Request
 from conformance.emulated import Platform
+from conformance.kind_descriptions import Change, KindDescription, Request
 from conformance.scp_kinds import GPU_NODE, NODE_POOL, build_other_fabric
 from conformance.together_kinds import CLUSTER
 
@@ -30,10 +30,10 @@ from gpuform.stacks.engine.values import unwrap_secrets
 Inputs = Mapping[str, Any]
 
 JOB: Final = "jobs.json"
-"""In the project's folder: what runs where, for who looks after a death."""
+"""The file of the project's folder that records the running job for the check after a kill."""
 
-SECONDS: Final = 120.0
-_BUSY: Final = 1
+JOB_SECONDS: Final = 120.0
+_BUSY_NODE: Final = 1
 """The number of the node with the job."""
 _KUBECONFIG: Final = "kubeconfig"
 
@@ -49,60 +49,65 @@ _SCHEDULERS: Final = {
 
 _MOVED = replace(
     GPU_NODE,
-    needs=[*GPU_NODE.needs, build_other_fabric("base2")],
-    in_place=Change({**GPU_NODE.good, "cluster_fabric_id": "{base2}"}, "cluster_fabric_id"),
+    requirements=[*GPU_NODE.requirements, build_other_fabric("base2")],
+    in_place=Change({**GPU_NODE.valid_inputs, "cluster_fabric_id": "{base2}"}, "cluster_fabric_id"),
 )
 """A node, and two fabrics of others."""
 
 
 @dataclass(frozen=True)
-class Taking:
-    """The declarations before and after a removal; no declaration after: a destroy."""
+class NodeRemoval:
+    """The declarations before and after a removal; no declaration after: a destroy.
 
-    kind: Described
+    `cluster_inputs` are the inputs of the Together cluster whose scheduler the nodes use. `fault`
+    is how a node to be repaired is broken: `proposed` (a repair by the platform), `not_ready` or
+    `failed` (both reported by the platform).
+    """
+
+    kind: KindDescription
     node: str
     before: Inputs
     after: Inputs | None
-    cluster: Inputs
+    cluster_inputs: Inputs
     """What a Together cluster has that its scheduler is."""
-    broken: str = ""
+    fault: str = ""
     """How the node is broken, that is repaired: `proposed` by the platform, `not_ready`, or
     `failed` by the platform's word."""
 
     def break_node(self, platform: Platform, id_: str) -> None:
-        """The platform or Kubernetes says that the node is broken, for long enough.
+        """Break the node, and let time pass until its fault counts; do nothing without `fault`.
 
-        `id_` is that of its cluster, or its own.
+        `id_` is that of its cluster or, of a node of SCP, its own.
         """
-        worker = f"train-worker-{_BUSY}"
-        if self.broken == "proposed":
+        worker = f"train-worker-{_BUSY_NODE}"
+        if self.fault == "proposed":
             body = {"cluster_id": id_, "instance_name": worker}
             platform.http.post("/_emulator/together/remediations", json=body).raise_for_status()
-        elif self.broken == "failed":
+        elif self.fault == "failed":
             path = f"/_emulator/scp/gpu-nodes/{id_}"
             platform.http.post(path, json={"state": "ERROR"}).raise_for_status()
-        elif self.broken:
+        elif self.fault:
             path = f"/_emulator/kubernetes/{id_}/nodes/{worker}"
             platform.http.post(path, json={"ready": False}).raise_for_status()
             platform.advance(600)
 
-    def inputs(self, placed: Described) -> tuple[Inputs, Inputs | None]:
-        """Return the inputs, with the requirements of the kind on the platform."""
+    def build_inputs(self, kind: KindDescription) -> tuple[Inputs, Inputs | None]:
+        """Return the inputs before and after the removal; None after a destroy."""
         is_alone = self.kind in (GPU_NODE, ENTRY, _MOVED)
-        good = placed.good if is_alone else {}
-        moved = placed.in_place.inputs if self.kind is _MOVED else good
+        good = kind.valid_inputs if is_alone else {}
+        moved = kind.in_place.inputs if self.kind is _MOVED else good
         return {**good, **self.before}, None if self.after is None else {**moved, **self.after}
 
 
-def _build_removals(scheduler: str) -> Iterator[tuple[str, Taking]]:
+def _build_removals(scheduler: str) -> Iterator[tuple[str, NodeRemoval]]:
     prefix, drain, own = _SCHEDULERS[scheduler]
-    busy = f"{prefix}-{_BUSY}"
+    busy = f"{prefix}-{_BUSY_NODE}"
     yield from (
-        (path, Taking(kind, busy, before, after, own))
+        (path, NodeRemoval(kind, busy, before, after, own))
         for path, kind, before, after in (
             *_build_pool_removals(prefix, drain),
             *_build_node_removals(busy, drain),
-            *_build_cluster_removals({**CLUSTER.good, **own}),
+            *_build_cluster_removals({**CLUSTER.valid_inputs, **own}),
         )
     )
     remade = {"repair": {"approve": "automatic"}}
@@ -110,22 +115,22 @@ def _build_removals(scheduler: str) -> Iterator[tuple[str, Taking]]:
         ("repair-pool-node", NODE_POOL, {**_build_pool(prefix, drain), **remade}),
         ("repair-node", GPU_NODE, {"gpu_node_name": busy, "drain": drain, **remade}),
     ):
-        yield path, Taking(kind, busy, before, before, own, "failed")
+        yield path, NodeRemoval(kind, busy, before, before, own, "failed")
     for broken in ("proposed", "not_ready"):
         repair = {"on": ["platform", "not_ready"], "approve": "automatic", "not_ready_for": "5m"}
-        cluster = {**CLUSTER.good, **own, "num_gpus": 24, "repair": repair}
+        cluster = {**CLUSTER.valid_inputs, **own, "num_gpus": 24, "repair": repair}
         if broken == "not_ready":
             cluster["repair"] = {**repair, "modes": ["REBOOT_VM"]}
         path = f"repair-{broken.replace('_', '-')}-node"
-        yield path, Taking(CLUSTER, busy, cluster, cluster, own, broken)
+        yield path, NodeRemoval(CLUSTER, busy, cluster, cluster, own, broken)
 
 
-_Path = tuple[str, Described, Inputs, Inputs | None]
+_Path = tuple[str, KindDescription, Inputs, Inputs | None]
 
 
 def _build_pool(prefix: str, drain: Inputs) -> dict[str, Any]:
     return {
-        **{name: value for name, value in NODE_POOL.good.items() if name != "count"},
+        **{name: value for name, value in NODE_POOL.valid_inputs.items() if name != "count"},
         "cluster_fabric_name": prefix,
         "gpu_node_name_prefix": prefix,
         "nodes": {str(number): {"ip_address": f"192.168.0.8{number}"} for number in range(3)},
@@ -138,14 +143,14 @@ def _build_pool_removals(prefix: str, drain: Inputs) -> Iterator[_Path]:
     addresses = pool["nodes"]
     image = {"image_id": NODE_POOL.replacing.inputs["image_id"]}
 
-    def other(**own: Any) -> Inputs:
-        key = str(_BUSY)
+    def change_busy_node(**own: Any) -> Inputs:
+        key = str(_BUSY_NODE)
         return {**pool, "nodes": {**addresses, key: {**addresses[key], **own}}}
 
-    remaining = {key: own for key, own in addresses.items() if key != str(_BUSY)}
+    remaining = {key: own for key, own in addresses.items() if key != str(_BUSY_NODE)}
     yield "shrink-pool", NODE_POOL, pool, {**pool, "nodes": remaining}
-    yield "replace-pool-node", NODE_POOL, pool, other(ip_address="192.168.0.99")
-    yield "stop-pool-node", NODE_POOL, pool, other(state="STOPPED")
+    yield "replace-pool-node", NODE_POOL, pool, change_busy_node(ip_address="192.168.0.99")
+    yield "stop-pool-node", NODE_POOL, pool, change_busy_node(state="STOPPED")
     yield "roll-out-pool", NODE_POOL, {**pool, "rollout": {}}, {**pool, "rollout": {}, **image}
     yield "replace-pool", NODE_POOL, pool, {**pool, **image}
     yield "destroy-pool", NODE_POOL, pool, None
@@ -162,33 +167,35 @@ def _build_node_removals(busy: str, drain: Inputs) -> Iterator[_Path]:
 def _build_cluster_removals(cluster: Inputs) -> Iterator[_Path]:
     other = {"gpu_type": CLUSTER.replacing.inputs["gpu_type"]}
     rolled = {**cluster, "rollout": {"strategy": "replace_cluster"}}
-    fewer = {"num_gpus": 8, "drain": {"nodes": [f"train-worker-{_BUSY}"]}}
+    fewer = {"num_gpus": 8, "drain": {"nodes": [f"train-worker-{_BUSY_NODE}"]}}
     yield "shrink-cluster", CLUSTER, cluster, {**cluster, **fewer}
     yield "replace-cluster", CLUSTER, cluster, {**cluster, **other}
     yield "roll-out-cluster", CLUSTER, rolled, {**rolled, **other}
     yield "destroy-cluster", CLUSTER, cluster, None
 
 
-TAKINGS: Final[Mapping[str, Mapping[str, Taking]]] = {
+NODE_REMOVALS: Final[Mapping[str, Mapping[str, NodeRemoval]]] = {
     each: dict(_build_removals(each)) for each in _SCHEDULERS
 }
 """By scheduler and path."""
 
 
-def run_locally(http: httpx.Client, notify: Callable[[str], None]) -> Callable[..., CommandOutput]:
-    """Slurm's commands of this machine, as a method: they reach the Slurm of the project's jobs.
+def build_local_runner(
+    http: httpx.Client, notify: Callable[[str], None]
+) -> Callable[..., CommandOutput]:
+    """Return a replacement for `LocalCommandRunner.run` that uses the Slurm of the project's job.
 
-    Each is told when it is done.
+    `notify` gets the text of each command that has finished.
     """
 
     def run(_: object, command: Sequence[str], *, is_change: bool = False) -> CommandOutput:
-        cluster = Jobs.of(Path.cwd()).cluster
-        return run_in(http, cluster, command, notify, is_change=is_change)
+        cluster = RunningJob.load(Path.cwd()).cluster
+        return run_slurm_command(http, cluster, command, notify, is_change=is_change)
 
     return run
 
 
-def run_in(
+def run_slurm_command(
     http: httpx.Client,
     cluster: str,
     command: Sequence[str],
@@ -203,10 +210,11 @@ def run_in(
 
 
 @dataclass(frozen=True)
-class Jobs:
-    """The one job of a project: who gives it its node, until when, and how the node is taken.
+class RunningJob:
+    """The one job of a project: its scheduler, its node, and its end.
 
-    `is_repair`: the node is repaired, once; `is_remade`: by making it anew.
+    `taken_by` is the id of the node or cluster whose deletion removes the node. `is_repair`: the
+    node is repaired, once; `is_remade`: the repair recreates it.
     """
 
     cluster: str
@@ -218,36 +226,45 @@ class Jobs:
 
     @classmethod
     def start(
-        cls, platform: Platform, folder: Path, taking: Taking, ids: Mapping[str, str]
+        cls, platform: Platform, folder: Path, removal: NodeRemoval, ids: Mapping[str, str]
     ) -> None:
-        """Start the job; `ids` are those of the nodes or of the cluster in the state, by name."""
-        if taking.kind is CLUSTER:
+        """Break the node if declared, start the job, and record it in `folder`.
+
+        `ids` are the ids of the nodes or of the cluster in the state, by name.
+        """
+        if removal.kind is CLUSTER:
             (cluster,) = ids.values()
             taken_by = cluster
-            taking.break_node(platform, cluster)
+            removal.break_node(platform, cluster)
         else:
-            body = {**CLUSTER.good, "num_gpus": 32, **taking.cluster}
+            body = {**CLUSTER.valid_inputs, "num_gpus": 32, **removal.cluster_inputs}
             created_cluster = platform.send(CLUSTER, Request("POST", "/compute/clusters", body))
-            cluster, taken_by = created_cluster["cluster_id"], ids[taking.node].rpartition("/")[2]
-            taking.break_node(platform, taken_by)
+            cluster, taken_by = created_cluster["cluster_id"], ids[removal.node].rpartition("/")[2]
+            removal.break_node(platform, taken_by)
             platform.advance(7200)
             (folder / _KUBECONFIG).write_text(_fetch_kubeconfig(platform, cluster))
-        is_slurm = bool(taking.cluster)
+        is_slurm = bool(removal.cluster_inputs)
         if is_slurm:
-            job = {"name": "train", "nodes": [taking.node], "runs_for": SECONDS}
+            job = {"name": "train", "nodes": [removal.node], "runs_for": JOB_SECONDS}
             path = f"/_emulator/slurm/{cluster}/jobs"
         else:
-            job = {"name": "train", "namespace": "ml", "node": taking.node, "runs_for": SECONDS}
+            job = {
+                "name": "train",
+                "namespace": "ml",
+                "node": removal.node,
+                "runs_for": JOB_SECONDS,
+            }
             path = f"/_emulator/kubernetes/{cluster}/pods"
         platform.http.post(path, json=job).raise_for_status()
         now = float(platform.http.get("/_emulator/clock").json()["now"])
         record = {"cluster": cluster, "is_slurm": is_slurm, "taken_by": taken_by}
-        record["is_repair"] = bool(taking.broken) and taking.kind is CLUSTER
-        record["is_remade"] = taking.broken == "failed"
-        (folder / JOB).write_text(json.dumps({**record, "until": now + SECONDS}))
+        record["is_repair"] = bool(removal.fault) and removal.kind is CLUSTER
+        record["is_remade"] = removal.fault == "failed"
+        (folder / JOB).write_text(json.dumps({**record, "until": now + JOB_SECONDS}))
 
     @classmethod
-    def of(cls, folder: Path) -> "Jobs":
+    def load(cls, folder: Path) -> "RunningJob":
+        """Return the job that was recorded in `folder`."""
         return cls(**json.loads((folder / JOB).read_text()))
 
     def assert_unharmed(self, platform: Platform) -> None:
@@ -263,12 +280,12 @@ class Jobs:
         ]
         assert early == [], f"taken from under a job: {early}"
         if self._exists(platform):
-            nodes = self._scheduler(platform).list_nodes()
+            nodes = self._get_scheduler(platform).list_nodes()
             cordoned = [node.name for node in nodes if node.is_cordoned]
             assert not cordoned, f"still cordoned: {cordoned}"
 
         if self.is_repair:
-            assert self._repairs(platform) == ["SUCCEEDED"]
+            assert self._list_repair_states(platform) == ["SUCCEEDED"]
         if self.is_remade:
             deleted = {
                 str(request["body"]) for request in requests if request["method"] == "DELETE"
@@ -276,7 +293,7 @@ class Jobs:
             assert len(deleted) == 1, f"not one node was taken: {deleted}"
             assert self.taken_by in deleted.pop()
 
-    def _repairs(self, platform: Platform) -> list[str]:
+    def _list_repair_states(self, platform: Platform) -> list[str]:
         """Return the states of all requested or proposed repairs."""
         cluster_answer = platform.send(CLUSTER, Request("GET", f"/compute/clusters/{self.cluster}"))
         nodes = [*cluster_answer["gpu_worker_nodes"], *cluster_answer["deleted_gpu_worker_nodes"]]
@@ -287,16 +304,16 @@ class Jobs:
         return [item["state"] for item in remediations]
 
     def _exists(self, platform: Platform) -> bool:
-        return self.cluster in platform.ids(CLUSTER)
+        return self.cluster in platform.list_ids(CLUSTER)
 
-    def _scheduler(self, platform: Platform) -> Scheduler:
+    def _get_scheduler(self, platform: Platform) -> Scheduler:
         kubeconfig = _fetch_kubeconfig(platform, self.cluster)
         if self.is_slurm:
             return create_slurm_scheduler(SlurmInputs(), kubeconfig=kubeconfig, cluster="train")
         return KubernetesScheduler(get_kubernetes_client(kubeconfig, "train"))
 
 
-def ids_of(entry: ResourceState) -> dict[str, str]:
+def map_ids_by_name(entry: ResourceState) -> dict[str, str]:
     """Return the ids of a pool's nodes by name, or the id of the object."""
     nodes = unwrap_secrets(entry.outputs.get("gpu_nodes"))
     if isinstance(nodes, Mapping):

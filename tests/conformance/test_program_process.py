@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conformance import outside
-from conformance.emulated import Platform, emulated
+from conformance import program_process
+from conformance.emulated import Platform, start_emulated_platform
 from conformance.stacks import EmbeddedStack
 
 from gpuform.providers.emulator.server import environment
@@ -49,11 +49,11 @@ def run_life_cycle(
     shutil.copytree(source, directory, ignore=ignored, dirs_exist_ok=True)
     first = stack.plan()
     assert (sorted(first.operations), first.errors) == (["create", "create"], [])
-    assert platform.writes() == []
-    assert stack.up().ok
+    assert platform.list_writes() == []
+    assert stack.apply().ok
     stack.config = {**stack.config, "conformance:gpus": "24"}
-    assert stack.up().operations == ["update"]
-    assert [write.method for write in platform.writes()] == ["POST", "POST", "PUT"]
+    assert stack.apply().operations == ["update"]
+    assert [write.method for write in platform.list_writes()] == ["POST", "POST", "PUT"]
     latest = json.loads((directory / ".pulumi/stacks/conformance/dev.json").read_text())
     resources = latest["checkpoint"]["latest"]["resources"]
     (provider,) = (r["id"] for r in resources if r["type"].startswith("pulumi:providers:"))
@@ -70,8 +70,8 @@ def test_the_state_is_the_same_in_a_separate_process(
     states = []
     for name in ("inside", "outside"):
         if name == "outside":
-            monkeypatch.setattr(deployment, "run_program", outside.run)
-        with emulated(seed="same", start=1_800_000_000.0) as platform:
+            monkeypatch.setattr(deployment, "run_program", program_process.run_program_in_process)
+        with start_emulated_platform(seed="same", start=1_800_000_000.0) as platform:
             for variable, value in environment(platform.server.url).items():
                 monkeypatch.setenv(variable, value)
             states.append(run_life_cycle(tmp_path / name, EXAMPLE / form, crypter, platform))
@@ -92,7 +92,7 @@ def test_a_failing_topology_is_reported_with_its_location(
     monkeypatch: pytest.MonkeyPatch,
     platform: Platform,
 ) -> None:
-    monkeypatch.setattr(deployment, "run_program", outside.run)
+    monkeypatch.setattr(deployment, "run_program", program_process.run_program_in_process)
     stack = EmbeddedStack(tmp_path, crypter)
     (tmp_path / "__main__.py").write_text("from gpuform.stacks import run\n\nrun()\n")
     volume = "data: {platform: together, volume_name: d, region: us-central-8, size_tib: 1}"
@@ -102,7 +102,7 @@ def test_a_failing_topology_is_reported_with_its_location(
         (f"shared_volumes: {{{volume}}}\noutputs: {{n: '{late}'}}", "topology.yaml:2:14: "),
     ):
         (tmp_path / "topology.yaml").write_text(message)
-        result = stack.up()
+        result = stack.apply()
         assert not result.ok
         assert f"TopologyError: {position}" in result.errors[0]
     assert len(stack.resources) == 1
@@ -115,14 +115,14 @@ def test_a_failing_program_fails_the_run_and_keeps_finished_steps(
     monkeypatch: pytest.MonkeyPatch,
     platform: Platform,
 ) -> None:
-    monkeypatch.setattr(deployment, "run_program", outside.run)
+    monkeypatch.setattr(deployment, "run_program", program_process.run_program_in_process)
     stack = EmbeddedStack(tmp_path, crypter)
     (tmp_path / "__main__.py").write_text(
         "from gpuform.providers.together import SharedVolume\n"
         "data = SharedVolume('data', volume_name='d', region='us-central-8', size_tib=1)\n"
         "data.id.apply(lambda _: 1 / 0)\n"
     )
-    result = stack.up()
+    result = stack.apply()
     assert not result.ok
     assert "ZeroDivisionError" in result.errors[0]
     assert len(stack.resources) == 1

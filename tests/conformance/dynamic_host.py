@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from conformance.verbs import to_struct
+from conformance.operations import to_struct
 from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
 
 
@@ -26,13 +26,13 @@ class StockHost:
         self.stub.Configure(provider_pb2.ConfigureRequest(args=to_struct(config)))
 
     @property
-    def printed(self) -> str:
+    def printed_text(self) -> str:
         """Return what the process has written to its streams."""
         return self.log.read_text()
 
 
 @contextlib.contextmanager
-def running_host(directory: Path, environ: dict[str, str]) -> Iterator[StockHost]:
+def start_host(directory: Path, environ: dict[str, str]) -> Iterator[StockHost]:
     """Run `python -m pulumi.dynamic ADDRESS`, as the Pulumi engine starts it."""
     directory.mkdir(exist_ok=True)
     log = directory / "host.log"

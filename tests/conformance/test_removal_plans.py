@@ -9,22 +9,28 @@ from pathlib import Path
 
 import pytest
 from conformance.emulated import Platform
-from conformance.stacks import EmbeddedStack, thing
-from conformance.takings import TAKINGS, Jobs, Taking, ids_of, run_locally
+from conformance.node_removals import (
+    NODE_REMOVALS,
+    NodeRemoval,
+    RunningJob,
+    build_local_runner,
+    map_ids_by_name,
+)
+from conformance.stacks import EmbeddedStack, declare_one
 
 from gpuform.providers.slurm.processes import LocalCommandRunner
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.operations.plans.run_record import RunRecord
 from gpuform.stacks.review.text.plan_text import render_plan
 
-FOLDER = Path(__file__).parent / "taking_plans"
+FOLDER = Path(__file__).parent / "removal_plans"
 _ID = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{4}-\d\d-\d\dT[0-9:]+Z")
 """What is another one in each run: ids and moments."""
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("path", TAKINGS["slurm"])
+@pytest.mark.parametrize("path", NODE_REMOVALS["slurm"])
 def test_the_plan_of_a_removal_shows_the_jobs(
     path: str,
     platform: Platform,
@@ -33,9 +39,11 @@ def test_the_plan_of_a_removal_shows_the_jobs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("GPUFORM_ALLOW", "real-schedulers")  # the emulated one is taken for it
-    monkeypatch.setattr(LocalCommandRunner, "run", run_locally(platform.http, lambda _: None))
+    monkeypatch.setattr(
+        LocalCommandRunner, "run", build_local_runner(platform.http, lambda _: None)
+    )
     messages = []
-    for scheduler, takings in TAKINGS.items():
+    for scheduler, takings in NODE_REMOVALS.items():
         platform.reset()
         folder = tmp_path / scheduler
         folder.mkdir()
@@ -49,17 +57,17 @@ def test_the_plan_of_a_removal_shows_the_jobs(
     assert plan_text == golden.read_text(encoding="utf-8")
 
 
-def render_plan_text(taking: Taking, platform: Platform, stack: EmbeddedStack) -> str:
+def render_plan_text(taking: NodeRemoval, platform: Platform, stack: EmbeddedStack) -> str:
     placed = platform.prepare(taking.kind)
-    before, after = taking.inputs(placed)
-    assert stack.up(thing(placed, before)).ok
+    before, after = taking.build_inputs(placed)
+    assert stack.apply(declare_one(placed, before)).ok
     (entry,) = stack.resources
-    Jobs.start(platform, stack.directory, taking, ids_of(entry))
-    if taking.broken:
+    RunningJob.start(platform, stack.directory, taking, map_ids_by_name(entry))
+    if taking.fault:
         assert stack.refresh().ok
     operation = "destroy" if after is None else "update"
-    stack.run(operation, *([] if after is None else [thing(placed, after)]), preview=True)
-    assert stack.told("error") == []
+    stack.run(operation, *([] if after is None else [declare_one(placed, after)]), preview=True)
+    assert stack.list_messages("error") == []
     record = RunRecord()
     for event in stack.events:
         record(event)

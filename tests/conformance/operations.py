@@ -1,9 +1,8 @@
 """Define the operations of a lifecycle as each host calls them: one interface, three hosts.
 
-`EngineVerbs` goes through the embedded engine's provider host, in this process; `StockVerbs`
-through the SDK's own dynamic host, a process that serves gRPC as it does for `pulumi up`;
-`plugin.PluginVerbs` through the provider plugin.
-Properties are plain values with gpuform's `UNKNOWN`, numbers doubles, without `__provider`.
+`EngineOperations` calls the embedded engine's provider host in this process, `StockOperations` the
+SDK's dynamic host over gRPC, and `plugin.PluginOperations` the provider plugin. Properties are
+plain values with gpuform's `UNKNOWN`, without `__provider`, and all numbers are doubles.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import grpc
-from conformance.described import doubles
+from conformance.kind_descriptions import convert_integers_to_doubles
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.struct_pb2 import Struct
 from pulumi.dynamic.dynamic import serialize_provider
@@ -34,20 +33,20 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckResult:
     inputs: Properties
     failures: Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Diffed:
+class DiffResult:
     changes: bool | None
     replaces: list[str]
     delete_first: bool
 
 
 @dataclass(frozen=True)
-class Seen:
+class ObjectResult:
     """An object as `create` or `read` returns it; the id is empty if the object is gone."""
 
     id: str
@@ -55,11 +54,11 @@ class Seen:
     inputs: Properties | None = None
 
 
-class Verbs(Protocol):
-    def check(self, news: Mapping[str, Any], olds: Mapping[str, Any] = ...) -> Checked: ...
-    def diff(self, id_: str, olds: Properties, news: Properties) -> Diffed: ...
-    def create(self, inputs: Properties) -> Seen: ...
-    def read(self, id_: str, outputs: Properties) -> Seen: ...
+class Operations(Protocol):
+    def check(self, news: Mapping[str, Any], olds: Mapping[str, Any] = ...) -> CheckResult: ...
+    def diff(self, id_: str, olds: Properties, news: Properties) -> DiffResult: ...
+    def create(self, inputs: Properties) -> ObjectResult: ...
+    def read(self, id_: str, outputs: Properties) -> ObjectResult: ...
     def update(self, id_: str, olds: Properties, news: Properties) -> Properties: ...
     def delete(self, id_: str, outputs: Properties) -> None: ...
 
@@ -71,7 +70,7 @@ def pickle_lifecycle(lifecycle: type[Any]) -> str:
 
 
 @dataclass(frozen=True)
-class EngineVerbs:
+class EngineOperations:
     """Call the operations through the embedded engine's provider host."""
 
     lifecycle: type[Any]
@@ -79,51 +78,58 @@ class EngineVerbs:
     config: Mapping[str, str]
     urn: str = "urn:pulumi:dev::project::type::thing"
 
-    def check(self, news: Mapping[str, Any], olds: Mapping[str, Any] | None = None) -> Checked:
-        olds = self._sent(olds) if olds else {}
-        inputs, failures = self._host.check(self.urn, olds, self._sent(news))
-        return Checked(
-            self._got(inputs), {failure.property: failure.reason for failure in failures}
+    def check(self, news: Mapping[str, Any], olds: Mapping[str, Any] | None = None) -> CheckResult:
+        olds = self._to_engine_values(olds) if olds else {}
+        inputs, failures = self._host.check(self.urn, olds, self._to_engine_values(news))
+        return CheckResult(
+            self._from_engine_values(inputs),
+            {failure.property: failure.reason for failure in failures},
         )
 
-    def diff(self, id_: str, olds: Properties, news: Properties) -> Diffed:
+    def diff(self, id_: str, olds: Properties, news: Properties) -> DiffResult:
         with _convert_errors():
-            diff = self._host.diff(self.urn, id_, self._sent(olds), self._sent(news))
-        return Diffed(diff.changes, list(diff.replaces), diff.delete_before_replace)
+            diff = self._host.diff(
+                self.urn, id_, self._to_engine_values(olds), self._to_engine_values(news)
+            )
+        return DiffResult(diff.changes, list(diff.replaces), diff.delete_before_replace)
 
-    def create(self, inputs: Properties) -> Seen:
+    def create(self, inputs: Properties) -> ObjectResult:
         with _convert_errors():
-            created = self._host.create(self.urn, self._sent(inputs), None)
-        return Seen(created.id, self._got(created.outputs))
+            created = self._host.create(self.urn, self._to_engine_values(inputs), None)
+        return ObjectResult(created.id, self._from_engine_values(created.outputs))
 
-    def read(self, id_: str, outputs: Properties) -> Seen:
+    def read(self, id_: str, outputs: Properties) -> ObjectResult:
         with _convert_errors():
-            read_result = self._host.read(self.urn, id_, {}, self._sent(outputs))
+            read_result = self._host.read(self.urn, id_, {}, self._to_engine_values(outputs))
         if read_result is None:
-            return Seen("", {})
+            return ObjectResult("", {})
         created, inputs = read_result
-        return Seen(
-            created.id, self._got(created.outputs), None if inputs is None else self._got(inputs)
+        return ObjectResult(
+            created.id,
+            self._from_engine_values(created.outputs),
+            None if inputs is None else self._from_engine_values(inputs),
         )
 
     def update(self, id_: str, olds: Properties, news: Properties) -> Properties:
         with _convert_errors():
-            created = self._host.update(self.urn, id_, self._sent(olds), self._sent(news), None)
-        return self._got(created.outputs)
+            created = self._host.update(
+                self.urn, id_, self._to_engine_values(olds), self._to_engine_values(news), None
+            )
+        return self._from_engine_values(created.outputs)
 
     def delete(self, id_: str, outputs: Properties) -> None:
         with _convert_errors():
-            self._host.delete(self.urn, id_, self._sent(outputs), None)
+            self._host.delete(self.urn, id_, self._to_engine_values(outputs), None)
 
     @property
     def _host(self) -> ProviderHost:
         return ProviderHost("project", self.config, self.new_call)
 
-    def _sent(self, properties: Mapping[str, Any]) -> dict[str, Any]:
-        sent = _replace_value(doubles(properties), UNKNOWN, values.UNKNOWN)
+    def _to_engine_values(self, properties: Mapping[str, Any]) -> dict[str, Any]:
+        sent = _replace_value(convert_integers_to_doubles(properties), UNKNOWN, values.UNKNOWN)
         return {**sent, PROVIDER_KEY: pickle_lifecycle(self.lifecycle)}
 
-    def _got(self, properties: Mapping[str, Any]) -> Properties:
+    def _from_engine_values(self, properties: Mapping[str, Any]) -> Properties:
         own = {key: value for key, value in properties.items() if key != PROVIDER_KEY}
         result: Properties = _replace_value(own, values.UNKNOWN, UNKNOWN)
         return result
@@ -140,59 +146,67 @@ def _convert_errors() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class StockVerbs:
+class StockOperations:
     """Call the operations through `python -m pulumi.dynamic`, as the Pulumi engine does."""
 
     lifecycle: type[Any]
     stub: provider_pb2_grpc.ResourceProviderStub
 
-    def check(self, news: Mapping[str, Any], olds: Mapping[str, Any] | None = None) -> Checked:
+    def check(self, news: Mapping[str, Any], olds: Mapping[str, Any] | None = None) -> CheckResult:
         request = provider_pb2.CheckRequest(
-            olds=self._sent(olds) if olds else to_struct({}), news=self._sent(news)
+            olds=self._to_struct(olds) if olds else to_struct({}), news=self._to_struct(news)
         )
         answer = self.stub.Check(request)
         failures = {failure.property: failure.reason for failure in answer.failures}
-        return Checked(self._got(answer.inputs), failures)
+        return CheckResult(self._from_struct(answer.inputs), failures)
 
-    def diff(self, id_: str, olds: Properties, news: Properties) -> Diffed:
-        request = provider_pb2.DiffRequest(id=id_, olds=self._sent(olds), news=self._sent(news))
+    def diff(self, id_: str, olds: Properties, news: Properties) -> DiffResult:
+        request = provider_pb2.DiffRequest(
+            id=id_, olds=self._to_struct(olds), news=self._to_struct(news)
+        )
         with _convert_errors():
             answer = self.stub.Diff(request)
         changes = {
             provider_pb2.DiffResponse.DIFF_NONE: False,
             provider_pb2.DiffResponse.DIFF_SOME: True,
         }
-        return Diffed(
+        return DiffResult(
             changes.get(answer.changes), list(answer.replaces), answer.deleteBeforeReplace
         )
 
-    def create(self, inputs: Properties) -> Seen:
+    def create(self, inputs: Properties) -> ObjectResult:
         with _convert_errors():
-            answer = self.stub.Create(provider_pb2.CreateRequest(properties=self._sent(inputs)))
-        return Seen(answer.id, self._got(answer.properties))
+            answer = self.stub.Create(
+                provider_pb2.CreateRequest(properties=self._to_struct(inputs))
+            )
+        return ObjectResult(answer.id, self._from_struct(answer.properties))
 
-    def read(self, id_: str, outputs: Properties) -> Seen:
-        sent = self._sent(outputs)
+    def read(self, id_: str, outputs: Properties) -> ObjectResult:
+        sent = self._to_struct(outputs)
         request = provider_pb2.ReadRequest(id=id_, properties=sent, inputs=sent)
         with _convert_errors():
             answer = self.stub.Read(request)
-        inputs = self._got(answer.inputs) if answer.HasField("inputs") else None
-        return Seen(answer.id, self._got(answer.properties), inputs)
+        inputs = self._from_struct(answer.inputs) if answer.HasField("inputs") else None
+        return ObjectResult(answer.id, self._from_struct(answer.properties), inputs)
 
     def update(self, id_: str, olds: Properties, news: Properties) -> Properties:
-        request = provider_pb2.UpdateRequest(id=id_, olds=self._sent(olds), news=self._sent(news))
+        request = provider_pb2.UpdateRequest(
+            id=id_, olds=self._to_struct(olds), news=self._to_struct(news)
+        )
         with _convert_errors():
-            return self._got(self.stub.Update(request).properties)
+            return self._from_struct(self.stub.Update(request).properties)
 
     def delete(self, id_: str, outputs: Properties) -> None:
         with _convert_errors():
-            self.stub.Delete(provider_pb2.DeleteRequest(id=id_, properties=self._sent(outputs)))
+            self.stub.Delete(
+                provider_pb2.DeleteRequest(id=id_, properties=self._to_struct(outputs))
+            )
 
-    def _sent(self, properties: Mapping[str, Any]) -> Struct:
-        sent = _replace_value(doubles(properties), UNKNOWN, values.UNKNOWN_TEXT)
+    def _to_struct(self, properties: Mapping[str, Any]) -> Struct:
+        sent = _replace_value(convert_integers_to_doubles(properties), UNKNOWN, values.UNKNOWN_TEXT)
         return to_struct({**sent, PROVIDER_KEY: pickle_lifecycle(self.lifecycle)})
 
-    def _got(self, properties: Struct) -> Properties:
+    def _from_struct(self, properties: Struct) -> Properties:
         message_to_dict = MessageToDict(properties)
         # The host copies the provider to every answer: without it the next call would fail.
         assert message_to_dict.pop(PROVIDER_KEY) == pickle_lifecycle(self.lifecycle)

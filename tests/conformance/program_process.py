@@ -21,7 +21,7 @@ from gpuform.stacks.engine.language_host.language import ProgramError
 EXEC = Path(__file__).with_name("language_exec.py")
 
 
-class Forwarding:
+class ForwardingServicer:
     """Forward every method of a service to an object that implements it for one process."""
 
     def __init__(self, served: object) -> None:
@@ -42,12 +42,12 @@ class Forwarding:
 
 
 @contextlib.contextmanager
-def served(monitor: object, engine: object) -> Iterator[str]:
-    """Serve both services, and return the address."""
+def serve_monitor(monitor: object, engine: object) -> Iterator[str]:
+    """Serve the monitor and the engine over gRPC, and yield their address."""
     # A registration holds its thread until the resource is done.
     server = grpc.server(ThreadPoolExecutor(64), options=_GRPC_CHANNEL_OPTIONS)
-    resource_pb2_grpc.add_ResourceMonitorServicer_to_server(Forwarding(monitor), server)
-    engine_pb2_grpc.add_EngineServicer_to_server(Forwarding(engine), server)
+    resource_pb2_grpc.add_ResourceMonitorServicer_to_server(ForwardingServicer(monitor), server)
+    engine_pb2_grpc.add_EngineServicer_to_server(ForwardingServicer(engine), server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:
@@ -56,7 +56,7 @@ def served(monitor: object, engine: object) -> Iterator[str]:
         server.stop(grace=None).wait()
 
 
-def run(
+def run_program_in_process(
     program: Program,
     monitor: object,
     engine: object,
@@ -65,11 +65,11 @@ def run(
     is_stopped: Callable[[], bool],
     run_topology: object,
 ) -> None:
-    """In place of `run_program`: the flags and variables of the Pulumi CLI's language host.
+    """Run the program as the Pulumi CLI's language host does, in place of `run_program`.
 
-    A topology goes the SDK's way here, whatever the engine would run it with.
+    A topology is run by the SDK here, whatever the engine would run it with.
     """
-    with served(monitor, engine) as address:
+    with serve_monitor(monitor, engine) as address:
         finished = subprocess.run(
             [
                 *(sys.executable, "-u", str(EXEC)),
