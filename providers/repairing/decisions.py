@@ -16,7 +16,13 @@ from gpuform.providers.evidence import Observation, find_gaps
 from gpuform.providers.evidence.decisions import REPAIR_NODE
 from gpuform.providers.permissions import Permission
 from gpuform.schemas.changes import Action, FieldChange
-from gpuform.schemas.policies.repair import FaultCause, NodeFault, NodeRepair, RepairPolicy
+from gpuform.schemas.policies.repair import (
+    NO_REPAIR,
+    FaultCause,
+    NodeFault,
+    NodeRepair,
+    RepairPolicy,
+)
 from gpuform.schemas.resource_facts import Notice, NoticeKind
 from gpuform.schemas.values import contains_unknown
 
@@ -145,8 +151,10 @@ def _find_fault_by_node(
     """
     causes = policy.causes if policy is not None else ()
 
-    def get_sort_key(fault: NodeFault) -> tuple[bool, int, str]:
-        return fault.cause not in causes, _get_cause_rank(fault), fault.node
+    def get_sort_key(fault: NodeFault) -> tuple[bool, bool, int, str]:
+        # A fault that no repair removes must not hide another fault of the node.
+        is_useless = fault.advised == NO_REPAIR
+        return is_useless, fault.cause not in causes, _get_cause_rank(fault), fault.node
 
     fault_by_node: dict[str, NodeFault] = {}
     for fault in sorted(faults, key=get_sort_key):
@@ -172,12 +180,15 @@ def _get_cause_rank(fault: NodeFault) -> int:
 def _find_reason_against(policy: RepairPolicy | None, fault: NodeFault, fleet: Fleet) -> str | None:
     """Return why the policy does not allow to repair this node, or None if it does.
 
-    Reasons are a missing policy, the cause, the mode, and a missing review of the plan.
+    Reasons are a missing policy, the cause, a rule against any repair, the mode, and a missing
+    review of the plan.
     """
     if policy is None:
         return "no `repair` is declared"
     if fault.cause not in policy.causes:
         return f"repair.on has no {fault.cause}"
+    if fault.advised == NO_REPAIR:
+        return fault.rule
     if not _choose_mode(fault, fleet):
         return f"repair.modes does not list {fault.mode}"
     if not policy.is_automatic and not _is_reviewed(fault):
@@ -218,17 +229,17 @@ def _find_general_reason_against(
 
 
 def _choose_mode(fault: NodeFault, fleet: Fleet) -> str:
-    """Return the platform's proposed mode if allowed, else the first allowed mode, or "".
+    """Return the first allowed mode of: the rule's, the platform's proposed mode, the policy's.
 
-    A mode to which the platform cannot change its proposed repair is skipped.
+    A mode to which the platform cannot change its proposed repair is skipped. Return "" if no mode
+    is left.
     """
-    if fault.mode in fleet.allowed_modes:
-        return fault.mode
     return next(
         (
             mode
-            for mode in fleet.allowed_modes
-            if not fault.id or mode not in fleet.create_only_modes
+            for mode in (fault.advised, fault.mode, *fleet.allowed_modes)
+            if mode in fleet.allowed_modes
+            if mode == fault.mode or not fault.id or mode not in fleet.create_only_modes
         ),
         "",
     )
@@ -275,6 +286,7 @@ def _to_node_repair(fault: NodeFault, mode: str) -> NodeRepair:
         proposed=fault.mode,
         id=fault.id,
         instance=fault.instance,
+        rule=fault.rule if mode == fault.advised else "",
     )
 
 

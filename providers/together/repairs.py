@@ -21,6 +21,7 @@ from gpuform.providers.repairing import (
     parse_faults,
     parse_repair_policy,
 )
+from gpuform.providers.together.xid_rules import advise_repair, format_xid_event, list_xid_events
 from gpuform.schemas.policies.certification import NodeFailure
 from gpuform.schemas.policies.repair import FaultCause, NodeFault
 from gpuform.schemas.safe_text import truncate
@@ -91,6 +92,7 @@ def find_proposed_repairs(
         if latest is None or latest.state != PROPOSED:
             continue
         remediation = detailed_remediations.get(latest.id, latest)
+        advice = advise_repair(remediation.linked_alerts)
         faults.append(
             NodeFault(
                 node=worker.host_name,
@@ -100,6 +102,8 @@ def find_proposed_repairs(
                 mode=latest.mode,
                 id=latest.id,
                 instance=worker.instance_id or "",
+                advised=advice.mode if advice else "",
+                rule=advice.rule if advice else "",
             )
         )
     return faults
@@ -192,6 +196,10 @@ def build_remediation_outputs(worker: wire.GpuWorkerNode) -> RemediationOutputs 
         state=latest.state,
         reason=latest.reason or None,
         error_message=latest.error_message or None,
+        requested_by=latest.requested_by or None,
+        reviewed_by=latest.reviewed_by or None,
+        review_comment=latest.review_comment or None,
+        reviewed_at=latest.review_time or None,
         ended_at=latest.end_time or None,
     )
 
@@ -223,9 +231,14 @@ def _format_evidence(remediation: Remediation) -> str:
 
 
 def _format_alert(alert: LinkedAlert) -> str:
-    """Return an alert in words: the name, with the severity in brackets if there is one."""
+    """Return an alert in words: name, severity, the Xid errors and Slurm's reason, if reported."""
     name = alert.alert_name or "an alert without a name"
-    return f"{name} ({alert.severity.lower()})" if alert.severity else name
+    title = f"{name} ({alert.severity.lower()})" if alert.severity else name
+    details = [format_xid_event(event) for event in list_xid_events(alert)]
+    slurm = alert.annotation.slurm_node_unavailable if alert.annotation else None
+    if slurm and slurm.reason:
+        details.append(f"Slurm: {slurm.reason}")
+    return f"{title}: {_join_unique(details)}" if details else title
 
 
 def _find_start_time(remediation: Remediation) -> str:

@@ -199,6 +199,10 @@ class RepairInputs(MachineRepairInputs):
         return self.max_unhealthy or DEFAULT_MAX_UNHEALTHY
 
 
+NO_REPAIR: Final = "NONE"
+"""The advised mode of a fault that no repair of the node would remove."""
+
+
 class _FaultModel(BaseModel):
     model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
 
@@ -215,6 +219,12 @@ class NodeFault(_FaultModel):
     mode: str = Field(default="", description="The repair that the platform proposes, if any.")
     id: str = Field(default="", description="The platform's id of the proposed repair, if any.")
     instance: str = Field(default="", description="The machine of the node.")
+    advised: str = Field(
+        default="",
+        description="The repair that the rule for the evidence asks for; NONE: no repair. Empty: "
+        "there is no rule.",
+    )
+    rule: str = Field(default="", description="The rule for the evidence, if there is one.")
 
 
 class NodeRepair(_FaultModel):
@@ -231,11 +241,13 @@ class NodeRepair(_FaultModel):
     proposed: str = Field(default="", description="The repair that the platform proposes, if any.")
     id: str = Field(default="", description="The platform's id of the proposed repair, if any.")
     instance: str = Field(default="", description="The machine of the node.")
+    rule: str = Field(default="", description="The rule that chose the repair, if there is one.")
 
     @property
     def evidence(self) -> str:
-        """The node's fault, and since when the fault exists, in words."""
-        return f"{self.because}, since {self.since}" if self.since else self.because
+        """The node's fault, since when the fault exists, and the rule for the repair, in words."""
+        fault = f"{self.because}, since {self.since}" if self.since else self.because
+        return f"{fault}; {self.rule}" if self.rule else fault
 
 
 def _validate_pause(value: str) -> str:

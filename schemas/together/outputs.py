@@ -31,6 +31,12 @@ class RemediationOutputs(_OutputPart):
     state: str = Field(description="Progress of the repair, such as PENDING_APPROVAL or SUCCEEDED.")
     reason: str | None = Field(default=None, description="Purpose of the repair.")
     error_message: str | None = Field(default=None, description="Why the repair failed.")
+    requested_by: str | None = Field(default=None, description="Requester of the repair.")
+    reviewed_by: str | None = Field(
+        default=None, description="Who approved or rejected the repair."
+    )
+    review_comment: str | None = Field(default=None, description="Comment of the review.")
+    reviewed_at: str | None = Field(default=None, description="When the repair was reviewed.")
     ended_at: str | None = Field(default=None, description="When the repair ended.")
 
 
@@ -46,6 +52,9 @@ class GpuWorkerNodeOutputs(_OutputPart):
         default=None, description="Machine of the node, for remediations."
     )
     public_ipv4: str | None = Field(default=None, description="Public address of the node.")
+    auto_remediation_enabled: bool | None = Field(
+        default=None, description="Whether Together may repair the node without a request."
+    )
     slurm_worker_hostname: str | None = Field(
         default=None, description="Name of the node in Slurm."
     )

@@ -12,7 +12,14 @@ HOST_AWARE for REMEDIATION_MODE_HOST_AWARE.
 from functools import partial
 from typing import Annotated, Any, Final
 
-from pydantic import BeforeValidator, Field, SecretStr
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 
 from gpuform.schemas.ids import ForeignName, Id, Line
 from gpuform.schemas.models import WireList, WireModel
@@ -33,6 +40,41 @@ Trigger = Annotated[str, BeforeValidator(partial(_remove_prefix, _TRIGGER_PREFIX
 Severity = Annotated[str, BeforeValidator(partial(_remove_prefix, _SEVERITY_PREFIX))]
 
 
+def _ignore_unreadable(value: object, read: ValidatorFunctionWrapHandler) -> Any:
+    """Return what `read` makes of a value, or None for a value in another form than the SDK's."""
+    # An annotation explains a repair: its form must not keep a cluster from being read.
+    try:
+        return read(value)
+    except ValidationError:
+        return None
+
+
+class XidEvent(WireModel):
+    """An error of a GPU in the driver's log; the code is a number of NVIDIA's Xid catalogue."""
+
+    xid_code: Annotated[str, BeforeValidator(str)] = ""
+    mnemonic: str | None = None
+    count: int | None = None
+
+
+class XidAnnotation(WireModel):
+    events: tuple[XidEvent, ...] = ()
+
+
+class SlurmNodeUnavailable(WireModel):
+    reason: str | None = None
+
+
+class AlertAnnotation(WireModel):
+    """The evidence of an alert."""
+
+    title: str | None = None
+    description: str | None = None
+    summary_line: str | None = None
+    slurm_node_unavailable: SlurmNodeUnavailable | None = None
+    xid: XidAnnotation | None = None
+
+
 class LinkedAlert(WireModel):
     """The finding of a health check. `resolved_at` is empty while the fault persists."""
 
@@ -45,7 +87,7 @@ class LinkedAlert(WireModel):
     instance_id: Line | None = None
     passive_health_check_alert_id: str = ""
     node_remediation_intent_id: str | None = None
-    annotation: Any = None
+    annotation: Annotated[AlertAnnotation | None, WrapValidator(_ignore_unreadable)] = None
     annotations: Any = None
 
 

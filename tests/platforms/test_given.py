@@ -81,7 +81,7 @@ def run_together(platform: Platform) -> None:
     platform.advance(7200)
     review = {"reviewed_by": "ada", "review_comment": "seen", "are_resolved": True}
     review |= {"state": "FAILED", "error_message": "no host is free"}
-    for alerts in ([{}], []):
+    for alerts in ([{"xid_codes": [79], "slurm_reason": "Not responding"}], []):
         for worker in ("train-worker-0", "train-worker-2"):
             body = {"cluster_id": created, "instance_name": worker, "alerts": alerts, **review}
             path = "/_emulator/together/remediations"

@@ -44,6 +44,12 @@ STATES: Final = frozenset(
 _IN_PLACE_MODES: Final = ("REMEDIATION_MODE_REBOOT_VM", "REMEDIATION_MODE_HOST_POWER_CYCLE")
 _REPLACEMENT_MODES: Final = ("REMEDIATION_MODE_VM_ONLY", "REMEDIATION_MODE_HOST_AWARE")
 _POWER_CYCLE: Final = "REMEDIATION_MODE_HOST_POWER_CYCLE"
+_XID_MNEMONICS: Final = {
+    31: "ROBUST_CHANNEL_FIFO_ERROR_MMU_ERR_FLT",
+    64: "INFOROM_DRAM_RETIREMENT_FAILURE",
+    79: "ROBUST_CHANNEL_GPU_HAS_FALLEN_OFF_THE_BUS",
+}
+"""NVIDIA's names of the Xid errors of the tests; others have none here."""
 _FINAL_STATES: Final = ("SUCCEEDED", "FAILED", "CANCELLED", "AUTO_RESOLVED")
 
 
@@ -141,6 +147,16 @@ class Remediation(BaseModel, frozen=True):
     def _alert_to_json(self, alert: Alert, now: float) -> dict[str, Any]:
         resolved_at = self.alerts_resolved_at
         is_resolved = resolved_at is not None and resolved_at <= now
+        events = [
+            {"count": 1, "mnemonic": _XID_MNEMONICS.get(code, ""), "xid_code": str(code)}
+            for code in alert.xid_codes
+        ]
+        evidence = {
+            "xid": {"events": events} if events else None,
+            "slurm_node_unavailable": {"reason": alert.slurm_reason}
+            if alert.slurm_reason
+            else None,
+        }
         return {
             "alert_name": alert.alert_name,
             "severity": alert.severity,
@@ -154,8 +170,7 @@ class Remediation(BaseModel, frozen=True):
                 "title": alert.alert_name,
                 "description": alert.description,
                 "summary_line": f"{alert.alert_name} on {self.instance_name}",
-                "slurm_node_unavailable": {"reason": alert.description},
-                "xid": {"events": [{"count": 1, "mnemonic": "GPU_FELL_OFF_BUS", "xid_code": "79"}]},
+                **{name: value for name, value in evidence.items() if value},
             },
             "annotations": {"summary": alert.alert_name},
             **({"resolved_at": format_timestamp(resolved_at or now)} if is_resolved else {}),

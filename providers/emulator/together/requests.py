@@ -198,6 +198,8 @@ class Alert(Body):
     alert_name: str = "GpuPcieReplayRateHigh"
     severity: str = "PHC_SEVERITY_CRITICAL"
     description: str = "PCIe replays of a GPU are frequent"
+    xid_codes: list[int] = []
+    slurm_reason: str = ""
 
 
 class ProposeRemediation(Body):
