@@ -24,7 +24,7 @@ PLAYED_BY_FAST_TESTS = {
     "plugin uninstall": "test_plugin_commands.py",
     "stack rename": "test_stack_commands.py",
     "stack unselect": "test_stack_commands.py",
-    "state recover": "test_any_damage.py",
+    "state recover": "test_damaged_files.py",
     "state upgrade": "test_state_commands.py",
 }
 """Commands that no page shows: .ci/run plays them all the same, with the README's tests."""

@@ -62,17 +62,19 @@ def applied_project(dev: Run, home: Path, project: Path) -> Run:
     return dev
 
 
-def contexts(file: Path) -> list[str]:
+def list_contexts(file: Path) -> list[str]:
     document = yaml.safe_load(file.read_text()) or {}
-    return [each["name"] for each in document.get("contexts") or ()]
+    return [context["name"] for context in document.get("contexts") or ()]
 
 
 @pytest.mark.slow
-def test_from_a_cluster_to_a_context_and_back(applied_project: Run, home: Path) -> None:
+def test_kubeconfig_adds_a_context_and_remove_restores_the_file(
+    applied_project: Run, home: Path
+) -> None:
     file = home / ".kube" / "config"
     ran = applied_project("kubeconfig")
     assert (ran.code, ran.out) == (0, f"context training: in {file}\n")
-    assert contexts(file) == ["training"]
+    assert list_contexts(file) == ["training"]
     document = yaml.safe_load(file.read_text())
     assert document["current-context"] == "training"
     assert document["users"][0]["user"]["token"]
@@ -87,7 +89,7 @@ def test_from_a_cluster_to_a_context_and_back(applied_project: Run, home: Path) 
 
 
 @pytest.mark.slow
-def test_the_platform_is_asked_and_the_state_where_it_does_not_answer(
+def test_kubeconfig_uses_the_state_if_the_platform_does_not_answer(
     up: Run, home: Path, emulator: Any
 ) -> None:
     file = home / "kubeconfig"
@@ -110,7 +112,7 @@ def test_the_platform_is_asked_and_the_state_where_it_does_not_answer(
 
 
 @pytest.mark.slow
-def test_several_files_are_written_as_kubectl_does(
+def test_kubeconfig_writes_several_files_as_kubectl_does(
     applied_project: Run, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second, third = (home / name for name in ("first", "second", "third"))
@@ -125,7 +127,7 @@ def test_several_files_are_written_as_kubectl_does(
     assert ran.code == 1
     assert f"{third}:2: there is a user 'another' already" in ran.err
     assert applied_project("kubeconfig", "--context", "new", "--use").code == 0
-    assert contexts(second) == ["new", "mine"]
+    assert list_contexts(second) == ["new", "mine"]
     assert applied_project("kubeconfig").out.startswith("context new:")
     assert applied_project("kubeconfig", "--remove").code == 0
     assert second.read_text() == "contexts: [{name: mine}]\ncurrent-context: mine\n"
@@ -133,7 +135,9 @@ def test_several_files_are_written_as_kubectl_does(
 
 
 @pytest.mark.slow
-def test_what_destroy_deletes_goes_out_of_the_files(up: Run, home: Path) -> None:
+def test_destroy_removes_deleted_clusters_from_kubeconfig_and_ssh_config(
+    up: Run, home: Path
+) -> None:
     (home / ".kube").mkdir()
     file = home / ".kube" / "config"
     file.write_text("# mine\n")
@@ -152,7 +156,7 @@ def test_what_destroy_deletes_goes_out_of_the_files(up: Run, home: Path) -> None
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="modes are POSIX's")
-def test_a_file_that_cannot_be_changed_keeps_no_run_from_its_end(up: Run, home: Path) -> None:
+def test_destroy_warns_about_a_read_only_kubeconfig_and_succeeds(up: Run, home: Path) -> None:
     file = home / ".kube" / "config"
     assert up("kubeconfig").code == 0
     file.chmod(0o400)
@@ -165,15 +169,15 @@ def test_a_file_that_cannot_be_changed_keeps_no_run_from_its_end(up: Run, home: 
     assert "`gpuform kubeconfig --remove`" in ran.err
     file.chmod(0o600)
     assert up("kubeconfig", "--remove").code == 0
-    assert contexts(file) == []
+    assert list_contexts(file) == []
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_hosts_as_json_and_print(applied_project: Run, home: Path) -> None:
-    found = applied_project("ssh-config", "--json").json
-    assert found["included"] is False
-    assert found["hosts"][0] == {
+def test_ssh_config_prints_hosts_as_json_and_as_text(applied_project: Run, home: Path) -> None:
+    document = applied_project("ssh-config", "--json").json
+    assert document["included"] is False
+    assert document["hosts"][0] == {
         "name": "training-worker-0.dev.demo",
         "cluster": "train",
         "node": "training-worker-0",
@@ -200,13 +204,15 @@ def test_hosts_as_json_and_print(applied_project: Run, home: Path) -> None:
     )
     assert ran.out.startswith("ssh -J eve@ssh.example.com ada@training-worker-")
     ran = applied_project("ssh-config")
-    assert found["include"] in ran.out
-    assert "User" not in Path(found["file"]).read_text()
+    assert document["include"] in ran.out
+    assert "User" not in Path(document["file"]).read_text()
     assert applied_project("ssh-config", "--remove", "--install").code == 0
-    assert not Path(found["file"]).exists()
+    assert not Path(document["file"]).exists()
 
 
-def test_what_is_refused(applied_project: Run, home: Path, project: Path) -> None:
+def test_access_commands_refuse_wrong_names_paths_and_flags(
+    applied_project: Run, home: Path, project: Path
+) -> None:
     before = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
     for args, message in [
         (("kubeconfig", "trian"), "did you mean train?"),
@@ -228,7 +234,7 @@ def test_what_is_refused(applied_project: Run, home: Path, project: Path) -> Non
     assert not list(home.iterdir())
 
 
-def test_no_credential_is_told_unless_it_is_asked_for(applied_project: Run, home: Path) -> None:
+def test_credentials_appear_only_with_print(applied_project: Run, home: Path) -> None:
     printed = applied_project("kubeconfig", "--print").out
     token = yaml.safe_load(printed)["users"][0]["user"]["token"]
     (home / ".kube").mkdir()
@@ -244,13 +250,13 @@ def test_no_credential_is_told_unless_it_is_asked_for(applied_project: Run, home
         assert token not in ran.out + ran.err
 
 
-def test_a_stack_without_clusters(dev: Run, home: Path, emulator: Any) -> None:
+def test_access_commands_name_a_stack_without_clusters(dev: Run, home: Path, emulator: Any) -> None:
     ran = dev("kubeconfig")
     assert ran.code == 1
     assert "stack 'dev' has no clusters" in ran.err
     assert dev("kubeconfig", "--remove").out.startswith("gpuform wrote no contexts")
-    told = dev("connect", "train").err
-    assert "it has no clusters yet: `gpuform up`\n  more: gpuform help guides/access\n" in told
+    output = dev("connect", "train").err
+    assert "it has no clusters yet: `gpuform up`\n  more: gpuform help guides/access\n" in output
 
 
 @pytest.mark.slow
@@ -276,9 +282,7 @@ def test_connect_runs_kubectl_with_its_exit_code(applied_project: Run, home: Pat
 
 
 @pytest.mark.slow
-def test_a_broken_kubeconfig_without_a_context_of_ours_is_nobodys_concern(
-    up: Run, home: Path
-) -> None:
+def test_destroy_ignores_a_broken_kubeconfig_without_gpuform_contexts(up: Run, home: Path) -> None:
     (home / ".kube").mkdir()
     (home / ".kube" / "config").write_text("a: [\n")
     assert "this is not YAML" in up("kubeconfig").err

@@ -27,7 +27,7 @@ with Backend.open("file://.", {}).create_lock("demo", "dev"):
 
 
 @pytest.fixture
-def holder(dev: Run, project: Path) -> Any:
+def lock_holder(dev: Run, project: Path) -> Any:
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -38,7 +38,7 @@ def holder(dev: Run, project: Path) -> Any:
         process.kill()
 
 
-def left(project: Path, **fields: Any) -> Path:
+def write_lock(project: Path, **fields: Any) -> Path:
     path = project / LOCKS / "left.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {"pid": 4_000_000, "username": "ann", "hostname": "elsewhere", **fields}
@@ -46,8 +46,8 @@ def left(project: Path, **fields: Any) -> Path:
     return path
 
 
-def test_it_removes_what_the_pulumi_cli_left(dev: Run, project: Path) -> None:
-    path = left(project, hostname=socket.gethostname(), timestamp="2026-11-21T03:28:17.2Z")
+def test_cancel_removes_a_lock_that_the_pulumi_cli_left(dev: Run, project: Path) -> None:
+    path = write_lock(project, hostname=socket.gethostname(), timestamp="2026-11-21T03:28:17.2Z")
     locked = dev("destroy", "--yes", "--skip-preview")
     assert locked.code == 1
     assert "ann@" in locked.err
@@ -61,16 +61,16 @@ def test_it_removes_what_the_pulumi_cli_left(dev: Run, project: Path) -> None:
     assert dev("cancel", "dev").out == "Stack dev is not locked.\n"
 
 
-def test_it_asks(dev: Run, project: Path, terminal: None) -> None:
-    path = left(project)
+def test_cancel_asks_before_removing_a_lock(dev: Run, project: Path, terminal: None) -> None:
+    path = write_lock(project)
     assert dev("cancel", answers="no\n").code == 1
     assert path.exists()
     assert dev("cancel", answers="yes\n").code == 0
     assert not path.exists()
 
 
-def test_without_anybody_to_ask(dev: Run, project: Path) -> None:
-    path = left(project)
+def test_cancel_without_a_terminal_requires_yes(dev: Run, project: Path) -> None:
+    path = write_lock(project)
     ran = dev("cancel")
     assert ran.code == 1
     assert "add --yes" in ran.err
@@ -78,62 +78,64 @@ def test_without_anybody_to_ask(dev: Run, project: Path) -> None:
     assert dev("cancel", "prod", "--yes").code == 6
 
 
-def test_it_does_not_lock_out_who_works(
-    dev: Run, project: Path, holder: subprocess.Popen[str]
+def test_cancel_keeps_the_lock_of_a_running_process(
+    dev: Run, project: Path, lock_holder: subprocess.Popen[str]
 ) -> None:
     ran = dev("cancel", "--yes")
     assert ran.code == 1
-    assert f"pid {holder.pid}" in ran.err
+    assert f"pid {lock_holder.pid}" in ran.err
     (path,) = (project / LOCKS).iterdir()
     path.unlink()
     assert "another gpuform process" in dev("cancel", "--yes").err
 
 
-def test_a_command_is_told_who_works(dev: Run, holder: subprocess.Popen[str]) -> None:
+def test_a_locked_stack_names_the_running_process(
+    dev: Run, lock_holder: subprocess.Popen[str]
+) -> None:
     ran = dev("up", "--yes")
     assert ran.code == 1
-    assert f"(pid {holder.pid}) by gpuform" in ran.err
+    assert f"(pid {lock_holder.pid}) by gpuform" in ran.err
     assert "--lock-timeout" in ran.err
 
 
-def test_a_command_waits(
-    dev: Run, holder: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+def test_a_command_with_lock_timeout_waits_for_the_lock(
+    dev: Run, lock_holder: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slept = []
 
     def sleep(_self: object, seconds: float, _cancelled: object) -> None:
         slept.append(seconds)
-        holder.communicate("")
+        lock_holder.communicate("")
 
     monkeypatch.setattr("gpuform.providers.context.clock.SystemClock.sleep", sleep)
     ran = dev("destroy", "--yes", "--skip-preview", "--lock-timeout", "10m")
     assert ran.code == 0
     assert slept[0] == 0.05
-    assert f"(pid {holder.pid})" in ran.err
+    assert f"(pid {lock_holder.pid})" in ran.err
     assert "waiting for it" in ran.err
 
 
-def test_what_a_killed_command_left_is_taken_over(
-    dev: Run, project: Path, holder: subprocess.Popen[str]
+def test_the_lock_of_a_killed_command_is_taken_over(
+    dev: Run, project: Path, lock_holder: subprocess.Popen[str]
 ) -> None:
-    os.kill(holder.pid, signal.SIGKILL)
-    holder.wait(timeout=LAST_RESORT)
+    os.kill(lock_holder.pid, signal.SIGKILL)
+    lock_holder.wait(timeout=LAST_RESORT)
     assert len(list((project / LOCKS).iterdir())) == 1
     ran = dev("destroy", "--yes", "--skip-preview")
     assert ran.code == 0
-    assert f"(pid {holder.pid}) by gpuform" in ran.err
+    assert f"(pid {lock_holder.pid}) by gpuform" in ran.err
     assert "takes it over" in ran.err
     assert list((project / LOCKS).iterdir()) == []
 
 
-def test_a_duration_that_is_none(dev: Run) -> None:
+def test_an_invalid_lock_timeout_is_a_usage_error(dev: Run) -> None:
     ran = dev("up", "--lock-timeout", "soon")
     assert ran.code == 2
     assert "30s, 45m or 1h30m" in ran.err
 
 
 @pytest.mark.slow
-def test_ten_that_want_the_same_stack_work_one_after_the_other(dev: Run, project: Path) -> None:
+def test_ten_updates_of_one_stack_run_one_after_the_other(dev: Run, project: Path) -> None:
     """The program fails when two of it run at once."""
     (project / "__main__.py").write_text(
         "import os, pulumi\n"

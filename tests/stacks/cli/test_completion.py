@@ -14,18 +14,18 @@ Run = Callable[..., Any]
 SCRIPTS = Path(sys.executable).parent
 
 
-def shell(name: str, *script: str) -> str:
+def run_shell(name: str, *script: str) -> str:
     env = {**os.environ, "PATH": f"{SCRIPTS}:{os.environ['PATH']}"}
-    found = shutil.which(name, path=env["PATH"])
-    if found is None:
+    path = shutil.which(name, path=env["PATH"])
+    if path is None:
         pytest.skip(f"{name} is not on this machine")
-    done = subprocess.run([found, *script], capture_output=True, text=True, env=env, check=False)
+    done = subprocess.run([path, *script], capture_output=True, text=True, env=env, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def in_bash(*words: str) -> list[str]:
-    """What bash completes the last word to."""
+def complete_in_bash(*words: str) -> list[str]:
+    """Return what bash completes the last word to."""
     line = " ".join(f'"{word}"' for word in words)
     script = (
         'eval "$(gpuform completion bash)"\n'
@@ -34,7 +34,7 @@ def in_bash(*words: str) -> list[str]:
         '$(function_of) gpuform "${COMP_WORDS[COMP_CWORD]}" ""\n'
         'printf "%s\\n" "${COMPREPLY[@]}"\n'
     )
-    return shell("bash", "--norc", "-c", script).split()
+    return run_shell("bash", "--norc", "-c", script).split()
 
 
 @pytest.mark.slow
@@ -52,11 +52,13 @@ def in_bash(*words: str) -> list[str]:
         (("gpuform", "completion", ""), ["bash", "zsh", "fish"]),
     ],
 )
-def test_bash(words: tuple[str, ...], completed: list[str]) -> None:
-    assert in_bash(*words) == completed
+def test_bash_completes_commands_flags_and_pages(
+    words: tuple[str, ...], completed: list[str]
+) -> None:
+    assert complete_in_bash(*words) == completed
 
 
-def test_zsh() -> None:
+def test_zsh_completes_commands() -> None:
     script = (
         "autoload -U compinit && compinit -u -D\n"
         'eval "$(gpuform completion zsh)"\n'
@@ -64,18 +66,18 @@ def test_zsh() -> None:
         '_describe() { print -rl -- ${(P)3} }; compadd() { print -rl -- "$@" }\n'
         "words=(gpuform pre); CURRENT=2; _gpuform_completion\n"
     )
-    told = shell("zsh", "-f", "-c", script)
-    assert told.startswith("_gpuform_completion\n")
-    assert "preview" in told
+    output = run_shell("zsh", "-f", "-c", script)
+    assert output.startswith("_gpuform_completion\n")
+    assert "preview" in output
 
 
-def test_fish() -> None:
+def test_fish_completes_commands() -> None:
     script = "gpuform completion fish | source; complete -C 'gpuform pre'"
-    assert shell("fish", "--no-config", "-c", script).split()[0] == "preview"
+    assert run_shell("fish", "--no-config", "-c", script).split()[0] == "preview"
 
 
 @pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
-def test_the_script_of_each_shell(run: Run, name: str) -> None:
+def test_completion_prints_the_script_of_each_shell(run: Run, name: str) -> None:
     ran = run("completion", name)
     assert ran.code == 0
     assert f"_GPUFORM_COMPLETE={name}_complete" in ran.out

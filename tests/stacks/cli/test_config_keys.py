@@ -17,63 +17,69 @@ RUNS_IT = '"""Words."""\n\nfrom gpuform.stacks import run\n\nrun("topology.yaml"
 
 
 @pytest.fixture
-def topology(dev: Run, project: Path) -> Run:
+def topology_stack(dev: Run, project: Path) -> Run:
     """The stack dev of a project that is a topology."""
     (project / "topology.yaml").write_text(TOPOLOGY)
     (project / "__main__.py").write_text(RUNS_IT)
     return dev
 
 
-def settings(project: Path) -> str:
+def read_settings(project: Path) -> str:
     return (project / "Pulumi.dev.yaml").read_text()
 
 
 class TestSecrets:
     def test_a_declared_secret_is_encrypted_without_a_flag(
-        self, topology: Run, project: Path
+        self, topology_stack: Run, project: Path
     ) -> None:
-        ran = topology("config", "set", "password", "hunter2")
+        ran = topology_stack("config", "set", "password", "hunter2")
         assert ran.code == 0, ran.err
         assert ran.out == (
             "password is a secret (declared at topology.yaml:4:3): its value is encrypted.\n"
         )
-        assert "hunter2" not in settings(project)
-        assert topology("config", "get", "password").out == "hunter2\n"
-        assert topology("config", "set", "--secret", "password", "hunter3").out == ""
+        assert "hunter2" not in read_settings(project)
+        assert topology_stack("config", "get", "password").out == "hunter2\n"
+        assert topology_stack("config", "set", "--secret", "password", "hunter3").out == ""
 
     @pytest.mark.parametrize("key", ["password", "demo:password", "together:apiKey"])
-    def test_in_the_clear_is_refused(self, topology: Run, project: Path, key: str) -> None:
-        before = settings(project)
-        ran = topology("config", "set", key, "hunter2", "--plaintext")
+    def test_config_set_plaintext_refuses_a_declared_secret(
+        self, topology_stack: Run, project: Path, key: str
+    ) -> None:
+        before = read_settings(project)
+        ran = topology_stack("config", "set", key, "hunter2", "--plaintext")
         assert ran.code == 1
         assert f"{key.removeprefix('demo:')} is a secret" in ran.err
         assert "Leave --plaintext out" in ran.err
         assert "hunter2" not in ran.err
-        assert settings(project) == before
+        assert read_settings(project) == before
 
     @pytest.mark.parametrize("key", ["together:apiKey", "gpuform:togetherApiKey"])
-    def test_a_platforms_key_is_encrypted(self, dev: Run, project: Path, key: str) -> None:
+    def test_config_set_encrypts_the_api_key_of_a_platform(
+        self, dev: Run, project: Path, key: str
+    ) -> None:
         ran = dev("config", "set", key, answers="hunter2\n")
         assert "API key of Together" in ran.out
-        assert "hunter2" not in settings(project)
+        assert "hunter2" not in read_settings(project)
 
-    def test_what_pulumi_yaml_declares(self, dev: Run, project: Path) -> None:
+    def test_config_set_checks_type_and_secrecy_declared_in_pulumi_yaml(
+        self, dev: Run, project: Path
+    ) -> None:
         with (project / "Pulumi.yaml").open("a") as file:
             file.write("config:\n  token: {type: string, secret: true}\n  size: {type: integer}\n")
         assert "declared in Pulumi.yaml" in dev("config", "set", "token", "hunter2").out
-        assert "hunter2" not in settings(project)
+        assert "hunter2" not in read_settings(project)
         ran = dev("config", "set", "size", "large")
         assert ran.code == 1
         assert "the value of size is not of the type integer" in ran.err
         assert dev("config", "set", "size", "8").code == 0
 
     @pytest.mark.usefixtures("terminal")
-    def test_a_declared_secret_is_typed_unseen(
-        self, topology: Run, monkeypatch: pytest.MonkeyPatch
+    def test_config_set_prompts_for_a_declared_secret_without_echo(
+        self, topology_stack: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("getpass.getpass", lambda prompt: f"typed at {prompt}")
-        assert topology("config", "set", "password").code == 0
-        assert topology("config", "get", "password").out == "typed at password: \n"
+        assert topology_stack("config", "set", "password").code == 0
+        assert topology_stack("config", "get", "password").out == "typed at password: \n"
 
 
 class TestKeys:
@@ -90,21 +96,21 @@ class TestKeys:
             ("gpuform:from", "did you mean gpuform:form?"),
         ],
     )
-    def test_one_that_nothing_reads(
-        self, topology: Run, project: Path, key: str, meant: str
+    def test_config_set_refuses_an_unknown_key_and_suggests_the_nearest(
+        self, topology_stack: Run, project: Path, key: str, meant: str
     ) -> None:
-        before = settings(project)
-        ran = topology("config", "set", key, "hunter2")
+        before = read_settings(project)
+        ran = topology_stack("config", "set", key, "hunter2")
         assert ran.code == 1
         assert "nothing reads the configuration key" in ran.err
         assert meant in ran.err
         assert "hunter2" not in ran.err
-        assert settings(project) == before
+        assert read_settings(project) == before
 
-    def test_the_pulumi_clis_own(self, topology: Run) -> None:
-        assert topology("config", "set", "pulumi:tags", "x").code == 0
+    def test_config_set_accepts_keys_of_the_pulumi_cli(self, topology_stack: Run) -> None:
+        assert topology_stack("config", "set", "pulumi:tags", "x").code == 0
 
-    def test_a_program_reads_what_it_likes(self, dev: Run, project: Path) -> None:
+    def test_config_set_accepts_any_key_for_a_python_program(self, dev: Run, project: Path) -> None:
         assert dev("config", "set", "anything", "1").code == 0
         assert dev("config", "set", "aws:region", "eu-central-1").code == 0
         assert dev("config", "set", "together:project", "p").code == 1
@@ -114,18 +120,22 @@ class TestKeys:
         assert dev("config", "set", "anything", "2").code == 0
         assert "is encrypted" in dev("config", "set", "password", "hunter2").out
 
-    def test_a_topology_without_a_program(self, topology: Run, project: Path) -> None:
+    def test_config_set_checks_keys_of_a_topology_without_a_program(
+        self, topology_stack: Run, project: Path
+    ) -> None:
         (project / "__main__.py").unlink()
-        assert topology("config", "set", "gpu", "8").code == 1
-        assert topology("config", "set", "gpus", "8").code == 0
+        assert topology_stack("config", "set", "gpu", "8").code == 1
+        assert topology_stack("config", "set", "gpus", "8").code == 0
 
-    def test_a_topology_that_cannot_be_read(self, topology: Run, project: Path) -> None:
+    def test_config_set_refuses_secrets_while_the_topology_is_invalid(
+        self, topology_stack: Run, project: Path
+    ) -> None:
         (project / "topology.yaml").write_text("config:\n  password: {secrt: true}\n")
-        ran = topology("config", "set", "password", "hunter2")
+        ran = topology_stack("config", "set", "password", "hunter2")
         assert ran.code == 1
         assert "topology.yaml:2:21: config.password.secrt" in ran.err
         assert "gpuform validate" in ran.err
-        assert "hunter2" not in settings(project)
+        assert "hunter2" not in read_settings(project)
 
 
 @pytest.mark.parametrize(
@@ -137,56 +147,62 @@ class TestKeys:
         ("gpuform:form", "plug-in", "gpuform:form is dynamic or plugin, not 'plug-in'"),
     ],
 )
-def test_a_value_that_does_not_fit(
-    topology: Run, project: Path, key: str, value: str, why: str
+def test_config_set_refuses_a_value_of_the_wrong_type(
+    topology_stack: Run, project: Path, key: str, value: str, why: str
 ) -> None:
-    before = settings(project)
-    ran = topology("config", "set", key, value)
+    before = read_settings(project)
+    ran = topology_stack("config", "set", key, value)
     assert ran.code == 1
     assert why in ran.err
-    assert settings(project) == before
+    assert read_settings(project) == before
 
 
-def test_before_the_topology_is_written(topology: Run, project: Path) -> None:
+def test_config_set_works_before_the_topology_is_written(
+    topology_stack: Run, project: Path
+) -> None:
     (project / "topology.yaml").unlink()
-    assert topology("config", "set", "gpus", "24").code == 0
+    assert topology_stack("config", "set", "gpus", "24").code == 0
     (project / "topology.yaml").write_text("config: {gpus: 'x")
-    ran = topology("config", "set", "gpus", "24")
+    ran = topology_stack("config", "set", "gpus", "24")
     assert ran.code == 1
     assert "topology.yaml:1:16" in ran.err
 
 
-class TestInTheClear:
+class TestPlaintextSecrets:
     @pytest.fixture
-    def clear(self, topology: Run, project: Path) -> Run:
+    def plaintext_stack(self, topology_stack: Run, project: Path) -> Run:
         with (project / "Pulumi.dev.yaml").open("a") as file:
             file.write("config:\n  demo:password: hunter2\n  together:apiKey: tk-hunter3\n")
-        return topology
+        return topology_stack
 
-    def test_a_plan_says_so(self, clear: Run) -> None:
-        ran = clear("preview")
-        told = ran.out + ran.err
-        assert "password is a secret (declared at topology.yaml:4:3)" in told
-        assert "gpuform config set password" in told
+    def test_preview_warns_about_plaintext_secrets(self, plaintext_stack: Run) -> None:
+        ran = plaintext_stack("preview")
+        output = ran.out + ran.err
+        assert "password is a secret (declared at topology.yaml:4:3)" in output
+        assert "gpuform config set password" in output
         assert "Pulumi.dev.yaml:4:3: together:apiKey is a secret (API key of Together)" in ran.err
-        assert "hunter" not in told
+        assert "hunter" not in output
 
-    def test_the_doctor_says_so(self, clear: Run) -> None:
-        found = clear("doctor", "--json").json["findings"]
-        clear_ones = [each for each in found if "stands there in the clear" in each["text"]]
-        assert [each["text"].split(" is ")[0] for each in clear_ones] == [
+    def test_doctor_reports_plaintext_secrets_with_a_remedy(self, plaintext_stack: Run) -> None:
+        findings = plaintext_stack("doctor", "--json").json["findings"]
+        plaintext_findings = [
+            finding for finding in findings if "stands there in the clear" in finding["text"]
+        ]
+        assert [finding["text"].split(" is ")[0] for finding in plaintext_findings] == [
             "Pulumi.dev.yaml:3:3: password",
             "Pulumi.dev.yaml:4:3: together:apiKey",
         ]
-        assert all("gpuform config set" in each["remedy"] for each in clear_ones)
+        assert all("gpuform config set" in finding["remedy"] for finding in plaintext_findings)
 
-    def test_they_are_not_listed(self, clear: Run) -> None:
-        assert clear("config").out.count("[secret]") == 2
-        assert "hunter2" in clear("config", "--show-secrets").out
+    def test_config_masks_plaintext_secrets(self, plaintext_stack: Run) -> None:
+        assert plaintext_stack("config").out.count("[secret]") == 2
+        assert "hunter2" in plaintext_stack("config", "--show-secrets").out
 
-    def test_setting_it_anew_encrypts_it(self, clear: Run, project: Path) -> None:
-        clear("config", "set", "password", "hunter4")
-        clear("config", "set", "together:apiKey", "tk-hunter5")
-        assert "hunter" not in settings(project)
-        ran = clear("preview")
+    def test_setting_a_plaintext_secret_again_encrypts_it(
+        self, plaintext_stack: Run, project: Path
+    ) -> None:
+        plaintext_stack("config", "set", "password", "hunter4")
+        plaintext_stack("config", "set", "together:apiKey", "tk-hunter5")
+        assert "hunter" not in read_settings(project)
+        ran = plaintext_stack("preview")
         assert "in the clear" not in ran.out + ran.err

@@ -25,7 +25,7 @@ outputs: {{volume: "{{{{ shared_volumes.data }}}}"}}
 
 
 @pytest.fixture
-def stack(planned_project: PlannedProject, project: Path) -> Run:
+def console_stack(planned_project: PlannedProject, project: Path) -> Run:
     """A stack with a cluster and a module, and a cluster that is declared but not made yet."""
     (project / "__main__.py").unlink()
     (project / "pool.yaml").write_text(POOL)
@@ -36,7 +36,7 @@ def stack(planned_project: PlannedProject, project: Path) -> Run:
     return planned_project.run
 
 
-BEGUN = {
+COMPLETIONS = {
     "clus": "clusters",
     "clusters.t": "clusters.train",
     "clusters.train.kube_c": "clusters.train.kube_config",
@@ -45,42 +45,42 @@ BEGUN = {
 }
 
 
-def values(run: Run, *expressions: str) -> list[str]:
-    ran = run("console", *(part for each in expressions for part in ("-e", each)))
+def evaluate(run: Run, *expressions: str) -> list[str]:
+    ran = run("console", *(part for expression in expressions for part in ("-e", expression)))
     assert ran.code == 0, ran.err
     return ran.out.splitlines()
 
 
 @pytest.mark.slow
-def test_values_of_the_stack(stack: Run) -> None:
-    assert values(
-        stack,
+def test_console_evaluates_resources_configuration_and_modules(console_stack: Run) -> None:
+    assert evaluate(
+        console_stack,
         *("clusters.train.status", "{{ config.gpus // 8 }} nodes", "clusters.train.num_gpus * 2"),
         *("pulumi.stack", "clusters.train.volume_id == modules.pool.volume"),
         *("shared_volumes['pool-data'].volume_name", "clusters.later.a.id"),
     ) == ['"Ready"', '"2 nodes"', "32", '"dev"', "true", '"pool"', "[unknown]"]
 
 
-def test_secrets_are_not_shown(stack: Run) -> None:
+def test_console_masks_secrets_unless_show_secrets(console_stack: Run) -> None:
     secret = ("config.token", "'x' ~ config.token", "clusters.train.kube_config | length")
-    assert values(stack, *secret) == ["[secret]"] * 3
-    ran = stack("console", "--show-secrets", "-e", "config.token ~ '!'")
+    assert evaluate(console_stack, *secret) == ["[secret]"] * 3
+    ran = console_stack("console", "--show-secrets", "-e", "config.token ~ '!'")
     assert ran.out == '"hunter2!"\n'
-    failed = stack("console", "-e", "config.token | int")
+    failed = console_stack("console", "-e", "config.token | int")
     assert failed.code == 1
     assert "hunter2" not in failed.out + failed.err
     assert "the expression cannot be evaluated with the values of its references" in failed.err
 
 
-def test_lines_of_stdin(stack: Run) -> None:
-    ran = stack("console", answers="config.gpus\n\nclusters.trian.id\n[1, none]\n")
+def test_console_evaluates_each_line_of_stdin(console_stack: Run) -> None:
+    ran = console_stack("console", answers="config.gpus\n\nclusters.trian.id\n[1, none]\n")
     assert (ran.code, ran.out) == (1, "16\n[\n  1,\n  null\n]\n")
     assert ran.err.startswith("error: clusters.trian does not exist\n")
     assert "did you mean clusters.train?" in ran.err
 
 
 @pytest.mark.slow
-def test_the_sandbox_is_that_of_topologies(stack: Run) -> None:
+def test_console_refuses_what_topology_expressions_refuse(console_stack: Run) -> None:
     wrong = {
         "'a' * 99999999": "the expression takes too many steps, or its result is too large",
         "''.__class__": "a text has no '__class__'",
@@ -88,23 +88,23 @@ def test_the_sandbox_is_that_of_topologies(stack: Run) -> None:
         "nothing": "nothing does not exist",
         "config.gpus.x": "a number has no 'x'",
     }
-    ran = stack("console", answers="\n".join(wrong))
+    ran = console_stack("console", answers="\n".join(wrong))
     assert (ran.code, ran.out) == (1, "")
     errors = ran.err.split("error: ")[1:]
     assert [told in error for told, error in zip(wrong.values(), errors, strict=True)] == [True] * 5
 
 
-def test_lookups_ask_the_platform(stack: Run) -> None:
-    (found,) = values(stack, "(scp.images('kr-west1') | first).name")
+def test_console_lookups_ask_the_platform(console_stack: Run) -> None:
+    (found,) = evaluate(console_stack, "(scp.images('kr-west1') | first).name")
     assert json.loads(found)
 
 
-def test_a_lookup_takes_a_filter(stack: Run) -> None:
+def test_console_lookups_accept_a_filter(console_stack: Run) -> None:
     asked = "aios.clusters({'gpus.count': {'$gte': 2}}) | length"
-    assert values(stack, asked, asked) == ["0", "0"]
+    assert evaluate(console_stack, asked, asked) == ["0", "0"]
 
 
-def test_a_program_has_its_states_names(applied_project: PlannedProject) -> None:
+def test_console_evaluates_the_state_of_a_python_program(applied_project: PlannedProject) -> None:
     ran = applied_project.run(
         "console", "-e", "clusters.train.status", "-e", "shared_volumes.data.size_tib"
     )
@@ -112,16 +112,20 @@ def test_a_program_has_its_states_names(applied_project: PlannedProject) -> None
 
 
 @pytest.mark.slow
-def test_it_asks_on_a_terminal(stack: Run, terminal: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_console_prompts_on_a_terminal_until_exit(
+    console_stack: Run, terminal: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     typed = iter(["config.gpus", "nope", "config.gpus + 1", "exit"])
     monkeypatch.setattr("builtins.input", lambda _prompt: next(typed))
-    ran = stack("console")
+    ran = console_stack("console")
     assert ran.code == 0
     assert [line for line in ran.out.splitlines() if line.isdigit()] == ["16", "17"]
     assert "nope does not exist" in ran.err
 
 
-def test_names_are_completed(stack: Run, terminal: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_console_completes_names(
+    console_stack: Run, terminal: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found: dict[str, list[str]] = {}
 
     def ask(_prompt: str) -> str:
@@ -129,17 +133,17 @@ def test_names_are_completed(stack: Run, terminal: None, monkeypatch: pytest.Mon
 
         complete = readline.get_completer()
         assert complete is not None
-        for begun in BEGUN:
+        for begun in COMPLETIONS:
             found[begun] = [each for at in range(3) if (each := complete(begun, at))]
         raise EOFError
 
     monkeypatch.setattr("builtins.input", ask)
-    assert stack("console").code == 0
-    assert found == {begun: [whole] for begun, whole in BEGUN.items()}
+    assert console_stack("console").code == 0
+    assert found == {begun: [whole] for begun, whole in COMPLETIONS.items()}
 
 
-def test_a_topology_that_is_wrong(stack: Run, project: Path) -> None:
+def test_console_fails_for_an_invalid_topology(console_stack: Run, project: Path) -> None:
     (project / "topology.yaml").write_text(TOPOLOGY.replace("H100_SXM", "H100_SMX"))
-    ran = stack("console", "-e", "1")
+    ran = console_stack("console", "-e", "1")
     assert ran.code == 1
     assert "topology.yaml:6:" in ran.err

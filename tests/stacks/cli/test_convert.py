@@ -17,7 +17,7 @@ OTHERS = sorted(path.parent.name for path in EXAMPLES.glob("*/python"))[1:]
 
 
 @pytest.fixture
-def example(
+def create_example(
     dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[str], Run]]:
     """An example's stack in this project, once it is made."""
@@ -35,8 +35,8 @@ def example(
         yield make
 
 
-def same(run: Run) -> None:
-    """Nothing is to be done."""
+def expect_no_changes(run: Run) -> None:
+    """Assert that a preview plans no changes."""
     ran = run("preview", "--expect-no-changes")
     assert ran.code == 0, ran.out + ran.err
 
@@ -46,10 +46,10 @@ def same(run: Run) -> None:
 @pytest.mark.parametrize(
     "name", [FIRST, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
 )
-def test_examples_in_every_direction(
-    example: Callable[[str], Run], project: Path, name: str
+def test_converted_examples_plan_no_changes_in_every_direction(
+    create_example: Callable[[str], Run], project: Path, name: str
 ) -> None:
-    run = example(name)
+    run = create_example(name)
     converted = run("convert")
     assert (converted.code, converted.err) == (0, "")
     assert converted.out == (
@@ -57,7 +57,7 @@ def test_examples_in_every_direction(
         "load the topology itself.\n"
     )
     (project / "topology.yaml").unlink()
-    same(run)
+    expect_no_changes(run)
     for source, form in [("program", "yaml"), ("state", "yaml"), ("state", "python")]:
         for path in (project / "topology.yaml", project / "made.py"):
             path.unlink(missing_ok=True)
@@ -68,25 +68,25 @@ def test_examples_in_every_direction(
             (project / "made").rename(project / "topology.yaml")
         else:
             (project / "made").rename(project / "__main__.py")
-        same(run)
+        expect_no_changes(run)
         if form == "yaml":
             (project / "old.py").rename(project / "__main__.py")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [FIRST, *OTHERS])
-def test_the_examples_programs_as_topologies(
-    example: Callable[[str], Run], project: Path, name: str
+def test_example_programs_convert_to_equivalent_topologies(
+    create_example: Callable[[str], Run], project: Path, name: str
 ) -> None:
-    run = example(name)
+    run = create_example(name)
     shutil.copy(EXAMPLES / name / "python" / "__main__.py", project)
     ran = run("convert", "--from", "program", "--set-secrets", "--force")
     assert ran.code == 0, ran.err
     (project / "__main__.py").unlink()
-    same(run)
+    expect_no_changes(run)
 
 
-def test_files_are_not_overwritten(applied_project: PlannedProject) -> None:
+def test_convert_overwrites_files_only_with_force(applied_project: PlannedProject) -> None:
     before = Path("__main__.py").read_text()
     refused = applied_project.run("convert", "--from", "state", "--to", "python")
     assert (refused.code, refused.out) == (1, "")
@@ -97,11 +97,13 @@ def test_files_are_not_overwritten(applied_project: PlannedProject) -> None:
     assert applied_project.run("convert", "--from", "state", "--to", "python", "--force").code == 0
     assert Path("__main__.py").read_text() != before
     assert applied_project.run("config", "set", "--secret", "place_token", "hunter2").code == 0
-    same(applied_project.run)
+    expect_no_changes(applied_project.run)
 
 
 @pytest.mark.slow
-def test_secrets_are_never_written(applied_project: PlannedProject, project: Path) -> None:
+def test_convert_writes_references_instead_of_secrets(
+    applied_project: PlannedProject, project: Path
+) -> None:
     """The program exports a token that no configuration has."""
     ran = applied_project.run("convert", "--from", "state")
     assert ran.code == 0, ran.err
@@ -112,12 +114,12 @@ def test_secrets_are_never_written(applied_project: PlannedProject, project: Pat
     assert "1 secret value is kept in Pulumi.dev.yaml." in kept.out
     assert "hunter2" not in (project / "Pulumi.dev.yaml").read_text()
     (project / "__main__.py").unlink()
-    same(applied_project.run)
+    expect_no_changes(applied_project.run)
     assert applied_project.run("config", "get", "place_token").out == "hunter2\n"
 
 
 @pytest.mark.slow
-def test_a_secret_that_the_configuration_has_is_found(
+def test_convert_refers_to_a_secret_the_configuration_already_has(
     applied_project: PlannedProject, project: Path
 ) -> None:
     assert applied_project.run("config", "set", "--secret", "pass", "hunter2").code == 0
@@ -149,7 +151,7 @@ pulumi.export("key", config.require_secret("key"))
 """
 
 
-def test_what_a_program_computes_is_named_with_its_line(dev: Run, project: Path) -> None:
+def test_convert_refuses_computed_values_with_their_lines(dev: Run, project: Path) -> None:
     (project / "__main__.py").write_text(COMPUTED)
     dev("config", "set", "--secret", "key", "s3cr3t-k3y")
     ran = dev("convert", "--from", "program")
@@ -190,7 +192,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("expected", REFUSED)
-def test_what_no_topology_can_say(dev: Run, project: Path, expected: str) -> None:
+def test_convert_refuses_what_topologies_cannot_express(
+    dev: Run, project: Path, expected: str
+) -> None:
     head = "import pulumi\nfrom gpuform.providers.together import Cluster, SharedVolume\n"
     (project / "__main__.py").write_text(head + REFUSED[expected])
     ran = dev("convert", "--from", "program")
@@ -199,7 +203,7 @@ def test_what_no_topology_can_say(dev: Run, project: Path, expected: str) -> Non
     assert not (project / "topology.yaml").exists()
 
 
-def test_there_has_to_be_something(dev: Run, project: Path) -> None:
+def test_convert_fails_if_there_is_nothing_to_convert(dev: Run, project: Path) -> None:
     ran = dev("convert", "--from", "state")
     assert (ran.code, ran.out) == (1, "")
     assert "the state contains nothing to convert; nothing was written" in ran.err
@@ -210,7 +214,7 @@ def test_there_has_to_be_something(dev: Run, project: Path) -> None:
     assert dev("convert", "--from", "state", "--stack", "none").code == 6
 
 
-def test_a_topology_with_problems_is_not_converted(dev: Run, project: Path) -> None:
+def test_convert_refuses_an_invalid_topology(dev: Run, project: Path) -> None:
     (project / "topology.yaml").write_text("clusters:\n  train:\n    platform: nowhere\n")
     ran = dev("convert", "--out", "new.py")
     assert ran.code == 1

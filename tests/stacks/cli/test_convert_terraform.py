@@ -87,8 +87,8 @@ def platforms(dev: Run, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
         yield dev
 
 
-def state_of(*resources: tuple[str, str, Any, dict[str, Any]]) -> str:
-    """A state of Terraform with these: type, name, key, attributes."""
+def build_terraform_state(*resources: tuple[str, str, Any, dict[str, Any]]) -> str:
+    """Return a state of Terraform with these resources: type, name, key, attributes."""
     found = []
     for type_, name, key, attributes in resources:
         instance = {"attributes": attributes} | ({} if key is None else {"index_key": key})
@@ -96,8 +96,8 @@ def state_of(*resources: tuple[str, str, Any, dict[str, Any]]) -> str:
     return json.dumps({"version": 4, "resources": found})
 
 
-def elsewhere(run: Run, project: Path, name: str) -> Path:
-    """Another project, with another backend."""
+def create_other_project(run: Run, project: Path, name: str) -> Path:
+    """Create another project with the same settings and another backend, and return its folder."""
     folder = project.parent / name
     folder.mkdir()
     for file in ("Pulumi.yaml", "Pulumi.dev.yaml"):
@@ -106,8 +106,8 @@ def elsewhere(run: Run, project: Path, name: str) -> Path:
     return folder
 
 
-def taken_over(run: Run, folder: Path) -> None:
-    """The next run imports everything, and the one after it has nothing to do."""
+def expect_import_without_changes(run: Run, folder: Path) -> None:
+    """Assert that the next run only imports, and that the run after it changes nothing."""
     planned = run("preview", "--json", "--cwd", str(folder))
     assert planned.code == 0, planned.out[-900:] + planned.err
     steps = json.loads(planned.out)["steps"]
@@ -119,34 +119,36 @@ def taken_over(run: Run, folder: Path) -> None:
     assert ran.code == 0, ran.out + ran.err
 
 
-def ids(run: Run) -> dict[str, str]:
+def get_ids(run: Run) -> dict[str, str]:
     resources = json.loads(run("stack", "export").out)["deployment"]["resources"]
-    return {each["urn"].rpartition("::")[2]: each.get("id", "") for each in resources}
+    return {resource["urn"].rpartition("::")[2]: resource.get("id", "") for resource in resources}
 
 
 @pytest.mark.slow
-def test_together_is_taken_over(platforms: Run, project: Path) -> None:
+def test_together_resources_of_terraform_are_imported_unchanged(
+    platforms: Run, project: Path
+) -> None:
     assert platforms("up", "--yes", "--skip-preview").code == 0
-    made = ids(platforms)
-    folder = elsewhere(platforms, project, "other")
+    made = get_ids(platforms)
+    folder = create_other_project(platforms, project, "other")
     (folder / "main.tf").write_text(TOGETHER)
     (folder / "terraform.tfvars").write_text("gpus = 16\n")
     (folder / "terraform.tfstate").write_text(
-        state_of(
+        build_terraform_state(
             ("together_beta_cluster_storage", "data", None, {"volume_id": made["data"]}),
             ("together_beta_cluster", "train", None, {"cluster_id": made["train"]}),
         )
     )
     ran = platforms("convert", "--from", "terraform", ".", "--cwd", str(folder))
     assert ran.code == 0, ran.err
-    text = (folder / "topology.yaml").read_text()
-    assert "  gpus: {type: integer, description: GPUs to train on., default: 16}\n" in text
-    assert '    region: "{{ shared_volumes.data.region }}"\n' in text
-    assert '    volume: "{{ shared_volumes.data }}"\n' in text
-    assert f"import: {made['train']}" in text.replace('"', "")
-    assert "ignore_changes: [num_gpus]" in text
-    assert """place: "{{ clusters.train.id }}{{ ' in us-central-8: ${free}' }}\"""" in text
-    taken_over(platforms, folder)
+    content = (folder / "topology.yaml").read_text()
+    assert "  gpus: {type: integer, description: GPUs to train on., default: 16}\n" in content
+    assert '    region: "{{ shared_volumes.data.region }}"\n' in content
+    assert '    volume: "{{ shared_volumes.data }}"\n' in content
+    assert f"import: {made['train']}" in content.replace('"', "")
+    assert "ignore_changes: [num_gpus]" in content
+    assert """place: "{{ clusters.train.id }}{{ ' in us-central-8: ${free}' }}\"""" in content
+    expect_import_without_changes(platforms, folder)
 
 
 BLOCK = """
@@ -173,7 +175,7 @@ output "name" {
 """
 
 
-def made_by_the_block(run: Run, project: Path) -> str:
+def create_block_cluster(run: Run, project: Path) -> str:
     (project / "__main__.py").write_text(
         "from gpuform.providers.together import Cluster\n"
         "Cluster('p', cluster_name='training-cluster', num_gpus=8, gpu_type='H100_SXM',\n"
@@ -183,23 +185,27 @@ def made_by_the_block(run: Run, project: Path) -> str:
     )
     ran = run("up", "--yes", "--skip-preview")
     assert ran.code == 0, ran.out + ran.err
-    return ids(run)["p"]
+    return get_ids(run)["p"]
 
 
 @pytest.mark.slow
-def test_the_references_block_is_taken_over(platforms: Run, project: Path) -> None:
-    made = made_by_the_block(platforms, project)
-    folder = elsewhere(platforms, project, "other")
+def test_the_block_of_togethers_reference_is_imported_unchanged(
+    platforms: Run, project: Path
+) -> None:
+    made = create_block_cluster(platforms, project)
+    folder = create_other_project(platforms, project, "other")
     (folder / "main.tf").write_text(BLOCK)
     block = {"name": "training-cluster", "billing_type": "prepaid", "instance_type": "H100-SXM"}
     volume = {"shared_volume": [{"name": "training-data", "size_tib": 5}]}
     (folder / "terraform.tfstate").write_text(
-        state_of(("together_gpu_cluster", "training", None, {"id": made, **block, **volume}))
+        build_terraform_state(
+            ("together_gpu_cluster", "training", None, {"id": made, **block, **volume})
+        )
     )
     ran = platforms("convert", "--from", "terraform", ".", "--cwd", str(folder))
     assert ran.code == 1  # something is to be looked at
     assert "gpuform config set driver_version VALUE" in ran.out + ran.err
-    text = (folder / "topology.yaml").read_text()
+    content = (folder / "topology.yaml").read_text()
     for line in (
         "cluster_name: training-cluster",
         "gpu_type: H100_SXM",
@@ -210,14 +216,14 @@ def test_the_references_block_is_taken_over(platforms: Run, project: Path) -> No
         'name: "{{ clusters.training.cluster_name }}"',
         f"options: {{import: {made}, ignore_changes: [duration_days]}}",
     ):
-        assert f"{line}\n" in text, text
+        assert f"{line}\n" in content, content
     run = ("config", "set", "driver_version", "CUDA_12_6_560", "--cwd", str(folder))
     assert platforms(*run).code == 0
-    taken_over(platforms, folder)
+    expect_import_without_changes(platforms, folder)
 
 
 @pytest.mark.slow
-def test_a_state_tells_what_the_block_does_not(dev: Run, project: Path) -> None:
+def test_convert_reads_from_the_state_what_the_block_omits(dev: Run, project: Path) -> None:
     block = BLOCK.replace('"H100-SXM"', "var.type")
     (project / "main.tf").write_text(block + 'variable "type" { default = "H100-SXM" }\n')
     attributes = {
@@ -227,19 +233,19 @@ def test_a_state_tells_what_the_block_does_not(dev: Run, project: Path) -> None:
         "shared_volume": [{"name": "training-data", "size_tib": 5, "volume_id": "v-1"}],
     }
     (project / "terraform.tfstate").write_text(
-        state_of(("together_gpu_cluster", "training", None, attributes))
+        build_terraform_state(("together_gpu_cluster", "training", None, attributes))
     )
     ran = dev("convert", "--from", "terraform", ".")
     assert ran.code == 1, ran.err
-    text = (project / "topology.yaml").read_text()
-    assert "    gpu_type: H100_SXM\n" in text
-    assert "    driver_version: CUDA_12_6_560\n" in text
-    assert "    volume_id: v-1\n" in text, text
+    content = (project / "topology.yaml").read_text()
+    assert "    gpu_type: H100_SXM\n" in content
+    assert "    driver_version: CUDA_12_6_560\n" in content
+    assert "    volume_id: v-1\n" in content, content
     assert "instance_type has the state's value instead of var.type" in ran.out + ran.err
 
 
 @pytest.mark.slow
-def test_scp_is_taken_over(platforms: Run, project: Path) -> None:
+def test_scp_nodes_of_terraform_are_imported_unchanged(platforms: Run, project: Path) -> None:
     from gpuform.providers.scp import images, products
 
     image, server = images("kr-west1")[0].id, products("SCALE", region="kr-west1")[0].id
@@ -253,40 +259,44 @@ def test_scp_is_taken_over(platforms: Run, project: Path) -> None:
     )
     ran = platforms("up", "--yes", "--skip-preview")
     assert ran.code == 0, ran.out + ran.err
-    folder = elsewhere(platforms, project, "other")
+    folder = create_other_project(platforms, project, "other")
     (folder / "main.tf").write_text(files)
     servers = [{"gpu_node_name": f"train-00{n}", "state": "RUNNING"} for n in (1, 2)]
     attributes = {"server_details": servers, "os_user_password": None}
     (folder / "terraform.tfstate").write_text(
-        state_of(("samsungcloudplatformv2_multinodegpucluster_gpunode", "train", None, attributes))
+        build_terraform_state(
+            ("samsungcloudplatformv2_multinodegpucluster_gpunode", "train", None, attributes)
+        )
     )
     ran = platforms("convert", "--from", "terraform", "--cwd", str(folder))
     assert ran.code == 0, ran.err
-    text = (folder / "topology.yaml").read_text()
-    assert "  password: {secret: true}\n" in text
-    assert '    os_user_password: "{{ config.password }}"\n' in text
-    assert "    count: 2\n" in text
-    assert "import: POOL001-krw1a/train-a/train" in text
+    content = (folder / "topology.yaml").read_text()
+    assert "  password: {secret: true}\n" in content
+    assert '    os_user_password: "{{ config.password }}"\n' in content
+    assert "    count: 2\n" in content
+    assert "import: POOL001-krw1a/train-a/train" in content
     run = ("config", "set", "--secret", "password", "Only4Tests!", "--cwd", str(folder))
     assert platforms(*run).code == 0
-    taken_over(platforms, folder)
+    expect_import_without_changes(platforms, folder)
 
 
 @pytest.mark.slow
-def test_no_secret_gets_into_the_file(dev: Run, project: Path) -> None:
+def test_convert_from_terraform_writes_no_secret(dev: Run, project: Path) -> None:
     """Neither one that is written out, nor one of a variable that nobody has called sensitive."""
     literal = SCP.replace("var.password", '"Only4Tests!"')
     plain = SCP.replace("ephemeral = true", 'default = "Only4Tests!"')
     attributes = {"server_details": [{"gpu_node_name": "train-001"}]}
     (project / "terraform.tfstate").write_text(
-        state_of(("samsungcloudplatformv2_multinodegpucluster_gpunode", "train", None, attributes))
+        build_terraform_state(
+            ("samsungcloudplatformv2_multinodegpucluster_gpunode", "train", None, attributes)
+        )
     )
     for files, key in ((literal, "os_user_password"), (plain, "password")):
         (project / "main.tf").write_text(files)
         ran = dev("convert", "--from", "terraform", "--force", "--set-secrets")
-        text = (project / "topology.yaml").read_text()
-        assert "Only4Tests" not in ran.out + ran.err + text
-        assert f'os_user_password: "{{{{ config.{key} }}}}"' in text
+        content = (project / "topology.yaml").read_text()
+        assert "Only4Tests" not in ran.out + ran.err + content
+        assert f'os_user_password: "{{{{ config.{key} }}}}"' in content
         assert dev("config", "get", key).out == "Only4Tests!\n"
 
 
@@ -314,7 +324,7 @@ output "of_what_is_plain" {
 )
 
 
-def test_what_terraform_keeps_secret_stays_so(dev: Run, project: Path) -> None:
+def test_values_that_terraform_marks_sensitive_stay_secret(dev: Run, project: Path) -> None:
     """What is written out inside a secret text, what only the state has, and outputs."""
     attributes = {
         "server_details": [{"gpu_node_name": "train-001"}],
@@ -323,28 +333,30 @@ def test_what_terraform_keeps_secret_stays_so(dev: Run, project: Path) -> None:
         "image_id": "pl4nted-image",
     }
     state = json.loads(
-        state_of(("samsungcloudplatformv2_multinodegpucluster_gpunode", "train", None, attributes))
+        build_terraform_state(
+            ("samsungcloudplatformv2_multinodegpucluster_gpunode", "train", None, attributes)
+        )
     )
     hidden = [[{"type": "get_attr", "value": name}] for name in ("region_id", "image_id")]
     state["resources"][0]["instances"][0]["sensitive_attributes"] = hidden
     (project / "terraform.tfstate").write_text(json.dumps(state))
     (project / "main.tf").write_text(SENSITIVE.replace('"IMAGE"', 'lower("X")'))
     ran = dev("convert", "--from", "terraform", "--set-secrets")
-    text = (project / "topology.yaml").read_text()
-    for written in (ran.out, ran.err, text, (project / "Pulumi.dev.yaml").read_text()):
+    content = (project / "topology.yaml").read_text()
+    for written in (ran.out, ran.err, content, (project / "Pulumi.dev.yaml").read_text()):
         assert "pl4nted" not in written
         assert "v4r-hidden" not in written
-    assert 'os_user_password: "{{ config.os_user_password }}{{ config.password }}"' in text
-    assert 'init_script: "{{ config.init_script }}"' in text
-    assert 'region_id: "{{ config.region_id }}"' in text
-    assert 'a_literal: "{{ config.a_literal }}"' in text
+    assert 'os_user_password: "{{ config.os_user_password }}{{ config.password }}"' in content
+    assert 'init_script: "{{ config.init_script }}"' in content
+    assert 'region_id: "{{ config.region_id }}"' in content
+    assert 'a_literal: "{{ config.a_literal }}"' in content
     reason = "it is sensitive, but its value is not secret"
     assert f"output of_what_is_plain was not converted: {reason}" in ran.err
     assert ran.code == 1
     assert dev("config", "get", "region_id").out == "pl4nted-region\n"
 
 
-def test_a_required_secret_that_only_the_state_has(dev: Run, project: Path) -> None:
+def test_a_required_secret_is_read_from_the_terraform_state(dev: Run, project: Path) -> None:
     lines = [line for line in SCP.splitlines() if "os_user_password" not in line]
     (project / "main.tf").write_text("\n".join(lines))
     attributes = {
@@ -352,14 +364,16 @@ def test_a_required_secret_that_only_the_state_has(dev: Run, project: Path) -> N
         "os_user_password": "pl4nted",
     }
     (project / "terraform.tfstate").write_text(
-        state_of(("samsungcloudplatformv2_multinodegpucluster_gpunode", "train", None, attributes))
+        build_terraform_state(
+            ("samsungcloudplatformv2_multinodegpucluster_gpunode", "train", None, attributes)
+        )
     )
     ran = dev("convert", "--from", "terraform", "--set-secrets")
     assert "pl4nted" not in ran.out + ran.err + (project / "topology.yaml").read_text()
     assert dev("config", "get", "os_user_password").out == "pl4nted\n"
 
 
-LEFT = """
+UNSUPPORTED = """
 module "network" {
   source = "./network"
 }
@@ -406,11 +420,11 @@ output "volumes" {
 """
 
 
-def test_what_is_left_is_listed(dev: Run, project: Path) -> None:
-    (project / "main.tf").write_text(LEFT)
+def test_convert_from_terraform_lists_what_it_leaves_out(dev: Run, project: Path) -> None:
+    (project / "main.tf").write_text(UNSUPPORTED)
     volume = {"size_tib": 5, "region": "us-central-8"}
     (project / "terraform.tfstate").write_text(
-        state_of(
+        build_terraform_state(
             ("together_beta_cluster_storage", "data", "a", {"volume_id": "v-a", **volume}),
             ("together_beta_cluster_storage", "data", "b", {"volume_id": "v-b", **volume}),
             ("together_beta_cluster", "lost", None, {"cluster_id": "c-1"}),
@@ -437,10 +451,10 @@ def test_what_is_left_is_listed(dev: Run, project: Path) -> None:
     ]
     for line in told:
         assert f"  {line}" in ran.err
-    text = (project / "topology.yaml").read_text()
-    assert "  data-b:\n    platform: together\n    volume_name: data-b\n" in text
-    assert "region: us-central-4" in text
-    assert "lost" not in text
+    content = (project / "topology.yaml").read_text()
+    assert "  data-b:\n    platform: together\n    volume_name: data-b\n" in content
+    assert "region: us-central-4" in content
+    assert "lost" not in content
     assert dev("validate", "topology.yaml").code == 0
 
 
@@ -458,7 +472,7 @@ def test_what_is_left_is_listed(dev: Run, project: Path) -> None:
         ),
     ],
 )
-def test_files_that_cannot_be_read(
+def test_convert_from_terraform_fails_for_unreadable_files(
     dev: Run, project: Path, files: dict[str, str], why: str
 ) -> None:
     for name, text in files.items():

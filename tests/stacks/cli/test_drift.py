@@ -10,12 +10,12 @@ import pytest
 from support.stacks.planned_project import PlannedProject
 
 
-def files(project: Path) -> dict[str, bytes]:
-    found = (path for path in project.rglob("*") if path.is_file())
-    return {str(p): p.read_bytes() for p in found if "__pycache__" not in p.parts}
+def read_files(project: Path) -> dict[str, bytes]:
+    matching_paths = (path for path in project.rglob("*") if path.is_file())
+    return {str(p): p.read_bytes() for p in matching_paths if "__pycache__" not in p.parts}
 
 
-def platform(planned_project: PlannedProject, method: str, path: str, body: Any = None) -> Any:
+def send(planned_project: PlannedProject, method: str, path: str, body: Any = None) -> Any:
     data = None if body is None else json.dumps(body).encode()
     key = os.environ["TOGETHER_API_KEY"]
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
@@ -24,19 +24,19 @@ def platform(planned_project: PlannedProject, method: str, path: str, body: Any 
         return json.load(answer)
 
 
-def resized(planned_project: PlannedProject) -> None:
+def resize_outside(planned_project: PlannedProject) -> None:
     """Somebody makes the cluster larger, behind the stack's back."""
     resources = json.loads(planned_project.state_file)["checkpoint"]["latest"]["resources"]
-    (train,) = (each for each in resources if each["urn"].endswith("::train"))
-    platform(
-        planned_project, "PUT", f"/together/v1/compute/clusters/{train['id']}", {"num_gpus": 24}
-    )
-    platform(planned_project, "POST", "/_emulator/clock", {"advance": 3600})
+    (train,) = (resource for resource in resources if resource["urn"].endswith("::train"))
+    send(planned_project, "PUT", f"/together/v1/compute/clusters/{train['id']}", {"num_gpus": 24})
+    send(planned_project, "POST", "/_emulator/clock", {"advance": 3600})
 
 
 @pytest.mark.slow
-def test_no_drift(applied_project: PlannedProject) -> None:
-    before = files(applied_project.project)
+def test_drift_of_an_unchanged_stack_reports_nothing_and_writes_nothing(
+    applied_project: PlannedProject,
+) -> None:
+    before = read_files(applied_project.project)
     for flags in ([], ["--detailed-exitcode"]):
         ran = applied_project.run("drift", *flags)
         assert (ran.code, ran.err) == (0, "")
@@ -46,14 +46,16 @@ def test_no_drift(applied_project: PlannedProject) -> None:
         assert "Nothing was changed outside." in ran.out
     markdown = applied_project.run("drift", "--format", "markdown").out
     assert markdown.startswith("# gpuform drift: `demo/dev (emulated)`\n")
-    assert files(applied_project.project) == before
+    assert read_files(applied_project.project) == before
 
 
 @pytest.mark.slow
-def test_drift_is_told_apart_from_what_the_program_wants(applied_project: PlannedProject) -> None:
-    resized(applied_project)
+def test_drift_shows_outside_changes_but_no_changes_of_the_program(
+    applied_project: PlannedProject,
+) -> None:
+    resize_outside(applied_project)
     applied_project.run("config", "set", "type", "H200_SXM")
-    before, sent = files(applied_project.project), applied_project.sent_changes
+    before, sent = read_files(applied_project.project), applied_project.sent_changes
     ran = applied_project.run("drift")
     assert ran.code == 0
     assert "~  train  together:Cluster  update: changed outside of this stack" in ran.out
@@ -64,13 +66,13 @@ def test_drift_is_told_apart_from_what_the_program_wants(applied_project: Planne
     assert "hello from the program" not in ran.out, "it is not run"
     assert applied_project.run("drift", "--detailed-exitcode").code == 2
     assert applied_project.run("drift", "--detailed-exitcode", "--target", "data").code == 0
-    assert (files(applied_project.project), applied_project.sent_changes) == (before, sent)
+    assert (read_files(applied_project.project), applied_project.sent_changes) == (before, sent)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["text", "markdown", "github", "gitlab", "html", "json"])
-def test_the_formats_of_a_review(applied_project: PlannedProject, form: str) -> None:
-    resized(applied_project)
+def test_drift_has_the_formats_of_a_review(applied_project: PlannedProject, form: str) -> None:
+    resize_outside(applied_project)
     saved = ("--save-plan", "drift.json")
     ran = applied_project.run("drift", "--format", form, "--output", "out", *saved)
     assert (ran.code, ran.out, ran.err) == (0, "", "")
@@ -81,22 +83,22 @@ def test_the_formats_of_a_review(applied_project: PlannedProject, form: str) -> 
     assert refused.code == 1
 
 
-def test_what_cannot_be_read_is_an_error_beside_what_was_found(
+def test_drift_fails_for_unread_resources_and_shows_the_others(
     applied_project: PlannedProject,
 ) -> None:
-    resized(applied_project)
+    resize_outside(applied_project)
     rule = {"method": "GET", "path": "^/compute/clusters/storage", "status": 403, "count": None}
-    platform(applied_project, "POST", "/_emulator/faults", rule)
-    before = files(applied_project.project)
+    send(applied_project, "POST", "/_emulator/faults", rule)
+    before = read_files(applied_project.project)
     ran = applied_project.run("drift", "--detailed-exitcode")
     assert ran.code == 1
     assert "error: not all resources could be read" in ran.err
     assert "~ num_gpus: 16 => 24" in ran.out
     assert "GPUs: none removed, 8 added" in ran.out
-    assert files(applied_project.project) == before
+    assert read_files(applied_project.project) == before
 
 
-def test_a_stack_in_use_can_be_looked_at(applied_project: PlannedProject) -> None:
+def test_drift_ignores_the_lock_of_another_run(applied_project: PlannedProject) -> None:
     lock = applied_project.project / ".pulumi/locks/organization/demo/dev/other.json"
     lock.parent.mkdir(parents=True, exist_ok=True)
     lock.write_text(

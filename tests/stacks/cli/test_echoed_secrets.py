@@ -54,18 +54,20 @@ pulumi.export("status", work.status)
 
 
 @pytest.fixture
-def platform(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EchoingPlatform]:
+def echoing_platform(
+    dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[EchoingPlatform]:
     (project / "__main__.py").write_text(PROGRAM)
     for name, value in SECRETS.items():
         assert dev("config", "set", "--secret", name, "--", value).code == 0
-    with serve_echoing_platform() as (url, platform):
+    with serve_echoing_platform() as (url, echoing_platform):
         for name, value in environment(url).items():
             monkeypatch.setenv(name, value)
-        yield platform
+        yield echoing_platform
 
 
-def plainer(text: str) -> str:
-    """With one layer of every escape undone: another way than the one under test."""
+def undo_escapes(text: str) -> str:
+    """Return the text with one layer of every escape undone, not by the code under test."""
     text = html.unescape(unquote_plus(text))
     units = re.sub(r"\\+u([0-9a-fA-F]{4})", lambda found: chr(int(found[1], 16)), text)
     text = re.sub(r"\\+x([0-9a-fA-F]{2})", lambda found: chr(int(found[1], 16)), units)
@@ -75,8 +77,8 @@ def plainer(text: str) -> str:
     return re.sub(r"\\+n", "\n", text).replace("\\", "")
 
 
-def readings(text: str) -> Iterator[str]:
-    """A text as somebody who wants to know reads it."""
+def decode_variants(text: str) -> Iterator[str]:
+    """Yield the text and its decoded parts, as somebody who looks for secrets reads them."""
     for _ in range(4):
         yield " ".join(text.split())
         for found in re.finditer(r"[A-Za-z0-9+/_-]{12,}|[0-9a-f]{24,}", text):
@@ -86,22 +88,22 @@ def readings(text: str) -> Iterator[str]:
                 yield base64.b64decode(quads).decode(errors="replace")
             if re.fullmatch("[0-9a-f]+", found[0]):
                 yield bytes.fromhex(found[0][: len(found[0]) // 2 * 2]).decode(errors="replace")
-        text = plainer(text)
+        text = undo_escapes(text)
 
 
-def assert_untold(text: str) -> None:
-    """Looks for every part of the longer secrets, and for the short one."""
-    found = [*readings(text)]
+def assert_no_secret(text: str) -> None:
+    """Assert that the text has no part of the longer secrets, nor the short one."""
+    found = [*decode_variants(text)]
     for secret in (SCRIPT, TOKEN):
-        shown = {" ".join(each.split()) for each in (secret, plainer(secret))}
+        shown = {" ".join(each.split()) for each in (secret, undo_escapes(secret))}
         for part in {s[at : at + PART] for s in shown for at in range(len(s) - PART + 1)}:
             for reading in found:
                 assert part not in reading, (part, reading[:2000])
     assert not any(SHORT in reading for reading in found)
 
 
-def written(project: Path) -> Iterator[tuple[str, str]]:
-    """Everything in the files that commands have written."""
+def read_written_files(project: Path) -> Iterator[tuple[str, str]]:
+    """Yield path and text of every file that commands have written."""
     for path in sorted(project.rglob("*")):
         if path.is_file() and path.name != "__main__.py":
             content = path.read_bytes()
@@ -113,8 +115,8 @@ def written(project: Path) -> Iterator[tuple[str, str]]:
             )
 
 
-def told_by(dev: Run) -> str:
-    """What people ask for after a run."""
+def run_reporting_commands(dev: Run) -> str:
+    """Run the commands that people use after a failure, and return their output."""
     commands = (
         ("up", "--yes", "--skip-preview", "--event-log", "events.json", "--profile", "p.json"),
         ("up", "--yes", "--skip-preview", "--json"),
@@ -131,8 +133,8 @@ def told_by(dev: Run) -> str:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_refusal_that_quotes_the_request(
-    name: str, dev: Run, project: Path, platform: EchoingPlatform
+def test_secrets_in_a_quoted_request_are_masked(
+    name: str, dev: Run, project: Path, echoing_platform: EchoingPlatform
 ) -> None:
     spelling = ENCODINGS[name]
 
@@ -141,19 +143,19 @@ def test_a_refusal_that_quotes_the_request(
         quoted = [spelling(each) for each in (*values, key, json.dumps(body))]
         return f"not possible: {' and '.join(quoted)}"
 
-    platform.refuse = refuse
-    told = told_by(dev)
-    assert "answered 400: not possible" in told
-    assert_untold(told)
-    for path, content in written(project):
-        assert_untold(f"{path} {content}")
+    echoing_platform.refuse = refuse
+    output = run_reporting_commands(dev)
+    assert "answered 400: not possible" in output
+    assert_no_secret(output)
+    for path, content in read_written_files(project):
+        assert_no_secret(f"{path} {content}")
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", NAMES)
-def test_an_object_that_fails_with_what_it_was_given(
-    name: str, dev: Run, project: Path, platform: EchoingPlatform
+def test_secrets_in_the_message_of_a_failed_object_are_masked(
+    name: str, dev: Run, project: Path, echoing_platform: EchoingPlatform
 ) -> None:
     """Its message is why it is not ready: in the state, and where runs are told of."""
     message = f"cannot start <{ENCODINGS[name](SCRIPT)}> <{ENCODINGS[name](TOKEN)}>"
@@ -165,16 +167,18 @@ def test_an_object_that_fails_with_what_it_was_given(
             data["status_details"]["message"] = message
         return answer
 
-    platform.alter = alter
-    told = told_by(dev)
-    assert "cannot start" in told
-    assert_untold(told)
-    for path, content in written(project):
-        assert_untold(f"{path} {content}")
+    echoing_platform.alter = alter
+    output = run_reporting_commands(dev)
+    assert "cannot start" in output
+    assert_no_secret(output)
+    for path, content in read_written_files(project):
+        assert_no_secret(f"{path} {content}")
     assert MASK in (project / ".pulumi/stacks/demo/dev.json").read_text()
 
 
-def test_a_name_made_of_a_secret(dev: Run, project: Path, platform: EchoingPlatform) -> None:
+def test_an_object_named_after_a_secret_is_masked(
+    dev: Run, project: Path, echoing_platform: EchoingPlatform
+) -> None:
     """The platform holds an object of that name, which no stack owns any more."""
     (project / "__main__.py").write_text(PROGRAM.replace('name="work"', 'name="vault-0815-open"'))
     assert dev("up", "--yes", "--skip-preview").code == 0

@@ -14,7 +14,7 @@ VALUE = "no-key-for-the-emulator"
 
 
 @pytest.fixture(params=["topology", "program"])
-def template(
+def template_project(
     request: pytest.FixtureRequest, dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Run:
     """A project of the template tensorone-dev, with a real platform's key, out of reach."""
@@ -27,58 +27,64 @@ def template(
 
 
 @pytest.fixture
-def emulator(monkeypatch: pytest.MonkeyPatch) -> Any:
+def emulator_variables(monkeypatch: pytest.MonkeyPatch) -> Any:
     with serve(seed="defaults") as server:
         yield environment(server.url)
 
 
-def test_a_real_platform_is_not_planned_with_it(template: Run, project: Path) -> None:
+def test_an_emulator_default_is_no_value_for_a_real_platform(
+    template_project: Run, project: Path
+) -> None:
     for command in (["preview"], ["up", "--yes"]):
-        ran = template(*command)
+        ran = template_project(*command)
         assert ran.code == 1
-        told = ran.out + ran.err
-        assert "config set" in told
-        assert "wandb_key" in told
-        assert VALUE not in told
+        output = ran.out + ran.err
+        assert "config set" in output
+        assert "wandb_key" in output
+        assert VALUE not in output
     if (project / "topology.yaml").exists():
-        assert "topology.yaml:7:3: config.wandb_key has no value here: its emulator_default" in told
+        assert (
+            "topology.yaml:7:3: config.wandb_key has no value here: its emulator_default" in output
+        )
 
 
 @pytest.mark.slow
-def test_the_emulator_is(
-    template: Run, emulator: dict[str, str], monkeypatch: pytest.MonkeyPatch
+def test_an_emulator_default_is_the_value_on_an_emulator(
+    template_project: Run, emulator_variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert template("preview", "--emulate").code == 0
-    for name, value in emulator.items():
+    assert template_project("preview", "--emulate").code == 0
+    for name, value in emulator_variables.items():
         monkeypatch.setenv(name, value)
-    assert template("preview").code == 0
+    assert template_project("preview").code == 0
     # The clock of an emulator is no promise that this platform is one.
     monkeypatch.setenv(ADDRESS, f"http://127.0.0.1:{find_free_port()}/v1")
-    assert template("preview").code == 1
+    assert template_project("preview").code == 1
 
 
-def test_ones_own_value_goes_anywhere(template: Run) -> None:
-    assert template("config", "set", "--secret", "wandb_key", "hunter2-hunter2").code == 0
-    told = template("preview")
+def test_a_configured_value_replaces_the_emulator_default(template_project: Run) -> None:
+    assert template_project("config", "set", "--secret", "wandb_key", "hunter2-hunter2").code == 0
+    told = template_project("preview")
     assert "has no value" not in told.out + told.err
     assert "Missing required configuration" not in told.out + told.err
 
 
 @pytest.mark.parametrize(
-    ("said", "problem"),
+    ("message", "problem"),
     [
         ("emulator_default: a, default: b", "config.x.emulator_default: conflicts with default"),
         ("type: integer, emulator_default: a", 'config.x: "a" is not a whole number'),
     ],
 )
-def test_what_validate_refuses(dev: Run, project: Path, said: str, problem: str) -> None:
-    (project / "topology.yaml").write_text(f"config:\n  x: {{{said}}}\n")
+def test_validate_refuses_a_wrong_emulator_default(
+    dev: Run, project: Path, message: str, problem: str
+) -> None:
+    (project / "topology.yaml").write_text(f"config:\n  x: {{{message}}}\n")
     ran = dev("validate", "topology.yaml")
     assert ran.code == 1
     assert problem in ran.out
 
 
-def test_a_module_has_none(dev: Run, project: Path) -> None:
+def test_an_input_of_a_module_cannot_have_an_emulator_default(dev: Run, project: Path) -> None:
     (project / "pool.yaml").write_text("inputs:\n  x: {emulator_default: a}\n")
     ran = dev("validate", "pool.yaml")
     assert ran.code == 1
@@ -87,8 +93,8 @@ def test_a_module_has_none(dev: Run, project: Path) -> None:
     ) in ran.out
 
 
-def test_a_platform_of_a_module_counts(
-    dev: Run, project: Path, emulator: dict[str, str], monkeypatch: pytest.MonkeyPatch
+def test_a_platform_that_only_a_module_uses_counts_as_used(
+    dev: Run, project: Path, emulator_variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (project / "__main__.py").unlink()
     (project / "pool.yaml").write_text(
@@ -100,17 +106,17 @@ def test_a_platform_of_a_module_counts(
         "config:\n  key: {secret: true, emulator_default: a}\n"
         'outputs:\n  key: "{{ config.key }}"\n'
     )
-    for name, value in emulator.items():
+    for name, value in emulator_variables.items():
         monkeypatch.setenv(name, value)
     assert dev("preview").code == 0
     monkeypatch.setenv("TOGETHER_BASE_URL", f"http://127.0.0.1:{find_free_port()}/v1")
     assert "config.key has no value here" in dev("preview").out
 
 
-def test_a_topology_becomes_a_program_that_keeps_it(dev: Run, project: Path) -> None:
+def test_convert_keeps_the_emulator_default_in_a_program(dev: Run, project: Path) -> None:
     assert dev("new", "scp-pool", "--name", "demo", "--force", "--dir", str(project)).code == 0
     ran = dev("convert", "--from", "topology", "--out", "made.py")
     assert ran.code == 0, ran.err
-    text = (project / "made.py").read_text()
-    assert "from gpuform.stacks import is_emulated" in text
-    assert 'if is_emulated() else config.require_secret("password")' in text
+    content = (project / "made.py").read_text()
+    assert "from gpuform.stacks import is_emulated" in content
+    assert 'if is_emulated() else config.require_secret("password")' in content

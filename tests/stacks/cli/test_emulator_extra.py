@@ -35,7 +35,7 @@ main()
     ],
     ids=" ".join,
 )
-def test_says_what_to_install(
+def test_emulate_without_its_packages_says_what_to_install(
     dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
 ) -> None:
     for package in PACKAGES:
@@ -50,16 +50,16 @@ def test_says_what_to_install(
     assert not (project / ".gpuform").exists()
 
 
-def test_names_what_is_missing_alone(dev: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_emulate_names_only_the_missing_packages(dev: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wsproto", None)
     assert "that are not installed: wsproto\n" in dev("preview", "--emulate").err
 
 
 @pytest.mark.slow
-def test_real_platforms_need_none_of_it(dev: Run, project: Path) -> None:
+def test_real_platforms_work_without_the_emulators_packages(dev: Run, project: Path) -> None:
     with serve(seed="extra") as server:
         variables = {**os.environ, **environment(server.url)}
-        for command, code, told in (
+        for command, code, message in (
             (["up", "--yes", "--stack", "dev"], 0, "created"),
             (["destroy", "--yes", "--stack", "dev"], 0, "deleted"),
             (["up", "--emulate", "--yes", "--stack", "dev"], 1, "[emulator]"),
@@ -73,4 +73,4 @@ def test_real_platforms_need_none_of_it(dev: Run, project: Path) -> None:
                 check=False,
             )
             assert ran.returncode == code, ran.stderr
-            assert told in ran.stdout + ran.stderr
+            assert message in ran.stdout + ran.stderr

@@ -56,7 +56,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
     shell.run('test -z "$GPUFORM_CLOCK" || gpuform emulator stop')
 
 
-def report(shell: Shell) -> dict[str, Any]:
+def get_clock(shell: Shell) -> dict[str, Any]:
     answer: dict[str, Any] = httpx.get(
         f"{shell.variables['GPUFORM_CLOCK']}/_emulator/clock", verify=False
     ).json()
@@ -67,7 +67,7 @@ def test_a_started_emulator_serves_until_it_is_stopped(shell: Shell) -> None:
     started = shell.run('eval "$(gpuform emulator start)"')
     assert started.returncode == 0, started.stderr
     address = shell.variables["GPUFORM_CLOCK"]
-    assert report(shell)["emulator"] == shell.variables["GPUFORM_EMULATOR"]
+    assert get_clock(shell)["emulator"] == shell.variables["GPUFORM_EMULATOR"]
     assert shell.variables["TOGETHER_BASE_URL"].startswith(address)
     assert shell.run("gpuform emulator status").stdout.startswith(
         f"Emulator {shell.variables['GPUFORM_EMULATOR']} serves at {address}"

@@ -13,7 +13,7 @@ KUBECONFIG = "client-certificate-data"
 
 
 @pytest.fixture
-def up(dev: Run) -> Run:
+def run_applied(dev: Run) -> Run:
     """Commands in a project whose cluster and volume exist."""
     ran = dev("up", "--emulate", "--yes", "--skip-preview")
     assert ran.code == 0, ran.out + ran.err
@@ -21,7 +21,7 @@ def up(dev: Run) -> Run:
 
 
 @pytest.mark.slow
-def test_from_nothing_to_nothing(dev: Run, project: Path) -> None:
+def test_up_creates_and_destroy_deletes_everything(dev: Run, project: Path) -> None:
     first = dev("up", "--emulate", "--yes")
     assert first.code == 0
     assert first.err == ""
@@ -54,22 +54,22 @@ def test_from_nothing_to_nothing(dev: Run, project: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_change_in_place_and_expectations(up: Run) -> None:
-    up("config", "set", "gpus", "24")
-    expected = up("preview", "--emulate", "--expect-no-changes")
+def test_an_update_in_place_fails_expect_no_changes(run_applied: Run) -> None:
+    run_applied("config", "set", "gpus", "24")
+    expected = run_applied("preview", "--emulate", "--expect-no-changes")
     assert expected.code == 7
     assert "no changes were expected for preview but changes were proposed" in expected.err
     assert "   ~ num_gpus: 16 => 24\n" in expected.out
-    done = up("up", "--emulate", "--yes", "--expect-no-changes")
+    done = run_applied("up", "--emulate", "--yes", "--expect-no-changes")
     assert done.code == 7
     assert "    ~ 1 updated" in done.out
-    assert up("preview", "--emulate", "--expect-no-changes").code == 0
+    assert run_applied("preview", "--emulate", "--expect-no-changes").code == 0
 
 
 @pytest.mark.slow
-def test_a_replacement_names_its_field(up: Run) -> None:
-    up("config", "set", "type", "H200_SXM")
-    out = up("preview", "--emulate").out
+def test_a_replacement_names_its_field(run_applied: Run) -> None:
+    run_applied("config", "set", "type", "H200_SXM")
+    out = run_applied("preview", "--emulate").out
     assert "+- train  together:Cluster  replace: gpu_type cannot be changed in place" in out
     assert '   ~ gpu_type: "H100_SXM" => "H200_SXM"  # forces replacement\n' in out
     assert "GPUs: +16 to add, -16 to remove" in out
@@ -77,14 +77,14 @@ def test_a_replacement_names_its_field(up: Run) -> None:
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_a_stack_with_resources_is_not_removed(up: Run) -> None:
-    ran = up("stack", "rm", "dev", "--yes")
+def test_a_stack_with_resources_is_not_removed(run_applied: Run) -> None:
+    ran = run_applied("stack", "rm", "dev", "--yes")
     assert ran.code == 1
     assert "still has 2 resources" in ran.err
     assert "gpuform destroy" in ran.err
 
 
-def test_preview_as_json(dev: Run) -> None:
+def test_preview_json_has_steps_without_secrets(dev: Run) -> None:
     ran = dev("preview", "--emulate", "--json")
     assert ran.code == 0
     document = ran.json
@@ -95,7 +95,7 @@ def test_preview_as_json(dev: Run) -> None:
     assert any(d["message"] == "hello from the program" for d in document["diagnostics"])
 
 
-def test_events_as_json(dev: Run, project: Path) -> None:
+def test_up_json_streams_events_without_secrets(dev: Run, project: Path) -> None:
     ran = dev("up", "--emulate", "--yes", "--skip-preview", "--json", "--event-log", "log.jsonl")
     assert ran.code == 0
     events = ran.lines
@@ -113,21 +113,21 @@ def test_events_as_json(dev: Run, project: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_the_preview_s_events_come_first(up: Run) -> None:
-    events = up("up", "--emulate", "--yes", "--json").lines
+def test_the_preview_s_events_come_first(run_applied: Run) -> None:
+    events = run_applied("up", "--emulate", "--yes", "--json").lines
     assert [e["sequence"] for e in events] == list(range(len(events)))
     summaries = [e["summaryEvent"]["isPreview"] for e in events if "summaryEvent" in e]
     assert summaries == [True, False]
 
 
-def test_nowhere_to_keep_the_emulator_s_objects(dev: Run, project: Path) -> None:
+def test_emulate_fails_if_its_store_cannot_be_created(dev: Run, project: Path) -> None:
     (project / ".gpuform").write_text("a file where the folder should be")
     ran = dev("preview", "--emulate")
     assert ran.code == 1
     assert "cannot be created" in ran.err
 
 
-def test_a_preview_that_fails_stops_the_command(dev: Run, project: Path) -> None:
+def test_a_failed_preview_stops_up(dev: Run, project: Path) -> None:
     dev("config", "set", "gpus", "12")
     ran = dev("up", "--emulate", "--yes")
     assert ran.code == 1
@@ -138,7 +138,7 @@ def test_a_preview_that_fails_stops_the_command(dev: Run, project: Path) -> None
     assert dev("preview", "--emulate", "--json").code == 1
 
 
-def test_a_program_that_raises(dev: Run, project: Path) -> None:
+def test_a_program_error_is_shown_without_gpuforms_frames(dev: Run, project: Path) -> None:
     (project / "__main__.py").write_text("raise RuntimeError('out of luck')\n")
     ran = dev("preview", "--emulate")
     assert ran.code == 1
@@ -146,7 +146,7 @@ def test_a_program_that_raises(dev: Run, project: Path) -> None:
     assert "gpuform/stacks" not in ran.out
 
 
-def test_a_failed_update_says_what_next(dev: Run) -> None:
+def test_a_failed_update_says_what_to_do_next(dev: Run) -> None:
     ran = dev("up", "--yes", "--skip-preview")
     assert ran.code == 1
     assert "TOGETHER_API_KEY" in ran.out
@@ -154,7 +154,7 @@ def test_a_failed_update_says_what_next(dev: Run) -> None:
     assert "run `gpuform up` again" in ran.out
 
 
-def test_a_preview_without_a_key_says_what_was_not_checked(dev: Run) -> None:
+def test_a_preview_without_a_key_lists_skipped_checks(dev: Run) -> None:
     ran = dev("preview")
     assert ran.code == 0
     assert "Not checked:" in ran.out
@@ -163,7 +163,7 @@ def test_a_preview_without_a_key_says_what_was_not_checked(dev: Run) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("terminal")
-def test_somebody_who_answers(dev: Run) -> None:
+def test_up_and_destroy_ask_before_they_change_something(dev: Run) -> None:
     declined = dev("up", "--emulate", answers="no\n")
     assert declined.code == 1
     assert "Perform this update?" in declined.out
@@ -180,13 +180,13 @@ def test_somebody_who_answers(dev: Run) -> None:
 
 
 @pytest.mark.usefixtures("terminal")
-def test_non_interactive_on_a_terminal(dev: Run) -> None:
+def test_non_interactive_never_asks_on_a_terminal(dev: Run) -> None:
     assert "cannot ask for it here" in dev("up", "--non-interactive").err
     assert "cannot ask for it here" in dev("--non-interactive", "up").err
 
 
 @pytest.mark.usefixtures("terminal")
-def test_colour(dev: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_color_follows_flag_and_no_color(dev: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\x1b[" in dev("preview").out
     assert "\x1b[3" not in dev("preview", "--color", "never").out
     monkeypatch.setenv("NO_COLOR", "1")
@@ -207,7 +207,7 @@ def test_emulate_leaves_the_environment_as_it_was(
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_verbose_logs_to_stderr_and_tells_no_secret(dev: Run) -> None:
+def test_verbose_logs_to_stderr_without_secrets(dev: Run) -> None:
     ran = dev("up", "--emulate", "--yes", "--skip-preview", "-v")
     assert ran.code == 0
     assert "gpuform.http: POST" in ran.err
@@ -217,24 +217,26 @@ def test_verbose_logs_to_stderr_and_tells_no_secret(dev: Run) -> None:
     assert logging.getLogger("gpuform").handlers == []
 
 
-def test_from_another_folder(up: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_work_from_another_folder(
+    run_applied: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    assert up("-C", "project", "stack", "output", "status").out == "Ready\n"
-    assert up("stack", "output", "status", "--cwd", "project").out == "Ready\n"
+    assert run_applied("-C", "project", "stack", "output", "status").out == "Ready\n"
+    assert run_applied("stack", "output", "status", "--cwd", "project").out == "Ready\n"
     assert Path.cwd() == tmp_path
 
 
 @pytest.mark.slow
-def test_the_kubeconfig_is_usable_when_asked_for(up: Run) -> None:
+def test_the_kubeconfig_is_usable_when_asked_for(run_applied: Run) -> None:
     import yaml
 
-    shown = up("stack", "output", "kubeconfig", "--show-secrets").out
-    assert yaml.safe_load(shown)["kind"] == "Config"
+    output = run_applied("stack", "output", "kubeconfig", "--show-secrets").out
+    assert yaml.safe_load(output)["kind"] == "Config"
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_history_is_kept(up: Run, project: Path) -> None:
+def test_up_writes_a_history_entry(run_applied: Run, project: Path) -> None:
     (entry,) = (project / ".pulumi/history/demo/dev").glob("*.history.json")
     assert json.loads(entry.read_text())["kind"] == "update"
     assert json.loads(entry.read_text())["result"] == "succeeded"

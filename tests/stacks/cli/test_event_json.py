@@ -36,14 +36,14 @@ PROVIDER = "urn:pulumi:dev::demo::pulumi:providers:pulumi-python::default"
 MASKED = {SIGNATURE_KEY: SECRET_SIGNATURE, "ciphertext": "[secret]"}
 
 
-def state(urn: str = URN, **facts: Any) -> ResourceState:
+def build_state(urn: str = URN, **facts: Any) -> ResourceState:
     type_ = urn.split("::")[2]
     return ResourceState(urn, not type_.endswith(":Stack"), type_, **facts)
 
 
-def replacement() -> Step:
-    old = state(id="c-1", inputs={"region": "a"}, outputs={"region": "a"}, delete=True)
-    new = state(inputs={"region": "b", "token": Secret("hunter2"), "later": UNKNOWN})
+def build_replacement() -> Step:
+    old = build_state(id="c-1", inputs={"region": "a"}, outputs={"region": "a"}, delete=True)
+    new = build_state(inputs={"region": "b", "token": Secret("hunter2"), "later": UNKNOWN})
     change = ResourceChange(
         urn=URN,
         type=new.type,
@@ -59,7 +59,7 @@ def replacement() -> Step:
     return Step(Op.REPLACE, URN, old, new, ["region"], ["region", "token"], change)
 
 
-def logged(*events: Event) -> list[dict[str, Any]]:
+def log_events(*events: Event) -> list[dict[str, Any]]:
     lines: list[str] = []
     log = EventLog(lines.append, now=lambda: 1700000000.9)
     for event in events:
@@ -68,9 +68,9 @@ def logged(*events: Event) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-def test_a_run_from_prelude_to_cancel() -> None:
-    step = Step(Op.CREATE, URN, None, state(inputs={"n": 16.0}))
-    lines = logged(
+def test_a_run_is_logged_from_prelude_to_cancel_event() -> None:
+    step = Step(Op.CREATE, URN, None, build_state(inputs={"n": 16.0}))
+    lines = log_events(
         Prelude("update", True, {"demo:gpus": "16", "demo:token": "[secret]"}),
         StepStarted(step, True),
         StepDone(step, True),
@@ -93,8 +93,8 @@ def test_a_run_from_prelude_to_cancel() -> None:
     }
 
 
-def test_metadata_of_a_replacement() -> None:
-    (line,) = logged(StepDone(replacement(), False))
+def test_a_replacement_has_keys_diffs_and_old_state() -> None:
+    (line,) = log_events(StepDone(build_replacement(), False))
     metadata = line["resOutputsEvent"]["metadata"]
     assert "planning" not in line["resOutputsEvent"]
     assert metadata["op"] == "replace"
@@ -111,48 +111,51 @@ def test_metadata_of_a_replacement() -> None:
     assert "hunter2" not in json.dumps(line)
 
 
-def test_the_parts_of_a_replacement_are_not_logical() -> None:
-    parts = [Step(op, URN, state(), state()) for op in (Op.CREATE_REPLACEMENT, Op.DELETE_REPLACED)]
-    lines = logged(*(StepDone(step, False) for step in parts))
+def test_steps_within_a_replacement_are_not_logical() -> None:
+    parts = [
+        Step(op, URN, build_state(), build_state())
+        for op in (Op.CREATE_REPLACEMENT, Op.DELETE_REPLACED)
+    ]
+    lines = log_events(*(StepDone(step, False) for step in parts))
     assert [line["resOutputsEvent"]["metadata"]["logical"] for line in lines] == [False, False]
 
 
-def test_a_refresh_tells_what_it_found_and_one_before_an_update_does_not() -> None:
-    step = Step(Op.REFRESH, URN, state(), state(), result_op=Op.UPDATE)
+def test_a_refresh_step_has_its_result_only_in_a_refresh() -> None:
+    step = Step(Op.REFRESH, URN, build_state(), build_state(), result_op=Op.UPDATE)
     for operation, op in (("refresh", "update"), ("update", "refresh")):
-        lines = logged(
+        lines = log_events(
             Prelude(operation, False, {}), StepStarted(step, False), StepDone(step, False)
         )
         assert lines[1]["resourcePreEvent"]["metadata"]["op"] == "refresh"
         assert lines[2]["resOutputsEvent"]["metadata"]["op"] == op
 
 
-def test_failures_and_messages() -> None:
-    step = Step(Op.CREATE, URN, None, state(init_errors=["not ready"]))
-    lines = logged(
+def test_failures_and_messages_become_diagnostic_events() -> None:
+    step = Step(Op.CREATE, URN, None, build_state(init_errors=["not ready"]))
+    lines = log_events(
         Diagnostic("error", "no capacity", URN),
         Diagnostic("info#err", "printed"),
         Progress(URN, "Provisioning (45s)"),
         SkippedCheck("no key"),
         StepFailed(step),
     )
-    told = [line["diagnosticEvent"] for line in lines[:-1]]
-    assert told[0] == {
+    diagnostic_events = [line["diagnosticEvent"] for line in lines[:-1]]
+    assert diagnostic_events[0] == {
         "urn": URN,
         "prefix": "error: ",
         "message": "no capacity",
         "color": "never",
         "severity": "error",
     }
-    assert told[1]["severity"] == "info#err"
-    assert "urn" not in told[1]
-    assert told[2]["ephemeral"] is True
-    assert told[3]["message"] == "not checked: no key"
+    assert diagnostic_events[1]["severity"] == "info#err"
+    assert "urn" not in diagnostic_events[1]
+    assert diagnostic_events[2]["ephemeral"] is True
+    assert diagnostic_events[3]["message"] == "not checked: no key"
     assert lines[-1]["resOpFailedEvent"]["steps"] == 1
     assert lines[-1]["resOpFailedEvent"]["metadata"]["new"]["initErrors"] == ["not ready"]
 
 
-def digest(*events: Event) -> dict[str, Any]:
+def build_digest(*events: Event) -> dict[str, Any]:
     made = PreviewDigest()
     for event in events:
         made(event)
@@ -163,18 +166,18 @@ def digest(*events: Event) -> dict[str, Any]:
     return document
 
 
-def test_a_preview_that_came_to_nothing_is_an_object_too() -> None:
-    assert digest() == {"config": {}, "steps": [], "maybeCorrupt": False}
+def test_an_empty_preview_is_an_object() -> None:
+    assert build_digest() == {"config": {}, "steps": [], "maybeCorrupt": False}
 
 
-def test_the_object_of_a_preview() -> None:
-    same_stack = Step(Op.SAME, STACK, state(STACK), state(STACK))
-    same = Step(Op.SAME, URN, state(), state())
-    provider = Step(Op.CREATE, PROVIDER, None, state(PROVIDER))
-    refreshed = Step(Op.REFRESH, URN, state(), state(), result_op=Op.UPDATE)
-    created = Step(Op.CREATE_REPLACEMENT, URN, state(), state())
-    steps = (refreshed, same_stack, same, provider, created, replacement())
-    document = digest(
+def test_a_preview_has_logical_steps_and_diagnostics() -> None:
+    same_stack = Step(Op.SAME, STACK, build_state(STACK), build_state(STACK))
+    same = Step(Op.SAME, URN, build_state(), build_state())
+    provider = Step(Op.CREATE, PROVIDER, None, build_state(PROVIDER))
+    refreshed = Step(Op.REFRESH, URN, build_state(), build_state(), result_op=Op.UPDATE)
+    created = Step(Op.CREATE_REPLACEMENT, URN, build_state(), build_state())
+    steps = (refreshed, same_stack, same, provider, created, build_replacement())
+    document = build_digest(
         Prelude("update", True, {"demo:gpus": "16"}),
         *(StepStarted(step, True) for step in steps),
         Diagnostic("warning", "careful", URN),
@@ -207,28 +210,28 @@ def test_the_object_of_a_preview() -> None:
     assert "hunter2" not in json.dumps(document)
 
 
-def test_every_object_of_a_resource_is_in_the_preview() -> None:
-    both = (state(), replace(state(), delete=True))
+def test_a_preview_has_every_object_of_a_resource() -> None:
+    both = (build_state(), replace(build_state(), delete=True))
     steps = [Step(Op.REFRESH, URN, each, each) for each in both]
-    listed = digest(*(StepStarted(step, True) for step in steps))["steps"]
+    listed = build_digest(*(StepStarted(step, True) for step in steps))["steps"]
     assert [each["oldState"].get("delete", False) for each in listed] == [False, True]
 
 
-def test_what_a_step_gets_later_is_not_in_the_preview() -> None:
+def test_outputs_set_after_a_step_began_are_not_in_the_preview() -> None:
     made = PreviewDigest()
-    step = Step(Op.CREATE, URN, None, state(inputs={"n": 1.0}))
+    step = Step(Op.CREATE, URN, None, build_state(inputs={"n": 1.0}))
     made(StepStarted(step, True))
     step.state.outputs = {"n": 1.0, "made": "x"}
     (listed,) = json.loads("".join(made.format_parts()))["steps"]
     assert "outputs" not in listed["newState"]
 
 
-def test_what_a_refresh_finds_is_in_its_preview() -> None:
+def test_a_refresh_preview_shows_results_and_an_update_preview_does_not() -> None:
     """And what is read ahead of an update is not: the update tells it."""
     for operation, found in (("refresh", "delete"), ("update", "refresh")):
         made = PreviewDigest()
         made(Prelude(operation, True, {}))
-        step = Step(Op.REFRESH, URN, state(), state(), result_op=Op.SAME)
+        step = Step(Op.REFRESH, URN, build_state(), build_state(), result_op=Op.SAME)
         made(StepStarted(step, True))
         step.new, step.result_op = None, Op.DELETE
         made(StepDone(step, True))

@@ -68,12 +68,15 @@ class StandIn:
     def _shown(self) -> Any:
         assert self.cluster is not None
         made = self.cluster
-        metrics = {"timestamp": text(self.now - self.measured_ago), "gpu_utilization": self.use}
+        metrics = {
+            "timestamp": format_time(self.now - self.measured_ago),
+            "gpu_utilization": self.use,
+        }
         return {
             "id": "cluster_abc123",
             "name": made["name"],
             "status": made["status"],
-            "status_details": {"last_status_change": text(made["made"])},
+            "status_details": {"last_status_change": format_time(made["made"])},
             "configuration": {
                 **{name: made[name] for name in ("gpu_type", "gpu_count", "storage_gb", "region")}
             },
@@ -84,13 +87,13 @@ class StandIn:
             "environment": {"variables": {}, "secrets": []},
             "auto_terminate": {"enabled": False},
             **({} if self.use is None else {"metrics": {"current": metrics}}),
-            "created_at": self.created_at or text(made["made"]),
-            "updated_at": text(self.now),
+            "created_at": self.created_at or format_time(made["made"]),
+            "updated_at": format_time(self.now),
             "tags": {},
         }
 
 
-def text(moment: float) -> str:
+def format_time(moment: float) -> str:
     return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -151,21 +154,21 @@ def declare(dev: Run, project: Path, platform: StandIn) -> Any:
     return declare
 
 
-def let_pass(run: Run, project: Path, platform: StandIn, seconds: float) -> None:
-    """So long ago the cluster was created, by the platform and by the state."""
+def move_creation_back(run: Run, project: Path, platform: StandIn, seconds: float) -> None:
+    """Move the creation of the cluster into the past, on the platform and in the state."""
     assert platform.cluster is not None
     platform.cluster["made"] -= seconds
     exported = run("stack", "export").json
     for resource in exported["deployment"]["resources"]:
         if "created" in resource:
             created = datetime.fromisoformat(resource["created"]).timestamp() - seconds
-            resource["created"] = text(created)
+            resource["created"] = format_time(created)
     (project / "exported.json").write_text(json.dumps(exported))
     assert run("stack", "import", "--file", "exported.json", "--force").code == 0
 
 
-def closed_now() -> str:
-    """Running hours that are over at this moment, and begin in half a day."""
+def build_closed_schedule() -> str:
+    """Return running hours that are over now and begin in half a day."""
     hour = datetime.now(UTC).hour
     start, stop = (hour + 12) % 24, (hour + 13) % 24
     return f"schedule: {{start: '{start:02d}:00', stop: '{stop:02d}:00', time_zone: UTC}}"
@@ -174,7 +177,7 @@ def closed_now() -> str:
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("created_at", ["0001-01-01T00:00:00Z", "1970-01-01T00:00:00Z"])
-def test_a_ttl_is_not_over_by_a_creation_of_long_ago(
+def test_a_zero_creation_date_does_not_end_a_ttl(
     declare: Any, platform: StandIn, created_at: str
 ) -> None:
     run = declare("ttl: 14d")
@@ -185,36 +188,36 @@ def test_a_ttl_is_not_over_by_a_creation_of_long_ago(
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_a_ttl_is_not_over_by_a_creation_before_the_one_that_the_state_recorded(
+def test_a_reported_creation_before_the_recorded_one_does_not_end_a_ttl(
     declare: Any, platform: StandIn
 ) -> None:
     run = declare("ttl: 14d")
-    platform.created_at = text(time.time() - 20 * DAY)
+    platform.created_at = format_time(time.time() - 20 * DAY)
     ran = run("expire", "--yes")
     assert (ran.code, platform.writes) == (0, [])
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_a_ttl_counts_from_the_recorded_creation_where_the_reported_one_is_in_the_future(
+def test_a_ttl_counts_from_the_recorded_creation_if_the_reported_one_is_in_the_future(
     declare: Any, platform: StandIn, project: Path
 ) -> None:
     run = declare("ttl: 14d")
-    let_pass(run, project, platform, 13 * DAY)
-    platform.created_at = text(time.time() + YEAR)
+    move_creation_back(run, project, platform, 13 * DAY)
+    platform.created_at = format_time(time.time() + YEAR)
     assert "expires in 23h" in run("preview", "--refresh").out
-    let_pass(run, project, platform, 2 * DAY)
+    move_creation_back(run, project, platform, 2 * DAY)
     assert run("expire", "--yes").code == 0
     assert platform.cluster is None
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_a_ttl_that_is_over_by_both_ends_the_cluster(
+def test_a_ttl_over_by_both_creations_ends_the_cluster(
     declare: Any, platform: StandIn, project: Path
 ) -> None:
     run = declare("ttl: 14d")
-    let_pass(run, project, platform, 15 * DAY)
+    move_creation_back(run, project, platform, 15 * DAY)
     assert run("expire", "--yes").code == 0
     assert platform.cluster is None
 
@@ -222,12 +225,12 @@ def test_a_ttl_that_is_over_by_both_ends_the_cluster(
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("offset", [-600.0, 600.0, -3 * YEAR, 3 * YEAR])
-def test_nothing_is_destroyed_while_the_clocks_disagree(
+def test_expire_destroys_nothing_while_the_clocks_disagree(
     declare: Any, platform: StandIn, project: Path, offset: float
 ) -> None:
     platform.offset = offset
     run = declare("ttl: 14d")
-    let_pass(run, project, platform, 15 * DAY)
+    move_creation_back(run, project, platform, 15 * DAY)
     for flags in (("--dry-run",), ("--yes",)):
         ran = run("expire", *flags)
         assert ran.code == 1
@@ -239,21 +242,21 @@ def test_nothing_is_destroyed_while_the_clocks_disagree(
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_an_end_that_is_over_by_this_machine_s_clock_alone_is_not_over(
+def test_a_ttl_over_only_by_the_local_clock_is_not_over(
     declare: Any, platform: StandIn, project: Path
 ) -> None:
     """The platform's clock is four minutes behind: nobody would call that wrong."""
     platform.offset = -240
     run = declare("ttl: 14d")
-    let_pass(run, project, platform, 14 * DAY + 60)
+    move_creation_back(run, project, platform, 14 * DAY + 60)
     assert (run("expire", "--yes").code, platform.writes) == (0, [])
 
 
-def test_nothing_is_destroyed_where_no_answer_has_a_date(
+def test_expire_destroys_nothing_if_no_response_has_a_date(
     declare: Any, platform: StandIn, project: Path
 ) -> None:
     run = declare("ttl: 14d")
-    let_pass(run, project, platform, 15 * DAY)
+    move_creation_back(run, project, platform, 15 * DAY)
     platform.has_date = False
     ran = run("expire", "--yes")
     assert (ran.code, platform.writes) == (1, [])
@@ -263,11 +266,11 @@ def test_nothing_is_destroyed_where_no_answer_has_a_date(
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_a_busy_cluster_does_not_end_with_its_time(
+def test_expire_keeps_a_busy_cluster_unless_evicting_is_allowed(
     declare: Any, platform: StandIn, project: Path
 ) -> None:
     run = declare("ttl: 14d")
-    let_pass(run, project, platform, 15 * DAY)
+    move_creation_back(run, project, platform, 15 * DAY)
     platform.use = 95.0
     ran = run("expire", "--yes")
     assert (ran.code, platform.writes) == (1, [])
@@ -279,8 +282,10 @@ def test_a_busy_cluster_does_not_end_with_its_time(
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_a_busy_cluster_is_not_stopped_by_its_schedule(declare: Any, platform: StandIn) -> None:
-    run = declare(closed_now())
+def test_expire_does_not_stop_a_busy_cluster_by_its_schedule(
+    declare: Any, platform: StandIn
+) -> None:
+    run = declare(build_closed_schedule())
     platform.use = 90.0
     ran = run("expire", "--yes")
     assert (ran.code, platform.writes) == (1, [])
@@ -295,14 +300,14 @@ def test_a_busy_cluster_is_not_stopped_by_its_schedule(declare: Any, platform: S
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_a_cluster_that_nobody_measures_is_stopped_and_the_plan_says_so(
+def test_expire_stops_an_unmeasured_cluster_by_its_schedule_and_says_so(
     declare: Any, platform: StandIn
 ) -> None:
-    run = declare(closed_now())
+    run = declare(build_closed_schedule())
     platform.use = None
-    shown = run("expire", "--dry-run")
-    assert shown.code == 3
-    assert "whether workbench is in use is unknown" in shown.out + shown.err
+    ran = run("expire", "--dry-run")
+    assert ran.code == 3
+    assert "whether workbench is in use is unknown" in ran.out + ran.err
     assert run("expire", "--yes").code == 0
     assert platform.writes == ["POST v1/clusters/cluster_abc123/stop"]
 
@@ -310,11 +315,11 @@ def test_a_cluster_that_nobody_measures_is_stopped_and_the_plan_says_so(
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("offset", [-600.0, 600.0, 3 * YEAR])
-def test_no_schedule_stops_anything_while_the_clocks_disagree(
+def test_expire_stops_nothing_by_schedule_while_the_clocks_disagree(
     declare: Any, platform: StandIn, offset: float
 ) -> None:
     platform.offset = offset
-    run = declare(closed_now())
+    run = declare(build_closed_schedule())
     ran = run("expire", "--yes")
     assert (ran.code, platform.writes) == (1, [])
     assert "cannot stop by a schedule: this machine's clock: it is" in ran.err
@@ -322,9 +327,11 @@ def test_no_schedule_stops_anything_while_the_clocks_disagree(
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_a_schedule_holds_where_no_answer_has_a_date(declare: Any, platform: StandIn) -> None:
+def test_expire_stops_by_schedule_even_if_no_response_has_a_date(
+    declare: Any, platform: StandIn
+) -> None:
     """A stop can be taken back."""
-    run = declare(closed_now())
+    run = declare(build_closed_schedule())
     platform.has_date = False
     assert run("expire", "--yes").code == 0
     assert platform.writes == ["POST v1/clusters/cluster_abc123/stop"]

@@ -14,12 +14,12 @@ VOLUME = 'data = SharedVolume("data", volume_name="training-data", region=region
 LOST = "destroys a volume of 5 TiB and its data"
 
 
-def control(planned_project: PlannedProject, path: str, body: Any) -> None:
+def call_emulator(planned_project: PlannedProject, path: str, body: Any) -> None:
     data = json.dumps(body).encode()
     urllib.request.urlopen(f"{planned_project.url}/_emulator/{path}", data).close()
 
 
-def declare(planned_project: PlannedProject, *names: str, options: str = "") -> None:
+def declare_volumes(planned_project: PlannedProject, *names: str, options: str = "") -> None:
     """Volumes of these names, and nothing else."""
     (planned_project.project / "__main__.py").write_text(
         "import pulumi\n"
@@ -31,11 +31,11 @@ def declare(planned_project: PlannedProject, *names: str, options: str = "") -> 
 
 
 @pytest.fixture
-def volumes(planned_project: PlannedProject) -> PlannedProject:
+def removed_volume(planned_project: PlannedProject) -> PlannedProject:
     """Two volumes are there, and one of them is not declared any more."""
-    declare(planned_project, "data", "other")
+    declare_volumes(planned_project, "data", "other")
     assert planned_project.run("up", "--yes", "--skip-preview").code == 0
-    declare(planned_project, "other")
+    declare_volumes(planned_project, "other")
     return planned_project
 
 
@@ -58,7 +58,7 @@ VolumeClaim("corpus", cluster_id=train.id, name="corpus", storage="1Ti", {storag
         ("storage_class_name='local-storage-class'", True),
     ],
 )
-def test_a_driver_change_destroys_no_data_of_a_claim_whose_volume_stays(
+def test_a_driver_change_destroys_no_data_of_a_claim_on_a_kept_volume(
     planned_project: PlannedProject, storage: str, loses_data: bool
 ) -> None:
     program = planned_project.project / "__main__.py"
@@ -71,22 +71,24 @@ def test_a_driver_change_destroys_no_data_of_a_claim_whose_volume_stays(
     assert ("a volume and its data" in plan) is loses_data
 
 
-class TestALostVolume:
+class TestDeletedVolume:
     @pytest.mark.slow
-    def test_every_plan_and_review_says_so(self, volumes: PlannedProject) -> None:
-        volumes.save_plan()
-        told = f"Dangerous changes:\n    delete data: {LOST}\n"
-        assert told in volumes.run("preview").out
+    def test_every_plan_and_review_shows_the_deletion_as_dangerous(
+        self, removed_volume: PlannedProject
+    ) -> None:
+        removed_volume.save_plan()
+        message = f"Dangerous changes:\n    delete data: {LOST}\n"
+        assert message in removed_volume.run("preview").out
         for form in ("text", "markdown", "github", "html", "json"):
-            assert LOST in volumes.run("review", "plan.json", "--format", form).out
-        assert told in volumes.run("up", "--yes").out
-        assert "    delete data: destroys a volume and its data" in volumes.run("logs").out
+            assert LOST in removed_volume.run("review", "plan.json", "--format", form).out
+        assert message in removed_volume.run("up", "--yes").out
+        assert "    delete data: destroys a volume and its data" in removed_volume.run("logs").out
 
     @pytest.mark.slow
-    def test_the_name_of_the_stack_is_asked_for(
-        self, volumes: PlannedProject, terminal: None
+    def test_up_asks_for_the_stack_name_to_delete_a_volume(
+        self, removed_volume: PlannedProject, terminal: None
     ) -> None:
-        ran = volumes.run("up", answers="yes\ny\nno\n")
+        ran = removed_volume.run("up", answers="yes\ny\nno\n")
         assert ran.code == 1
         question = (
             "Perform this update? The data on data will be lost.  Type the stack's name to "
@@ -94,14 +96,16 @@ class TestALostVolume:
         )
         assert ran.out.count(question) == 3
         assert ran.out.count("Answer dev, no or details.") == 2
-        assert volumes.run("up", answers="dev\n").code == 0
+        assert removed_volume.run("up", answers="dev\n").code == 0
 
     @pytest.mark.slow
-    def test_streams_of_events_have_it_as_a_diagnostic(self, volumes: PlannedProject) -> None:
+    def test_event_streams_show_the_danger_as_a_diagnostic(
+        self, removed_volume: PlannedProject
+    ) -> None:
         told = {"severity": "warning", "message": f"delete data: {LOST}"}
-        (found,) = volumes.run("preview", "--json").json["diagnostics"]
-        assert told.items() <= found.items()
-        lines = volumes.run("up", "--yes", "--json").lines
+        (diagnostic,) = removed_volume.run("preview", "--json").json["diagnostics"]
+        assert told.items() <= diagnostic.items()
+        lines = removed_volume.run("up", "--yes", "--json").lines
         kinds = [next(key for key in line if key.endswith("Event")) for line in lines]
         at = kinds.index("diagnosticEvent")
         assert told.items() <= lines[at]["diagnosticEvent"].items()
@@ -109,19 +113,21 @@ class TestALostVolume:
         assert [line["sequence"] for line in lines] == list(range(len(lines)))
 
     @pytest.mark.slow
-    def test_what_stays_on_the_platform_is_not_lost(self, volumes: PlannedProject) -> None:
-        declare(volumes, "data", "other", options="retain_on_delete=True")
-        assert volumes.run("up", "--yes", "--skip-preview").code == 0
-        declare(volumes, "other", options="retain_on_delete=True")
-        ran = volumes.run("up", "--yes")
+    def test_a_retained_volume_is_not_reported_as_destroyed(
+        self, removed_volume: PlannedProject
+    ) -> None:
+        declare_volumes(removed_volume, "data", "other", options="retain_on_delete=True")
+        assert removed_volume.run("up", "--yes", "--skip-preview").code == 0
+        declare_volumes(removed_volume, "other", options="retain_on_delete=True")
+        ran = removed_volume.run("up", "--yes")
         assert "delete data: is removed from the stack: it stays on the platform" in ran.out
         assert "destroys" not in ran.out
 
 
-class TestAVolumeThatIsMounted:
+class TestMountedVolume:
     REFUSED = "cannot be deleted or replaced: cluster 'train' mounts it, and stays"
 
-    def refused(self, applied_project: PlannedProject, *command: str) -> None:
+    def expect_refusal(self, applied_project: PlannedProject, *command: str) -> None:
         before = applied_project.sent_changes
         ran = applied_project.run(*command)
         assert ran.code == 1
@@ -130,35 +136,37 @@ class TestAVolumeThatIsMounted:
         assert applied_project.sent_changes == before
 
     @pytest.mark.slow
-    def test_is_not_deleted_under_a_cluster_that_stays(
+    def test_a_volume_is_not_deleted_while_a_kept_cluster_mounts_it(
         self, applied_project: PlannedProject
     ) -> None:
         resources = json.loads(applied_project.state_file)["checkpoint"]["latest"]["resources"]
-        (id_,) = (each["id"] for each in resources if each["urn"].endswith("::data"))
+        (id_,) = (resource["id"] for resource in resources if resource["urn"].endswith("::data"))
         applied_project.edit_program(
             (VOLUME, ""),
             ("volume_id=data.id", f"volume_id={id_!r}"),
         )
         for command in (["preview"], ["up", "--yes"], ["up", "--yes", "--skip-preview"]):
-            self.refused(applied_project, *command)
-        self.refused(applied_project, "destroy", "--yes", "--target", "data")
+            self.expect_refusal(applied_project, *command)
+        self.expect_refusal(applied_project, "destroy", "--yes", "--target", "data")
         assert applied_project.run("destroy", "--yes").code == 0
 
     @pytest.mark.slow
-    def test_is_not_replaced_under_it_either(self, applied_project: PlannedProject) -> None:
+    def test_a_volume_is_not_replaced_while_a_kept_cluster_mounts_it(
+        self, applied_project: PlannedProject
+    ) -> None:
         resources = json.loads(applied_project.state_file)["checkpoint"]["latest"]["resources"]
-        (id_,) = (each["id"] for each in resources if each["urn"].endswith("::data"))
+        (id_,) = (resource["id"] for resource in resources if resource["urn"].endswith("::data"))
         applied_project.edit_program(("volume_id=data.id", f"volume_id={id_!r}"))
         assert applied_project.run("up", "--yes", "--skip-preview").code == 0
         applied_project.edit_program(("training-data", "other-data"))
-        self.refused(applied_project, "preview")
+        self.expect_refusal(applied_project, "preview")
         applied_project.run("config", "set", "type", "H200_SXM")
         assert applied_project.run("preview").code == 0, "the cluster is replaced, too"
 
 
 class TestLostCapacity:
     @pytest.mark.slow
-    def test_the_question_says_what_goes_and_what_it_costs(
+    def test_the_question_shows_lost_gpus_and_the_cost(
         self, applied_project: PlannedProject, terminal: None
     ) -> None:
         (applied_project.project / "prices.yaml").write_text(
@@ -179,28 +187,32 @@ class TestLostCapacity:
         ) in ran.out
 
     @pytest.mark.parametrize("answer", ["y", "Y", "yes"])
-    def test_y_is_a_yes_where_nothing_is_lost(
+    def test_y_confirms_an_update_that_loses_nothing(
         self, planned_project: PlannedProject, terminal: None, answer: str
     ) -> None:
-        declare(planned_project, "data")
+        declare_volumes(planned_project, "data")
         assert planned_project.run("up", answers=f"{answer}\n").code == 0
 
     @pytest.mark.slow
-    def test_work_that_may_run_there_is_told(self, applied_project: PlannedProject) -> None:
+    def test_preview_reports_jobs_that_lens_shows_on_a_replaced_cluster(
+        self, applied_project: PlannedProject
+    ) -> None:
         # The word of the cluster's own scheduler would go before that of Lens.
         silent = {"method": "GET", "path": "/api/v1/nodes$", "status": 503, "count": None}
-        control(applied_project, "faults", silent)
-        control(applied_project, "lens/settings", {"consumers": CONSUMERS["data"]["data"]})
+        call_emulator(applied_project, "faults", silent)
+        call_emulator(applied_project, "lens/settings", {"consumers": CONSUMERS["data"]["data"]})
         applied_project.run("config", "set", "type", "H200_SXM")
         ran = applied_project.run("preview")
         assert ran.code == 0
         assert "    train may be in use by " in ran.out
         rule = {"method": "GET", "path": "^/api/clusters/consumers", "status": 400, "count": None}
-        control(applied_project, "faults", rule)
+        call_emulator(applied_project, "faults", rule)
         ran = applied_project.run("preview")
         assert "    whether train is in use is unknown: lens: GET /clusters/c" in ran.out
 
-    def test_its_platform_tells_what_is_in_use(self, planned_project: PlannedProject) -> None:
+    def test_destroy_reports_use_that_the_platform_measures(
+        self, planned_project: PlannedProject
+    ) -> None:
         (planned_project.project / "__main__.py").write_text(
             "from gpuform.providers.tensorone import Cluster\n"
             "Cluster('dev', name='dev', gpu_type='A100', gpu_count=1, storage_gb=100,\n"
@@ -210,20 +222,22 @@ class TestLostCapacity:
         out = planned_project.run("destroy", "--yes").out
         assert "    delete dev: destroys 1 GPU and 100 GB of storage with its data; in use: " in out
 
-    def test_what_is_gone_already_is_forgotten_by_a_refresh(
+    def test_refresh_asks_before_forgetting_resources_that_no_longer_exist(
         self, applied_project: PlannedProject, terminal: None
     ) -> None:
-        control(applied_project, "reset", {})
+        call_emulator(applied_project, "reset", {})
         ran = applied_project.run("refresh", answers="no\n")
         assert "delete train: no longer exists on the platform, with 16 GPUs" in ran.out
         assert (
             "Perform this refresh? 2 resources no longer exist on the platforms. [yes/no" in ran.out
         )
 
-    def test_prepaid_time_that_is_lost(self, planned_project: PlannedProject) -> None:
+    def test_destroy_shows_until_when_lost_capacity_is_prepaid(
+        self, planned_project: PlannedProject
+    ) -> None:
         planned_project.edit_program(('"ON_DEMAND"', '"RESERVED", duration_days=30'))
         assert planned_project.run("up", "--yes", "--skip-preview").code == 0
         out = planned_project.run("destroy", "--preview-only", "--allow", "destroy-reserved").out
-        found = re.search(r"destroys 16 GPUs; the prepaid time until (\d{4}-\d\d-\S+) is lost", out)
-        assert found, out
-        assert datetime.fromisoformat(found[1]).tzinfo is not None
+        match = re.search(r"destroys 16 GPUs; the prepaid time until (\d{4}-\d\d-\S+) is lost", out)
+        assert match, out
+        assert datetime.fromisoformat(match[1]).tzinfo is not None

@@ -27,17 +27,17 @@ VERY_DEEP = "[" * 100_000 + "]" * 100_000
 WRONG = ["null", "7", '"x"', "[]", "{}", "true", "[7]", '{"a": [{}]}', "1e999", "NaN", DEEP]
 
 
-def places(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Every value in a document, by the keys that lead to it."""
+def list_paths(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the path of every value in a document, as the keys that lead there."""
     if path:
         yield path
     items = document.items() if isinstance(document, dict) else ()
     for key, item in enumerate(document) if isinstance(document, list) else items:
-        yield from places(item, (*path, key))
+        yield from list_paths(item, (*path, key))
 
 
-def changed(document: Any, path: tuple[Any, ...], text: str) -> str:
-    """The document with other JSON, or something that is none, in one place."""
+def replace_json_value(document: Any, path: tuple[Any, ...], text: str) -> str:
+    """Return the document as JSON, with `text` in the place of the value at `path`."""
     document = copy.deepcopy(document)
     inner = document
     for key in path[:-1]:
@@ -47,8 +47,8 @@ def changed(document: Any, path: tuple[Any, ...], text: str) -> str:
 
 
 @st.composite
-def damaged(draw: st.DrawFn, text: str) -> bytes:
-    """A file's text with a wrong value, or with bytes that are cut off, added or changed."""
+def damaged_contents(draw: st.DrawFn, text: str) -> bytes:
+    """Draw the content of a file with a wrong value, or with bytes cut off, added or changed."""
     how = draw(st.sampled_from(["value", "value", "value", "cut", "insert", "twice", "bytes"]))
     data = text.encode()
     at = draw(st.integers(0, len(data) - 1))
@@ -59,25 +59,25 @@ def damaged(draw: st.DrawFn, text: str) -> bytes:
     if how == "bytes":
         return data.replace(draw(st.sampled_from([b":", b'"', b"}", b"urn"])), b"\xfe", 1)
     document = json.loads(text)
-    path = draw(st.sampled_from(sorted(places(document), key=str)))
+    path = draw(st.sampled_from(sorted(list_paths(document), key=str)))
     if how == "twice" and isinstance(path[-1], str):
         key = json.dumps(path[-1])
-        return changed(document, path, f"1, {key}: 2").encode()
-    return changed(document, path, draw(st.sampled_from(WRONG))).encode()
+        return replace_json_value(document, path, f"1, {key}: 2").encode()
+    return replace_json_value(document, path, draw(st.sampled_from(WRONG))).encode()
 
 
-class Stack:
-    """A stack that exists, put back before each damage."""
+class ExistingStack:
+    """A stack that exists, restored before each damage."""
 
     def __init__(self, planned_project: PlannedProject) -> None:
         self.scene, self.path = planned_project, planned_project.project / STATE
         self.good = self.path.read_text()
-        self.kept = planned_project.project.parent / "kept"
-        shutil.copytree(planned_project.project, self.kept)
+        self.copy_folder = planned_project.project.parent / "kept"
+        shutil.copytree(planned_project.project, self.copy_folder)
 
     def restore(self) -> None:
         shutil.rmtree(self.scene.project / ".pulumi")
-        shutil.copytree(self.kept, self.scene.project, dirs_exist_ok=True)
+        shutil.copytree(self.copy_folder, self.scene.project, dirs_exist_ok=True)
 
     def run(self, *args: str) -> Any:
         ran = self.scene.run(*args)
@@ -86,7 +86,7 @@ class Stack:
         assert "Traceback" not in ran.out + ran.err
         return ran
 
-    def check(self) -> bool:
+    def check_state(self) -> bool:
         """Whether the state could be used: then nothing is planned to be made.
 
         What a resource says of itself is its lifecycle's to judge, so that a preview may fail.
@@ -100,35 +100,37 @@ class Stack:
             for verb in ("refresh", "destroy"):
                 self.run(verb, "--preview-only")
             return True
-        before = self.scene.sent_changes, self.files()
+        before = self.scene.sent_changes, self.read_files()
         for args in (("up", "--yes", "--skip-preview"), *RUNNING):
             ran = self.run(*args)
             assert ran.code != 0, args
             assert "error: " in ran.err + ran.out
-        assert (self.scene.sent_changes, self.files()) == before
+        assert (self.scene.sent_changes, self.read_files()) == before
         return False
 
-    def files(self) -> dict[str, bytes]:
+    def read_files(self) -> dict[str, bytes]:
         found = (self.scene.project / ".pulumi/stacks").rglob("*")
         return {str(path): path.read_bytes() for path in found if path.is_file()}
 
 
 @pytest.fixture
-def stack(applied_project: PlannedProject) -> Stack:
-    return Stack(applied_project)
+def existing_stack(applied_project: PlannedProject) -> ExistingStack:
+    return ExistingStack(applied_project)
 
 
 @pytest.mark.slow
 @FAST
 @given(data=st.data())
-def test_of_a_checkpoint(stack: Stack, data: st.DataObject) -> None:
-    stack.restore()
-    stack.path.write_bytes(data.draw(damaged(stack.good)))
-    stack.check()
+def test_a_damaged_checkpoint_never_plans_creates(
+    existing_stack: ExistingStack, data: st.DataObject
+) -> None:
+    existing_stack.restore()
+    existing_stack.path.write_bytes(data.draw(damaged_contents(existing_stack.good)))
+    existing_stack.check_state()
 
 
 ENTRY = ("checkpoint", "latest", "resources", 2)
-TOLD: list[tuple[tuple[Any, ...], str, str]] = [
+DAMAGED_PATHS: list[tuple[tuple[Any, ...], str, str]] = [
     (("checkpoint", "latest"), "null", "`latest` is not an object"),
     (("checkpoint", "latest"), "[]", "`latest` is not an object"),
     (("checkpoint", "latest", "resources"), "null", "`resources` is null, not a list"),
@@ -154,125 +156,139 @@ TOLD: list[tuple[tuple[Any, ...], str, str]] = [
 
 
 @pytest.mark.slow
-def test_of_a_checkpoint_is_told_with_its_place(stack: Stack) -> None:
-    for path, text, said in TOLD:
-        stack.path.write_text(changed(json.loads(stack.good), path, text))
-        before = stack.files()
-        told = stack.run("up", "--yes")
-        assert told.code == 1
-        assert said in told.err
-        assert f"error: {stack.path}: " in told.err
-        assert "gpuform state repair --stack dev --from-backup" in told.err
-        repaired = stack.run("state", "repair", "--yes")
+def test_a_damaged_checkpoint_is_reported_with_its_position_and_a_repair(
+    existing_stack: ExistingStack,
+) -> None:
+    for path, text, message in DAMAGED_PATHS:
+        existing_stack.path.write_text(
+            replace_json_value(json.loads(existing_stack.good), path, text)
+        )
+        before = existing_stack.read_files()
+        ran = existing_stack.run("up", "--yes")
+        assert ran.code == 1
+        assert message in ran.err
+        assert f"error: {existing_stack.path}: " in ran.err
+        assert "gpuform state repair --stack dev --from-backup" in ran.err
+        repaired = existing_stack.run("state", "repair", "--yes")
         assert repaired.code == 1
-        assert said in repaired.err
+        assert message in repaired.err
         assert "--from-backup" in repaired.err
-        assert stack.files() == before
+        assert existing_stack.read_files() == before
 
 
 @pytest.mark.parametrize("entry", ["latest", "resources"])
-def test_an_empty_stack_of_the_cli_is_one(stack: Stack, entry: str) -> None:
+def test_an_empty_checkpoint_of_the_pulumi_cli_is_valid(
+    existing_stack: ExistingStack, entry: str
+) -> None:
     """The CLI writes no `latest` before the first update, and no empty list of resources."""
-    document = json.loads(stack.good)
+    document = json.loads(existing_stack.good)
     checkpoint = document["checkpoint"]
     del (checkpoint if entry == "latest" else checkpoint["latest"])[entry]
-    stack.path.write_text(json.dumps(document))
-    planned = stack.run("preview", "--json")
+    existing_stack.path.write_text(json.dumps(document))
+    planned = existing_stack.run("preview", "--json")
     assert planned.code == 0
     assert planned.json["changeSummary"] == {"create": 3}
 
 
 @pytest.mark.slow
-def test_of_what_is_imported(stack: Stack) -> None:
-    before = stack.files()
-    file = stack.scene.project / "in.json"
+def test_import_refuses_a_damaged_deployment_and_keeps_the_state(
+    existing_stack: ExistingStack,
+) -> None:
+    before = existing_stack.read_files()
+    file = existing_stack.scene.project / "in.json"
     for deployment in ("null", "[]", '""', DEEP, VERY_DEEP):
         file.write_text(f'{{"version": 3, "deployment": {deployment}}}')
-        ran = stack.run("stack", "import", "--file", "in.json")
+        ran = existing_stack.run("stack", "import", "--file", "in.json")
         assert ran.code == 1
         assert "in.json" in ran.err
-    assert stack.files() == before
+    assert existing_stack.read_files() == before
     file.write_text('{"version": 3, "deployment": {}}')
-    assert stack.run("stack", "import", "--file", "in.json").code == 0
+    assert existing_stack.run("stack", "import", "--file", "in.json").code == 0
 
 
 @pytest.mark.slow
 @FAST
 @given(data=st.data())
-def test_of_the_settings(stack: Stack, data: st.DataObject) -> None:
-    stack.restore()
-    file = stack.scene.project / "Pulumi.dev.yaml"
-    text = file.read_bytes()
-    at = data.draw(st.integers(0, len(text)))
+def test_damaged_stack_settings_never_plan_creates(
+    existing_stack: ExistingStack, data: st.DataObject
+) -> None:
+    existing_stack.restore()
+    file = existing_stack.scene.project / "Pulumi.dev.yaml"
+    content = file.read_bytes()
+    at = data.draw(st.integers(0, len(content)))
     added = [b"\xff", b"\x00", b"config: 7\n", b"config: {a: " + DEEP.encode() + b"}\n", b"? : :"]
-    file.write_bytes(text[:at] + data.draw(st.sampled_from(added)) + text[at:])
-    stack.check()
+    file.write_bytes(content[:at] + data.draw(st.sampled_from(added)) + content[at:])
+    existing_stack.check_state()
 
 
 @pytest.mark.slow
-def test_of_the_selection(stack: Stack) -> None:
+def test_a_damaged_stack_selection_is_named_and_left_unchanged(
+    existing_stack: ExistingStack,
+) -> None:
     """It is named and left alone: without it a stack can be selected again."""
-    (file,) = (stack.scene.project.parent / "home/workspaces").iterdir()
+    (file,) = (existing_stack.scene.project.parent / "home/workspaces").iterdir()
     for text in (b"{", b"[]", b'{"stack": 7}', b'{"stack": []}', VERY_DEEP.encode(), b"\xff"):
         file.write_bytes(text)
-        ran = stack.run("preview")
+        ran = existing_stack.run("preview")
         assert ran.code == 1
         assert str(file) in ran.err
-        assert stack.run("stack", "select", "dev").code == 1
+        assert existing_stack.run("stack", "select", "dev").code == 1
         assert file.read_bytes() == text
-        assert stack.run("preview", "--expect-no-changes", "--stack", "dev").code == 0
+        assert existing_stack.run("preview", "--expect-no-changes", "--stack", "dev").code == 0
     file.unlink()
-    assert stack.run("stack", "select", "dev").code == 0
-    assert stack.run("preview", "--expect-no-changes").code == 0
+    assert existing_stack.run("stack", "select", "dev").code == 0
+    assert existing_stack.run("preview", "--expect-no-changes").code == 0
 
 
-def line(text: bytes) -> bytes:
+def format_journal_line(text: bytes) -> bytes:
     return b"%08x %s\n" % (zlib.crc32(text), text)
 
 
 LINES = [
-    b"00000000 {}\n" + line(b'{"op":"end","token":1}'),
+    b"00000000 {}\n" + format_journal_line(b'{"op":"end","token":1}'),
     b"garbage\n",
-    line(b'{"op":"add"}'),
-    line(b'{"op":"checkpoint"}'),
-    line(b'{"op":7}'),
-    line(b'{"op":"replace","old":999,"new":1}'),
-    line(b'{"op":"add","new":9,"resource":[]}'),
-    line(b'{"op":"begin","token":1,"operation":{"type":"x","resource":{}}}'),
-    line(b'{"op":"outputs","of":0,"outputs":' + VERY_DEEP.encode() + b"}"),
-    line(b'{"op":"outputs","of":0,"outputs":{"a":' + DEEP.encode() + b"}}"),
-    line(b"[]"),
+    format_journal_line(b'{"op":"add"}'),
+    format_journal_line(b'{"op":"checkpoint"}'),
+    format_journal_line(b'{"op":7}'),
+    format_journal_line(b'{"op":"replace","old":999,"new":1}'),
+    format_journal_line(b'{"op":"add","new":9,"resource":[]}'),
+    format_journal_line(b'{"op":"begin","token":1,"operation":{"type":"x","resource":{}}}'),
+    format_journal_line(b'{"op":"outputs","of":0,"outputs":' + VERY_DEEP.encode() + b"}"),
+    format_journal_line(b'{"op":"outputs","of":0,"outputs":{"a":' + DEEP.encode() + b"}}"),
+    format_journal_line(b"[]"),
 ]
 
 
 @pytest.mark.slow
-def test_of_a_journal(stack: Stack) -> None:
+def test_a_damaged_journal_stops_up_and_is_kept_after_discard(
+    existing_stack: ExistingStack,
+) -> None:
     """What it told of may exist; given up, it is kept beside its place."""
-    base = compute_digest(stack.path.read_bytes()).encode()
-    journal = stack.scene.project / ".pulumi/gpuform/demo/dev.journal"
+    base = compute_digest(existing_stack.path.read_bytes()).encode()
+    journal = existing_stack.scene.project / ".pulumi/gpuform/demo/dev.journal"
     journal.parent.mkdir(parents=True, exist_ok=True)
     for lines in LINES:
-        written = line(b'{"gpuform-journal":1,"base":"%s"}' % base) + lines
+        written = format_journal_line(b'{"gpuform-journal":1,"base":"%s"}' % base) + lines
         journal.write_bytes(written)
-        told = stack.run("up", "--yes")
-        assert told.code == 1
-        assert f"the journal {journal} is damaged" in told.err
-        assert "--discard-journal" in told.err
+        ran = existing_stack.run("up", "--yes")
+        assert ran.code == 1
+        assert f"the journal {journal} is damaged" in ran.err
+        assert "--discard-journal" in ran.err
         assert journal.read_bytes() == written
-        assert stack.run("state", "repair", "--discard-journal", "--yes").code == 0
+        assert existing_stack.run("state", "repair", "--discard-journal", "--yes").code == 0
         (kept,) = journal.parent.glob("dev.journal.*")
         assert kept.read_bytes() == written
         kept.unlink()
-    assert stack.run("preview", "--expect-no-changes").code == 0
+    assert existing_stack.run("preview", "--expect-no-changes").code == 0
 
 
-def test_of_what_could_not_be_saved(stack: Stack) -> None:
-    file = stack.scene.project / ".gpuform/unsaved/dev.jsonl"
+def test_damaged_unsaved_lines_are_named_and_kept(existing_stack: ExistingStack) -> None:
+    file = existing_stack.scene.project / ".gpuform/unsaved/dev.jsonl"
     file.parent.mkdir(parents=True, exist_ok=True)
     for text in ("{", "[]", "{}", '{"lines": 7}', VERY_DEEP):
         file.write_text(f"{text}\n")
-        assert "gpuform state recover" in stack.run("up", "--yes").err
-        ran = stack.run("state", "recover")
+        assert "gpuform state recover" in existing_stack.run("up", "--yes").err
+        ran = existing_stack.run("state", "recover")
         assert ran.code == 1
         assert f"{file} is damaged" in ran.err
         assert file.exists()

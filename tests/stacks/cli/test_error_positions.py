@@ -28,16 +28,18 @@ data = volume("data", "us-central-8")
 """
 
 
-def block(text: str) -> str:
-    """What is told under `Diagnostics:`."""
+def get_diagnostics(text: str) -> str:
+    """Return the text under `Diagnostics:`."""
     return text.partition("Diagnostics:\n")[2].partition("\n\n")[0]
 
 
-def test_the_argument_of_a_program(planned_project: PlannedProject, project: Path) -> None:
+def test_a_wrong_argument_is_shown_at_its_line_of_the_program(
+    planned_project: PlannedProject, project: Path
+) -> None:
     (project / "__main__.py").write_text(PROGRAM)
     ran = planned_project.run("preview")
     assert ran.code == 1
-    assert block(ran.out) == (
+    assert get_diagnostics(ran.out) == (
         "  together:SharedVolume (data):\n"
         "    error: pulumi-python:dynamic/gpuform.together:SharedVolume resource 'data': property "
         "size_tib value 2.5 has a problem: must be a whole number, not 2.5\n"
@@ -47,7 +49,9 @@ def test_the_argument_of_a_program(planned_project: PlannedProject, project: Pat
     )
 
 
-def test_an_argument_that_is_not_given(planned_project: PlannedProject, project: Path) -> None:
+def test_a_missing_argument_is_shown_at_the_call(
+    planned_project: PlannedProject, project: Path
+) -> None:
     program = PROGRAM.replace("        size_tib=2.5,\n", "")
     (project / "__main__.py").write_text(program)
     ran = planned_project.run("preview")
@@ -55,7 +59,7 @@ def test_an_argument_that_is_not_given(planned_project: PlannedProject, project:
     assert "      6 |     return SharedVolume(\n        |            ^^^^^^^^^^^^" in ran.out
 
 
-def test_the_value_of_a_topology_and_values_in_quotes(
+def test_a_wrong_quoted_value_is_shown_at_its_line_of_the_topology(
     planned_project: PlannedProject, project: Path
 ) -> None:
     """The platform is asked while planning, so that `validate` cannot tell it."""
@@ -78,7 +82,9 @@ def test_the_value_of_a_topology_and_values_in_quotes(
     ) in ran.out
 
 
-def test_a_resource_of_a_module(planned_project: PlannedProject, project: Path) -> None:
+def test_an_error_in_a_module_names_both_files(
+    planned_project: PlannedProject, project: Path
+) -> None:
     (project / "__main__.py").unlink()
     entry = declare_volume(region="'{{ inputs.region }}'")
     (project / "pool.yaml").write_text(
@@ -93,7 +99,9 @@ def test_a_resource_of_a_module(planned_project: PlannedProject, project: Path) 
     assert "^^^^^^^^^^^^^^^^^^^^^" in ran.out
 
 
-def test_a_rule_over_several_resources(planned_project: PlannedProject, project: Path) -> None:
+def test_a_broken_rule_over_two_resources_is_shown_at_the_argument(
+    planned_project: PlannedProject, project: Path
+) -> None:
     program = PROGRAM.replace("2.5", "2").replace(
         "import SharedVolume", "import Cluster, SharedVolume"
     )
@@ -107,7 +115,9 @@ def test_a_rule_over_several_resources(planned_project: PlannedProject, project:
     assert "         |               ^^^^^^^\n" in ran.out
 
 
-def test_a_step_that_fails(planned_project: PlannedProject, project: Path) -> None:
+def test_a_failed_create_is_shown_at_the_declaration(
+    planned_project: PlannedProject, project: Path
+) -> None:
     (project / "__main__.py").unlink()
     entries = f"  one: {declare_cluster()}\n  two: {declare_cluster()}\n"
     (project / "topology.yaml").write_text(f"clusters:\n{entries}")
@@ -142,7 +152,7 @@ def test_a_line_with_a_secret_is_not_shown(
     assert "Hunter2" not in ran.out + ran.err
 
 
-def test_a_file_that_was_changed_meanwhile_and_odd_ones(
+def test_a_declaration_in_loaded_code_is_shown_at_the_caller(
     planned_project: PlannedProject, project: Path
 ) -> None:
     """A resource that a loaded text declares has no line that can be shown."""
@@ -153,7 +163,7 @@ def test_a_file_that_was_changed_meanwhile_and_odd_ones(
     assert "must be a whole number, not 2.5\n      at __main__.py" in ran.out
 
 
-def test_an_unclosed_quote_is_told_where_it_opened(run: Run, project: Path) -> None:
+def test_an_unclosed_quote_is_reported_where_it_opens(run: Run, project: Path) -> None:
     (project / "__main__.py").unlink()
     (project / "topology.yaml").write_text(
         'config:\n  a: {default: "x}\n  b: {default: "y"}\noutputs: {c: 1}\n'
@@ -166,7 +176,7 @@ def test_an_unclosed_quote_is_told_where_it_opened(run: Run, project: Path) -> N
     )
 
 
-def test_an_error_in_an_expression_is_told_at_its_place(run: Run, project: Path) -> None:
+def test_an_error_in_an_expression_is_reported_at_its_position(run: Run, project: Path) -> None:
     (project / "__main__.py").unlink()
     (project / "topology.yaml").write_text(
         "config: {gpus: {type: integer}}\n"
