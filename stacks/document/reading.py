@@ -110,8 +110,7 @@ class Composer:
         """Return the node of an alias; report an unknown one and return a null.
 
         Count its values again, so that aliases cannot grow without limit. Raises Unreadable for an
-        alias
-        inside its own value.
+        alias inside its own value.
         """
         name = event.anchor
         if name not in self.anchors:

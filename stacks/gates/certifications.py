@@ -134,8 +134,7 @@ def add_unreachable_platforms(plan: Plan, steps: Iterable[Step], settings: Setti
     """Return the plan with a note for each unreachable platform with planned changes.
 
     Each platform is probed once; a refresh is returned unchanged. Resources of explicit providers
-    are
-    skipped: their settings differ. A failure that a check has noted already is not repeated.
+    are skipped: their settings differ. A failure that a check has noted already is not repeated.
     """
     # A refresh asks the platforms itself.
     if plan.operation == "refresh":

@@ -88,8 +88,7 @@ class UsageMonitor:
         """Measure the usage of removed capacity on the platforms, and in Lens if configured.
 
         The result has usage above `limit` (0 to 1) alone: by URN where the platform measures, else
-        as
-        lines of Lens about all other resources, and the reasons for unknown usage.
+        as lines of Lens about all other resources, and the reasons for unknown usage.
         """
         self._ask_platforms([change for change in changes if _is_measurable(change)])
         usage_by_urn, unknown = {}, []

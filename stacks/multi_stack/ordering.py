@@ -319,8 +319,7 @@ def _list_changed_stacks(order: StackOrder, base: str, head: str | None) -> list
 
     A change outside of all folders, as of a package that several programs import, counts for the
     stacks whose files mention it; a change of stacks.yaml counts for all. Without `head` the
-    working
-    tree is compared, with files that git does not know yet. Raises MultiStackError.
+    working tree is compared, with files that git does not know yet. Raises MultiStackError.
     """
     workspace = order.workspace
     for revision in (base, head or "HEAD"):
@@ -350,8 +349,7 @@ def _is_changed(name: str, order: StackOrder, changed: Iterable[Path]) -> bool:
     """Return True if one of the changed files belongs to the stack.
 
     Those are the topology's files, its settings, its folder without other projects and other
-    stacks'
-    settings, and files outside of all projects that its files mention.
+    stacks' settings, and files outside of all projects that its files mention.
     """
     member, files = order.workspace.stacks[name], order.contents[name].files
     own = member.project.directory.resolve()

@@ -289,8 +289,7 @@ def render_removed_nodes(removed_nodes: RemovedNodes | None) -> Iterator[str]:
     """Yield a line for each removed node (`removes node train-worker-1: idle`); none for None.
 
     Nodes without jobs share a line if all are removed for one reason. The last line says what
-    happens
-    to running jobs.
+    happens to running jobs.
     """
     if removed_nodes is None:
         return

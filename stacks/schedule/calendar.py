@@ -137,8 +137,7 @@ def _find_due_by_hours(
     """Return the stop outside of running hours, or the start inside; None without running hours.
 
     A resource that is in this state already is included: the engine then finds no change. A
-    resource
-    that was stopped outside of gpuform is started only with permission.
+    resource that was stopped outside of gpuform is started only with permission.
     """
     power, hours = lifecycle.power, read_running_hours(values)
     if power is None or hours is None:

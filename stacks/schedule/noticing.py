@@ -354,8 +354,7 @@ class ProvenCalendar:
         """Raise NotEnoughEvidence if the evidence for a due change does not suffice.
 
         Evidence is the agreement of clocks and, except for a start or with the permission to evict
-        jobs,
-        a measurement of work. A resource that is already off or on as due needs none.
+        jobs, a measurement of work. A resource that is already off or on as due needs none.
         """
         is_off, power = lifecycle.is_off(to_plain_properties(entry.outputs)), lifecycle.power
         stops = due.inputs is not None and power is not None and power.field in due.inputs

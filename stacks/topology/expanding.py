@@ -42,9 +42,8 @@ _FORMS = "for_each must be a map, or a list of strings and whole numbers"
 def expand(topology: Topology, names: Names, problems: Diagnostics, *, planning: bool) -> Names:
     """Return `names` with the instances of every declaration. Add problems to `problems`.
 
-    While `planning`, every value that decides which instances exist must be known.
-    Otherwise an unknown `for_each` leaves its group open, and an unknown `when` keeps the
-    instance.
+    While `planning`, every value that decides which instances exist must be known. Otherwise an
+    unknown `for_each` leaves its group open, and an unknown `when` keeps the instance.
     """
     scope = _expand_scope(topology, Scope(names), problems, planning)
     _refuse_same_names(scope, problems)

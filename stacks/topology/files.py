@@ -100,8 +100,7 @@ def _is_in_project(path: Path, topology: Path) -> bool:
     """Return True if `path` is in the repository of `topology`, or else in its project.
 
     The root is the nearest folder with .git, else stacks.yaml, else Pulumi.yaml, else the
-    topology's
-    own. Git's own folder does not count: it holds the credentials of a CI job.
+    topology's own. Git's own folder does not count: it holds the credentials of a CI job.
     """
     for marker in (".git", "stacks.yaml", "Pulumi.yaml"):
         root = next((folder for folder in topology.parents if (folder / marker).exists()), None)

@@ -22,8 +22,7 @@ def require_known(
     """Return the value of `node`, and report an unknown value as a problem.
 
     `label` names the value in messages. Values of resources are always a problem; other unknown
-    ones
-    only with `planning`. Without it, values that are not set are UNKNOWN.
+    ones only with `planning`. Without it, values that are not set are UNKNOWN.
     """
     count_before = len(problems)
     late = sorted(_LATE & set(_list_roots(node, problems)))

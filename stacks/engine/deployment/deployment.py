@@ -131,6 +131,8 @@ class Deployment:
     def run(self) -> Outcome:
         """Run the operation and return the outcome, of a failed or cancelled run too.
 
+        At the end other stacks may import objects again.
+
         Raises:
             EngineError: the state could not be written, or the program's folder does not exist.
         """
@@ -173,7 +175,8 @@ class Deployment:
     def _run_operation(self) -> None:
         """Refresh if the options say so, then run the operation, unless the refresh failed.
 
-        A refresh or destroy whose targets match no resource does nothing; the error is reported.
+        A refresh or destroy whose targets match no resource does nothing; the error is reported. So
+        does an `expire` or `repair` without a calendar.
         """
         options = self.options
         base = list(self.target.snapshot.resources)
@@ -205,8 +208,8 @@ class Deployment:
     def _apply_due_changes(self, base: Sequence[ResourceState], calendar: Calendar) -> None:
         """Delete expired resources, and apply the other due changes to the remaining ones.
 
-        `base` is the state before the run. Dependents of expired resources are deleted only with
-        `target_dependents`. Nothing is changed if a rule forbids one of the deletions.
+        `base` is the state before the run. Without `target_dependents`, a dependent of an expired
+        resource is reported as failed and stops this. So does a rule that forbids a deletion.
         """
         executor = self._executor
         due_changes = find_due_changes(base, calendar)
@@ -276,8 +279,7 @@ class Deployment:
         """Run the program, and refresh each resource when the program registers it.
 
         Returns the selected resources, and the entries of `base` that the program does not declare.
-        If
-        the program fails, no further step starts.
+        If the program fails, no further step starts.
         """
         executor, generator = self._executor, self._create_generator(base, "refresh")
         keep = executor.snapshot.record_replacement
@@ -403,8 +405,7 @@ class Deployment:
         """Delete the selected entries of `to_delete`, and record the other leftovers as unchanged.
 
         Leftovers that the program declares are recorded already. Nothing is deleted if a rule
-        forbids
-        one of the deletions.
+        forbids one of the deletions.
         """
         selection = self.options.selection
         if selection.targets:
@@ -441,7 +442,11 @@ class Deployment:
         return not violations
 
     def _finish(self, began: float) -> Outcome:
-        """Close the state, forget resolved intents, send the summary, and return the outcome."""
+        """Close the state, send the summary, and return the outcome.
+
+        Except in a preview, resolved intents are forgotten. The outcome succeeded if no resource
+        failed and nobody cancelled.
+        """
         executor = self._executor
         # The last checkpoint is written here, before any intent is forgotten.
         snapshot = executor.snapshot.close()

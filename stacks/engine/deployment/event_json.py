@@ -202,8 +202,8 @@ def _mask(value: Json) -> Json:
 def _is_listed(step: Step) -> bool:
     """Return True if Pulumi's preview lists the step.
 
-    Providers are not listed, nor unchanged resources: except the stack, and resources whose
-    protection changed.
+    Providers, the single steps of a replacement, and unchanged resources are not listed; the stack,
+    and resources whose protection changed, are.
     """
     if not step.op.is_logical or is_provider(step.state.type):
         return False

@@ -292,10 +292,8 @@ class _CreateSearch:
         """Return a new entry for the object of an interrupted create, or None without an object.
 
         None too if the state has the object already. `begun` has the declared inputs; without it,
-        or
-        after attempts with different targets, nothing can be searched: then None if the user
-        permits to
-        create again, else EngineError. EngineError too if the provider cannot tell.
+        or after attempts with different targets, nothing can be searched: then None if the user
+        permits to create again, else EngineError. EngineError too if the provider cannot tell.
         """
         intent = intents[-1]
         if all(attempt.outcome for attempt in intents):
@@ -365,8 +363,7 @@ def _add_recovered(
     """Return the state with the recovered entries, each behind all dependencies.
 
     Missing dependencies are taken from `others` (by URN), other dangling references dropped.
-    Pending
-    creates with a known result are removed. `results` is changed to the entries as added.
+    Pending creates with a known result are removed. `results` is changed to the entries as added.
     """
     resources = list(snapshot.resources)
     live_entries = {resource.urn: resource for resource in resources if not resource.delete}
@@ -436,8 +433,7 @@ def _insert_entry(
     """Insert `entry`; of two live entries of the URN, mark the older one for deletion.
 
     The older one is the present one with `is_newest`, else by the times of creation. A present
-    entry
-    that waits for its replacement is replaced.
+    entry that waits for its replacement is replaced.
     """
     at = next((n for n, e in enumerate(resources) if e.urn == entry.urn and not e.delete), None)
     if at is None:

@@ -83,6 +83,7 @@ class DeletePhase:
         """Delete `to_delete` in layers, dependents before dependencies.
 
         Protected entries are reported as failed. Entries needed by protected or failed ones stay.
+        Parents and providers of missing objects are deleted last.
         """
         graph.extend_with_dependencies(self._kept_urns, self._live_entries, self.executor.failed)
         protected = [entry.urn for entry in to_delete if _is_protected(entry)]

@@ -80,6 +80,7 @@ class DefaultProviders:
         Raises:
             EngineError: default providers are disabled for the package, or the configuration of one
                 of gpuform's own providers is invalid.
+            StepError: the provider's step failed, which is reported.
         """
         if package not in self._references:
             if self._is_disabled(package.name):

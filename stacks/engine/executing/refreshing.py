@@ -83,7 +83,10 @@ class Refresher:
         self._started_at = time.monotonic()
 
     def refresh_entry(self, old: ResourceState) -> None:
-        """Refresh one entry and report the result or failure; nothing if the run is stopping."""
+        """Refresh one entry and report the result or failure; nothing if the run is stopping.
+
+        A missing object is only reported at the end of the refresh.
+        """
         if self._executor.is_stopping:
             return
         executor = self._executor
@@ -121,8 +124,7 @@ class Refresher:
 
         If the object is missing, its entry is removed at the end of the refresh; at once if it is
         external or an interrupted run was deleting it. If `should_resume` accepts the entry, it
-        stays,
-        to be created again.
+        stays, to be created again.
         """
         if old.type == STACK_REFERENCE_TYPE:
             outputs = self._executor.stack_references.read(old.inputs)
@@ -193,8 +195,7 @@ class Refresher:
         """Return `old` with the new values of outputs that may change without being drift.
 
         These are outputs that change by themselves, and outputs missing in `old`. If the provider
-        does
-        not name such outputs, `old` is unchanged.
+        does not name such outputs, `old` is unchanged.
         """
         changing_names = self._executor.host.get_volatile_outputs(old)
         if changing_names is None:
@@ -213,8 +214,7 @@ class Refresher:
         """Return the difference between the state and the read object.
 
         External objects are compared by outputs, others by the provider or, if it leaves this to
-        the
-        engine, by inputs; a changed watched output counts too.
+        the engine, by inputs; a changed watched output counts too.
         """
         if old.external:
             # No inputs are declared for an object that is only read: its outputs are compared.

@@ -168,7 +168,7 @@ class StepExecutor:
     def report_failure(self, urn: str, error: EngineError) -> None:
         """Report why a resource failed; independent resources continue.
 
-        The URN is added to `failed`.
+        The URN is added to `failed`. An OutOfCredit error sets `out_of_credit`.
         """
         message = "\n".join(filter(None, [error.message, error.hint]))
         self.events.emit(Diagnostic("error", message, urn, error.path, error=error))
@@ -221,9 +221,9 @@ class StepExecutor:
         self._step_waiter.mark_finished(step for step in steps if step.op is Op.DELETE_REPLACED)
 
     def _wait_for_prior_step(self, step: Step) -> None:
-        """Wait for the step in `after`, and raise StepError if the old object still exists.
+        """Wait for the step in `after`; if the old object still exists, skip the resource.
 
-        A preview does not wait.
+        Raises StepError then. A preview does not wait.
         """
         if step.after is None or self.preview:
             return
@@ -256,7 +256,8 @@ class StepExecutor:
     def _run_step(self, step: Step) -> None:
         """Apply or predict the step, and count and report it.
 
-        Raises StepError, after a report, if it failed or left init errors.
+        Raises StepError, after a report, if it failed or left init errors. A step whose object was
+        missing already is counted at the end of the phase.
         """
         is_preview = self.preview
         started_at = time.monotonic()
@@ -329,7 +330,8 @@ class StepExecutor:
     def _apply_step(self, step: Step) -> list[str]:
         """Apply the step, or predict its result in a preview; return the object's init errors.
 
-        These say why the object exists without being ready; a preview has none.
+        These say why the object exists without being ready; a preview has none. A refresh step
+        reads the object also in a preview.
         """
         if step.op is Op.REFRESH and self.refresh_step is not None:
             self.refresh_step(step)

@@ -213,8 +213,7 @@ class StepApplier:
         """Update the object, record the entry, and return the object's init errors.
 
         With init errors the entry keeps the old inputs, so that the next run updates again. A
-        component
-        or provider has no object: only its entry is recorded.
+        component or provider has no object: only its entry is recorded.
         """
         old, new = _require_both(step)
         new.id, new.created, new.modified = old.id, old.created, format_timestamp()
@@ -259,7 +258,7 @@ class StepApplier:
     def _read_resource(self, step: Step) -> list[str]:
         """Read the step's object into `step.new`, and record it in the state.
 
-        Returns the object's initialization errors.
+        The entry of a replaced object stays for its deletion. Returns the object's init errors.
         """
         old, new = step.old, _require_new(step)
         with self._record_pending_operation(step, "reading", new):
@@ -313,8 +312,7 @@ class StepApplier:
         """Delete the object, unless it is only forgotten, and remove its entry.
 
         The entry of a deleted object that is to be replaced stays, marked so. The entry of an
-        object
-        that was missing already stays until `forget_missing_objects`.
+        object that was missing already stays until `forget_missing_objects`.
         """
         old = _require_old(step)
         started_at, causes = time.monotonic(), list[str]()

@@ -134,7 +134,7 @@ def find_topology(directory: Path) -> Topology | None:
     """Return the topology run by a program and nothing else, or None for any other program.
 
     `directory` is the program's folder or file. Such a program only calls gpuform's `run`, or is
-    missing beside a topology file.
+    missing beside a topology file. Raises EngineError if `directory` does not exist.
     """
     folder, entry = get_folder_and_entry(directory)
     file = folder / ("__main__.py" if entry == "." else entry)

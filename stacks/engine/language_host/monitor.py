@@ -252,7 +252,10 @@ class Monitor:
     def _run_and_answer(
         self, declaration: Registration | Read, steps: list[Step] | ResourceResult
     ) -> ResourceResult:
-        """Run the steps and return the program's result; `steps` may be that result already."""
+        """Run the steps and return the program's result; `steps` may be that result already.
+
+        The outputs of a skipped resource are unknown.
+        """
         if isinstance(steps, ResourceResult):
             return steps
         state, skipped = self._run_steps(declaration.urn, steps), steps[-1].skipped
@@ -275,7 +278,10 @@ class Monitor:
         self.declared.append(declaration)
 
     def _generate_steps(self, registration: Registration) -> list[Step]:
-        """Return the steps of a registration. Raises EngineError, also for a broken rule."""
+        """Return the steps of a registration; a provider resource is put into use.
+
+        Raises EngineError, also for a broken rule.
+        """
         is_served = registration.custom and not is_provider(registration.type)
         provider = self._get_provider_reference(registration) if is_served else ""
         steps = self.generator.generate_steps(registration, provider)
@@ -319,7 +325,11 @@ class Monitor:
         return ResourceResult(declaration.urn, failed=True)
 
     def _apply_rules(self, registration: Registration, step: Step) -> None:
-        """Raise CheckFailed with all problems that the rules find in the registration."""
+        """Raise CheckFailed with all problems that the rules find in the registration.
+
+        It is remembered for the rules of later registrations. Skipped steps and deletions are not
+        checked.
+        """
         if step.new is None or step.skipped:
             return
         # Rules know the dynamic form of a type, and hold for the plugin form too.
@@ -399,7 +409,10 @@ class Monitor:
     def Invoke(  # noqa: N802
         self, request: resource_pb2.ResourceInvokeRequest
     ) -> resource_pb2.ResourceInvokeResponse:
-        """Answer a call of gpuform's functions or of Pulumi's `getResource`; refuse all others."""
+        """Answer a call of gpuform's functions or of Pulumi's `getResource`; refuse all others.
+
+        Raises RpcError for a refused function or an unknown resource.
+        """
         if is_plugin(request.tok):
             return self._invoke_function(request)
         # The SDK calls this function to make a resource out of a resource reference.

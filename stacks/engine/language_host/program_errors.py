@@ -93,7 +93,8 @@ def explain_failure(
 ) -> ProgramError:
     """Return an error for the program's author, made of the exception of a program.
 
-    `traces` are used where the exception lost the lines that raised it.
+    EngineError and RunError keep their message, an exit is named, any other exception gets its
+    traceback. `traces` are used where the exception lost the lines that raised it.
     """
     if isinstance(error, EngineError):
         return ProgramError(error.message, error.hint)
@@ -244,7 +245,10 @@ class UnsupportedFeatures:
     messages: list[str] = field(default_factory=list)
 
     def build_error(self) -> ProgramError | None:
-        """Return an error with every used unsupported feature and its line, or None."""
+        """Return an error with the used unsupported features and their lines, or None.
+
+        At most `_MAX_LISTED` are listed.
+        """
         if not self.messages:
             return None
         if len(self.messages) == 1:

@@ -117,7 +117,10 @@ class KernelLock:
         os.close(handle)
 
     def _try_take(self) -> LockAttempt:
-        """Try once to lock the file, creating it if needed. Raises OSError."""
+        """Try once to lock the file, creating it if needed.
+
+        Returns TAKEN, HELD by another process, or UNSUPPORTED by the system. Raises OSError.
+        """
         if sys.platform == "win32":
             return LockAttempt.UNSUPPORTED
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -181,7 +184,7 @@ LAST_TRIED: Final = TRIED_VERSION[:2]
 
 
 def read_cli_version(environ: Mapping[str, str]) -> tuple[int, int] | None:
-    """Return major and minor version of the `pulumi` on PATH, or None."""
+    """Return major and minor version of the `pulumi` on PATH, or None without a working one."""
     cli = shutil.which("pulumi", path=environ.get("PATH"))
     if cli is None:
         return None

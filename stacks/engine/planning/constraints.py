@@ -221,7 +221,10 @@ class PlanConstraint:
             )
 
     def check_step(self, step: Step) -> None:
-        """Raise PlanExceeded if the effect or a property change of `step` is not planned."""
+        """Raise PlanExceeded if the effect or a property change of `step` is not planned.
+
+        A step without an effect passes.
+        """
         if not step.effect:
             return
         messages = list(self._find_unplanned_effects(step.urn, [step.effect]))

@@ -52,10 +52,8 @@ class DependentReplacements:
         """Yield URN and error of each root with a dependent that its provider cannot compare.
 
         Providers are asked which dependents would be replaced with the root; those in `spared` are
-        left
-        out. Where each replaced resource depends on only one other, its own dependents are known
-        with it
-        and are not asked about again.
+        left out. Where each replaced resource depends on only one other, its own dependents are
+        known with it and are not asked about again.
         """
         compared_urns: set[str] = set()
         for root in roots:

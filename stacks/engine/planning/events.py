@@ -222,7 +222,7 @@ def describe_drift(
 ) -> ResourceChange:
     """Return the drift found by a refresh, as a planned change from the last known values.
 
-    `new` is None if the object no longer exists.
+    The action is UPDATE, SAME without drift, or DELETE if `new` is None: the object is gone.
     """
     fields: list[FieldChange] = []
     if new is not None and diff is not None:
@@ -320,7 +320,10 @@ def _list_field_changes(
 def _compare_properties(
     olds: PropertyMap, news: PropertyMap, replaces: Sequence[str] = ()
 ) -> Iterator[FieldChange]:
-    """Yield each differing property, in the program's order; a key in `replaces` is marked so."""
+    """Yield each differing property, in the program's order; a key in `replaces` is marked so.
+
+    The code of a dynamic provider is left out.
+    """
     changed = set(find_changed_keys(olds, news)) - {PROVIDER_KEY}
     # Properties in the order of the program are easier to read than in alphabetical order.
     for key in dict.fromkeys([*news, *olds]):

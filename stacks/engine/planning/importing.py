@@ -101,7 +101,7 @@ class OwnedObjects:
             )
 
     def _load_owners(self) -> None:
-        """Read the owners of all objects, once.
+        """Read the owners of all existing objects, once; an object that is only read has none.
 
         A real run also claims the imports: no other stack imports until its end.
 

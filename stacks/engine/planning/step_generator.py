@@ -155,9 +155,8 @@ class StepGenerator:
         """Return the step of a resource in a refresh or destroy with the program, or None.
 
         None for components and providers, which are planned as usual unless a dependency is
-        skipped. A
-        refresh reads a selected entry; a destroy records the program's options for the deletion. A
-        resource without an entry is skipped.
+        skipped. A refresh reads a selected entry; a destroy records the program's options for the
+        deletion. A resource without an entry is skipped.
         """
         is_planned_as_usual = not goal.custom or is_provider(goal.type)
         has_skipped_dependency = bool(graph.find_dependency_urns(goal) & self._skipped_urns)
@@ -182,10 +181,8 @@ class StepGenerator:
         """Return the steps of one read of an external object.
 
         An entry that the program managed with the same id becomes external: its object is not
-        deleted.
-        A managed object with another id is replaced. A read with an unknown id or a skipped
-        dependency
-        is skipped.
+        deleted. A managed object with another id is replaced. A read with an unknown id or a
+        skipped dependency is skipped.
         """
         old = self._old_entries.match_entry(read)
         self._handled_urns.add(read.urn)
@@ -260,7 +257,11 @@ class StepGenerator:
     def _generate_registration_steps(
         self, registration: Registration, old: ResourceState | None, goal: ResourceState
     ) -> list[Step]:
-        """Return the steps of a selected registration: import, create, update or replacement."""
+        """Return the steps of a selected registration: import, create, update or replacement.
+
+        A tainted resource is replaced; init errors alone ask for an update. Raises EngineError for
+        a replacement that is not allowed.
+        """
         # The order of the following decisions is the order of Pulumi's generateSteps.
         if importing.should_import(registration, old):
             self._owned_objects.claim_object(registration)
@@ -308,8 +309,9 @@ class StepGenerator:
     ) -> tuple[PropertyMap, PropertyMap]:
         """Return the checked inputs twice: to keep, and to compare with the old ones.
 
-        With `fresh` neither old inputs nor `ignore_changes` count, as for a new object. Only for a
-        component do the two differ: it is not checked, and keeps its declared inputs.
+        With `fresh` neither old inputs nor `ignore_changes` count, as for a new object; paths of it
+        that match nothing are reported. Only for a component do the two differ: it is not checked,
+        and keeps its declared inputs.
         """
         declared_inputs = registration.inputs
         compared = declared_inputs
@@ -333,7 +335,10 @@ class StepGenerator:
     def _keep_untargeted(
         self, declared: Registration | Read, old: ResourceState | None, goal: ResourceState
     ) -> list[Step]:
-        """Return a step that keeps the entry; without an entry the resource is skipped."""
+        """Return a step that keeps the entry; without an entry the resource is skipped.
+
+        An entry that a replacement deletes counts as none.
+        """
         # Pulumi's skipped create: the program continues with unknown outputs, in a real run too.
         if old is None or id(old) in self._dependent_deletions:
             self._skipped_urns.add(goal.urn)
@@ -435,8 +440,7 @@ class StepGenerator:
         """Return the steps of a replacement, with the old object's deletion first or last.
 
         First if the option `delete_before_replace`, or else the provider or `should_delete_first`,
-        says
-        so; then its dependents are deleted before. Else it follows at the end of the run.
+        says so; then its dependents are deleted before. Else it follows at the end of the run.
         """
         self._replaced_urns.add(goal.urn)
         # Pulumi's rule: the option where it is set, else the answer of the provider's diff.

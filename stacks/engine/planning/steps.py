@@ -338,7 +338,8 @@ def compare_with_goal(
     """Return the provider's diff between state and goal, or the engine's own diff of the inputs.
 
     As in Pulumi, `replace_on_changes` works only where the provider leaves the comparison to the
-    engine: the stock host does not pass on which properties changed.
+    engine: the stock host does not pass on which properties changed. `urn` is sent to the provider
+    instead of the goal's. Raises EngineError for an invalid path.
     """
     # A component has no provider to ask.
     if not goal.custom:
@@ -367,8 +368,7 @@ def _add_requested_replacement(
     """Return the diff, extended by a replacement if a path in `replace_on_changes` changed.
 
     The path `#initerror` counts as changed with `has_init_errors`. Raises EngineError for an
-    invalid
-    path.
+    invalid path.
     """
     try:
         patterns = [property_paths.parse(raw_path) for raw_path in replace_on_changes]

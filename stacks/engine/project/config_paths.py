@@ -64,7 +64,8 @@ def set_value_at(value: Json, path: Sequence[str | int], leaf: Json, at: str) ->
         at: names the value in errors.
 
     Raises:
-        EngineError: a part on the path is neither an object nor a list that has the next step.
+        EngineError: a part on the path is neither an object nor a list that has the next step, or
+            would look like an encrypted value.
     """
     if not path:
         return leaf

@@ -180,7 +180,10 @@ _MINIMUM_HINT = "A Pulumi.yaml has at least `name: my-project` and `runtime: pyt
 
 
 def read_text(path: Path) -> str:
-    """Read the text of a project's file. Raises ProjectError if it cannot be read."""
+    """Read the text of a project's file.
+
+    Raises ProjectError if it cannot be read or is not UTF-8.
+    """
     try:
         # Some editors begin a file with a byte order mark.
         return path.read_text(encoding="utf-8-sig")

@@ -142,8 +142,7 @@ class StackSettings:
 
         Raises:
             EngineError: a key has no value, or one of another type, or cannot be decrypted; or the
-                file
-                has an `environment` of Pulumi Cloud.
+                file has an `environment` of Pulumi Cloud.
         """
         if "environment" in self._scalars:
             raise ProjectError(

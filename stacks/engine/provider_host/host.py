@@ -108,7 +108,8 @@ class ProviderHost:
     ) -> tuple[PropertyMap, list[Failure]]:
         """Return the inputs to use, and the provider's complaints about `news`.
 
-        A provider resource is checked by gpuform's own rules.
+        A provider resource is checked by gpuform's own rules. Raises ProviderError if the provider
+        fails.
         """
         if is_provider(type_of(urn)):
             inputs, problems = self.plugins.check(news)
@@ -136,8 +137,7 @@ class ProviderHost:
         """Compare the last outputs with new inputs; with `refreshing`, only to report drift.
 
         `changes` is None in the result if the provider leaves the comparison to the engine. A
-        provider
-        resource is never replaced.
+        provider resource is never replaced.
         """
         if is_provider(type_of(urn)):
             # As in Pulumi without DiffConfig: a provider is updated in place and never replaced.
@@ -162,9 +162,9 @@ class ProviderHost:
     def find_field_changes(
         self, urn: str, olds: PropertyMap, news: PropertyMap, provider: str = ""
     ) -> Sequence[FieldChange] | None:
-        """Return property-level changes of a gpuform resource, or None for others.
+        """Return property-level changes of a gpuform resource, without a request.
 
-        No provider call.
+        None for others, and if the provider cannot be loaded.
         """
         try:
             served = self._get_provider(urn, provider, news, olds)
@@ -213,7 +213,8 @@ class ProviderHost:
     ) -> Created:
         """Create the object; return its id, outputs and init errors.
 
-        `replaces` is the id of the still existing object that the new one replaces, or empty.
+        `replaces` is the id of the still existing object that the new one replaces, or empty. After
+        an invalid answer the outputs are the inputs, and an init error says so.
 
         Raises:
             ProviderError: the provider failed or returned no id.
@@ -314,8 +315,7 @@ class ProviderHost:
         Args:
             as_of: a time by `time.monotonic`; an answer read since then may be used.
             on_gone: called with the id of a missing object, if its lifecycle is gpuform's and does
-                not
-                only bind an object.
+                not only bind an object.
 
         Returns:
             The object and its inputs (None if the provider returns none), or None if the object is

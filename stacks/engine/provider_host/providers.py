@@ -47,7 +47,10 @@ def to_provider(properties: PropertyMap) -> dict[str, Any]:
 
 
 def _to_provider_value(value: PropertyValue) -> Any:
-    """Return the value in plain form for a provider, secrets unwrapped."""
+    """Return the value in plain form for a provider: secrets unwrapped, numbers as floats.
+
+    A resource reference becomes its id, or its URN without one.
+    """
     if isinstance(value, str | bool) or value is None:
         return value
     if isinstance(value, int | float):

@@ -359,7 +359,10 @@ class OtherStackObjects:
             return id_ in self._ids
 
     def _read(self) -> set[str]:
-        """Return the ids of objects in the states and intents of all other stacks."""
+        """Return the ids of objects in the states and intents of all other stacks.
+
+        Stacks that cannot be read are left out.
+        """
         own = f"urn:pulumi:{self.stack}::{self.project}::"
         with raise_as_provider_errors():
             records = read_all_intents(self.backend)
@@ -401,7 +404,10 @@ def move_intents(source: Intents, target: Intents, names: Mapping[str, str]) -> 
 
 
 def _move_environment(source: Records, target: Records) -> None:
-    """Give the target the source's environment; raise WrongEnvironment if they differ."""
+    """Add the source's environment, if it has one, to the target's.
+
+    Raises WrongEnvironment if the two contradict each other.
+    """
     environment, target_environment = read_environment(source), read_environment(target)
     if environment is None or environment == target_environment:
         return

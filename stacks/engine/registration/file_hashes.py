@@ -114,7 +114,11 @@ def _is_packed(archive: Archive) -> bool:
 
 
 def _list_members(archive: Archive) -> Iterator[Member]:
-    """Yield the files of an archive in the order of the CLI, with names inside of the archive."""
+    """Yield the files of an archive in the order of the CLI, with names inside of the archive.
+
+    A symbolic link in place of the folder has no files, as for the CLI. Raises EngineError for
+    anything but members, a folder or a packed archive.
+    """
     if archive.assets is not None:
         for name, member in sorted(archive.assets.items()):
             if isinstance(member, Asset):

@@ -415,7 +415,8 @@ def _format_request_position(position: "source_pb2.SourcePosition", root: str) -
 def _format_interned_position(uri: str, line: int, root: str) -> str:
     """Format a position as `project:///FILE#LINE`, or return an empty string without a URI.
 
-    All resources declared there share one text, because states hold a dozen positions for each.
+    A file outside of `root` keeps its URI. All resources declared there share one text, because
+    states hold a dozen positions for each.
     """
     if not uri:
         return ""

@@ -38,7 +38,7 @@ def find_inactive_patches() -> list[Patch]:
 
 @contextmanager
 def apply_patches() -> Iterator[None]:
-    """Apply every patch for the installed SDK while the context runs a program."""
+    """Apply every patch that knows the installed SDK, while the context runs a program."""
     inactive_patches = find_inactive_patches()
     with ExitStack() as applied:
         for patch in PATCHES:

@@ -107,7 +107,7 @@ def create_first_crypter(
 ) -> SecretsManager:
     """Return the crypter for a new stack: the one of its settings, else a new one.
 
-    An empty `provider` means that of the settings.
+    An empty `provider` means that of the settings; any other one than theirs gets a new crypter.
 
     Raises:
         SecretsError: the settings have secrets under another provider than the named one.

@@ -45,8 +45,7 @@ class ForeignStack:
         Raises:
             WrongPassphrase: the passphrase does not fit.
             EngineError: the state does not exist or cannot be used, or a run or a change of the
-                secrets
-                provider was interrupted.
+                secrets provider was interrupted.
         """
         if backend.read_own(project, name, "secrets-change") is not None:
             raise EngineError(

@@ -323,7 +323,7 @@ class Workspace:
         timeout: LockTimeout | None = None,
         recover: Callable[[StackLock], None] = lambda _lock: None,
     ) -> None:
-        """Remove a stack with settings, history and records, under its lock.
+        """Remove a stack with settings, history, records and selection, under its lock.
 
         Without `force`, `recover` is called first, under the stack's lock, and recovers the objects
         of interrupted runs into the state. Providers and components do not count as resources.

@@ -236,7 +236,10 @@ def _reject_lost_objects(
 
 
 def _apply_journal(backend: Backend, project: str, stack: str, log: ReadableLog) -> RecoveredState:
-    """Write the journal's changes into the checkpoint, and return what was recovered."""
+    """Write the journal's changes into the checkpoint, and return what was recovered.
+
+    Raises EngineError without such a stack, or if the result breaks an integrity rule.
+    """
     data = backend.read(project, stack)
     if data is None:
         raise EngineError(f"no stack named '{stack}' in {backend.url}")

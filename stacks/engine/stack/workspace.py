@@ -44,6 +44,8 @@ class StackNotFound(EngineError):
 def get_short_name(project: Project, name: str) -> str:
     """Return the stack's name within the project.
 
+    `name` may be complete: organization/STACK or organization/PROJECT/STACK.
+
     Raises:
         StackNotFound: the stack belongs to another project.
     """

@@ -48,7 +48,7 @@ def delete(
 ) -> tuple[Snapshot, list[ResourceState]]:
     """Remove an entry from a state; return the snapshot and the removed entries.
 
-    The objects on the platform stay.
+    The objects on the platform stay. An old entry beside another one of its URN has no dependents.
 
     Args:
         snapshot: the state.
@@ -174,7 +174,8 @@ def rename(snapshot: Snapshot, old: str, name: str) -> tuple[Snapshot, str]:
 def rename_stack(snapshot: Snapshot, full_name: str) -> Snapshot:
     """Return the state under another full name, `organization/<project>/<stack>`.
 
-    URNs in the properties change where they name a resource of this stack.
+    URNs in the properties change where they name a resource of this stack. Raises EditRefused for
+    an invalid URN.
     """
     _, project, stack = full_name.split("/")
     entries = [*snapshot.resources, *(o.resource for o in snapshot.pending_operations)]

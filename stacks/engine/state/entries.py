@@ -144,8 +144,7 @@ class Entries:
 
         They are sorted, dependencies first, and changed in place: no entry refers to a deleted or
         renamed one any more. As under the Pulumi CLI, a property without dependencies loses its key
-        in
-        `property_dependencies` when its entry is refreshed.
+        in `property_dependencies` when its entry is refreshed.
         """
         names = self._map_renamed_urns()
         gone = self._find_deleted(names)

@@ -152,7 +152,10 @@ class SnapshotManager:
         self._wait_logged(change)
 
     def record_create_replacement(self, old: ResourceState, new: ResourceState) -> None:
-        """Record `new`, created before the old object is deleted, and mark `old` for deletion."""
+        """Record `new`, created before the old object is deleted, and mark `old` for deletion.
+
+        Returns once the record is logged.
+        """
         self._encode_early(new)
         with self._lock:
             number = self._entries.get_number(old)
@@ -282,7 +285,7 @@ class SnapshotManager:
 
     @trace_span("state", "write a checkpoint")
     def _write_checkpoint(self) -> None:
-        """Write a checkpoint, after storing all earlier changes in the journal.
+        """Write a checkpoint, after storing all earlier changes in the journal; not in a preview.
 
         Raises IntegrityError, before anything is written, for entries that break a rule.
         """

@@ -210,6 +210,8 @@ class NoSuchResource(EngineError):
 def get_entries(entries: Sequence[ResourceState], name: str) -> list[ResourceState]:
     """Return the entries of one resource: the live one, and old ones marked for deletion.
 
+    `name` is a name, a URN, or a pattern that matches one resource.
+
     Raises:
         NoSuchResource: no resource or several resources match; the hint has the nearest names.
     """

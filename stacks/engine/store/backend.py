@@ -278,7 +278,7 @@ class Backend:
             lock.check()
 
     def create_backup(self, project: str, stack: str) -> None:
-        """Copy the checkpoint to the backups, unless the user turned backups off."""
+        """Copy an existing checkpoint to the backups, unless the user turned backups off."""
         name = self._find_checkpoint_name(project, stack)
         if name is not None and self.keeps_backups:
             folder = layout.build_name("backups", project, stack)

@@ -156,7 +156,10 @@ def load_backup(backend: Backend, where: str) -> Snapshot:
 
 @contextmanager
 def add_backup_hint(backend: Backend, project: str, stack: str) -> Iterator[None]:
-    """Add the state's location and the way to restore a backup to errors about a damaged state."""
+    """Add the state's location and the way to restore a backup to errors about a damaged state.
+
+    A state of a newer format is not damaged: its error stays as it is.
+    """
     try:
         yield
     # Nothing is damaged: a newer engine wrote the file.

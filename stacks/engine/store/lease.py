@@ -180,7 +180,10 @@ class Lease:
         return self._measure_silence(blob) > float(document.get("seconds") or SECONDS)
 
     def _measure_silence(self, blob: Blob) -> float:
-        """Return the seconds since the owner's last sign of life, by the store's clock."""
+        """Return the seconds since the owner's last sign of life, by the store's clock.
+
+        The clock is read by writing and removing a probe.
+        """
         probe = f"{self._name}.clock-{self._id}"
         # The clocks of two machines differ, so both dates have to be the store's.
         self._storage.write(probe, b"")
@@ -325,7 +328,10 @@ def _read_resources(backend: Backend, project: str, name: str) -> list[ResourceS
 
 
 def _iterate_resources(backend: Backend, project: str, name: str) -> Iterator[ResourceState]:
-    """Yield the entries of existing objects, with those in the journals of interrupted runs."""
+    """Yield the entries of existing objects, with those in the journals of interrupted runs.
+
+    Their secrets are not decrypted. Nothing for a stack that does not exist.
+    """
     data = backend.read(project, name)
     if data is None:
         return  # the stack was removed after the listing

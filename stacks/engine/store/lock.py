@@ -269,8 +269,7 @@ class StackLock:
 
         Raises:
             LockedError: a gpuform process works on the stack: one that holds gpuform's own lock or,
-                where
-                the system has no such locks, one that runs on this machine.
+                where the system has no such locks, one that runs on this machine.
         """
         taking = self._own.take()
         if taking is LockAttempt.HELD:

@@ -78,7 +78,10 @@ class UnsavedFile:
         self.path.unlink(missing_ok=True)
 
     def read_segments(self) -> list[UnsavedSegment]:
-        """Read the segments; skip an incomplete last line of a crashed run. Raises JournalError."""
+        """Read the segments; without a file there are none. Raises JournalError.
+
+        An incomplete last line of a crashed run is skipped.
+        """
         try:
             content = self.path.read_text(encoding="utf-8")
         except FileNotFoundError:

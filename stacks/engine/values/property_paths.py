@@ -122,8 +122,7 @@ def _reset_to_old(old: Any, new: Any, path: Path, *, hide: bool) -> Any:
     """Return a copy of `new` with the old value at the path.
 
     With `hide`, the old value is inside a secret and must be in one again. Raises PathError where
-    the
-    path does not fit the values.
+    the path does not fit the values.
     """
     if isinstance(new, Secret):
         return Secret(_reset_to_old(unwrap(old), new.value, path, hide=False))

@@ -419,9 +419,8 @@ class _MultiStackRun:
         """Return, by stack, the chosen stacks to be handled before.
 
         An update without plans uses the stacks that the files read; otherwise the stacks in `after`
-        of
-        stacks.yaml and those referenced in `plans` count. With `plans` only their stacks are in the
-        result.
+        of stacks.yaml and those referenced in `plans` count. With `plans` only their stacks are in
+        the result.
         """
         stacks = self.order.workspace.stacks
         names = [name for name in self.names if not plans or name in plans]

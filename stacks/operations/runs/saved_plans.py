@@ -113,8 +113,7 @@ class SavedPlan:
 
         Raises:
             EngineError: the file cannot be read, or its plan belongs to another stack or operation,
-                is
-                one of `expire`, or was planned with the planned outputs of other stacks.
+                is one of `expire`, or was planned with the planned outputs of other stacks.
         """
         plan = read_plan(path)
         # The plan has values that only the apply of the other plans produces.

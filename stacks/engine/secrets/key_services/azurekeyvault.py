@@ -27,7 +27,8 @@ _PERMISSIONS_HINT: Final = (
 def open_key(address: KeyUrl, environ: Mapping[str, str]) -> "AzureKey":
     """Open a key by identifier, with or without version; no request is sent yet.
 
-    The parameter `algorithm` is usually RSA-OAEP-256. Raises SecretsError for a wrong URL.
+    The parameter `algorithm` is RSA-OAEP-256 by default. Raises SecretsError for a wrong URL or
+    parameter.
     """
     address.reject_unknown_parameters({"algorithm"})
     if not _KEY.fullmatch(address.key):

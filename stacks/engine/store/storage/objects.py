@@ -139,7 +139,10 @@ class Objects:
             self._raise_failure(names[0], "removed", error)
 
     def list_entries(self, folder: str, after: str = "") -> list[Entry]:
-        """List all objects below the folder with names after `after`, sorted by name."""
+        """List all objects below the folder with names after `after`, sorted by name.
+
+        Raises StorageFailed.
+        """
         try:
             objects = obstore.list(self._store, folder, offset=after or None).collect()
         except (exceptions.BaseError, OSError) as error:
@@ -191,8 +194,7 @@ class Objects:
         """Raise StorageFailed with the store's reason.
 
         Later requests have short timeouts and no retries. `done` is the participle of the failed
-        action,
-        such as `read`.
+        action, such as `read`.
         """
         self._reject_missing_bucket(error)
         if not self._has_failed:

@@ -90,8 +90,7 @@ class Storage(Protocol):
             name: the file's name.
             data: the complete content.
             replacing: replace only this version (ABSENT: create), else raise ChangedMeanwhile.
-                Files
-                ignore the version: their lock is the kernel's, and nobody takes it over.
+                Files ignore the version: their lock is the kernel's, and nobody takes it over.
         """
 
     def copy(self, source: str, target: str) -> bool:
