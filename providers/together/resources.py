@@ -192,14 +192,14 @@ class AddOnConfigArguments(TypedDict):
     ingress: NotRequired[pulumi.Input[SwitchArguments] | None]
     # Slurm web interface.
     slurm_web: NotRequired[pulumi.Input[SwitchArguments] | None]
-    # Torchpass.
+    # No longer offered by Together.
     torchpass: NotRequired[pulumi.Input[SwitchArguments] | None]
 
 
 class AddOnArguments(TypedDict):
     """One add-on of a cluster, identified by its name."""
 
-    # Type: dashboard, headlamp, ingress, slurm_web or torchpass. (replaces)
+    # Type: dashboard, headlamp, ingress or slurm_web. (replaces)
     add_on_type: pulumi.Input[str]
     # Name of the add-on in this cluster.
     name: pulumi.Input[str]

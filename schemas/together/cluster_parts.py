@@ -230,8 +230,9 @@ class AddOnConfigInputs(InputModel):
     slurm_web: SwitchInputs | None = Field(
         default=None, description="Slurm web interface.", examples=[{"enabled": True}]
     )
+    # States of clusters that were created with SDK 3.0 may have it.
     torchpass: SwitchInputs | None = Field(
-        default=None, description="Torchpass.", examples=[{"enabled": True}]
+        default=None, description="No longer offered by Together.", examples=[{"enabled": True}]
     )
 
 
@@ -241,7 +242,7 @@ class AddOnInputs(InputModel):
     # An update names an add-on and its new settings, never its type (SDK, ClusterUpdateParams).
     add_on_type: Annotated[str, Immutable] = Field(
         min_length=1,
-        description="Type: dashboard, headlamp, ingress, slurm_web or torchpass.",
+        description="Type: dashboard, headlamp, ingress or slurm_web.",
         examples=["dashboard"],
     )
     name: str = Field(
@@ -255,8 +256,14 @@ class AddOnInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        """Yield a problem for each setting in `config` of another type of add-on."""
+        """Yield a problem for a type that is gone, and each setting of another type in `config`."""
         kind, config = values.get("add_on_type"), values.get("config")
+        if kind == "torchpass":
+            yield Problem(
+                "add_on_type",
+                "torchpass is no longer an add-on of Together (SDK 3.1.1): remove the add-on",
+            )
+            return
         if not (isinstance(kind, str) and isinstance(config, Mapping)):
             return
         for name in config:

@@ -201,7 +201,6 @@ class AddOnConfig(WireModel):
     headlamp: Switch | None = None
     ingress: Switch | None = None
     slurm_web: Switch | None = None
-    torchpass: Switch | None = None
 
 
 class AddOn(WireModel):

@@ -56,7 +56,7 @@ def run_together(platform: Platform) -> None:
         },
         "add_ons": [
             {"add_on_type": add_on, "name": add_on, "config": {add_on: {"enabled": True}}}
-            for add_on in ("dashboard", "headlamp", "ingress", "slurm_web", "torchpass")
+            for add_on in ("dashboard", "headlamp", "ingress", "slurm_web")
         ],
     }
     created = platform.send(cluster, Request("POST", TOGETHER, complete_body))["cluster_id"]

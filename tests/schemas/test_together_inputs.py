@@ -266,6 +266,11 @@ def test_valid_values_are_accepted(cluster: dict[str, Any], values: dict[str, An
         ),
         ({"cluster_config": {}}, "cluster_config.load_balancer", "is required"),
         ({"add_ons": [ADD_ON, ADD_ON]}, "add_ons[1].name", "in is listed twice"),
+        (
+            {"add_ons": [{"add_on_type": "torchpass", "name": "pass"}]},
+            "add_ons[0].add_on_type",
+            "torchpass is no longer an add-on of Together (SDK 3.1.1): remove the add-on",
+        ),
         ({"add_ons": [{**ADD_ON, "name": None}]}, "add_ons[0].name", "is required"),
         (
             {"add_ons": [{**ADD_ON, "config": {"dashboard": {"enabled": True}}}]},

@@ -26,7 +26,7 @@ from gpuform.providers.emulator.together.requests import (
 
 _GPU_COUNT_STEP = 8
 """Every count of GPUs is a multiple of 8, also where a machine has 4 (document 003)."""
-_ADD_ON_TYPES = ("dashboard", "headlamp", "ingress", "slurm_web", "torchpass")
+_ADD_ON_TYPES = ("dashboard", "headlamp", "ingress", "slurm_web")
 # What the service fills in where nothing is asked for; the versions are the SDK's examples.
 _DEFAULT_CONFIG = {
     "load_balancer": "NONE",

@@ -28,7 +28,6 @@ class AddOnConfig(Body):
     headlamp: Enabled | None = None
     ingress: Enabled | None = None
     slurm_web: Enabled | None = None
-    torchpass: Enabled | None = None
 
 
 class NewAddOn(Body):

@@ -525,7 +525,7 @@ class TestTrouble:
         """The answer is lost, and so is the list that would find the nodes."""
         environment.inject_fault("POST", "^/v1/gpu-nodes$", drop="after")
         environment.inject_fault("GET", "^/v1/gpu-nodes$", status=503, skip=1, count=5)
-        with pytest.raises(UnknownOutcome, match="not known whether"):
+        with pytest.raises(UnknownOutcome, match="the result of creating its nodes is unknown"):
             environment.create("NodePool", pool_inputs)
         environment.remove_faults()
         pool = environment.create("NodePool", pool_inputs)
