@@ -1,4 +1,4 @@
-"""A project whose cases are written by the tests."""
+"""Provide a project with gates and prices, whose test cases each test writes and runs."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -56,7 +56,7 @@ storage:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project with gates and prices, and an empty folder of tests."""
+    """Return the folder of a project with a topology, gates, prices and an empty folder `tests`."""
     folder = tmp_path / "project"
     (folder / "tests").mkdir(parents=True)
     (folder / "Pulumi.yaml").write_text("name: demo\nruntime: python\n")
@@ -66,12 +66,12 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-Written = Callable[[str], Path]
+WriteCases = Callable[[str], Path]
 
 
 @pytest.fixture
-def written(project: Path) -> Written:
-    """Writes a test file of the project."""
+def write_cases(project: Path) -> WriteCases:
+    """Return a function that writes the project's `tests/demo.yaml` and returns its path."""
 
     def write(text: str) -> Path:
         file = project / "tests" / "demo.yaml"
@@ -81,20 +81,20 @@ def written(project: Path) -> Written:
     return write
 
 
-Played = Callable[..., dict[str, CaseResult]]
+RunCases = Callable[..., dict[str, CaseResult]]
 
 
 @pytest.fixture
-def played(written: Written) -> Played:
-    """Plays a test file; its results by the cases' names."""
+def run_cases(write_cases: WriteCases) -> RunCases:
+    """Return a function that writes and runs cases, and returns the results by the cases' names."""
 
-    def play(text: str, *, update: bool = False) -> dict[str, CaseResult]:
-        cases = read_cases([written(text)], Path())
-        return {each.case.name: each for each in CaseRunner(2, update=update).run(cases)}
+    def run_written_cases(text: str, *, update: bool = False) -> dict[str, CaseResult]:
+        cases = read_cases([write_cases(text)], Path())
+        return {result.case.name: result for result in CaseRunner(2, update=update).run(cases)}
 
-    return play
+    return run_written_cases
 
 
-def told(result: CaseResult) -> list[str]:
-    """What a case has found, without the file's path."""
-    return [f"{each.position.line}: {each.message}" for each in result.findings]
+def format_findings(result: CaseResult) -> list[str]:
+    """Return the findings of a case as LINE: MESSAGE, without the file's path."""
+    return [f"{finding.position.line}: {finding.message}" for finding in result.findings]

@@ -1,4 +1,4 @@
-"""Cases played: chains, events, kills, snapshots; and that nothing of them gets out."""
+"""Runs of cases: chains, events, kills and configuration; and no case reaches anything outside."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ from support.topologies.declarations import SCP_POOL
 
 from gpuform.stacks.testing.runner import Status
 
-from .conftest import Played, Written, told
+from .conftest import RunCases, WriteCases, format_findings
 
 CHAIN = """\
     cases:
@@ -32,28 +32,28 @@ CHAIN = """\
 """
 
 
-def test_cases_start_from_each_other(played: Played) -> None:
-    results = played(CHAIN)
-    assert {name: str(each.status) for name, each in results.items()} == {
+def test_cases_start_from_each_other(run_cases: RunCases) -> None:
+    results = run_cases(CHAIN)
+    assert {name: str(result.status) for name, result in results.items()} == {
         **dict.fromkeys(("comes_up", "stays", "spares", "saves_again"), "passed"),
         "fails": "failed",
         "follows": "skipped",
     }
 
 
-def test_nothing_of_a_case_is_left_in_the_project(played: Played, project: Path) -> None:
+def test_cases_leave_no_files_in_the_project(run_cases: RunCases, project: Path) -> None:
     before = sorted(path.relative_to(project) for path in project.rglob("*"))
-    results = played("cases: {one: {run: up}, two: {start: {case: one}, run: destroy}}")
-    assert all(each.status is Status.PASSED for each in results.values())
+    results = run_cases("cases: {one: {run: up}, two: {start: {case: one}, run: destroy}}")
+    assert all(result.status is Status.PASSED for result in results.values())
     after = sorted(path.relative_to(project) for path in project.rglob("*"))
     assert after == sorted([*before, Path("tests/demo.yaml")])
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_the_environment_does_not_reach_a_case(written: Written, project: Path) -> None:
-    """Not the keys and addresses of platforms, nor a backend, nor permissions."""
-    written(
+def test_the_environment_does_not_reach_a_case(write_cases: WriteCases, project: Path) -> None:
+    """Neither keys and addresses of platforms, nor a backend, nor permissions."""
+    write_cases(
         """\
         cases:
           too_many:
@@ -75,8 +75,8 @@ def test_the_environment_does_not_reach_a_case(written: Written, project: Path) 
     assert done.stdout.splitlines()[-1] == "2 cases: 2 passed"
 
 
-def test_a_permission_lifts_a_gate(played: Played) -> None:
-    results = played(
+def test_a_permission_lifts_a_gate(run_cases: RunCases) -> None:
+    results = run_cases(
         """\
         cases:
           allowed:
@@ -85,7 +85,7 @@ def test_a_permission_lifts_a_gate(played: Played) -> None:
             expect: {gates: {budget: allowed}, hourly_cost: {USD: 71.76}}
         """
     )
-    assert told(results["allowed"]) == []
+    assert format_findings(results["allowed"]) == []
 
 
 EVENTS = """\
@@ -141,13 +141,15 @@ EVENTS = """\
 """
 
 
-def test_what_can_happen_happens(played: Played) -> None:
-    results = played(EVENTS)
-    assert {name: told(each) for name, each in results.items() if told(each)} == {}
-    assert {each.status for each in results.values()} == {Status.PASSED}
+def test_every_kind_of_event_takes_effect(run_cases: RunCases) -> None:
+    results = run_cases(EVENTS)
+    assert {
+        name: format_findings(result) for name, result in results.items() if format_findings(result)
+    } == {}
+    assert {result.status for result in results.values()} == {Status.PASSED}
 
 
-GONE = """\
+DESTROYED = """\
     cases:
       up: {}
       goes:
@@ -180,17 +182,23 @@ GONE = """\
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_what_is_gone_was_there(played: Played, project: Path) -> None:
+def test_absent_resources_must_have_existed_or_be_declared(
+    run_cases: RunCases, project: Path
+) -> None:
     topology = project / "topology.yaml"
-    text = topology.read_text().replace(" us-central-8", ' "{{ config.region }}"')
-    topology.write_text(text.replace("config:", "config:\n  region: {default: us-central-8}"))
+    topology_text = topology.read_text().replace(" us-central-8", ' "{{ config.region }}"')
+    topology.write_text(
+        topology_text.replace("config:", "config:\n  region: {default: us-central-8}")
+    )
     (project / "gates.yaml").unlink()
-    results = played(GONE)
-    nothing = "is absent, but it neither existed nor is declared"
-    assert {name: told(each) for name, each in results.items() if told(each)} == {
+    results = run_cases(DESTROYED)
+    never_existed = "is absent, but it neither existed nor is declared"
+    assert {
+        name: format_findings(result) for name, result in results.items() if format_findings(result)
+    } == {
         "goes_at_another_price": ["10: hourly cost in USD: expected 1.0, planned 0.0"],
-        "goes_under_another_name": [f"14: tran {nothing}"],
-        "refused": [f"17: tran {nothing}"],
+        "goes_under_another_name": [f"14: tran {never_existed}"],
+        "refused": [f"17: tran {never_existed}"],
         "grows": ["27: train: expected replace, planned update"],
     }
 
@@ -243,44 +251,50 @@ WITHOUT_EFFECT = """\
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_an_event_that_tests_nothing_fails_its_case(played: Played) -> None:
-    results = played(WITHOUT_EFFECT)
-    found = {name: told(each)[0] for name, each in results.items() if name != "up"}
-    assert told(results["killed_before"]) == [
+def test_an_event_without_effect_fails_its_case(run_cases: RunCases) -> None:
+    results = run_cases(WITHOUT_EFFECT)
+    first_findings = {
+        name: format_findings(result)[0] for name, result in results.items() if name != "up"
+    }
+    assert format_findings(results["killed_before"]) == [
         "29: the event at 15m did not happen: the run was killed",
         "30: the fault met no request",
         "31: the event cannot happen: no object is named 'trainig' at this time",
     ]
     before = "35: the event before the run did not happen: the run ended after 0s"
-    assert found["refused_before"] == before
-    assert found["late"] == "3: the event at 30h did not happen: the run ended after 21m"
-    assert "the event on DELETE /compute/clusters did not happen" in found["unseen"]
-    assert "no object is named 'trainig' at this time" in found["unknown_object"]
+    assert first_findings["refused_before"] == before
+    assert first_findings["late"] == "3: the event at 30h did not happen: the run ended after 21m"
+    assert "the event on DELETE /compute/clusters did not happen" in first_findings["unseen"]
+    assert "no object is named 'trainig' at this time" in first_findings["unknown_object"]
     assert (
-        "unknown platform 'togehter'; the platforms are together, scp" in found["unknown_platform"]
+        "unknown platform 'togehter'; the platforms are together, scp"
+        in first_findings["unknown_platform"]
     )
-    assert "the emulator answered 422: " in found["refused"]
-    unhappened = "the event cannot happen: "
-    assert found["no_credit"] == f"13: {unhappened}platform aios has no credit that can run out"
+    assert "the emulator answered 422: " in first_findings["refused"]
+    failed_event = "the event cannot happen: "
+    assert (
+        first_findings["no_credit"]
+        == f"13: {failed_event}platform aios has no credit that can run out"
+    )
     no_control = "unknown control together/nothing of the emulator"
-    assert found["no_control"] == f"15: {unhappened}{no_control}"
-    assert found["on_no_node"] == f"18: {unhappened}node nope not found"
+    assert first_findings["no_control"] == f"15: {failed_event}{no_control}"
+    assert first_findings["on_no_node"] == f"18: {failed_event}node nope not found"
     no_room = "job work does not start: no node has room for it"
-    assert found["too_large"] == f"21: {unhappened}{no_room}"
+    assert first_findings["too_large"] == f"21: {failed_event}{no_room}"
     no_room = "job work does not start: training-worker-0 has no room for it"
-    assert found["too_large_for_its_node"] == f"24: {unhappened}{no_room}"
+    assert first_findings["too_large_for_its_node"] == f"24: {failed_event}{no_room}"
     for name, line in (("met_by_none", 38), ("met_too_late", 40), ("met_by_too_few", 42)):
-        assert found[name] == f"{line}: the fault met no request"
+        assert first_findings[name] == f"{line}: the fault met no request"
 
 
-def test_a_job_of_slurm_begins_or_cannot_happen(played: Played, project: Path) -> None:
+def test_a_slurm_job_starts_or_its_event_fails(run_cases: RunCases, project: Path) -> None:
     topology = project / "topology.yaml"
     topology.write_text(
         topology.read_text().replace(
             "billing_type:", "cluster_type: SLURM\n    slurm_shm_size_gib: 64\n    billing_type:"
         )
     )
-    results = played(
+    results = run_cases(
         """\
         cases:
           up: {}
@@ -294,13 +308,13 @@ def test_a_job_of_slurm_begins_or_cannot_happen(played: Played, project: Path) -
             events: [{job: {cluster: training, name: work, node: nope}}]
         """
     )
-    assert {name: told(each) for name, each in results.items() if told(each)} == {
-        "on_no_node": ["10: the event cannot happen: node nope not found"]
-    }
+    assert {
+        name: format_findings(result) for name, result in results.items() if format_findings(result)
+    } == {"on_no_node": ["10: the event cannot happen: node nope not found"]}
 
 
-def test_a_fault_may_tell_which_requests_are_not_made(played: Played) -> None:
-    results = played(
+def test_a_fault_with_met_false_fails_when_a_request_meets_it(run_cases: RunCases) -> None:
+    results = run_cases(
         """\
         cases:
           none: {events: [{fault: {method: DELETE, status: 500}, met: false}]}
@@ -309,17 +323,17 @@ def test_a_fault_may_tell_which_requests_are_not_made(played: Played) -> None:
             expect: {error: ["400"]}
         """
     )
-    assert {name: told(each) for name, each in results.items() if told(each)} == {
-        "some": ["4: the fault met a request"]
-    }
+    assert {
+        name: format_findings(result) for name, result in results.items() if format_findings(result)
+    } == {"some": ["4: the fault met a request"]}
 
 
-def test_an_object_that_shares_its_name_is_ambiguous(played: Played, project: Path) -> None:
+def test_an_object_that_shares_its_name_is_ambiguous(run_cases: RunCases, project: Path) -> None:
     topology = project / "topology.yaml"
     topology.write_text(
         topology.read_text().replace("volume_name: training-data", "volume_name: training")
     )
-    results = played(
+    results = run_cases(
         """\
         cases:
           up: {}
@@ -331,14 +345,14 @@ def test_an_object_that_shares_its_name_is_ambiguous(played: Played, project: Pa
             expect: {resources: {train: {status: Degraded}}}
         """
     )
-    (finding,) = told(results["either"])
+    (finding,) = format_findings(results["either"])
     assert "ambiguous: together.clusters.training, together.volumes.training" in finding
-    assert told(results["one"]) == []
+    assert format_findings(results["one"]) == []
 
 
-def test_what_is_wrong_in_a_case_is_no_failure_of_its_run(played: Played) -> None:
-    """Also where a failure is expected: it tests nothing."""
-    results = played(
+def test_an_invalid_field_fails_the_case_even_if_it_expects_a_failure(run_cases: RunCases) -> None:
+    """Also if the case expects a failure: it has tested nothing."""
+    results = run_cases(
         """\
         defaults: {config: {spare: false}}
         cases:
@@ -354,13 +368,15 @@ def test_what_is_wrong_in_a_case_is_no_failure_of_its_run(played: Played) -> Non
           rule: {config: {gpus: 9}, expect: {error: [multiple of 8]}}
         """
     )
-    found = {name: told(each) for name, each in results.items() if told(each)}
-    (key,) = found.pop("key")
-    assert key == (
+    findings = {
+        name: format_findings(result) for name, result in results.items() if format_findings(result)
+    }
+    (key_finding,) = findings.pop("key")
+    assert key_finding == (
         "3: nothing reads the configuration key gpsu: neither the topology nor Pulumi.yaml "
         "declares it\n  did you mean gpus?"
     )
-    assert {name: each[0].splitlines()[0] for name, each in found.items()} == {
+    assert {name: messages[0].splitlines()[0] for name, messages in findings.items()} == {
         "secret": "4: nothing reads the configuration key toke: neither the topology nor "
         "Pulumi.yaml declares it",
         "stack": "5: 'network' in `stack_references` is not the name of a stack",
@@ -370,17 +386,17 @@ def test_what_is_wrong_in_a_case_is_no_failure_of_its_run(played: Played) -> Non
         "gate": "9: unknown gates: gate:palce",
         "state": "10: demo.yaml is not JSON: Expecting value: line 1 column 1 (char 0)",
     }
-    assert [each.position.column for each in results["target"].findings] == [28]
+    assert [finding.position.column for finding in results["target"].findings] == [28]
 
 
-def test_what_is_wrong_in_the_defaults_is_told_there(played: Played) -> None:
-    results = played("defaults: {config: {gpsu: 8}}\ncases: {a: {config: {gpus: 8}}}")
+def test_an_invalid_default_is_reported_at_its_position(run_cases: RunCases) -> None:
+    results = run_cases("defaults: {config: {gpsu: 8}}\ncases: {a: {config: {gpus: 8}}}")
     (finding,) = results["a"].findings
     assert (finding.position.line, finding.position.column) == (1, 27)
 
 
-def test_a_program_that_dies_is_told_of_and_others_are_played(
-    played: Played, project: Path
+def test_a_program_that_dies_breaks_its_case_and_others_still_run(
+    run_cases: RunCases, project: Path
 ) -> None:
     (project / "topology.yaml").unlink()
     (project / "__main__.py").write_text(
@@ -390,7 +406,7 @@ def test_a_program_that_dies_is_told_of_and_others_are_played(
         "    os._exit(7)\n"
         "pulumi.export('answer', 42)\n"
     )
-    results = played(
+    results = run_cases(
         "cases: {dies: {config: {dies: true}}, lives: {expect: {outputs: {answer: 42}}}}"
     )
     assert results["dies"].status is Status.BROKEN
@@ -398,13 +414,15 @@ def test_a_program_that_dies_is_told_of_and_others_are_played(
     assert results["lives"].status is Status.PASSED
 
 
-def test_a_committed_stack_gives_its_configuration(played: Played, project: Path) -> None:
+def test_a_case_with_a_committed_stack_uses_its_configuration(
+    run_cases: RunCases, project: Path
+) -> None:
     settings = project / "Pulumi.prod.yaml"
     settings.write_text(
         'config:\n  demo:gpus: "8"\n  demo:token:\n    secure: v1:abc:def\nencryptionsalt: v1:x\n'
     )
     before = settings.read_text()
-    results = played(
+    results = run_cases(
         """\
         defaults: {stack: prod}
         cases:
@@ -417,16 +435,20 @@ def test_a_committed_stack_gives_its_configuration(played: Played, project: Path
             expect: {outputs: {token: planted-9c}}
         """
     )
-    assert {name: told(each) for name, each in results.items() if told(each)} == {}
+    assert {
+        name: format_findings(result) for name, result in results.items() if format_findings(result)
+    } == {}
     assert settings.read_text() == before
 
 
-def test_outputs_of_other_stacks_are_given(played: Played, project: Path) -> None:
+def test_stack_references_have_the_outputs_that_the_case_declares(
+    run_cases: RunCases, project: Path
+) -> None:
     (project / "topology.yaml").write_text(
         "stack_references: {network: 'organization/network/prod'}\n"
         "outputs: {told: '{{ stack_references.network.region }}'}\n"
     )
-    results = played(
+    results = run_cases(
         """\
         cases:
           given:
@@ -442,7 +464,9 @@ def test_outputs_of_other_stacks_are_given(played: Played, project: Path) -> Non
             stack_references: {network/dev: {region: x}}
         """
     )
-    assert {name: told(each) for name, each in results.items() if told(each)} == {
+    assert {
+        name: format_findings(result) for name, result in results.items() if format_findings(result)
+    } == {
         "unread": ["8: the program does not read network/dev; it reads organization/network/prod"]
     }
 
@@ -460,10 +484,10 @@ node_pools:
 """
 
 
-def test_no_scheduler_of_this_machine_is_asked(
-    played: Played, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_case_contacts_no_scheduler_of_this_machine(
+    run_cases: RunCases, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its nodes may be called as those of the case, and would be drained."""
+    """A real scheduler may have nodes with the names of the case's nodes, and would drain them."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for name in ("scontrol", "squeue", "sinfo"):
@@ -473,7 +497,7 @@ def test_no_scheduler_of_this_machine_is_asked(
     monkeypatch.setenv("GPUFORM_ALLOW", "real-schedulers")
     (project / "gates.yaml").unlink()
     (project / "topology.yaml").write_text(POOL)
-    results = played(
+    results = run_cases(
         """\
         cases:
           up: {}
@@ -483,5 +507,7 @@ def test_no_scheduler_of_this_machine_is_asked(
             expect: {error: [Slurm by local is not asked]}
         """
     )
-    assert {name: told(each) for name, each in results.items() if told(each)} == {}
+    assert {
+        name: format_findings(result) for name, result in results.items() if format_findings(result)
+    } == {}
     assert not (tmp_path / "asked").exists()

@@ -1,4 +1,4 @@
-"""Test files: what is wrong in them is told at its place, and which cases there are."""
+"""Test files: problems are reported at their positions, and cases are selected and ordered."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 from gpuform.stacks.testing.cases import TestFilesError as FilesError
 from gpuform.stacks.testing.cases import build_chains, read_cases, select_cases
 
-from .conftest import Written
+from .conftest import WriteCases
 
 WRONG = [
     ("cases: {}\n", "1:8", "at least 1"),
@@ -64,13 +64,15 @@ NULLS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "place"), NULLS)
-def test_a_field_without_a_value_is_told(written: Written, text: str, place: str) -> None:
+@pytest.mark.parametrize(("text", "position"), NULLS)
+def test_a_field_without_a_value_is_a_problem(
+    write_cases: WriteCases, text: str, position: str
+) -> None:
     with pytest.raises(FilesError) as caught:
-        read_cases([written(text)], Path())
-    (found,) = str(caught.value).splitlines()[1:]
-    assert f":{place}: " in found
-    assert "has no value: give it one, or remove it" in found
+        read_cases([write_cases(text)], Path())
+    (problem,) = str(caught.value).splitlines()[1:]
+    assert f":{position}: " in problem
+    assert "has no value: give it one, or remove it" in problem
 
 
 EMPTY = [
@@ -83,22 +85,22 @@ EMPTY = [
 
 
 @pytest.mark.parametrize("expect", EMPTY)
-def test_an_expectation_of_nothing_is_told(written: Written, expect: str) -> None:
+def test_an_empty_expectation_is_a_problem(write_cases: WriteCases, expect: str) -> None:
     with pytest.raises(FilesError, match=r"at.least") as caught:
-        read_cases([written(f"cases:\n  a:\n    expect:\n      {expect}\n")], Path())
+        read_cases([write_cases(f"cases:\n  a:\n    expect:\n      {expect}\n")], Path())
     assert "demo.yaml:4:" in str(caught.value)
 
 
-def test_an_expectation_of_no_change_is_one(written: Written) -> None:
+def test_an_expectation_of_no_change_is_valid(write_cases: WriteCases) -> None:
     text = "plan: {}, objects: {together/clusters: []}, resources: {train: {}}"
-    (case,) = read_cases([written(f"cases: {{a: {{expect: {{{text}}}}}}}")], Path())
+    (case,) = read_cases([write_cases(f"cases: {{a: {{expect: {{{text}}}}}}}")], Path())
     assert case.expect.plan == {}
 
 
-def test_values_of_maps_may_be_null(written: Written) -> None:
+def test_values_of_maps_may_be_null(write_cases: WriteCases) -> None:
     (case,) = read_cases(
         [
-            written(
+            write_cases(
                 """\
                 cases:
                   a:
@@ -116,18 +118,20 @@ def test_values_of_maps_may_be_null(written: Written) -> None:
     assert case.expect.outputs == {"status": None}
 
 
-@pytest.mark.parametrize(("text", "place", "message"), WRONG)
-def test_what_is_wrong_is_told_at_its_place(
-    written: Written, text: str, place: str, message: str
+@pytest.mark.parametrize(("text", "position", "message"), WRONG)
+def test_a_problem_is_reported_at_its_position(
+    write_cases: WriteCases, text: str, position: str, message: str
 ) -> None:
-    file = written(text)
+    file = write_cases(text)
     with pytest.raises(FilesError) as caught:
         read_cases([file], Path())
-    found = [line for line in str(caught.value).splitlines() if f":{place}: " in line]
-    assert any(message in line for line in found), str(caught.value)
+    lines_at_position = [
+        line for line in str(caught.value).splitlines() if f":{position}: " in line
+    ]
+    assert any(message in line for line in lines_at_position), str(caught.value)
 
 
-def test_all_files_are_told_of_at_once(project: Path) -> None:
+def test_the_problems_of_all_files_are_reported_at_once(project: Path) -> None:
     for name in ("one", "two"):
         (project / "tests" / f"{name}.yaml").write_text("cases: 1\n")
     with pytest.raises(FilesError, match=r"(?s)one\.yaml:1:.*two\.yaml:1:"):
@@ -140,27 +144,29 @@ def test_a_project_without_tests_says_how_to_write_one(project: Path) -> None:
     assert "gpuform help guides/test-a-stack" in caught.value.hint
 
 
-def test_a_path_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_path_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FilesError, match="does not exist"):
         read_cases([tmp_path / "nowhere"], Path())
 
 
-def test_a_stack_without_settings_is_told_with_those_that_there_are(
-    written: Written, project: Path
+def test_a_stack_without_settings_is_reported_with_the_known_stacks(
+    write_cases: WriteCases, project: Path
 ) -> None:
     (project / "Pulumi.prod.yaml").write_text("config: {}\n")
     (project / "Pulumi.dev.yaml").write_text("config: {}\n")
     of_case = "cases:\n  a: {stack: nope}\n  b: {stack: prod}\n"
     of_all = "defaults: {stack: nope}\ncases: {a: {}, b: {}, c: {stack: dev}}\n"
-    for text, place in ((of_case, "2:14"), (of_all, "1:19")):
+    for text, position in ((of_case, "2:14"), (of_all, "1:19")):
         with pytest.raises(FilesError) as caught:
-            read_cases([written(text)], Path())
-        (found,) = str(caught.value).splitlines()[1:]
-        assert f":{place}: Pulumi.nope.yaml not found; stacks with settings: dev, prod" in found
+            read_cases([write_cases(text)], Path())
+        (problem,) = str(caught.value).splitlines()[1:]
+        assert (
+            f":{position}: Pulumi.nope.yaml not found; stacks with settings: dev, prod" in problem
+        )
 
 
-def test_files_that_call_their_cases_alike_are_refused(written: Written, project: Path) -> None:
-    file = written("cases: {a: {}}")
+def test_files_with_the_same_case_names_are_refused(write_cases: WriteCases, project: Path) -> None:
+    file = write_cases("cases: {a: {}}")
     other = file.with_suffix(".yml")
     other.write_text(file.read_text())
     for paths in ([project], [other, file]):
@@ -172,8 +178,8 @@ def test_files_that_call_their_cases_alike_are_refused(written: Written, project
     assert len(read_cases([project], Path())) == 1
 
 
-def test_a_file_that_is_given_twice_is_read_once(written: Written, project: Path) -> None:
-    file = written("cases: {a: {}}")
+def test_a_file_that_is_named_twice_is_read_once(write_cases: WriteCases, project: Path) -> None:
+    file = write_cases("cases: {a: {}}")
     (project.parent / "link").symlink_to(project)
     paths = [project, file, project.parent / "link", project / "tests" / ".." / "tests" / file.name]
     assert len(read_cases(paths, Path())) == 1
@@ -191,22 +197,22 @@ CHAINED = """\
 """
 
 
-def test_a_case_comes_after_the_one_that_it_starts_from(written: Written) -> None:
-    chains = build_chains(read_cases([written(CHAINED)], Path()))
+def test_a_case_comes_after_the_one_that_it_starts_from(write_cases: WriteCases) -> None:
+    chains = build_chains(read_cases([write_cases(CHAINED)], Path()))
     assert [[case.name for case in chain] for chain in chains] == [
         ["root", "middle", "other", "leaf"],
         ["alone"],
     ]
 
 
-def test_a_case_has_what_its_file_says_of_all(written: Written) -> None:
-    configs = {c.name: c.inputs.config for c in read_cases([written(CHAINED)], Path())}
+def test_a_case_inherits_the_defaults_of_its_file(write_cases: WriteCases) -> None:
+    configs = {c.name: c.inputs.config for c in read_cases([write_cases(CHAINED)], Path())}
     assert configs["alone"] == {"gpus": 8, "spare": True}
     assert configs["other"] == {"gpus": 24}
 
 
-def test_who_chooses_a_case_chooses_those_before_it(written: Written) -> None:
-    cases = read_cases([written(CHAINED)], Path())
+def test_a_selected_case_brings_the_cases_that_it_starts_from(write_cases: WriteCases) -> None:
+    cases = read_cases([write_cases(CHAINED)], Path())
     assert [case.name for case in select_cases(cases, ["demo/leaf"])] == ["leaf", "middle", "root"]
     assert select_cases(cases, []) == cases
     with pytest.raises(FilesError, match="no case matches 'leav'"):

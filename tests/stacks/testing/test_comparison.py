@@ -1,4 +1,4 @@
-"""What a run has done, held against expectations: right ones, and wrong ones of every kind."""
+"""Runs compared with expectations: right ones, and wrong ones of every kind."""
 
 from pathlib import Path
 from textwrap import indent
@@ -15,8 +15,8 @@ from .conftest import GATES, PRICES, TOPOLOGY
 
 
 @pytest.fixture(scope="module")
-def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunReport]:
-    """A project, and the report of its first run."""
+def first_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunReport]:
+    """Return a project's folder and the report of its first run."""
     folder = tmp_path_factory.mktemp("compared")
     (folder / "Pulumi.yaml").write_text("name: demo\nruntime: python\n")
     (folder / "topology.yaml").write_text(TOPOLOGY)
@@ -25,23 +25,26 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunReport]:
     (folder / "tests").mkdir()
     (folder / "tests" / "demo.yaml").write_text("cases: {first: {}}\n")
     (case,) = read_cases([folder], Path())
-    begun = tmp_path_factory.mktemp("played")
-    part = CaseRunSpec(
-        case.project.path, begun, next(find_free_ports()), case.inputs, has_predecessor=False
+    work_folder = tmp_path_factory.mktemp("played")
+    spec = CaseRunSpec(
+        case.project.path, work_folder, next(find_free_ports()), case.inputs, has_predecessor=False
     )
-    report = CaseProcess(part).run()
+    report = CaseProcess(spec).run()
     assert report is not None
     return folder, report
 
 
-def told(first: tuple[Path, RunReport], expect: str) -> list[str]:
-    """What the run is found to be, other than expected; each with line and column."""
-    folder, report = first
+def list_differences(first_run: tuple[Path, RunReport], expect: str) -> list[str]:
+    """Return the differences of the run from `expect`, as LINE:COLUMN: MESSAGE."""
+    folder, report = first_run
     file = folder / "tests" / "demo.yaml"
     file.write_text(f"cases:\n  first:\n    expect:\n{indent(expect, '      ')}\n")
     (case,) = read_cases([file], Path())
-    found = compare_run(case, report)
-    return [f"{each.position.line}:{each.position.column}: {each.message}" for each in found]
+    findings = compare_run(case, report)
+    return [
+        f"{finding.position.line}:{finding.position.column}: {finding.message}"
+        for finding in findings
+    ]
 
 
 RIGHT = """\
@@ -63,8 +66,8 @@ takes: {at_least: 5m, at_most: 1h}
 """
 
 
-def test_what_is_expected_is_found(first: tuple[Path, RunReport]) -> None:
-    assert told(first, RIGHT) == []
+def test_a_run_as_expected_has_no_findings(first_run: tuple[Path, RunReport]) -> None:
+    assert list_differences(first_run, RIGHT) == []
 
 
 WRONG = [
@@ -150,21 +153,21 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("expect", "finding"), WRONG)
-def test_what_is_not_as_expected_is_told_at_its_place(
-    first: tuple[Path, RunReport], expect: str, finding: str
+def test_a_difference_is_reported_at_the_position_of_its_expectation(
+    first_run: tuple[Path, RunReport], expect: str, finding: str
 ) -> None:
-    assert told(first, expect) == [finding]
+    assert list_differences(first_run, expect) == [finding]
 
 
-def test_a_secret_is_compared_and_not_told(first: tuple[Path, RunReport]) -> None:
-    (finding,) = told(first, "outputs: {token: guessed}")
+def test_a_secret_is_compared_and_not_shown(first_run: tuple[Path, RunReport]) -> None:
+    (finding,) = list_differences(first_run, "outputs: {token: guessed}")
     assert finding == "4:24: output token: expected 'guessed', got another value (secret)"
 
 
-def test_an_unknown_kind_of_object_is_told_with_those_that_there_are(
-    first: tuple[Path, RunReport],
+def test_an_unknown_kind_of_object_is_reported_with_the_known_kinds(
+    first_run: tuple[Path, RunReport],
 ) -> None:
-    (finding,) = told(first, "objects: {together/nodes: []}")
+    (finding,) = list_differences(first_run, "objects: {together/nodes: []}")
     assert (
         "unknown kind together/nodes; the kinds are together/clusters, together/volumes" in finding
     )
@@ -184,7 +187,7 @@ def test_an_unknown_kind_of_object_is_told_with_those_that_there_are(
         ("1", 1, False),
     ],
 )
-def test_values_are_compared_as_far_as_they_are_named(
+def test_only_expected_keys_of_an_object_are_compared(
     wanted: object, given: object, is_same: bool
 ) -> None:
     assert matches_expected(wanted, given) is is_same
@@ -193,5 +196,5 @@ def test_values_are_compared_as_far_as_they_are_named(
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0, "0s"), (59.6, "1m"), (3600, "1h"), (3723, "1h2m3s")]
 )
-def test_durations_are_told_as_test_files_have_them(seconds: float, text: str) -> None:
+def test_durations_are_formatted_as_in_test_files(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text

@@ -1,4 +1,4 @@
-"""The fixture for pytest: found by its entry point, in a pytest of its own."""
+"""The pytest fixture `gpuform_stack`, in a pytest that finds the plugin by its entry point."""
 
 import json
 import subprocess
@@ -69,19 +69,19 @@ def test_wrong_inputs(gpuform_stack):
 """
 
 
-_KEPT = {"outputs": {"kept": "from prod"}}
+_OUTPUTS = {"outputs": {"kept": "from prod"}}
 _ROOT = "urn:pulumi:prod::demo::pulumi:pulumi:Stack::demo-prod"
 STATE = {
     "version": 3,
     "deployment": {
-        "resources": [{"urn": _ROOT, "custom": False, "type": "pulumi:pulumi:Stack", **_KEPT}]
+        "resources": [{"urn": _ROOT, "custom": False, "type": "pulumi:pulumi:Stack", **_OUTPUTS}]
     },
 }
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_pytest_has_the_fixture(project: Path) -> None:
+def test_pytest_finds_the_fixture_by_its_entry_point(project: Path) -> None:
     (project / "tests" / "test_demo.py").write_text(TESTS)
     (project / "tests" / "prod.json").write_text(json.dumps(STATE))
     (project / "Pulumi.prod.yaml").write_text("config: {}\n")
@@ -116,8 +116,8 @@ def test_inputs(gpuform_stack):
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_what_fails_says_why(project: Path) -> None:
-    """Without what is gpuform's own, and without secrets."""
+def test_a_failed_assertion_shows_the_errors_of_the_run(project: Path) -> None:
+    """Without gpuform's own frames in the traceback, and without secrets."""
     (project / "tests" / "test_demo.py").write_text(FAILING)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(project)]
     done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
@@ -133,7 +133,7 @@ def test_what_fails_says_why(project: Path) -> None:
 
 
 def test_the_plugin_imports_nothing_heavy() -> None:
-    """Every pytest run of whoever has gpuform installed imports it."""
+    """Everybody who has gpuform installed imports the plugin in every pytest run."""
     code = (
         "import sys, gpuform.stacks.testing.pytest_plugin\n"
         "print(sorted({'pulumi', 'flask', 'httpx', 'pydantic', 'grpc'} & sys.modules.keys()))"

@@ -1,4 +1,4 @@
-"""What is told of results: JUnit, coverage, the command's text and JSON, and its exit code."""
+"""Reports of results: JUnit, coverage, and the command's text, JSON and exit code."""
 
 import json
 import xml.etree.ElementTree as ET
@@ -11,7 +11,7 @@ from gpuform.stacks.testing.cases import read_cases
 from gpuform.stacks.testing.coverage import measure_coverage
 from gpuform.stacks.testing.runner import CaseRunner, render_junit
 
-from .conftest import Played, Written
+from .conftest import RunCases, WriteCases
 
 MIXED = """\
     cases:
@@ -21,22 +21,22 @@ MIXED = """\
 """
 
 
-def test_junit_has_every_case_once_with_what_it_found(played: Played) -> None:
-    results = list(played(MIXED).values())
+def test_junit_has_every_case_once_with_its_findings(run_cases: RunCases) -> None:
+    results = list(run_cases(MIXED).values())
     root = ET.fromstring(render_junit(results))
     assert root.attrib.items() >= {"tests": "3", "failures": "1", "skipped": "1"}.items()
     (suite,) = root
-    found = {each.get("name"): each for each in suite}
-    assert list(found) == ["comes_up", "fails", "follows"]
-    assert list(found["comes_up"]) == []
-    (failure,) = found["fails"]
+    testcases = {element.get("name"): element for element in suite}
+    assert list(testcases) == ["comes_up", "fails", "follows"]
+    assert list(testcases["comes_up"]) == []
+    (failure,) = testcases["fails"]
     assert failure.tag == "failure"
     assert "output status: expected" in str(failure.text)
-    assert [each.tag for each in found["follows"]] == ["skipped"]
-    assert found["fails"].get("line") == "3"
+    assert [element.tag for element in testcases["follows"]] == ["skipped"]
+    assert testcases["fails"].get("line") == "3"
 
 
-def test_junit_is_xml_whatever_a_file_is_called(project: Path) -> None:
+def test_junit_is_valid_xml_for_any_file_name(project: Path) -> None:
     file = project / "tests" / "de\x01mo\x1b.yaml"
     file.write_text("cases: {wrong: {config: {gpsu: 1}}}")
     results = CaseRunner(1).run(read_cases([project], Path()))
@@ -44,19 +44,19 @@ def test_junit_is_xml_whatever_a_file_is_called(project: Path) -> None:
     assert str(suite.get("name")).endswith("de\ufffdmo\ufffd.yaml")
 
 
-def test_a_case_that_fails_covers_nothing(played: Played) -> None:
+def test_a_case_that_fails_covers_nothing(run_cases: RunCases) -> None:
     text = "cases: {refused: {config: {gpus: 24}}, up: {config: {spare: true, gpus: 8}}}"
-    (covered,) = measure_coverage(played(text).values())
+    (covered,) = measure_coverage(run_cases(text).values())
     assert "gate budget has never stopped or warned" in covered.gaps
-    (covered,) = measure_coverage(played("cases: {up: {config: {gpus: 24}}}").values())
+    (covered,) = measure_coverage(run_cases("cases: {up: {config: {gpus: 24}}}").values())
     assert list(covered.render()) == [
         "Coverage of demo (0 cases)",
         "  nothing: no case passed",
     ]
 
 
-def test_coverage_tells_what_no_case_exercises(played: Played) -> None:
-    results = played(
+def test_coverage_lists_the_entries_and_gates_that_no_case_exercises(run_cases: RunCases) -> None:
+    results = run_cases(
         "cases: {up: {}, refused: {config: {gpus: 24}, expect: {result: policy-violation}}}"
     )
     (covered,) = measure_coverage(results.values())
@@ -65,15 +65,15 @@ def test_coverage_tells_what_no_case_exercises(played: Played) -> None:
         "gate place has never stopped or warned",
         "gate few has never stopped or warned",
     ]
-    results = played("cases: {with: {config: {spare: true, gpus: 8}}}")
+    results = run_cases("cases: {with: {config: {spare: true, gpus: 8}}}")
     (covered,) = measure_coverage(results.values())
     assert "shared_volumes.scratch (topology.yaml:8:3): its `when` is never false" in covered.gaps
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_the_command_says_what_became_of_each(written: Written, project: Path) -> None:
-    written(MIXED)
+def test_the_command_prints_the_status_of_each_case(write_cases: WriteCases, project: Path) -> None:
+    write_cases(MIXED)
     junit = project / "build" / "tests.xml"
     done = run_gpuform(project, "test", "--junit", "build/tests.xml", "--coverage")
     assert done.code == 1
@@ -88,8 +88,8 @@ def test_the_command_says_what_became_of_each(written: Written, project: Path) -
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_the_command_as_json_and_as_a_list(written: Written, project: Path) -> None:
-    written(MIXED)
+def test_the_command_prints_json_and_lists_cases(write_cases: WriteCases, project: Path) -> None:
+    write_cases(MIXED)
     done = run_gpuform(project, "test", "-k", "comes_up", "--json")
     assert done.code == 0
     (entry,) = json.loads(done.stdout)["cases"]
@@ -115,25 +115,27 @@ LEAKED = """\
 
 
 @pytest.mark.slow
-def test_the_secrets_of_a_case_are_shown_nowhere(written: Written, project: Path) -> None:
-    """Also where the program gives one out as if it were none."""
+def test_secrets_of_a_case_are_masked_in_all_output(write_cases: WriteCases, project: Path) -> None:
+    """Also if the program publishes a secret as an output that is not secret."""
     (project / "topology.yaml").unlink()
     (project / "__main__.py").write_text(LEAKING)
-    written(LEAKED)
+    write_cases(LEAKED)
     files = {"--junit": project / "tests.xml", "--json": None}
-    flags = [text for flag, file in files.items() for text in (flag, file and str(file)) if text]
-    shown = [run_gpuform(project, "test", *each).stdout for each in (flags, ["--update"])]
-    shown += [(project / "tests.xml").read_text()]
-    shown += [file.read_text() for file in (project / "tests" / "snapshots").iterdir()]
-    assert "it is [secret]" in shown[1]
-    for text in shown:
-        assert "[secret]" in text
-        assert "SEKRET" not in text
+    flags = [
+        output for flag, file in files.items() for output in (flag, file and str(file)) if output
+    ]
+    outputs = [run_gpuform(project, "test", *each).stdout for each in (flags, ["--update"])]
+    outputs += [(project / "tests.xml").read_text()]
+    outputs += [file.read_text() for file in (project / "tests" / "snapshots").iterdir()]
+    assert "it is [secret]" in outputs[1]
+    for output in outputs:
+        assert "[secret]" in output
+        assert "SEKRET" not in output
 
 
 @pytest.mark.slow
-def test_no_proxy_is_asked_for_the_emulator(written: Written, project: Path) -> None:
-    written("cases: {up: {}}")
+def test_the_emulator_is_contacted_without_a_proxy(write_cases: WriteCases, project: Path) -> None:
+    write_cases("cases: {up: {}}")
     proxy = dict.fromkeys(("HTTP_PROXY", "http_proxy", "ALL_PROXY"), "http://127.0.0.1:1")
     done = run_gpuform(project, "test", NO_PROXY="elsewhere.example", **proxy)
     assert done.code == 0, done.stdout
@@ -146,8 +148,10 @@ def test_no_proxy_is_asked_for_the_emulator(written: Written, project: Path) -> 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_a_wrong_file_is_no_traceback(written: Written, project: Path) -> None:
-    written("cases: {a: {expct: {}}}")
+def test_an_invalid_file_is_an_error_without_traceback(
+    write_cases: WriteCases, project: Path
+) -> None:
+    write_cases("cases: {a: {expct: {}}}")
     done = run_gpuform(project, "test")
     assert (done.code, done.stdout) == (1, "")
     assert "tests/demo.yaml:1:13: cases.a.expct: is not known: did you mean expect?" in done.stderr

@@ -1,4 +1,4 @@
-"""Cases that start from a state: the emulator then holds what the state names."""
+"""Cases that start from a state: the emulator then has the objects that the state names."""
 
 import json
 import shutil
@@ -11,7 +11,7 @@ from gpuform.stacks.testing.cases import TestFilesError as FilesError
 from gpuform.stacks.testing.cases import read_cases
 from gpuform.stacks.testing.runner import CaseResult, CaseRunner
 
-from .conftest import Written, told
+from .conftest import WriteCases, format_findings
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 CASES = """\
@@ -29,8 +29,8 @@ cases:
 """
 
 
-def exported(folder: Path) -> Path:
-    """The state of a stack `prod` that came up in a project."""
+def export_state(folder: Path) -> Path:
+    """Bring up a stack `prod` of the project, and return the file with its exported state."""
     environ = {"PULUMI_CONFIG_PASSPHRASE": "of prod", "PULUMI_HOME": str(folder / "home")}
     environ["PULUMI_BACKEND_URL"] = f"file://{folder}"
     for command in ("stack init prod --emulate", "up --emulate --yes"):
@@ -44,9 +44,9 @@ def exported(folder: Path) -> Path:
     return file
 
 
-def played(file: Path, text: str) -> dict[str, CaseResult]:
+def run_cases(file: Path, text: str) -> dict[str, CaseResult]:
     file.write_text(text)
-    return {each.case.name: each for each in CaseRunner(2).run(read_cases([file], Path()))}
+    return {result.case.name: result for result in CaseRunner(2).run(read_cases([file], Path()))}
 
 
 @pytest.mark.slow
@@ -64,26 +64,30 @@ def played(file: Path, text: str) -> dict[str, CaseResult]:
         "09-certified-cluster",
     ],
 )
-def test_a_state_starts_a_case_as_it_is(example: str, tmp_path: Path) -> None:
+def test_a_case_from_a_state_plans_no_change_and_can_be_destroyed(
+    example: str, tmp_path: Path
+) -> None:
     folder = tmp_path / "project"
     ignored = shutil.ignore_patterns("tests", ".*", "Pulumi.*.yaml")
     shutil.copytree(EXAMPLES / example, folder, ignore=ignored)
-    exported(folder)
-    results = played(folder / "tests" / "demo.yaml", CASES)
-    assert {name: told(each) for name, each in results.items() if told(each)} == {}
-    left = results["goes"].report
-    assert left is not None
-    assert left.final_state.resources == []
+    export_state(folder)
+    results = run_cases(folder / "tests" / "demo.yaml", CASES)
+    assert {
+        name: format_findings(result) for name, result in results.items() if format_findings(result)
+    } == {}
+    report = results["goes"].report
+    assert report is not None
+    assert report.final_state.resources == []
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 def test_a_change_is_planned_against_the_state(project: Path) -> None:
-    """Not the secrets of prod, whose key nobody has here, nor its ids."""
-    state = exported(project)
+    """The test run has neither the key of prod's secrets nor prod's ids."""
+    state = export_state(project)
     secret = "planted-7d1f"
     assert secret not in state.read_text()
-    results = played(
+    results = run_cases(
         project / "tests" / "demo.yaml",
         """\
 cases:
@@ -96,24 +100,26 @@ cases:
       objects: {together/clusters: [{name: training, status: Ready}]}
 """,
     )
-    assert told(results["grows"]) == []
+    assert format_findings(results["grows"]) == []
 
 
-def refused(project: Path, document: object) -> str:
+def run_from_state(project: Path, document: object) -> str:
     (project / "tests" / "prod.json").write_text(json.dumps(document))
-    results = played(project / "tests" / "demo.yaml", "cases: {one: {start: {state: prod.json}}}")
-    return told(results["one"])[0]
+    results = run_cases(
+        project / "tests" / "demo.yaml", "cases: {one: {start: {state: prod.json}}}"
+    )
+    return format_findings(results["one"])[0]
 
 
-def test_what_is_no_state_of_the_project_is_refused(project: Path) -> None:
-    assert "is not the state of a stack" in refused(project, {})
-    assert "has no resources" in refused(project, {"version": 3, "deployment": {}})
+def test_a_file_that_is_not_a_state_of_the_project_is_refused(project: Path) -> None:
+    assert "is not the state of a stack" in run_from_state(project, {})
+    assert "has no resources" in run_from_state(project, {"version": 3, "deployment": {}})
     urn = "urn:pulumi:prod::other::pulumi:pulumi:Stack::other-prod"
     entry = {"urn": urn, "custom": False, "type": "pulumi:pulumi:Stack"}
-    whole = {"version": 3, "deployment": {"resources": [entry]}}
-    assert "is a state of project other, not of demo" in refused(project, whole)
+    document = {"version": 3, "deployment": {"resources": [entry]}}
+    assert "is a state of project other, not of demo" in run_from_state(project, document)
 
 
-def test_a_file_that_is_not_there_is_told_at_its_place(written: Written) -> None:
+def test_a_missing_state_file_is_reported_at_its_position(write_cases: WriteCases) -> None:
     with pytest.raises(FilesError, match=r"demo\.yaml:1:30: file .*nothing\.json not found"):
-        read_cases([written("cases: {one: {start: {state: nothing.json}}}")], Path())
+        read_cases([write_cases("cases: {one: {start: {state: nothing.json}}}")], Path())

@@ -1,6 +1,7 @@
-"""Every way from a case to something real, each tried by a project of its own: none leads out.
+"""Every way from a case to something real, tried by a project of its own: each is blocked.
 
-The programs that would be started record their calls, and the servers that would be asked record
+The programs that could be started record their calls, and the servers that could be contacted
+record
 their connections.
 """
 
@@ -68,23 +69,23 @@ health_gates:
 
 
 @dataclass
-class Outside:
-    """What is real: programs on the PATH, and servers on ports of this machine."""
+class RealEnvironment:
+    """Programs on the PATH and servers on ports of this machine, which record every contact."""
 
     folder: Path
     connections: list[str] = field(default_factory=list)
     _ports: dict[str, int] = field(default_factory=dict)
     _listeners: list[socket.socket] = field(default_factory=list)
 
-    def put_programs(self) -> None:
+    def install_programs(self) -> None:
         (self.folder / "bin").mkdir(parents=True)
         for name in PROGRAMS:
             program = self.folder / "bin" / name
             program.write_text(f'#!/bin/sh\necho "{name} $*" >> {self.folder}/calls\necho 4711\n')
             program.chmod(0o755)
 
-    def listen(self, name: str) -> int:
-        """Return the port of a server that records who connects."""
+    def open_port(self, name: str) -> int:
+        """Return the port of a server that records connections; the same for the same name."""
         if name not in self._ports:
             listener = socket.create_server(("127.0.0.1", 0))
             self._listeners.append(listener)
@@ -92,7 +93,7 @@ class Outside:
             threading.Thread(target=self._accept, args=(name, listener), daemon=True).start()
         return self._ports[name]
 
-    def listen_at(self, path: Path) -> None:
+    def open_socket(self, path: Path) -> None:
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(path))
         listener.listen()
@@ -119,26 +120,29 @@ class Outside:
 
 
 @pytest.fixture
-def outside(tmp_path: Path) -> Iterator[Outside]:
-    made = Outside(tmp_path / "outside")
-    made.put_programs()
-    yield made
-    made.close()
+def environment(tmp_path: Path) -> Iterator[RealEnvironment]:
+    real_environment = RealEnvironment(tmp_path / "outside")
+    real_environment.install_programs()
+    yield real_environment
+    real_environment.close()
 
 
 @dataclass(frozen=True)
-class Way:
-    """A project that tries to get out, and what its case is refused with."""
+class Escape:
+    """A project that tries to contact something real.
+
+    `error` is part of the finding of its case, or "" if the case passes.
+    """
 
     topology: str
-    refused: str = ""
+    error: str = ""
     case: str = ""
     program: str = ""
     files: dict[str, str] = field(default_factory=dict)
     variables: dict[str, str] = field(default_factory=dict)
 
 
-def kubeconfig(port: int) -> str:
+def render_kubeconfig(port: int) -> str:
     return json.dumps(
         {
             "current-context": "x",
@@ -149,7 +153,7 @@ def kubeconfig(port: int) -> str:
     )
 
 
-def certified(scheduler: str, job: str = JOB) -> str:
+def declare_certification(scheduler: str, job: str = JOB) -> str:
     return POOL + CERTIFICATION.format(scheduler=scheduler, job=job)
 
 
@@ -158,74 +162,78 @@ REFUSED = "cases cannot have real-schedulers"
 SEALED = "a case may only contact its emulator"
 
 
-def ways(outside: Outside) -> dict[str, Way]:
-    """Every way, by its name."""
-    port = outside.listen
-    kube = {"kube": kubeconfig(port("kubernetes"))}
+def list_escapes(environment: RealEnvironment) -> dict[str, Escape]:
+    """Return every way out by its name."""
+    port = environment.open_port
+    kube = {"kube": render_kubeconfig(port("kubernetes"))}
     drained = "    drain: {{on_busy: fail, {}}}\n"
     address = f"http://127.0.0.1:{port('platform')}"
-    unix = outside.folder / "socket"
-    outside.listen_at(unix)
-    found = {
-        "nothing_real": Way(CLUSTER),
+    unix = environment.folder / "socket"
+    environment.open_socket(unix)
+    escapes = {
+        "nothing_real": Escape(CLUSTER),
         # Schedulers that a topology names, allowed by the case and not.
-        "slurm_local_jobs": Way(certified("slurm: {via: local}"), "Slurm by local is not asked"),
-        "slurm_ssh_jobs": Way(
-            certified("slurm: {via: ssh, host: login}"), "Slurm by ssh is not asked"
+        "slurm_local_jobs": Escape(
+            declare_certification("slurm: {via: local}"), "Slurm by local is not asked"
         ),
-        "slurm_exec_jobs": Way(
-            certified(
+        "slurm_ssh_jobs": Escape(
+            declare_certification("slurm: {via: ssh, host: login}"), "Slurm by ssh is not asked"
+        ),
+        "slurm_exec_jobs": Escape(
+            declare_certification(
                 "kubernetes: {kubeconfig: kube}\n    slurm: {via: exec}\n    folder: /shared"
             ),
             "kube is not asked",
             files=kube,
         ),
-        "certification_engine": Way(
-            certified("kubernetes: {kubeconfig: kube}", ""), "kube is not asked", files=kube
+        "certification_engine": Escape(
+            declare_certification("kubernetes: {kubeconfig: kube}", ""),
+            "kube is not asked",
+            files=kube,
         ),
-        "slurm_local_drain": Way(
+        "slurm_local_drain": Escape(
             POOL + drained.format("slurm: {via: local}"),
             "Slurm by local is not asked",
             "run: destroy",
         ),
-        "slurm_ssh_drain": Way(
+        "slurm_ssh_drain": Escape(
             POOL + drained.format("slurm: {via: ssh, host: login}"),
             "Slurm by ssh is not asked",
             "run: destroy",
         ),
-        "kubernetes_drain": Way(
+        "kubernetes_drain": Escape(
             POOL + drained.format("kubernetes: {kubeconfig: kube}"),
             "kube is not asked",
             "run: destroy",
             files=kube,
         ),
-        "included_file": Way(
+        "included_file": Escape(
             "include: [more.yaml]\n" + POOL,
             "Slurm by local is not asked",
             files={"more.yaml": CERTIFICATION.format(scheduler="slurm: {via: local}", job=JOB)},
         ),
-        "cluster_with_slurm_elsewhere": Way(
+        "cluster_with_slurm_elsewhere": Escape(
             SLURM_CLUSTER + drained.format("slurm: {via: ssh, host: login}"),
             "Slurm by ssh is not asked",
             "run: destroy",
         ),
         # Other addresses of platforms.
-        "address_in_config_of_case": Way(
+        "address_in_config_of_case": Escape(
             CLUSTER,
             "nothing reads the configuration key together:baseUrl",
             f"config: {{'together:baseUrl': '{address}'}}",
         ),
-        "address_of_plugin_in_config": Way(
+        "address_of_plugin_in_config": Escape(
             CLUSTER,
             "nothing reads the configuration key gpuform:togetherBaseUrl",
             f"config: {{'gpuform:togetherBaseUrl': '{address}'}}",
         ),
-        "address_of_lens_in_config": Way(GATE, case=f"config: {{'lens:url': '{address}'}}"),
-        "address_in_environment": Way(CLUSTER, variables={"TOGETHER_BASE_URL": address}),
-        "proxy_in_environment": Way(
+        "address_of_lens_in_config": Escape(GATE, case=f"config: {{'lens:url': '{address}'}}"),
+        "address_in_environment": Escape(CLUSTER, variables={"TOGETHER_BASE_URL": address}),
+        "proxy_in_environment": Escape(
             CLUSTER, variables={"HTTP_PROXY": address, "http_proxy": address, "ALL_PROXY": address}
         ),
-        "address_in_committed_stack": Way(
+        "address_in_committed_stack": Escape(
             CLUSTER,
             case="stack: prod",
             files={
@@ -233,7 +241,7 @@ def ways(outside: Outside) -> dict[str, Way]:
                 "secretsprovider: awskms://alias/x?region=eu-west-1\n"
             },
         ),
-        "backend_of_project": Way(
+        "backend_of_project": Escape(
             CLUSTER,
             files={
                 "Pulumi.yaml": "name: demo\nruntime: python\n"
@@ -241,7 +249,7 @@ def ways(outside: Outside) -> dict[str, Way]:
             },
         ),
     }
-    found["slurm_pods"] = Way(
+    escapes["slurm_pods"] = Escape(
         SLURM_CLUSTER + drained.format("slurm: {via: exec}"),
         case="run: destroy",
     )
@@ -272,8 +280,8 @@ def ways(outside: Outside) -> dict[str, Way]:
         f"_, code = os.wait()\nsys.exit('{SEALED}' if code == 9 << 8 else None)",
     }
     for name, code in programs.items():
-        found[f"program_{name}"] = Way("", SEALED, program=f"{code}\n")
-    found["explicit_provider"] = Way(
+        escapes[f"program_{name}"] = Escape("", SEALED, program=f"{code}\n")
+    escapes["explicit_provider"] = Escape(
         "",
         "which is left over from an emulator",
         "config: {'gpuform:form': plugin}",
@@ -283,7 +291,7 @@ def ways(outside: Outside) -> dict[str, Way]:
         "lens.HealthGate('ready', pulumi.ResourceOptions(provider=elsewhere), wait_minutes=1,\n"
         "    condition={'total_nodes': {'at_least': 0}})\n",
     )
-    found["gate_in_python"] = Way(
+    escapes["gate_in_python"] = Escape(
         CLUSTER,
         SEALED,
         files={
@@ -292,21 +300,21 @@ def ways(outside: Outside) -> dict[str, Way]:
             "    subprocess.run(['sbatch', 'x'])\n    return []\n",
         },
     )
-    return found
+    return escapes
 
 
-def write(folder: Path, way: Way, allow: str) -> None:
+def write_project(folder: Path, escape: Escape, allow: str) -> None:
     (folder / "tests").mkdir(parents=True)
     (folder / "Pulumi.yaml").write_text("name: demo\nruntime: python\n")
-    if way.program:
-        (folder / "__main__.py").write_text(way.program)
+    if escape.program:
+        (folder / "__main__.py").write_text(escape.program)
     else:
-        (folder / "topology.yaml").write_text(way.topology)
-    for name, text in way.files.items():
+        (folder / "topology.yaml").write_text(escape.topology)
+    for name, text in escape.files.items():
         (folder / name).write_text(text)
-    settings = indent("\n".join(filter(None, (way.case, allow))), "    ")
+    settings = indent("\n".join(filter(None, (escape.case, allow))), "    ")
     first = ""
-    if "run: destroy" in way.case:
+    if "run: destroy" in escape.case:
         first = "  up: {}\n"
         settings += "\n    start: {case: up}"
     (folder / "tests" / f"{folder.name}.yaml").write_text(
@@ -314,8 +322,8 @@ def write(folder: Path, way: Way, allow: str) -> None:
     )
 
 
-def played(folders: list[Path], outside: Outside, **variables: str) -> Result:
-    path = f"{outside.folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
+def played(folders: list[Path], environment: RealEnvironment, **variables: str) -> Result:
+    path = f"{environment.folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
     return run_gpuform(
         folders[0].parent,
         "test",
@@ -330,30 +338,34 @@ def played(folders: list[Path], outside: Outside, **variables: str) -> Result:
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("allow", ["", ALLOWED])
-def test_no_way_leads_out_of_a_case(tmp_path: Path, outside: Outside, allow: str) -> None:
-    tried = ways(outside)
+def test_a_case_contacts_nothing_real(
+    tmp_path: Path, environment: RealEnvironment, allow: str
+) -> None:
+    escapes = list_escapes(environment)
     variables: dict[str, str] = {}
-    for name, way in tried.items():
-        write(tmp_path / "projects" / name, way, allow)
-        variables |= way.variables
+    for name, escape in escapes.items():
+        write_project(tmp_path / "projects" / name, escape, allow)
+        variables |= escape.variables
 
-    done = played([tmp_path / "projects" / name for name in tried], outside, **variables)
+    done = played([tmp_path / "projects" / name for name in escapes], environment, **variables)
 
-    cases = {each["name"].partition("/")[0]: each for each in json.loads(done.stdout)["cases"]}
-    assert outside.calls == []
-    assert outside.connections == []
-    for name, way in tried.items():
+    cases = {case["name"].partition("/")[0]: case for case in json.loads(done.stdout)["cases"]}
+    assert environment.calls == []
+    assert environment.connections == []
+    for name, escape in escapes.items():
         status, findings = cases[name]["status"], "\n".join(cases[name]["findings"])
-        refusals = (REFUSED, way.refused) if allow else (way.refused,)
-        expected = "failed" if allow or way.refused else "passed"
+        refusals = (REFUSED, escape.error) if allow else (escape.error,)
+        expected = "failed" if allow or escape.error else "passed"
         assert (name, status) == (name, expected), findings
-        assert any(each in findings for each in refusals), (name, findings)
+        assert any(case in findings for case in refusals), (name, findings)
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_no_way_leads_out_of_a_stack_under_pytest(tmp_path: Path, outside: Outside) -> None:
-    write(tmp_path / "project", Way(certified("slurm: {via: local}")), "")
+def test_a_stack_under_pytest_contacts_nothing_real(
+    tmp_path: Path, environment: RealEnvironment
+) -> None:
+    write_project(tmp_path / "project", Escape(declare_certification("slurm: {via: local}")), "")
     (tmp_path / "project" / "tests" / "test_out.py").write_text(
         "import pytest\n\n"
         "def test_allowed(gpuform_stack):\n"
@@ -363,7 +375,7 @@ def test_no_way_leads_out_of_a_stack_under_pytest(tmp_path: Path, outside: Outsi
         "    run = gpuform_stack().up()\n"
         "    assert 'Slurm by local is not asked' in run.errors[0]\n"
     )
-    path = f"{outside.folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    path = f"{environment.folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
 
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"],
@@ -375,4 +387,4 @@ def test_no_way_leads_out_of_a_stack_under_pytest(tmp_path: Path, outside: Outsi
     )
 
     assert "2 passed" in done.stdout, done.stdout
-    assert outside.calls == []
+    assert environment.calls == []
