@@ -79,7 +79,7 @@ Operation = Literal["preview", "up", "refresh", "destroy", "expire", "repair"]
 
 
 class StartInputs(InputModel):
-    """Where a case starts; an empty stack when not given."""
+    """Where a case starts; by default with an empty stack."""
 
     case: str | None = Field(
         default=None,
@@ -128,7 +128,7 @@ class ProposalInputs(InputModel):
     node: str = Field(description="The node's name.", examples=["training-worker-1"])
     mode: str | None = Field(
         default=None,
-        description="How the node would be repaired; REMEDIATION_MODE_HOST_AWARE when not given.",
+        description="How the node would be repaired; REMEDIATION_MODE_HOST_AWARE by default.",
         examples=["REMEDIATION_MODE_REBOOT_VM"],
     )
     reason: str | None = Field(
@@ -145,24 +145,24 @@ class JobInputs(InputModel):
     name: str = Field(description="Name of the job.", examples=["pretraining"])
     node: str | None = Field(
         default=None,
-        description="The node that runs the job; any node with free GPUs if not given.",
+        description="The node that runs the job; by default any node with free GPUs.",
         examples=["training-worker-1"],
     )
     gpus: int | None = Field(
         default=None,
         ge=0,
-        description="Number of GPUs that the job takes; none when not given.",
+        description="Number of GPUs that the job uses; none by default.",
         examples=[8],
     )
     runs_for: EmulatedDuration | None = Field(
         default=None,
-        description="When the job ends, by the platform's clock; never when not given.",
+        description="How long the job runs, by the platform's clock; by default it never ends.",
         examples=["2h"],
     )
 
 
 class ControlInputs(InputModel):
-    """A control of the emulator, for what no other event has."""
+    """A control of the emulator, for cases that no other event covers."""
 
     path: str = Field(
         description="Path of the control after /_emulator/; {NAME} stands for the id of the "
@@ -191,7 +191,7 @@ class OutsideRequestInputs(InputModel):
 
 
 class EventInputs(InputModel):
-    """Something that happens on the platform or to the run: exactly one thing."""
+    """An event on the platform or in the run. Each entry has exactly one kind of event."""
 
     at: EmulatedDuration | None = Field(
         default=None,
@@ -239,7 +239,7 @@ class EventInputs(InputModel):
         default=None, description="A request of somebody else to the platform."
     )
     kill: Literal[True] | None = Field(
-        default=None, description="The run is ended by SIGKILL, without any notice."
+        default=None, description="SIGKILL ends the run, without any notice."
     )
 
     @classmethod
@@ -269,7 +269,7 @@ class ObjectInputs(InputModel):
     name: str = Field(description="Name of the object on the platform.", examples=["training"])
     status: str | None = Field(
         default=None,
-        description="Status of the object; any when not given.",
+        description="Status of the object; by default any status.",
         examples=["Ready"],
     )
 
@@ -277,8 +277,12 @@ class ObjectInputs(InputModel):
 class DurationInputs(InputModel):
     """How long something may take, by the platform's clock."""
 
-    at_least: Duration | None = Field(default=None, description="The least.", examples=["5m"])
-    at_most: Duration | None = Field(default=None, description="The most.", examples=["45m"])
+    at_least: Duration | None = Field(
+        default=None, description="The shortest allowed time.", examples=["5m"]
+    )
+    at_most: Duration | None = Field(
+        default=None, description="The longest allowed time.", examples=["45m"]
+    )
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
@@ -387,8 +391,7 @@ class CaseInputs(InputModel):
     )
     stack: str | None = Field(
         default=None,
-        description="The stack whose Pulumi.STACK.yaml gives the configuration; none when not "
-        "given.",
+        description="The stack whose Pulumi.STACK.yaml has the configuration; none by default.",
         examples=["prod"],
     )
     config: dict[str, Any] | None = Field(
@@ -405,7 +408,7 @@ class CaseInputs(InputModel):
         examples=[{"network/prod": {"vpc_id": "vpc-1"}}],
     )
     start: StartInputs | None = Field(
-        default=None, description="The start of the case; an empty stack if not given."
+        default=None, description="The start of the case; by default an empty stack."
     )
     run: Operation | None = Field(
         default=None,
@@ -440,7 +443,7 @@ class CaseInputs(InputModel):
 
 
 class DefaultsInputs(InputModel):
-    """Values of every case of the file that does not declare them itself."""
+    """Default values for all cases of the file."""
 
     stack: str | None = Field(default=None, description="As `stack` of a case.", examples=["prod"])
     config: dict[str, Any] | None = Field(

@@ -126,13 +126,13 @@ class GateInputs(InputModel):
     not_busy: NotBusyInputs | None = Field(
         default=None,
         description="No resource in use is removed, replaced or repaired, as TensorOne or "
-        "Lens reports the use; nor one whose use is unknown.",
+        "Lens reports the use; the same holds for a resource whose use is unknown.",
         examples=[{"above": 0.05}],
     )
     no_open_ports: NoOpenPortsInputs | None = Field(
         default=None,
-        description="No resource may have ports that any address reaches, by the firewall "
-        "rules that TensorOne reports; nor unknown ports. The ports of a new cluster are "
+        description="No resource may have ports that any address reaches, by the firewall rules "
+        "that TensorOne reports, or unknown ports. The ports of a new cluster are "
         "known only with ssh_enabled: false, and without port_mappings and security_groups.",
         examples=[{"allowed": [443]}],
     )
@@ -151,8 +151,8 @@ class GateInputs(InputModel):
     )
     python: _Function | None = Field(
         default=None,
-        description="A function of the project, MODULE:NAME, that takes the plan and yields a "
-        "text for each objection.",
+        description="A function of the project, MODULE:NAME, that gets the plan and yields a "
+        "message for each problem.",
         examples=["policies:not_on_fridays"],
     )
     resources: list[str] | None = Field(

@@ -44,7 +44,7 @@ class PlanAction(StrEnum):
 
 
 class PlanReason(StrEnum):
-    """The reason of an action. Reasons are shown, and decide nothing."""
+    """The reason of an action, only for display."""
 
     NEW = "new"
     IMPORTED = "imported"
@@ -90,7 +90,7 @@ class PropertyChange(_ValueChange):
     """The change of one property. Values are plain JSON; a secret value is masked."""
 
     path: str = Field(description="Property path, such as cluster_config.load_balancer.")
-    action: Action = Field(description="What happens to the property; keep is no change.")
+    action: Action = Field(description="The action on the property; keep means no change.")
     before: Any = Field(
         default=None, description="The value last observed; null if no value exists."
     )
@@ -98,7 +98,7 @@ class PropertyChange(_ValueChange):
         default=None,
         description="The value afterwards; null if no value exists or the value is unknown.",
     )
-    unknown: bool = Field(default=False, description="The value is known after apply only.")
+    unknown: bool = Field(default=False, description="The value is known only after apply.")
     secret: bool = Field(default=False, description="The values are masked.")
     forces_replacement: bool = Field(default=False, description="The change replaces the resource.")
     because: str = Field(default="", description="Why the property changes, in words.")
@@ -153,7 +153,7 @@ class _StateOnlyChange(PropertyChange):
 class ResourceChange(_PlanModel):
     """The action on one resource. A replacement is one change."""
 
-    urn: str = Field(description="Pulumi's name of the resource.")
+    urn: str = Field(description="URN of the resource.")
     type: str = Field(description="Type token of the resource.")
     name: str = Field(description="Name of the resource in the program.")
     action: PlanAction = Field(description="The action on the resource.")
@@ -193,7 +193,7 @@ class ResourceChange(_PlanModel):
     )
     others: tuple[str, ...] = Field(
         default=(),
-        description="Contents of a deleted object that belong to other people or stacks.",
+        description="Parts of a deleted object that belong to other people or stacks.",
     )
     repairs: tuple[NodeRepair, ...] = Field(
         default=(), description="The broken nodes that an update repairs, in this order."
@@ -213,7 +213,7 @@ class OutputChange(_ValueChange):
         description="Value of the output afterwards; null if the plan removes the output or "
         "the value is unknown.",
     )
-    unknown: bool = Field(default=False, description="The value is known after apply only.")
+    unknown: bool = Field(default=False, description="The value is known only after apply.")
     secret: bool = Field(default=False, description="The values are masked.")
 
 
@@ -245,7 +245,7 @@ class PlanCost(_PlanModel):
     """The cost of the whole stack before and after the plan, including what does not change."""
 
     before: StackCost = Field(description="Now.")
-    after: StackCost = Field(description="Once the plan is applied.")
+    after: StackCost = Field(description="After the plan is applied.")
 
 
 class GateLevel(StrEnum):
@@ -323,8 +323,8 @@ class Plan(_PlanModel):
     # A failed preview still yields a plan, so that people see the part that is known.
     errors: tuple[str, ...] = Field(
         default=(),
-        description="Errors of the preview. With errors the plan is incomplete: do not decide "
-        "by it.",
+        description="Errors of the preview. A plan with errors is incomplete: do not use it for "
+        "decisions.",
     )
     stack_references: tuple[str, ...] = Field(
         default=(),

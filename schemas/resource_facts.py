@@ -140,7 +140,7 @@ class NoticeKind(StrEnum):
 
 
 class Notice(BaseModel):
-    """One thing to know about a resource.
+    """A notice about a resource.
 
     `urn` and `name` are empty for a notice about the whole stack.
     """
@@ -151,7 +151,7 @@ class Notice(BaseModel):
         description="Subject: expiry, credit, selection, use, renamed, workers, changed, "
         "template, image, rollout, repair, fabrics or options."
     )
-    text: str = Field(description="What to know, and what to do.")
+    text: str = Field(description="The notice, and what to do.")
     at: str = Field(
         default="", description="The moment that the notice is about, in UTC; empty: none."
     )

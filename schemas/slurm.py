@@ -65,7 +65,8 @@ class SlurmInputs(InputModel):
     )
     sudo: bool | None = Field(
         default=None,
-        description="Whether changes use `sudo`, without a password: by default with ssh.",
+        description="Whether to run changing commands with `sudo`, without a password; true by "
+        "default with ssh.",
         examples=[False],
     )
 

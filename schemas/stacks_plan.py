@@ -113,8 +113,8 @@ class StackEntryInputs(InputModel):
     stack: str | None = Field(
         default=None,
         min_length=1,
-        description="Name of the stack; every stack that has a Pulumi.STACK.yaml in the folder "
-        "when not given.",
+        description="Name of the stack; by default every stack that has a Pulumi.STACK.yaml in "
+        "the folder.",
         examples=["prod"],
     )
     after: list[str] | None = Field(
@@ -136,8 +136,8 @@ class StacksInputs(InputModel):
     )
     gates: dict[str, GateInputs] | None = Field(
         default=None,
-        description="Gates that the plan of all stacks has to pass as one, beside those of each "
-        "project; as in gates.yaml.",
+        description="Gates for the combined plan of all stacks, with the fields of gates.yaml. "
+        "The gates of each project hold as well.",
         examples=[{"budget": {"max_hourly_cost": {"amount": 900, "currency": "USD"}}}],
     )
 

@@ -83,7 +83,7 @@ class TimeoutsInputs(InputModel):
 
 
 class AliasInputs(InputModel):
-    """An earlier name or parent of a resource; what is left out is as it is now."""
+    """A former name, type or parent of a resource; omitted fields are as they are now."""
 
     name: str | None = Field(
         default=None, description="Earlier name of the resource.", examples=["train-old"]
@@ -218,18 +218,18 @@ class ConfigInputs(InputModel):
     """A value that each stack sets in its Pulumi.<stack>.yaml: `gpuform config set NAME VALUE`."""
 
     type: ConfigType | None = Field(
-        default=None, description="Type of the value; string when not given.", examples=["integer"]
+        default=None, description="Type of the value; string if not declared.", examples=["integer"]
     )
     default: Any = Field(
         default=None,
-        description="The value of stacks that set none; without a default every stack must "
-        "set one.",
+        description="The value for stacks without their own value; without a default every stack "
+        "must set one.",
         examples=[16],
     )
     emulator_default: Any = Field(
         default=None,
-        description="The value of stacks that set none, on the emulator only: stacks on real "
-        "platforms must set one.",
+        description="The value for stacks without their own value, only on the emulator: stacks "
+        "on real platforms must set one.",
         examples=["Only4Tests!"],
     )
     description: str | None = Field(
@@ -243,20 +243,30 @@ class ConfigInputs(InputModel):
     enum: list[Any] | None = Field(
         default=None, description="The values that are allowed.", examples=[["small", "large"]]
     )
-    minimum: float | None = Field(default=None, description="The least number.", examples=[8])
-    maximum: float | None = Field(default=None, description="The greatest number.", examples=[512])
+    minimum: float | None = Field(
+        default=None, description="The lowest allowed number.", examples=[8]
+    )
+    maximum: float | None = Field(
+        default=None, description="The highest allowed number.", examples=[512]
+    )
     multiple_of: float | None = Field(
         default=None, gt=0, description="A number that the value is a multiple of.", examples=[8]
     )
     min_length: int | None = Field(
-        default=None, ge=0, description="The fewest characters or items.", examples=[1]
+        default=None,
+        ge=0,
+        description="The lowest allowed number of characters or items.",
+        examples=[1],
     )
     max_length: int | None = Field(
-        default=None, ge=0, description="The most characters or items.", examples=[15]
+        default=None,
+        ge=0,
+        description="The highest allowed number of characters or items.",
+        examples=[15],
     )
     pattern: Annotated[str, AfterValidator(_validate_pattern)] | None = Field(
         default=None,
-        description="A regular expression that a text matches as a whole.",
+        description="A regular expression that must match the complete text.",
         examples=["[a-z][a-z0-9-]*"],
     )
 
@@ -286,7 +296,7 @@ class EntryInputs(InputModel):
     )
     when: Any = Field(
         default=None,
-        description="Whether the resource is declared at all; true if not given.",
+        description="Whether the resource is declared at all; true by default.",
         examples=["{{ config.gpus > 0 }}"],
     )
     options: OptionsInputs | None = Field(
@@ -342,9 +352,9 @@ class TopologyInputs(InputModel):
 
     include: list[Any] | None = Field(
         default=None,
-        description="Other topology files, relative to this one. A path alone includes the "
-        "contents of the file here. An object is an instance of a module, with names and "
-        "inputs of its own.",
+        description="Other topology files, relative to this one. A path includes the contents of "
+        "the file here. An object includes a module, under a name and with values "
+        "for its inputs.",
         examples=[["volumes.yaml"], [{"file": "pool.yaml", "name": "train", "with": {"gpus": 16}}]],
     )
     inputs: dict[str, ConfigInputs] | None = Field(

@@ -167,7 +167,7 @@ class ConfigArguments(TypedDict):
 class ClusterMetadataArguments(TypedDict):
     """Facts about the cluster for people."""
 
-    # A name for people.
+    # A readable name.
     name: pulumi.Input[str]
     # Purpose of the cluster.
     description: pulumi.Input[str]
@@ -177,9 +177,9 @@ class ClusterMetadataArguments(TypedDict):
     email: NotRequired[pulumi.Input[str] | None]
     # Countries that the cluster belongs to.
     countries: NotRequired[pulumi.Input[Sequence[pulumi.Input[str]]] | None]
-    # More about contact and support: any value.
+    # Further contacts and support: any value.
     misc_contact_info: NotRequired[pulumi.Input[Any] | None]
-    # Anything else: any value. Give it as a pulumi.Output.secret when it holds a secret, such as a
+    # Other facts: any value. Pass a pulumi.Output.secret if the value contains a secret, such as a
     # join command.
     additional_info: NotRequired[pulumi.Input[Any] | None]
 
@@ -211,12 +211,12 @@ class SlurmArguments(TypedDict):
     user: NotRequired[pulumi.Input[str] | None]
     # ssh: port of the login node.
     port: NotRequired[pulumi.Input[int] | None]
-    # Whether changes use `sudo`, without a password: by default with ssh.
+    # Whether to run changing commands with `sudo`, without a password; true by default with ssh.
     sudo: NotRequired[pulumi.Input[bool] | None]
 
 
 class ScheduledDrainArguments(TypedDict):
-    """The jobs on removed nodes, and which scheduler to ask, where the platform knows none."""
+    """What to do about the jobs on removed nodes, and which scheduler to ask."""
 
     # While jobs run on the nodes: wait until the jobs have ended (default), fail at once, or evict
     # the jobs.
@@ -240,17 +240,17 @@ class ClusterArguments(TypedDict):
     status: NotRequired[pulumi.Input[str] | None]
     # The nodes one by one in node_data; without it, aios.GpuNode resources add the nodes.
     nodes: NotRequired[pulumi.Input[NodesArguments] | None]
-    # All GPUs: computed from the nodes.
+    # Total GPUs: computed from the nodes.
     gpus: NotRequired[pulumi.Input[TotalGpusArguments] | None]
-    # All virtual CPUs: computed from the nodes.
+    # Total virtual CPUs: computed from the nodes.
     vcpus: NotRequired[pulumi.Input[TotalVcpusArguments] | None]
-    # All memory in MB: computed from the nodes.
+    # Total memory in MB: computed from the nodes.
     memory: NotRequired[pulumi.Input[int] | None]
-    # All swap space in MB: computed from the nodes.
+    # Total swap space in MB: computed from the nodes.
     swap: NotRequired[pulumi.Input[int] | None]
-    # All storage: computed from the nodes.
+    # Total storage: computed from the nodes.
     storage: NotRequired[pulumi.Input[TotalStorageArguments] | None]
-    # The whole network: computed from the nodes.
+    # Total network: computed from the nodes.
     network: NotRequired[pulumi.Input[TotalNetworkArguments] | None]
     # Settings of the cluster's controller.
     config: pulumi.Input[ConfigArguments]
@@ -268,7 +268,7 @@ class ClusterArguments(TypedDict):
 
 
 class GpuNodeArguments(TypedDict):
-    """One node of a cluster whose record declares no nodes itself."""
+    """One node of a cluster, declared apart from the cluster's record."""
 
     # Id of the cluster that the node belongs to. (replaces)
     cluster_id: pulumi.Input[str] | PlatformResource
@@ -330,7 +330,7 @@ class Cluster(PlatformResource, module="gpuform.aios", name="Cluster"):
 
 
 class GpuNode(PlatformResource, module="gpuform.aios", name="GpuNode"):
-    """One node of a cluster whose record declares no nodes itself."""
+    """One node of a cluster, declared apart from the cluster's record."""
 
     _lifecycle = GpuNodeLifecycle
 

@@ -51,13 +51,13 @@ class ConditionArguments(TypedDict):
     active_ports: NotRequired[pulumi.Input[BoundsArguments] | None]
     # RDMA ports.
     total_ports: NotRequired[pulumi.Input[BoundsArguments] | None]
-    # Healthy nodes of all.
+    # Share of healthy nodes.
     healthy_node_rate: NotRequired[pulumi.Input[RateBoundsArguments] | None]
-    # Active RDMA ports of all.
+    # Share of active RDMA ports.
     active_port_rate: NotRequired[pulumi.Input[RateBoundsArguments] | None]
-    # GPUs allotted to workloads.
+    # Share of the GPUs that are allocated to workloads.
     allocation_rate: NotRequired[pulumi.Input[RateBoundsArguments] | None]
-    # Utilization of allotted GPUs.
+    # Utilization of the allocated GPUs.
     utilization: NotRequired[pulumi.Input[RateBoundsArguments] | None]
     # Used part of the storage.
     storage_utilization_rate: NotRequired[pulumi.Input[RateBoundsArguments] | None]

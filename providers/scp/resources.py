@@ -87,7 +87,7 @@ class NodeArguments(TypedDict):
     nat_enabled: NotRequired[pulumi.Input[bool] | None]
     # Id of the public IP for NAT.
     public_ip_address_id: NotRequired[pulumi.Input[str] | None]
-    # Whether the node is locked; as the pool by default.
+    # Whether the node is locked; by default as the pool.
     lock_enabled: NotRequired[pulumi.Input[bool] | None]
     # RUNNING or STOPPED; by default as the pool.
     state: NotRequired[pulumi.Input[State] | None]
@@ -120,12 +120,12 @@ class SlurmArguments(TypedDict):
     user: NotRequired[pulumi.Input[str] | None]
     # ssh: port of the login node.
     port: NotRequired[pulumi.Input[int] | None]
-    # Whether changes use `sudo`, without a password: by default with ssh.
+    # Whether to run changing commands with `sudo`, without a password; true by default with ssh.
     sudo: NotRequired[pulumi.Input[bool] | None]
 
 
 class PoolDrainArguments(TypedDict):
-    """The jobs on a pool's removed nodes, the scheduler to ask, and which nodes go first."""
+    """What to do about the jobs on a pool's removed nodes, and which nodes to remove first."""
 
     # While jobs run on the nodes: wait until the jobs have ended (default), fail at once, or evict
     # the jobs.
@@ -181,12 +181,12 @@ class ScheduleArguments(TypedDict):
 
     # The days on which the resource starts; all when not declared.
     days: NotRequired[pulumi.Input[Sequence[pulumi.Input[Days]]] | None]
-    # When the resource starts, by the clock of time_zone.
+    # When the resource starts, in time_zone.
     start: pulumi.Input[str]
     # When the resource stops: on the next day if the time is not after start; 24:00 is midnight.
     stop: pulumi.Input[str]
-    # IANA name of the time zone. A time that the clocks skip is the moment when they jump; of a
-    # time that they show twice, start is the first and stop the second.
+    # IANA name of the time zone. When daylight saving time skips a time, the moment of the change
+    # counts; when a time occurs twice, start is the first and stop the second.
     time_zone: pulumi.Input[str]
 
 
@@ -272,7 +272,7 @@ class NodePoolArguments(TypedDict):
     # has 24 hours. A replacement starts again. (recorded, nothing is sent)
     ttl: NotRequired[pulumi.Input[str] | None]
     # The hours in which the resource runs: `gpuform expire` stops it when they end, and starts it
-    # when they begin. A stop outside of these hours is no drift, and `up` does not start the
+    # when they begin. A stop outside of these hours is not drift, and `up` does not start the
     # resource. (recorded, nothing is sent)
     schedule: NotRequired[pulumi.Input[ScheduleArguments] | None]
     # When the GPUs of the resource are idle, so that `gpuform expire` stops it. The resource stays
@@ -282,7 +282,7 @@ class NodePoolArguments(TypedDict):
 
 
 class ScheduledDrainArguments(TypedDict):
-    """The jobs on removed nodes, and which scheduler to ask, where the platform knows none."""
+    """What to do about the jobs on removed nodes, and which scheduler to ask."""
 
     # While jobs run on the nodes: wait until the jobs have ended (default), fail at once, or evict
     # the jobs.
@@ -334,8 +334,9 @@ class GpuNodeArguments(TypedDict):
     # replaced, stopped or moved, and which scheduler to ask. Without it, gpuform does not look for
     # jobs. (nothing)
     drain: NotRequired[pulumi.Input[ScheduledDrainArguments] | None]
-    # A setting of gpuform, never sent: when the broken node is recreated, which replaces this
-    # resource. No job runs on the node then (see `drain`). (recorded, nothing is sent)
+    # A setting of gpuform, never sent: when to recreate a broken node, which replaces this
+    # resource. gpuform first waits until no job runs on the node (see `drain`). (recorded, nothing
+    # is sent)
     repair: NotRequired[pulumi.Input[MachineRepairArguments] | None]
     # Image of the operating system, such as IMAGE-7XFMaJ.... (replaces)
     image_id: pulumi.Input[str]
@@ -367,7 +368,7 @@ class GpuNodeArguments(TypedDict):
     # has 24 hours. A replacement starts again. (recorded, nothing is sent)
     ttl: NotRequired[pulumi.Input[str] | None]
     # The hours in which the resource runs: `gpuform expire` stops it when they end, and starts it
-    # when they begin. A stop outside of these hours is no drift, and `up` does not start the
+    # when they begin. A stop outside of these hours is not drift, and `up` does not start the
     # resource. (recorded, nothing is sent)
     schedule: NotRequired[pulumi.Input[ScheduleArguments] | None]
     # When the GPUs of the resource are idle, so that `gpuform expire` stops it. The resource stays
@@ -377,7 +378,7 @@ class GpuNodeArguments(TypedDict):
 
 
 class FabricArguments(TypedDict):
-    """A cluster fabric, bound by its name. A fabric exists from its first node to its last."""
+    """A cluster fabric, found by its name; it exists as long as it has nodes."""
 
     # The platform's node pool, such as POOL001-krw1a. (replaces)
     node_pool_id: pulumi.Input[str]
@@ -396,7 +397,7 @@ class BatchJobArguments(TypedDict):
     # A regular expression for the line with the result, with the figure in parentheses. The last of
     # several matching lines counts.
     result: pulumi.Input[str]
-    # each: a job for each node. all: one job over all of them. each when not declared.
+    # each: one job for each node. all: one job for all nodes. each if not declared.
     nodes: NotRequired[pulumi.Input[Nodes] | None]
 
 
@@ -421,7 +422,7 @@ class CategoryArguments(TypedDict):
 
 
 class CertificationArguments(TypedDict):
-    """A proof that GPU nodes work: resources that depend on it wait for it."""
+    """Tests that GPU nodes must pass before resources that depend on them are created."""
 
     # Name of the certification in Kubernetes, and of Slurm's jobs. (replaces)
     name: pulumi.Input[str]
@@ -434,14 +435,14 @@ class CertificationArguments(TypedDict):
     # Which nodes to test when some are not certified: only the uncertified ones (new), or all
     # again. new if not declared. (nothing)
     nodes: NotRequired[pulumi.Input[Nodes] | None]
-    # Where the nodes' Slurm can be asked, for categories with `job`. (nothing)
+    # How to reach the nodes' Slurm, for categories with `job`. (nothing)
     slurm: NotRequired[pulumi.Input[SlurmArguments] | None]
     # Absolute path of a folder that the nodes share with the machine that runs Slurm's commands; a
     # `job` writes its output there. The user's home if not declared; required with slurm: {via:
     # exec}. (nothing)
     folder: NotRequired[pulumi.Input[str] | None]
-    # For how many minutes the tests may go on, the wait for busy nodes included; 180 when not
-    # declared. (nothing)
+    # How many minutes the tests may take, including the wait for busy nodes; 180 if not declared.
+    # (nothing)
     wait_minutes: NotRequired[pulumi.Input[int] | None]
     # Region of the nodes; that of the account's settings when not declared. (replaces)
     region_id: NotRequired[pulumi.Input[str] | None]
@@ -561,7 +562,7 @@ class GpuNode(PlatformResource, module="gpuform.scp", name="GpuNode"):
 
 
 class Fabric(PlatformResource, module="gpuform.scp", name="Fabric"):
-    """A cluster fabric, bound by its name. A fabric exists from its first node to its last."""
+    """A cluster fabric, found by its name; it exists as long as it has nodes."""
 
     _lifecycle = FabricLifecycle
 
@@ -594,7 +595,7 @@ class Fabric(PlatformResource, module="gpuform.scp", name="Fabric"):
 
 
 class Certification(PlatformResource, module="gpuform.scp", name="Certification"):
-    """A proof that GPU nodes work: resources that depend on it wait for it."""
+    """Tests that GPU nodes must pass before resources that depend on them are created."""
 
     _lifecycle = CertificationLifecycle
 

@@ -125,12 +125,12 @@ class ScheduleArguments(TypedDict):
 
     # The days on which the resource starts; all when not declared.
     days: NotRequired[pulumi.Input[Sequence[pulumi.Input[Days]]] | None]
-    # When the resource starts, by the clock of time_zone.
+    # When the resource starts, in time_zone.
     start: pulumi.Input[str]
     # When the resource stops: on the next day if the time is not after start; 24:00 is midnight.
     stop: pulumi.Input[str]
-    # IANA name of the time zone. A time that the clocks skip is the moment when they jump; of a
-    # time that they show twice, start is the first and stop the second.
+    # IANA name of the time zone. When daylight saving time skips a time, the moment of the change
+    # counts; when a time occurs twice, start is the first and stop the second.
     time_zone: pulumi.Input[str]
 
 
@@ -159,7 +159,7 @@ class ClusterArguments(TypedDict):
     gpu_type: pulumi.Input[GpuType]
     # Number of GPUs, 1 to 8; a change stops and starts the cluster.
     gpu_count: pulumi.Input[int]
-    # Storage in GB, at least 50; only grows, and growing stops and starts the cluster. (in place,
+    # Storage in GB, at least 50; it can only grow, which stops and starts the cluster. (in place,
     # grow-only)
     storage_gb: pulumi.Input[int]
     # Region, such as us-west-2. (replaces)
@@ -186,7 +186,7 @@ class ClusterArguments(TypedDict):
     port_mappings: NotRequired[pulumi.Input[Sequence[pulumi.Input[PortMappingArguments]]] | None]
     # Ids of security groups.
     security_groups: NotRequired[pulumi.Input[Sequence[pulumi.Input[str]]] | None]
-    # When the platform stops the cluster by itself. Such a stop is no drift; --allow
+    # When the platform stops the cluster by itself. Such a stop is not drift; --allow
     # start-terminated starts the cluster again.
     auto_terminate: NotRequired[pulumi.Input[AutoTerminateArguments] | None]
     # Tags.
@@ -197,8 +197,8 @@ class ClusterArguments(TypedDict):
     # a create or an update waits. (recorded, nothing is sent)
     require_healthy: NotRequired[pulumi.Input[Sequence[pulumi.Input[RequireHealthy]]] | None]
     # A setting of gpuform, never sent: whether to restart the cluster (stop and start) when its
-    # status is error or the health of its GPUs is bad. Never while its GPUs are in use or their use
-    # is unknown, unless with --allow evict-jobs. (recorded, nothing is sent)
+    # status is error or the health of its GPUs is bad. gpuform never restarts it while its GPUs are
+    # in use or their use is unknown, except with --allow evict-jobs. (recorded, nothing is sent)
     repair: NotRequired[pulumi.Input[ClusterRepairArguments] | None]
     # Id of a snapshot to start from, once; declaring another snapshot stops and starts the cluster.
     # (in place, write-only)
@@ -218,7 +218,7 @@ class ClusterArguments(TypedDict):
     # has 24 hours. A replacement starts again. (recorded, nothing is sent)
     ttl: NotRequired[pulumi.Input[str] | None]
     # The hours in which the resource runs: `gpuform expire` stops it when they end, and starts it
-    # when they begin. A stop outside of these hours is no drift, and `up` does not start the
+    # when they begin. A stop outside of these hours is not drift, and `up` does not start the
     # resource. (recorded, nothing is sent)
     schedule: NotRequired[pulumi.Input[ScheduleArguments] | None]
     # When the GPUs of the resource are idle, so that `gpuform expire` stops it. The resource stays

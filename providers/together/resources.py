@@ -99,7 +99,7 @@ class SharedVolumeArguments(TypedDict):
 
     # Name of the volume; Kubernetes claims bind to it by this name. (replaces)
     volume_name: pulumi.Input[str]
-    # Size in whole TiB; only grows. (in place, grow-only)
+    # Size in whole TiB; it can only grow. (in place, grow-only)
     size_tib: pulumi.Input[int]
     # Region of the volume and of the clusters that mount it, such as us-central-8. (replaces,
     # write-only)
@@ -109,7 +109,7 @@ class SharedVolumeArguments(TypedDict):
     # Project that owns the volume; the API key's own project when not declared. (replaces,
     # write-only)
     project_id: NotRequired[pulumi.Input[str] | None]
-    # Cluster beside whose machines the volume is placed. (replaces, write-only)
+    # Cluster near whose machines the platform places the volume. (replaces, write-only)
     instance_cluster_id: NotRequired[pulumi.Input[str] | PlatformResource | None]
 
 
@@ -264,7 +264,7 @@ class SlurmArguments(TypedDict):
     user: NotRequired[pulumi.Input[str] | None]
     # ssh: port of the login node.
     port: NotRequired[pulumi.Input[int] | None]
-    # Whether changes use `sudo`, without a password: by default with ssh.
+    # Whether to run changing commands with `sudo`, without a password; true by default with ssh.
     sudo: NotRequired[pulumi.Input[bool] | None]
 
 
@@ -348,7 +348,8 @@ class ClusterArguments(TypedDict):
     volume_id: NotRequired[pulumi.Input[str] | PlatformResource | None]
     # A shared volume to create with the cluster, instead of volume_id. (replaces, write-only)
     shared_volume: NotRequired[pulumi.Input[SharedVolumeArguments] | None]
-    # Whether nodes follow the load, up to auto_scale_max_gpus. (replaces, write-only)
+    # Whether the number of nodes follows the load, up to auto_scale_max_gpus. (replaces,
+    # write-only)
     auto_scale: NotRequired[pulumi.Input[bool] | None]
     # The most GPUs that automatic scaling may reach. (replaces, write-only)
     auto_scale_max_gpus: NotRequired[pulumi.Input[int] | None]
@@ -356,7 +357,8 @@ class ClusterArguments(TypedDict):
     capacity_pool_id: NotRequired[pulumi.Input[str] | None]
     # GPUs from the capacity pool, part of num_gpus.
     num_capacity_pool_gpus: NotRequired[pulumi.Input[int] | None]
-    # Desired GPUs that the platform gives and takes back with its stock, beside num_gpus.
+    # Desired additional GPUs, not part of num_gpus, which the platform adds and removes as stock
+    # allows.
     num_preemptible_gpus: NotRequired[pulumi.Input[int] | None]
     # Prepaid GPUs of a RESERVED cluster; all when not declared.
     num_reserved_gpus: NotRequired[pulumi.Input[int] | None]
@@ -417,8 +419,8 @@ class VolumeClaimArguments(TypedDict):
     name: pulumi.Input[str]
     # Namespace of the pods that use the claim. (replaces)
     namespace: NotRequired[pulumi.Input[str] | None]
-    # Size in Kubernetes' notation, such as 10Gi; only grows, once the claim is bound. (in place,
-    # grow-only)
+    # Size in Kubernetes' notation, such as 10Gi; it can only grow, and only when the claim is
+    # bound. (in place, grow-only)
     storage: pulumi.Input[str]
     # Name of the cluster's shared volume to bind. (replaces)
     volume_name: NotRequired[pulumi.Input[str] | None]
@@ -439,7 +441,7 @@ class BatchJobArguments(TypedDict):
     # A regular expression for the line with the result, with the figure in parentheses. The last of
     # several matching lines counts.
     result: pulumi.Input[str]
-    # each: a job for each node. all: one job over all of them. each when not declared.
+    # each: one job for each node. all: one job for all nodes. each if not declared.
     nodes: NotRequired[pulumi.Input[Nodes] | None]
 
 
@@ -464,7 +466,7 @@ class CategoryArguments(TypedDict):
 
 
 class CertificationArguments(TypedDict):
-    """A proof that a cluster's nodes work: resources that depend on it wait for it."""
+    """Tests that a cluster's nodes must pass before resources that depend on them are created."""
 
     # Name of the certification in Kubernetes, and of Slurm's jobs. (replaces)
     name: pulumi.Input[str]
@@ -477,14 +479,14 @@ class CertificationArguments(TypedDict):
     # Which nodes to test when some are not certified: only the uncertified ones (new), or all
     # again. new if not declared. (nothing)
     nodes: NotRequired[pulumi.Input[Nodes] | None]
-    # Where the nodes' Slurm can be asked, for categories with `job`. (nothing)
+    # How to reach the nodes' Slurm, for categories with `job`. (nothing)
     slurm: NotRequired[pulumi.Input[SlurmArguments] | None]
     # Absolute path of a folder that the nodes share with the machine that runs Slurm's commands; a
     # `job` writes its output there. The user's home if not declared; required with slurm: {via:
     # exec}. (nothing)
     folder: NotRequired[pulumi.Input[str] | None]
-    # For how many minutes the tests may go on, the wait for busy nodes included; 180 when not
-    # declared. (nothing)
+    # How many minutes the tests may take, including the wait for busy nodes; 180 if not declared.
+    # (nothing)
     wait_minutes: NotRequired[pulumi.Input[int] | None]
     # Cluster whose nodes are tested. (replaces)
     cluster_id: pulumi.Input[str] | PlatformResource
@@ -618,7 +620,7 @@ class VolumeClaim(PlatformResource, module="gpuform.together", name="VolumeClaim
 
 
 class Certification(PlatformResource, module="gpuform.together", name="Certification"):
-    """A proof that a cluster's nodes work: resources that depend on it wait for it."""
+    """Tests that a cluster's nodes must pass before resources that depend on them are created."""
 
     _lifecycle = CertificationLifecycle
 

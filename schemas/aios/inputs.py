@@ -90,34 +90,34 @@ class ClusterInputs(InputModel):
     )
     gpus: TotalGpusInputs | None = Field(
         default=None,
-        description="All GPUs: computed from the nodes.",
+        description="Total GPUs: computed from the nodes.",
         examples=[{"count": 3, "memory": 49152}],
     )
     vcpus: TotalVcpusInputs | None = Field(
         default=None,
-        description="All virtual CPUs: computed from the nodes.",
+        description="Total virtual CPUs: computed from the nodes.",
         examples=[{"count": 48}],
     )
     memory: int | None = Field(
         default=None,
         ge=0,
-        description="All memory in MB: computed from the nodes.",
+        description="Total memory in MB: computed from the nodes.",
         examples=[196608],
     )
     swap: int | None = Field(
         default=None,
         ge=0,
-        description="All swap space in MB: computed from the nodes.",
+        description="Total swap space in MB: computed from the nodes.",
         examples=[12288],
     )
     storage: TotalStorageInputs | None = Field(
         default=None,
-        description="All storage: computed from the nodes.",
+        description="Total storage: computed from the nodes.",
         examples=[{"disks": 3, "size": 1572864}],
     )
     network: TotalNetworkInputs | None = Field(
         default=None,
-        description="The whole network: computed from the nodes.",
+        description="Total network: computed from the nodes.",
         examples=[{"interfaces": 3, "tx_bandwidth": 15000, "rx_bandwidth": 15000}],
     )
     config: ConfigInputs = Field(
@@ -189,7 +189,7 @@ class _OneInputs(InputModel):
 
 
 class GpuNodeInputs(HardwareInputs, _OneInputs):
-    """One node of a cluster whose record declares no nodes itself."""
+    """One node of a cluster, declared apart from the cluster's record."""
 
     retired_names: ClassVar[Mapping[str, str]] = {"id": "node_id"}
 
@@ -235,7 +235,7 @@ class UrlMapOutputs(_OutputPart):
 
 
 class TotalsOutputs(_OutputPart):
-    """The sums in a record, whoever wrote them. Sizes are in MB, bandwidths in MB/s."""
+    """The totals in a record, whoever wrote them. Sizes are in MB, bandwidths in MB/s."""
 
     nodes: float | None = Field(default=None, description="Nodes.")
     gpus: float | None = Field(default=None, description="GPUs.")
@@ -254,20 +254,23 @@ class ClusterOutputs(OutputModel):
     """A record of the registry. That it exists says nothing about the hardware."""
 
     object_id: str | None = Field(
-        default=None, description="Mongo's id of the record; the other id is chosen by people."
+        default=None,
+        description="MongoDB's id of the record; people choose the other id, cluster_id.",
     )
     status: str | None = Field(default=None, description="Status, as the registry reports it.")
     url_map: UrlMapOutputs | None = Field(
         default=None, description="URLs of the cluster's services, filled in by the system."
     )
     network_reputation: float | None = Field(
-        default=None, description="Reputation in the registry now, which the network may change."
+        default=None,
+        description="The present reputation in the registry, which the network may change.",
     )
     totals: TotalsOutputs | None = Field(
-        default=None, description="The sums in the registry now, which the network may change."
+        default=None,
+        description="The present totals in the registry, which the network may change.",
     )
     totals_agree: bool | None = Field(
-        default=None, description="Whether the totals are the sums over the nodes of the record."
+        default=None, description="Whether the totals equal the sums over the nodes of the record."
     )
 
 
@@ -275,5 +278,5 @@ class GpuNodeOutputs(OutputModel):
     """An entry of a cluster's record."""
 
     object_id: str | None = Field(
-        default=None, description="Mongo's id of the entry; the other id is chosen by people."
+        default=None, description="MongoDB's id of the entry; people choose the other id, node_id."
     )

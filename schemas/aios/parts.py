@@ -419,7 +419,7 @@ class ConfigInputs(InputModel):
 class ClusterMetadataInputs(InputModel):
     """Facts about the cluster for people."""
 
-    name: str = Field(description="A name for people.", examples=["West"])
+    name: str = Field(description="A readable name.", examples=["West"])
     description: str = Field(
         description="Purpose of the cluster.", examples=["Serves vision models."]
     )
@@ -436,13 +436,13 @@ class ClusterMetadataInputs(InputModel):
     )
     misc_contact_info: Any = Field(
         default=None,
-        description="More about contact and support: any value.",
+        description="Further contacts and support: any value.",
         examples=[{"slack": "#ml-infra"}],
     )
     # Public examples keep a kubeadm join command here.
     additional_info: Any = Field(
         default=None,
-        description="Anything else: any value. Give it as a pulumi.Output.secret when it holds a "
+        description="Other facts: any value. Pass a pulumi.Output.secret if the value contains a "
         "secret, such as a join command.",
         examples=[{"rack": "B12"}],
     )

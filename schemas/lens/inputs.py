@@ -95,16 +95,18 @@ class ConditionInputs(InputModel):
         default=None, description="RDMA ports.", examples=[{"at_least": 80}]
     )
     healthy_node_rate: RateBoundsInputs | None = Field(
-        default=None, description="Healthy nodes of all.", examples=[{"at_least": 0.9}]
+        default=None, description="Share of healthy nodes.", examples=[{"at_least": 0.9}]
     )
     active_port_rate: RateBoundsInputs | None = Field(
-        default=None, description="Active RDMA ports of all.", examples=[{"at_least": 0.95}]
+        default=None, description="Share of active RDMA ports.", examples=[{"at_least": 0.95}]
     )
     allocation_rate: RateBoundsInputs | None = Field(
-        default=None, description="GPUs allotted to workloads.", examples=[{"at_most": 0.75}]
+        default=None,
+        description="Share of the GPUs that are allocated to workloads.",
+        examples=[{"at_most": 0.75}],
     )
     utilization: RateBoundsInputs | None = Field(
-        default=None, description="Utilization of allotted GPUs.", examples=[{"at_least": 0.6}]
+        default=None, description="Utilization of the allocated GPUs.", examples=[{"at_least": 0.6}]
     )
     storage_utilization_rate: RateBoundsInputs | None = Field(
         default=None, description="Used part of the storage.", examples=[{"at_most": 0.8}]
@@ -180,10 +182,14 @@ class SeenOutputs(BaseModel):
     busy_nodes: int | None = Field(default=None, description="Nodes with all GPUs in use.")
     active_ports: int | None = Field(default=None, description="Active RDMA ports.")
     total_ports: int | None = Field(default=None, description="RDMA ports.")
-    healthy_node_rate: float | None = Field(default=None, description="Healthy nodes of all.")
-    active_port_rate: float | None = Field(default=None, description="Active ports of all.")
-    allocation_rate: float | None = Field(default=None, description="GPUs allotted.")
-    utilization: float | None = Field(default=None, description="Use of allotted GPUs.")
+    healthy_node_rate: float | None = Field(default=None, description="Share of healthy nodes.")
+    active_port_rate: float | None = Field(default=None, description="Share of active RDMA ports.")
+    allocation_rate: float | None = Field(
+        default=None, description="Share of the GPUs that are allocated to workloads."
+    )
+    utilization: float | None = Field(
+        default=None, description="Utilization of the allocated GPUs."
+    )
     storage_utilization_rate: float | None = Field(default=None, description="Used storage.")
     storage_total_tb: float | None = Field(default=None, description="Storage, in TB.")
     storage_used_tb: float | None = Field(default=None, description="Used storage, in TB.")
@@ -207,6 +213,6 @@ class HealthGateOutputs(OutputModel):
     )
     amiss_now: str | None = Field(
         default=None,
-        description="Violations that the last refresh observed; absent without any. A "
+        description="Violations of the condition at the last refresh; absent if none. A "
         "violation does not close a passed gate.",
     )

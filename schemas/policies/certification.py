@@ -103,7 +103,7 @@ class BatchJobInputs(InputModel):
     )
     nodes: Literal["each", "all"] | None = Field(
         default=None,
-        description="each: a job for each node. all: one job over all of them. each when not "
+        description="each: one job for each node. all: one job for all nodes. each if not "
         "declared.",
         examples=["all"],
     )
@@ -225,7 +225,7 @@ class CertificationPolicy(InputModel):
     )
     slurm: Annotated[SlurmInputs | None, Local] = Field(
         default=None,
-        description="Where the nodes' Slurm can be asked, for categories with `job`.",
+        description="How to reach the nodes' Slurm, for categories with `job`.",
         examples=[{"via": "ssh", "host": "slurm-login"}],
     )
     folder: Annotated[Annotated[str, AfterValidator(_validate_folder)] | None, Local] = Field(
@@ -238,8 +238,8 @@ class CertificationPolicy(InputModel):
     wait_minutes: Annotated[int | None, Local] = Field(
         default=None,
         ge=1,
-        description="For how many minutes the tests may go on, the wait for busy nodes included; "
-        f"{DEFAULT_WAIT_MINUTES} when not declared.",
+        description="How many minutes the tests may take, including the wait for busy nodes; "
+        f"{DEFAULT_WAIT_MINUTES} if not declared.",
         examples=[120],
     )
 

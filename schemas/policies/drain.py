@@ -91,7 +91,7 @@ class KubernetesInputs(InputModel):
 
 
 class ScheduledDrainInputs(DrainInputs):
-    """The jobs on removed nodes, and which scheduler to ask, where the platform knows none."""
+    """What to do about the jobs on removed nodes, and which scheduler to ask."""
 
     kubernetes: KubernetesInputs | None = Field(
         default=None,
@@ -134,7 +134,7 @@ class ScheduledDrainInputs(DrainInputs):
 
 
 class PoolDrainInputs(ScheduledDrainInputs, ChosenDrainInputs):
-    """The jobs on a pool's removed nodes, the scheduler to ask, and which nodes go first."""
+    """What to do about the jobs on a pool's removed nodes, and which nodes to remove first."""
 
 
 class _PlanPart(BaseModel):

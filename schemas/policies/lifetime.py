@@ -214,7 +214,7 @@ class ScheduleInputs(InputModel):
         examples=[["mon", "tue", "wed", "thu", "fri"]],
     )
     start: DayTime = Field(
-        description="When the resource starts, by the clock of time_zone.", examples=["08:00"]
+        description="When the resource starts, in time_zone.", examples=["08:00"]
     )
     stop: DayTime = Field(
         description="When the resource stops: on the next day if the time is not after start; "
@@ -222,9 +222,9 @@ class ScheduleInputs(InputModel):
         examples=["20:00"],
     )
     time_zone: Annotated[str, AfterValidator(_validate_time_zone)] = Field(
-        description="IANA name of the time zone. A time that the clocks skip is the moment "
-        "when they jump; of a time that they show twice, start is the first and "
-        "stop the second.",
+        description="IANA name of the time zone. When daylight saving time skips a time, the "
+        "moment of the change counts; when a time occurs twice, start is the first and stop "
+        "the second.",
         examples=["Europe/Berlin"],
     )
 
@@ -265,8 +265,8 @@ Schedule = Annotated[
     StateOnly,
     Field(
         description="The hours in which the resource runs: `gpuform expire` stops it when "
-        "they end, and starts it when they begin. A stop outside of these hours "
-        "is no drift, and `up` does not start the resource.",
+        "they end, and starts it when they begin. A stop outside of these hours is not drift, "
+        "and `up` does not start the resource.",
         examples=[
             {
                 "days": ["mon", "tue", "wed", "thu", "fri"],

@@ -64,7 +64,7 @@ _RESPONSE_NAMES: Mapping[str, str] = {
 
 
 class FabricInputs(InputModel):
-    """A cluster fabric, bound by its name. A fabric exists from its first node to its last."""
+    """A cluster fabric, found by its name; it exists as long as it has nodes."""
 
     retired_names: ClassVar[Mapping[str, str]] = {"cluster_name": "cluster_fabric_name"}
 
@@ -114,7 +114,7 @@ class NodeInputs(InputModel):
     )
     lock_enabled: bool | None = Field(
         default=None,
-        description="Whether the node is locked; as the pool by default.",
+        description="Whether the node is locked; by default as the pool.",
         examples=[True],
     )
     state: Power | None = Field(
@@ -356,8 +356,9 @@ class _OneInputs(InputModel):
     )
     repair: Annotated[MachineRepairInputs | None, Local, StateOnly] = Field(
         default=None,
-        description="A setting of gpuform, never sent: when the broken node is recreated, "
-        "which replaces this resource. No job runs on the node then (see `drain`).",
+        description="A setting of gpuform, never sent: when to recreate a broken node, which "
+        "replaces this resource. gpuform first waits until no job runs on the node (see "
+        "`drain`).",
         examples=[{"on": ["platform", "not_ready"]}],
     )
 
@@ -395,7 +396,7 @@ def _find_idle_problems(values: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 class CertificationInputs(CertificationPolicy):
-    """A proof that GPU nodes work: resources that depend on it wait for it."""
+    """Tests that GPU nodes must pass before resources that depend on them are created."""
 
     region_id: Annotated[RegionId | None, Immutable] = Field(
         default=None,

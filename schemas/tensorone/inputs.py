@@ -192,7 +192,7 @@ class ClusterInputs(InputModel):
     # update_configuration only grows storage ('Start Cluster').
     storage_gb: Annotated[int, GrowOnly] = Field(
         ge=50,
-        description="Storage in GB, at least 50; only grows, and growing stops and starts the "
+        description="Storage in GB, at least 50; it can only grow, which stops and starts the "
         "cluster.",
         examples=[500],
     )
@@ -259,7 +259,7 @@ class ClusterInputs(InputModel):
     # Limits that stop the cluster out of band: the provider reports that and does not fight it.
     auto_terminate: AutoTerminateInputs | None = Field(
         default=None,
-        description="When the platform stops the cluster by itself. Such a stop is no drift; "
+        description="When the platform stops the cluster by itself. Such a stop is not drift; "
         "--allow start-terminated starts the cluster again.",
         examples=[{"enabled": True, "idle_minutes": 60}],
     )
@@ -279,8 +279,8 @@ class ClusterInputs(InputModel):
         default=None,
         description="A setting of gpuform, never sent: whether to restart the cluster (stop "
         "and start) when its status is error or the health of its GPUs is bad. "
-        "Never while its GPUs are in use or their use is unknown, unless with "
-        "--allow evict-jobs.",
+        "gpuform never restarts it while its GPUs are in use or their use is unknown, except "
+        "with --allow evict-jobs.",
         examples=[{"approve": "automatic"}],
     )
     # A field of 'Start Cluster' (restore_from_snapshot), not of the create.

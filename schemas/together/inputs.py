@@ -79,7 +79,7 @@ class SharedVolumeInputs(InputModel):
     )
     # Only Together's support can shrink a volume.
     size_tib: Annotated[int, GrowOnly] = Field(
-        ge=1, description="Size in whole TiB; only grows.", examples=[5]
+        ge=1, description="Size in whole TiB; it can only grow.", examples=[5]
     )
     # A volume's answer has no region, so the declared one is kept.
     region: Annotated[str, Immutable, WriteOnly] = Field(
@@ -100,7 +100,7 @@ class SharedVolumeInputs(InputModel):
     instance_cluster_id: Annotated[str | None, Immutable, WriteOnly, ReferenceTo("Cluster")] = (
         Field(
             default=None,
-            description="Cluster beside whose machines the volume is placed.",
+            description="Cluster near whose machines the platform places the volume.",
             examples=["{{ clusters.train.id }}"],
         )
     )
@@ -194,7 +194,7 @@ class ClusterInputs(InputModel):
     # Of the SDK alone; never returned.
     auto_scale: Annotated[bool | None, Immutable, WriteOnly, Default(False)] = Field(
         default=None,
-        description="Whether nodes follow the load, up to auto_scale_max_gpus.",
+        description="Whether the number of nodes follows the load, up to auto_scale_max_gpus.",
         examples=[True],
     )
     auto_scale_max_gpus: Annotated[NodeGpus | None, Immutable, WriteOnly] = Field(
@@ -209,8 +209,8 @@ class ClusterInputs(InputModel):
     # Returned as desired_preemptible_gpus; the allocated number follows the stock.
     num_preemptible_gpus: NodeGpus | None = Field(
         default=None,
-        description="Desired GPUs that the platform gives and takes back with its stock, "
-        "beside num_gpus.",
+        description="Desired additional GPUs, not part of num_gpus, which the platform adds and "
+        "removes as stock allows.",
         examples=[16],
     )
     # The server fills in num_gpus for a RESERVED cluster.
@@ -378,7 +378,7 @@ class ClusterInputs(InputModel):
 
 
 class CertificationInputs(CertificationPolicy):
-    """A proof that a cluster's nodes work: resources that depend on it wait for it."""
+    """Tests that a cluster's nodes must pass before resources that depend on them are created."""
 
     cluster_id: Annotated[str, Immutable, ReferenceTo("Cluster")] = Field(
         min_length=1,

@@ -84,8 +84,8 @@ class VolumeClaimInputs(InputModel):
     )
     # Kubernetes may answer in another unit than the declared one.
     storage: Annotated[Quantity, GrowOnly, ComparedBy(quantity_to_bytes)] = Field(
-        description="Size in Kubernetes' notation, such as 10Gi; only grows, once the claim "
-        "is bound.",
+        description="Size in Kubernetes' notation, such as 10Gi; it can only grow, and only when "
+        "the claim is bound.",
         examples=["10Gi"],
     )
     volume_name: Annotated[str | None, Immutable, OutputOf("SharedVolume", "volume_name")] = Field(

@@ -83,7 +83,13 @@ def test_the_yaml_is_valid_and_the_python_registers_the_same(
     ("platform", "kind", "title", "field", "told"),
     [
         ("together", "Cluster", "Inputs", "num_gpus", "| in place | required | `16` |"),
-        ("together", "Cluster", "Inputs", "volume_id", "Or `volume`, a SharedVolume itself. |"),
+        (
+            "together",
+            "Cluster",
+            "Inputs",
+            "volume_id",
+            "`volume`, a reference to a SharedVolume. |",
+        ),
         ("together", "Cluster", "Inputs", "driver_version", "| as the fields it stands for |"),
         ("together", "Cluster", "Inputs", "duration_days", "| whole number, 1 to 90 |"),
         ("together", "Cluster", "On no capacity of the inputs", "wait_minutes", "| nothing |"),
