@@ -22,7 +22,7 @@ The first one that is set counts.
 | a setting of a platform, such as its key | the value of an explicit provider of the plugin; the environment variable; the stack's `together:apiKey`; the stack's `gpuform:togetherApiKey`; for SCP the files in `~/.scpconf` |
 | a value of your own (`config` of a topology) | the stack's file `Pulumi.STACK.yaml`; the default in `Pulumi.yaml`; `default` of the topology; on the emulator only, `emulator_default` |
 | the stack | `--stack`; `PULUMI_STACK`; the selected one |
-| where stacks live | `PULUMI_BACKEND_URL`; `backend.url` of Pulumi.yaml; `gpuform login`; `~` |
+| the place of stacks | `PULUMI_BACKEND_URL`; `backend.url` of Pulumi.yaml; `gpuform login`; `~` |
 | the passphrase | `PULUMI_CONFIG_PASSPHRASE`; the file of `PULUMI_CONFIG_PASSPHRASE_FILE`; a prompt |
 | anything that has a flag | the flag; the variable; the default |
 
@@ -38,7 +38,7 @@ gpuform encrypts values that are declared secret, and rejects keys that nothing 
 | key | meaning | default |
 | --- | --- | --- |
 | `NAME` | A value that the project declares. | as declared |
-| `gpuform:form` | How resources reach their platforms: `dynamic`, or `plugin` for the [provider plugin](../guides/plugin.md). | `dynamic` |
+| `gpuform:form` | The form of the resources: `dynamic`, or `plugin` for the [provider plugin](../guides/plugin.md). | `dynamic` |
 | `pulumi:...` | The Pulumi CLI's own settings of a stack. gpuform does not change them. | |
 """  # noqa: E501 - rows
 _PROJECT: Final = """\
@@ -49,7 +49,7 @@ _PROJECT: Final = """\
 | `name` | Name of the project. | required |
 | `runtime` | `python`, or `{name: python, options: {virtualenv: venv}}`. | required |
 | `main` | Folder or file of the program. | the project's folder |
-| `description` | What the project is for. | |
+| `description` | Purpose of the project. | |
 | `config` | Defaults of configuration keys: `type`, `default`, `secret`. | |
 | `backend.url` | Where the project's stacks live. | the URL of `gpuform login` |
 | `options.refresh` | `always`: runs read the platforms first, except with `--refresh=false`. | |
@@ -66,12 +66,12 @@ _PROJECT: Final = """\
 | `.gpuform/` | the emulator's objects, and gpuform's records |
 """
 _OTHERS: Final = """\
-## What libraries read
+## Variables of libraries
 
-gpuform uses libraries that read their own variables: `HTTPS_PROXY`, `HTTP_PROXY`,
-`NO_PROXY`, `SSL_CERT_FILE` and `SSL_CERT_DIR` for platforms; the other variables of AWS, Azure and
-Google for their sign-in; `VAULT_CACERT` and `VAULT_CAPATH` for Vault. ssh, git and kubectl read
-theirs. `_GPUFORM_COMPLETE` is for [shell completion](commands/tools/completion.md).
+gpuform uses libraries that read their own variables: `HTTPS_PROXY`, `HTTP_PROXY`, `NO_PROXY`,
+`SSL_CERT_FILE` and `SSL_CERT_DIR` for platforms; the other variables of AWS, Azure and Google for
+their sign-in; `VAULT_CACERT` and `VAULT_CAPATH` for Vault. ssh, git and kubectl read their own
+variables. `_GPUFORM_COMPLETE` is for [shell completion](commands/tools/completion.md).
 """
 
 

@@ -149,8 +149,8 @@ FILTER_TEXTS: Final[Mapping[str, tuple[str, str]]] = {
         "An attribute of each item, or the result of a filter for each item.",
         "[{'id': 7}] | map(attribute='id')",
     ),
-    "max": ("The greatest item.", "[1, 3, 2] | max"),
-    "min": ("The least item.", "[1, 3, 2] | min"),
+    "max": ("The largest item.", "[1, 3, 2] | max"),
+    "min": ("The smallest item.", "[1, 3, 2] | min"),
     "reject": ("The items that fail a test.", "[1, 2] | reject('odd')"),
     "rejectattr": (
         "The items whose attribute fails a test.",

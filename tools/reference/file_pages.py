@@ -104,8 +104,8 @@ outputs:
 
 The resource `data` of the instance `nlp` of `team` is called `team-nlp-data`. Its parent is the
 component `team-nlp` of the type `gpuform:stacks:Module`, or that of a module inside another one.
-Its URN is `urn:pulumi:STACK::PROJECT::gpuform:stacks:Module$TYPE::team-nlp-data`, whatever else the
-topology includes.
+Its URN is `urn:pulumi:STACK::PROJECT::gpuform:stacks:Module$TYPE::team-nlp-data`, and does not
+depend on other includes.
 
 You can move an entry into a module without recreating the resource. Declare the former name in the
 module's entry:
@@ -156,7 +156,7 @@ def _render_topology_keys() -> str:
             for platform in list_platforms_with(kind)
         ]
         rows.append([f"`{section}`", f"{kind} resources by name, on {', '.join(on)}."])
-    rows.append(["`x-...`", "Ignored: a place for YAML's anchors."])
+    rows.append(["`x-...`", "Ignored. Use such keys for YAML anchors."])
     return render_table(("key", "meaning"), rows)
 
 

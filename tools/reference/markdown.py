@@ -134,7 +134,8 @@ def _format_first_cells(
     )
     meaning = escape_prose(model.model_fields[name].description or "")
     if rules.reference_kind and outermost:
-        meaning += f" Or `{name.removesuffix('_id')}`, a {rules.reference_kind} itself."
+        reference = name.removesuffix("_id")
+        meaning += f" Or declare `{reference}`, a reference to a {rules.reference_kind}."
     return f"`{name}`", type_text(model, name, of_model=inner), meaning
 
 

@@ -49,15 +49,16 @@ _EVIDENCE_LEAD: Final = """\
 This page lists every decision that gpuform cannot undo, the observations that it requires, and what
 gpuform does without them.
 
-One answer of a platform proves little: platforms are slow, answer in part, and are sometimes wrong.
-Other people and other machines work at the same time. Three rules hold for every row below:
+One answer of a platform proves little: platforms are slow, return partial answers, and are
+sometimes wrong. Other people and other machines work at the same time. Three rules hold for every
+row below:
 
 * **Silence is not an answer.** A list that is empty, incomplete or fails never means that nothing
   exists, that nothing runs or that nothing is used.
 * **Only the source that knows counts.** A monitor, scheduler or registry counts only for the nodes
   and entries that its own answer names.
-* **Without enough evidence nothing is lost.** gpuform waits, or stops with an error that names what
-  is missing.
+* **Without enough evidence gpuform loses nothing.** It waits, or stops with an error that names the
+  missing evidence.
 """
 _EVIDENCE_AFTER: Final = """\
 ## Read on

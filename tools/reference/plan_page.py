@@ -50,7 +50,7 @@ ACTIONS: Final[Mapping[PlanAction, str]] = {
 }
 REASONS: Final[Mapping[PlanReason, str]] = {
     PlanReason.NEW: "The program declares it, and the state does not have it.",
-    PlanReason.IMPORTED: "The program declares the id of an object that exists.",
+    PlanReason.IMPORTED: "The program declares the id of an existing object.",
     PlanReason.CHANGED: "Some of its inputs changed.",
     PlanReason.UNCHANGED: "Nothing changed.",
     PlanReason.FIELD_FORCES_REPLACEMENT: "A field changed that cannot be changed in place.",
@@ -66,7 +66,7 @@ REASONS: Final[Mapping[PlanReason, str]] = {
 }
 REVIEW: Final = (
     ("format_version", "Version of this format."),
-    ("failed", "Whether one of the previews has failed."),
+    ("failed", "Whether any of the previews has failed."),
     ("counts", "Number of resources, by action."),
     (
         "gpus_removed",

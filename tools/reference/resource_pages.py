@@ -34,24 +34,25 @@ Every input is also an output with the same name. So are `id` and `urn`. The oth
 _READING: Final = """\
 ## How to read a resource's page
 
-The column *a change of it* says what gpuform does when you change the field and run `gpuform up`.
+The column *a change of it* says what gpuform does when you change the field and run `gpuform up`:
 
 | words | what gpuform does |
 | --- | --- |
 | in place | gpuform sends only the change. The object stays. |
 | replaces | gpuform deletes the object and creates a new one. The plan names the field. |
-| in place, or replaces: ... | The values decide; the reason is in the cell. |
+| in place, or replaces: ... | The old and the new value decide; the cell has the rule. |
 | grow-only | gpuform refuses a smaller value, unless the resource is replaced anyway. |
 | write-only | The platform never reports the value. gpuform compares the value declared last. |
 | secret | gpuform never shows the value, and encrypts the value in the state. |
-| as the fields it stands for | The field is another way to write other fields. |
+| as the fields it stands for | The field is a short form of other fields, and has their rules. |
 | applies to objects created later | gpuform sends the value only with a create. |
 | recorded, nothing is sent | gpuform writes the value to the state, and never sends it. |
 | nothing | The field is a setting of gpuform, which never sends it. |
 
-A field that you do not declare is never compared. The *default* is the platform's own value for it.
-When you no longer declare a field that has a default, the platform resets the field to the default.
-A field that *replaces* keeps its value then: a removed line is no reason to replace a resource.
+gpuform does not compare a field that you do not declare. The *default* is the platform's own value.
+When you remove a field with a default from the declaration, gpuform resets the field to the
+default. A removed field that *replaces* keeps its value instead, so that removing a line never
+replaces a resource.
 
 ## For every kind
 
@@ -202,8 +203,8 @@ def _render_waiting(lifecycle: Kind) -> str:
     if lifecycle.deletion_note:
         paragraph += f" After a delete: {lifecycle.deletion_note}."
     return (
-        f"{paragraph}\n\n{render_table(('operation', 'longest time'), rows)}\n"
-        "Other times: `options: {timeouts: {create: 45m, update: 45m, delete: 30m}}`."
+        f"{paragraph}\n\n{render_table(('operation', 'timeout'), rows)}\n"
+        "To set other timeouts: `options: {timeouts: {create: 45m, update: 45m, delete: 30m}}`."
     )
 
 
@@ -218,7 +219,7 @@ def _render_guards(lifecycle: Kind) -> str:
         guards.append(Permission.RENEW_EXPIRED)
     everywhere = "[Two permissions](../index.md#for-every-kind) hold for every kind."
     if not guards:
-        return f"This kind has no permission of its own. {everywhere}"
+        return f"This kind has no specific permissions. {everywhere}"
     return (
         "gpuform refuses some changes unless you allow them for one run: `--allow NAME` (with "
         f"`pulumi`: `GPUFORM_ALLOW=NAME`).\n\n{_render_permissions(tuple(guards))}\n{everywhere}"
@@ -232,7 +233,7 @@ def _render_permissions(names: tuple[Permission, ...]) -> str:
 def _render_import(lifecycle: Kind) -> str:
     fields, rules = lifecycle.inputs.model_fields, get_field_rules(lifecycle.inputs)
     command = f"gpuform import {lifecycle.platform}:{lifecycle.kind} NAME"
-    paragraph, commands = f"An id looks like `{lifecycle.id_example}`.", []
+    paragraph, commands = f"Example of an id: `{lifecycle.id_example}`.", []
     if not (lifecycle.import_field and lifecycle.is_bound):
         commands.append(f"{command} {lifecycle.id_example}")
     if lifecycle.import_field:

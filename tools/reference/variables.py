@@ -134,7 +134,7 @@ VARIABLES: Final = (
     Variable(
         "PULUMI_BACKEND_URL",
         STACKS,
-        "Where stacks live: a folder or a bucket.",
+        "The place of stacks: a folder or a bucket.",
         before="`backend.url` of Pulumi.yaml, then `gpuform login`",
         default="`file://~`",
     ),
@@ -184,7 +184,7 @@ VARIABLES: Final = (
     Variable(
         "PULUMI_DIY_BACKEND_GZIP",
         STACKS,
-        "`true`: state files are compressed.",
+        "`true`: gpuform compresses state files.",
         before="`PULUMI_SELF_MANAGED_STATE_GZIP`",
     ),
     Variable(
@@ -232,7 +232,7 @@ VARIABLES: Final = (
         before="`AWS_ENDPOINT_URL`",
         default="`endpoint=` of the URL counts first",
     ),
-    Variable("AWS_ENDPOINT_URL", BUCKETS, "The same for all services."),
+    Variable("AWS_ENDPOINT_URL", BUCKETS, "Address for all services of AWS."),
     Variable("AWS_MAX_ATTEMPTS", BUCKETS, "Highest number of attempts of a request to a bucket."),
     Variable(
         "GOOGLE_CREDENTIALS",
@@ -286,7 +286,7 @@ VARIABLES: Final = (
     ),
     Variable("VAULT_TOKEN", KEYS, "Token of Vault.", before="that of `vault login`", secret=True),
     Variable("VAULT_NAMESPACE", KEYS, "Namespace in Vault."),
-    Variable("VAULT_SKIP_VERIFY", KEYS, "`true`: Vault's certificate is not checked."),
+    Variable("VAULT_SKIP_VERIFY", KEYS, "`true`: gpuform does not check Vault's certificate."),
     Variable(
         "GITHUB_TOKEN",
         REVIEWS,
@@ -330,9 +330,9 @@ VARIABLES: Final = (
     Variable("NO_COLOR", MACHINE, "Any value: no colors.", flag="--color"),
     Variable("TERM", MACHINE, "`dumb`: no colors.", flag="--color"),
     Variable("KUBECONFIG", MACHINE, "The kubeconfig files.", default="`~/.kube/config`"),
-    Variable("HOME", MACHINE, "Your home: Samsung's files are in its `.scpconf`."),
-    Variable("PATH", MACHINE, "Where programs are: git, ssh, kubectl, pulumi."),
-    Variable("TMPDIR", MACHINE, "Where temporary files are."),
+    Variable("HOME", MACHINE, "Your home, which has Samsung's files in `.scpconf`."),
+    Variable("PATH", MACHINE, "Where gpuform finds programs: git, ssh, kubectl, pulumi."),
+    Variable("TMPDIR", MACHINE, "Folder of temporary files."),
     Variable("TZ", MACHINE, "The time zone. gpuform restores it after a program has changed it."),
     Variable(
         "SCP_TF_AUTH_URL",
