@@ -441,8 +441,8 @@ class CertificationArguments(TypedDict):
     # `job` writes its output there. The user's home if not declared; required with slurm: {via:
     # exec}. (nothing)
     folder: NotRequired[pulumi.Input[str] | None]
-    # How many minutes the tests may take, including the wait for busy nodes; 180 if not declared.
-    # (nothing)
+    # Highest number of minutes for all tests, including the wait for nodes in use by jobs; 180 if
+    # not declared. (nothing)
     wait_minutes: NotRequired[pulumi.Input[int] | None]
     # Region of the nodes; that of the account's settings when not declared. (replaces)
     region_id: NotRequired[pulumi.Input[str] | None]

@@ -238,8 +238,8 @@ class CertificationPolicy(InputModel):
     wait_minutes: Annotated[int | None, Local] = Field(
         default=None,
         ge=1,
-        description="How many minutes the tests may take, including the wait for busy nodes; "
-        f"{DEFAULT_WAIT_MINUTES} if not declared.",
+        description="Highest number of minutes for all tests, including the wait for nodes in "
+        f"use by jobs; {DEFAULT_WAIT_MINUTES} if not declared.",
         examples=[120],
     )
 
