@@ -47,6 +47,7 @@ from gpuform.providers.together.cluster_facts import (
 from gpuform.providers.together.cluster_view import (
     ObservedCluster,
     are_workers_accepted,
+    build_node_event_notices,
     decode_kube_config,
     describe_cluster_credit,
     evaluate_cluster,
@@ -549,6 +550,14 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     is_eventually_consistent = True
     gpus_field = "num_gpus"
     drift_outputs = frozenset({"installed_version_id", "os_image"})
+    volatile_outputs = frozenset({"node_events"})
+
+    @classmethod
+    def find_observed_news(
+        cls, old_outputs: Mapping[str, Any], outputs: Mapping[str, Any]
+    ) -> Iterable[Notice]:
+        """Yield a notice for each node that Together has added, removed or preempted since."""
+        return build_node_event_notices(old_outputs, outputs)
 
     @classmethod
     def find_planned_changes(

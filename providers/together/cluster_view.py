@@ -25,7 +25,8 @@ from gpuform.providers.together.repairs import build_remediation_outputs, find_p
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.models import WireModel
 from gpuform.schemas.policies.certification import CategoryResult
-from gpuform.schemas.resource_facts import Credit, CreditState
+from gpuform.schemas.resource_facts import Credit, CreditState, Notice, NoticeKind
+from gpuform.schemas.safe_text import truncate
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.drivers import (
     format_driver_version,
@@ -33,7 +34,7 @@ from gpuform.schemas.together.drivers import (
     parse_driver_version,
     parse_operating_system,
 )
-from gpuform.schemas.together.outputs import ClusterOutputs
+from gpuform.schemas.together.outputs import ClusterOutputs, NodeEventOutputs
 from gpuform.schemas.together.statuses import (
     FAILED_CLUSTER_PHASES,
     FAILED_CLUSTER_STATUSES,
@@ -165,6 +166,7 @@ def evaluate_cluster(
             {**worker.model_dump(), "remediation": build_remediation_outputs(worker)}
             for worker in cluster.gpu_worker_nodes
         ],
+        node_events=_list_node_events(cluster),
         faults=find_proposed_repairs(list_standard_workers(cluster)),
         acceptance=collect_acceptance_results(cluster, list_standard_workers(cluster)),
         volumes=[volume.model_dump() for volume in cluster.volumes],
@@ -313,6 +315,43 @@ def is_preemptible(node: wire.GpuWorkerNode) -> bool:
     """
     # no field says so, but the host name contains the word
     return "preemptible" in node.host_name
+
+
+_MAX_NODE_EVENTS: Final = 20
+_MAX_MESSAGE_LENGTH: Final = 200
+
+
+def _list_node_events(cluster: wire.Cluster) -> list[NodeEventOutputs]:
+    """Return the cluster's newest events of nodes, the newest last."""
+    events = sorted(
+        cluster.node_lifecycle_events, key=lambda event: to_unix_time(event.timestamp) or 0.0
+    )
+    return [
+        NodeEventOutputs(
+            node_id=event.node_id,
+            reason=event.reason,
+            message=truncate(" ".join(event.message.split()), _MAX_MESSAGE_LENGTH),
+            at=event.timestamp,
+        )
+        for event in events[-_MAX_NODE_EVENTS:]
+    ]
+
+
+def build_node_event_notices(
+    old_outputs: Mapping[str, Any], outputs: Mapping[str, Any]
+) -> Iterator[Notice]:
+    """Yield a notice for each event of a node that the old outputs lack.
+
+    They explain a number of nodes that has changed. Old outputs of earlier versions have no events:
+    then nothing is new.
+    """
+    old_events, events = old_outputs.get("node_events"), outputs.get("node_events")
+    if not isinstance(old_events, list) or not isinstance(events, list):
+        return
+    for event in events:
+        if event not in old_events:
+            text = f"{event.get('message') or 'a node has changed'} ({event.get('reason')})"
+            yield Notice(kind=NoticeKind.WORKERS, text=text, at=str(event.get("at") or ""))
 
 
 def _find_failure(cluster: wire.Cluster) -> str | None:

@@ -542,6 +542,7 @@ class Cluster(PlatformResource, module="gpuform.together", name="Cluster"):
     kube_config: pulumi.Output[str | None]
     control_plane_nodes: pulumi.Output[list[dict[str, Any]]]
     gpu_worker_nodes: pulumi.Output[list[dict[str, Any]]]
+    node_events: pulumi.Output[list[dict[str, Any]]]
     workers_not_asked: pulumi.Output[str | None]
     faults: pulumi.Output[list[dict[str, Any]]]
     acceptance: pulumi.Output[list[dict[str, Any]]]

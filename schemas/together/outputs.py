@@ -75,6 +75,13 @@ class GpuWorkerNodeOutputs(_OutputPart):
     )
 
 
+class NodeEventOutputs(_OutputPart):
+    node_id: str = Field(description="Id of the node.")
+    reason: str = Field(description="What happened, such as TogetherPreempted.")
+    message: str = Field(default="", description="What happened, in the platform's words.")
+    at: str = Field(default="", description="When it happened.")
+
+
 class AttachedVolumeOutputs(_OutputPart):
     volume_id: str = Field(description="Id of the volume.")
     volume_name: str = Field(description="Name for Kubernetes claims.")
@@ -104,6 +111,11 @@ class ClusterOutputs(OutputModel):
     )
     gpu_worker_nodes: list[GpuWorkerNodeOutputs] = Field(
         default=[], description="The nodes with GPUs."
+    )
+    node_events: list[NodeEventOutputs] = Field(
+        default=[],
+        description="The last nodes that Together has added, removed or preempted, the newest "
+        "last.",
     )
     workers_not_asked: str | None = Field(
         default=None,

@@ -164,3 +164,20 @@ def test_counts_that_lag_behind_each_other_leave_a_cluster_ready(
     )
     assert evaluate_cluster(cluster, 16, may_have_more=True).is_done
     assert not evaluate_cluster(cluster, 40, may_have_more=True).is_done
+
+
+def test_preempted_nodes_are_reported_once(
+    lifecycle: ClusterLifecycle, emulator: Any, mixed_cluster: tuple[str, Properties, Properties]
+) -> None:
+    id_, outs, _ = mixed_cluster
+    emulator.advance(3600)
+    before = _refresh(lifecycle, emulator, id_, outs)
+    emulator.add_fault("GET", "^/compute/clusters", preempted=True)
+    after = _refresh(lifecycle, emulator, id_, before)
+    messages = [notice.text for notice in lifecycle.find_observed_news(before, after)]
+    assert sorted(messages) == [
+        "train-preemptible-0 left (TogetherPreempted)",
+        "train-preemptible-1 left (TogetherPreempted)",
+    ]
+    assert list(lifecycle.find_observed_news(after, after)) == []
+    assert list(lifecycle.find_observed_news({}, after)) == []
