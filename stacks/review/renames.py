@@ -100,7 +100,7 @@ def find_option_changes(steps: Iterable[Step]) -> Iterator[Notice]:
 
 
 def _describe_option_changes(old: ResourceState, new: ResourceState) -> Iterator[str]:
-    """Yield each changed option, with its effect where it has one."""
+    """Yield each changed option, with the effect if there is one."""
     for option in _OPTIONS:
         before, after = getattr(old, option), getattr(new, option)
         if before != after:

@@ -352,7 +352,7 @@ _OWN_KEYS = frozenset(EntryInputs.model_fields)
 def _read_properties(
     declared_entries: Mapping[str, Entry], section: str, platform: str, problems: Diagnostics
 ) -> dict[str, Entry]:
-    """Return the properties of an entry or of its defaults.
+    """Read the properties of an entry or of the entry's defaults.
 
     The short name `volume` sets `volume_id`; both together are a problem.
     """

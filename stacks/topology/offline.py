@@ -20,7 +20,7 @@ from gpuform.stacks.topology.planning import PlanContext
 
 
 def find_topology(folder: Path) -> Path:
-    """Return the topology of the project in `folder` or above it.
+    """Return the topology of the project in `folder` or in a folder above.
 
     Raises:
         EngineError: there is no project, or its program is not a topology.

@@ -401,7 +401,7 @@ def _add_dependencies(
     entry: ResourceState,
     others: Mapping[str, ResourceState],
 ) -> ResourceState:
-    """Return `entry` with its provider's present id, after adding missing parents and provider.
+    """Add missing parents and provider of `entry`; return `entry` with the provider's present id.
 
     These come from `others`; a default provider in neither is added without inputs. `live_entries`
     (by URN) and `resources` are extended.

@@ -121,7 +121,7 @@ class DeletePhase:
                 self._delete_layer(layer, urns)
 
     def _forget_missing_objects(self) -> None:
-        """Forget missing objects; the dependencies of those that have to stay are kept."""
+        """Forget missing objects; if too many are missing, keep all, with the dependencies."""
         missing_entries = self.executor.outside_deletions.entries
         self.executor.forget_missing_objects()
         for entry in missing_entries:
@@ -129,7 +129,7 @@ class DeletePhase:
                 self._keep_dependencies(entry)
 
     def _delete_layer(self, layer: Sequence[ResourceState], urns: Collection[str]) -> None:
-        """Delete the deletable entries of a layer; keep the dependencies of each entry that stays.
+        """Delete the deletable entries of a layer, and keep the dependencies of every other entry.
 
         `urns` are those of all entries that the phase deletes.
         """
@@ -145,9 +145,9 @@ class DeletePhase:
                 self._keep_dependencies(entry)
 
     def _can_delete(self, entry: ResourceState) -> bool:
-        """Return False for a protected entry, and for one needed by entries that stay.
+        """Return False for a protected entry, and for a dependency of a kept entry.
 
-        A protected one is reported as failed. The dependencies of both are kept too.
+        A protected entry is reported as failed. The dependencies of both are kept too.
         """
         if entry.urn in self._fully_kept_urns or (
             entry.urn in self._kept_urns and not entry.delete
@@ -164,7 +164,7 @@ class DeletePhase:
         return False
 
     def _keep_dependencies(self, entry: ResourceState) -> None:
-        """Keep the dependencies of an entry that stays.
+        """Keep the dependencies of a kept entry.
 
         Of an entry marked for deletion only the direct ones, but with all their entries.
         """

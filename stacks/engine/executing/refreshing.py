@@ -122,9 +122,8 @@ class Refresher:
     def _read_object(self, step: Step, old: ResourceState) -> None:
         """Read the object, write the result into `step`, and record it in the state.
 
-        If the object is missing, its entry is removed at the end of the refresh; at once if it is
-        external or an interrupted run was deleting it. If `should_resume` accepts the entry, it
-        stays, to be created again.
+        The entry of a missing object is removed at the end of the refresh; at once if external or
+        in an interrupted deletion. An entry accepted by `should_resume` stays, to be created again.
         """
         if old.type == STACK_REFERENCE_TYPE:
             outputs = self._executor.stack_references.read(old.inputs)

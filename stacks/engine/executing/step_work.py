@@ -128,9 +128,9 @@ class StepApplier:
             step.change = change.model_copy(update={"leaving": removed_nodes})
 
     def _find_objects_of_others(self, step: Step) -> Sequence[str]:
-        """Return the names of others' objects inside the object that the step removes.
+        """Return the names of others' objects inside the object removed by the step.
 
-        They are added to the planned change. Empty for a step that removes no object.
+        The names are added to the planned change. Empty for a step that removes no object.
         """
         old, change = step.old, step.change
         if old is None or step.is_forget_only or not old.custom or old.external:
@@ -256,7 +256,7 @@ class StepApplier:
         return []
 
     def _read_resource(self, step: Step) -> list[str]:
-        """Read the step's object into `step.new`, and record it in the state.
+        """Read the step's object into `step.new`, and record the result in the state.
 
         The entry of a replaced object stays for its deletion. Returns the object's init errors.
         """
@@ -309,7 +309,7 @@ class StepApplier:
             new.modified = old.modified if is_same else format_timestamp()
 
     def _delete_resource(self, step: Step) -> list[str]:
-        """Delete the object, unless it is only forgotten, and remove its entry.
+        """Delete the object, unless the step only forgets, and remove the object's entry.
 
         The entry of a deleted object that is to be replaced stays, marked so. The entry of an
         object that was missing already stays until `forget_missing_objects`.

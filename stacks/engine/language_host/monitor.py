@@ -183,7 +183,7 @@ class Monitor:
     def declare(
         self, declaration: Registration | Read
     ) -> ResourceResult | Callable[[], ResourceResult]:
-        """Plan a declaration of a topology and return its result.
+        """Plan a declaration of a topology and return the result for the program.
 
         If its steps may take time, return instead a function that runs them and returns the result.
         Failures are reported, and give a failed result. Raises Ended if the run is stopped.
@@ -252,7 +252,7 @@ class Monitor:
     def _run_and_answer(
         self, declaration: Registration | Read, steps: list[Step] | ResourceResult
     ) -> ResourceResult:
-        """Run the steps and return the program's result; `steps` may be that result already.
+        """Run the steps and return the program's result; a result in place of `steps` is returned.
 
         The outputs of a skipped resource are unknown.
         """
@@ -266,7 +266,7 @@ class Monitor:
         return ResourceResult(state.urn, "" if skipped else state.id, outputs, unknown=skipped)
 
     def _record_declaration(self, declaration: Registration | Read) -> None:
-        """Record the declaration and its source line.
+        """Record the declaration with the source line.
 
         Raises PlanExceeded if the declaration differs from the saved plan.
         """

@@ -117,7 +117,7 @@ class KernelLock:
         os.close(handle)
 
     def _try_take(self) -> LockAttempt:
-        """Try once to lock the file, creating it if needed.
+        """Try once to lock the file, which is created if needed.
 
         Returns TAKEN, HELD by another process, or UNSUPPORTED by the system. Raises OSError.
         """

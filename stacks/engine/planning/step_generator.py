@@ -136,7 +136,7 @@ class StepGenerator:
         return self._wait_for_dependent_deletion(old, [*read_first, *steps])
 
     def keep_skipped_resource(self, registration: Registration) -> None:
-        """Keep the old entry of a resource that is skipped because a dependency failed.
+        """Keep the old entry of a resource skipped after the failure of a dependency.
 
         No provider is asked, as under the Pulumi CLI: the inputs lack the values of the failed
         resource.
@@ -335,7 +335,7 @@ class StepGenerator:
     def _keep_untargeted(
         self, declared: Registration | Read, old: ResourceState | None, goal: ResourceState
     ) -> list[Step]:
-        """Return a step that keeps the entry; without an entry the resource is skipped.
+        """Return a step that keeps the entry; a resource without an entry is skipped.
 
         An entry that a replacement deletes counts as none.
         """

@@ -197,7 +197,7 @@ _YamlEntries = Mapping[str, tuple[ScalarNode, Node]]
 
 
 def _get_text(yaml_entries: _YamlEntries, key: str, where: str) -> str:
-    """Return the text of a key, empty if it is missing or null. Raises ProjectError."""
+    """Return the text of a key; empty for a missing or null one. Raises ProjectError."""
     if key not in yaml_entries:
         return ""
     node = yaml_entries[key][1]
@@ -207,7 +207,7 @@ def _get_text(yaml_entries: _YamlEntries, key: str, where: str) -> str:
 
 
 def _get_mapping(yaml_entries: _YamlEntries, key: str, where: str) -> MappingNode:
-    """Return the mapping of a key, empty if it is missing or null. Raises ProjectError."""
+    """Return the mapping of a key; empty for a missing or null one. Raises ProjectError."""
     node = yaml_entries[key][1] if key in yaml_entries else None
     if isinstance(node, MappingNode):
         return node

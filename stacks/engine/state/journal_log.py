@@ -275,7 +275,7 @@ class StateWriter:
         self.check()
 
     def _run(self) -> None:
-        """Write the log and checkpoints as they fall due, until `close`; runs in a thread."""
+        """Write the log and checkpoints when due, until `close`; runs in a thread."""
         while True:
             with self._lock:
                 action = self._wait_for_action()

@@ -334,12 +334,12 @@ class Backend:
         return [self.storage.locate(name) for name in names if name.endswith(layout.SUFFIXES)]
 
     def _move_file(self, source: str, target: str) -> None:
-        """Copy the file to `target` and delete it; nothing if it does not exist."""
+        """Move a file in the storage; a missing one is ignored."""
         if self.storage.copy(source, target):
             self.storage.delete(source)
 
     def _list_checkpoint_names(self, project: str, stack: str) -> list[str]:
-        """List the names that the checkpoint may have. Raises BackendError for a wrong name."""
+        """List the possible names of the checkpoint. Raises BackendError for a wrong name."""
         for kind, name in (("project", project), ("stack", stack)):
             if not _NAME.fullmatch(name) or name in (".", ".."):
                 raise BackendError(
@@ -370,7 +370,7 @@ class Backend:
         )
 
     def _get_expected_version(self, name: str) -> Version:
-        """Return the version that this process has read or written, else the stored one."""
+        """Return the version last read or written by this process, else the stored one."""
         if name not in self._versions:
             blob = self.storage.read(name)
             return blob.version if blob else ABSENT

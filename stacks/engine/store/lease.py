@@ -239,7 +239,7 @@ def _parse_lease_seconds(environ: Mapping[str, str]) -> float:
 
 
 def _parse_document(blob: Blob) -> dict[str, Any]:
-    """Return the lease's document, empty if it is damaged."""
+    """Return the lease's document; empty for a damaged one."""
     try:
         document = load(blob.data)
     except ValueError:
@@ -328,10 +328,7 @@ def _read_resources(backend: Backend, project: str, name: str) -> list[ResourceS
 
 
 def _iterate_resources(backend: Backend, project: str, name: str) -> Iterator[ResourceState]:
-    """Yield the entries of existing objects, with those in the journals of interrupted runs.
-
-    Their secrets are not decrypted. Nothing for a stack that does not exist.
-    """
+    """Yield the entries of existing objects, including those in journals of interrupted runs."""
     data = backend.read(project, name)
     if data is None:
         return  # the stack was removed after the listing

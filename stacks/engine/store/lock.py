@@ -146,7 +146,7 @@ def _format_age(timestamp: str, now: datetime) -> str:
 
 
 def get_user() -> str:
-    """Return the account of this process; its number if it has no name."""
+    """Return the name of the account of this process, or the account's number without a name."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):  # an account without a name, as in some containers

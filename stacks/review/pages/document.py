@@ -95,7 +95,7 @@ def choose_item_forms(parts: Sequence[Part], limit: int) -> None:
 
 
 def _add_brief(part: Part, used: int, limit: int) -> int:
-    """Add brief forms of further items while they fit; return the characters used in all."""
+    """Add brief forms of further items up to the limit; return the characters used in all."""
     for index in range(len(part.texts), len(part.items)):
         brief = part.items[index].brief()
         size = count_characters(brief) + 2

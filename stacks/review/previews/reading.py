@@ -76,7 +76,7 @@ def read_plans(name: str, content: bytes) -> Plan | StacksPlan:
 
 
 def read_saved_plan(name: str, content: bytes) -> Plan:
-    """Read the saved plan of one stack, to apply it. Raises EngineError."""
+    """Read the saved plan of one stack for a later run. Raises EngineError."""
     plan = read_saved_plans(name, content)
     if isinstance(plan, StacksPlan):
         raise PlanFileError(
@@ -86,7 +86,7 @@ def read_saved_plan(name: str, content: bytes) -> Plan:
 
 
 def read_saved_plans(name: str, content: bytes) -> Plan | StacksPlan:
-    """Read the saved plan of one or several stacks, to apply it. Raises EngineError.
+    """Read the saved plan of one or several stacks for a later run. Raises EngineError.
 
     The output of a preview, and a plan without its basis, are refused.
     """
@@ -146,7 +146,7 @@ def _require_object(name: str, value: Any, hint: str) -> dict[str, Any]:
 
 
 def _build_plan_of_preview(name: str, preview: Preview) -> Plan:
-    """Build the plan of a preview; errors get the hint for reviews unless they have one."""
+    """Build the plan of a preview; an error without a hint gets the hint for reviews."""
     try:
         return build_plan(name, preview)
     except EngineError as error:

@@ -302,7 +302,7 @@ def _parse_entries(text: str) -> tuple[Entry, ...]:
 
 @lru_cache(maxsize=8)
 def _read_source(file: str) -> str:
-    """Return the text of a source file, cached; empty if it cannot be read."""
+    """Return the text of a source file, cached; empty for an unreadable file."""
     try:
         return Path(file).read_text(encoding="utf-8")
     except (OSError, ValueError):

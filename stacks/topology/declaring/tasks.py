@@ -96,7 +96,7 @@ class TaskLoop:
                 self._receive_answer()
 
     def _begin_task(self, task: Task, pool: ThreadPoolExecutor) -> None:
-        """Export a task's outputs, or declare its resource; a slow declaration ends in `pool`."""
+        """Export a task's outputs, or declare the task's resource; a slow one ends in `pool`."""
         if task.make is None:
             self._run.declarations.export(task.handle.urn, _serialize_exports(task.exports))
             return

@@ -177,10 +177,7 @@ class _TopologyPreparation:
         self.tasks.append(Task(handle, waits, lambda: registration))
 
     def _add_resource(self, resource: CheckedResource) -> None:
-        """Add the task for a resource: a read if an id is declared, else a registration.
-
-        The parent is the declared one, else the module's component, else the stack.
-        """
+        """Add the task that reads a resource with a declared id, or registers any other."""
         instance, declaration = resource.instance, resource.instance.declaration
         problems = Diagnostics()
         scope = self.scope.find_module_scope(instance.module).enter_instance(instance, problems)

@@ -32,7 +32,7 @@ class Files:
         self.root = root
 
     def read(self, name: str) -> Blob | None:
-        """Return the file, or None if it does not exist. Raises BackendError."""
+        """Return the file, or None for a missing one. Raises BackendError."""
         path = self._path(name)
         try:
             return Blob(path.read_bytes(), ABSENT, _get_modified_time(path))
@@ -59,14 +59,14 @@ class Files:
         return ABSENT
 
     def copy(self, source: str, target: str) -> bool:
-        """Copy the file; return False if it does not exist. Raises BackendError."""
+        """Copy the file; return False if there is none. Raises BackendError."""
         blob = self.read(source)
         if blob is not None:
             self.write(target, blob.data)
         return blob is not None
 
     def delete(self, *names: str) -> None:
-        """Delete the files that exist. Raises BackendError."""
+        """Delete the files; missing ones are ignored. Raises BackendError."""
         for name in names:
             path = self._path(name)
             try:

@@ -79,7 +79,7 @@ class Objects:
         return self._connect(client_options=options, retry_config=limits)
 
     def read(self, name: str) -> Blob | None:
-        """Return the object, or None if it does not exist.
+        """Return the object, or None for a missing one.
 
         Raises StorageFailed, also for a missing bucket.
         """
@@ -114,7 +114,7 @@ class Objects:
         return Version(done["e_tag"], done["version"])
 
     def copy(self, source: str, target: str) -> bool:
-        """Copy the object in the store; return False if it does not exist. Raises StorageFailed."""
+        """Copy the object in the store; return False if there is none. Raises StorageFailed."""
         try:
             obstore.copy(self._store, source, target)
         except FileNotFoundError as error:
