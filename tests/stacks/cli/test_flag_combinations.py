@@ -28,7 +28,7 @@ from gpuform.stacks.cli.app import cli
 
 EXAMPLE: Final = Path(__file__).parents[3] / "examples/01-together-training"
 
-LOOKING: Final[Mapping[str, Sequence[str]]] = {
+READ_ONLY_COMMANDS: Final[Mapping[str, Sequence[str]]] = {
     "preview": (),
     "drift": (),
     "status": (),
@@ -63,7 +63,7 @@ LOOKING: Final[Mapping[str, Sequence[str]]] = {
 }
 """Commands that only look, by their words, with the arguments that they need."""
 
-PROMISES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
+READ_ONLY_FLAGS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
     "--preview-only": {
         "import": ("together:SharedVolume", "other", "{volume}"),
         "refresh": (),
@@ -82,7 +82,7 @@ PROMISES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
 }
 """Flags with which a command changes nothing."""
 
-ASKING: Final[Mapping[str, Sequence[str]]] = {
+CONFIRMED_COMMANDS: Final[Mapping[str, Sequence[str]]] = {
     "up": (),
     "import": ("together:SharedVolume", "other", "{volume}"),
     "refresh": (),
@@ -103,7 +103,7 @@ ASKING: Final[Mapping[str, Sequence[str]]] = {
 }
 """Commands that ask first: without --yes they change nothing where nobody can answer."""
 
-CHANGING: Final = frozenset(
+CHANGING_COMMANDS: Final = frozenset(
     {
         *("new", "fetch-plan", "convert", "login", "logout", "mcp", "lsp"),
         *("config set", "config rm", "stack init", "stack select", "stack unselect"),
@@ -160,13 +160,13 @@ VALUES: Final[Mapping[str, str]] = {
 }
 """What an option with a value is given."""
 
-ACTING: Final = ("--yes", "--skip-preview", "--json")
+IMMEDIATE_FLAGS: Final = ("--yes", "--skip-preview", "--json")
 """Flags that make a command act at once or differently: the quick test pairs them with all."""
 
 NOT_IN_PROCESS: Final = frozenset({"--all", "--post", "--label"})
 """Flags that start a process for each stack, or talk to a code host."""
 
-REFUSED: Final[Mapping[str, frozenset[str]]] = {
+REFUSED_FLAGS: Final[Mapping[str, frozenset[str]]] = {
     "import": frozenset({"--platform", "--type", "--name", "--tag"}),
     "refresh --preview-only": frozenset({"--skip-preview"}),
     "destroy --preview-only": frozenset({"--skip-preview"}),
@@ -184,7 +184,7 @@ REFUSED: Final[Mapping[str, frozenset[str]]] = {
 }
 """Flags that are a usage error beside the promise. Those of everything are below."""
 
-NEEDING_MORE: Final = frozenset({"--filter", "--digest"})
+DEPENDENT_FLAGS: Final = frozenset({"--filter", "--digest"})
 """Flags that are a usage error without some other that the quick test does not pair with them."""
 
 Flag = tuple[str, ...]
@@ -192,8 +192,8 @@ Flag = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Promise:
-    """A command that changes nothing: by itself, by a flag, or because it would have to ask."""
+class ReadOnlyCommand:
+    """A command that changes nothing: always, with a flag, or because nobody can confirm."""
 
     words: str
     arguments: Sequence[str]
@@ -202,30 +202,32 @@ class Promise:
 
     @property
     def command(self) -> click.Command:
-        return TREE[self.words]
+        return COMMANDS_BY_WORDS[self.words]
 
     def __str__(self) -> str:
         return " ".join(filter(None, (self.words, self.flag or ("unasked" if self.asks else ""))))
 
-    def flags(self) -> dict[str, Flag]:
+    def list_other_flags(self) -> dict[str, Flag]:
         """Every other flag of the command, by its name."""
         skipped = {self.flag, *(("--yes", "--skip-preview") if self.asks else ())}
-        options = (each for each in self.command.params if isinstance(each, click.Option))
-        found = {line[0]: line for line in map(typed, options)}
-        return {name: line for name, line in found.items() if name not in skipped}
+        options = (
+            parameter for parameter in self.command.params if isinstance(parameter, click.Option)
+        )
+        flags_by_name = {line[0]: line for line in map(format_flag, options)}
+        return {name: line for name, line in flags_by_name.items() if name not in skipped}
 
-    def line(self, flags: Iterable[Flag]) -> list[str]:
+    def build_line(self, flags: Iterable[Flag]) -> list[str]:
         own: list[str] = []
         if self.flag:
             parameter = next(p for p in self.command.params if self.flag in p.opts)
             assert isinstance(parameter, click.Option)
-            own = [self.flag, *typed(parameter)[1:]]
+            own = [self.flag, *format_flag(parameter)[1:]]
         given = [word for flag in flags for word in flag]
         return [*self.words.split(), *self.arguments, *own, *given]
 
 
-def typed(option: click.Option) -> Flag:
-    """The option as somebody types it."""
+def format_flag(option: click.Option) -> Flag:
+    """Return the option as a user types it, with a value if the option takes one."""
     flag = max(option.opts, key=len)
     if option.is_flag or option.count:
         return (flag,)
@@ -239,41 +241,46 @@ def typed(option: click.Option) -> Flag:
     return flag, "2"
 
 
-def _commands(
-    command: click.Command, words: tuple[str, ...], context: click.Context
+def _walk_commands(
+    run_command: click.Command, words: tuple[str, ...], context: click.Context
 ) -> Iterator[tuple[str, click.Command]]:
-    if isinstance(command, click.Group):
-        for name in command.list_commands(context):
-            inner = command.get_command(context, name)
+    if isinstance(run_command, click.Group):
+        for name in run_command.list_commands(context):
+            inner = run_command.get_command(context, name)
             assert inner is not None
-            yield from _commands(inner, (*words, name), context)
-        if not command.invoke_without_command:
+            yield from _walk_commands(inner, (*words, name), context)
+        if not run_command.invoke_without_command:
             return
-    yield " ".join(words), command
+    yield " ".join(words), run_command
 
 
-TREE: Final = dict(_commands(cli, (), click.Context(cli)))
+COMMANDS_BY_WORDS: Final = dict(_walk_commands(cli, (), click.Context(cli)))
 
-PROMISED: Final = (
-    *(Promise(words, arguments) for words, arguments in LOOKING.items()),
+ALL_READ_ONLY_COMMANDS: Final = (
+    *(ReadOnlyCommand(words, arguments) for words, arguments in READ_ONLY_COMMANDS.items()),
     *(
-        Promise(words, arguments, flag)
-        for flag, commands in PROMISES.items()
+        ReadOnlyCommand(words, arguments, flag)
+        for flag, commands in READ_ONLY_FLAGS.items()
         for words, arguments in commands.items()
     ),
-    *(Promise(words, arguments, asks=True) for words, arguments in ASKING.items()),
+    *(
+        ReadOnlyCommand(words, arguments, asks=True)
+        for words, arguments in CONFIRMED_COMMANDS.items()
+    ),
 )
-MANY: Final = [promise for promise in PROMISED if len(promise.flags()) > 1]
+COMMANDS_WITH_FLAGS: Final = [
+    promise for promise in ALL_READ_ONLY_COMMANDS if len(promise.list_other_flags()) > 1
+]
 
 
 @dataclass
-class Writes:
-    """What the platforms refuse, once they do: the real one and the one of --emulate."""
+class WriteGuard:
+    """Refuses every change of the platforms once writes are forbidden, and records the requests."""
 
     refused: list[str] = field(default_factory=list)
     are_forbidden: bool = False
 
-    def guarded(self, *arguments: Any) -> Flask:
+    def create_guarded_app(self, *arguments: Any) -> Flask:
         """The emulator's app, which answers only questions from when writes are forbidden."""
         flask = create_app(*arguments)
         app = flask.wsgi_app
@@ -294,42 +301,42 @@ class Writes:
 
 
 @dataclass(frozen=True)
-class Account:
-    """A project whose stack is up, and an object that was made past it."""
+class AppliedProject:
+    """A project whose stack is up, and a volume created outside of the stack."""
 
     project: Path
     volume: str
-    writes: Writes
+    writes: WriteGuard
 
-    def files(self) -> dict[str, bytes]:
+    def read_files(self) -> dict[str, bytes]:
         """Every file of the project, its state and its user's, but for what is written to order."""
-        found = (path for path in self.project.rglob("*") if path.is_file())
+        matching_paths = (path for path in self.project.rglob("*") if path.is_file())
         return {
             str(path.relative_to(self.project)): path.read_bytes()
-            for path in found
+            for path in matching_paths
             if not {"out", "__pycache__", "locks", ".gpuform"} & set(path.parts)
         }
 
-    def run(self, promise: Promise, names: Sequence[str]) -> int:
-        """The exit code of the command with these flags, which change nothing."""
-        flags = promise.flags()
+    def run_unchanged(self, promise: ReadOnlyCommand, names: Sequence[str]) -> int:
+        """Run the command with these flags, assert no change, and return the exit code."""
+        flags = promise.list_other_flags()
         line = [
             word.replace("{volume}", self.volume)
-            for word in promise.line(flags[name] for name in names)
+            for word in promise.build_line(flags[name] for name in names)
         ]
         shutil.rmtree(self.project / "out", ignore_errors=True)
         (self.project / "out").mkdir()
-        before, told = self.files(), " ".join(["gpuform", *line])
+        before, shown_command = self.read_files(), " ".join(["gpuform", *line])
         self.writes.refused.clear()
-        code, text = command(line)
-        assert self.writes.refused == [], f"{told}: {text}"
-        assert self.files() == before, f"{told}: {text}"
-        assert "Traceback" not in text, f"{told}: {text}"
+        code, output = run_command(line)
+        assert self.writes.refused == [], f"{shown_command}: {output}"
+        assert self.read_files() == before, f"{shown_command}: {output}"
+        assert "Traceback" not in output, f"{shown_command}: {output}"
         return code
 
 
-def command(line: Sequence[str]) -> tuple[int, str]:
-    """The exit code of a command in this process, and all that it says. Nobody answers."""
+def run_command(line: Sequence[str]) -> tuple[int, str]:
+    """Run a command in this process, and return its exit code and output. Nobody answers."""
     raw = io.BytesIO()
     out = io.TextIOWrapper(raw, encoding="utf-8", write_through=True)
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
@@ -342,10 +349,10 @@ def command(line: Sequence[str]) -> tuple[int, str]:
 
 
 @pytest.fixture(scope="module")
-def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
-    project, writes = tmp_path_factory.mktemp("account"), Writes()
+def applied_example(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AppliedProject]:
+    project, writes = tmp_path_factory.mktemp("account"), WriteGuard()
     with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as held:
-        patch.setattr("gpuform.providers.emulator.server.create_app", writes.guarded)
+        patch.setattr("gpuform.providers.emulator.server.create_app", writes.create_guarded_app)
         server = held.enter_context(serve(seed="flags"))
         for name in ("Pulumi.yaml", "__main__.py", "topology.yaml"):
             shutil.copy(EXAMPLE / name, project)
@@ -374,16 +381,16 @@ def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
             ("config", "set", "gpus", "16"),
             ("preview", "--save-plan", "plan.json"),
         ):
-            code, text = command(line)
-            assert code == 0, text
-        volume = _volume_of_somebody(server.url)
+            code, output = run_command(line)
+            assert code == 0, output
+        volume = _create_foreign_volume(server.url)
         server.clock.advance(2 * 3600)
         writes.are_forbidden = True
-        yield Account(project, volume, writes)
+        yield AppliedProject(project, volume, writes)
 
 
-def _volume_of_somebody(url: str) -> str:
-    """The id of a volume that was made past the stack."""
+def _create_foreign_volume(url: str) -> str:
+    """Create a volume outside of the stack, and return its id."""
     body = {"volume_name": "other", "region": "us-central-8", "size_tib": 5}
     request = urllib.request.Request(
         f"{url}/together/v1/compute/clusters/storage/volumes",
@@ -395,25 +402,25 @@ def _volume_of_somebody(url: str) -> str:
 
 
 def test_every_command_says_whether_it_changes_anything() -> None:
-    named = {promise.words for promise in PROMISED} | CHANGING
-    assert named == set(TREE)
+    named = {promise.words for promise in ALL_READ_ONLY_COMMANDS} | CHANGING_COMMANDS
+    assert named == set(COMMANDS_BY_WORDS)
 
 
-def test_every_flag_that_promises_to_change_nothing_is_kept() -> None:
+def test_every_flag_documented_as_read_only_is_listed() -> None:
     promising = {
         (option, words)
-        for words, each in TREE.items()
+        for words, each in COMMANDS_BY_WORDS.items()
         for parameter in each.params
         if isinstance(parameter, click.Option)
-        and any(text in (parameter.help or "") for text in SAYING)
+        and any(text in (parameter.help or "") for text in READ_ONLY_PHRASES)
         for option in parameter.opts
         if option.startswith("--")
     }
-    kept = {(flag, words) for flag, commands in PROMISES.items() for words in commands}
+    kept = {(flag, words) for flag, commands in READ_ONLY_FLAGS.items() for words in commands}
     assert promising <= kept, promising - kept
 
 
-SAYING: Final = (
+READ_ONLY_PHRASES: Final = (
     "Only show",
     "nothing is changed",
     ("change nothing"),
@@ -425,23 +432,27 @@ SAYING: Final = (
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("promise", PROMISED, ids=str)
-def test_no_flag_makes_a_promise_void(account: Account, promise: Promise) -> None:
-    names = [name for name in promise.flags() if name not in NOT_IN_PROCESS]
-    acting = [name for name in names if name in ACTING]
-    assert account.run(promise, ()) != click.UsageError.exit_code
+@pytest.mark.parametrize("promise", ALL_READ_ONLY_COMMANDS, ids=str)
+def test_no_flag_makes_a_read_only_command_change_something(
+    applied_example: AppliedProject, promise: ReadOnlyCommand
+) -> None:
+    names = [name for name in promise.list_other_flags() if name not in NOT_IN_PROCESS]
+    acting = [name for name in names if name in IMMEDIATE_FLAGS]
+    assert applied_example.run_unchanged(promise, ()) != click.UsageError.exit_code
     accepted = set()
     for name in names:
         others = [(name,), *((name, other) for other in acting if other != name)]
-        codes = {account.run(promise, each) for each in others}
+        codes = {applied_example.run_unchanged(promise, other) for other in others}
         accepted |= {name} if codes - {click.UsageError.exit_code} else set()
-    refused = REFUSED.get(str(promise), REFUSED.get(promise.words, frozenset()))
-    assert set(names) - accepted <= refused | NEEDING_MORE
+    refused = REFUSED_FLAGS.get(str(promise), REFUSED_FLAGS.get(promise.words, frozenset()))
+    assert set(names) - accepted <= refused | DEPENDENT_FLAGS
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("promise", MANY, ids=str)
-def test_no_two_flags_make_a_promise_void(account: Account, promise: Promise) -> None:
-    names = [name for name in promise.flags() if name not in NOT_IN_PROCESS]
+@pytest.mark.parametrize("promise", COMMANDS_WITH_FLAGS, ids=str)
+def test_no_two_flags_make_a_read_only_command_change_something(
+    applied_example: AppliedProject, promise: ReadOnlyCommand
+) -> None:
+    names = [name for name in promise.list_other_flags() if name not in NOT_IN_PROCESS]
     for pair in combinations(names, 2):
-        account.run(promise, pair)
+        applied_example.run_unchanged(promise, pair)

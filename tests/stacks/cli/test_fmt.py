@@ -59,13 +59,13 @@ TIDY = textwrap.dedent("""\
     """)
 
 
-def form(text: str) -> str:
+def format_text(text: str) -> str:
     return formatted(text.encode(), "x.yaml").decode()
 
 
-def test_a_file_becomes_tidy() -> None:
-    assert form(UNTIDY) == TIDY
-    assert form(TIDY) == TIDY
+def test_an_untidy_file_is_formatted_and_a_tidy_one_stays() -> None:
+    assert format_text(UNTIDY) == TIDY
+    assert format_text(TIDY) == TIDY
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_file_becomes_tidy() -> None:
     ],
 )
 def test_every_scalar_stays_as_it_is_written(value: str) -> None:
-    assert form(f"a:   {value}\n") == f"a: {value}".rstrip() + "\n"
+    assert format_text(f"a:   {value}\n") == f"a: {value}".rstrip() + "\n"
 
 
 @pytest.mark.parametrize(
@@ -109,24 +109,24 @@ def test_every_scalar_stays_as_it_is_written(value: str) -> None:
     ],
 )
 def test_the_form(before: str, after: str) -> None:
-    assert form(before) == after
-    assert form(after) == after
+    assert format_text(before) == after
+    assert format_text(after) == after
 
 
 @pytest.mark.skipif(not yaml.__with_libyaml__, reason="PyYAML's own parser takes no tabs")
 def test_tabs_between_parts_become_spaces() -> None:
-    assert form("a: [1,\t2]\t# tab\t\n") == "a: [1, 2] # tab\n"
+    assert format_text("a: [1,\t2]\t# tab\t\n") == "a: [1, 2] # tab\n"
 
 
-def test_braces_are_broken_where_they_are_too_long() -> None:
+def test_long_flow_mappings_are_broken_into_lines() -> None:
     inner = ", ".join(f"key_{n}: {{value: {n}}}" for n in range(6))
-    lines = form(f"a: {{{inner}}}  # why\n").splitlines()
+    lines = format_text(f"a: {{{inner}}}  # why\n").splitlines()
     assert lines[:2] == ["a: {", "  key_0: {value: 0},"]
     assert lines[-2:] == ["  key_5: {value: 5}", "}  # why"]
     short = f"a: [{'x' * 94}]\n"
-    assert form(short) == short
+    assert format_text(short) == short
     key = f"{{{inner}}}: a\n"
-    assert form(key) == key
+    assert format_text(key) == key
 
 
 @pytest.mark.parametrize(
@@ -140,13 +140,13 @@ def test_braces_are_broken_where_they_are_too_long() -> None:
         ('a: "\\UFFFFFFFF"\n', "x.yaml:1:"),
     ],
 )
-def test_what_cannot_be_read_is_told_with_its_place(text: str, message: str) -> None:
+def test_invalid_yaml_is_reported_with_its_position(text: str, message: str) -> None:
     with pytest.raises(FormattingError) as raised:
-        form(text)
+        format_text(text)
     assert str(raised.value).startswith(message)
 
 
-def test_bytes_that_are_no_text() -> None:
+def test_bytes_that_are_not_utf_8_are_reported_with_their_position() -> None:
     with pytest.raises(FormattingError, match=r"x\.yaml:2:4: the file is not UTF-8"):
         formatted(b"a: 1\nb: \xff", "x.yaml")
 
@@ -168,7 +168,7 @@ FLOW = st.recursive(
 
 
 @st.composite
-def documents(draw: st.DrawFn, depth: int = 0, column: int = 0) -> str:
+def yaml_blocks(draw: st.DrawFn, depth: int = 0, column: int = 0) -> str:
     """Lines of one block at a column, laid out as untidily as YAML lets them be."""
     is_list = draw(st.booleans())
     lines = []
@@ -191,7 +191,7 @@ def documents(draw: st.DrawFn, depth: int = 0, column: int = 0) -> str:
         else:
             least = 1 if is_list else 0
             inner = column + draw(st.integers(least, 5))
-            block = draw(documents(depth + 1, inner))
+            block = draw(yaml_blocks(depth + 1, inner))
             if inner == column and not block.lstrip().startswith("-"):
                 block = textwrap.indent(block, " ")
             lines += [f"{head}{trailing}", *block.split("\n")]
@@ -199,27 +199,27 @@ def documents(draw: st.DrawFn, depth: int = 0, column: int = 0) -> str:
 
 
 @pytest.mark.slow
-@given(documents())
-def test_any_document_keeps_its_meaning_and_stays_in_its_form(text: str) -> None:
+@given(yaml_blocks())
+def test_any_document_keeps_its_meaning_and_is_formatted_once(text: str) -> None:
     try:
         before = yaml.compose(text)
     except yaml.YAMLError:
         return
-    made = form(text)
-    assert form(made) == made
-    assert said(before) == said(yaml.compose(made))
+    made = format_text(text)
+    assert format_text(made) == made
+    assert describe_node(before) == describe_node(yaml.compose(made))
     assert made.count("#") == text.count("#")
     for line in made.splitlines():
         indent = len(line) - len(line.lstrip(" "))
         assert indent % 2 == 0 or "|" in made or ">" in made
 
 
-def said(node: Any) -> Any:
+def describe_node(node: Any) -> Any:
     if isinstance(node, yaml.ScalarNode):
         return (node.tag, node.value, node.style)
     if isinstance(node, yaml.MappingNode):
-        return (node.tag, [(said(key), said(value)) for key, value in node.value])
-    return node and (node.tag, [said(item) for item in node.value])
+        return (node.tag, [(describe_node(key), describe_node(value)) for key, value in node.value])
+    return node and (node.tag, [describe_node(item) for item in node.value])
 
 
 YAMLISH = st.text(st.sampled_from("ab:-? \n\t#|>&*!%{}[],'\"\\\r\ufeff\x85é+2"), max_size=40)
@@ -245,7 +245,7 @@ def test_a_comment_that_would_be_lost_keeps_the_file_as_it_is(
     assert (project / "topology.yaml").read_text() == "a: 1\nb:   2 # c\n"
 
 
-def test_the_topology_and_what_it_includes(run: Any, project: Path) -> None:
+def test_fmt_formats_the_topology_and_its_includes(run: Any, project: Path) -> None:
     (project / "topology.yaml").write_text("include:   [parts/a.yaml]\n")
     (project / "parts").mkdir()
     (project / "parts/a.yaml").write_text("include: [b.yaml, ../topology.yaml, gone.yaml]\n")
@@ -304,7 +304,7 @@ def test_the_file_keeps_its_mode_and_its_links(run: Any, project: Path) -> None:
     assert file.read_text() == "a: 1\n"
 
 
-def test_without_a_topology_it_says_what_to_do(run: Any) -> None:
+def test_fmt_without_a_topology_says_what_to_do(run: Any) -> None:
     ran = run("fmt")
     assert ran.code == 1
     assert "no topology.yaml in" in ran.err
@@ -312,22 +312,24 @@ def test_without_a_topology_it_says_what_to_do(run: Any) -> None:
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*/topology.y*ml")), ids=str)
-def test_the_examples_have_this_form(path: Path) -> None:
+def test_the_examples_are_formatted(path: Path) -> None:
     assert formatted(path.read_bytes(), str(path)) == path.read_bytes()
 
 
-def test_formatting_costs_no_sdk(tmp_path: Path) -> None:
+def test_fmt_does_not_import_the_sdk(tmp_path: Path) -> None:
     (tmp_path / "Pulumi.yaml").write_text("name: train\nruntime: python\n")
     (tmp_path / "topology.yaml").write_text("topology: train\n")
     code = (
         "import atexit, sys; from gpuform.stacks.cli import main; "
         "atexit.register(lambda: print({'pulumi', 'grpc'} & set(sys.modules))); main()"
     )
-    found = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", code, "fmt"],
         check=False,
         cwd=tmp_path,
         capture_output=True,
         text=True,
     )
-    assert (found.returncode, found.stdout.splitlines()[-1:]) == (0, ["set()"]), found.stderr
+    assert (completed.returncode, completed.stdout.splitlines()[-1:]) == (0, ["set()"]), (
+        completed.stderr
+    )

@@ -28,18 +28,20 @@ TYPES = {
 }
 
 
-def stored(project: Path) -> dict[str, Any]:
-    """What the state has, by name."""
+def read_resources(project: Path) -> dict[str, Any]:
+    """Return the resources of the state by name."""
     state = json.loads((project / ".pulumi/stacks/demo/dev.json").read_text())
     resources = state["checkpoint"]["latest"].get("resources", [])
     return {
-        each["urn"].rpartition("::")[2]: each for each in resources if "together" in each["type"]
+        resource["urn"].rpartition("::")[2]: resource
+        for resource in resources
+        if "together" in resource["type"]
     }
 
 
-def assert_empty(planned_project: PlannedProject, form: str) -> None:
-    """In this form there is nothing to do, and the state becomes one of this form."""
-    before = stored(planned_project.project)
+def switch_form(planned_project: PlannedProject, form: str) -> None:
+    """Set the form, and assert that nothing changes but the types in the state."""
+    before = read_resources(planned_project.project)
     assert planned_project.run("config", "set", "gpuform:form", form).code == 0
     for command in (
         ("preview", "--expect-no-changes"),
@@ -49,7 +51,7 @@ def assert_empty(planned_project: PlannedProject, form: str) -> None:
     ):
         ran = planned_project.run(*command)
         assert ran.code == 0, (command, ran.out, ran.err)
-    after = stored(planned_project.project)
+    after = read_resources(planned_project.project)
     for name, kind in (("data", "SharedVolume"), ("train", "Cluster")):
         assert after[name]["type"] == TYPES[form].format(kind)
         assert after[name]["id"] == before[name]["id"]
@@ -59,22 +61,22 @@ def assert_empty(planned_project: PlannedProject, form: str) -> None:
 @pytest.mark.slow
 def test_a_program_moves_to_the_plugin_form_and_back(applied_project: PlannedProject) -> None:
     requests = applied_project.sent_changes
-    assert_empty(applied_project, "plugin")
-    assert_empty(applied_project, "dynamic")
-    assert_empty(applied_project, "plugin")
+    switch_form(applied_project, "plugin")
+    switch_form(applied_project, "dynamic")
+    switch_form(applied_project, "plugin")
     assert applied_project.sent_changes == requests
     assert applied_project.run("destroy", "--yes").code == 0
-    assert stored(applied_project.project) == {}
+    assert read_resources(applied_project.project) == {}
 
 
 @pytest.mark.slow
-def test_a_topology_follows_the_same_setting(applied_project: PlannedProject) -> None:
+def test_a_topology_moves_to_the_plugin_form_and_back(applied_project: PlannedProject) -> None:
     """It takes over what the program has made, at the same time as it changes the form."""
     (applied_project.project / "__main__.py").unlink()
     (applied_project.project / "topology.yaml").write_text(TOPOLOGY)
     requests = applied_project.sent_changes
-    assert_empty(applied_project, "plugin")
-    assert_empty(applied_project, "dynamic")
+    switch_form(applied_project, "plugin")
+    switch_form(applied_project, "dynamic")
     assert applied_project.sent_changes == requests
 
 
@@ -94,25 +96,25 @@ AFTER = NESTED + 'volume("inner", "b", parent=volume("new", "a", aliases=[pulumi
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("begin", ["dynamic", "plugin"])
-def test_a_resource_is_renamed_while_it_moves_and_its_children_go_along(
+def test_a_resource_with_children_is_renamed_while_its_form_changes(
     planned_project: PlannedProject, begin: str
 ) -> None:
     program = planned_project.project / "__main__.py"
     program.write_text(BEFORE)
     assert planned_project.run("config", "set", "gpuform:form", begin).code == 0
     assert planned_project.run("up", "--yes", "--skip-preview").code == 0
-    ids = {each["id"] for each in stored(planned_project.project).values()}
+    ids = {resource["id"] for resource in read_resources(planned_project.project).values()}
     program.write_text(AFTER)
     (other,) = {*TYPES} - {begin}
     assert planned_project.run("config", "set", "gpuform:form", other).code == 0
     ran = planned_project.run("up", "--yes", "--expect-no-changes")
     assert ran.code == 0, ran.out + ran.err
-    found = stored(planned_project.project)
-    assert set(found) == {"new", "inner"}
-    assert {each["id"] for each in found.values()} == ids
+    resources = read_resources(planned_project.project)
+    assert set(resources) == {"new", "inner"}
+    assert {resource["id"] for resource in resources.values()} == ids
 
 
-def test_rules_over_several_resources_hold_in_plugin_form(planned_project: PlannedProject) -> None:
+def test_rules_over_several_resources_hold_in_both_forms(planned_project: PlannedProject) -> None:
     program = planned_project.project / "__main__.py"
     elsewhere = program.read_text().replace("region=region, size", 'region="us-central-4", size')
     program.write_text(elsewhere)
@@ -124,7 +126,9 @@ def test_rules_over_several_resources_hold_in_plugin_form(planned_project: Plann
 
 
 @pytest.mark.parametrize("with_topology", [False, True])
-def test_a_form_that_there_is_not(planned_project: PlannedProject, with_topology: bool) -> None:
+def test_an_unknown_form_is_refused_with_its_line(
+    planned_project: PlannedProject, with_topology: bool
+) -> None:
     if with_topology:
         (planned_project.project / "__main__.py").unlink()
         (planned_project.project / "topology.yaml").write_text(TOPOLOGY)
@@ -139,7 +143,7 @@ def test_a_form_that_there_is_not(planned_project: PlannedProject, with_topology
 
 @pytest.mark.slow
 def test_an_object_is_imported_in_the_stacks_form(applied_project: PlannedProject) -> None:
-    ids = {name: each["id"] for name, each in stored(applied_project.project).items()}
+    ids = {name: each["id"] for name, each in read_resources(applied_project.project).items()}
     for name in ("train", "data"):
         assert applied_project.run("state", "delete", name, "--yes").code == 0
     (applied_project.project / "__main__.py").unlink()
@@ -147,5 +151,5 @@ def test_an_object_is_imported_in_the_stacks_form(applied_project: PlannedProjec
     assert applied_project.run("config", "set", "gpuform:form", "plugin").code == 0
     ran = applied_project.run("import", "together:SharedVolume", "data", ids["data"], "--yes")
     assert ran.code == 0, ran.out + ran.err
-    found = stored(applied_project.project)["data"]
-    assert (found["id"], found["type"]) == (ids["data"], "gpuform:together:SharedVolume")
+    data = read_resources(applied_project.project)["data"]
+    assert (data["id"], data["type"]) == (ids["data"], "gpuform:together:SharedVolume")

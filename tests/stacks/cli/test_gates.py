@@ -24,12 +24,12 @@ Cluster("dev", name="dev", gpu_type="A100", gpu_count=pulumi.Config().get_int("g
 """
 
 
-def gates(planned_project: PlannedProject, *entries: str) -> None:
+def write_gates(planned_project: PlannedProject, *entries: str) -> None:
     text = "".join(f"  {entry}\n" for entry in entries)
     (planned_project.project / "gates.yaml").write_text(f"gates:\n{text}")
 
 
-def admin(planned_project: PlannedProject, path: str, body: Any) -> Any:
+def call_emulator(planned_project: PlannedProject, path: str, body: Any) -> Any:
     data = json.dumps(body).encode()
     with urllib.request.urlopen(f"{planned_project.url}/_emulator/{path}", data) as answer:
         return json.load(answer)
@@ -38,16 +38,16 @@ def admin(planned_project: PlannedProject, path: str, body: Any) -> Any:
 def silence_kubernetes(planned_project: PlannedProject) -> None:
     """The cluster's own scheduler tells no jobs."""
     rule = {"method": "GET", "path": "/api/v1/nodes$", "status": 503, "count": None}
-    admin(planned_project, "faults", rule)
+    call_emulator(planned_project, "faults", rule)
 
 
-def sent(planned_project: PlannedProject) -> list[str]:
+def list_sent_changes(planned_project: PlannedProject) -> list[str]:
     """What was asked of the platform to change something."""
     return planned_project.sent_changes
 
 
 @pytest.mark.slow
-def test_a_plan_says_what_it_costs_and_so_does_its_review(applied_project: PlannedProject) -> None:
+def test_a_plan_and_its_review_show_the_cost(applied_project: PlannedProject) -> None:
     (applied_project.project / "prices.yaml").write_text(PRICES)
     applied_project.run("config", "set", "gpus", "24")
     applied_project.save_plan()
@@ -71,7 +71,7 @@ def test_a_plan_says_what_it_costs_and_so_does_its_review(applied_project: Plann
 
 
 @pytest.mark.slow
-def test_without_a_price_an_unknown_cost_is_said_and_not_summed(
+def test_a_resource_without_a_price_has_an_unknown_cost(
     applied_project: PlannedProject,
 ) -> None:
     (applied_project.project / "prices.yaml").write_text("currency: USD\n")
@@ -86,9 +86,11 @@ def test_without_a_price_an_unknown_cost_is_said_and_not_summed(
 
 
 @pytest.mark.slow
-def test_a_gate_stops_every_command_that_would_destroy(applied_project: PlannedProject) -> None:
-    gates(applied_project, FEW)
-    before = sent(applied_project), applied_project.state_file
+def test_a_gate_stops_every_command_that_would_destroy_gpus(
+    applied_project: PlannedProject,
+) -> None:
+    write_gates(applied_project, FEW)
+    before = list_sent_changes(applied_project), applied_project.state_file
     for command in (["destroy", "--yes"], ["destroy", "--yes", "--skip-preview"]):
         ran = applied_project.run(*command)
         assert ran.code == 5
@@ -96,15 +98,15 @@ def test_a_gate_stops_every_command_that_would_destroy(applied_project: PlannedP
             "gates.yaml:2:3: gate few: stops the plan: the plan removes 16 GPUs (train)" in ran.err
         )
         assert "(ask the team) [--allow gate:few]\nNothing was changed.\n" in ran.err
-    assert (sent(applied_project), applied_project.state_file) == before
+    assert (list_sent_changes(applied_project), applied_project.state_file) == before
     assert applied_project.run("preview").code == 0
     applied_project.run("config", "set", "gpus", "8")
     assert applied_project.run("preview", "--expect-no-changes").code == 7, "8 GPUs may go"
     assert applied_project.run("destroy", "--yes", "--allow", "gate:few").code == 0
 
 
-def test_a_permission_is_for_a_gate_that_there_is(applied_project: PlannedProject) -> None:
-    gates(applied_project, FEW)
+def test_a_permission_for_an_unknown_gate_is_refused(applied_project: PlannedProject) -> None:
+    write_gates(applied_project, FEW)
     ran = applied_project.run("destroy", "--yes", "--allow", "gate:fwe")
     assert (ran.code, ran.err.splitlines()[:2]) == (
         1,
@@ -117,8 +119,8 @@ def test_a_permission_is_for_a_gate_that_there_is(applied_project: PlannedProjec
 
 
 @pytest.mark.slow
-def test_a_stopped_plan_can_be_reviewed_and_not_applied(applied_project: PlannedProject) -> None:
-    gates(applied_project, FEW, "place: {allowed_gpu_types: [B200_SXM], level: advisory}")
+def test_a_stopped_plan_can_be_reviewed_but_not_applied(applied_project: PlannedProject) -> None:
+    write_gates(applied_project, FEW, "place: {allowed_gpu_types: [B200_SXM], level: advisory}")
     applied_project.run("config", "set", "type", "H200_SXM")
     ran = applied_project.run("preview", "--save-plan", "plan.json")
     assert ran.code == 5
@@ -127,9 +129,9 @@ def test_a_stopped_plan_can_be_reviewed_and_not_applied(applied_project: Planned
         in ran.out
     )
     assert "    place advice\n" in ran.out
-    before = sent(applied_project)
+    before = list_sent_changes(applied_project)
     assert applied_project.run("up", "--plan", "plan.json", "--yes").code == 5
-    assert sent(applied_project) == before
+    assert list_sent_changes(applied_project) == before
     assert applied_project.run("review", "plan.json").code == 0
     reviewed = applied_project.run("review", "plan.json", "--detailed-exitcode", "-f", "json")
     assert reviewed.code == 5
@@ -151,21 +153,23 @@ def test_a_stopped_plan_can_be_reviewed_and_not_applied(applied_project: Planned
 
 
 @pytest.mark.slow
-def test_a_preview_without_gates_is_put_before_those_of_the_project(
+def test_a_review_evaluates_the_projects_gates_for_a_plan_saved_without_them(
     applied_project: PlannedProject,
 ) -> None:
     applied_project.run("config", "set", "gpus", "8")
     applied_project.save_plan()
-    gates(applied_project, "none: {max_destroyed_gpus: 0}")
+    write_gates(applied_project, "none: {max_destroyed_gpus: 0}")
     ran = applied_project.run("review", "plan.json", "--detailed-exitcode")
     assert ran.code == 5
     assert "the plan removes 8 GPUs (train): the limit is 0" in ran.out
 
 
 @pytest.mark.slow
-def test_a_run_does_no_more_than_its_gates_have_seen(applied_project: PlannedProject) -> None:
+def test_a_run_stops_before_a_change_its_gates_have_not_seen(
+    applied_project: PlannedProject,
+) -> None:
     """What is only known while it is done must not go round a gate."""
-    gates(applied_project, FEW)
+    write_gates(applied_project, FEW)
     applied_project.edit_program(
         ('region = "us-central-8"\n', 'region = "us-central-8"\nimport pulumi.runtime as now\n'),
         (
@@ -173,42 +177,44 @@ def test_a_run_does_no_more_than_its_gates_have_seen(applied_project: PlannedPro
             'gpu_type="H100_SXM" if now.is_dry_run() else "H200_SXM"',
         ),
     )
-    before = sent(applied_project)
+    before = list_sent_changes(applied_project)
     ran = applied_project.run("up", "--yes")
     assert ran.code == 1
     assert "declares different inputs: gpu_type than planned; gpuform did not apply it" in ran.out
-    assert sent(applied_project) == before
+    assert list_sent_changes(applied_project) == before
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["preview", "destroy"])
-def test_what_is_in_use_is_not_taken_away(applied_project: PlannedProject, command: str) -> None:
-    gates(applied_project, "busy: {not_busy: {}}")
+def test_the_not_busy_gate_stops_removing_a_busy_cluster(
+    applied_project: PlannedProject, command: str
+) -> None:
+    write_gates(applied_project, "busy: {not_busy: {}}")
     silence_kubernetes(applied_project)
     applied_project.run("config", "set", "type", "H200_SXM")
     flags = ["--yes"] if command == "destroy" else []
-    admin(applied_project, "lens/settings", {"consumers": CONSUMERS["data"]["data"]})
-    before = sent(applied_project)
+    call_emulator(applied_project, "lens/settings", {"consumers": CONSUMERS["data"]["data"]})
+    before = list_sent_changes(applied_project)
     ran = applied_project.run(command, *flags)
     assert ran.code == 5
     assert "train may be in use by default/training-job-1 (Job, 8 GPUs, 85% used)" in ran.out
-    assert sent(applied_project) == before
+    assert list_sent_changes(applied_project) == before
     idle = [{**CONSUMERS["data"]["data"][0], "stat": {"gpuRequest": 8, "gpuUtilization": 0.01}}]
-    admin(applied_project, "lens/settings", {"consumers": idle})
+    call_emulator(applied_project, "lens/settings", {"consumers": idle})
     assert applied_project.run("preview").code == 0
-    admin(applied_project, "lens/settings", {"consumers": CONSUMERS["data"]["data"]})
+    call_emulator(applied_project, "lens/settings", {"consumers": CONSUMERS["data"]["data"]})
     assert applied_project.run(command, *flags, "--allow", "gate:busy,evict-jobs").code == 0
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_who_cannot_be_asked_makes_the_gate_refuse(
+def test_the_not_busy_gate_stops_if_use_is_unknown(
     applied_project: PlannedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gates(applied_project, "busy: {not_busy: {}}")
+    write_gates(applied_project, "busy: {not_busy: {}}")
     silence_kubernetes(applied_project)
     rule = {"method": "GET", "path": "^/api/clusters/consumers", "status": 500, "count": None}
-    admin(applied_project, "faults", rule)
+    call_emulator(applied_project, "faults", rule)
     ran = applied_project.run("destroy", "--yes")
     assert ran.code == 5
     assert "whether train is in use is unknown: lens: GET /clusters/consumers" in ran.out
@@ -218,12 +224,12 @@ def test_who_cannot_be_asked_makes_the_gate_refuse(
     assert "whether train is in use is unknown: Lens is not configured (LENS_URL)" in ran.out
 
 
-def test_tensorone_tells_itself_what_is_in_use_and_what_it_costs(
+def test_tensorone_reports_use_and_cost_without_lens_and_prices(
     planned_project: PlannedProject,
 ) -> None:
     (planned_project.project / "__main__.py").write_text(TENSORONE)
     assert planned_project.run("up", "--yes", "--skip-preview").code == 0
-    gates(planned_project, "busy: {not_busy: {}}")
+    write_gates(planned_project, "busy: {not_busy: {}}")
     ran = planned_project.run("destroy", "--yes")
     assert ran.code == 5
     assert "dev is in use: " in ran.out
@@ -235,17 +241,17 @@ def test_tensorone_tells_itself_what_is_in_use_and_what_it_costs(
     )
     with urllib.request.urlopen(f"{planned_project.url}/_emulator/objects") as answer:
         (cluster,) = json.load(answer)["tensorone"]["clusters"]
-    admin(planned_project, f"tensorone/clusters/{cluster['id']}", {"idle": True})
-    admin(planned_project, "clock", {"advance": 60})
+    call_emulator(planned_project, f"tensorone/clusters/{cluster['id']}", {"idle": True})
+    call_emulator(planned_project, "clock", {"advance": 60})
     assert planned_project.run("destroy", "--yes").code == 0
 
 
 @pytest.mark.slow
-def test_a_preview_of_the_pulumi_cli_is_priced_and_judged_by_its_project(
+def test_a_preview_of_the_pulumi_cli_gets_costs_and_gates_of_its_project(
     applied_project: PlannedProject,
 ) -> None:
     (applied_project.project / "prices.yaml").write_text(PRICES)
-    gates(
+    write_gates(
         applied_project,
         FEW,
         "budget: {max_hourly_cost: {amount: 1, currency: USD}, level: advisory}",
@@ -265,11 +271,11 @@ def test_a_preview_of_the_pulumi_cli_is_priced_and_judged_by_its_project(
 
 
 @pytest.mark.slow
-def test_a_secret_stays_one_where_plans_tell_what_things_take_up(
+def test_a_secret_gpu_type_stays_secret_in_resource_usage(
     applied_project: PlannedProject,
 ) -> None:
     (applied_project.project / "prices.yaml").write_text(PRICES)
-    gates(applied_project, "place: {allowed_regions: [us-central-8], level: advisory}")
+    write_gates(applied_project, "place: {allowed_regions: [us-central-8], level: advisory}")
     applied_project.edit_program(
         ('gpu_type=config.get("type") or', 'gpu_type=config.get_secret("type") or')
     )

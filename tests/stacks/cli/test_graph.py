@@ -12,7 +12,7 @@ from support.stacks.planned_project import PlannedProject
 Run = Callable[..., Any]
 
 
-def test_the_state_needs_no_passphrase(
+def test_graph_of_the_state_needs_no_passphrase(
     applied_project: PlannedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE")
@@ -30,19 +30,21 @@ def test_the_state_needs_no_passphrase(
     assert "hunter2" not in Path("stack.html").read_text()
 
 
-def test_the_numbers_that_people_look_for_are_whole(applied_project: PlannedProject) -> None:
+def test_graph_shows_numbers_of_gpus_without_fractions(applied_project: PlannedProject) -> None:
     drawn = applied_project.run("graph").out
     assert "us-central-8 \N{MIDDLE DOT} H100_SXM \N{MIDDLE DOT} 16 GPUs\\nReady" in drawn
 
 
 @pytest.mark.slow
-def test_a_saved_plan_with_what_is_there(applied_project: PlannedProject, tmp_path: Path) -> None:
+def test_graph_of_a_saved_plan_includes_unchanged_resources(
+    applied_project: PlannedProject, tmp_path: Path
+) -> None:
     applied_project.run("config", "set", "gpus", "24")
     assert applied_project.run("preview", "--save-plan", "plan.json").code == 0
     ran = applied_project.run("graph", "--plan", "plan.json")
-    found = read_dot(ran.out)
-    assert any(label.startswith("~ train\n") for label in found.labels.values())
-    assert len(found.arrows) == 1
+    graph = read_dot(ran.out)
+    assert any(label.startswith("~ train\n") for label in graph.labels.values())
+    assert len(graph.arrows) == 1
     alone = applied_project.run("graph", "--plan", "plan.json", "--cwd", str(tmp_path))
     assert alone.code == 1, "the file is named from there"
     (tmp_path / "plan.json").write_bytes(Path("plan.json").read_bytes())
@@ -53,7 +55,9 @@ def test_a_saved_plan_with_what_is_there(applied_project: PlannedProject, tmp_pa
     assert len(read_dot(piped.out).arrows) == 1
 
 
-def test_what_cannot_be_drawn(dev: Run, project: Path) -> None:
+def test_graph_of_an_empty_stack_is_empty_and_invalid_plans_are_refused(
+    dev: Run, project: Path
+) -> None:
     empty = dev("graph")
     assert empty.code == 0
     assert read_dot(empty.out).labels == {}

@@ -11,7 +11,7 @@ from gpuform.providers.emulator.server import environment, serve
 
 
 @pytest.fixture
-def applied_project(
+def applied_projects(
     run: Any, project: Path, tmp_path: Path, salt: str, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
     """Three projects in the current folder; the stacks of two are made, and nobody has a key."""
@@ -30,35 +30,37 @@ def applied_project(
     return root
 
 
-def test_each_stack_is_a_box(run: Any, applied_project: Path) -> None:
+def test_graph_all_draws_each_stack_as_a_box(run: Any, applied_projects: Path) -> None:
     ran = run("graph", "--all")
     assert (ran.code, ran.err) == (0, "")
-    found = read_dot(ran.out)
-    by_name = {label.split("\n")[0]: key for key, label in found.labels.items()}
-    assert found.arrows == {
+    graph = read_dot(ran.out)
+    by_name = {label.split("\n")[0]: key for key, label in graph.labels.items()}
+    assert graph.arrows == {
         (by_name["clusters/prod"], by_name["network/prod"]),
         (by_name["apps/prod"], by_name["clusters/prod"]),
     }
-    assert found.labels[by_name["apps/prod"]] == "apps/prod\nnot created yet"
-    assert found.inside[found.inside[by_name["data"]]] == by_name["network/prod"]
-    assert found.inside[found.inside[by_name["scratch"]]] == by_name["clusters/prod"]
+    assert graph.labels[by_name["apps/prod"]] == "apps/prod\nnot created yet"
+    assert graph.inside[graph.inside[by_name["data"]]] == by_name["network/prod"]
+    assert graph.inside[graph.inside[by_name["scratch"]]] == by_name["clusters/prod"]
     mermaid = read_mermaid(run("graph", "--all", "--format", "mermaid").out)
-    assert (mermaid.labels, mermaid.arrows) == (found.labels, found.arrows)
+    assert (mermaid.labels, mermaid.arrows) == (graph.labels, graph.arrows)
     ran = run("graph", "--all", "--format", "html", "--output", "all.html")
     assert (ran.code, ran.out) == (0, "")
-    assert "2 resources in 3 stacks" in (applied_project / "all.html").read_text()
+    assert "2 resources in 3 stacks" in (applied_projects / "all.html").read_text()
 
 
-def test_some_of_them(run: Any, applied_project: Path) -> None:
-    found = read_dot(run("graph", "--all", "--filter", "...clusters").out)
-    names = [label.split("\n")[0] for label in found.labels.values()]
+def test_graph_all_filter_draws_the_selected_stacks(run: Any, applied_projects: Path) -> None:
+    graph = read_dot(run("graph", "--all", "--filter", "...clusters").out)
+    names = [label.split("\n")[0] for label in graph.labels.values()]
     assert "network/prod" not in names
-    assert len(found.arrows) == 1
+    assert len(graph.arrows) == 1
     assert run("graph", "--all", "--most", "1").out.count("subgraph") == 4
 
 
-def test_one_that_cannot_be_read_holds_no_other(run: Any, applied_project: Path) -> None:
-    (applied_project / "state/.pulumi/stacks/network/prod.json").write_text("{")
+def test_graph_all_draws_the_others_if_a_state_is_unreadable(
+    run: Any, applied_projects: Path
+) -> None:
+    (applied_projects / "state/.pulumi/stacks/network/prod.json").write_text("{")
     ran = run("graph", "--all")
     assert ran.code == 1
     assert ran.err.startswith("error: network/prod: ")
@@ -67,23 +69,25 @@ def test_one_that_cannot_be_read_holds_no_other(run: Any, applied_project: Path)
     assert any(label.startswith("scratch\n") for label in labels)
 
 
-def test_a_broken_project_holds_no_other(run: Any, applied_project: Path) -> None:
-    (applied_project / "apps/Pulumi.yaml").write_text("name: apps\nruntime: go\n")
+def test_graph_all_draws_the_others_if_a_project_is_invalid(
+    run: Any, applied_projects: Path
+) -> None:
+    (applied_projects / "apps/Pulumi.yaml").write_text("name: apps\nruntime: go\n")
     ran = run("graph", "--all")
     assert ran.code == 1
     assert ran.err.startswith("error: apps/Pulumi.yaml:2:10: ")
     assert len(read_dot(ran.out).arrows) == 1
 
 
-def test_a_circle_is_drawn_as_it_is(run: Any, applied_project: Path) -> None:
-    with (applied_project / "stacks.yaml").open("a") as file:
+def test_graph_all_draws_a_dependency_cycle(run: Any, applied_projects: Path) -> None:
+    with (applied_projects / "stacks.yaml").open("a") as file:
         file.write("    after: [apps/prod]\n")
     for form in ("dot", "mermaid", "html"):
         assert run("graph", "--all", "--format", form).code == 0
     assert len(read_dot(run("graph", "--all").out).arrows) == 3
 
 
-def test_flags_that_do_not_go_together(run: Any, applied_project: Path) -> None:
+def test_graph_refuses_contradicting_flags(run: Any, applied_projects: Path) -> None:
     for flags in (["--all", "--plan", "plan.json"], ["--filter", "network"]):
         ran = run("graph", *flags)
         assert (ran.code, ran.out) == (2, "")

@@ -11,20 +11,20 @@ import pytest
 from gpuform.stacks.cli.app import _COMMANDS, cli
 
 
-def commands(group: click.Group, *names: str) -> Iterator[tuple[str, click.Command]]:
+def walk_commands(group: click.Group, *names: str) -> Iterator[tuple[str, click.Command]]:
     context = click.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         assert command is not None
         yield " ".join((*names, name)), command
         if isinstance(command, click.Group):
-            yield from commands(command, *names, name)
+            yield from walk_commands(command, *names, name)
 
 
-ALL = list(commands(cli))
+ALL_COMMANDS = list(walk_commands(cli))
 
 
-@pytest.mark.parametrize(("name", "command"), ALL, ids=[name for name, _ in ALL])
+@pytest.mark.parametrize(("name", "command"), ALL_COMMANDS, ids=[name for name, _ in ALL_COMMANDS])
 def test_every_command_and_flag_has_help(name: str, command: click.Command) -> None:
     assert command.help
     assert "Example" in command.help
@@ -34,15 +34,17 @@ def test_every_command_and_flag_has_help(name: str, command: click.Command) -> N
             assert parameter.help, f"{name} {parameter.opts}"
 
 
-def test_the_overview_says_what_the_commands_say() -> None:
-    told = {name: command.help for name, command in commands(cli) if " " not in name}
-    assert {name: (help_ or "").splitlines()[0] for name, help_ in told.items()} == {
+def test_the_overview_repeats_the_first_lines_of_commands() -> None:
+    help_by_command = {
+        name: command.help for name, command in walk_commands(cli) if " " not in name
+    }
+    assert {name: (help_ or "").splitlines()[0] for name, help_ in help_by_command.items()} == {
         name: text for name, (_, text) in _COMMANDS.items()
     }
 
 
-def test_every_command_is_there() -> None:
-    assert {name for name, _ in ALL} == {
+def test_the_list_of_commands_is_complete() -> None:
+    assert {name for name, _ in ALL_COMMANDS} == {
         *(
             "preview",
             "up",
@@ -79,8 +81,8 @@ def test_every_command_is_there() -> None:
     }
 
 
-def test_pulumis_short_forms() -> None:
-    up = dict(ALL)["up"]
+def test_up_has_the_short_flags_of_pulumi() -> None:
+    up = dict(ALL_COMMANDS)["up"]
     short = {opt for p in up.params for opt in p.opts if opt.startswith("-") and len(opt) == 2}
     assert short == {"-s", "-y", "-f", "-j", "-p", "-r", "-C", "-v", "-t", "-x", "-m", "-c"}
 
@@ -99,13 +101,13 @@ def test_help_loads_neither_pulumi_nor_rich(args: list[str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_version(run: Any) -> None:
+def test_version_prints_the_installed_version(run: Any) -> None:
     from importlib.metadata import version
 
     assert run("--version").out == f"gpuform {version('gpuform')}\n"
 
 
-def test_an_unknown_command_names_the_nearest(run: Any) -> None:
+def test_an_unknown_command_suggests_the_nearest(run: Any) -> None:
     ran = run("destory")
     assert ran.code == 2
     assert "No such command 'destory'" in ran.err
@@ -113,7 +115,7 @@ def test_an_unknown_command_names_the_nearest(run: Any) -> None:
 
 
 @pytest.mark.parametrize("args", [(), ("stack",), ("state",)])
-def test_a_group_alone_shows_its_help(run: Any, args: tuple[str, ...]) -> None:
+def test_a_group_without_command_shows_its_help(run: Any, args: tuple[str, ...]) -> None:
     ran = run(*args)
     assert ran.code == 0
     assert ran.out == run(*args, "--help").out

@@ -20,21 +20,21 @@ Run = Callable[..., Any]
 DOCS = Path(__file__).parents[3] / "docs"
 
 
-def commands(group: click.Group, *above: str) -> Iterator[tuple[str, ...]]:
+def walk_commands(group: click.Group, *above: str) -> Iterator[tuple[str, ...]]:
     for name in group.list_commands(click.Context(group)):
         command = group.get_command(click.Context(group), name)
         yield (*above, name)
         if isinstance(command, click.Group):
-            yield from commands(command, *above, name)
+            yield from walk_commands(command, *above, name)
 
 
-COMMANDS = list(commands(cli))
+COMMANDS = list(walk_commands(cli))
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_the_help_of_every_command_leads_to_its_page(run: Run, command: tuple[str, ...]) -> None:
-    shown = run(*command, "--help")
-    assert shown.out.endswith(f"\n  Page: gpuform help {' '.join(command)}\n")
+def test_the_help_of_every_command_names_its_page(run: Run, command: tuple[str, ...]) -> None:
+    ran = run(*command, "--help")
+    assert ran.out.endswith(f"\n  Page: gpuform help {' '.join(command)}\n")
     page = run("help", *command)
     assert page.code == 0, page.err
     level = "##" if command[1:] else "#"
@@ -42,12 +42,12 @@ def test_the_help_of_every_command_leads_to_its_page(run: Run, command: tuple[st
     assert f"\n{level} " not in re.sub(r"(?ms)^```.*?^```$", "", page.out)
 
 
-def test_the_list_has_every_page(run: Run) -> None:
-    shown = run("help").out
+def test_help_lists_every_page(run: Run) -> None:
+    output = run("help").out
     names = {file.relative_to(DOCS).with_suffix("").as_posix() for file in DOCS.rglob("*.md")}
-    assert {line.split()[0] for line in shown.splitlines() if "  " in line} == names
-    assert re.search(r"^concepts/gone +What counts as gone$", shown, re.MULTILINE)
-    parts = re.findall(r"^## (\w+)$", shown, re.MULTILINE)
+    assert {line.split()[0] for line in output.splitlines() if "  " in line} == names
+    assert re.search(r"^concepts/gone +What counts as gone$", output, re.MULTILINE)
+    parts = re.findall(r"^## (\w+)$", output, re.MULTILINE)
     assert parts == ["Start", "Guides", "Concepts", "Reference"]
 
 
@@ -73,12 +73,12 @@ def test_every_page_can_be_shown(name: str) -> None:
         ("index", "index"),
     ],
 )
-def test_a_page_by_its_name_or_the_end_of_it(given: str, meant: str) -> None:
+def test_a_page_is_found_by_its_name_or_the_end_of_its_name(given: str, meant: str) -> None:
     assert find_page(given) == meant
 
 
 @pytest.mark.parametrize(
-    ("args", "told"),
+    ("args", "message"),
     [
         (("adobt",), "there is no page adobt\n  did you mean guides/adopt"),
         (("guides/adobt",), "did you mean guides/adopt"),
@@ -89,29 +89,31 @@ def test_a_page_by_its_name_or_the_end_of_it(given: str, meant: str) -> None:
         (("../README",), "there is no page"),
     ],
 )
-def test_no_such_page(run: Run, args: tuple[str, ...], told: str) -> None:
+def test_an_unknown_page_suggests_the_nearest(
+    run: Run, args: tuple[str, ...], message: str
+) -> None:
     ran = run("help", *args)
     assert (ran.code, ran.out) == (1, "")
-    assert told in ran.err
+    assert message in ran.err
 
 
-def test_several_pages_of_one_name_are_told() -> None:
+def test_an_ambiguous_page_name_lists_the_pages() -> None:
     with pytest.raises(NoSuchPage) as raised:
         find_page("cluster")
     assert raised.value.message == "several pages are called cluster"
     assert "gpuform help reference/resources/together/cluster" in str(raised.value.hint)
 
 
-def test_a_command_comes_before_a_guide_and_names_it(run: Run) -> None:
-    shown = run("help", "review").out
-    assert shown.startswith("# gpuform review\n")
-    assert shown.endswith("\nSee also: `gpuform help guides/review`\n")
+def test_help_prefers_a_command_and_names_the_guide(run: Run) -> None:
+    output = run("help", "review").out
+    assert output.startswith("# gpuform review\n")
+    assert output.endswith("\nSee also: `gpuform help guides/review`\n")
     assert run("help", "guides/review").out.startswith("# Review")
     assert run("help", "down").out.startswith("# gpuform destroy\n")
     assert run("help", "stack", "list").out.startswith("## gpuform stack ls\n")
 
 
-def test_a_part_of_a_page(run: Run) -> None:
+def test_help_shows_a_section_of_a_page(run: Run) -> None:
     part = run("help", "concepts/intents#how-an-interrupted-create-is-recovered").out
     assert part.startswith("## How an interrupted create is recovered\n")
     assert "\n## " not in part
@@ -119,7 +121,9 @@ def test_a_part_of_a_page(run: Run) -> None:
     assert part.strip() in whole
 
 
-def test_what_a_reader_without_a_browser_sees(tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_page_in_the_terminal_has_no_html_and_resolved_links(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
     (tmp_path / "guides").mkdir()
     (tmp_path / "guides" / "one.md").write_text(
         "# One\n\n<!-- in: examples/01 -->\n![a plan](../pictures/plan.svg#only-dark)\n\n"
@@ -139,7 +143,7 @@ def test_what_a_reader_without_a_browser_sees(tmp_path: Path, monkeypatch: Any) 
     assert page.section("b_1") == "## B\n\nagain\n"
 
 
-def _on_a_terminal(*args: str, env: dict[str, str]) -> str:
+def _run_on_terminal(*args: str, env: dict[str, str]) -> str:
     ours, theirs = pty.openpty()
     done = subprocess.Popen(
         [sys.executable, "-m", "gpuform.stacks.cli", *args],
@@ -149,7 +153,7 @@ def _on_a_terminal(*args: str, env: dict[str, str]) -> str:
         env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "80", **env},
     )
     os.close(theirs)
-    shown = b""
+    output = b""
     while True:
         try:
             more = os.read(ours, 65536)
@@ -157,28 +161,28 @@ def _on_a_terminal(*args: str, env: dict[str, str]) -> str:
             break
         if not more:
             break
-        shown += more
+        output += more
     assert done.wait() == 0
     os.close(ours)
-    return shown.decode().replace("\r\n", "\n")
+    return output.decode().replace("\r\n", "\n")
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_on_a_terminal_it_is_rendered_and_paged(project: Path) -> None:
+def test_help_on_a_terminal_is_rendered_and_paged(project: Path) -> None:
     env = {"PAGER": "sed s/^/paged:/", "PULUMI_DISABLE_CI_DETECTION": "true"}
-    shown = _on_a_terminal("help", "concepts/gone", env=env)
-    assert shown.startswith("paged:")
-    assert "\x1b[1" in shown
-    assert "# What" not in shown
-    assert all(line.startswith("paged:") for line in shown.splitlines())
-    plain = _on_a_terminal("--non-interactive", "--color", "never", "help", "stack", env=env)
+    output = _run_on_terminal("help", "concepts/gone", env=env)
+    assert output.startswith("paged:")
+    assert "\x1b[1" in output
+    assert "# What" not in output
+    assert all(line.startswith("paged:") for line in output.splitlines())
+    plain = _run_on_terminal("--non-interactive", "--color", "never", "help", "stack", env=env)
     assert "paged:" not in plain
     assert "\x1b" not in plain
     assert "gpuform stack init" in plain
 
 
-def test_it_starts_without_the_engine() -> None:
+def test_help_does_not_import_the_engine() -> None:
     code = (
         "import sys\n"
         "from gpuform.stacks.cli.app import cli\n"
@@ -191,5 +195,5 @@ def test_it_starts_without_the_engine() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_command_without_a_page_is_noticed() -> None:
+def test_every_command_has_a_page() -> None:
     assert {find_help_page(name) for name, *below in COMMANDS if not below} <= set(page_names())

@@ -71,8 +71,8 @@ class Account:
             method=method,
         )
         with urllib.request.urlopen(request) as answer:
-            text = answer.read()
-        return json.loads(text) if text else None
+            content = answer.read()
+        return json.loads(content) if content else None
 
     def create_cluster(self, **more: Any) -> str:
         created = self.request("POST", "together/v1/compute/clusters", {**CLUSTER, **more})
@@ -240,8 +240,8 @@ def test_an_import_of_an_unknown_object_changes_no_file(account: Account) -> Non
 def test_an_import_that_would_change_the_object_is_refused(account: Account) -> None:
     """Defaults of the file reach the entry, too: the object is not as these say."""
     id_ = account.create_dev_cluster()
-    text = TOPOLOGY + "defaults: {clusters: {tensorone: {description: ours}}}\n"
-    (account.project / "topology.yaml").write_text(text)
+    topology = TOPOLOGY + "defaults: {clusters: {tensorone: {description: ours}}}\n"
+    (account.project / "topology.yaml").write_text(topology)
     output = account.run_refused_import("tensorone:Cluster", "bench", id_)
     assert "would change description from" in output
     assert "to 'ours'" in output
@@ -321,12 +321,12 @@ def test_an_import_adds_statements_to_a_program_and_keeps_the_others(account: Ac
     account.create_dev_cluster()
     account.run_import("together:Cluster", "train", id_, "--protect")
     account.run_import("--all", "--platform", "tensorone")
-    text = main.read_text()
-    assert "import_" not in text
-    assert "    volume_id=data.id,\n" in text
-    assert "    opts=pulumi.ResourceOptions(protect=True),\n" in text
-    assert "hunter2" not in text
-    lines = [line for line in text.splitlines() if line in program.splitlines()]
+    content = main.read_text()
+    assert "import_" not in content
+    assert "    volume_id=data.id,\n" in content
+    assert "    opts=pulumi.ResourceOptions(protect=True),\n" in content
+    assert "hunter2" not in content
+    lines = [line for line in content.splitlines() if line in program.splitlines()]
     assert [line for line in lines if line] == [line for line in program.splitlines() if line]
     assert account.run("preview", "--expect-no-changes").code == 0
 
@@ -364,14 +364,14 @@ def test_set_values_are_yaml_or_references_to_configuration(account: Account) ->
 def test_entries_are_added_to_a_chosen_file_and_under_a_parent(account: Account) -> None:
     assert account.run("up", "--yes", "--skip-preview").code == 0
     id_ = account.create_dev_cluster(environment_variables={})
-    one = ("tensorone:Cluster", "bench", id_)
+    requested_object = ("tensorone:Cluster", "bench", id_)
     assert "more.yaml is not part of topology.yaml" in account.run_refused_import(
-        *one, "--out", "more.yaml"
+        *requested_object, "--out", "more.yaml"
     )
     (account.project / "more.yaml").write_text("# more\n")
     (account.project / "topology.yaml").write_text(f"include: [more.yaml]\n{TOPOLOGY}")
-    assert "has no resource dta" in account.run_refused_import(*one, "--parent", "dta")
-    account.run_import(*one, "--out", "more.yaml", "--parent", "data", "--protect")
+    assert "has no resource dta" in account.run_refused_import(*requested_object, "--parent", "dta")
+    account.run_import(*requested_object, "--out", "more.yaml", "--parent", "data", "--protect")
     more = (account.project / "more.yaml").read_text()
     assert more.startswith("# more\n\nclusters:\n  bench:\n")
     assert more.endswith('    options: {parent: "{{ shared_volumes.data }}", protect: true}\n')
@@ -463,10 +463,10 @@ def test_an_object_of_an_interrupted_create_is_left_to_the_next_up(account: Acco
     begun = Intent(urn, "together", "SharedVolume", "training-data", "", 1_800_000_000, id=id_)
     open_intents(Backend.open(f"file://{account.project}", {}), "demo", "dev").record(begun)
     region = ("--set", "region=us-central-8")
-    one = ("together:SharedVolume", "taken", id_, *region)
-    assert "an interrupted run created it for data" in account.run_refused_import(*one)
+    requested_object = ("together:SharedVolume", "taken", id_, *region)
+    assert "an interrupted run created it for data" in account.run_refused_import(*requested_object)
     output = account.run_import("--all", "--platform", "together", *region)
     assert "skipped; `gpuform up` adopts it" in output
     (account.project / "topology.yaml").write_text("# nothing\n")
-    account.run_import(*one)
+    account.run_import(*requested_object)
     assert account.imported_ids == {"taken": id_}

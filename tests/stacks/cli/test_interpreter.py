@@ -26,43 +26,43 @@ pulumi.export("argv", sys.argv)
 
 
 def write_options(project: Path, **options: str) -> None:
-    text = "".join(f"    {name}: {value}\n" for name, value in options.items())
+    lines = "".join(f"    {name}: {value}\n" for name, value in options.items())
     (project / "Pulumi.yaml").write_text(
-        f"name: demo\nruntime:\n  name: python\n  options:\n{text}backend:\n  url: file://.\n"
+        f"name: demo\nruntime:\n  name: python\n  options:\n{lines}backend:\n  url: file://.\n"
     )
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def virtualenv(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A virtualenv that has gpuform, through the one that runs the tests, and a module more."""
     folder = tmp_path_factory.mktemp("project-env") / "env"
     venv.create(folder, symlinks=True)
     (packages,) = folder.glob("lib/*/site-packages")
     (packages / "only_there.py").write_text("")
     # As that environment finds its packages: by site, which runs the hooks of editable installs.
-    known = [path for path in sys.path if path.endswith("site-packages")]
-    lines = "".join(f"import site; site.addsitedir({path!r})\n" for path in known)
+    matching_paths = [path for path in sys.path if path.endswith("site-packages")]
+    lines = "".join(f"import site; site.addsitedir({path!r})\n" for path in matching_paths)
     (packages / "known.pth").write_text(lines)
     return folder
 
 
 @pytest.fixture
-def executed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str], str]]:
+def executed_commands(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str], str]]:
     """What would take the place of the process of `gpuform -C . preview --json`, and where."""
-    found: list[tuple[str, list[str], str]] = []
+    commands: list[tuple[str, list[str], str]] = []
 
     def execve(python: Path, command: list[str], variables: dict[str, str]) -> None:
         assert variables["GPUFORM_MOVED"] == "1"
         assert "PYTHONHOME" not in variables
-        found.append((str(python), command, str(Path.cwd())))
+        commands.append((str(python), command, str(Path.cwd())))
 
     monkeypatch.setattr(os, "execve", execve)
     monkeypatch.setattr(sys, "argv", ["gpuform", "-C", ".", "preview", "--json"])
     monkeypatch.setenv("PYTHONHOME", sys.base_prefix)
-    return found
+    return commands
 
 
-def gpuform(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def run_gpuform(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "gpuform.stacks.cli", *args],
         cwd=cwd,
@@ -74,16 +74,16 @@ def gpuform(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_the_program_runs_in_the_project_s_virtualenv(
-    dev: Run, project: Path, environment: Path
+    dev: Run, project: Path, virtualenv: Path
 ) -> None:
     write_options(project, virtualenv="../there")
-    (project.parent / "there").symlink_to(environment)
+    (project.parent / "there").symlink_to(virtualenv)
     (project / "__main__.py").write_text(PROGRAM)
     # From another folder, relative: the arguments must mean the same again.
-    done = gpuform("--cwd", project.name, "up", "--yes", cwd=project.parent)
+    done = run_gpuform("--cwd", project.name, "up", "--yes", cwd=project.parent)
     assert done.returncode == 0, done.stderr + done.stdout
     assert dev("stack", "output", "--json").json == {
-        "prefix": os.path.realpath(environment),
+        "prefix": os.path.realpath(virtualenv),
         "active": True,
         "first": str(project.parent / "there/bin"),
         "marked": False,
@@ -92,10 +92,10 @@ def test_the_program_runs_in_the_project_s_virtualenv(
 
 
 @pytest.mark.slow
-def test_the_exit_code_is_the_other_process_s(dev: Run, project: Path, environment: Path) -> None:
-    write_options(project, virtualenv=str(environment))
+def test_the_exit_code_is_the_other_process_s(dev: Run, project: Path, virtualenv: Path) -> None:
+    write_options(project, virtualenv=str(virtualenv))
     (project / "__main__.py").write_text("import only_there\nraise ValueError('stop here')\n")
-    done = gpuform("preview", cwd=project)
+    done = run_gpuform("preview", cwd=project)
     assert done.returncode == 1
     assert '__main__.py", line 2' in done.stdout + done.stderr
     assert "ValueError: stop here" in done.stdout + done.stderr
@@ -110,40 +110,42 @@ def test_the_exit_code_is_the_other_process_s(dev: Run, project: Path, environme
         ({"toolchain": "uv", "virtualenv": "env"}, "env"),
     ],
 )
-def test_where_the_virtualenv_is(
+def test_the_virtualenv_is_found_by_the_runtime_options(
     dev: Run,
     project: Path,
-    environment: Path,
-    executed: list[Any],
+    virtualenv: Path,
+    executed_commands: list[Any],
     options: dict[str, str],
     beside: str,
 ) -> None:
     write_options(project, **options)
-    (project / beside).symlink_to(environment)
+    (project / beside).symlink_to(virtualenv)
     assert dev("-C", ".", "preview", "--json").out == ""
     python = str(project / beside / "bin/python")
     command = [python, "-P", "-m", "gpuform.stacks.cli", "-C", ".", "preview", "--json"]
-    assert executed == [(python, command, str(project))]
+    assert executed_commands == [(python, command, str(project))]
 
 
 @pytest.mark.parametrize("marks", [["uv.lock"], ["pyproject.toml"], ["uv.lock", "pyproject.toml"]])
-def test_uv_s_virtualenv_is_beside_its_lock(
-    dev: Run, project: Path, environment: Path, executed: list[Any], marks: list[str]
+def test_the_virtualenv_of_uv_is_beside_its_lock_file(
+    dev: Run, project: Path, virtualenv: Path, executed_commands: list[Any], marks: list[str]
 ) -> None:
     write_options(project, toolchain="uv")
     (project.parent / marks[0]).write_text("")
     if len(marks) > 1:  # the lock decides
         (project / marks[1]).write_text("")
-    (project.parent / ".venv").symlink_to(environment)
+    (project.parent / ".venv").symlink_to(virtualenv)
     dev("up", "--yes")
-    assert [python for python, _, _ in executed] == [str(project.parent / ".venv/bin/python")]
+    assert [python for python, _, _ in executed_commands] == [
+        str(project.parent / ".venv/bin/python")
+    ]
 
 
-def test_poetry_is_asked(
+def test_poetry_reports_the_virtualenv(
     dev: Run,
     project: Path,
-    environment: Path,
-    executed: list[Any],
+    virtualenv: Path,
+    executed_commands: list[Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     write_options(project, toolchain="poetry")
@@ -156,65 +158,71 @@ def test_poetry_is_asked(
     monkeypatch.setattr("shutil.which", lambda name: str(tools / name))
     poetry = tools / "poetry"
     poetry.write_text(
-        f'#!/bin/sh\n[ "$*" = "env info --path" ] && pwd > asked && echo {environment}\n'
+        f'#!/bin/sh\n[ "$*" = "env info --path" ] && pwd > asked && echo {virtualenv}\n'
     )
     poetry.chmod(0o755)
     assert dev("preview").code == 0
     assert (project / "asked").read_text().strip() == str(project)
-    assert [python for python, _, _ in executed] == [str(environment / "bin/python")]
+    assert [python for python, _, _ in executed_commands] == [str(virtualenv / "bin/python")]
     poetry.write_text("#!/bin/sh\nexit 1\n")
     ran = dev("preview")
     assert "Poetry has no virtualenv" in ran.err
     assert "poetry install" in ran.err
 
 
-def test_windows_layout(dev: Run, project: Path, executed: list[Any], environment: Path) -> None:
+def test_the_windows_layout_of_a_virtualenv_is_found(
+    dev: Run, project: Path, executed_commands: list[Any], virtualenv: Path
+) -> None:
     write_options(project, virtualenv="env")
     (project / "env/Scripts").mkdir(parents=True)
-    (project / "env/Scripts/python.exe").symlink_to(environment / "bin/python")
+    (project / "env/Scripts/python.exe").symlink_to(virtualenv / "bin/python")
     ran = dev("preview")
     # The interpreter is found; the packages of this one are elsewhere.
     assert f"{project}/env has no gpuform" in ran.err
 
 
-def test_this_interpreter_s_own_virtualenv_stays(
-    dev: Run, project: Path, executed: list[Any], monkeypatch: pytest.MonkeyPatch
+def test_the_running_virtualenv_starts_no_other_process(
+    dev: Run, project: Path, executed_commands: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (project / "linked").symlink_to(sys.prefix)
     write_options(project, virtualenv="linked")
     assert dev("preview", "--emulate").code == 0
-    assert executed == []
+    assert executed_commands == []
 
 
-def test_a_command_moves_once_only(
-    dev: Run, project: Path, environment: Path, executed: list[Any], monkeypatch: pytest.MonkeyPatch
+def test_a_command_restarts_in_the_virtualenv_only_once(
+    dev: Run,
+    project: Path,
+    virtualenv: Path,
+    executed_commands: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    write_options(project, virtualenv=str(environment))
+    write_options(project, virtualenv=str(virtualenv))
     monkeypatch.setenv("GPUFORM_MOVED", "1")
     assert dev("preview", "--emulate").code == 0
-    assert executed == []
+    assert executed_commands == []
     assert "GPUFORM_MOVED" not in os.environ
 
 
 @pytest.mark.parametrize("command", ["preview", "up", "refresh", "destroy"])
-def test_every_command_that_loads_the_project_s_code_moves(
-    dev: Run, project: Path, environment: Path, executed: list[Any], command: str
+def test_every_command_that_loads_the_projects_code_restarts(
+    dev: Run, project: Path, virtualenv: Path, executed_commands: list[Any], command: str
 ) -> None:
-    write_options(project, virtualenv=str(environment))
+    write_options(project, virtualenv=str(virtualenv))
     ran = dev(command, *([] if command == "preview" else ["--yes"]))
-    assert (ran.code, ran.out, ran.err, len(executed)) == (0, "", "", 1)
+    assert (ran.code, ran.out, ran.err, len(executed_commands)) == (0, "", "", 1)
 
 
-def test_commands_that_run_no_program_do_not_move(
-    dev: Run, project: Path, environment: Path, executed: list[Any]
+def test_commands_that_run_no_program_do_not_restart(
+    dev: Run, project: Path, virtualenv: Path, executed_commands: list[Any]
 ) -> None:
-    write_options(project, virtualenv=str(environment))
+    write_options(project, virtualenv=str(virtualenv))
     assert dev("stack", "ls").code == 0
     assert dev("config").code == 0
-    assert executed == []
+    assert executed_commands == []
 
 
-def test_a_missing_virtualenv_is_told_with_its_place(dev: Run, project: Path) -> None:
+def test_a_missing_virtualenv_is_reported_with_its_line(dev: Run, project: Path) -> None:
     write_options(project, virtualenv="nowhere")
     ran = dev("preview")
     assert ran.code == 1
@@ -227,8 +235,8 @@ def test_a_missing_virtualenv_is_told_with_its_place(dev: Run, project: Path) ->
     assert "uv sync" in ran.err
 
 
-def test_a_virtualenv_without_gpuform_is_told_how_to_get_it(
-    dev: Run, project: Path, executed: list[Any], monkeypatch: pytest.MonkeyPatch
+def test_a_virtualenv_without_gpuform_says_how_to_install(
+    dev: Run, project: Path, executed_commands: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     venv.create(project / "empty", symlinks=True)
     monkeypatch.delenv("PYTHONPATH", raising=False)
@@ -237,16 +245,16 @@ def test_a_virtualenv_without_gpuform_is_told_how_to_get_it(
     assert ran.code == 1
     assert f"Pulumi.yaml:5:17: the project's virtualenv {project}/empty has no gpuform" in ran.err
     assert f"`{project}/empty/bin/pip install '{get_pip_requirement()}'`" in ran.err
-    assert executed == []
+    assert executed_commands == []
 
 
-def test_an_interpreter_that_cannot_be_run(dev: Run, project: Path) -> None:
+def test_an_interpreter_that_cannot_be_executed_is_reported(dev: Run, project: Path) -> None:
     (project / "broken/bin").mkdir(parents=True)
     (project / "broken/bin/python").write_text("")
     write_options(project, virtualenv="broken")
     assert "broken/bin/python cannot be run: Permission denied" in dev("preview").err
 
 
-def test_an_unknown_toolchain(dev: Run, project: Path) -> None:
+def test_an_unknown_toolchain_is_reported_with_the_choices(dev: Run, project: Path) -> None:
     write_options(project, toolchain="conda")
     assert "Pulumi.yaml:5:16: the toolchain must be one of pip, poetry and uv" in dev("preview").err

@@ -36,7 +36,7 @@ pulumi.export("cwd", data.id.apply(lambda _: os.path.basename(os.getcwd())))
 
 
 @pytest.fixture
-def leaving(project: Path) -> Path:
+def changing_project(project: Path) -> Path:
     """A project whose program is in a folder of its own, and leaves it."""
     program = project / "infra"
     program.mkdir()
@@ -48,17 +48,21 @@ def leaving(project: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["project", "variable", "home"])
-def test_state_log_and_objects_stay_where_they_were(
-    run: Run, leaving: Path, monkeypatch: pytest.MonkeyPatch, where: str
+def test_a_program_that_changes_folder_moves_no_file_of_the_command(
+    run: Run, changing_project: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    home = leaving.parent / "house"
+    home = changing_project.parent / "house"
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
     url = {"project": "file://./state", "variable": "file://./unused", "home": "file://~"}[where]
-    state = {"project": leaving / "state", "variable": leaving / "here", "home": home}[where]
+    state = {
+        "project": changing_project / "state",
+        "variable": changing_project / "here",
+        "home": home,
+    }[where]
     state.mkdir(exist_ok=True)
-    text = "name: demo\nruntime: python\nmain: infra\nbackend:\n  url: "
-    (leaving / "Pulumi.yaml").write_text(text + url + "\n")
+    message = "name: demo\nruntime: python\nmain: infra\nbackend:\n  url: "
+    (changing_project / "Pulumi.yaml").write_text(message + url + "\n")
     if where == "variable":
         monkeypatch.setenv("PULUMI_BACKEND_URL", "file://./here")
     before = (dict(os.environ), Path.cwd())
@@ -72,37 +76,43 @@ def test_state_log_and_objects_stay_where_they_were(
 
     (checkpoint,) = state.glob(".pulumi/stacks/demo/dev.json")
     assert "SharedVolume" in checkpoint.read_text()
-    events = [json.loads(line) for line in (leaving / "events.jsonl").read_text().splitlines()]
+    events = [
+        json.loads(line) for line in (changing_project / "events.jsonl").read_text().splitlines()
+    ]
     assert "preludeEvent" in events[0]
     assert "cancelEvent" in events[-1]
-    assert (leaving / ".gpuform" / "emulator.db").is_file()
-    assert list(leaving.rglob(".gpuform")) == [leaving / ".gpuform"]
-    made = {path.name for path in (leaving / "infra").iterdir()} - {"__pycache__"}
+    assert (changing_project / ".gpuform" / "emulator.db").is_file()
+    assert list(changing_project.rglob(".gpuform")) == [changing_project / ".gpuform"]
+    made = {path.name for path in (changing_project / "infra").iterdir()} - {"__pycache__"}
     assert made == {"__main__.py", "region.txt", "away"}
-    assert list((leaving / "infra" / "away").rglob("*")) == [leaving / "infra" / "away" / "further"]
+    assert list((changing_project / "infra" / "away").rglob("*")) == [
+        changing_project / "infra" / "away" / "further"
+    ]
 
     destroyed = run("destroy", "--emulate", "--yes")
     assert destroyed.code == 0, destroyed.err + destroyed.out
 
 
-def test_a_main_that_is_not_there(run: Run, leaving: Path) -> None:
-    (leaving / "Pulumi.yaml").write_text(
+def test_a_missing_main_folder_is_reported(run: Run, changing_project: Path) -> None:
+    (changing_project / "Pulumi.yaml").write_text(
         "name: demo\nruntime: python\nmain: src\nbackend:\n  url: file://.\n"
     )
     run("stack", "init", "dev")
     ran = run("preview")
     assert ran.code == 1
-    assert f"the program {leaving}/src does not exist" in ran.err
+    assert f"the program {changing_project}/src does not exist" in ran.err
     assert "`main` in Pulumi.yaml" in ran.err
 
 
-def test_a_refusal_comes_with_a_place_and_what_to_do(dev: Run, project: Path) -> None:
+def test_an_unsupported_resource_is_reported_with_its_line_and_a_hint(
+    dev: Run, project: Path
+) -> None:
     (project / "__main__.py").write_text(
         "import pulumi\n\npulumi.CustomResource('aws:s3/bucket:Bucket', 'logs', {})\n"
     )
     ran = dev("up", "--yes")
     assert ran.code == 1
-    told = ran.out + ran.err
-    assert "__main__.py:3: resource 'logs' is of package 'aws' (aws:s3/bucket:Bucket)" in told
-    assert "run this stack with the Pulumi CLI (`pulumi up`)" in told
-    assert "Traceback" not in told
+    output = ran.out + ran.err
+    assert "__main__.py:3: resource 'logs' is of package 'aws' (aws:s3/bucket:Bucket)" in output
+    assert "run this stack with the Pulumi CLI (`pulumi up`)" in output
+    assert "Traceback" not in output

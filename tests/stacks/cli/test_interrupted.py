@@ -29,7 +29,7 @@ VOLUME = "urn:pulumi:dev::demo::pulumi-python:dynamic/gpuform.together:SharedVol
 CLUSTER = "urn:pulumi:dev::demo::pulumi-python:dynamic/gpuform.tensorone:Cluster::bench"
 
 
-class Account:
+class InterruptedStack:
     """The stack dev with a cluster and a volume, and what the platforms have."""
 
     def __init__(self, run: Run, project: Path, http: httpx.Client) -> None:
@@ -49,22 +49,22 @@ class Account:
     def now(self) -> float:
         return float(self.http.get("/_emulator/clock").json()["now"])
 
-    def wait(self, seconds: float) -> None:
+    def advance_clock(self, seconds: float) -> None:
         self.http.post("/_emulator/clock", json={"advance": seconds}).raise_for_status()
 
-    def ids(self) -> set[str]:
-        found = self.http.get("/_emulator/objects").json()
+    def list_ids(self) -> set[str]:
+        objects = self.http.get("/_emulator/objects").json()
         return {
             each["id"]
-            for each in (*found["together"]["volumes"], *found["tensorone"]["clusters"])
+            for each in (*objects["together"]["volumes"], *objects["tensorone"]["clusters"])
             if each["status"] not in ("deleting", "deleted")
         }
 
-    def kill_create(self, urn: str, *, id_is_known: bool) -> str:
+    def simulate_killed_create(self, urn: str, *, id_is_known: bool) -> str:
         """As if the process that made it had been killed, just before or after it knew the id."""
         document = json.loads(self.state.read_text())
         latest = document["checkpoint"]["latest"]
-        (entry,) = [each for each in latest["resources"] if each["urn"] == urn]
+        (entry,) = [resource for resource in latest["resources"] if resource["urn"] == urn]
         latest["resources"].remove(entry)
         id_ = str(entry.pop("id"))
         created_at = to_unix_time(entry["outputs"].get("created_at"))
@@ -88,16 +88,18 @@ class Account:
         )
         return id_
 
-    def delete(self, id_: str) -> None:
+    def delete_outside(self, id_: str) -> None:
         """By somebody else."""
         path = f"/together/v1/compute/clusters/storage/volumes/{id_}"
         key = {"Authorization": "Bearer emulator-admin-key"}
-        self.http.delete(path, headers=key).raise_for_status()
-        self.wait(600)
+        self.http.delete_outside(path, headers=key).raise_for_status()
+        self.advance_clock(600)
 
 
 @pytest.fixture
-def account(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Account]:
+def interrupted_stack(
+    dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[InterruptedStack]:
     (project / "__main__.py").unlink()
     (project / "topology.yaml").write_text(BENCH)
     with serve(seed="interrupted") as server:
@@ -105,15 +107,19 @@ def account(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
             monkeypatch.setenv(name, value)
         assert dev("up", "--yes", "--skip-preview").code == 0
         with httpx.Client(base_url=server.url, verify=False) as http:
-            yield Account(dev, project, http)
+            yield InterruptedStack(dev, project, http)
 
 
 @pytest.fixture
-def clone(account: Account, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def other_machine(
+    interrupted_stack: InterruptedStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
     """Another machine: what is in the repository and in the backend, and nothing else."""
     there = tmp_path / "clone" / "project"
-    shutil.copytree(account.project, there, ignore=shutil.ignore_patterns(".gpuform", ".pulumi"))
-    monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{account.project}")
+    shutil.copytree(
+        interrupted_stack.project, there, ignore=shutil.ignore_patterns(".gpuform", ".pulumi")
+    )
+    monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{interrupted_stack.project}")
     monkeypatch.setenv("PULUMI_HOME", str(tmp_path / "another home"))
     monkeypatch.chdir(there)
     return there
@@ -121,220 +127,244 @@ def clone(account: Account, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("id_is_known", [True, False])
 @pytest.mark.parametrize("urn", [VOLUME, CLUSTER], ids=["volume", "cluster"])
-class TestACreateThatHappened:
-    def test_is_destroyed_on_another_machine(
-        self, account: Account, clone: Path, urn: str, id_is_known: bool
+class TestCompletedCreate:
+    def test_destroy_on_another_machine_deletes_the_object_of_a_killed_create(
+        self, interrupted_stack: InterruptedStack, other_machine: Path, urn: str, id_is_known: bool
     ) -> None:
-        account.kill_create(urn, id_is_known=id_is_known)
-        ran = account.run("destroy", "--yes", "--stack", "dev")
+        interrupted_stack.simulate_killed_create(urn, id_is_known=id_is_known)
+        ran = interrupted_stack.run("destroy", "--yes", "--stack", "dev")
         assert ran.code == 0, ran.err
         assert "was created by an interrupted run: it is in the stack's state now" in ran.err
         assert "2 deleted" in ran.out
-        assert account.ids() == set()
-        assert account.intents.list_all() == []
-        assert account.run("stack", "rm", "dev", "--yes").code == 0
+        assert interrupted_stack.list_ids() == set()
+        assert interrupted_stack.intents.list_all() == []
+        assert interrupted_stack.run("stack", "rm", "dev", "--yes").code == 0
 
-    def test_keeps_the_stack_from_being_removed(
-        self, account: Account, urn: str, id_is_known: bool
+    def test_stack_rm_refuses_while_a_killed_create_has_an_object(
+        self, interrupted_stack: InterruptedStack, urn: str, id_is_known: bool
     ) -> None:
-        before = account.ids()
-        account.kill_create(urn, id_is_known=id_is_known)
-        account.run("state", "delete", "--yes", CLUSTER if urn == VOLUME else VOLUME)
-        ran = account.run("stack", "rm", "dev", "--yes")
+        before = interrupted_stack.list_ids()
+        interrupted_stack.simulate_killed_create(urn, id_is_known=id_is_known)
+        interrupted_stack.run("state", "delete", "--yes", CLUSTER if urn == VOLUME else VOLUME)
+        ran = interrupted_stack.run("stack", "rm", "dev", "--yes")
         assert ran.code == 1
         assert "stack 'dev' still has 1 resources" in ran.err
-        assert account.ids() == before
+        assert interrupted_stack.list_ids() == before
 
     @pytest.mark.parametrize(
         "command", [("refresh", "--yes"), ("expire", "--yes"), ("up", "--yes")], ids=" ".join
     )
-    def test_is_the_stack_s_after_any_command(
-        self, account: Account, urn: str, id_is_known: bool, command: tuple[str, ...]
+    def test_any_run_adopts_the_object_of_a_killed_create(
+        self,
+        interrupted_stack: InterruptedStack,
+        urn: str,
+        id_is_known: bool,
+        command: tuple[str, ...],
     ) -> None:
-        before = account.ids()
-        account.kill_create(urn, id_is_known=id_is_known)
-        assert account.run(*command).code == 0
-        known = json.loads(account.state.read_text())["checkpoint"]["latest"]
-        assert {each["id"] for each in known["resources"] if "id" in each} >= before
-        assert not known.get("pending_operations")
-        assert account.intents.list_all() == []
-        assert account.run("up", "--yes").code == 0
-        assert account.run("preview", "--expect-no-changes").code == 0
-        assert account.ids() == before
+        before = interrupted_stack.list_ids()
+        interrupted_stack.simulate_killed_create(urn, id_is_known=id_is_known)
+        assert interrupted_stack.run(*command).code == 0
+        latest = json.loads(interrupted_stack.state.read_text())["checkpoint"]["latest"]
+        assert {resource["id"] for resource in latest["resources"] if "id" in resource} >= before
+        assert not latest.get("pending_operations")
+        assert interrupted_stack.intents.list_all() == []
+        assert interrupted_stack.run("up", "--yes").code == 0
+        assert interrupted_stack.run("preview", "--expect-no-changes").code == 0
+        assert interrupted_stack.list_ids() == before
 
 
-def test_a_preview_shows_what_will_be_found_and_keeps_nothing(account: Account) -> None:
-    account.kill_create(VOLUME, id_is_known=False)
+def test_a_preview_shows_the_recovery_and_writes_nothing(
+    interrupted_stack: InterruptedStack,
+) -> None:
+    interrupted_stack.simulate_killed_create(VOLUME, id_is_known=False)
 
     def files() -> dict[Path, bytes]:
-        folder = account.project / ".pulumi"
+        folder = interrupted_stack.project / ".pulumi"
         return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
     before = files()
-    ran = account.run("preview")
+    ran = interrupted_stack.run("preview")
     assert ran.code == 0
     assert "resume waiting: its create was interrupted" in ran.out
     assert "to create" not in ran.out
     assert files() == before
 
 
-def test_a_create_that_made_nothing_is_forgotten(account: Account) -> None:
-    id_ = account.kill_create(VOLUME, id_is_known=False)
-    account.delete(id_)
-    ran = account.run("destroy", "--yes")
+def test_a_killed_create_without_an_object_is_forgotten(
+    interrupted_stack: InterruptedStack,
+) -> None:
+    id_ = interrupted_stack.simulate_killed_create(VOLUME, id_is_known=False)
+    interrupted_stack.delete_outside(id_)
+    ran = interrupted_stack.run("destroy", "--yes")
     assert ran.code == 0, ran.err
     assert (
         "an interrupted create of data (SharedVolume 'data' on together) created nothing" in ran.err
     )
     assert "1 deleted" in ran.out
-    assert account.intents.list_all() == []
-    assert "interrupted" not in account.run("destroy", "--yes").err
+    assert interrupted_stack.intents.list_all() == []
+    assert "interrupted" not in interrupted_stack.run("destroy", "--yes").err
 
 
 @pytest.mark.parametrize("id_is_known", [True, False])
-def test_a_create_of_what_is_declared_otherwise_now_is_kept_and_named(
-    account: Account, id_is_known: bool
+def test_a_killed_create_with_other_inputs_is_kept_and_named(
+    interrupted_stack: InterruptedStack, id_is_known: bool
 ) -> None:
     """Its region has changed since; the create in the new one was refused."""
-    before = account.ids()
-    id_ = account.kill_create(CLUSTER, id_is_known=id_is_known)
-    document = json.loads(account.state.read_text())
+    before = interrupted_stack.list_ids()
+    id_ = interrupted_stack.simulate_killed_create(CLUSTER, id_is_known=id_is_known)
+    document = json.loads(interrupted_stack.state.read_text())
     (begun,) = document["checkpoint"]["latest"]["pending_operations"]
     begun["resource"]["inputs"]["region"] = "eu-west-1"
-    account.state.write_text(json.dumps(document))
-    ran = account.run("destroy", "--yes")
+    interrupted_stack.state.write_text(json.dumps(document))
+    ran = interrupted_stack.run("destroy", "--yes")
     assert ran.code == 1
     assert "this run declares another one" in ran.err
     assert not id_is_known or id_ in ran.err
     assert "gpuform import tensorone:Cluster" in ran.err
-    assert (account.ids(), len(account.intents.list_all())) == (before, 1)
-    assert account.run("destroy", "--yes", "--create-anew").code == 0
-    assert account.intents.list_all() == []
+    assert (interrupted_stack.list_ids(), len(interrupted_stack.intents.list_all())) == (before, 1)
+    assert interrupted_stack.run("destroy", "--yes", "--create-anew").code == 0
+    assert interrupted_stack.intents.list_all() == []
 
 
-class TestWhatNobodyCanTell:
+class TestUncertainCreate:
     """A volume has no time of its own, and nobody has looked for it in time."""
 
     @pytest.fixture
-    def doubtful(self, account: Account) -> str:
-        id_ = account.kill_create(VOLUME, id_is_known=False)
-        account.wait(86_400)
+    def uncertain_id(self, interrupted_stack: InterruptedStack) -> str:
+        id_ = interrupted_stack.simulate_killed_create(VOLUME, id_is_known=False)
+        interrupted_stack.advance_clock(86_400)
         return id_
 
     @pytest.mark.parametrize("command", ["up", "destroy", "refresh", "expire"])
-    def test_stops_every_command_before_it_does_anything(
-        self, account: Account, doubtful: str, command: str
+    def test_an_uncertain_create_stops_every_command_before_a_change(
+        self, interrupted_stack: InterruptedStack, uncertain_id: str, command: str
     ) -> None:
-        before = account.ids()
-        ran = account.run(command, "--yes")
+        before = interrupted_stack.list_ids()
+        ran = interrupted_stack.run(command, "--yes")
         assert ran.code == 1
-        assert f"may have created one of these, or none: {doubtful}" in ran.err
-        assert f"`--adopt {doubtful}`" in ran.err
+        assert f"may have created one of these, or none: {uncertain_id}" in ran.err
+        assert f"`--adopt {uncertain_id}`" in ran.err
         assert "--create-anew" in ran.err
         assert "data (SharedVolume 'data' on together)" in ran.err
-        assert account.ids() == before
-        assert len(account.intents.list_all()) == 1
+        assert interrupted_stack.list_ids() == before
+        assert len(interrupted_stack.intents.list_all()) == 1
 
-    def test_stops_the_removal_of_the_stack(self, account: Account, doubtful: str) -> None:
-        account.run("state", "delete", "--yes", CLUSTER)
-        ran = account.run("stack", "rm", "dev", "--yes")
+    def test_an_uncertain_create_stops_the_removal_of_the_stack(
+        self, interrupted_stack: InterruptedStack, uncertain_id: str
+    ) -> None:
+        interrupted_stack.run("state", "delete", "--yes", CLUSTER)
+        ran = interrupted_stack.run("stack", "rm", "dev", "--yes")
         assert ran.code == 1
-        assert doubtful in ran.err
-        assert account.run("stack", "rm", "dev", "--yes", "--create-anew").code == 0
-        assert doubtful in account.ids()
+        assert uncertain_id in ran.err
+        assert interrupted_stack.run("stack", "rm", "dev", "--yes", "--create-anew").code == 0
+        assert uncertain_id in interrupted_stack.list_ids()
 
-    def test_is_adopted_when_the_user_says_so(self, account: Account, doubtful: str) -> None:
-        ran = account.run("destroy", "--yes", "--adopt", doubtful)
+    def test_adopt_takes_over_the_object_of_an_uncertain_create(
+        self, interrupted_stack: InterruptedStack, uncertain_id: str
+    ) -> None:
+        ran = interrupted_stack.run("destroy", "--yes", "--adopt", uncertain_id)
         assert ran.code == 0, ran.err
-        assert account.ids() == set()
+        assert interrupted_stack.list_ids() == set()
 
-    def test_is_left_alone_when_the_user_says_so(self, account: Account, doubtful: str) -> None:
-        ran = account.run("destroy", "--yes", "--create-anew")
+    def test_create_anew_with_destroy_leaves_the_object(
+        self, interrupted_stack: InterruptedStack, uncertain_id: str
+    ) -> None:
+        ran = interrupted_stack.run("destroy", "--yes", "--create-anew")
         assert ran.code == 0, ran.err
-        assert account.ids() == {doubtful}
-        assert account.intents.list_all() == []
+        assert interrupted_stack.list_ids() == {uncertain_id}
+        assert interrupted_stack.intents.list_all() == []
 
-    def test_is_made_anew_when_the_user_says_so(self, account: Account, doubtful: str) -> None:
-        before = account.ids()
-        ran = account.run("up", "--yes", "--create-anew")
+    def test_create_anew_with_up_creates_another_object(
+        self, interrupted_stack: InterruptedStack, uncertain_id: str
+    ) -> None:
+        before = interrupted_stack.list_ids()
+        ran = interrupted_stack.run("up", "--yes", "--create-anew")
         assert ran.code == 0, ran.err
-        assert account.ids() > before
-        assert len(account.ids()) == len(before) + 1
+        assert interrupted_stack.list_ids() > before
+        assert len(interrupted_stack.list_ids()) == len(before) + 1
 
-    def test_what_another_stack_has_is_not_adopted(self, account: Account, doubtful: str) -> None:
-        state = json.loads(account.state.read_text())
+    def test_an_object_of_another_stack_is_not_adopted(
+        self, interrupted_stack: InterruptedStack, uncertain_id: str
+    ) -> None:
+        state = json.loads(interrupted_stack.state.read_text())
         (operation,) = state["checkpoint"]["latest"].pop("pending_operations")
         other = operation["resource"]
         latest = state["checkpoint"]["latest"]
-        text = json.dumps({**other, "id": doubtful}).replace("urn:pulumi:dev", "urn:pulumi:prod")
+        text = json.dumps({**other, "id": uncertain_id}).replace(
+            "urn:pulumi:dev", "urn:pulumi:prod"
+        )
         providers = [
             e for e in state["checkpoint"]["latest"]["resources"] if "providers:" in e["urn"]
         ]
         theirs = json.loads(json.dumps(providers).replace("urn:pulumi:dev", "urn:pulumi:prod"))
         latest["resources"] = [*theirs, json.loads(text)]
         state["checkpoint"]["stack"] = "organization/demo/prod"
-        account.state.with_name("prod.json").write_text(json.dumps(state))
-        ran = account.run("destroy", "--yes", "--adopt", doubtful)
+        interrupted_stack.state.with_name("prod.json").write_text(json.dumps(state))
+        ran = interrupted_stack.run("destroy", "--yes", "--adopt", uncertain_id)
         assert "created nothing" in ran.err
-        assert doubtful in account.ids()
+        assert uncertain_id in interrupted_stack.list_ids()
 
 
-def test_a_colleague_s_cluster_of_a_month_later_is_never_touched(account: Account) -> None:
+def test_a_colleague_s_cluster_of_a_month_later_is_never_touched(
+    interrupted_stack: InterruptedStack,
+) -> None:
     """The create was answered with 500; what has its name now was made long after it.
 
     A platform's time is no proof: the user says that none is theirs.
     """
-    theirs = account.kill_create(CLUSTER, id_is_known=False)
-    (intent,) = account.intents.list_all()
+    theirs = interrupted_stack.simulate_killed_create(CLUSTER, id_is_known=False)
+    (intent,) = interrupted_stack.intents.list_all()
     month = 30 * 86_400
-    account.intents.record(replace(intent, started_at=intent.started_at - month))
-    ran = account.run("up", "--yes")
+    interrupted_stack.intents.record(replace(intent, started_at=intent.started_at - month))
+    ran = interrupted_stack.run("up", "--yes")
     assert ran.code == 1
     assert f"may have created one of these, or none: {theirs}" in ran.err
     assert f"--adopt {theirs}" in ran.err
-    assert account.run("destroy", "--yes").code == 1
-    ran = account.run("destroy", "--yes", "--create-anew")
+    assert interrupted_stack.run("destroy", "--yes").code == 1
+    ran = interrupted_stack.run("destroy", "--yes", "--create-anew")
     assert ran.code == 0, ran.err
-    assert account.ids() == {theirs}
+    assert interrupted_stack.list_ids() == {theirs}
 
 
-def test_records_beside_the_project_are_taken_in(account: Account) -> None:
+def test_intents_beside_the_project_are_read(interrupted_stack: InterruptedStack) -> None:
     """As hosts leave them that cannot reach the backend, and as they once were."""
-    account.kill_create(VOLUME, id_is_known=True)
-    (intent,) = account.intents.list_all()
-    account.intents.forget(intent=intent)
-    beside = account.project / ".gpuform" / "intents" / "3f-9a.json"
+    interrupted_stack.simulate_killed_create(VOLUME, id_is_known=True)
+    (intent,) = interrupted_stack.intents.list_all()
+    interrupted_stack.intents.forget(intent=intent)
+    beside = interrupted_stack.project / ".gpuform" / "intents" / "3f-9a.json"
     beside.parent.mkdir(parents=True)
     old = {k: v for k, v in vars(intent).items() if k not in ("is_timed", "sent", "outcome")}
     beside.write_text(json.dumps(old))
-    ran = account.run("destroy", "--yes")
+    ran = interrupted_stack.run("destroy", "--yes")
     assert ran.code == 0, ran.err
-    assert account.ids() == set()
+    assert interrupted_stack.list_ids() == set()
     assert not beside.exists()
 
 
-def test_without_a_word_of_what_was_declared_it_says_so(account: Account) -> None:
-    id_ = account.kill_create(VOLUME, id_is_known=True)
-    document = json.loads(account.state.read_text())
+def test_a_killed_create_without_recorded_inputs_says_what_to_do(
+    interrupted_stack: InterruptedStack,
+) -> None:
+    id_ = interrupted_stack.simulate_killed_create(VOLUME, id_is_known=True)
+    document = json.loads(interrupted_stack.state.read_text())
     del document["checkpoint"]["latest"]["pending_operations"]
-    account.state.write_text(json.dumps(document))
-    ran = account.run("destroy", "--yes")
+    interrupted_stack.state.write_text(json.dumps(document))
+    ran = interrupted_stack.run("destroy", "--yes")
     assert ran.code == 1
     assert f"the state does not record its inputs ({id_})" in ran.err
     assert "gpuform import together:SharedVolume data ID" in ran.err
-    assert account.run("up", "--yes").code == 0
-    assert account.run("destroy", "--yes").code == 0
-    assert account.ids() == set()
+    assert interrupted_stack.run("up", "--yes").code == 0
+    assert interrupted_stack.run("destroy", "--yes").code == 0
+    assert interrupted_stack.list_ids() == set()
 
 
-def test_the_doctor_and_orphans_tell_of_it(account: Account) -> None:
-    id_ = account.kill_create(VOLUME, id_is_known=True)
-    assert "a create was begun" in account.run("doctor").out
-    assert id_ in account.run("orphans").out
+def test_doctor_and_orphans_report_a_killed_create(interrupted_stack: InterruptedStack) -> None:
+    id_ = interrupted_stack.simulate_killed_create(VOLUME, id_is_known=True)
+    assert "a create was begun" in interrupted_stack.run("doctor").out
+    assert id_ in interrupted_stack.run("orphans").out
 
 
-def test_a_run_whose_lock_is_another_s_changes_nothing_more(
-    account: Account, monkeypatch: pytest.MonkeyPatch
+def test_a_run_that_lost_its_lock_sends_no_more_changes(
+    interrupted_stack: InterruptedStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lock is looked at before each request, not only before what is written."""
 
@@ -342,32 +372,32 @@ def test_a_run_whose_lock_is_another_s_changes_nothing_more(
         raise EngineError("the lock was lost", hint="another process has taken over")
 
     def changes() -> list[Any]:
-        sent = account.http.get("/_emulator/requests").json()
+        sent = interrupted_stack.http.get("/_emulator/requests").json()
         return [each for each in sent if each["method"] != "GET"]
 
     before = changes()
     monkeypatch.setattr(Stack, "check_lock", lost)
-    topology = account.project / "topology.yaml"
+    topology = interrupted_stack.project / "topology.yaml"
     topology.write_text(BENCH.replace("size_tib: 1", "size_tib: 2"))
-    ran = account.run("up", "--yes")
+    ran = interrupted_stack.run("up", "--yes")
     assert ran.code == 1
     assert "the lock was lost" in ran.out
     assert changes() == before
 
 
-class TestOvertaken:
+class TestOvertakenRun:
     """A run was killed, and another program has gone on with the state that it had before."""
 
     @pytest.fixture
-    def journal(self, account: Account) -> Path:
+    def journal(self, interrupted_stack: InterruptedStack) -> Path:
         """The volume is in the journal of the killed run alone, which had its id last."""
-        document = json.loads(account.state.read_text())
+        document = json.loads(interrupted_stack.state.read_text())
         latest = document["checkpoint"]["latest"]
-        (entry,) = [each for each in latest["resources"] if each["urn"] == VOLUME]
+        (entry,) = [resource for resource in latest["resources"] if resource["urn"] == VOLUME]
         latest["resources"].remove(entry)
         begun = {"resource": {**entry, "outputs": {}}, "type": "creating"}
         del begun["resource"]["id"]
-        path = account.project / ".pulumi/gpuform/demo/dev.journal"
+        path = interrupted_stack.project / ".pulumi/gpuform/demo/dev.journal"
         kept = create_file_journal(path, "of the state that the run began with")
         kept.append(
             [
@@ -377,116 +407,132 @@ class TestOvertaken:
             ]
         )
         kept.log.close()
-        account.state.write_text(json.dumps(document))
+        interrupted_stack.state.write_text(json.dumps(document))
         return path
 
     @pytest.mark.parametrize("command", ["up", "refresh"])
-    def test_what_only_the_journal_knows_is_found_and_the_journal_kept(
-        self, account: Account, journal: Path, command: str
+    def test_a_run_finds_objects_known_only_to_the_journal_and_keeps_the_journal(
+        self, interrupted_stack: InterruptedStack, journal: Path, command: str
     ) -> None:
-        before, text = account.ids(), journal.read_bytes()
-        ran = account.run(command, "--yes")
+        before, journal_content = interrupted_stack.list_ids(), journal.read_bytes()
+        ran = interrupted_stack.run(command, "--yes")
         assert ran.code == 0, ran.err
         assert "was created by an interrupted run: it is in the stack's state now" in ran.err
         assert not journal.exists()
         (kept,) = journal.parent.glob("dev.journal.*")
-        assert kept.read_bytes() == text
+        assert kept.read_bytes() == journal_content
         assert f"that run is kept in {kept}" in ran.err
-        again = account.run("preview", "--expect-no-changes")
+        again = interrupted_stack.run("preview", "--expect-no-changes")
         assert (again.code, "interrupted" in again.err) == (0, False)
-        assert account.ids() == before
+        assert interrupted_stack.list_ids() == before
 
-    def test_is_destroyed(self, account: Account, journal: Path) -> None:
-        assert "2 deleted" in account.run("destroy", "--yes").out
-        assert account.ids() == set()
+    def test_destroy_deletes_an_object_known_only_to_the_journal(
+        self, interrupted_stack: InterruptedStack, journal: Path
+    ) -> None:
+        assert "2 deleted" in interrupted_stack.run("destroy", "--yes").out
+        assert interrupted_stack.list_ids() == set()
         assert not journal.exists()
 
-    def test_keeps_the_stack_from_being_removed(self, account: Account, journal: Path) -> None:
-        account.run("state", "delete", "--yes", CLUSTER)
+    def test_stack_rm_refuses_while_the_journal_has_an_object(
+        self, interrupted_stack: InterruptedStack, journal: Path
+    ) -> None:
+        interrupted_stack.run("state", "delete", "--yes", CLUSTER)
         assert journal.exists()
-        ran = account.run("stack", "rm", "dev", "--yes")
+        ran = interrupted_stack.run("stack", "rm", "dev", "--yes")
         assert ran.code == 1
         assert "stack 'dev' still has 1 resources" in ran.err
 
-    def test_what_the_program_no_longer_declares_is_asked_about(
-        self, account: Account, journal: Path
+    def test_up_asks_before_deleting_an_undeclared_object_of_the_journal(
+        self, interrupted_stack: InterruptedStack, journal: Path
     ) -> None:
-        (account.project / "topology.yaml").write_text(BENCH.partition("shared_volumes")[0])
-        assert "data  together:SharedVolume  delete" in account.run("preview").out
+        (interrupted_stack.project / "topology.yaml").write_text(
+            BENCH.partition("shared_volumes")[0]
+        )
+        assert "data  together:SharedVolume  delete" in interrupted_stack.run("preview").out
         assert journal.exists()
-        before = account.ids()
-        assert account.run("up").code != 0  # nobody says yes
-        assert account.ids() == before
-        assert "1 deleted" in account.run("up", "--yes").out
-        assert len(account.ids()) == len(before) - 1
+        before = interrupted_stack.list_ids()
+        assert interrupted_stack.run("up").code != 0  # nobody says yes
+        assert interrupted_stack.list_ids() == before
+        assert "1 deleted" in interrupted_stack.run("up", "--yes").out
+        assert len(interrupted_stack.list_ids()) == len(before) - 1
 
-    def test_of_what_is_gone_nothing_is_left(self, account: Account, journal: Path) -> None:
-        state = json.loads(account.state.read_text())["checkpoint"]["latest"]
-        (id_,) = account.ids() - {each.get("id") for each in state["resources"]}
-        account.delete(id_)
-        ran = account.run("up", "--yes")
+    def test_a_deleted_object_of_the_journal_is_recreated(
+        self, interrupted_stack: InterruptedStack, journal: Path
+    ) -> None:
+        state = json.loads(interrupted_stack.state.read_text())["checkpoint"]["latest"]
+        (id_,) = interrupted_stack.list_ids() - {
+            resource.get("id") for resource in state["resources"]
+        }
+        interrupted_stack.delete_outside(id_)
+        ran = interrupted_stack.run("up", "--yes")
         assert ran.code == 0, ran.err
         assert f"data ({id_}) was created by an interrupted run, and no longer exists" in ran.err
         assert "1 created" in ran.out
         assert not journal.exists()
 
-    def test_a_platform_that_cannot_tell_stops_the_run_and_the_journal_stays(
-        self, account: Account, journal: Path, monkeypatch: pytest.MonkeyPatch
+    def test_a_failing_platform_stops_the_run_and_the_journal_stays(
+        self, interrupted_stack: InterruptedStack, journal: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        text = journal.read_bytes()
+        content = journal.read_bytes()
         with monkeypatch.context() as broken:
             broken.setenv("TOGETHER_API_KEY", "another key")
             for command in ("up", "destroy"):
-                ran = account.run(command, "--yes")
+                ran = interrupted_stack.run(command, "--yes")
                 assert ran.code == 1
                 assert "data (" in ran.err
-        assert journal.read_bytes() == text
-        assert account.run("stack", "export").code == 0
-        assert account.run("up", "--yes").code == 0
+        assert journal.read_bytes() == content
+        assert interrupted_stack.run("stack", "export").code == 0
+        assert interrupted_stack.run("up", "--yes").code == 0
 
-    def test_a_create_that_only_the_journal_declares(self, account: Account, journal: Path) -> None:
+    def test_a_create_declared_only_in_the_journal_is_recovered(
+        self, interrupted_stack: InterruptedStack, journal: Path
+    ) -> None:
         """Its intent tells that it was sent, and the other program has never seen it."""
-        before = account.ids()
-        document = json.loads(account.state.read_text())
-        known = {each.get("id") for each in document["checkpoint"]["latest"]["resources"]}
-        (id_,) = before - known
+        before = interrupted_stack.list_ids()
+        document = json.loads(interrupted_stack.state.read_text())
+        state_ids = {
+            resource.get("id") for resource in document["checkpoint"]["latest"]["resources"]
+        }
+        (id_,) = before - state_ids
         head, begin, *_ = journal.read_bytes().splitlines(keepends=True)
         journal.write_bytes(head + begin)
         declared = json.loads(begin.partition(b" ")[2])["operation"]["resource"]
-        account.intents.record(
+        interrupted_stack.intents.record(
             Intent(
                 VOLUME,
                 platform="together",
                 kind="SharedVolume",
                 name=declared["inputs"]["volume_name"],
                 region="",
-                started_at=account.now,
+                started_at=interrupted_stack.now,
                 is_timed=True,
                 sent={"size_tib": 1},
                 id=id_,
             )
         )
-        ran = account.run("destroy", "--yes")
+        ran = interrupted_stack.run("destroy", "--yes")
         assert ran.code == 0, ran.err
-        assert account.ids() == set()
-        assert account.intents.list_all() == []
+        assert interrupted_stack.list_ids() == set()
+        assert interrupted_stack.intents.list_all() == []
 
     @pytest.mark.parametrize("command", ["up", "destroy"])
-    def test_what_it_needs_was_deleted_by_the_other_program(
-        self, account: Account, journal: Path, command: str
+    def test_an_object_of_the_journal_is_recovered_without_its_dependency(
+        self, interrupted_stack: InterruptedStack, journal: Path, command: str
     ) -> None:
-        document = json.loads(account.state.read_text())
+        document = json.loads(interrupted_stack.state.read_text())
         latest = document["checkpoint"]["latest"]
-        (cluster,) = [each["id"] for each in latest["resources"] if each["urn"] == CLUSTER]
+        (cluster,) = [
+            resource["id"] for resource in latest["resources"] if resource["urn"] == CLUSTER
+        ]
         latest["resources"] = []
-        account.state.write_text(json.dumps(document))
-        (account.project / "topology.yaml").write_text(
+        interrupted_stack.state.write_text(json.dumps(document))
+        (interrupted_stack.project / "topology.yaml").write_text(
             "shared_volumes:\n" + BENCH.partition("shared_volumes:\n")[2]
         )
-        before = account.ids()
-        ran = account.run(command, "--yes")
+        before = interrupted_stack.list_ids()
+        ran = interrupted_stack.run(command, "--yes")
         assert ran.code == 0, ran.err
         assert "it is in the stack's state now" in ran.err
-        assert account.ids() == (before if command == "up" else {cluster})
-        assert account.run("preview").code == 0
+        assert interrupted_stack.list_ids() == (before if command == "up" else {cluster})
+        assert interrupted_stack.run("preview").code == 0
         assert not journal.exists()

@@ -28,10 +28,10 @@ _VARIABLES = ("AWS_", "AZURE_", "CLOUDSDK_", "GOOGLE_", "IDENTITY_", "VAULT_")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Service]]:
     folder = tmp_path_factory.mktemp("services")
     key = json.loads((RECORDED / "key.json").read_text())
-    known = key["key_id"], base64.b64decode(key["key_material"])
+    recorded_key = key["key_id"], base64.b64decode(key["key_material"])
     with contextlib.ExitStack() as held:
         yield {
-            "awskms": held.enter_context(key_services.serve_aws_kms(*known)),
+            "awskms": held.enter_context(key_services.serve_aws_kms(*recorded_key)),
             "azurekeyvault": held.enter_context(key_services.serve_azure_vault(folder)),
             "gcpkms": held.enter_context(key_services.serve_google_kms()),
             "hashivault": held.enter_context(key_services.serve_vault()),
@@ -42,62 +42,69 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Ser
 def reach(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """Makes the environment that of a service, without a passphrase; nobody's own is left."""
 
-    def reach_service(service: Service) -> Service:
+    def reach_service(reached_service: Service) -> Service:
         for name in [each for each in os.environ if each.startswith(_VARIABLES)]:
             monkeypatch.delenv(name)
         monkeypatch.setenv("HOME", str(tmp_path))
         monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE", raising=False)
-        for name, value in service.environment.items():
+        for name, value in reached_service.environment.items():
             monkeypatch.setenv(name, value)
-        monkeypatch.setattr(socket, "getaddrinfo", key_services.build_resolver(service))
-        service.requests.clear()
-        monkeypatch.setattr(service, "denied", False)
-        return service
+        monkeypatch.setattr(socket, "getaddrinfo", key_services.build_resolver(reached_service))
+        reached_service.requests.clear()
+        monkeypatch.setattr(reached_service, "denied", False)
+        return reached_service
 
     return reach_service
 
 
 @pytest.fixture(params=SCHEMES)
-def service(request: pytest.FixtureRequest, services: dict[str, Service], reach: Any) -> Service:
-    found: Service = reach(services[request.param])
-    return found
+def reached_service(
+    request: pytest.FixtureRequest, services: dict[str, Service], reach: Any
+) -> Service:
+    reached: Service = reach(services[request.param])
+    return reached
 
 
 @pytest.fixture
-def aws(services: dict[str, Service], reach: Any) -> Service:
-    found: Service = reach(services["awskms"])
-    return found
+def reached_aws(services: dict[str, Service], reach: Any) -> Service:
+    reached: Service = reach(services["awskms"])
+    return reached
 
 
 @pytest.fixture
-def vault(services: dict[str, Service], reach: Any) -> Service:
-    found: Service = reach(services["hashivault"])
-    return found
+def reached_vault(services: dict[str, Service], reach: Any) -> Service:
+    reached: Service = reach(services["hashivault"])
+    return reached
 
 
-def state(project: Path, stack: str = "prod") -> Any:
+def read_state(project: Path, stack: str = "prod") -> Any:
     return json.loads((project / f".pulumi/stacks/demo/{stack}.json").read_bytes())
 
 
-def settings(project: Path, stack: str = "prod") -> str:
+def read_settings(project: Path, stack: str = "prod") -> str:
     return (project / f"Pulumi.{stack}.yaml").read_text()
 
 
 @pytest.mark.slow
-def test_a_stack_under_a_key(run: Run, project: Path, service: Service) -> None:
-    ran = run("stack", "init", "prod", "--secrets-provider", service.url)
+def test_a_stack_encrypts_its_secrets_with_a_key_service(
+    run: Run, project: Path, reached_service: Service
+) -> None:
+    ran = run("stack", "init", "prod", "--secrets-provider", reached_service.url)
     assert ran.code == 0, ran.err
-    written = settings(project).splitlines()
-    assert written[0] == f"secretsprovider: {service.url}"
+    written = read_settings(project).splitlines()
+    assert written[0] == f"secretsprovider: {reached_service.url}"
     kept = written[1].removeprefix("encryptedkey: ")
     assert len(written) == 2
-    providers = state(project)["checkpoint"]["latest"]["secrets_providers"]
-    assert providers == {"type": "cloud", "state": {"url": service.url, "encryptedkey": kept}}
+    providers = read_state(project)["checkpoint"]["latest"]["secrets_providers"]
+    assert providers == {
+        "type": "cloud",
+        "state": {"url": reached_service.url, "encryptedkey": kept},
+    }
     assert run("config", "set", "--secret", "token", "hunter2").code == 0
-    assert "hunter2" not in settings(project)
+    assert "hunter2" not in read_settings(project)
     assert run("config", "get", "token").out == "hunter2\n"
-    service.denied = True
-    if service.url.startswith("awskms"):
+    reached_service.denied = True
+    if reached_service.url.startswith("awskms"):
         return
     ran = run("config", "get", "token")
     assert ran.code == 1
@@ -106,58 +113,58 @@ def test_a_stack_under_a_key(run: Run, project: Path, service: Service) -> None:
 
 
 @pytest.mark.slow
-def test_to_a_passphrase_and_back(
-    run: Run, project: Path, service: Service, monkeypatch: pytest.MonkeyPatch
+def test_a_stack_moves_to_a_passphrase_and_back(
+    run: Run, project: Path, reached_service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert run("stack", "init", "prod", "--secrets-provider", service.url).code == 0
+    assert run("stack", "init", "prod", "--secrets-provider", reached_service.url).code == 0
     assert run("config", "set", "--secret", "token", "hunter2").code == 0
     monkeypatch.setenv("GPUFORM_NEW_PASSPHRASE", "two")
     ran = run("stack", "change-secrets-provider", "passphrase")
     assert ran.code == 0, ran.err
-    assert "encryptionsalt: v1:" in settings(project)
-    assert "secretsprovider" not in settings(project)
-    assert "encryptedkey" not in settings(project)
+    assert "encryptionsalt: v1:" in read_settings(project)
+    assert "secretsprovider" not in read_settings(project)
+    assert "encryptedkey" not in read_settings(project)
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "two")
     assert run("config", "get", "token").out == "hunter2\n"
-    ran = run("stack", "change-secrets-provider", service.url)
+    ran = run("stack", "change-secrets-provider", reached_service.url)
     assert ran.code == 0, ran.err
-    assert f"which {service.url.partition('?')[0]} protects" in ran.out
+    assert f"which {reached_service.url.partition('?')[0]} protects" in ran.out
     monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE")
-    assert "encryptionsalt" not in settings(project)
+    assert "encryptionsalt" not in read_settings(project)
     assert run("config", "get", "token").out == "hunter2\n"
-    before = settings(project)
-    assert run("stack", "change-secrets-provider", service.url).code == 0
+    before = read_settings(project)
+    assert run("stack", "change-secrets-provider", reached_service.url).code == 0
     (key,) = [line for line in before.splitlines() if line.startswith("encryptedkey:")]
-    assert key not in settings(project)
+    assert key not in read_settings(project)
     assert run("config", "get", "token").out == "hunter2\n"
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("vault")
-def test_a_change_that_was_cut_off_is_finished(
-    dev: Run, project: Path, vault: Service, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("reached_vault")
+def test_an_interrupted_change_of_the_provider_is_finished(
+    dev: Run, project: Path, reached_vault: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "")
     assert dev("config", "set", "--secret", "token", "hunter2").code == 0
-    before = settings(project, "dev")
+    before = read_settings(project, "dev")
 
     def cut_off(_change: SecretsChange) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(SecretsChange, "finish", cut_off)
-        assert dev("stack", "change-secrets-provider", vault.url).code == 1
-    assert settings(project, "dev") == before
+        assert dev("stack", "change-secrets-provider", reached_vault.url).code == 1
+    assert read_settings(project, "dev") == before
     monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE")
     assert dev("config", "get", "token").out == "hunter2\n"
-    assert "secretsprovider: hashivault://team" in settings(project, "dev")
+    assert "secretsprovider: hashivault://team" in read_settings(project, "dev")
 
 
-class TestOfPulumi:
+class TestStackOfPulumiCli:
     """A stack that the Pulumi CLI made; its service has the key that it had then."""
 
     @pytest.fixture
-    def recorded(self, run: Run, project: Path, aws: Service) -> Run:
+    def recorded_stack(self, run: Run, project: Path, reached_aws: Service) -> Run:
         text = (project / "Pulumi.yaml").read_text().replace("name: demo", "name: team")
         (project / "Pulumi.yaml").write_text(text)
         (project / "__main__.py").write_text(
@@ -172,11 +179,13 @@ class TestOfPulumi:
         return run
 
     @pytest.mark.slow
-    def test_it_is_opened(self, recorded: Run, project: Path) -> None:
-        assert recorded("config", "get", "token").out == "hunter2-of-pulumi\n"
-        shown = recorded("stack", "output", "token", "--show-secrets")
-        assert shown.out == "hunter2-of-pulumi\n"
-        ran = recorded("up", "--yes", "--expect-no-changes")
+    def test_a_stack_of_the_pulumi_cli_is_decrypted(
+        self, recorded_stack: Run, project: Path
+    ) -> None:
+        assert recorded_stack("config", "get", "token").out == "hunter2-of-pulumi\n"
+        ran_output = recorded_stack("stack", "output", "token", "--show-secrets")
+        assert ran_output.out == "hunter2-of-pulumi\n"
+        ran = recorded_stack("up", "--yes", "--expect-no-changes")
         assert ran.code == 0, ran.err
         written = (project / ".pulumi/stacks/team/dev.json").read_text()
         before = json.loads((RECORDED / "dev.json").read_text())["checkpoint"]["latest"]
@@ -184,69 +193,77 @@ class TestOfPulumi:
         assert after["secrets_providers"] == before["secrets_providers"]
         assert "hunter2" not in written
 
-    def test_the_key_comes_back_into_a_lost_file(self, recorded: Run, project: Path) -> None:
+    def test_a_lost_settings_file_gets_its_key_from_the_state(
+        self, recorded_stack: Run, project: Path
+    ) -> None:
         (project / "Pulumi.dev.yaml").unlink()
-        assert recorded("config", "set", "--secret", "token", "hunter3").code == 0
-        lines = settings(project, "dev").splitlines()
+        assert recorded_stack("config", "set", "--secret", "token", "hunter3").code == 0
+        lines = read_settings(project, "dev").splitlines()
         assert lines[:2] == (RECORDED / "Pulumi.dev.yaml").read_text().splitlines()[:2]
 
     @pytest.mark.slow
-    def test_another_context_does_not_open_it(self, recorded: Run, project: Path) -> None:
+    def test_another_encryption_context_does_not_decrypt(
+        self, recorded_stack: Run, project: Path
+    ) -> None:
         file = project / "Pulumi.dev.yaml"
         file.write_text(file.read_text().replace("context_team=ml", "context_team=hr"))
-        ran = recorded("config", "get", "token")
+        ran = recorded_stack("config", "get", "token")
         assert ran.code == 1
         assert "AWS KMS cannot decrypt with the key alias/team-ml" in ran.err
         assert "kms:Decrypt" in ran.err
 
     @pytest.mark.slow
-    def test_the_url_of_this_place_alone(
-        self, recorded: Run, project: Path, monkeypatch: pytest.MonkeyPatch
+    def test_the_override_variable_replaces_the_url_without_a_file_change(
+        self, recorded_stack: Run, project: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         file = project / "Pulumi.dev.yaml"
         file.write_text(file.read_text().replace("alias/team-ml?region=us-east-1&", "gone?"))
         before = file.read_text()
-        assert recorded("config", "get", "token").code == 1
+        assert recorded_stack("config", "get", "token").code == 1
         url = "awskms://alias/team-ml?region=us-east-1&context_team=ml"
         monkeypatch.setenv("PULUMI_CLOUD_SECRET_OVERRIDE", url)
-        assert recorded("config", "get", "token").out == "hunter2-of-pulumi\n"
+        assert recorded_stack("config", "get", "token").out == "hunter2-of-pulumi\n"
         assert file.read_text() == before
 
 
 @pytest.mark.slow
-def test_by_a_vault_that_gives_out_no_public_key(run: Run, tmp_path: Path, reach: Any) -> None:
-    with key_services.serve_azure_vault(tmp_path, may_get=False) as service:
-        reach(service)
-        ran = run("stack", "init", "prod", "--secrets-provider", service.url)
+def test_a_vault_without_a_readable_public_key_encrypts_itself(
+    run: Run, tmp_path: Path, reach: Any
+) -> None:
+    with key_services.serve_azure_vault(tmp_path, may_get=False) as reached_service:
+        reach(reached_service)
+        ran = run("stack", "init", "prod", "--secrets-provider", reached_service.url)
         assert ran.code == 0, ran.err
         assert run("config", "set", "--secret", "token", "hunter2").code == 0
         assert run("config", "get", "token").out == "hunter2\n"
-        assert any("/encrypt?" in path for _, path, _ in service.requests)
+        assert any("/encrypt?" in path for _, path, _ in reached_service.requests)
 
 
-def test_nothing_of_the_key_is_told(
-    run: Run, project: Path, vault: Service, monkeypatch: pytest.MonkeyPatch
+def test_the_data_key_appears_in_no_output_and_no_file(
+    run: Run, project: Path, reached_vault: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert run("--verbose", "stack", "init", "prod", "--secrets-provider", vault.url).code == 0
-    key = vault.requests[0][2]["plaintext"]
+    assert (
+        run("--verbose", "stack", "init", "prod", "--secrets-provider", reached_vault.url).code == 0
+    )
+    key = reached_vault.requests[0][2]["plaintext"]
     ran = run("config", "set", "--secret", "token", "hunter2", "--verbose")
     ran = run("preview", "--verbose")
-    told = ran.out + ran.err
-    vault.denied = True
+    output = ran.out + ran.err
+    reached_vault.denied = True
     refused = run("preview", "--verbose")
     assert refused.code == 1
-    told += refused.out + refused.err
+    output += refused.out + refused.err
     written = "".join(path.read_text() for path in project.rglob("*") if path.is_file())
     for secret in (key, base64.b64decode(key).hex(), "s.token"):
-        assert secret not in told + written
+        assert secret not in output + written
 
 
-def test_a_plan_and_the_doctor_work_without_a_passphrase(run: Run, vault: Service) -> None:
-    assert run("stack", "init", "prod", "--secrets-provider", vault.url).code == 0
+def test_doctor_reports_whether_the_key_service_decrypts(run: Run, reached_vault: Service) -> None:
+    assert run("stack", "init", "prod", "--secrets-provider", reached_vault.url).code == 0
     assert "the secrets provider opens the stack" in run("doctor").out
-    vault.denied = True
-    told = run("doctor").out
-    assert "HashiCorp Vault cannot decrypt with the key team: permission denied" in told
+    reached_vault.denied = True
+    output = run("doctor").out
+    assert "HashiCorp Vault cannot decrypt with the key team: permission denied" in output
 
 
 @pytest.mark.parametrize(
@@ -263,7 +280,9 @@ def test_a_plan_and_the_doctor_work_without_a_passphrase(run: Run, vault: Servic
         ("service", "pulumi stack change-secrets-provider"),
     ],
 )
-def test_a_url_that_is_wrong(run: Run, project: Path, vault: Service, url: str, why: str) -> None:
+def test_a_url_that_is_wrong(
+    run: Run, project: Path, reached_vault: Service, url: str, why: str
+) -> None:
     ran = run("stack", "init", "prod", "--secrets-provider", url)
     assert ran.code == 1
     assert why in ran.err.replace("\n  ", " ")
@@ -271,50 +290,53 @@ def test_a_url_that_is_wrong(run: Run, project: Path, vault: Service, url: str, 
     assert not (project / "Pulumi.prod.yaml").exists()
 
 
-def test_nobody_says_where_the_vault_is(
-    run: Run, vault: Service, monkeypatch: pytest.MonkeyPatch
+def test_a_missing_vault_address_is_reported(
+    run: Run, reached_vault: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("VAULT_ADDR")
-    assert "Set VAULT_ADDR" in run("stack", "init", "prod", "--secrets-provider", vault.url).err
+    assert (
+        "Set VAULT_ADDR"
+        in run("stack", "init", "prod", "--secrets-provider", reached_vault.url).err
+    )
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_an_extra_that_is_not_installed(
+def test_a_missing_extra_names_the_package_to_install(
     run: Run,
     services: dict[str, Service],
     reach: Any,
     monkeypatch: pytest.MonkeyPatch,
     scheme: str,
 ) -> None:
-    service = reach(services[scheme])
+    reached_service = reach(services[scheme])
     module = f"gpuform.stacks.engine.secrets.key_services.{scheme}"
     monkeypatch.delitem(sys.modules, module, raising=False)
     for name in ("azure.identity", "botocore.config", "google.auth", "hvac"):
         monkeypatch.setitem(sys.modules, name, None)
-    ran = run("stack", "init", "prod", "--secrets-provider", service.url)
+    ran = run("stack", "init", "prod", "--secrets-provider", reached_service.url)
     assert ran.code == 1
     assert f"[{scheme}]'" in ran.err
     assert "pip install '" in ran.err
 
 
-def test_secrets_of_another_provider_in_the_file(
-    dev: Run, project: Path, vault: Service, monkeypatch: pytest.MonkeyPatch
+def test_init_refuses_settings_with_secrets_of_another_provider(
+    dev: Run, project: Path, reached_vault: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "")
     assert dev("config", "set", "--secret", "token", "hunter2").code == 0
-    before = settings(project, "dev")
+    before = read_settings(project, "dev")
     (project / ".pulumi/stacks/demo/dev.json").unlink()
-    ran = dev("stack", "init", "dev", "--secrets-provider", vault.url)
+    ran = dev("stack", "init", "dev", "--secrets-provider", reached_vault.url)
     assert ran.code == 1
     assert "contains secrets that are not encrypted by hashivault://team" in ran.err
-    assert settings(project, "dev") == before
+    assert read_settings(project, "dev") == before
 
 
-def test_errors_hold_no_chain(vault: Service) -> None:
+def test_errors_of_a_key_service_have_no_cause(reached_vault: Service) -> None:
     from gpuform.stacks.engine.secrets.stack_secrets import CloudCrypter
 
-    vault.denied = True
+    reached_vault.denied = True
     with pytest.raises(SecretsError) as caught:
-        CloudCrypter.create_new(vault.url)
+        CloudCrypter.create_new(reached_vault.url)
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__

@@ -31,15 +31,15 @@ for n in range(COUNT):
 """
 
 
-def kept(project: Path, ending: str) -> list[Path]:
+def list_history_files(project: Path, ending: str) -> list[Path]:
     return sorted((project / ".pulumi/history/demo/dev").glob(f"*{ending}"))
 
 
-class TestOfARun:
+class TestLogOfARun:
     @pytest.mark.slow
-    def test_what_it_changed_and_what_happened(self, applied_project: PlannedProject) -> None:
-        told = applied_project.run("logs").out
-        head, counts, who, *rest = told.splitlines()
+    def test_logs_show_changes_and_events_of_a_run(self, applied_project: PlannedProject) -> None:
+        output = applied_project.run("logs").out
+        head, counts, who, *rest = output.splitlines()
         assert head.startswith("update 1 of stack dev: succeeded, started 20")
         assert counts.strip().startswith("3 create, in ")
         assert " on " in who
@@ -51,22 +51,22 @@ class TestOfARun:
         assert happened[-1] == "+  train  together:Cluster  created in 20m00s"
 
     @pytest.mark.slow
-    def test_as_json(self, applied_project: PlannedProject) -> None:
-        found = applied_project.run("logs", "1", "--json").json
-        assert list(found) == ["number", "run", "log"]
-        assert found["run"]["result"] == "succeeded"
-        assert "config" not in found["run"]
-        changes = found["log"]["plan"]["changes"]
+    def test_logs_json_has_run_plan_and_lines(self, applied_project: PlannedProject) -> None:
+        document = applied_project.run("logs", "1", "--json").json
+        assert list(document) == ["number", "run", "log"]
+        assert document["run"]["result"] == "succeeded"
+        assert "config" not in document["run"]
+        changes = document["log"]["plan"]["changes"]
         assert {change["name"]: change["action"] for change in changes} == {
             "data": "create",
             "train": "create",
         }
-        done = [line for line in found["log"]["lines"] if line["event"] == "done"]
+        done = [line for line in document["log"]["lines"] if line["event"] == "done"]
         assert [line["urn"].rsplit("::", 1)[1] for line in done] == ["data", "train"]
         assert done[1]["seconds"] > 1000
 
     @pytest.mark.slow
-    def test_it_grows_with_what_changed(
+    def test_a_run_without_changes_has_a_short_log(
         self, applied_project: PlannedProject, project: Path
     ) -> None:
         assert applied_project.run("up", "--yes", "--skip-preview").code == 0
@@ -76,12 +76,15 @@ class TestOfARun:
         assert [line["event"] for line in idle["log"]["lines"]] == ["message"]
         assert applied_project.run("logs", "1", "--json").json["log"]["plan"]["changes"] != []
         first, second = (
-            len(gzip.decompress(p.read_bytes())) for p in kept(project, ".log.json.gz")
+            len(gzip.decompress(p.read_bytes()))
+            for p in list_history_files(project, ".log.json.gz")
         )
         assert second < 500 < first
 
     @pytest.mark.slow
-    def test_the_plan_that_it_applied(self, applied_project: PlannedProject, project: Path) -> None:
+    def test_history_names_the_plan_that_a_run_applied(
+        self, applied_project: PlannedProject, project: Path
+    ) -> None:
         plan = project / "plan.json"
         assert applied_project.run("config", "set", "gpus", "24").code == 0
         assert applied_project.run("preview", "--save-plan", str(plan)).code == 0
@@ -92,37 +95,37 @@ class TestOfARun:
         assert latest["environment"]["update.plan"] == "true"
         assert latest["environment"]["gpuform.plan.seal"] == saved["basis"]["seal"]
         assert latest["environment"]["gpuform.plan.madeAt"] == saved["made_at"]
-        shown = f"plan {saved['basis']['seal'][:12]} of {saved['made_at']}"
-        assert shown in applied_project.run("stack", "history").out
+        message = f"plan {saved['basis']['seal'][:12]} of {saved['made_at']}"
+        assert message in applied_project.run("stack", "history").out
         assert "~ num_gpus: 16 => 24" in applied_project.run("logs").out
 
-    def test_a_failure(self, dev: Run, project: Path) -> None:
+    def test_logs_show_why_a_run_failed(self, dev: Run, project: Path) -> None:
         program = PATIENT.replace("PROVIDER", "Deaf")
         broken = program.replace("time.sleep(600)", "raise RuntimeError('no machine left')")
         (project / "__main__.py").write_text(broken)
         assert dev("up", "--yes", "--skip-preview").code == 1
-        told = dev("logs").out
-        assert told.startswith("update 1 of stack dev: failed")
-        assert "error: a: " in told
-        assert "no machine left" in told
-        assert "creating failed after" in told
+        output = dev("logs").out
+        assert output.startswith("update 1 of stack dev: failed")
+        assert "error: a: " in output
+        assert "no machine left" in output
+        assert "creating failed after" in output
 
 
 class TestSecrets:
-    def test_none_is_kept(self, dev: Run, project: Path) -> None:
+    def test_a_log_contains_no_secret(self, dev: Run, project: Path) -> None:
         assert dev("config", "set", "--secret", "token", "hunter2").code == 0
         (project / "__main__.py").write_text(PRINTING.replace("COUNT", "0"))
         assert dev("up", "--yes", "--skip-preview").code == 0
-        (log,) = kept(project, ".log.json.gz")
-        text = gzip.decompress(log.read_bytes()).decode()
-        assert "the token is [secret]" in text
+        (log,) = list_history_files(project, ".log.json.gz")
+        log_text = gzip.decompress(log.read_bytes()).decode()
+        assert "the token is [secret]" in log_text
         for secret in ("hunter2", "line one", "4711-0815"):
-            assert secret not in text
-        told = dev("logs").out
-        assert "hello \\u001b[31mfrom the program" in told
-        assert "\x1b" not in told
+            assert secret not in log_text
+        output = dev("logs").out
+        assert "hello \\u001b[31mfrom the program" in output
+        assert "\x1b" not in output
 
-    def test_a_talkative_program_is_cut(self, dev: Run, project: Path) -> None:
+    def test_a_log_is_cut_after_many_printed_lines(self, dev: Run, project: Path) -> None:
         assert dev("config", "set", "--secret", "token", "hunter2").code == 0
         (project / "__main__.py").write_text(PRINTING.replace("COUNT", str(2 * MAX_PRINTED_LINES)))
         assert dev("up", "--yes", "--skip-preview").code == 0
@@ -131,8 +134,8 @@ class TestSecrets:
         assert lines[-1]["text"] == f"... and {MAX_PRINTED_LINES + 4} more lines"
 
 
-class TestWhereItCameFrom:
-    def test_a_ci_job_and_a_commit(
+class TestOrigin:
+    def test_history_and_logs_name_the_ci_job_and_the_commit(
         self, dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         for name, value in {
@@ -165,9 +168,9 @@ class TestWhereItCameFrom:
         host = os.uname().nodename
         expected = f'grace on {host}, GitLab CI/CD 42 (deploy), main {head[:12]}, "No cluster yet"'
         assert expected in dev("stack", "history").out
-        told = dev("logs").out
-        assert expected in told
-        assert "https://gitlab.example.com/acme/clusters/-/jobs/9" in told
+        output = dev("logs").out
+        assert expected in output
+        assert "https://gitlab.example.com/acme/clusters/-/jobs/9" in output
         (entry,) = dev("stack", "history", "--json").json
         assert entry["environment"]["git.dirty"] == "false"
         assert entry["environment"]["git.author.email"] == "ada@example.com"
@@ -175,7 +178,7 @@ class TestWhereItCameFrom:
 
 class TestOddHistories:
     @pytest.mark.slow
-    def test_a_killed_run_does_not_say_how_it_ended(self, dev: Run, project: Path) -> None:
+    def test_a_killed_run_stays_in_progress_in_the_history(self, dev: Run, project: Path) -> None:
         (project / "__main__.py").write_text(PATIENT.replace("PROVIDER", "Deaf"))
         with started("up", "--yes", "--skip-preview", "--json") as process:
             read_until(process, "in create")
@@ -184,30 +187,30 @@ class TestOddHistories:
             assert "endTime" not in entry
             process.send_signal(signal.SIGKILL)
             process.wait(timeout=LAST_RESORT)
-        told = dev("logs")
-        assert told.code == 0
-        assert "in-progress" in told.out
-        assert "was killed before it recorded its end" in told.out
-        assert "This run has no log." in told.out
+        ran = dev("logs")
+        assert ran.code == 0
+        assert "in-progress" in ran.out
+        assert "was killed before it recorded its end" in ran.out
+        assert "This run has no log." in ran.out
         assert dev("stack", "history").out.splitlines()[1].split()[3:] == ["in-progress", "-"]
         (project / "__main__.py").write_text("")
         assert dev("destroy", "--yes", "--skip-preview").code == 0
         rows = dev("stack", "history", "--json").json
         assert [row["result"] for row in rows] == ["succeeded", "in-progress"]
 
-    def test_the_cli_s_own_runs_have_no_log(self, dev: Run, project: Path) -> None:
+    def test_runs_of_the_pulumi_cli_have_no_log(self, dev: Run, project: Path) -> None:
         folder = project / ".pulumi/history/demo/dev"
         folder.mkdir(parents=True)
         entry = {"kind": "update", "startTime": 10**18, "result": "succeeded", "environment": {}}
         (folder / "dev-17.history.json").write_text(json.dumps(entry))
-        told = dev("logs")
-        assert told.code == 0
-        assert "This run has no log." in told.out
+        ran = dev("logs")
+        assert ran.code == 0
+        assert "This run has no log." in ran.out
         assert dev("stack", "history").out.splitlines()[1].split()[:4] == [
             *("1", str(10**18), "update", "succeeded"),
         ]
 
-    def test_what_is_refused(self, dev: Run, project: Path) -> None:
+    def test_logs_refuse_an_unknown_run(self, dev: Run, project: Path) -> None:
         assert "stack dev has no runs yet" in dev("logs").err
         assert dev("logs", "0").code == 2
         (project / "__main__.py").write_text("")
@@ -222,10 +225,10 @@ class TestOddHistories:
         [b"torn", gzip.compress(b"{}"), gzip.compress(b"x")[:9]],
         ids=["torn", "empty", "cut off"],  # gzip's bytes tell the time
     )
-    def test_a_damaged_log_is_named(self, dev: Run, project: Path, content: bytes) -> None:
+    def test_a_damaged_log_is_an_error(self, dev: Run, project: Path, content: bytes) -> None:
         (project / "__main__.py").write_text("")
         assert dev("up", "--yes", "--skip-preview").code == 0
-        (log,) = kept(project, ".log.json.gz")
+        (log,) = list_history_files(project, ".log.json.gz")
         log.write_bytes(content)
         ran = dev("logs")
         assert ran.code == 1
@@ -233,12 +236,14 @@ class TestOddHistories:
         assert "Traceback" not in ran.err
         assert dev("stack", "history").code == 0
 
-    def test_pulumi_sees_no_file_of_ours(self, dev: Run, project: Path) -> None:
+    def test_log_files_have_names_that_pulumi_ignores_and_renames(
+        self, dev: Run, project: Path
+    ) -> None:
         """It reads what ends with `.history.json` (.gz, .zst) and renames what begins with the
         stack's name up to the last hyphen (pulumi 3.260, pkg/backend/diy/state.go)."""
         (project / "__main__.py").write_text("")
         assert dev("up", "--yes", "--skip-preview").code == 0
-        (log,) = kept(project, ".log.json.gz")
+        (log,) = list_history_files(project, ".log.json.gz")
         assert not log.name.endswith((".history.json", ".history.json.gz", ".history.json.zst"))
         assert log.name.rpartition("-")[0] == "dev"
         assert dev("stack", "rename", "prod").code == 0

@@ -38,7 +38,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
 
 
 @pytest.mark.slow
-def test_the_claims_of_the_program_in_the_form_of_the_reference(run: Run) -> None:
+def test_manifests_prints_the_claims_as_the_reference_writes_them(run: Run) -> None:
     done = run("manifests")
     assert done.exit_code == 0, done.output
     first, second = yaml.safe_load_all(done.stdout)
@@ -50,14 +50,14 @@ def test_the_claims_of_the_program_in_the_form_of_the_reference(run: Run) -> Non
         assert run("manifests", name).stdout == done.stdout
 
 
-def test_a_cluster_that_is_not_there(run: Run) -> None:
+def test_manifests_of_an_unknown_cluster_suggests_the_nearest(run: Run) -> None:
     done = run("manifests", "trian")
     assert done.exit_code == 1
     assert "no cluster 'trian' has volume claims" in done.output
     assert "clusters with claims: train" in done.output
 
 
-def test_a_claim_that_is_wrong(run: Run) -> None:
+def test_manifests_fails_for_an_invalid_claim(run: Run) -> None:
     assert run("config", "set", "scratch", "50 GB").exit_code == 0
     done = run("manifests")
     assert done.exit_code == 1

@@ -22,26 +22,26 @@ from gpuform.stacks.projects import project_name, templates
 ROOT = Path(__file__).parents[3]
 TEMPLATES = sorted(templates())
 FORMS = [pytest.param([], id="topology"), pytest.param(["--python"], id="program")]
-PLAYED = [
+PLAYED_TEMPLATES = [
     TEMPLATES[0],
     *(pytest.param(template, marks=pytest.mark.slow) for template in TEMPLATES[1:]),
 ]
 """Each takes seconds from its first command to its last."""
 
 
-def test_every_template_is_listed_with_what_it_makes(run: Any) -> None:
+def test_new_lists_every_template_with_its_description(run: Any) -> None:
     lines = run("new").out.splitlines()
     assert [line.split()[0] for line in lines[1 : 1 + len(TEMPLATES)]] == TEMPLATES
     assert (
         "together-training  A shared volume and a GPU cluster that trains on it"
         in lines[len(TEMPLATES)]
     )
-    platforms = {each.partition("-")[0] for each in TEMPLATES}
+    platforms = {template.partition("-")[0] for template in TEMPLATES}
     assert platforms >= {"together", "scp", "tensorone", "aios", "health"}
 
 
 @pytest.mark.parametrize("template", TEMPLATES)
-def test_a_template_makes_a_project(run: Any, template: str, tmp_path: Path) -> None:
+def test_a_template_creates_a_valid_project(run: Any, template: str, tmp_path: Path) -> None:
     directory = tmp_path / "My project!"
     ran = run("new", template, "--dir", str(directory))
     assert ran.code == 0
@@ -54,13 +54,13 @@ def test_a_template_makes_a_project(run: Any, template: str, tmp_path: Path) -> 
     project = load_project(directory / "Pulumi.yaml")
     assert (project.name, project.backend_url) == ("My-project", "file://.")
     assert project.description == templates()[template]
-    text = (directory / "topology.yaml").read_text()
-    assert text.startswith("# yaml-language-server: $schema=.gpuform/topology.schema.json\n# ")
+    content = (directory / "topology.yaml").read_text()
+    assert content.startswith("# yaml-language-server: $schema=.gpuform/topology.schema.json\n# ")
     link = json.loads((directory / ".gpuform/topology.schema.json").read_text())
     installed = Path(link["$ref"].removeprefix("file://"))
     assert installed.read_text() == schema_text()
-    assert formatted(text.encode(), "topology.yaml").decode() == text
-    Draft7Validator(topology_schema()).validate(yaml.safe_load(text))
+    assert formatted(content.encode(), "topology.yaml").decode() == content
+    Draft7Validator(topology_schema()).validate(yaml.safe_load(content))
     assert (directory / "__main__.py").read_text() == (
         (ROOT / "examples/01-together-training/__main__.py").read_text()
     )
@@ -69,7 +69,7 @@ def test_a_template_makes_a_project(run: Any, template: str, tmp_path: Path) -> 
     )
 
 
-def play(directory: Path, *commands: list[str]) -> str:
+def run_commands(directory: Path, *commands: list[str]) -> str:
     """Runs commands with the passphrase alone set; returns what the last one printed."""
     own = ("PULUMI_", "GPUFORM_", "TOGETHER_", "SCP_", "TENSORONE_", "AIOS_", "LENS_")
     environ: dict[str, str | None] = {name: None for name in os.environ if name.startswith(own)}
@@ -86,11 +86,11 @@ def play(directory: Path, *commands: list[str]) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("template", PLAYED)
-def test_a_new_project_comes_up_stays_and_goes(
+@pytest.mark.parametrize("template", PLAYED_TEMPLATES)
+def test_a_new_project_is_created_unchanged_and_destroyed(
     template: str, form: list[str], tmp_path: Path
 ) -> None:
-    play(
+    run_commands(
         tmp_path / "project",
         ["new", template, *form],
         ["stack", "init", "dev"],
@@ -101,23 +101,25 @@ def test_a_new_project_comes_up_stays_and_goes(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("template", PLAYED)
+@pytest.mark.parametrize("template", PLAYED_TEMPLATES)
 def test_topology_and_program_declare_the_same(template: str, tmp_path: Path) -> None:
     """What the one has made, the other finds as it is declared, and tells in the same outputs."""
     directory = tmp_path / "project"
     up = ["up", "--emulate", "--yes"]
     outputs = ["stack", "output", "--json"]
-    told = play(directory, ["new", template], ["stack", "init", "dev"], up, outputs)
+    outputs_of_topology = run_commands(
+        directory, ["new", template], ["stack", "init", "dev"], up, outputs
+    )
     (directory / "topology.yaml").unlink()
-    play(
+    run_commands(
         directory,
         ["new", template, "--python", "--force"],
         ["preview", "--emulate", "--expect-no-changes"],
     )
-    assert play(directory, up, outputs) == told
+    assert run_commands(directory, up, outputs) == outputs_of_topology
 
 
-def test_a_program_instead_of_a_topology(run: Any, tmp_path: Path) -> None:
+def test_new_python_writes_a_program_instead_of_a_topology(run: Any, tmp_path: Path) -> None:
     new = tmp_path / "new"
     assert run("new", "scp-pool", "--python", "--dir", str(new), "-n", "pool", "-d", "D").code == 0
     assert not (new / "topology.yaml").exists()
@@ -168,7 +170,7 @@ def test_a_hidden_file_is_not_overwritten_without_force(run: Any, tmp_path: Path
         (["scp-pool", "--name", ""], "'' cannot be the name of a project"),
     ],
 )
-def test_what_is_refused_writes_nothing(
+def test_a_refused_new_writes_nothing(
     run: Any, tmp_path: Path, args: list[str], message: str
 ) -> None:
     ran = run("new", *args, "--dir", str(tmp_path / "new"))
@@ -177,13 +179,13 @@ def test_what_is_refused_writes_nothing(
     assert not (tmp_path / "new").exists()
 
 
-def test_a_file_where_the_folder_would_be(run: Any, project: Path) -> None:
+def test_new_refuses_a_file_as_folder(run: Any, project: Path) -> None:
     assert run("new", "scp-pool", "--dir", "Pulumi.yaml").code == 2
     assert "cannot be written" in run("new", "scp-pool", "--dir", "Pulumi.yaml/new").err
 
 
 @pytest.mark.parametrize("name", ["no", "1.5", "null", "2026", "."])
-def test_a_name_stays_text(run: Any, tmp_path: Path, name: str) -> None:
+def test_a_project_name_stays_text_in_yaml(run: Any, tmp_path: Path, name: str) -> None:
     assert run("new", "scp-pool", "--name", name, "--dir", str(tmp_path / "new")).code == 0
     assert yaml.safe_load((tmp_path / "new/Pulumi.yaml").read_text())["name"] == name
 
@@ -191,7 +193,7 @@ def test_a_name_stays_text(run: Any, tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("folder", "name"), [("a b", "a-b"), ("/", "project"), ("é", "project"), ("x" * 150, "x" * 100)]
 )
-def test_the_name_of_a_folder_is_made_valid(folder: str, name: str) -> None:
+def test_a_project_is_named_after_its_folder_in_valid_characters(folder: str, name: str) -> None:
     assert project_name(Path("/") / folder) == name
 
 

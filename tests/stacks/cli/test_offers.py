@@ -19,54 +19,56 @@ gpus:
 
 
 @pytest.fixture(scope="module")
-def platforms() -> Any:
+def platform_variables() -> Any:
     with serve(seed="offers") as server:
         yield environment(server.url)
 
 
 @pytest.fixture
-def reached(run: Run, platforms: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Run:
+def run_reached(
+    run: Run, platform_variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> Run:
     """The platforms of an emulator, as if they were real ones."""
-    for name, value in platforms.items():
+    for name, value in platform_variables.items():
         monkeypatch.setenv(name, value)
     return run
 
 
-def rows(text: str) -> list[list[str]]:
+def split_rows(text: str) -> list[list[str]]:
     return [line.split() for line in text.splitlines()]
 
 
-def test_the_table_with_prices(reached: Run, project: Path) -> None:
+def test_offers_prints_a_table_with_prices(run_reached: Run, project: Path) -> None:
     (project / "prices.yaml").write_text(PRICES)
-    ran = reached(
+    ran = run_reached(
         "offers", "--platform", "together", "--gpu", "h100 sxm", "--region", "us-central-8"
     )
     assert ran.code == 0, ran.err
-    found = rows(ran.out)
-    assert found[0] == ["PLATFORM", "REGION", "WHAT", "FIELD", "VALUE", "PRICE", "ABOUT"]
+    rows = split_rows(ran.out)
+    assert rows[0] == ["PLATFORM", "REGION", "WHAT", "FIELD", "VALUE", "PRICE", "ABOUT"]
     gpu = "together us-central-8 GPU type gpu_type H100_SXM 2.99 USD/h, 2.20 USD/h reserved -"
-    assert gpu.split() in found
+    assert gpu.split() in rows
     assert "H200_SXM" not in ran.out
     assert "CUDA_12_6_560" in ran.out, "the drivers of the regions that have it"
 
 
-def test_every_platform_as_json(reached: Run) -> None:
-    ran = reached("offers", "--json")
+def test_offers_json_lists_every_platform(run_reached: Run) -> None:
+    ran = run_reached("offers", "--json")
     assert ran.code == 0, ran.err
     assert (ran.json["asked"], ran.json["documented"]) == (["together", "scp"], ["tensorone"])
-    stock = {each["about"]: each["in_stock"] for each in ran.json["offers"] if each["gpu"]}
+    stock = {offer["about"]: offer["in_stock"] for offer in ran.json["offers"] if offer["gpu"]}
     assert (stock["g2v192m1920_metal, H100"], stock["g3v224m2048_metal, B200"]) == (True, False)
-    what = {(each["platform"], each["what"]) for each in ran.json["offers"]}
+    what = {(offer["platform"], offer["what"]) for offer in ran.json["offers"]}
     assert {("scp", "image"), ("scp", "node pool"), ("together", "driver")} <= what
 
 
-def test_a_region_of_scp(reached: Run) -> None:
-    ran = reached("offers", "--platform", "scp", "--region", "kr-east1", "--json")
-    images = {each["region"] for each in ran.json["offers"] if each["what"] == "image"}
+def test_offers_of_scp_are_filtered_by_region(run_reached: Run) -> None:
+    ran = run_reached("offers", "--platform", "scp", "--region", "kr-east1", "--json")
+    images = {offer["region"] for offer in ran.json["offers"] if offer["what"] == "image"}
     assert images == {"kr-east1"}
 
 
-def test_it_can_be_emulated_outside_of_a_project(
+def test_offers_emulate_works_outside_of_a_project(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outside = tmp_path / "outside"
@@ -78,7 +80,9 @@ def test_it_can_be_emulated_outside_of_a_project(
     assert list(outside.iterdir()) == []
 
 
-def test_who_could_not_be_asked(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offers_names_platforms_that_could_not_be_asked(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ran = run("offers")
     assert ran.code == 1
     assert "not asked: together (the API key for Together is missing" in ran.out
@@ -87,12 +91,12 @@ def test_who_could_not_be_asked(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
     assert run("offers", "--platform", "tensorone").code == 0
 
 
-def test_one_that_does_not_answer(
-    reached: Run, monkeypatch: pytest.MonkeyPatch, project: Path
+def test_offers_of_an_unreachable_platform_is_an_error_beside_the_others(
+    run_reached: Run, monkeypatch: pytest.MonkeyPatch, project: Path
 ) -> None:
     monkeypatch.setenv("TOGETHER_BASE_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("TOGETHER_API_KEY", "a-key-that-is-secret")
-    ran = reached("offers")
+    ran = run_reached("offers")
     assert ran.code == 4
     assert "error: together could not be asked" in ran.err
     assert "g2v192m1920_metal" in ran.out
@@ -100,58 +104,60 @@ def test_one_that_does_not_answer(
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "message"),
     [
         (("--gpu", "B2OO_SXM"), "nobody who was asked offers B2OO_SXM\n  did you mean B200_SXM?"),
         (("--platform", "togehter"), "togehter is no platform that says what it offers\n  did you"),
         (("--platform", "lens"), "use one of together, scp, tensorone"),
     ],
 )
-def test_what_there_is_not(reached: Run, flags: tuple[str, str], told: str) -> None:
-    ran = reached("offers", *flags)
+def test_offers_of_an_unknown_name_suggests_the_nearest(
+    run_reached: Run, flags: tuple[str, str], message: str
+) -> None:
+    ran = run_reached("offers", *flags)
     assert ran.code == 1
-    assert told in ran.err
+    assert message in ran.err
 
 
-def test_validate_tells_what_was_not_offered_lately(reached: Run, project: Path) -> None:
+def test_validate_warns_about_values_not_offered_lately(run_reached: Run, project: Path) -> None:
     (project / "__main__.py").unlink()
-    text = f"clusters:\n  train: {declare_cluster(region='us-centrl-8')}\n"
-    (project / "topology.yaml").write_text(text)
-    assert reached("validate").out == "topology.yaml is valid: 1 resource\n"
-    assert reached("offers", "--platform", "together").code == 0
-    ran = reached("validate")
+    message = f"clusters:\n  train: {declare_cluster(region='us-centrl-8')}\n"
+    (project / "topology.yaml").write_text(message)
+    assert run_reached("validate").out == "topology.yaml is valid: 1 resource\n"
+    assert run_reached("offers", "--platform", "together").code == 0
+    ran = run_reached("validate")
     assert ran.code == 0, "it may be new"
     assert "clusters.train.region: together offered no us-centrl-8 when it was asked" in ran.out
     assert "did you mean us-central-8? `gpuform offers` asks again" in ran.out
     kept = project / ".gpuform" / "offers.json"
-    seen = json.loads(kept.read_text())
-    seen["at"]["together"] -= 2 * 24 * 3600
-    kept.write_text(json.dumps(seen))
-    assert reached("validate").out == "topology.yaml is valid: 1 resource\n", "that is long ago"
+    document = json.loads(kept.read_text())
+    document["at"]["together"] -= 2 * 24 * 3600
+    kept.write_text(json.dumps(document))
+    assert run_reached("validate").out == "topology.yaml is valid: 1 resource\n", "that is long ago"
     kept.write_text("{")
-    assert reached("validate").out == "topology.yaml is valid: 1 resource\n"
+    assert run_reached("validate").out == "topology.yaml is valid: 1 resource\n"
 
 
-def test_a_plan_tells_it_where_the_platform_cannot_be_asked(
-    reached: Run, project: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_preview_without_a_key_warns_about_values_not_offered_lately(
+    run_reached: Run, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (project / "__main__.py").unlink()
-    text = f"clusters:\n  train: {declare_cluster(region='us-centrl-8')}\n"
-    (project / "topology.yaml").write_text(text)
-    assert reached("stack", "init", "dev").code == 0
-    assert reached("offers", "--platform", "together").code == 0
+    message = f"clusters:\n  train: {declare_cluster(region='us-centrl-8')}\n"
+    (project / "topology.yaml").write_text(message)
+    assert run_reached("stack", "init", "dev").code == 0
+    assert run_reached("offers", "--platform", "together").code == 0
     monkeypatch.delenv("TOGETHER_API_KEY")
-    ran = reached("preview")
+    ran = run_reached("preview")
     assert "were not checked with Together" in ran.out
     assert "warning: topology.yaml:2:" in ran.out
     assert "did you mean us-central-8? `gpuform offers` asks again" in ran.out
 
 
-def test_the_shell_completes_what_was_seen(
-    reached: Run, project: Path, monkeypatch: pytest.MonkeyPatch
+def test_completion_suggests_offered_values(
+    run_reached: Run, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert reached("offers", "--platform", "together").code == 0
+    assert run_reached("offers", "--platform", "together").code == 0
     monkeypatch.setenv("_GPUFORM_COMPLETE", "bash_complete")
     monkeypatch.setenv("COMP_WORDS", "gpuform offers --region us-c")
     monkeypatch.setenv("COMP_CWORD", "3")
-    assert set(reached().out.split()) == {"plain,us-central-8", "plain,us-central-4"}
+    assert set(run_reached().out.split()) == {"plain,us-central-8", "plain,us-central-4"}

@@ -37,11 +37,11 @@ PIECES = (
 TEXTS = st.lists(st.sampled_from(PIECES), max_size=8).map("".join) | st.text(max_size=20)
 
 
-def hidden(text: str) -> list[str]:
+def find_control_characters(text: str) -> list[str]:
     return [each for each in text if unicodedata.category(each) in ("Cc", "Cf", "Cs", "Zl", "Zp")]
 
 
-def commands(log: str) -> list[str]:
+def find_ci_commands(log: str) -> list[str]:
     """What GitHub's runner (ActionCommand), Azure's agent and TeamCity take for commands."""
     lines = re.split(r"\r\n|\r|\n", log)
     return [
@@ -52,65 +52,65 @@ def commands(log: str) -> list[str]:
 
 
 @given(TEXTS)
-def test_nothing_shown_moves_the_terminal_or_hides(text: str) -> None:
-    assert set(hidden(escape_text(text, color=False, in_ci=False))) <= {"\n", "\t"}
+def test_escaped_text_has_no_terminal_controls(text: str) -> None:
+    assert set(find_control_characters(escape_text(text, color=False, in_ci=False))) <= {"\n", "\t"}
     colored = escape_text(text, color=True, in_ci=False)
-    assert set(hidden(STYLED.sub("", colored))) <= {"\n", "\t"}
+    assert set(find_control_characters(STYLED.sub("", colored))) <= {"\n", "\t"}
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 @given(TEXTS)
-def test_nothing_shown_is_a_command_to_a_ci_system(text: str) -> None:
-    assert commands(escape_text(text, color=False, in_ci=True)) == []
+def test_escaped_text_has_no_commands_of_ci_systems(text: str) -> None:
+    assert find_ci_commands(escape_text(text, color=False, in_ci=True)) == []
 
 
 @given(st.text(st.characters(categories=("L", "N", "P", "S", "Zs"), exclude_characters=":#")))
-def test_what_people_can_read_stays(text: str) -> None:
+def test_readable_text_stays_unchanged(text: str) -> None:
     assert escape_text(text, color=False, in_ci=True) == text
 
 
 @pytest.mark.parametrize("style", ["add", "remove", "change", "replace", "error", "dim", "bold"])
-def test_our_own_styles_stay_where_they_are_wanted(style: str) -> None:
-    text = Paint(color=True)(style, "said")
-    assert escape_text(text, color=True, in_ci=True) == text
-    assert "\x1b" not in escape_text(text, color=False, in_ci=True)
+def test_own_styles_stay_only_with_color(style: str) -> None:
+    styled = Paint(color=True)(style, "said")
+    assert escape_text(styled, color=True, in_ci=True) == styled
+    assert "\x1b" not in escape_text(styled, color=False, in_ci=True)
 
 
 @given(st.dictionaries(TEXTS, TEXTS | st.lists(TEXTS), max_size=4))
-def test_json_means_the_same_and_shows_all(value: dict[str, Any]) -> None:
+def test_escaped_json_keeps_its_meaning(value: dict[str, Any]) -> None:
     for text in (format_json(value, compact=True), format_json(value, indent=2)):
         assert json.loads(text) == value
-        assert set(hidden(text)) <= {"\n"}
-        assert commands(text) == []
+        assert set(find_control_characters(text)) <= {"\n"}
+        assert find_ci_commands(text) == []
         text.encode()
     assert len(format_json(value, compact=True).splitlines()) == 1
 
 
 @given(TEXTS)
-def test_only_gpuforms_own_marks_are_commands_in_a_log(text: str) -> None:
+def test_only_unescaped_lines_are_commands_in_a_log(text: str) -> None:
     out, err = io.StringIO(), io.StringIO()
     screen = Screen(out, err, Paint(), interactive=False, in_ci=True)
     screen.print_unescaped("::group::Updating")
     screen.print(text)
     screen.warn(text)
-    assert commands(out.getvalue()) == ["::group::Updating"]
-    assert commands(err.getvalue()) == []
+    assert find_ci_commands(out.getvalue()) == ["::group::Updating"]
+    assert find_ci_commands(err.getvalue()) == []
 
 
 @given(TEXTS)
-def test_a_phase_is_a_text_in_the_live_display(phase: str) -> None:
+def test_a_phase_is_plain_text_in_the_live_display(phase: str) -> None:
     screen = Screen(io.StringIO(), io.StringIO(), Paint(), interactive=True)
     live = LiveProgress(screen, Stopwatch(FakeClock()))
     live.close()
     state = ResourceState(urn=URN, type=URN.split("::")[2], custom=True)
     live(StepStarted(Step(Op.CREATE, URN, new=state), False))
     live(Progress(URN, phase))
-    shown = io.StringIO()
-    Console(file=shown, width=2000, color_system=None).print(live.build_table())
-    (line,) = shown.getvalue().splitlines()
+    display = io.StringIO()
+    Console(file=display, width=2000, color_system=None).print(live.build_table())
+    (line,) = display.getvalue().splitlines()
     assert "creating" in line
-    assert hidden(line) == []
+    assert find_control_characters(line) == []
 
 
 HOSTILE = "\n::error::no\nHost *\n    ProxyCommand touch /tmp/owned \x1b]0;x\x07\u202e"
@@ -119,7 +119,7 @@ HOSTILE = "\n::error::no\nHost *\n    ProxyCommand touch /tmp/owned \x1b]0;x\x07
 URN = "urn:pulumi:dev::demo::pulumi-python:dynamic/gpuform.together:Cluster::train"
 
 
-def give_state(dev: Run, project: Path, exported: dict[str, Any], **entry: Any) -> None:
+def import_state(dev: Run, project: Path, exported: dict[str, Any], **entry: Any) -> None:
     """A state as somebody else has written it, with a cluster and outputs of the stack."""
     stack = "urn:pulumi:dev::demo::pulumi:pulumi:Stack::demo-dev"
     resources = [
@@ -132,7 +132,7 @@ def give_state(dev: Run, project: Path, exported: dict[str, Any], **entry: Any) 
 
 
 @pytest.fixture
-def hostile(dev: Run, project: Path) -> Run:
+def hostile_stack(dev: Run, project: Path) -> Run:
     """A stack whose state somebody has filled with texts of their own."""
     worker = {"host_name": f"n{HOSTILE}", "node_id": f"w{HOSTILE}", "status": HOSTILE}
     good = {"host_name": "train-worker-1", "node_id": "w1", "status": "Running"}
@@ -144,7 +144,7 @@ def hostile(dev: Run, project: Path) -> Run:
         "gpu_worker_nodes": [worker, good],
     }
     exported = {"said": HOSTILE, HOSTILE: "x"}
-    give_state(dev, project, exported, id=f"id{HOSTILE}", inputs=outputs, outputs=outputs)
+    import_state(dev, project, exported, id=f"id{HOSTILE}", inputs=outputs, outputs=outputs)
     return dev
 
 
@@ -164,35 +164,38 @@ def hostile(dev: Run, project: Path) -> Run:
     ],
 )
 def test_a_hostile_state_commands_nothing(
-    hostile: Run, words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hostile_stack: Run, words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Path, "home", lambda: tmp_path / "me")
     monkeypatch.setenv("TOGETHER_API_KEY", "none")
     monkeypatch.setenv("TOGETHER_BASE_URL", "http://127.0.0.1:1")
-    ran = hostile(*words)
-    shown = ran.out + ran.err
-    assert "Traceback" not in shown
-    assert ran.code != 255, shown
-    assert set(hidden(shown)) <= {"\n"}
-    assert not re.search(r"^\s*(::error|Host \*|ProxyCommand)", shown, re.MULTILINE), shown
+    ran = hostile_stack(*words)
+    output = ran.out + ran.err
+    assert "Traceback" not in output
+    assert ran.code != 255, output
+    assert set(find_control_characters(output)) <= {"\n"}
+    assert not re.search(r"^\s*(::error|Host \*|ProxyCommand)", output, re.MULTILINE), output
 
 
-def test_a_platforms_message_is_no_command_in_a_job(
+def test_a_message_of_a_platform_is_no_command_in_a_ci_job(
     dev: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with serve(seed="harmless") as server:
         for name, value in environment(server.url).items():
             monkeypatch.setenv(name, value)
-        said = {"error": {"message": f"{HOSTILE} ##[error]x ##vso[task.x]y"}}
-        rule = {"method": "POST", "path": "^/compute/clusters", "status": 400, "body": said}
+        error_body = {"error": {"message": f"{HOSTILE} ##[error]x ##vso[task.x]y"}}
+        rule = {"method": "POST", "path": "^/compute/clusters", "status": 400, "body": error_body}
         httpx.post(f"{server.url}/_emulator/faults", json=rule, verify=False).raise_for_status()
         monkeypatch.delenv("PULUMI_DISABLE_CI_DETECTION", raising=False)
         monkeypatch.setenv("GITHUB_ACTIONS", "true")
         ran = dev("up", "--yes", "--skip-preview")
     assert ran.code == 1
     assert "ProxyCommand" in ran.out
-    assert commands(ran.out + ran.err) == ["::group::Updating (dev, emulated)", "::endgroup::"]
-    assert set(hidden(ran.out + ran.err)) <= {"\n"}
+    assert find_ci_commands(ran.out + ran.err) == [
+        "::group::Updating (dev, emulated)",
+        "::endgroup::",
+    ]
+    assert set(find_control_characters(ran.out + ran.err)) <= {"\n"}
 
 
 QUOTES = '\n"\')\nimport os\nos.abort()\n# {{ 7 * 7 }} {% raw %} ${x} \\ """ \u202e \u2028'
@@ -206,18 +209,18 @@ DECLARED = {
 }
 
 
-def test_a_single_text_goes_into_a_file_as_it_is(
+def test_one_output_is_printed_unescaped_except_on_a_terminal(
     dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where a person looks at it, nothing in it is hidden."""
-    give_state(dev, project, {"said": HOSTILE}, id="id", inputs=DECLARED, outputs=DECLARED)
+    import_state(dev, project, {"said": HOSTILE}, id="id", inputs=DECLARED, outputs=DECLARED)
     assert dev("stack", "output", "said").out == f"{HOSTILE}\n"
     monkeypatch.setattr("gpuform.stacks.cli.terminal.screen.is_tty", lambda _stream: True)
-    assert set(hidden(dev("stack", "output", "said").out)) == {"\n"}
+    assert set(find_control_characters(dev("stack", "output", "said").out)) == {"\n"}
 
 
-def test_texts_of_a_state_stay_texts_in_what_is_converted(dev: Run, project: Path) -> None:
-    give_state(dev, project, {f"o{QUOTES}": QUOTES}, id="id", inputs=DECLARED, outputs=DECLARED)
+def test_texts_of_a_state_stay_texts_in_converted_files(dev: Run, project: Path) -> None:
+    import_state(dev, project, {f"o{QUOTES}": QUOTES}, id="id", inputs=DECLARED, outputs=DECLARED)
     for form in ("python", "yaml"):
         ran = dev("convert", "--from", "state", "--to", form, "--out", f"made.{form}")
         assert ran.code == 0, ran.err
@@ -229,9 +232,9 @@ def test_texts_of_a_state_stay_texts_in_what_is_converted(dev: Run, project: Pat
     assert {*DECLARED.values(), f"o{QUOTES}"} <= {*texts}
     topology = (project / "made.yaml").read_text()
     assert list(yaml.safe_load(topology)["outputs"]) == [f"o{QUOTES}"]
-    assert set(hidden(program + topology)) == {"\n"}
-    shown = dev("graph", "--stack", "dev", "--format", "mermaid").out
-    assert set(hidden(shown)) == {"\n"}
+    assert set(find_control_characters(program + topology)) == {"\n"}
+    output = dev("graph", "--stack", "dev", "--format", "mermaid").out
+    assert set(find_control_characters(output)) == {"\n"}
 
 
 @pytest.mark.parametrize(
@@ -241,10 +244,10 @@ def test_texts_of_a_state_stay_texts_in_what_is_converted(dev: Run, project: Pat
         ({"inputs": DECLARED, "customTimeouts": {"x=1)\nimport os\n#": 60}}, 0),
     ],
 )
-def test_names_of_a_state_become_no_statements(
+def test_names_of_a_state_become_no_statements_of_a_program(
     dev: Run, project: Path, entry: dict[str, Any], code: int
 ) -> None:
-    give_state(dev, project, {}, id="id", outputs=DECLARED, **entry)
+    import_state(dev, project, {}, id="id", outputs=DECLARED, **entry)
     ran = dev("convert", "--from", "state", "--to", "python", "--out", "made.py")
     made = project / "made.py"
     assert "Traceback" not in ran.err
@@ -253,7 +256,7 @@ def test_names_of_a_state_become_no_statements(
     assert "import os" not in written.replace("\\nimport os", "")
 
 
-def test_a_cluster_of_another_stack_adds_no_manifest() -> None:
+def test_a_hostile_cluster_id_adds_no_manifest() -> None:
     evil = Claims("id\n---\nkind: Evil\n", frozenset(), [{"kind": "PersistentVolumeClaim"}])
     documents = list(yaml.safe_load_all(as_yaml([evil, evil])))
-    assert [each["kind"] for each in documents] == ["PersistentVolumeClaim"] * 2
+    assert [document["kind"] for document in documents] == ["PersistentVolumeClaim"] * 2

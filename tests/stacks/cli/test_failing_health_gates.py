@@ -15,11 +15,11 @@ from gpuform.providers.lens import HealthGate
 
 HealthGate("healthy", condition={"healthy_nodes": {"at_least": 9}})
 """
-TOLD = "healthy: the gate would not pass now: healthyNodes=2 (wanted: at least 9)"
+FAILING_GATE = "healthy: the gate would not pass now: healthyNodes=2 (wanted: at least 9)"
 
 
 @pytest.fixture
-def up(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def gated_stack(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     with serve(seed="gate-told") as server:
         for name, value in environment(server.url).items():
             monkeypatch.setenv(name, value)
@@ -36,20 +36,20 @@ def up(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         yield dev, show
 
 
-def test_drift_and_status_tell_it_and_nothing_is_planned(up: Any) -> None:
-    run, show = up
+def test_drift_and_status_report_a_gate_that_fails_now_and_plan_nothing(gated_stack: Any) -> None:
+    run, show = gated_stack
     quiet = run("drift", "--detailed-exitcode")
     assert (quiet.code, "Notes:" in quiet.out) == (0, False), quiet.out
     show(healthyNodes=2)
     drift = run("drift", "--detailed-exitcode")
-    assert (drift.code, TOLD in drift.out) == (0, True), drift.out
-    assert TOLD in run("status", "--refresh").out
-    assert TOLD not in run("status").out
+    assert (drift.code, FAILING_GATE in drift.out) == (0, True), drift.out
+    assert FAILING_GATE in run("status", "--refresh").out
+    assert FAILING_GATE not in run("status").out
     assert run("preview", "--refresh", "--expect-no-changes").code == 0
     refreshed = run("refresh", "--yes")
-    assert TOLD in refreshed.out, refreshed.out
+    assert FAILING_GATE in refreshed.out, refreshed.out
     assert "updated" not in refreshed.out
-    assert TOLD in run("drift").out
+    assert FAILING_GATE in run("drift").out
     show()
-    assert TOLD not in run("drift").out
+    assert FAILING_GATE not in run("drift").out
     assert run("preview", "--refresh", "--expect-no-changes").code == 0

@@ -13,7 +13,7 @@ from gpuform.stacks.engine.records import open_intents
 from gpuform.stacks.engine.store import Backend
 
 
-class Stranger(BaseHTTPRequestHandler):
+class UnrelatedServer(BaseHTTPRequestHandler):
     """Answers whatever it is asked with a page that says 404."""
 
     def do_GET(self) -> None:
@@ -32,8 +32,8 @@ class Stranger(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def stranger() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Stranger)
+def unrelated_server() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), UnrelatedServer)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}"
@@ -59,35 +59,35 @@ def stranger() -> Iterator[str]:
 )
 def test_a_stranger_at_the_base_url(
     applied_project: PlannedProject,
-    stranger: str,
+    unrelated_server: str,
     monkeypatch: pytest.MonkeyPatch,
     command: tuple[str, ...],
 ) -> None:
-    before = _ids(applied_project)
+    before = _get_ids(applied_project)
     sent = applied_project.sent_changes
-    monkeypatch.setenv("TOGETHER_BASE_URL", stranger)
+    monkeypatch.setenv("TOGETHER_BASE_URL", unrelated_server)
     monkeypatch.delenv("GPUFORM_CLOCK")  # a real platform is asked by the real clock
     records = open_intents(
         Backend.open(f"file://{applied_project.project}", {}), "demo", "dev"
     ).records
-    record_environment(records, StackEnvironment(False, {"together": f"{stranger}/v1"}))
+    record_environment(records, StackEnvironment(False, {"together": f"{unrelated_server}/v1"}))
     ran = applied_project.run(*command)
     assert ran.code not in (0, 2)
-    told = ran.out + ran.err
-    assert "answered 404 with text/html" in told
-    assert "check the base URL of together, and the proxy" in told
-    assert "Traceback" not in told
-    assert _ids(applied_project) == before
+    output = ran.out + ran.err
+    assert "answered 404 with text/html" in output
+    assert "check the base URL of together, and the proxy" in output
+    assert "Traceback" not in output
+    assert _get_ids(applied_project) == before
     assert applied_project.sent_changes == sent
 
 
-def _ids(planned_project: PlannedProject) -> dict[str, str]:
+def _get_ids(planned_project: PlannedProject) -> dict[str, str]:
     resources = json.loads(planned_project.state_file)["checkpoint"]["latest"]["resources"]
-    return {each["urn"]: each["id"] for each in resources if each["custom"]}
+    return {resource["urn"]: resource["id"] for resource in resources if resource["custom"]}
 
 
 @pytest.mark.slow
-def test_what_a_killed_destroy_was_deleting_is_no_wonder(
+def test_destroy_after_a_killed_destroy_accepts_the_missing_objects(
     planned_project: PlannedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next one does not ask why three objects are gone: the state says who deleted them."""
@@ -100,7 +100,9 @@ def test_what_a_killed_destroy_was_deleting_is_no_wonder(
     path = planned_project.project / ".pulumi/stacks/demo/dev.json"
     document = json.loads(path.read_text())
     latest = document["checkpoint"]["latest"]
-    begun = [each for each in latest["resources"] if each["urn"].rpartition("::")[2] in names]
+    begun = [
+        resource for resource in latest["resources"] if resource["urn"].rpartition("::")[2] in names
+    ]
     path.write_text(json.dumps(document))
     kept = path.read_text()
     assert planned_project.run("destroy", "--yes").code == 0
