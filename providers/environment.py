@@ -56,16 +56,17 @@ def require_scheduler_access(
         return
     known_schedulers = os.environ.get(KNOWN_SCHEDULERS_VARIABLE)
     if clock:
-        refusal = f"{label} is not asked: this run is on the emulator, and the scheduler is real"
+        refusal = f"{label} was not asked: this run uses the emulator, but the scheduler is real"
         if known_schedulers is not None:  # who proposes may not allow it
-            raise NotAllowed(refusal, hint="a plan against the platforms asks it")
+            raise NotAllowed(refusal, hint="a plan on the real platforms asks the scheduler")
         permissions.require_permission(Permission.REAL_SCHEDULERS, refusal)
     elif known_schedulers is not None and not _is_known_scheduler(
         declared, json.loads(known_schedulers)
     ):
         raise GpuformError(
-            f"{label} is not asked: the stack has no resource yet that names this scheduler",
-            hint="a person puts it into the topology and applies that; a proposal may name it then",
+            f"{label} was not asked: no resource of the stack names this scheduler yet",
+            hint="a person has to add the scheduler to the topology and apply it; then a "
+            "proposal may name the scheduler",
         )
 
 
@@ -204,7 +205,7 @@ def enter_environment(context: ProviderContext, platform: str, settings: Setting
         return
     if isinstance(records, FolderRecords):
         if not is_emulated(address, settings.environ):
-            refuse_foreign_clock(settings.environ, f"{platform} would be asked at {address}")
+            refuse_foreign_clock(settings.environ, f"requests to {platform} would go to {address}")
         return
     with _lock:
         recorded = read_environment(records)
@@ -218,7 +219,7 @@ def enter_environment(context: ProviderContext, platform: str, settings: Setting
         and environment.emulator
     ):
         context.on_warning(
-            "the stack does not say which emulator it lives on: from now on it is "
+            "the stack does not record its emulator: from now on the emulator is "
             f"{environment.emulator}"
         )
 
@@ -242,19 +243,20 @@ def merge_environment(
     if recorded is None:
         recorded = StackEnvironment(emulated)
     if recorded.emulated != emulated:
-        raise build_wrong_environment_error(recorded, f"{platform} would be asked at {address}")
+        raise build_wrong_environment_error(
+            recorded, f"requests to {platform} would go to {address}"
+        )
     if emulated:
         return merge_emulator(recorded, settings.environ)
-    refuse_foreign_clock(settings.environ, f"{platform} would be asked at {address}")
+    refuse_foreign_clock(settings.environ, f"requests to {platform} would go to {address}")
     earlier_address = recorded.addresses.get(platform, address)
     is_allowed = settings.given or Permission.NEW_ADDRESS in permissions.get_permissions(
         settings.environ
     )
     if earlier_address != address and not is_allowed:
         raise WrongEnvironment(
-            f"the stack's objects of {platform} are at {earlier_address}, and {platform} would be "
-            "asked at "
-            f"{address}",
+            f"the stack's objects of {platform} are at {earlier_address}, but requests to "
+            f"{platform} would go to {address}",
             hint="correct the address; if the platform has moved: "
             f"--allow {Permission.NEW_ADDRESS}, or {permissions.VARIABLE}="
             f"{Permission.NEW_ADDRESS} in the environment",
@@ -282,8 +284,8 @@ def merge_emulator(recorded: StackEnvironment, environ: Mapping[str, str]) -> St
         return recorded
     address = environ.get(CLOCK_VARIABLE, "")
     raise WrongEnvironment(
-        f"the stack lives on emulator {recorded.emulator}, and this run would be on another one: "
-        f"{identity or 'of unknown identity'} at {address}",
+        f"the stack lives on emulator {recorded.emulator}, but this run would use another "
+        f"emulator: {identity or 'of unknown identity'} at {address}",
         hint="start the emulator with that stack's data (`gpuform emulator start --store FILE`, or "
         "--emulate in the project); if the data is lost: `gpuform stack rm NAME --force`",
     )
@@ -312,13 +314,13 @@ def build_wrong_environment_error(recorded: StackEnvironment, evidence: str) -> 
     if recorded.emulated:
         return WrongEnvironment(
             f"the stack lives on the emulator, and {evidence}",
-            hint="add --emulate, or set the variables of `gpuform emulator env`; for "
-            "real platforms make another stack: `gpuform stack init NAME`",
+            hint="add --emulate, or set the variables of `gpuform emulator env`; for real "
+            "platforms create another stack: `gpuform stack init NAME`",
         )
     return WrongEnvironment(
         f"the stack lives on real platforms, and {evidence}",
-        hint="leave out --emulate (or the emulator's variables, GPUFORM_CLOCK among them); to try "
-        "something out make another stack: `gpuform stack init NAME --emulate`",
+        hint="leave out --emulate (or the emulator's variables, GPUFORM_CLOCK among them); to "
+        "try something out create another stack: `gpuform stack init NAME --emulate`",
     )
 
 

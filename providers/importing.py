@@ -74,7 +74,8 @@ def merge_import_inputs(kind: Kind, text: str, listed_inputs: Mapping[str, Any])
             raise GpuformError(
                 f"the {name} of {parse_object_id(kind, text)} is {listed_inputs[name]}, not "
                 f"{value}",
-                hint="correct what is behind the @, or leave it out: the platform reports it",
+                hint="correct the value after the @, or leave it out: the platform reports the "
+                "value",
             )
     return {**listed_inputs, **given_inputs}
 
@@ -135,9 +136,9 @@ def import_object(kind: Kind, text: str, settings: Settings) -> ReadResult:
                 f"the platform does not report the {name} of {parsed_id}, a secret that a program "
                 "has to "
                 "declare",
-                hint=f"set {build_secret_variable(name)} in the environment of the import to "
-                "the value used at the create; in the program, declare it by a secret of the "
-                "configuration",
+                hint=f"set {build_secret_variable(name)} in the environment of the import to the "
+                "value that the create used; in the program, declare it with a secret of "
+                "the configuration",
             )
     completed_inputs = {**merged_inputs, **secrets}
     for failure in lifecycle.check({}, {**inputs, **secrets}).failures:

@@ -43,14 +43,14 @@ class Permission(StrEnum):
 
 
 MEANINGS: Final[Mapping[Permission, str]] = {
-    Permission.DESTROY_RESERVED: "delete or replace what is prepaid and not refunded",
-    Permission.DESTROY_OTHERS: "delete objects of other people or stacks inside a deleted object",
-    Permission.UNLOCK: "delete or stop what is locked",
+    Permission.DESTROY_RESERVED: "delete or replace prepaid resources, which are not refunded",
+    Permission.DESTROY_OTHERS: "delete objects that others created inside a deleted object",
+    Permission.UNLOCK: "delete or stop locked resources",
     Permission.START_TERMINATED: "start a resource that its auto-termination or `idle` has stopped",
     Permission.RENEW_EXPIRED: "recreate an expired resource",
     Permission.FORGET_MANY: "forget three or more resources that their platforms report as removed",
-    Permission.NEW_ADDRESS: "continue with a stack whose platform is at another address now",
-    Permission.EVICT_JOBS: "end the jobs on removed nodes, also where nobody reports jobs",
+    Permission.NEW_ADDRESS: "continue with a stack whose platform has another address now",
+    Permission.EVICT_JOBS: "end the jobs on removed nodes, including unknown jobs",
     Permission.REPAIR: "repair broken nodes whose `repair` requires a review of the plan",
     Permission.REAL_SCHEDULERS: "ask real schedulers, and drain their nodes, on the emulator",
 }
@@ -86,8 +86,8 @@ def require_permission(permission: Permission, refusal: str) -> None:
     if permission not in get_permissions():
         raise NotAllowed(
             refusal,
-            hint=f"if it is meant: --allow {permission}, or {VARIABLE}={permission} in the "
-            "environment (with `pulumi` that alone)",
+            hint=f"to allow this: --allow {permission}, or {VARIABLE}={permission} in the "
+            "environment (with `pulumi` only the variable)",
         )
 
 

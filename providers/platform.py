@@ -172,7 +172,7 @@ def find_platforms() -> tuple[Mapping[str, Platform], Mapping[str, Unusable]]:
             usable.pop(name, None)
             unusable[name] = Unusable(
                 f"{' and '.join(owners)} both have a platform of this name",
-                f"uninstall {points[-1][0]}, or whichever you do not need",
+                f"uninstall the one that you do not need, such as {points[-1][0]}",
             )
             continue
         owner, point = points[0]
@@ -184,7 +184,7 @@ def find_platforms() -> tuple[Mapping[str, Platform], Mapping[str, Unusable]]:
             reason = f"{point.value} cannot be imported: {type(error).__name__}: {error}"
         if reason:
             unusable[name] = Unusable(
-                f"the distribution {owner} announces it, and {reason}",
+                f"the distribution {owner} provides the platform, but {reason}",
                 f"update or uninstall {owner}, or inform its authors",
             )
         else:

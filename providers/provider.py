@@ -51,10 +51,10 @@ class Provider(pulumi.ProviderResource):
     ) -> None:
         if get_chosen_form() is Form.DYNAMIC:
             raise NoExplicitProvider(
-                f"provider '{resource_name}': dynamic resources know no explicit providers, and "
-                "would all use the stack's own account",
-                hint=f"gpuform config set {FORM_CONFIG} {Form.PLUGIN}, or declare what belongs to "
-                "the other account in a stack of its own",
+                f"provider '{resource_name}': dynamic resources do not support explicit "
+                "providers, and would all use the account of the stack",
+                hint=f"gpuform config set {FORM_CONFIG} {Form.PLUGIN}, or declare the resources "
+                "of the other account in a separate stack",
             )
         settings = {setting.argument: setting for setting in list_settings()}
         unknown = sorted(arguments.keys() - settings.keys())

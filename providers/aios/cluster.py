@@ -535,9 +535,8 @@ def _warn_of_foreign_nodes(
     foreign_nodes = list_foreign_nodes(context, record, declared_ids)
     if foreign_nodes:
         context.on_warning(
-            f"cluster {record.id}: somebody else has added {', '.join(foreign_nodes)} "
-            "to its nodes: no "
-            "plan removes them"
+            f"cluster {record.id} has nodes that gpuform did not add and does not remove: "
+            f"{', '.join(foreign_nodes)}"
         )
 
 

@@ -198,8 +198,8 @@ class GpuNodeOperations:
         observed = _to_observed_node(cluster_id, entries[0])
         if len(entries) > 1:
             raise NotReady(
-                f"node {inputs.node_id} is in the record of {cluster_id} {len(entries)} times: "
-                "remove the entries that are not this stack's",
+                f"node {inputs.node_id} is in the record of {cluster_id} {len(entries)} "
+                "times: remove the entries that do not belong to this stack",
                 last=observed,
             )
         return observed
@@ -237,7 +237,9 @@ class GpuNodeOperations:
                 and build_sums_request(record) is not None
             )
             return _to_observed_node(
-                cluster_id, entry, "the sums are without it" if is_due else None
+                cluster_id,
+                entry,
+                ("the sums of the record do not include the node") if is_due else None,
             )
 
         return wait_past_lag(context, self._client, find_entry)

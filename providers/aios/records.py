@@ -63,7 +63,8 @@ SENT_EVIDENCE: Final = {"properties": "those declared"}
 """Evidence of an object that has everything that a create has sent."""
 
 HARDWARE_STAYS = (
-    "deleting it deletes the registry's record alone: the hardware remains, and continues to cost"
+    "deleting it deletes only the record in the registry: the hardware remains, and "
+    "continues to cost money"
 )
 
 T = TypeVar("T")
@@ -238,7 +239,7 @@ def build_recreated_error(label: str) -> GpuformError:
     """Return the error for a change of an object which somebody else has created again."""
     return GpuformError(
         f"{label} was removed from the registry, and another one was created under its id",
-        hint="refresh (`gpuform refresh`): the state then forgets it",
+        hint="run `gpuform refresh`, which removes it from the state",
     )
 
 
@@ -406,7 +407,10 @@ class _RecordChange:
             if answer is not None and fields and request.body == fields:
                 fields = None
             record, is_confirmed = answer or self._read_record(), answer is not None
-        raise NotReady(f"change of cluster {self.cluster_id}: others change it at the same time")
+        raise NotReady(
+            f"cluster {self.cluster_id} was not changed: other programs change the cluster at "
+            "the same time"
+        )
 
     def _drop_contested_sums(
         self, request: UpdateRequest | None, record: wire.Cluster
@@ -422,8 +426,8 @@ class _RecordChange:
         if self.sum_rounds <= MAX_SUM_UPDATES:
             return request
         self.context.on_warning(
-            f"cluster {self.cluster_id}: its sums do not stay as its nodes add up: another "
-            "program changes them"
+            f"cluster {self.cluster_id}: another program keeps changing the sums of the "
+            "record, which differ from the totals of its nodes"
         )
         return None
 
@@ -534,7 +538,7 @@ class _RecordChange:
             now - self.failing_since >= CHANGE_TIMEOUT_S
             or self.context.compute_remaining_seconds() == 0
         ):
-            raise NotReady(f"change of cluster {self.cluster_id}: not done: {reason}")
+            raise NotReady(f"cluster {self.cluster_id} was not changed: {reason}")
         self.context.sleep(POLL_INTERVAL_S)
 
     def _send_or_confirm(self, request: UpdateRequest) -> wire.Cluster:
@@ -578,7 +582,7 @@ class _RecordChange:
             f"node {own_nodes} of cluster {self.cluster_id} was not changed: another node was "
             f"removed at the same moment, and the values of {other_nodes} were overwritten; "
             f"{outcome}",
-            hint=f"run the command again: it looks for the place of the node again{advice}",
+            hint=f"run the command again: it looks up the position of the node again{advice}",
         )
 
     def _restore_values(

@@ -219,7 +219,8 @@ class CertificationOperations(ABC, Generic[InputsT]):
         except GpuformError as error:
             # A cluster that is gone or silent must not prevent the delete of its certification.
             context.on_warning(
-                f"certification {inputs.name}: gpuform forgets it, but could not remove it: {error}"
+                f"certification {inputs.name}: removed from the state, but not from the "
+                f"cluster: {error}"
             )
             return
         if run is not None:

@@ -261,7 +261,7 @@ class CertificationRunner:
         else:
             node_names = [machine.node for machine in chosen]
             context.on_progress(
-                f"testing {len(node_names)} node{'s' * (len(node_names) > 1)} by "
+                f"testing {len(node_names)} node{'s' * (len(node_names) > 1)} with "
                 f"{tester.name_of_tester}"
             )
             tester.begin_run(node_names, purpose)

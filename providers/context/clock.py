@@ -140,9 +140,9 @@ class EmulatorClock:
             raise OtherEmulator(
                 f"the emulator at {self.address} is {identity or 'of unknown identity'}, and "
                 f"{EMULATOR_VARIABLE} names {self._expected}",
-                hint="another emulator took the port, or this one started again with other data: "
-                f"unset {CLOCK_VARIABLE} and {EMULATOR_VARIABLE}, then "
-                'eval "$(gpuform emulator start)"',
+                hint="another emulator uses the port, or the emulator was started again with "
+                f"other data: unset {CLOCK_VARIABLE} and {EMULATOR_VARIABLE}, then eval "
+                '"$(gpuform emulator start)"',
             )
         with self._lock:
             # Answers of parallel requests can arrive out of order.

@@ -229,8 +229,8 @@ class ProviderContext:
         """
         if os.environ.get(READS_ONLY):
             raise ReadsOnly(
-                f"nothing is changed on a platform: {READS_ONLY} is set",
-                hint="this process may only read; a person does what is to be done",
+                f"gpuform changes nothing on a platform, because {READS_ONLY} is set",
+                hint="this process may only read: a person has to run the command",
             )
         # Another machine may have taken over the stack while this process slept.
         self.check_lock()
@@ -252,7 +252,7 @@ class ProviderContext:
         """
         if self.is_search_only:
             self.searched_target = sought
-            raise NothingMade("an interrupted create has made nothing")
+            raise NothingMade("an interrupted create created nothing")
 
     def raise_if_cancelled(self) -> None:
         """Raise Cancelled if the run was interrupted."""

@@ -49,7 +49,7 @@ def try_until_capacity(
                 last_error = error
             else:
                 if names and at > 0:
-                    context.on_progress(f"took {names[at]}{_describe_exhausted(names[:at])}")
+                    context.on_progress(f"using {names[at]}{_describe_exhausted(names[:at])}")
                 return result
             # An interrupted run must not create anything more.
             context.raise_if_cancelled()

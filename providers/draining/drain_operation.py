@@ -331,8 +331,8 @@ class DrainOperation:
             return
         if self._may_end_jobs:
             self._context.on_warning(
-                f"{self._target.label}: {'; '.join(observation.missing)}: removed all the same, "
-                f"by --allow {Permission.EVICT_JOBS}"
+                f"{self._target.label}: {'; '.join(observation.missing)}: removed anyway, "
+                f"because of --allow {Permission.EVICT_JOBS}"
             )
             return
         require_evidence(REMOVE_NODE, self._target.label, observation, hint=_UNKNOWN_NODE_HINT)
@@ -387,8 +387,8 @@ class DrainOperation:
         if len(eligible) < count:
             missing = ", ".join(worker.name for worker in workers if not worker.scheduled_node)
             raise GpuformError(
-                f"cannot remove {count} nodes: {self._scheduler.name} knows {len(eligible)} of "
-                f"them, and not {missing}",
+                f"cannot remove {count} nodes: {self._scheduler.name} shows only "
+                f"{len(eligible)} nodes, and not {missing}",
                 hint="wait until the nodes have joined, or remove them on the platform's own pages",
             )
         # A node whose jobs nobody reports does not count as idle.
@@ -633,7 +633,7 @@ class DrainOperation:
             return Cancelled(message)
         hints = [error.hint] if error.hint else []
         if Permission.EVICT_JOBS not in (error.hint or ""):
-            hints.append(f"--allow {Permission.EVICT_JOBS} removes the nodes all the same")
+            hints.append(f"--allow {Permission.EVICT_JOBS} removes the nodes anyway")
         error_type = NotEnoughEvidence if isinstance(error, NotEnoughEvidence) else GpuformError
         return error_type(message, hint="; ".join(hints))
 
@@ -710,8 +710,8 @@ def finish_drain(
 def _report_unpredicted(context: ProviderContext, label: str, error: GpuformError) -> None:
     """Report in a plan why the nodes to remove are unknown."""
     context.on_skipped_check(
-        f"the nodes to remove from {label}, and their jobs: {_to_one_line(error)}. No node is "
-        "removed while they are unknown"
+        f"the nodes to remove from {label}, and their jobs: {_to_one_line(error)}. gpuform "
+        "removes no node while its jobs are unknown"
     )
 
 

@@ -55,9 +55,9 @@ def _declare(
 FORGET_CREATE: Final = _declare(
     "forget an interrupted create",
     Effect.FORGET,
-    needs="after the propagation time, in looks over another one by a later run: the platform's "
-    "complete list, and a lookup of each id that the create returned, show neither the "
-    "requested names nor the requested ids",
+    needs="a later run looks repeatedly, after the propagation time and for as long again: the "
+    "platform's complete list, and a lookup of each id that the create returned, show "
+    "neither the requested names nor the requested ids",
     without="the intent stays, nothing is created, and the run reports the names",
 )
 
@@ -92,10 +92,10 @@ REPAIR_NODE: Final = _declare(
 FORGET_OBJECT: Final = _declare(
     "forget an object",
     Effect.FORGET,
-    needs="the platform's own error document about the object; and a list of the platform "
-    "that was found, is complete and does not show the object, and whose first other object "
-    "the platform finds. Of clusters, volumes and nodes: in looks over the propagation time, or "
-    "after the platform accepted their deletion",
+    needs="the platform's own error document about the object; and a list of the platform that "
+    "was found, is complete and does not show the object, and whose first other object the "
+    "platform finds. For clusters, volumes and nodes: in repeated lookups over the "
+    "propagation time, or after the platform accepted their deletion",
     without="the state keeps the object and the run fails; a list that fails or that answers 404 "
     "itself is an error",
 )
@@ -131,8 +131,8 @@ START_BY_SCHEDULE: Final = _declare(
 FORGET_NODE: Final = _declare(
     "forget a node of a pool",
     Effect.FORGET,
-    needs="neither the platform's list nor a lookup of the node's id shows the node, in "
-    "looks over the propagation time; or gpuform saw or requested its deletion",
+    needs="neither the platform's list nor a lookup of the node's id shows the node, in repeated "
+    "lookups over the propagation time; or gpuform saw or requested its deletion",
     without="the id stays, and nothing is created in the node's place",
 )
 
@@ -161,7 +161,7 @@ TRUST_WORKLOADS: Final = _declare(
 STOP_IDLE_NODES: Final = _declare(
     "stop nodes as idle",
     Effect.STOP,
-    needs="at each look of the declared time: the scheduler knows every node and no job on "
+    needs="at each check during the declared time: the scheduler knows every node and no job on "
     "it; Lens names every GPU of every node, shows or ranks each below the bound, and its "
     "overview and its workloads agree with that",
     without="nothing is stopped, and the declared time starts again",

@@ -209,7 +209,9 @@ class Listing(Generic[T]):
         except NotFound:
             if first_id in self._index_by_id(self._fetch_list(self._fetch_all)):
                 raise build_contradiction_error(
-                    error, "the platform does not find another object either, which its list shows"
+                    error,
+                    "the platform does not find another object either, although its list "
+                    "shows that object",
                 ) from None
 
     def _read(self, id_: str | None) -> _Answer[T]:
@@ -318,8 +320,8 @@ class Listing(Generic[T]):
             return fetch()
         except NotFound as error:
             raise Contradicted(
-                f"{error.message}; but the platform must have such a list, even if it is empty: "
-                "nothing is forgotten",
+                f"{error.message}; but the platform must have such a list, even if it is "
+                "empty: gpuform keeps the object in the state",
                 method=error.method,
                 path=error.path,
                 status=error.status,
@@ -334,7 +336,7 @@ class Listing(Generic[T]):
 def build_contradiction_error(error: NotFound, reason: str) -> Contradicted:
     """Return the error for a 404 that another answer of the platform contradicts."""
     return Contradicted(
-        f"{error.message}; but {reason}: nothing is forgotten",
+        f"{error.message}; but {reason}: gpuform keeps the object in the state",
         method=error.method,
         path=error.path,
         status=error.status,

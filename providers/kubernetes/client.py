@@ -27,8 +27,8 @@ _MAX_READS = 3
 """How often a list is read again that changes between its pages, or whose pages expire."""
 _MERGE_PATCH_TYPE = "application/merge-patch+json"
 _HINTS = {
-    401: "the cluster has a new credential: refresh (`gpuform refresh`) to fetch it",
-    403: "the cluster's credential lacks the permission: ask who administers the cluster",
+    401: "the cluster has a new credential: run `gpuform refresh` to fetch it",
+    403: "the cluster's credential lacks the permission: ask the administrator of the cluster",
 }
 
 
@@ -244,7 +244,7 @@ class _ListReader:
         version = metadata.get("resourceVersion")
         # Pages of another version may miss an object, or have it twice.
         if self.next_page_params and version != self._version:
-            raise _IncompleteList("its pages are of different moments")
+            raise _IncompleteList("its pages are from different moments")
         self._version = version
         for item in items or ():
             self._add_object(item, str(page["kind"]).removesuffix("List"))

@@ -59,8 +59,8 @@ def parse_kubeconfig(kubeconfig: str, cluster: str) -> Kubeconfig:
         reason = str(error)
     raise MissingCredentials(
         f"the kubeconfig of {cluster} {reason}: gpuform does not use it",
-        hint="look whether the platform shows the cluster as ready; gpuform takes an address, its "
-        "authority, and a token, a password or a client certificate",
+        hint="check that the platform shows the cluster as ready; gpuform supports a server "
+        "address, its certificate authority, and a token, a password or a client certificate",
         page="guides/access",
     )
 
@@ -110,9 +110,8 @@ def reject_local_files(document: dict[str, Any], label: str) -> None:
     # there as a token.
     if file_keys:
         raise GpuformError(
-            f"{label} names a file or program of this machine ({', '.join(file_keys)}), "
-            "and comes with "
-            "the project: gpuform does not read it",
+            f"{label} refers to a file or program of this machine ({', '.join(file_keys)}), "
+            "and belongs to the project: gpuform does not read it",
             hint="keep this kubeconfig outside of the project and its repository, or put the "
             "content into it (`kubectl config view --flatten`)",
         )
@@ -192,7 +191,7 @@ def load_access(kubeconfig: str, cluster: str) -> KubernetesAccess:
     except (ValueError, OSError) as error:  # ssl.SSLError among them
         raise MissingCredentials(
             f"the kubeconfig of {cluster} cannot be used ({type(error).__name__})",
-            hint="look whether the platform shows the cluster as ready",
+            hint="check that the platform shows the cluster as ready",
         ) from None
     headers = {"Accept": "application/json", **_build_auth_headers(user)}
     return KubernetesAccess(

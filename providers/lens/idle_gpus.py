@@ -140,8 +140,8 @@ def _find_unbounded_gpus(
         )
     elif hidden_gpus and lowest_shown >= max_percent:
         yield (
-            f"the {len(use_by_gpu)} busiest GPUs are used {lowest_shown:g}% or more: Lens does "
-            f"not show the lower utilization of {len(hidden_gpus)} GPUs of these nodes"
+            f"the {len(use_by_gpu)} busiest GPUs are used {lowest_shown:g}% or more: Lens "
+            f"does not show the utilization of {len(hidden_gpus)} other GPUs of these nodes"
         )
 
 

@@ -68,8 +68,8 @@ def find_changes(
         changes.append(FieldChange("drain", Action.UPDATE, "begun", "ended", because=reason))
     if begun_parts and not requires_action(changes):
         reason = (
-            f"an interrupted update may have created {', '.join(begun_parts)}: gpuform looks for "
-            "it, and deletes it where it is not declared"
+            f"an interrupted update may have created {', '.join(begun_parts)}: gpuform "
+            "looks for the object, and deletes it if it is not declared"
         )
         changes.append(
             FieldChange(kind.parts_field, Action.UPDATE, "begun", "ended", because=reason)

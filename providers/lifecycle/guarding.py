@@ -91,7 +91,9 @@ def check_before_deletion(
             **observed.inputs,
             **extract_outputs(kind, context, observed),
         }
-        require_deletion_permission(kind, current, "the platform reports so, and this deletes it")
+        require_deletion_permission(
+            kind, current, "the platform reports this, and the run would delete it"
+        )
         operations = open_operations()
         if isinstance(operations, ForeignObjectLookup):
             require_foreign_deletion_permission(
@@ -109,8 +111,8 @@ def require_foreign_deletion_permission(others: Sequence[str], kind: str) -> Non
     if others:
         permissions.require_permission(
             Permission.DESTROY_OTHERS,
-            f"this {kind} contains {', '.join(others)}, created by others, and deleting it "
-            "deletes that as well",
+            f"this {kind} contains {', '.join(others)}, created by others: deleting the "
+            f"{kind} deletes these objects as well",
         )
 
 
@@ -149,7 +151,7 @@ def read_confirming_absence(
         while observed_object is None:
             remaining = missed_at + PROPAGATION_TIME_S - context.clock.now()
             missing_for = format_duration(PROPAGATION_TIME_S - remaining)
-            missing = [f"the object is missing since {missing_for} only"]
+            missing = [f"the object has been missing for only {missing_for}"]
             observed = Observation("its list and its lookup", missing if remaining > 0 else [])
             # At the deadline, too: `require_evidence` then raises, because the object was not
             # missed long enough.
@@ -238,8 +240,8 @@ def refuse_other_interrupted_creates(context: ProviderContext) -> None:
         f"an interrupted create of the {intent.kind} {intent.name!r}"
         + (f" in {region}" if region else "")
         + f" may have created it{made}, and this run declares another one",
-        hint=f"look on the platform: to manage the object, run `gpuform import {kind} NAME "
-        "ID`; if the platform has none, add `--create-anew`",
+        hint=f"look on the platform: to manage the object, run `gpuform import {kind} NAME ID`; "
+        "if no object exists, add `--create-anew`",
     )
 
 

@@ -325,8 +325,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         if self.creates_no_object and not context.can_store_unready and outs.get("ready") is False:
             raise GpuformError(
                 str(outs.get("not_ready_reason")),
-                hint="remove the cause, and run the command again: nothing was created that "
-                "waits for it",
+                hint="remove the cause, and run the command again; nothing was created",
             )
 
     def recover_create(self, props: Properties) -> CreateResult | None:
@@ -486,7 +485,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         with self._create_host_boundary("delete", _props) as context:
             context.stored_properties = to_properties(_props)
             known_inputs = parse_inputs(self, extract_inputs(self, context.stored_properties))
-            require_deletion_permission(self, context.stored_properties, "this deletes it")
+            require_deletion_permission(self, context.stored_properties, "the run would delete it")
             refuse_interrupted_creates(context)
             context.start_deadline(self.timeouts.delete)
             if not self.is_bound:
@@ -621,7 +620,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             NotAllowed: the run lacks one of the permissions.
         """
         with self._create_host_boundary("delete", props) as context:
-            require_deletion_permission(self, to_properties(props), "this deletes it")
+            require_deletion_permission(self, to_properties(props), "the run would delete it")
             require_foreign_deletion_permission(others, self.kind)
             if self.deletion_note:
                 context.on_warning(self.deletion_note)

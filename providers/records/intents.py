@@ -162,8 +162,8 @@ class Intents:
             self.records.add(build_record_name(late), asdict(late))
             made = ", ".join(intent.made or intent.hints)
             raise GpuformError(
-                f"{error.message}; meanwhile the create of the {intent.kind} {intent.name!r} was "
-                f"answered with {made}, which is recorded",
+                f"{error.message}; meanwhile the platform answered the create of the "
+                f"{intent.kind} {intent.name!r} with {made}, which gpuform has recorded",
                 hint=error.hint,
             ) from None
         return intent

@@ -288,8 +288,8 @@ def add_server_type(
         old_gpu = stored.get("gpu_type") or stored.get("server_type_id")
         if old_gpu not in (None, gpu):
             reason = (
-                f"is perhaps another GPU than {old_gpu}, because the list of server types "
-                f"failed: {error.message}: plan again, or leave it as it was"
+                f"may be another GPU than {old_gpu}: the list of server types could not be "
+                f"read ({error.message}): plan again, or keep the old value"
             )
             return dict(values), [Problem("gpu_type", reason)]
         report_unchecked(client, context, error.message)
@@ -349,7 +349,9 @@ def _find_choice_problem(
     choices = _prefer_in_stock(matching_products)
     if len(choices) > 1:
         listed = ", ".join(f"{product.id} ({product.name})" for product in choices)
-        return f"{len(choices)} server types have {gpu}: declare the server_type_id of {listed}"
+        return (
+            f"{len(choices)} server types have {gpu}: declare server_type_id with one of {listed}"
+        )
     if choices:
         return None
     gpu_models = tuple(sorted({product.product_attrs.gpu_model for product in products} - {""}))

@@ -67,8 +67,8 @@ class PodCommandRunner:
                 error_type = UnknownOutcome if is_change else Unreachable
                 raise error_type(
                     f"`{' '.join(command[:3])}` in pod {pod} did not end: {error}",
-                    hint="look into the pod: `kubectl -n "
-                    f"{self.inputs.namespace} exec {shlex.quote(pod)} -- scontrol ping`",
+                    hint=f"check the pod: `kubectl -n {self.inputs.namespace} exec "
+                    f"{shlex.quote(pod)} -- scontrol ping`",
                 ) from error
 
     def _find_running_pod(self) -> str:

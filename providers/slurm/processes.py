@@ -63,8 +63,8 @@ _JOB_VARIABLES = {
 }
 _SSH_REMEDIES = (
     ("host key verification failed", "log in once by hand, and compare the host's key"),
-    ("permission denied", "ssh must get in without a password: load your key with `ssh-add`"),
-    ("could not resolve", "give `host` a name that your SSH configuration or DNS knows"),
+    ("permission denied", "ssh must connect without a password: load your key with `ssh-add`"),
+    ("could not resolve", "set `host` to a name that your SSH configuration or DNS knows"),
 )
 
 
@@ -202,7 +202,7 @@ def _run_process(
         error_type = UnknownOutcome if is_change else Unreachable
         raise error_type(
             f"`{' '.join(command[:3])}` did not end within {_TIMEOUT_S} seconds ({label})",
-            hint="see whether slurmctld answers: `scontrol ping`",
+            hint="check that slurmctld answers: `scontrol ping`",
         ) from error
     except OSError as error:
         raise GpuformError(

@@ -95,7 +95,7 @@ def _explain_missing_host(outputs: Mapping[str, Any]) -> str:
         return "the state is older than this feature: run `gpuform refresh`"
     return (
         "the platform reports no SSH connection: the cluster is "
-        f"{find_text(outputs, 'status') or 'not there'}"
+        f"{find_text(outputs, 'status') or 'of unknown status'}"
     )
 
 

@@ -181,7 +181,7 @@ def _explain_hold(outputs: Mapping[str, Any]) -> str:
         return f"the cluster was restarted at {outputs['restarted_at']}, without success"
     possible_use = outputs.get("maybe_busy")
     if possible_use and Permission.EVICT_JOBS not in permissions.get_permissions():
-        return f"{possible_use}; --allow {Permission.EVICT_JOBS} restarts it all the same"
+        return f"{possible_use}; --allow {Permission.EVICT_JOBS} restarts it anyway"
     return ""
 
 
@@ -360,7 +360,7 @@ class ClusterRestart:
             return
         raise GpuformError(
             f"cluster {self.cluster_name}: not restarted: {possible_use}",
-            hint="run the command again when its work has ended, or restart it all the same "
+            hint="run the command again when its work has ended, or restart the cluster anyway "
             f"with --allow {Permission.EVICT_JOBS}",
         )
 

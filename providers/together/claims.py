@@ -84,7 +84,7 @@ def connect_to_kubernetes(
 def build_missing_cluster_error(cluster_id: str) -> GpuformError:
     """Return the error of an operation on a missing cluster."""
     return GpuformError(
-        f"cluster {cluster_id} not found, or it is being deleted",
+        f"cluster {cluster_id} not found, or being deleted",
         hint="declare the id of an existing cluster: {{ clusters.NAME.id }}",
     )
 

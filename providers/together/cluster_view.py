@@ -449,7 +449,7 @@ def describe_cluster_credit(inputs: Mapping[str, Any], outputs: Mapping[str, Any
         text = f"no credit is left: it has been paused {since_text}"
     else:
         text = f"no credit is left: its on-demand compute has been paused {since_text}"
-        text += f"; what is reserved of it runs {end}" if is_reserved else ""
+        text += f"; its reserved compute runs {end}" if is_reserved else ""
     next_step = "its on-demand compute is decommissioned"
     return Credit(state=CreditState.STOPPED, text=text, at=since, next=next_step)
 

@@ -213,8 +213,8 @@ class ClusterRepairRun:
         if problems:
             raise GpuformError(
                 "; ".join(problems),
-                hint="look at the node with kubectl and on Together's pages; to repair it in "
-                "another way, run `gpuform repair NODE --mode ...`",
+                hint="look at the node with kubectl and on Together's pages; for another repair, "
+                "run `gpuform repair NODE --mode ...`",
             )
 
     def _request_repairs(

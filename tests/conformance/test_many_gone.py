@@ -230,7 +230,7 @@ def test_a_cluster_reported_as_reserved_is_deleted_only_with_permission(
         for run in (embedded.destroy, lambda: embedded.apply(moved), embedded.apply):
             result = run()
             assert not result.ok
-            assert "the platform reports so" in result.errors[0]
+            assert "the platform reports this" in result.errors[0]
             assert "--allow destroy-reserved" in result.errors[0]
         assert platform.list_requests("DELETE") == []
         assert platform.list_ids(CLUSTER) == embedded.ids

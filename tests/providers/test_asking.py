@@ -47,9 +47,9 @@ def write_kubeconfig(
 def test_no_real_scheduler_is_contacted_on_the_emulator(tmp_path: Path) -> None:
     """Real nodes with the names of emulated ones would be drained."""
     for declared in WAYS:
-        with pytest.raises(NotAllowed, match=f"Slurm by {declared.via} is not asked"):
+        with pytest.raises(NotAllowed, match=f"Slurm by {declared.via} was not asked"):
             create_command_runner(declared)
-    with pytest.raises(NotAllowed, match="this run is on the emulator, and the scheduler is real"):
+    with pytest.raises(NotAllowed, match="this run uses the emulator, but the scheduler is real"):
         load_declared_kubeconfig(write_kubeconfig(tmp_path, "https://10.0.0.1:6443"))
 
 
@@ -84,13 +84,13 @@ def test_a_proposal_contacts_only_schedulers_of_the_stack(
     assert create_command_runner(SlurmInputs(), kubeconfig=declared_kubeconfig)
     others = [SlurmInputs(via="ssh", host="login"), SlurmInputs(via="local", sudo=True)]
     for declared in others:
-        with pytest.raises(GpuformError, match="no resource yet that names this scheduler"):
+        with pytest.raises(GpuformError, match="no resource of the stack names this scheduler"):
             create_command_runner(declared)
-    with pytest.raises(GpuformError, match="no resource yet that names"):
+    with pytest.raises(GpuformError, match="no resource of the stack names"):
         create_command_runner(
             SlurmInputs(pod_selector="app=theirs"), kubeconfig=declared_kubeconfig
         )
-    with pytest.raises(GpuformError, match="no resource yet that names"):
+    with pytest.raises(GpuformError, match="no resource of the stack names"):
         load_declared_kubeconfig(declared_file.model_copy(update={"context": "x"}))
 
 
@@ -102,7 +102,7 @@ def test_files_named_by_a_proposal_are_not_read_first(
     declared = write_kubeconfig(
         tmp_path, "https://10.0.0.1", {"tokenFile": str(tmp_path / "missing")}
     )
-    with pytest.raises(GpuformError, match="is not asked"):
+    with pytest.raises(GpuformError, match="was not asked"):
         load_declared_kubeconfig(declared)
 
 

@@ -217,7 +217,7 @@ class TestClearNodes:
         assert build_drain(call, scheduler).clear(1).chosen == ("w2",)
         with pytest.raises(GpuformError, match="node w3 not found"):
             build_drain(call, scheduler, nodes=["w3"]).clear(1)
-        with pytest.raises(GpuformError, match="Kubernetes knows 3 of them, and not w3"):
+        with pytest.raises(GpuformError, match="Kubernetes shows only 3 nodes, and not w3"):
             build_drain(call, scheduler).clear(4)
 
     def test_an_earlier_attempt_is_undone_if_the_next_one_is_refused(
@@ -542,7 +542,7 @@ class TestUnknownNodes:
             build_drain_of_four(call, scheduler).drain_nodes(NodeEviction({"w1": "deleted"}))
             is not None
         )
-        assert "removed all the same" in reported.warnings[0]
+        assert "removed anyway" in reported.warnings[0]
 
 
 def build_drain_of_four(
@@ -634,8 +634,8 @@ class TestWords:
         )
         assert reported.unchecked == [
             (
-                "the nodes to remove from pool train, and their jobs: no answer. No node is "
-                "removed while they are unknown"
+                "the nodes to remove from pool train, and their jobs: no answer. gpuform "
+                "removes no node while its jobs are unknown"
             )
         ]
 
@@ -746,7 +746,7 @@ class TestWords:
         scheduler.before = broken
         error = get_refusal(call, scheduler, NodeEviction(count=1))
         assert error.message == "cluster train: no node was removed: no answer"
-        assert error.hint == f"look at the network; {EVICT} removes the nodes all the same"
+        assert error.hint == f"look at the network; {EVICT} removes the nodes anyway"
         assert not isinstance(error, NotEnoughEvidence)
 
     def test_too_few_known_nodes_are_named(
@@ -755,12 +755,12 @@ class TestWords:
         del scheduler.nodes_by_name["w3"], scheduler.nodes_by_name["w2"]
         error = get_refusal(call, scheduler, NodeEviction(count=3), takes_cordoned=True)
         assert error.message == (
-            "cluster train: no node was removed: cannot remove 3 nodes: Kubernetes knows 2 of "
-            "them, and not w2, w3"
+            "cluster train: no node was removed: cannot remove 3 nodes: Kubernetes shows "
+            "only 2 nodes, and not w2, w3"
         )
         assert error.hint == (
             "wait until the nodes have joined, or remove them on the platform's own pages; "
-            f"{EVICT} removes the nodes all the same"
+            f"{EVICT} removes the nodes anyway"
         )
 
     def test_other_cordoned_nodes_are_named_if_the_platform_picks(
@@ -834,8 +834,8 @@ class TestForcedEviction:
         assert "of w1; no node has" in reported.warnings.pop()
         assert reported.warnings == [
             (
-                "pool train: no node has the name, an id or an address of w1: "
-                f"removed all the same, by {EVICT}"
+                "pool train: no node has the name, an id or an address of w1: removed "
+                f"anyway, because of {EVICT}"
             )
         ]
 

@@ -31,7 +31,7 @@ def test_an_unknown_name_is_an_error_that_lists_the_known(text: str) -> None:
     with pytest.raises(GpuformError, match="permission not found") as caught:
         permissions.get_permissions({"GPUFORM_ALLOW": text})
     assert str(caught.value).startswith("GPUFORM_ALLOW: ")
-    assert "destroy-reserved (delete or replace what is prepaid" in str(caught.value)
+    assert "destroy-reserved (delete or replace prepaid" in str(caught.value)
 
 
 def test_every_permission_has_a_meaning() -> None:

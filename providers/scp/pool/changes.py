@@ -129,7 +129,7 @@ def find_change_guard(stored: Values, declared: Values) -> Guard | None:
     locked_names = list_locked_nodes(plan)
     if not locked_names:
         return None
-    reason = f"{format_locked_nodes(locked_names)}, and this change deletes or stops what is locked"
+    reason = f"{format_locked_nodes(locked_names)}, and this change deletes or stops locked nodes"
     return Guard(Permission.UNLOCK, reason)
 
 

@@ -110,9 +110,9 @@ class OutsideDeletions:
         try:
             permissions.require_permission(
                 Permission.FORGET_MANY,
-                f"{len(names)} resources no longer exist on their platforms, and this run did "
-                f"not delete them: {listed_names}. The state keeps all of them. Is this the key "
-                "of another account or project, or another base URL",
+                f"{len(names)} resources no longer exist on their platforms, and this run "
+                f"did not delete them: {listed_names}. The state keeps all of them. Does "
+                "this run use the key of another account or project, or another base URL",
             )
         except GpuformError as error:
             return EngineError(f"{error.message}?", hint=error.hint)

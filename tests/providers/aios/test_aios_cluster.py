@@ -193,7 +193,7 @@ def test_a_node_added_by_somebody_else_is_reported_and_kept(cluster: Any, regist
     registry.send_request("PUT", PATH, {"$push": {"nodes.nodeData": entry}})
     cluster.refresh()
     assert registry.warnings == [
-        f"cluster {ID}: somebody else has added theirs to its nodes: no plan removes them"
+        f"cluster {ID} has nodes that gpuform did not add and does not remove: theirs"
     ]
     assert cluster.list_planned_paths(DECLARED) == []
     with use_context(registry.create_context(cluster.name)):

@@ -90,7 +90,7 @@ def test_no_file_is_sent_to_the_server_of_a_projects_kubeconfig(
     )
     with listening() as (server, heard), use_context(ProviderContext()):
         write(machine / place, {"tokenFile": str(machine / "home" / "token")}, server)
-        with pytest.raises(GpuformError, match=r"\(tokenFile\), and comes with the project"):
+        with pytest.raises(GpuformError, match=r"\(tokenFile\), and belongs to the project"):
             create_declared_scheduler(parsed, "pool train").list_nodes()
     assert heard == []
 
@@ -108,7 +108,7 @@ def test_no_file_is_sent_to_the_server_of_a_projects_kubeconfig(
 def test_a_projects_kubeconfig_naming_files_or_programs_is_refused(user: dict[str, Any]) -> None:
     write(Path("kubeconfig"), user)
     Path("token").write_text(SECRET)
-    with pytest.raises(GpuformError, match="comes with the project") as refused:
+    with pytest.raises(GpuformError, match="belongs to the project") as refused:
         load_declared_kubeconfig(KubernetesInputs(kubeconfig="kubeconfig"))
     assert "--flatten" in (refused.value.hint or "")
 
@@ -144,14 +144,14 @@ def test_a_path_in_the_variable_kubeconfig_is_the_users_own(
     for path in (own, projects):
         write(path, {"tokenFile": str(machine / "home" / "token")})
     assert SECRET in load_declared_kubeconfig(KubernetesInputs(kubeconfig=str(own)))
-    with pytest.raises(GpuformError, match="comes with the project"):
+    with pytest.raises(GpuformError, match="belongs to the project"):
         load_declared_kubeconfig(KubernetesInputs(kubeconfig=str(projects)))
 
 
 def test_a_link_out_of_the_project_is_refused_too(machine: Path) -> None:
     write(machine / "clone" / "evil", {"tokenFile": str(machine / "home" / "token")})
     (machine / "home" / "link").symlink_to(machine / "clone" / "evil")
-    with pytest.raises(GpuformError, match="comes with the project"):
+    with pytest.raises(GpuformError, match="belongs to the project"):
         load_declared_kubeconfig(KubernetesInputs(kubeconfig=str(machine / "home" / "link")))
 
 

@@ -277,7 +277,7 @@ def test_gpus_that_power_names_are_bounded_by_the_lowest_of_the_busiest(watched:
     told["power"]["data"] = [{**point, "value": 90.0} for point in points(*[0.0] * 8)]
     watched.told = GpuHeatmap.model_validate(told)
     assert (
-        "the 5 busiest GPUs are used 5% or more: Lens does not show the lower utilization of 8 GPUs"
+        "the 5 busiest GPUs are used 5% or more: Lens does not show the utilization of 8 other GPUs"
         in watched.look().because
     )
 

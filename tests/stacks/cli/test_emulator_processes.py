@@ -145,4 +145,6 @@ def test_a_stack_of_a_stopped_emulator_is_refused_on_another_one(shell: Shell) -
     assert shell.run('eval "$(gpuform emulator start)"').returncode == 0
     ran = shell.run("gpuform refresh --yes")
     assert ran.returncode == 1
-    assert f"the stack lives on emulator {ours}, and this run would be on another one" in ran.stderr
+    assert (
+        f"the stack lives on emulator {ours}, but this run would use another emulator"
+    ) in ran.stderr

@@ -103,7 +103,9 @@ def test_a_stack_of_one_emulator_is_not_on_another_one(
     ours = identity(applied_project.url)
     for name, value in environment(elsewhere).items():
         monkeypatch.setenv(name, value)
-    why = f"lives on emulator {ours}, and this run would be on another one: {identity(elsewhere)}"
+    why = (
+        f"lives on emulator {ours}, but this run would use another emulator: {identity(elsewhere)}"
+    )
     assert_all_are_refused(applied_project, told=(why, "gpuform emulator start"))
 
 
@@ -114,7 +116,7 @@ def test_a_stack_of_one_emulator_is_not_on_that_of_its_project(
     before = applied_project.state_file
     ran = applied_project.run("destroy", "--yes", "--emulate")
     assert ran.code == 1
-    assert "this run would be on another one" in ran.err
+    assert "this run would use another emulator" in ran.err
     assert applied_project.state_file == before
 
 
@@ -138,7 +140,7 @@ def test_a_stack_without_a_recorded_emulator_belongs_to_the_first_one_and_says_s
     set_world(applied_project, StackEnvironment(True))
     ran = applied_project.run("refresh", "--yes")
     assert ran.code == 0
-    told = f"from now on it is {identity(applied_project.url)}"
+    told = f"from now on the emulator is {identity(applied_project.url)}"
     assert told in ran.out + ran.err
     assert world(applied_project) == StackEnvironment(True, emulator=identity(applied_project.url))
     assert told not in (again := applied_project.run("refresh", "--yes")).out + again.err
@@ -151,7 +153,7 @@ def test_a_new_stack_belongs_to_the_first_emulator_without_a_word(
     assert planned_project.run("stack", "init", "trial", "--emulate").code == 0
     ran = planned_project.run("up", "--yes")
     assert ran.code == 0
-    assert "does not say which emulator" not in ran.out + ran.err
+    assert "does not record its emulator" not in ran.out + ran.err
     assert world(planned_project, "trial") == StackEnvironment(
         True, emulator=identity(planned_project.url)
     )
@@ -162,7 +164,7 @@ def test_a_platform_at_another_address_is_another_world(
     real: PlannedProject, elsewhere: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOGETHER_BASE_URL", f"{elsewhere}/together")
-    why = f"are at {real.url}/together/v1, and together would be asked at {elsewhere}"
+    why = f"are at {real.url}/together/v1, but requests to together would go to {elsewhere}"
     assert_all_are_refused(real, told=(why, "--allow new-address"))
 
 

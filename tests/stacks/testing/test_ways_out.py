@@ -174,47 +174,47 @@ def list_escapes(environment: RealEnvironment) -> dict[str, Escape]:
         "nothing_real": Escape(CLUSTER),
         # Schedulers that a topology names, allowed by the case and not.
         "slurm_local_jobs": Escape(
-            declare_certification("slurm: {via: local}"), "Slurm by local is not asked"
+            declare_certification("slurm: {via: local}"), "Slurm by local was not asked"
         ),
         "slurm_ssh_jobs": Escape(
-            declare_certification("slurm: {via: ssh, host: login}"), "Slurm by ssh is not asked"
+            declare_certification("slurm: {via: ssh, host: login}"), "Slurm by ssh was not asked"
         ),
         "slurm_exec_jobs": Escape(
             declare_certification(
                 "kubernetes: {kubeconfig: kube}\n    slurm: {via: exec}\n    folder: /shared"
             ),
-            "kube is not asked",
+            "kube was not asked",
             files=kube,
         ),
         "certification_engine": Escape(
             declare_certification("kubernetes: {kubeconfig: kube}", ""),
-            "kube is not asked",
+            "kube was not asked",
             files=kube,
         ),
         "slurm_local_drain": Escape(
             POOL + drained.format("slurm: {via: local}"),
-            "Slurm by local is not asked",
+            "Slurm by local was not asked",
             "run: destroy",
         ),
         "slurm_ssh_drain": Escape(
             POOL + drained.format("slurm: {via: ssh, host: login}"),
-            "Slurm by ssh is not asked",
+            "Slurm by ssh was not asked",
             "run: destroy",
         ),
         "kubernetes_drain": Escape(
             POOL + drained.format("kubernetes: {kubeconfig: kube}"),
-            "kube is not asked",
+            "kube was not asked",
             "run: destroy",
             files=kube,
         ),
         "included_file": Escape(
             "include: [more.yaml]\n" + POOL,
-            "Slurm by local is not asked",
+            "Slurm by local was not asked",
             files={"more.yaml": CERTIFICATION.format(scheduler="slurm: {via: local}", job=JOB)},
         ),
         "cluster_with_slurm_elsewhere": Escape(
             SLURM_CLUSTER + drained.format("slurm: {via: ssh, host: login}"),
-            "Slurm by ssh is not asked",
+            "Slurm by ssh was not asked",
             "run: destroy",
         ),
         # Other addresses of platforms.
@@ -373,7 +373,7 @@ def test_a_stack_under_pytest_contacts_nothing_real(
         "        gpuform_stack().up(allow=['real-schedulers'])\n\n"
         "def test_not_allowed(gpuform_stack):\n"
         "    run = gpuform_stack().up()\n"
-        "    assert 'Slurm by local is not asked' in run.errors[0]\n"
+        "    assert 'Slurm by local was not asked' in run.errors[0]\n"
     )
     path = f"{environment.folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
 
