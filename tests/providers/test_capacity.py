@@ -39,14 +39,14 @@ def build_attempts(position: int | None, calls: list[str]) -> list[Callable[[], 
     ("position", "progress"),
     [
         (0, ["trying A, then B, C"]),
-        (1, ["trying A, then B, C", "trying B; out of capacity: A", "took B; out of capacity: A"]),
+        (1, ["trying A, then B, C", "trying B; out of capacity: A", "using B; out of capacity: A"]),
         (
             2,
             [
                 "trying A, then B, C",
                 "trying B; out of capacity: A",
                 "trying C; out of capacity: A, B",
-                "took C; out of capacity: A, B",
+                "using C; out of capacity: A, B",
             ],
         ),
     ],

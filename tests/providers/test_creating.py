@@ -766,7 +766,7 @@ def test_an_answer_is_recorded_after_another_machine_took_the_lock(
         records.is_lost = True
 
     platform.answer = sleep_past_the_lease
-    with pytest.raises(GpuformError, match="answered with c1, which gpuform has recorded"):
+    with pytest.raises(GpuformError, match="with c1, which gpuform has recorded"):
         platform.create()
     platform.call.intents = Intents(FolderRecords(mine))
     assert [(intent.id, intent.is_late) for intent in platform.call.intents.list_all()] == [

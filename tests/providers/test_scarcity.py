@@ -65,7 +65,7 @@ class TestAlternatives:
             f"trying {here}, then {other}, {there}",
             f"trying {other}; out of capacity: {here}",
             f"trying {there}; out of capacity: {here}, {other}",
-            f"took {there}; out of capacity: {here}, {other}",
+            f"using {there}; out of capacity: {here}, {other}",
         ]
         assert len(emulator.list_objects("clusters")) == 1
 

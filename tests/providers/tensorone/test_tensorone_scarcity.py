@@ -33,7 +33,7 @@ class TestAlternatives:
         assert (outs["region"], outs["gpu_type"]) == (HERE, "A100")
         assert (outs["placed_region"], outs["placed_gpu_type"]) == (THERE, "A100")
         assert outs["ready"] is True
-        assert "took A100 in us-east-1; out of capacity: A100 in us-west-2, H100 in us-west-2" in (
+        assert "using A100 in us-east-1; out of capacity: A100 in us-west-2, H100 in us-west-2" in (
             platform.messages
         )
         assert len(platform.list_objects()) == 1

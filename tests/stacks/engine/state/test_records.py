@@ -226,7 +226,7 @@ def test_a_late_answer_is_recorded_beside_the_records_of_the_new_lock_owner(
         raise EngineError("the lock is another's")
 
     monkeypatch.setattr(Backend, "check_lock", refuse)
-    with pytest.raises(GpuformError, match="answered with first, which gpuform has recorded"):
+    with pytest.raises(GpuformError, match="with first, which gpuform has recorded"):
         slept.record_id(intent, "first")
     late = replace(intent, id="first", is_late=True)
     assert open_intents(Backend.open(f"file://{tmp_path}", {}), "demo", "dev").list_all() == [
