@@ -41,7 +41,7 @@ def test_the_page_says_what_the_runs_say_of_themselves(
     ) in written
     rows = [line for line in written.splitlines() if line.startswith("| ") and "Scen" not in line]
     assert rows == [
-        "| a: `b` | each, on equal starts | not run |",
+        "| a: `b` | each, from the same state | not run |",
         "| go | pulumi | passes |",
         "| python | pulumi | skipped: no host |",
     ]

@@ -102,10 +102,10 @@ class Documented:
 
 
 _MEANINGS: Final = {
-    "pending": "is waited for",
+    "pending": "gpuform continues to wait",
     "ready": "ready",
-    "failed": "ends the waiting: it does not become ready by itself",
-    "gone": "is going, or gone",
+    "failed": "the wait ends: the object does not become ready by itself",
+    "gone": "is being deleted, or gone",
 }
 
 

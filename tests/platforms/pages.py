@@ -20,12 +20,11 @@ FOLDER: Final = ROOT / "docs" / "reference" / "platforms"
 MARK: Final = "<!-- Generated: python tests/platforms/pages.py -->"
 REAL: Final = "real client"
 _PROOFS: Final[Mapping[str, str]] = {
-    REAL: "The platform's own client, from a package index, was run against gpuform's emulator. So "
-    "the emulator is what that client expects, and gpuform's own client works with the same "
-    "emulator.",
-    "emulator": "gpuform's client was run against gpuform's emulator. Both were written from the "
+    REAL: "The platform's own client, from a package index, works with gpuform's emulator, and so "
+    "does gpuform's own client. So the emulator behaves as the platform's client expects.",
+    "emulator": "gpuform's client works with gpuform's emulator. Both were written from the "
     "platform's document.",
-    "document": "The example of the platform's document is read, field by field.",
+    "document": "gpuform reads the example of the platform's document, field by field.",
 }
 
 
@@ -58,32 +57,32 @@ def _render_index(platforms: Sequence[Documented]) -> Iterator[str]:
     yield "# Platforms"
     yield MARK
     yield (
-        "These pages say of each documented call, field and state of a platform's API whether "
-        "gpuform supports it, how, and what proves that."
+        "These pages list the documented calls, fields and states of each platform's API, whether "
+        "and how gpuform supports them, and what proves it."
     )
     yield render_table(
         ["platform", "calls", "supported", "fields of answers", "shown", "used", "dropped"],
         [_count_fields(platform) for platform in platforms],
     )
     yield (
-        "*Shown* fields are inputs or outputs of a resource. *Used* ones decide something. "
-        "*Dropped* ones are read and then left alone; many of them are in the answer of a "
+        "*Shown* fields are inputs or outputs of a resource. *Used* fields influence decisions. "
+        "gpuform does not use *dropped* ones; many of them are in the result of a "
         "[lookup](../expressions.md)."
     )
     yield "## What the words mean"
     yield render_table(["proven against", "means"], _PROOFS.items())
     yield (
-        "**Nobody has tried gpuform with an account of these platforms.** When you are the first, "
+        "**gpuform was not tested with real accounts of these platforms.** If you are the first, "
         "begin with `gpuform doctor` and `gpuform preview`, which change nothing."
     )
-    yield "## How these pages are kept true"
+    yield "## How tests check these pages"
     yield (
-        "They are made from `tests/platforms/*.yaml` and from the code. Tests send every listed "
-        "call and compare method and path, and look that no method of a client is missing. They "
-        "compare the listed fields with the models that read the answers, and the inputs and "
-        "outputs with those of the resources. They change each field of a cluster, a node, a "
-        "record and an overview in turn, and see whether what gpuform shows changes with it. The "
-        "states are read from the tables that the waiting goes by."
+        "The pages are generated from `tests/platforms/*.yaml` and from the code. Tests send every "
+        "listed call and compare method and path, and check that no method of a client is missing. "
+        "They compare the listed fields with the models of the answers, and the inputs and outputs "
+        "with those of the resources. They change each field of a cluster, a node, a record and an "
+        "overview in turn, and check whether gpuform's output changes with it. The states come "
+        "from the tables that gpuform uses while it waits."
     )
 
 
@@ -106,16 +105,16 @@ def _count_fields(platform: Documented) -> list[str]:
 
 def _render_page(platform: Documented) -> Iterator[str]:
     facts = platform.given
-    yield f"# {facts['title']}: what of the API is supported"
+    yield f"# {facts['title']}: supported API"
     yield MARK
     yield (
-        f"This page says of each documented call, field and state of {facts['title']} what gpuform "
-        f"does with it. The facts are from {facts['document']}. "
-        f"[Start](../../start/{platform.name}.md) shows how to begin there."
+        f"This page says how gpuform uses each documented call, field and state of "
+        f"{facts['title']}. Its source is {facts['document']}. "
+        f"[Start](../../start/{platform.name}.md) shows the first steps."
     )
     yield "## Calls"
     rows = [[_format_code(e["call"]), e["does"], e["use"], find_proof(e)] for e in facts["calls"]]
-    yield render_table(["call", "what it does", "what gpuform uses it for", "proven against"], rows)
+    yield render_table(["call", "what it does", "use in gpuform", "proven against"], rows)
     yield "\n".join(
         f"* **{kind.capitalize()}:** {escape_prose(proof)}"
         for kind, proof in facts["proofs"].items()
@@ -128,20 +127,20 @@ def _render_page(platform: Documented) -> Iterator[str]:
         )
     yield "## What gpuform sends"
     yield (
-        "Fields that stand for an input are in the pages of the "
-        "[resources](../resources/index.md), with all others that a kind has."
+        "The pages of the [resources](../resources/index.md) describe the inputs that these fields "
+        "come from."
     )
     for call, sent in facts["sent"].items():
         yield f"### {_format_code(call)}"
         yield render_table(["documented field", "comes from"], [*_render_sent(sent["fields"])])
         if more := sent.get("sdk"):
-            yield f"Of the SDK alone, each from the input of its name: {join_as_code(more)}."
+            yield f"Only in the SDK, each from the input of the same name: {join_as_code(more)}."
     yield "## What gpuform reads"
     for answer in platform.answers:
         yield f"### {answer.model}"
         if answer.lookup:
-            yield f"The lookup `{answer.lookup}` has all of it."
-        yield render_table(["field", "what becomes of it"], [*_render_read(answer)])
+            yield f"The lookup `{answer.lookup}` returns all fields."
+        yield render_table(["field", "how gpuform uses it"], [*_render_read(answer)])
     yield from _render_states(platform)
     if notes := facts["notes"]:
         yield "## Notes"
@@ -155,7 +154,7 @@ def _format_code(call: str) -> str:
 def _render_sent(fields: Sequence[str | Mapping[str, str]]) -> Iterator[list[str]]:
     for field in fields:
         if isinstance(field, str):
-            yield [f"`{field}`", "the input of that name"]
+            yield [f"`{field}`", "the input of the same name"]
         else:
             for name, description in field.items():
                 yield [f"`{name}`", description]
@@ -203,10 +202,10 @@ def _render_states(platform: Documented) -> Iterator[str]:
     for states in platform.states:
         yield f"## States of {states.of}"
         yield render_table(
-            ["state", "for somebody who waits"],
+            ["state", "while gpuform waits"],
             [[f"`{state}`", str(meaning)] for state, meaning in states.meanings.items()],
         )
-        yield f"Another state {states.unknown}."
+        yield f"In any other state {states.unknown}."
 
 
 if __name__ == "__main__":

@@ -16,14 +16,14 @@ ROOT = HERE.parents[1]
 PAGE = ROOT / "docs" / "reference" / "pulumi-cli.md"
 
 SECTIONS = {
-    "test_programs": ("Step rules", "each, on equal starts"),
-    "test_random_programs": ("Random programs", "each, on equal starts"),
+    "test_programs": ("Step rules", "each, from the same state"),
+    "test_random_programs": ("Random programs", "each, from the same state"),
     "test_examples": ("Examples", "pulumi"),
-    "test_reviews": ("Reviews of what the CLI prints", "pulumi"),
+    "test_reviews": ("Reviews of the CLI's output", "pulumi"),
     "test_in_turn": ("One stack in turn", "both, in turn"),
-    "test_overtaken": ("Killed and interrupted runs that the other goes on with", "both, in turn"),
+    "test_overtaken": ("Killed and interrupted runs, continued by the other tool", "both, in turn"),
     "test_workspace": ("The selected stack", "both, in turn"),
-    "test_messages": ("What `pulumi up` shows", "pulumi"),
+    "test_messages": ("The output of `pulumi up`", "pulumi"),
     "test_other_runtimes": ("Projects in another language", "both, in turn"),
     "test_others_in_records": ("Nodes of others in AIOS records", "pulumi"),
     "test_plugin_killed": ("Killed and interrupted creates", "both, in turn"),
@@ -80,20 +80,17 @@ def _lines(
     dates, clis, sdks = (sorted(set(each)) for each in zip(*played.values(), strict=True))
     yield "# Beside the Pulumi CLI"
     yield ""
-    yield (
-        "This page shows what gpuform and the Pulumi CLI were seen doing side by side, scenario by "
-        "scenario."
-    )
+    yield ("This page compares gpuform and the Pulumi CLI, scenario by scenario.")
     yield ""
     yield (
         f"The suite `tests/real_pulumi` was last run on {' and '.join(dates)} with "
         f"Pulumi CLI {' and '.join(clis)} and "
-        f"its Python SDK {' and '.join(sdks)}. It runs wherever a Pulumi CLI is on PATH, or where "
-        "`python tests/processes/pinned_pulumi.py` has built the one that "
-        "`tests/real_pulumi/go.mod` pins: `python -m pytest -m real_pulumi tests/real_pulumi`. "
-        "On equal starts it compares exit code, steps, the provider's calls and the state after "
-        "each command. [Move between gpuform and pulumi](../guides/pulumi.md) says what that means "
-        "for you."
+        f"its Python SDK {' and '.join(sdks)}. It runs if a Pulumi CLI is on PATH, or if "
+        "`python tests/processes/pinned_pulumi.py` has built the version in "
+        "`tests/real_pulumi/go.mod`: `python -m pytest -m real_pulumi tests/real_pulumi`. "
+        "If both engines start from the same state, the suite compares exit code, steps, the "
+        "provider's calls and the state after each command. [Move between gpuform and "
+        "pulumi](../guides/pulumi.md) explains what this means for you."
     )
     for title_of, (title, _) in SECTIONS.items():
         yield from ("", f"## {title}", "", "| Scenario | Engine | Result |", "|---|---|---|")
