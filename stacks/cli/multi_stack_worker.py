@@ -261,6 +261,7 @@ class Channel:
 
     def _terminate(self) -> None:
         """Terminate the run and end the process at once, with code ABANDONED."""
+        # Whatever fails here, the process ends.
         with contextlib.suppress(Exception):
             if self._handlers:
                 self._handlers[-1][1]()

@@ -89,6 +89,7 @@ _STACK = click.option(
 
 def add_common_flags(command: Command) -> Command:
     """Add the flags of every command."""
+    # The help of click lists the flag added last first.
     for flag in reversed(_FLAGS):
         command = flag(command)
     return command

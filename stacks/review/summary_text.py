@@ -362,6 +362,7 @@ def _format_evidence_age(repair: NodeRepair, made_at: str) -> str:
     try:
         since, made = (datetime.fromisoformat(moment) for moment in (repair.since, made_at))
         age = (made - since).total_seconds()
+    # A text is no time, or only one of the times has a zone.
     except (TypeError, ValueError):
         return ""
     return f" ({format_duration(age)} before the plan)" if age >= 1 else ""

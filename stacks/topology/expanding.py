@@ -180,6 +180,7 @@ def _refuse_same_names(scope: Scope, problems: Diagnostics) -> None:
 
     A URN contains the kind, the platform and the name of a resource.
     """
+    # Equal URNs may stand in different files of the topology.
     first_instances: dict[tuple[str, ...], Repetition[Any]] = {}
     for file_scope in scope.list_scopes():
         for instance in file_scope.list_resources():

@@ -47,6 +47,7 @@ def format_path(path: Path) -> str:
     """Format a path for messages: relative to the current folder if possible."""
     try:
         return str(path.resolve().relative_to(Path.cwd()))
+    # The file is not below the current folder.
     except ValueError:
         return str(path)
 
@@ -72,6 +73,7 @@ def resolve_included_file(
             if _check_included_file(node, path, including_file.inclusion_path, problems)
             else None
         )
+    # Raised for a null byte, too long names and loops of symbolic links.
     except (OSError, RuntimeError, ValueError):
         problems.add(node.position, "include", "this is not a valid path of a file")
         return None

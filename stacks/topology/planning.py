@@ -397,6 +397,7 @@ def _visit_dependencies(
                 for dependency in by_instance[instance].list_dependencies()
                 if dependency in by_instance
             ]
+            # Reversed, because the last one is visited first.
             pending += [(dependency, False) for dependency in reversed(dependencies)]
 
 

@@ -162,6 +162,7 @@ def write_ci_workflows(
     write_files(repository.root, files, force=force)
     for name in files:
         session.screen.print(f"Wrote in {repository.root}: {name}")
+    # The jobs install gpuform from the project's requirements.
     for file in require_here(repository.project, clouds.extras):
         session.screen.print(f"Wrote in {repository.root}: {file.relative_to(repository.root)}")
     session.screen.print(f"The first lines of {next(iter(files))} list {_NEXT_STEPS[forge]}.")
@@ -182,6 +183,7 @@ def _find_code_host(root: Path) -> CodeHostName:
         config = (root / ".git" / "config").read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         config = ""
+    # Git's configuration names the host in the URL of each remote.
     code_hosts: list[CodeHostName] = [name for name in ("github", "gitlab") if name in config]
     if len(code_hosts) != 1:
         raise click.UsageError("name the code host: --forge github or --forge gitlab")

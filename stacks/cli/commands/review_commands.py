@@ -51,6 +51,7 @@ def add_code_host_flags(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(*args, review_flags=review_flags, **other_flags)
 
     wrapped: Callable[..., Any] = with_review_flags
+    # The help of click lists the flag added last first.
     for flag in reversed(_CODE_HOST_FLAGS):
         wrapped = flag(wrapped)
     return wrapped

@@ -175,6 +175,7 @@ def _change_flag(
         if not is_confirmed(session.screen, _QUESTION, yes=yes):
             return FAILED
         stack.save(edit(snapshot, urns, value))
+        # The user may have named a resource twice.
         session.screen.print(f"{counted(len(set(urns)), 'resource')} {participle}.")
         return SUCCESS
 

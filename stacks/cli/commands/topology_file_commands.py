@@ -196,6 +196,7 @@ def fmt(files: tuple[str, ...], check: bool, diff: bool) -> int:
         if files == (_STDIN,):
             format_run.format_stdin()
         elif files:
+            # A pattern of the shell and a name may mean the same file.
             for path in dict.fromkeys(map(Path, files)):
                 format_run.format_file(path)
         else:

@@ -257,6 +257,7 @@ class LiveProgress:
                 self._rows[id(event.step)] = _LiveRow(event.step)
         elif isinstance(event, Progress):
             with self._lock:
+                # A progress event names the resource, which may have several running steps.
                 for row in self._rows.values():
                     if row.step.urn == event.urn:
                         row.phase = event.text

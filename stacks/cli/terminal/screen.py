@@ -57,6 +57,7 @@ def create_fold_marks(job: CiJob | None) -> FoldMarks | None:
         return None
     if job.system.startswith("GitHub"):
         return FoldMarks(lambda _, title: f"::group::{title}", lambda _: "::endgroup::")
+    # Only GitLab names a section at its end, too.
     if job.system.startswith("GitLab"):
         return FoldMarks(
             lambda name, title: f"{_format_section('start', name)}{title}",

@@ -239,6 +239,7 @@ class _CreateSearch:
                     results.objectless_intents += by_urn[urn]
 
         with ThreadPoolExecutor(min(DEFAULT_PARALLEL, len(by_urn))) as pool:
+            # The list takes every result, which raises a thread's unexpected exception here.
             list(pool.map(recover_resource, by_urn))
         if self.cancelled.is_set():
             raise UnresolvedCreate("interrupted while looking for the objects of an earlier run")

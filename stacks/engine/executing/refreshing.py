@@ -98,6 +98,7 @@ class Refresher:
             executor.report_failure(old.urn, error)
             executor.events.emit(StepFailed(step, time.monotonic() - started_at))
             return
+        # `forget_missing_objects` counts and reports this step later.
         if executor.outside_deletions.contains_step(step):
             return
         if self._count_changes:

@@ -46,6 +46,7 @@ class StepApplier:
     _functions: dict[Op, Callable[[Step], list[str]]] = field(init=False)
 
     def __post_init__(self) -> None:
+        # An object that an interrupted run was deleting may be missing already.
         self._interrupted_deletions = {
             (operation.resource.urn, operation.resource.id)
             for operation in self.snapshot.base.pending_operations
@@ -171,6 +172,7 @@ class StepApplier:
         if not new.custom or is_provider(new.type):
             self.report_start(step)
             if new.custom:
+                # A provider has no object: its id is random, as under the Pulumi CLI.
                 new.id, new.outputs = new.id or str(uuid.uuid4()), dict(new.inputs)
             self._record_created(step, new)
             return []

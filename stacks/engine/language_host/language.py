@@ -144,6 +144,7 @@ def find_topology(directory: Path) -> Topology | None:
         topology_file = find_topology_file(folder) if file.name == "__main__.py" else None
         if topology_file is None:
             return None
+        # The missing file would be the one that only runs the topology.
         source = PROGRAM.format(topology_file.name).encode()
     except OSError:
         return None
@@ -210,6 +211,7 @@ def run_program(
     unsupported_error = program_run.unsupported.build_error()
     if unsupported_error is not None:
         raise unsupported_error
+    # A failed thread, or a task that nobody awaits, does not end the program itself.
     errors = [failure] if failure else program_run.stray.collect_errors()
     if errors and not is_stopped():
         problems = [explain_failure(error, files, program_run.stray.traces) for error in errors]

@@ -445,6 +445,7 @@ class Monitor:
             except Stopped:
                 _raise_unavailable()
             except StepError:
+                # The reasons were already reported as events.
                 message = f"{request.tok}: its provider could not be configured"
             except UserError as error:
                 message = f"{request.tok}: {error}"

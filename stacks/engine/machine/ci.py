@@ -226,7 +226,12 @@ def read_git_facts(folder: Path) -> tuple[str, dict[str, str]]:
     its URL may hold a key.
     """
     log_output = _run_git(
-        folder, "log", "-1", "--no-show-signature", "--format=%H%n%cn%n%ce%n%an%n%ae%n%s"
+        # A configured `log.showSignature` would print further lines before these.
+        folder,
+        "log",
+        "-1",
+        "--no-show-signature",
+        "--format=%H%n%cn%n%ce%n%an%n%ae%n%s",
     )
     if log_output is None:
         return "", {}

@@ -407,6 +407,7 @@ class StepGenerator:
             reached, waiting = set[str](), [first]
             while waiting:
                 urn = waiting.pop()
+                # An old entry names its dependencies by the URNs before an alias renamed them.
                 urn = self._old_entries.new_urns.get(urn, urn)
                 entry = self._goals.get(urn) or self._old_entries.entries.get(urn)
                 if urn == goal.urn:

@@ -379,6 +379,7 @@ def _add_requested_replacement(
         for path in changed
         if any(property_paths.covers(pattern, path) for pattern in patterns)
     ]
+    # `#initerror` is Pulumi's path for an object with init errors.
     is_unfinished = has_init_errors and any(
         property_paths.covers(pattern, (_INIT_ERROR,)) for pattern in patterns
     )

@@ -198,6 +198,7 @@ def _isolate_modules(folder: Path) -> Iterator[None]:
 
     Installed packages stay: many cannot be imported twice in one process.
     """
+    # Files may have been written after Python listed their folder.
     importlib.invalidate_caches()
     before = dict(sys.modules)
     libraries = [path for path in sys.path if path and Path(path) != folder]
@@ -223,6 +224,7 @@ def _isolate_modules(folder: Path) -> Iterator[None]:
         _remove_modules(
             name for name in new if any(map(is_program_module, _find_module_paths(name)))
         )
+        # Code imported before the context keeps the modules that it knows.
         sys.modules.update(before)
 
 

@@ -298,4 +298,5 @@ def matches_type(text: str, default: ConfigDefault) -> bool:
         "object": (dict,),
     }
     has_type = isinstance(value, kinds[default.type])
+    # Python's booleans are integers too.
     return has_type and (not isinstance(value, bool) or default.type == "boolean")

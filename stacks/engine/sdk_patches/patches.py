@@ -222,6 +222,7 @@ def _read_outputs_separately(
                 return outputs
             return outputs[name] if required else outputs.get(name)
 
+        # Without `run_with_unknowns` one unknown output makes the SDK skip the function.
         value = stack.outputs.apply(select_output, run_with_unknowns=True)
 
         async def is_known() -> bool:

@@ -117,6 +117,7 @@ class SecretsChange:
                 "finishes it."
             )
             raise
+        # Removed last: after a crash the next command finishes the change.
         self._write_pending_change(None)
 
     @property

@@ -346,6 +346,7 @@ def repair(snapshot: Snapshot) -> Repair:
         f"{name}: moved behind its dependencies"
         for name in _find_misplaced_entries(snapshot.resources)
     ]
+    # Sorted first: a reference to a later entry would be dropped as missing.
     ordered = _sort_by_dependencies(snapshot.resources)
     pruned = list(_drop_missing_references(ordered, done))
     repaired = replace(snapshot, resources=pruned, manifest=Manifest())

@@ -128,6 +128,7 @@ def rename_references(entry: ResourceState, new: Callable[[str], str]) -> Resour
         entry,
         urn=new(entry.urn),
         parent=rename_if_set(entry.parent),
+        # A provider reference is the provider's URN, followed by `::` and the id.
         provider=entry.provider and new(provider) + entry.provider.removeprefix(provider),
         dependencies=rename_all(entry.dependencies),
         property_dependencies={

@@ -192,6 +192,7 @@ def _split_journals(log: ReadableLog) -> Iterator[tuple[dict[str, Any], _Records
     """Yield head and records of each journal; there are several only after a run lost a lock."""
     with _raise_as_journal_error(log.where):
         lines = list(_parse_lines(log.read()))
+    # Only the head of a journal has no `op`.
     starts = [index for index, line in enumerate(lines) if "op" not in line]
     for start, end in pairwise([*starts, len(lines)]):
         head = lines[start]

@@ -221,6 +221,7 @@ def decode_resource(
     urn, type_ = document.get("urn"), document.get("type")
     if not isinstance(urn, str) or not isinstance(type_, str) or not urn or not type_:
         raise StateError(f"{label} has no urn or no type (urn {urn!r})")
+    # Thousands of entries share few types: interned, each text exists once in memory.
     state = ResourceState(urn, document.get("custom") is True, sys.intern(type_))
     try:
         for kind, table in _AS_IS.items():

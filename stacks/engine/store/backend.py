@@ -185,6 +185,7 @@ class Backend:
         self.check_lock(project, stack)
         names = self._list_checkpoint_names(project, stack)
         for name in names:
+            # A stack created again under this name begins with a version of its own.
             self._versions.pop(name, None)
             self.storage.copy(name, f"{name}.bak")
         history = self.storage.list_entries(layout.build_name("history", project, stack))
@@ -207,6 +208,7 @@ class Backend:
 
         Also moves the list of expired resources, but not the checkpoint.
         """
+        # Called for its check of the new names.
         self._list_checkpoint_names(*new)
         source, target = layout.build_name("history", *old), layout.build_name("history", *new)
         for entry in self.storage.list_entries(source):

@@ -198,6 +198,7 @@ class Lease:
         probe = f"{self._name}.clock-{self._id}"
         stale = self._storage.write(probe, b"1")
         try:
+            # Makes `stale` outdated: from now on the store must refuse it.
             self._storage.write(probe, b"2", replacing=stale)
             for refused in (stale, ABSENT):
                 with contextlib.suppress(ChangedMeanwhile):

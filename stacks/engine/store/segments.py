@@ -89,6 +89,7 @@ class UnsavedFile:
         except (OSError, ValueError) as error:
             raise JournalError(f"{self.path} cannot be read: {error}") from error
         try:
+            # The last part is empty, or a line cut off by a crash.
             return [_parse_part(line) for line in content.split("\n")[:-1]]
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise JournalError(

@@ -261,6 +261,7 @@ def from_plain(value: Any) -> values.PropertyValue:
     """
     if isinstance(value, str):
         return values.UNKNOWN if values.is_unknown_text(value) else value
+    # Tested before numbers: Python's booleans are integers too.
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int | float):

@@ -271,6 +271,7 @@ def _parse_step(where: str, entry: Mapping[str, Any], op: Op) -> _Step:
             raise EngineError(f"{where}.{key}: {error.message}") from None
     detailed = entry.get("detailedDiff")
     details = detailed if isinstance(detailed, dict) else {}
+    # Pulumi's kinds are `add`, `add-replace`, `delete-replace` and so on.
     forced = [
         path
         for path, kind in details.items()

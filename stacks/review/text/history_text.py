@@ -287,6 +287,7 @@ def _parse_calls(text: str) -> tuple[ast.Call, ...]:
     """Return all calls in Python source; none in invalid source."""
     try:
         tree = ast.parse(text)
+    # The file may have been edited since the run.
     except (SyntaxError, ValueError, RecursionError):
         return ()
     return tuple(node for node in ast.walk(tree) if isinstance(node, ast.Call))

@@ -150,6 +150,7 @@ def _sum_costs(costs: Mapping[str, StackCost]) -> StackCost:
     for cost in costs.values():
         for amount in cost.amounts:
             key = amount.billing, amount.currency
+            # Sums of floats leave a remainder.
             sums[key] = round(sums.get(key, 0.0) + amount.hourly, 6)
     return StackCost(
         amounts=tuple(

@@ -331,6 +331,7 @@ def build_entry_document(entry: ResourceState, *, show_secrets: bool = False) ->
     """
 
     def mask_properties(properties: PropertyMap) -> PropertyMap:
+        # The SDK keeps the code of a dynamic resource in `__provider`.
         declared = {key: value for key, value in properties.items() if not key.startswith("__")}
         masked_properties: PropertyMap = to_display_value(declared, show_secrets=show_secrets)
         return masked_properties

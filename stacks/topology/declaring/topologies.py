@@ -173,6 +173,7 @@ class _TopologyPreparation:
             custom_timeouts={},
         )
         handle = self.source.modules[module] = Handle(registration.urn, keep_value)
+        # As in a program, a child is declared after the answer for its parent.
         waits = frozenset([outer]) if outer else NO_DEPENDENCIES
         self.tasks.append(Task(handle, waits, lambda: registration))
 
