@@ -1,4 +1,4 @@
-"""This machine: Python, the installed packages, programs on the PATH, what variables say."""
+"""Examine this machine: Python, installed packages, programs on the PATH, and variables."""
 
 import os
 import platform
@@ -17,105 +17,114 @@ from gpuform.stacks.engine.sdk_patches import TRIED, find_inactive_patches
 AREA = "environment"
 
 
-def environment(environ: Mapping[str, str]) -> Iterator[Finding]:
-    """What every project on this machine meets."""
-    ours, sdk = version("gpuform"), version("pulumi")
+def examine_environment(environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield the findings about this machine."""
+    gpuform_version, sdk_version = version("gpuform"), version("pulumi")
     system = f"{platform.system()} {platform.machine()}"
-    python = platform.python_version()
-    yield _ok(f"gpuform {ours}, Pulumi SDK {sdk}, Python {python} on {system}")
-    wrong = list(_packages())
-    yield from wrong or [_ok("every package that gpuform needs is there, in its range")]
-    yield from _patches(sdk)
+    python_version = platform.python_version()
+    yield _build_ok_finding(
+        f"gpuform {gpuform_version}, Pulumi SDK {sdk_version}, Python {python_version} on {system}"
+    )
+    package_problems = list(_find_package_problems())
+    yield from package_problems or [
+        _build_ok_finding("all required packages are installed in supported versions")
+    ]
+    yield from _find_inactive_patches(sdk_version)
     if shutil.which("git") is None:
         yield Finding(
             AREA,
             Level.WARNING,
-            "git is not on the PATH: the history cannot tell which commit was applied",
+            "git is not on the PATH: the history cannot record which commit was applied",
             "install git",
         )
-    yield from newer_cli(AREA, environ)
-    yield from _home(environ)
-    yield from _variables(environ)
+    yield from find_untested_cli(AREA, environ)
+    yield from _check_home(environ)
+    yield from _check_variables(environ)
 
 
-def newer_cli(area: str, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield a warning where the Pulumi CLI of PATH is newer than the last one that was tried."""
+def find_untested_cli(area: str, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield a warning if the Pulumi CLI on the PATH is newer than the last tested version."""
     version = read_cli_version(environ)
     if version is not None and version > LAST_TRIED:
-        newer, tried = (".".join(map(str, each)) for each in (version, LAST_TRIED))
+        cli_version, tested_version = (".".join(map(str, parts)) for parts in (version, LAST_TRIED))
         yield Finding(
             area,
             Level.WARNING,
-            f"Pulumi CLI {newer} is newer than {tried}, the last one tried with gpuform: it may "
-            "keep states otherwise, or look for plugins elsewhere",
-            "compare `pulumi preview` with `gpuform preview` before a change, and see whether "
-            "`pulumi plugin ls` lists gpuform; `gpuform help reference/pulumi-cli` says what was "
-            "tried",
+            f"Pulumi CLI {cli_version} is newer than {tested_version}, the last version tested "
+            "with gpuform: it may store states differently, or look for plugins elsewhere",
+            "compare `pulumi preview` with `gpuform preview` before a change, and check that "
+            "`pulumi plugin ls` lists gpuform; `gpuform help reference/pulumi-cli` lists the "
+            "tested versions",
         )
 
 
-def _packages() -> Iterator[Finding]:
-    """Packages that are missing, or of another version than gpuform is made for."""
-    for text in requires("gpuform") or ():
-        requirement = Requirement(text)
+def _find_package_problems() -> Iterator[Finding]:
+    """Yield a problem for each required package with a missing or an unsupported version."""
+    for requirement_text in requires("gpuform") or ():
+        requirement = Requirement(requirement_text)
         if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
             continue
         try:
-            found = version(requirement.name)
+            installed_version = version(requirement.name)
         except PackageNotFoundError:
-            found = ""
-        if found and requirement.specifier.contains(found, prereleases=True):
+            installed_version = ""
+        if installed_version and requirement.specifier.contains(
+            installed_version, prereleases=True
+        ):
             continue
-        told = f"{requirement} is missing"
-        if found:
-            told = f"{requirement.name} {found} is installed, and gpuform needs {requirement}"
+        message = f"{requirement} is missing"
+        if installed_version:
+            installed = f"{requirement.name} {installed_version}"
+            message = f"{installed} is installed, and gpuform needs {requirement}"
         remedy = f"python -m pip install '{requirement.name}{requirement.specifier}'"
-        yield Finding(AREA, Level.PROBLEM, told, remedy)
+        yield Finding(AREA, Level.PROBLEM, message, remedy)
 
 
-def _patches(sdk: str) -> Iterator[Finding]:
-    """What gpuform does not spare this SDK, which is written in another way than those it knows."""
+def _find_inactive_patches(sdk_version: str) -> Iterator[Finding]:
+    """Yield a note for each patch of gpuform without effect on this version of the SDK."""
+    # a patch applies only to code of the SDK that gpuform has been tested with
     for patch in find_inactive_patches():
         yield Finding(
             AREA,
             Level.NOTE,
-            f"programs of many resources are slower with Pulumi SDK {sdk}, which gpuform does not "
-            f"know: it is not spared {patch.saved_work}",
+            f"programs with many resources run slower with Pulumi SDK {sdk_version}: in this "
+            f"version gpuform does not avoid {patch.saved_work}",
             f"python -m pip install 'pulumi=={TRIED[-1]}'",
         )
 
 
-def _home(environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Where the selected stack is kept."""
-    given = environ.get("PULUMI_HOME")
-    folder = Path(given) if given else Path.home() / ".pulumi"
-    nearest = next((each for each in (folder, *folder.parents) if each.exists()), folder)
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+def _check_home(environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield a warning if the folder of the selected stack, PULUMI_HOME, is not writable."""
+    home_value = environ.get("PULUMI_HOME")
+    folder = Path(home_value) if home_value else Path.home() / ".pulumi"
+    # the folder may not exist yet: then the nearest existing parent must be writable
+    existing_folder = next((path for path in (folder, *folder.parents) if path.exists()), folder)
+    if not existing_folder.is_dir() or not os.access(existing_folder, os.W_OK):
         yield Finding(
             AREA,
             Level.WARNING,
-            f"{folder} cannot be written: no stack can be selected",
-            "name the stack with --stack, or set PULUMI_HOME to a folder that you can write to",
+            f"{folder} is not writable: no stack can be selected",
+            "pass the stack with --stack, or set PULUMI_HOME to a writable folder",
         )
 
 
-def _variables(environ: Mapping[str, str]) -> Iterator[Finding]:
+def _check_variables(environ: Mapping[str, str]) -> Iterator[Finding]:
     job = find_ci_job(environ)
     if job is not None:
         yield Finding(
             AREA,
             Level.NOTE,
-            f"this is a job of {job.system}: nothing is asked, so `up`, `refresh` and `destroy` "
-            "need --yes, --skip-preview or --plan",
+            f"this is a {job.system} job: gpuform asks no questions, so `up`, `refresh` and "
+            "`destroy` need --yes, --skip-preview or --plan",
         )
-    if allowed := environ.get(PERMISSIONS_VARIABLE):
+    if permissions := environ.get(PERMISSIONS_VARIABLE):
         yield Finding(
             AREA,
             Level.WARNING,
-            f"{PERMISSIONS_VARIABLE} permits in every run: {allowed}",
-            "unset it, and give --allow to the run that is meant",
+            f"{PERMISSIONS_VARIABLE} allows in every run: {permissions}",
+            "unset it, and pass --allow to the run that needs it",
         )
 
 
-def _ok(text: str) -> Finding:
+def _build_ok_finding(text: str) -> Finding:
     return Finding(AREA, Level.OK, text)

@@ -1,14 +1,17 @@
-"""The whole examination, from the machine to the platforms."""
+"""Run all checks of `gpuform doctor`, from the machine to the platforms.
+
+Each check of the other modules runs in an `Examination`, so that no failed check ends the others.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from gpuform.providers.operations import Settings
 from gpuform.stacks.doctor import stack as stacks
-from gpuform.stacks.doctor.environment import environment
-from gpuform.stacks.doctor.findings import Examination, Finding, Level, failure
+from gpuform.stacks.doctor.environment import examine_environment
+from gpuform.stacks.doctor.findings import Examination, Finding, Level, build_failure
 from gpuform.stacks.doctor.platforms import AREA as PLATFORMS
-from gpuform.stacks.doctor.platforms import platforms
+from gpuform.stacks.doctor.platforms import examine_platforms
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import (
@@ -26,130 +29,160 @@ from gpuform.stacks.topology.offline import read_plan_context
 from gpuform.stacks.topology.planning import plan
 
 BACKEND = "backend"
-_LITTLE_SPACE = 100 * 2**20
+_MIN_FREE_BYTES = 100 * 2**20
 
 
 def examine(
     directory: Path,
     environ: Mapping[str, str],
     stack: str | None,
-    interpreter: Callable[[Project], Path | None],
+    find_interpreter: Callable[[Project], Path | None],
 ) -> list[Finding]:
-    """Everything that a run in a folder needs. Changes nothing, and never raises an error.
+    """Return the findings about all requirements of a run in a folder.
 
-    `stack` is the one to look at, or the selected one; `interpreter` finds a project's own.
+    Nothing is changed, and no error is raised. `stack` is the stack to examine, by default the
+    selected one; `interpreter` returns a project's own Python, or None for this one.
     """
-    exam = Examination()
-    used: set[str] = set()
-    exam.look("environment", lambda: environment(environ))
-    project = exam.get("project", lambda: _project(exam, directory))
-    if project is not None and not exam.has_foreign_program:
-        exam.look("project", lambda: program(project, interpreter, used))
-    backend = exam.get(BACKEND, lambda: Backend.open(get_backend_url(environ, project), environ))
+    examination = Examination()
+    used_platforms: set[str] = set()
+    examination.add_findings("environment", lambda: examine_environment(environ))
+    project = examination.get_or_report("project", lambda: _find_project(examination, directory))
+    if project is not None and not examination.has_foreign_program:
+        examination.add_findings(
+            "project", lambda: examine_program(project, find_interpreter, used_platforms)
+        )
+    backend = examination.get_or_report(
+        BACKEND, lambda: Backend.open(get_backend_url(environ, project), environ)
+    )
     if backend is not None:
-        exam.look(BACKEND, lambda: _backend(backend))
+        examination.add_findings(BACKEND, lambda: _check_backend(backend))
     config: Mapping[str, str] = {}
     if project is not None and backend is not None:
-        config = _stack(exam, project, backend, stack, environ, used)
-    exam.look(PLATFORMS, lambda: platforms(config, environ, used))
-    exam.secrets += Settings(config=config.get, environ=environ).list_secrets()
-    return exam.told()
+        config = _examine_stack(examination, project, backend, stack, environ, used_platforms)
+    examination.add_findings(PLATFORMS, lambda: examine_platforms(config, environ, used_platforms))
+    examination.secrets += Settings(config=config.get, environ=environ).list_secrets()
+    return examination.list_redacted()
 
 
-def _project(exam: Examination, directory: Path) -> Project | None:
+def _find_project(examination: Examination, directory: Path) -> Project | None:
+    """Return the project, also one in another language; None outside of a project."""
     try:
         return find_project(directory)
     except OtherRuntime as error:  # what works from the state alone can be used
-        exam.findings.append(failure("project", error, Level.NOTE))
-        exam.has_foreign_program = True
+        examination.findings.append(build_failure("project", error, Level.NOTE))
+        examination.has_foreign_program = True
         return find_project(directory, any_runtime=True)
     except NoProject as error:  # credentials and the backend can be looked at without one
-        exam.findings.append(failure("project", error, Level.WARNING))
+        examination.findings.append(build_failure("project", error, Level.WARNING))
         return None
 
 
-def _backend(backend: Backend) -> Iterator[Finding]:
+def _check_backend(backend: Backend) -> Iterator[Finding]:
     backend.check_writable()
-    shown = strip_credentials(backend.url)
-    yield Finding(BACKEND, Level.OK, f"{shown} can be read and written")
-    free = backend.free_space()
-    if free is not None and free < _LITTLE_SPACE:
+    # a finding must not show a password in the URL
+    url = strip_credentials(backend.url)
+    yield Finding(BACKEND, Level.OK, f"{url} is readable and writable")
+    free_bytes = backend.free_space()
+    if free_bytes is not None and free_bytes < _MIN_FREE_BYTES:
         yield Finding(
             BACKEND,
             Level.WARNING,
-            f"{shown} has {free // 2**20} MiB left: a run ends when its state cannot be written",
-            "make room",
+            f"{url} has {free_bytes // 2**20} MiB free: a run fails if it cannot write its state",
+            "free some space",
         )
     if not backend.keeps_backups:
         yield Finding(
             BACKEND,
             Level.NOTE,
-            "copies of earlier states are turned off: only the .bak file is kept",
+            "backups of earlier states are turned off: only the .bak file exists",
         )
 
 
-def _stack(
-    exam: Examination,
+def _examine_stack(
+    examination: Examination,
     project: Project,
     backend: Backend,
-    name: str | None,
+    requested_name: str | None,
     environ: Mapping[str, str],
-    used: set[str],
+    used_platforms: set[str],
 ) -> Mapping[str, str]:
-    """Looks at the stack; its configuration, as far as it can be read."""
-    named = exam.get(
+    """Examine the stack, and return the configuration, empty if unreadable.
+
+    The platforms of the state are added to `used_platforms`, secret values to the examination.
+    """
+    stack_name = examination.get_or_report(
         "stack",
-        lambda: get_short_name(project, name) if name else find_selected_stack(project, environ),
+        lambda: (
+            get_short_name(project, requested_name)
+            if requested_name
+            else find_selected_stack(project, environ)
+        ),
     )
-    known = exam.get("stack", lambda: backend.list_stacks(project.name)) or []
-    names = [each.rsplit("/", 1)[-1] for each in known]
-    if not named or named not in names:
-        exam.findings.append(_no_stack(named, names))
+    full_names = examination.get_or_report("stack", lambda: backend.list_stacks(project.name)) or []
+    names = [full_name.rsplit("/", 1)[-1] for full_name in full_names]
+    if not stack_name or stack_name not in names:
+        examination.findings.append(_build_no_stack_finding(stack_name, names))
         return {}
-    subject = stacks.ExaminedStack(project, backend, named, environ)
-    area = subject.area
-    exam.look(area, lambda: stacks.locks(subject))
-    exam.look(area, lambda: stacks.undone(subject))
-    state = exam.get(area, lambda: stacks.state(subject))
+    examined_stack = stacks.ExaminedStack(project, backend, stack_name, environ)
+    area = examined_stack.area
+    examination.add_findings(area, lambda: stacks.find_locks(examined_stack))
+    examination.add_findings(area, lambda: stacks.find_unfinished_work(examined_stack))
+    state = examination.get_or_report(area, lambda: stacks.read_state(examined_stack))
     if state is not None:
-        exam.look(area, lambda: stacks.health(subject, state))
-        used.update(stacks.used_platforms(state))
-    settings = exam.get(area, lambda: stacks.settings(subject))
+        examination.add_findings(area, lambda: stacks.check_state(examined_stack, state))
+        used_platforms.update(stacks.list_used_platforms(state))
+    settings = examination.get_or_report(area, lambda: stacks.load_settings(examined_stack))
     if settings is None:
         return {}
-    exam.look(area, lambda: stacks.in_the_clear(subject, settings))
-    crypter = exam.get(area, lambda: stacks.crypter(subject, settings))
+    examination.add_findings(area, lambda: stacks.find_plaintext_secrets(examined_stack, settings))
+    crypter = examination.get_or_report(area, lambda: stacks.open_secrets(examined_stack, settings))
     if crypter is None:
         return {}
-    read = exam.get(area, lambda: settings.build_program_config(crypter))
-    if read is None:
+    program_config = examination.get_or_report(area, lambda: settings.build_program_config(crypter))
+    if program_config is None:
         return {}
-    values, secret = read
-    exam.secrets += (values[key] for key in secret)
-    exam.look(area, lambda: stacks.configuration(subject, crypter, values, len(secret)))
+    values, secret_keys = program_config
+    examination.secrets += (values[key] for key in secret_keys)
+    examination.add_findings(
+        area, lambda: stacks.report_configuration(examined_stack, crypter, values, len(secret_keys))
+    )
     return values
 
 
-def _no_stack(named: str | None, names: list[str]) -> Finding:
-    known = f"stacks of this project: {', '.join(names)}" if names else ""
-    if named is None:
+def _build_no_stack_finding(stack_name: str | None, names: list[str]) -> Finding:
+    known_stacks = f"stacks of this project: {', '.join(names)}" if names else ""
+    if stack_name is None:
         remedy = "select one with --stack NAME or `gpuform stack select NAME`"
-        make = "create one: `gpuform stack init NAME`"
+        create_hint = "create one: `gpuform stack init NAME`"
         return Finding(
-            "stack", Level.WARNING, "no stack is selected", f"{known}; {remedy}" if known else make
+            "stack",
+            Level.WARNING,
+            "no stack is selected",
+            f"{known_stacks}; {remedy}" if known_stacks else create_hint,
         )
-    make = f"create it: `gpuform stack init {named}`"
-    text = f"there is no stack named {named!r}"
-    return Finding("stack", Level.PROBLEM, text, f"{known}; or {make}" if known else make)
+    create_hint = f"create it: `gpuform stack init {stack_name}`"
+    message = f"stack {stack_name!r} does not exist"
+    return Finding(
+        "stack",
+        Level.PROBLEM,
+        message,
+        f"{known_stacks}; or {create_hint}" if known_stacks else create_hint,
+    )
 
 
 AREA = "project"
 
 
-def program(
-    project: Project, interpreter: Callable[[Project], Path | None], platforms: set[str]
+def examine_program(
+    project: Project, find_interpreter: Callable[[Project], Path | None], used_platforms: set[str]
 ) -> Iterator[Finding]:
-    """What would be run, and by which Python. The platforms that it names go to `platforms`."""
+    """Yield the program or topology of a run, and the Python for the run.
+
+    The platforms of a topology are added to `used_platforms`.
+
+    Raises:
+        EngineError: the project has neither a program nor a topology.
+    """
     folder, entry = get_folder_and_entry(project.program)
     file = folder / ("__main__.py" if entry == "." else entry)
     topology = find_topology_file(folder)
@@ -159,23 +192,24 @@ def program(
             hint="create it or a topology.yaml, or set `main` in Pulumi.yaml to the program's "
             "folder or file",
         )
-    shown = file if file.is_file() else topology
-    yield Finding(AREA, Level.OK, f"project {project.name} runs {shown}")
+    program_path = file if file.is_file() else topology
+    yield Finding(AREA, Level.OK, f"project {project.name} runs {program_path}")
     if topology is not None:
-        yield _topology(topology, platforms)
-    other = interpreter(project)
-    if other is not None:
+        yield _check_topology(topology, used_platforms)
+    project_python = find_interpreter(project)
+    if project_python is not None:
         yield Finding(
             AREA,
             Level.NOTE,
-            f"`up` and its kin go on in {other}: what is said here of versions is of this Python",
+            f"`up` and similar commands run in {project_python}: the versions above are those of "
+            "this Python",
         )
 
 
-def _topology(file: Path, platforms: set[str]) -> Finding:
+def _check_topology(file: Path, used_platforms: set[str]) -> Finding:
     problems = Diagnostics()
-    planned = plan(file, read_plan_context(file, None), problems)
-    platforms.update(planned.topology.list_platforms())
+    topology_plan = plan(file, read_plan_context(file, None), problems)
+    used_platforms.update(topology_plan.topology.list_platforms())
     if problems:
         return Finding(
             AREA,

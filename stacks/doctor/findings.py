@@ -1,4 +1,4 @@
-"""Describe what an examination finds, with its remedy, and write it by area."""
+"""Define findings with their remedies, collect them, and render them by area."""
 
 import traceback
 from collections import Counter
@@ -16,11 +16,11 @@ from gpuform.stacks.review.value_text import counted
 
 T = TypeVar("T")
 
-_PUT_RIGHT = "put it right, and run `gpuform doctor` again"
+_RETRY_REMEDY = "correct this, and run `gpuform doctor` again"
 
 
 class Level(StrEnum):
-    """How bad it is: with a problem some command fails, or does what nobody wants."""
+    """The severity of a finding: with a problem, some command fails or does the wrong thing."""
 
     OK = "ok"
     NOTE = "note"
@@ -30,7 +30,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at. `remedy` says what to do; it never holds a secret."""
+    """The result of one check. `remedy` says what to do; neither text holds a secret."""
 
     area: str
     level: Level
@@ -40,76 +40,81 @@ class Finding:
 
 @dataclass(slots=True)
 class Examination:
-    """Collects findings. What a check raises is one: nothing ends an examination early.
+    """Collect findings; an error in a check becomes a finding, and the next check runs.
 
-    `secrets` are what no finding may say. A project with a `has_foreign_program` is one whose
-    program only the Pulumi CLI can run.
+    `secrets` are values that no finding may show. With `has_foreign_program`, only the Pulumi CLI
+    can run the project's program.
     """
 
     findings: list[Finding] = field(default_factory=list)
     has_foreign_program: bool = False
     secrets: list[str] = field(default_factory=list)
 
-    def look(self, area: str, check: Callable[[], Iterable[Finding]]) -> None:
-        """Adds what a check finds, and what stops it."""
+    def add_findings(self, area: str, check: Callable[[], Iterable[Finding]]) -> None:
+        """Add the findings of a check, and the error that stops the check."""
         try:
             for finding in check():
                 self.findings.append(finding)
         except Exception as error:  # noqa: BLE001 - whatever is broken, it is told
-            self.findings.append(failure(area, error))
+            self.findings.append(build_failure(area, error))
 
-    def get(self, area: str, what: Callable[[], T]) -> T | None:
-        """What others are found by; None, and a problem, when it cannot be had."""
+    def get_or_report(self, area: str, read: Callable[[], T]) -> T | None:
+        """Return the result of `read`, or None with a problem after an error."""
         try:
-            return what()
+            return read()
         except Exception as error:  # noqa: BLE001 - as above
-            self.findings.append(failure(area, error))
+            self.findings.append(build_failure(area, error))
             return None
 
-    def told(self) -> list[Finding]:
-        """The findings without secrets."""
+    def list_redacted(self) -> list[Finding]:
+        """Return the findings with masked secrets."""
         redact = Redactor(self.secrets).redact
         return [
-            replace(each, text=redact(each.text), remedy=redact(each.remedy))
-            for each in self.findings
+            replace(finding, text=redact(finding.text), remedy=redact(finding.remedy))
+            for finding in self.findings
         ]
 
 
-def failure(area: str, error: Exception, level: Level = Level.PROBLEM) -> Finding:
-    """An error as a finding. Of one that nobody foresaw only its type and its place are told: its
-    text may hold values."""
+def build_failure(area: str, error: Exception, level: Level = Level.PROBLEM) -> Finding:
+    """Return a finding about an error.
+
+    Of an unexpected error only type and location are shown: its message may hold secret values.
+    """
     if isinstance(error, UserError):
-        return Finding(area, level, error.message, error.hint or _PUT_RIGHT)
+        return Finding(area, level, error.message, error.hint or _RETRY_REMEDY)
     if isinstance(error, OSError):
-        told = f"{error.filename or 'a file'}: {error.strerror or type(error).__name__}"
-        return Finding(area, level, told, _PUT_RIGHT)
+        message = f"{error.filename or 'a file'}: {error.strerror or type(error).__name__}"
+        return Finding(area, level, message, _RETRY_REMEDY)
     frames = traceback.extract_tb(error.__traceback__)
-    place = f" in {frames[-1].name}, line {frames[-1].lineno}" if frames else ""
+    location = f" in {frames[-1].name}, line {frames[-1].lineno}" if frames else ""
     return Finding(
         area,
         level,
-        f"this could not be looked at ({type(error).__name__}{place})",
-        "report it, with the output of `gpuform doctor --json`",
+        f"this check failed ({type(error).__name__}{location})",
+        "report this with the output of `gpuform doctor --json`",
     )
 
 
 _STYLES = {Level.OK: "add", Level.NOTE: "dim", Level.WARNING: "warning", Level.PROBLEM: "error"}
 
 
-def findings_lines(findings: Sequence[Finding], paint: Paint = PLAIN) -> Iterator[str]:
-    """Every finding under its area, and at the end how many are problems."""
+def render_findings(findings: Sequence[Finding], paint: Paint = PLAIN) -> Iterator[str]:
+    """Yield the lines of a report: findings by area, and the numbers of problems and warnings."""
     width = max(len(level) for level in Level)
-    for area, found in groupby(findings, key=lambda finding: finding.area):
+    for area, area_findings in groupby(findings, key=lambda finding: finding.area):
         yield paint("bold", f"{area[:1].upper()}{area[1:]}:")
-        for finding in found:
+        for finding in area_findings:
             first, *rest = finding.text.split("\n")
             level = paint(_STYLES[finding.level], f"{finding.level:<{width}}")
             yield f"  {level}  {escape_invisible(first)}"
-            for line in (*rest, *(f"-> {each}" for each in finding.remedy.splitlines())):
+            for line in (
+                *rest,
+                *(f"-> {remedy_line}" for remedy_line in finding.remedy.splitlines()),
+            ):
                 yield f"  {'':{width}}  {escape_invisible(line)}"
     counts = Counter(finding.level for finding in findings)
-    told = [
+    totals = [
         counted(counts[level], level) for level in (Level.PROBLEM, Level.WARNING) if counts[level]
     ]
     yield ""
-    yield ", ".join(told) if told else "All is well."
+    yield ", ".join(totals) if totals else "No problems found."

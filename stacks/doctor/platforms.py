@@ -1,4 +1,4 @@
-"""The platforms: credentials, the way to them, and what their clocks say of ours."""
+"""Examine the platforms: credentials, connections, and clock differences."""
 
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -17,90 +17,100 @@ from gpuform.providers.http import ProbeAnswer, probe_platform
 from gpuform.providers.operations import Settings
 from gpuform.providers.platform import list_unusable_platforms
 from gpuform.providers.platform import platforms as all_platforms
-from gpuform.stacks.doctor.findings import Finding, Level, failure
+from gpuform.stacks.doctor.findings import Finding, Level, build_failure
 from gpuform.stacks.resource_rules import write_refusal
 
 AREA = "platforms"
-_NOTABLE_SKEW = 60.0
-"""Seconds that two clocks may differ without a word: an answer's Date is a little late."""
+_MAX_CLOCK_SKEW_S = 60.0
+"""Clock difference without a finding. The Date of an answer is always a little late."""
 
 
-def platforms(
-    config: Mapping[str, str], environ: Mapping[str, str], used: Collection[str]
+def examine_platforms(
+    config: Mapping[str, str], environ: Mapping[str, str], used_platforms: Collection[str]
 ) -> Iterator[Finding]:
-    """What each platform says to the credentials, all asked at once; those in use first.
+    """Yield the answers of all platforms to the credentials, the used platforms first.
 
-    `used` are the platforms that the program or the state names: what is missing for these is a
-    problem, for others nobody needs it.
+    All platforms are asked at once. `used_platforms` are named by the program or the state: missing
+    credentials are a problem for these, and only a note for others.
     """
     settings = Settings(config=config.get, environ=environ)
-    names = sorted(all_platforms(), key=lambda name: name not in used)
+    names = sorted(all_platforms(), key=lambda name: name not in used_platforms)
     with ThreadPoolExecutor(len(names), thread_name_prefix="doctor") as pool:
-        answers = list(pool.map(lambda name: _asked(name, settings), names))
+        answers = list(pool.map(lambda name: _probe_platform(name, settings), names))
     clock = environ.get(CLOCK_VARIABLE, "").rstrip("/")
     for name, answer in zip(names, answers, strict=True):
-        yield from _found(name, answer, in_use=name in used)
-        if isinstance(answer, _Look) and not clock:
-            yield from _skew(name, answer.answered.clock_ahead)
-        elif isinstance(answer, _Look) and answer.answered.address != clock:
-            yield _wrong_clock(name)
-    for name, why in list_unusable_platforms().items():
-        level = Level.PROBLEM if name in used else Level.WARNING
-        yield Finding(AREA, level, f"{name} cannot be used: {why.because}", why.hint)
-    silent = [
+        yield from _describe_answer(name, answer, in_use=name in used_platforms)
+        if isinstance(answer, _PlatformAnswer) and not clock:
+            yield from _check_clock_skew(name, answer.probe.clock_ahead)
+        # waits use the emulator's clock, so that real platforms would be waited for wrongly
+        elif isinstance(answer, _PlatformAnswer) and answer.probe.address != clock:
+            yield _build_clock_finding(name)
+    for name, unusable in list_unusable_platforms().items():
+        level = Level.PROBLEM if name in used_platforms else Level.WARNING
+        yield Finding(AREA, level, f"{name} cannot be used: {unusable.because}", unusable.hint)
+    names_without_rights = [
         name
         for name, answer in zip(names, answers, strict=True)
-        if isinstance(answer, _Look) and not answer.tells_rights and all_platforms()[name].needs_key
+        if isinstance(answer, _PlatformAnswer)
+        and not answer.reports_rights
+        and all_platforms()[name].needs_key
     ]
-    if silent:
-        text = "nobody can tell whether the key may write: that shows with the first change"
-        yield Finding(AREA, Level.NOTE, f"{', '.join(silent)}: {text}")
+    if names_without_rights:
+        message = "unknown whether the key may write: the first change shows it"
+        yield Finding(AREA, Level.NOTE, f"{', '.join(names_without_rights)}: {message}")
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
-    """What a platform has answered, and what it says of the key's right to change each kind."""
+class _PlatformAnswer:
+    """The answer of a platform to the probe, and for each kind why its key may not write.
 
-    answered: ProbeAnswer
+    A refusal is None if the platform does not report rights, and empty if the key may write.
+    """
+
+    probe: ProbeAnswer
     refusals: Collection[str | None]
 
     @property
-    def tells_rights(self) -> bool:
-        return any(each is not None for each in self.refusals)
+    def reports_rights(self) -> bool:
+        return any(refusal is not None for refusal in self.refusals)
 
 
-def _asked(name: str, settings: Settings) -> _Look | Exception:
+def _probe_platform(name: str, settings: Settings) -> _PlatformAnswer | Exception:
     try:
-        answered = probe_platform(name, settings)
-        kinds = [load_lifecycle_class(name, kind) for kind in all_platforms()[name].lifecycles]
-        return _Look(answered, [write_refusal(each, settings) for each in kinds])
+        probe = probe_platform(name, settings)
+        lifecycles = [load_lifecycle_class(name, kind) for kind in all_platforms()[name].lifecycles]
+        return _PlatformAnswer(
+            probe, [write_refusal(lifecycle, settings) for lifecycle in lifecycles]
+        )
     except Exception as error:  # noqa: BLE001 - one platform's fault is not the others'
         return error
 
 
-def _found(name: str, answer: _Look | Exception, *, in_use: bool) -> Iterator[Finding]:
-    if isinstance(answer, _Look):
-        refused = sorted({each for each in answer.refusals if each})
-        rights = "read and write" if answer.tells_rights and not refused else "read"
+def _describe_answer(
+    name: str, answer: _PlatformAnswer | Exception, *, in_use: bool
+) -> Iterator[Finding]:
+    if isinstance(answer, _PlatformAnswer):
+        refusals = sorted({refusal for refusal in answer.refusals if refusal})
+        rights = "read and write" if answer.reports_rights and not refusals else "read"
         needs_key = all_platforms()[name].needs_key
-        accepted = f"accepts the key, which may {rights}" if needs_key else "asks for no key"
-        yield Finding(AREA, Level.OK, f"{name}: {answer.answered.address} answers and {accepted}")
-        for because in refused:
+        key_text = f"accepts the key, which may {rights}" if needs_key else "needs no key"
+        yield Finding(AREA, Level.OK, f"{name}: {answer.probe.address} answers and {key_text}")
+        for reason in refusals:
             level = Level.WARNING if in_use else Level.NOTE
-            yield Finding(AREA, level, f"{name}: {because}", "with this key, only make plans")
+            yield Finding(AREA, level, f"{name}: {reason}", "use this key only for plans")
     elif isinstance(answer, MissingCredentials) and not in_use:
         yield Finding(AREA, Level.NOTE, f"{name}: not used, and {answer.message}")
     elif isinstance(answer, GpuformError):
         level = Level.PROBLEM if in_use else Level.WARNING
-        said = answer.message.removeprefix(f"{name}: ")
-        remedy = answer.hint or "try it again later, or ask the platform's support"
-        yield Finding(AREA, level, f"{name}: {_what(answer)}{said}", remedy)
+        message = answer.message.removeprefix(f"{name}: ")
+        remedy = answer.hint or "try again later, or contact the platform's support"
+        yield Finding(AREA, level, f"{name}: {_get_error_prefix(answer)}{message}", remedy)
     else:
-        found = failure(AREA, answer)
-        yield Finding(AREA, found.level, f"{name}: {found.text}", found.remedy)
+        finding = build_failure(AREA, answer)
+        yield Finding(AREA, finding.level, f"{name}: {finding.text}", finding.remedy)
 
 
-def _what(error: GpuformError) -> str:
+def _get_error_prefix(error: GpuformError) -> str:
     kinds = {
         MissingCredentials: "no credentials: ",
         AuthError: "the credentials are not accepted: ",
@@ -110,25 +120,25 @@ def _what(error: GpuformError) -> str:
     return kinds.get(type(error), "")
 
 
-def _wrong_clock(name: str) -> Finding:
+def _build_clock_finding(name: str) -> Finding:
     return Finding(
         AREA,
         Level.PROBLEM,
-        f"{name}: waiting goes by the clock of an emulator ({CLOCK_VARIABLE}), and this is none",
+        f"{name}: waits use the clock of an emulator ({CLOCK_VARIABLE}), and this is not one",
         f"unset {CLOCK_VARIABLE}",
     )
 
 
-def _skew(name: str, ahead: float | None) -> Iterator[Finding]:
-    """What a wrong clock would break."""
-    if ahead is None or abs(ahead) < _NOTABLE_SKEW:
+def _check_clock_skew(name: str, seconds_ahead: float | None) -> Iterator[Finding]:
+    """Yield a problem if this machine's clock differs from the platform's; None is unknown."""
+    if seconds_ahead is None or abs(seconds_ahead) < _MAX_CLOCK_SKEW_S:
         return
-    way = "ahead of" if ahead > 0 else "behind"
+    direction = "ahead of" if seconds_ahead > 0 else "behind"
     yield Finding(
         AREA,
         Level.PROBLEM,
-        f"{name}: this machine's clock is {format_duration(abs(ahead))} {way} the platform's: "
-        "signed requests are refused, what a lost create has made is not known again, and leases "
-        "and plans have wrong times",
-        "set the clock, and keep it right (NTP)",
+        f"{name}: this machine's clock is {format_duration(abs(seconds_ahead))} {direction} the "
+        "platform's: it refuses signed requests, gpuform cannot recognize the objects of lost "
+        "creates, and leases and plans have wrong times",
+        "set the clock, and keep it synchronized (NTP)",
     )

@@ -1,4 +1,7 @@
-"""Examine the provider plugin as the Pulumi CLI finds and starts it."""
+"""Examine the provider plugin as the Pulumi CLI finds and starts it.
+
+`gpuform plugin doctor` calls `examine_plugin`.
+"""
 
 import os
 import subprocess
@@ -31,26 +34,29 @@ from gpuform.providers.plugin.locations import (
     list_installed_plugins,
 )
 from gpuform.schemas.safe_text import escape_invisible
-from gpuform.stacks.doctor.environment import newer_cli
+from gpuform.stacks.doctor.environment import find_untested_cli
 from gpuform.stacks.doctor.findings import Examination, Finding, Level
 
-LIMIT_SECONDS: Final = 30.0
+ANSWER_TIMEOUT_S: Final = 30.0
 _INSTALL_HINT: Final = "gpuform plugin install"
-_TEXT: Final = 300
+_MAX_TEXT_LENGTH: Final = 300
 
 
-def version_of(program: Path, environ: Mapping[str, str], limit: float = LIMIT_SECONDS) -> str:
-    """The version that a plugin says it has; its process is ended.
+def read_plugin_version(
+    program: Path, environ: Mapping[str, str], timeout_s: float = ANSWER_TIMEOUT_S
+) -> str:
+    """Start a plugin, return the reported version, and end the process.
 
-    Raises GpuformError when it cannot be started, prints something before its port, ends, or does
-    not answer in time.
+    Raises:
+        GpuformError: the plugin cannot be started, prints anything before its port, ends, or does
+            not answer within `timeout_s`.
     """
-    with _started(program, environ) as process:
-        return _asked(_port(process, program, limit), program, limit)
+    with _start(program, environ) as process:
+        return _request_version(_read_port(process, program, timeout_s), program, timeout_s)
 
 
 @contextmanager
-def _started(program: Path, environ: Mapping[str, str]) -> "Iterator[subprocess.Popen[str]]":
+def _start(program: Path, environ: Mapping[str, str]) -> "Iterator[subprocess.Popen[str]]":
     try:
         process = subprocess.Popen(  # noqa: S603 - the program that the CLI would start
             [str(program)],
@@ -72,202 +78,224 @@ def _started(program: Path, environ: Mapping[str, str]) -> "Iterator[subprocess.
         process.communicate()
 
 
-def _port(process: "subprocess.Popen[str]", program: Path, limit: float) -> int:
+def _read_port(process: "subprocess.Popen[str]", program: Path, timeout_s: float) -> int:
     assert process.stdout  # noqa: S101 - it is a pipe
     lines: Queue[str] = Queue()
-    threading.Thread(target=lambda: lines.put(_line(process)), daemon=True).start()
+    # reading a pipe has no timeout: a thread reads the line
+    threading.Thread(target=lambda: lines.put(_read_line(process)), daemon=True).start()
     try:
-        first = lines.get(timeout=limit)
+        first_line = lines.get(timeout=timeout_s)
     except Empty:
         raise GpuformError(
-            f"{program} has not told its port after {limit:g} s", hint=_INSTALL_HINT
+            f"{program} did not print its port within {timeout_s:g} s", hint=_INSTALL_HINT
         ) from None
-    if not first:
+    if not first_line:
         raise GpuformError(
-            f"{program} ended before it told its port{_why(process)}", hint=_INSTALL_HINT
+            f"{program} ended before it printed its port{_read_last_error(process)}",
+            hint=_INSTALL_HINT,
         )
-    told = first.strip()
-    if not told.isdecimal():
+    port_text = first_line.strip()
+    if not port_text.isdecimal():
+        printed = escape_invisible(port_text[:_MAX_TEXT_LENGTH])
         raise GpuformError(
-            f"{program} prints before its port: {escape_invisible(told[:_TEXT])!r}. "
-            "Pulumi takes the first line for the port",
-            hint="find what prints when Python starts there (sitecustomize.py, a .pth file, "
-            "PYTHONSTARTUP), and have it print to standard error",
+            f"{program} prints before its port: {printed!r}. Pulumi reads the port from "
+            "the first line",
+            hint="find what prints at the start of Python there (sitecustomize.py, a .pth file, "
+            "PYTHONSTARTUP), and make it print to standard error",
         )
-    return int(told)
+    return int(port_text)
 
 
-def _line(process: "subprocess.Popen[str]") -> str:
+def _read_line(process: "subprocess.Popen[str]") -> str:
     return process.stdout.readline() if process.stdout else ""
 
 
-def _why(process: "subprocess.Popen[str]") -> str:
-    """The last line of what it complained of."""
+def _read_last_error(process: "subprocess.Popen[str]") -> str:
+    """Return the last line of an ended process's error output, after a colon."""
     lines = process.stderr.read().strip().splitlines() if process.stderr else []
-    return f": {escape_invisible(lines[-1][:_TEXT])}" if lines else ""
+    return f": {escape_invisible(lines[-1][:_MAX_TEXT_LENGTH])}" if lines else ""
 
 
-def _asked(port: int, program: Path, limit: float) -> str:
+def _request_version(port: int, program: Path, timeout_s: float) -> str:
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-        asking = provider_pb2_grpc.ResourceProviderStub(channel)
+        stub = provider_pb2_grpc.ResourceProviderStub(channel)
         try:
-            answer = asking.GetPluginInfo(Nothing(), timeout=limit, wait_for_ready=True)
+            answer = stub.GetPluginInfo(Nothing(), timeout=timeout_s, wait_for_ready=True)
         except grpc.RpcError as error:
-            said = error.details() or error.code().name
+            details = error.details() or error.code().name
             raise GpuformError(
-                f"{program} listens on port {port} and does not answer GetPluginInfo: "
-                f"{escape_invisible(said[:_TEXT])}",
+                f"{program} listens on port {port} but does not answer GetPluginInfo: "
+                f"{escape_invisible(details[:_MAX_TEXT_LENGTH])}",
                 hint=_INSTALL_HINT,
             ) from None
     return str(answer.version)
 
 
 AREA: Final = "plugin"
-_INSTALL: Final = "run `gpuform plugin install`"
+_INSTALL_REMEDY: Final = "run `gpuform plugin install`"
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """Where the plugin is looked for, and how it is asked for its version."""
+class PluginSearch:
+    """Where to look for the plugin, and how to read its version."""
 
     environ: Mapping[str, str]
     project: Path | None = None
-    """The Pulumi.yaml of the current folder, which may name a plugin of its own."""
+    """The Pulumi.yaml of the current folder, which may name a plugin, or None."""
     windows: bool = os.name == "nt"
-    ask: Callable[[Path, Mapping[str, str]], str] = field(default=version_of)
+    read_version: Callable[[Path, Mapping[str, str]], str] = field(default=read_plugin_version)
 
 
-def examine_plugin(around: Surroundings) -> list[Finding]:
-    """Everything about the plugin, on the PATH and installed. Changes nothing."""
-    exam = Examination()
-    exam.look(AREA, partial(_plugin, around))
-    return exam.findings
+def examine_plugin(search: PluginSearch) -> list[Finding]:
+    """Return the findings about the plugin for the CLI, and about all installed ones."""
+    examination = Examination()
+    examination.add_findings(AREA, partial(_check_plugin, search))
+    return examination.findings
 
 
-def _plugin(around: Surroundings) -> Iterator[Finding]:
-    project = around.project
-    named = find_project_plugin(project) if project else None
-    if project is None or named is None:
-        yield from _of_machine(around)
+def _check_plugin(search: PluginSearch) -> Iterator[Finding]:
+    project = search.project
+    plugin_folder = find_project_plugin(project) if project else None
+    if project is None or plugin_folder is None:
+        yield from _check_installed(search)
         return
-    yield Finding(AREA, Level.NOTE, f"{project} names the plugin in {named}")
-    if not around.windows and is_windows_path(named):
-        yield _problem(
-            f"{project} names {named}, a path of Windows",
-            "name it relative to Pulumi.yaml, with /, or leave it out after `gpuform plugin "
-            "install`",
+    yield Finding(AREA, Level.NOTE, f"{project} names the plugin in {plugin_folder}")
+    if not search.windows and is_windows_path(plugin_folder):
+        yield _build_problem(
+            f"{project} names {plugin_folder}, a Windows path",
+            "write it relative to Pulumi.yaml, with /, or remove it after `gpuform plugin install`",
         )
     else:
-        yield from _of_folder(project.parent / named, around)
+        yield from _check_folder(project.parent / plugin_folder, search)
 
 
-def _of_machine(around: Surroundings) -> Iterator[Finding]:
-    plugins = get_plugins_folder(around.environ, windows=around.windows)
-    there = list_installed_plugins(plugins)
-    yield from newer_cli(AREA, around.environ)
-    for each in there:
-        if each.partial.exists():
-            yield _problem(
-                f"{each.folder} is not finished: an installation was interrupted, and Pulumi "
-                "passes it over",
-                f"{_INSTALL}, or `gpuform plugin uninstall {each.version}`",
+def _check_installed(search: PluginSearch) -> Iterator[Finding]:
+    plugins = get_plugins_folder(search.environ, windows=search.windows)
+    installed_plugins = list_installed_plugins(plugins)
+    yield from find_untested_cli(AREA, search.environ)
+    for plugin in installed_plugins:
+        if plugin.partial.exists():
+            yield _build_problem(
+                f"{plugin.folder} is incomplete: an installation was interrupted, and Pulumi "
+                "ignores it",
+                f"{_INSTALL_REMEDY}, or `gpuform plugin uninstall {plugin.version}`",
             )
-    finished = [each for each in there if not each.partial.exists()]
-    ambient = find_plugin_on_path(around.environ)
-    if ambient is not None:
+    complete_plugins = [plugin for plugin in installed_plugins if not plugin.partial.exists()]
+    path_plugin = find_plugin_on_path(search.environ)
+    if path_plugin is not None:
         yield Finding(
             AREA,
             Level.WARNING,
-            f"Pulumi takes {ambient}, which is on the PATH, before all that is installed, and "
-            "warns of it in each run",
-            f"deactivate the virtualenv that has it, or set {IGNORE_AMBIENT_VARIABLE}=true",
+            f"Pulumi uses {path_plugin} from the PATH instead of the installed plugins, and "
+            "warns about it in every run",
+            f"deactivate the virtualenv that contains it, or set {IGNORE_AMBIENT_VARIABLE}=true",
         )
-        yield from _works(ambient, around)
-    elif finished:
-        yield from _chosen(finished, around)
+        yield from _check_program(path_plugin, search)
+    elif complete_plugins:
+        yield from _check_newest(complete_plugins, search)
     else:
-        yield _problem(
-            f"the plugin is not installed: {plugins} has none, and Pulumi would look for one on "
-            "the internet",
-            _INSTALL,
+        yield _build_problem(
+            f"the plugin is not installed: {plugins} has none, and Pulumi would search the "
+            "internet for one",
+            _INSTALL_REMEDY,
         )
 
 
-def _chosen(finished: list[InstalledPlugin], around: Surroundings) -> Iterator[Finding]:
-    *others, chosen = finished
-    for each in others:
-        yield Finding(AREA, Level.NOTE, f"{each.folder} is there, too: Pulumi takes the newest")
-    yield from _of_folder(chosen.folder, around, chosen)
+def _check_newest(plugins: list[InstalledPlugin], search: PluginSearch) -> Iterator[Finding]:
+    # the list is sorted by version
+    *older_plugins, newest_plugin = plugins
+    for plugin in older_plugins:
+        yield Finding(
+            AREA, Level.NOTE, f"{plugin.folder} also exists: Pulumi uses the newest version"
+        )
+    yield from _check_folder(newest_plugin.folder, search, newest_plugin)
 
 
-def _of_folder(
-    folder: Path, around: Surroundings, chosen: InstalledPlugin | None = None
+def _check_folder(
+    folder: Path, search: PluginSearch, installed_plugin: InstalledPlugin | None = None
 ) -> Iterator[Finding]:
-    program = find_executable(folder, windows=around.windows)
+    program = find_executable(folder, windows=search.windows)
     if program is None:
-        yield _problem(f"{folder} {_lacks(folder, around)}", _INSTALL)
+        yield _build_problem(
+            f"{folder} {_describe_missing_program(folder, search)}", _INSTALL_REMEDY
+        )
         return
-    yield from _works(program, around, chosen)
+    yield from _check_program(program, search, installed_plugin)
 
 
-def _lacks(folder: Path, around: Surroundings) -> str:
-    """What is wrong with a folder that has nothing to start."""
-    other = find_executable(folder, windows=not around.windows)
-    if other is None:
+def _describe_missing_program(folder: Path, search: PluginSearch) -> str:
+    """Return why the folder has no program to start, as a predicate."""
+    foreign_program = find_executable(folder, windows=not search.windows)
+    if foreign_program is None:
         return f"has no {COMMAND}"
-    if around.windows:
-        return f"has {other.name}, and Windows starts {COMMAND}.exe or {COMMAND}.cmd alone"
-    return f"has {other.name}, which is made for Windows, and no {COMMAND}"
+    if search.windows:
+        return f"has {foreign_program.name}, but Windows only starts {COMMAND}.exe or {COMMAND}.cmd"
+    return f"has {foreign_program.name}, which is for Windows, but no {COMMAND}"
 
 
-def _works(
-    program: Path, around: Surroundings, chosen: InstalledPlugin | None = None
+def _check_program(
+    program: Path, search: PluginSearch, installed_plugin: InstalledPlugin | None = None
 ) -> Iterator[Finding]:
+    """Yield whether the program starts and has the version of this gpuform.
+
+    `installed_plugin` is None for a program from the PATH or from Pulumi.yaml.
+    """
     python = find_interpreter(program.read_bytes())
-    wrong = next(_unusable(program, python, around), None)
-    if wrong is not None:
-        yield wrong
+    start_problem = next(_find_start_problems(program, python, search), None)
+    if start_problem is not None:
+        yield start_problem
         return
-    ours, told = get_plugin_version(), around.ask(program, around.environ)
+    own_version, reported_version = (
+        get_plugin_version(),
+        search.read_version(program, search.environ),
+    )
     try:
-        theirs = get_plugin_version(told)
+        plugin_version = get_plugin_version(reported_version)
     except InvalidVersion:
-        yield _problem(f"{program} says that its version is {escape_invisible(told)!r}", _INSTALL)
+        yield _build_problem(
+            f"{program} reports the invalid version {escape_invisible(reported_version)!r}",
+            _INSTALL_REMEDY,
+        )
         return
-    place = f"{program} is gpuform {theirs}"
-    if theirs != ours:
-        remedy = _INSTALL
-        if chosen is None:
-            remedy = "take the plugin of this gpuform: activate its virtualenv, or none"
-        elif chosen.version not in (ours, theirs):
-            remedy += f", then `gpuform plugin uninstall {chosen.version}`"
-        elif chosen.version == theirs:
-            remedy += f", then `gpuform plugin uninstall {theirs}` if Pulumi shall not take it"
-        yield _problem(f"{place}, and this is gpuform {ours}", remedy)
-    elif chosen is not None and chosen.version != theirs:
-        yield _problem(
-            f"{place}, and its folder says {chosen.version}",
-            f"{_INSTALL}, then `gpuform plugin uninstall {chosen.version}`",
+    label = f"{program} is gpuform {plugin_version}"
+    if plugin_version != own_version:
+        remedy = _INSTALL_REMEDY
+        if installed_plugin is None:
+            remedy = "use the plugin of this gpuform: activate its virtualenv, or none"
+        elif installed_plugin.version not in (own_version, plugin_version):
+            remedy += f", then `gpuform plugin uninstall {installed_plugin.version}`"
+        elif installed_plugin.version == plugin_version:
+            remedy += (
+                f", then `gpuform plugin uninstall {plugin_version}` if Pulumi should not use it"
+            )
+        yield _build_problem(f"{label}, but this is gpuform {own_version}", remedy)
+    elif installed_plugin is not None and installed_plugin.version != plugin_version:
+        yield _build_problem(
+            f"{label}, but its folder says {installed_plugin.version}",
+            f"{_INSTALL_REMEDY}, then `gpuform plugin uninstall {installed_plugin.version}`",
         )
     else:
-        yield Finding(AREA, Level.OK, f"{place}, and answers")
+        yield Finding(AREA, Level.OK, f"{label}, and answers")
 
 
-def _unusable(program: Path, python: str | None, around: Surroundings) -> Iterator[Finding]:
-    """What keeps it from being started at all."""
-    if not around.windows and not os.access(program, os.X_OK):
-        yield _problem(f"{program} may not be executed", f"chmod u+x '{program}', or {_INSTALL}")
+def _find_start_problems(
+    program: Path, python: str | None, search: PluginSearch
+) -> Iterator[Finding]:
+    """Yield the reasons why the program cannot start."""
+    if not search.windows and not os.access(program, os.X_OK):
+        yield _build_problem(
+            f"{program} is not executable", f"chmod u+x '{program}', or {_INSTALL_REMEDY}"
+        )
     if python is None:
         return
-    if not around.windows and is_windows_path(python):
-        yield _problem(f"{program} starts {python}, a path of Windows", _INSTALL)
+    if not search.windows and is_windows_path(python):
+        yield _build_problem(f"{program} starts {python}, a Windows path", _INSTALL_REMEDY)
     elif not Path(python).exists():
-        yield _problem(
-            f"{program} starts {python}, which is not there: the virtualenv that it was installed "
-            "from was moved or deleted",
-            f"in the environment that has gpuform now, {_INSTALL}",
+        yield _build_problem(
+            f"{program} starts {python}, which does not exist: its virtualenv was moved or deleted",
+            f"in the virtualenv that has gpuform now, {_INSTALL_REMEDY}",
         )
 
 
-def _problem(text: str, remedy: str) -> Finding:
+def _build_problem(text: str, remedy: str) -> Finding:
     return Finding(AREA, Level.PROBLEM, text, remedy)

@@ -1,4 +1,7 @@
-"""A stack: its settings, its passphrase, its state, its locks and what was left undone."""
+"""Examine a stack: settings, secrets, state, locks, and the remains of interrupted runs.
+
+`examining` calls each check; a check that raises an error does not stop the others.
+"""
 
 import time
 from collections.abc import Collection, Iterator, Mapping
@@ -33,7 +36,7 @@ _DAY = 86400.0
 
 @dataclass(frozen=True, slots=True)
 class ExaminedStack:
-    """The stack that is looked at."""
+    """The stack to examine."""
 
     project: Project
     backend: Backend
@@ -42,162 +45,189 @@ class ExaminedStack:
 
     @property
     def area(self) -> str:
-        """Of its findings."""
+        """Return the area of the stack's findings."""
         return f"stack {self.name}"
 
 
-def settings(subject: ExaminedStack) -> StackSettings:
-    """What the stack's file says. Raises EngineError, with the place."""
-    return StackSettings.load(subject.project, subject.name)
+def load_settings(stack: ExaminedStack) -> StackSettings:
+    """Return the settings of the stack's file.
 
-
-def crypter(subject: ExaminedStack, found: StackSettings) -> SecretsManager:
-    """What opens the stack's secrets, checked. Raises EngineError with the way out.
-
-    Nothing is written, not even a salt that the stack's file lacks.
+    Raises:
+        EngineError: the file is not valid.
     """
-    data = subject.backend.read(subject.project.name, subject.name)
-    stored = load_checkpoint(data).secrets_provider if data else None
-
-    def passphrase() -> str:
-        return find_passphrase(subject.environ, subject.project.directory, None)
-
-    made = find_settings_crypter(found, stored, passphrase)
-    made = made or create_stored_crypter(stored or SecretsProvider(PASSPHRASE_PROVIDER), passphrase)
-    made.check()
-    return made
+    return StackSettings.load(stack.project, stack.name)
 
 
-def configuration(
-    subject: ExaminedStack, opened: SecretsManager, values: Collection[str], secret: int
+def open_secrets(stack: ExaminedStack, settings: StackSettings) -> SecretsManager:
+    """Return the checked secrets manager of the stack, from the settings or the state.
+
+    Nothing is written, not even a salt that the settings lack.
+
+    Raises:
+        EngineError: the passphrase or the key is missing or wrong.
+    """
+    data = stack.backend.read(stack.project.name, stack.name)
+    stored_provider = load_checkpoint(data).secrets_provider if data else None
+
+    def read_passphrase() -> str:
+        return find_passphrase(stack.environ, stack.project.directory, None)
+
+    secrets_manager = find_settings_crypter(settings, stored_provider, read_passphrase)
+    secrets_manager = secrets_manager or create_stored_crypter(
+        stored_provider or SecretsProvider(PASSPHRASE_PROVIDER), read_passphrase
+    )
+    secrets_manager.check()
+    return secrets_manager
+
+
+def report_configuration(
+    stack: ExaminedStack,
+    secrets_manager: SecretsManager,
+    values: Collection[str],
+    secret_count: int,
 ) -> Iterator[Finding]:
-    """What was opened by the right key."""
-    told = f"{counted(len(values), 'configuration value')}, {secret} of them secret"
-    by_passphrase = opened.provider.type == PASSPHRASE_PROVIDER
-    right = "the passphrase is right" if by_passphrase else "the secrets provider opens the stack"
-    yield Finding(subject.area, Level.OK, f"{right}; {told}")
+    """Yield an OK finding about decrypted secrets, with the numbers of values."""
+    counts = f"{counted(len(values), 'configuration value')}, {secret_count} of them secret"
+    by_passphrase = secrets_manager.provider.type == PASSPHRASE_PROVIDER
+    verdict = (
+        "the passphrase is correct" if by_passphrase else "the secrets provider opens the stack"
+    )
+    yield Finding(stack.area, Level.OK, f"{verdict}; {counts}")
 
 
-def in_the_clear(subject: ExaminedStack, found: StackSettings) -> Iterator[Finding]:
-    """The secrets that everybody can read who sees the stack's file."""
-    for each in ConfigKeys.of(subject.project).in_the_clear(found):
-        yield _warning(subject, each.text, each.remedy)
+def find_plaintext_secrets(stack: ExaminedStack, settings: StackSettings) -> Iterator[Finding]:
+    """Yield a warning for each plain-text secret in the stack's file."""
+    for finding in ConfigKeys.of(stack.project).in_the_clear(settings):
+        yield _build_warning(stack, finding.text, finding.remedy)
 
 
-def state(subject: ExaminedStack) -> SealedState:
-    """What is on disk. Raises EngineError, which says what brings the last good state back."""
-    backend, project = subject.backend, subject.project.name
-    with add_backup_hint(backend, project, subject.name):
-        found = read_sealed(backend, project, subject.name)
-        if found.fault is not None:
-            raise found.fault
-        edits.check(found.snapshot)
-    return found
+def read_state(stack: ExaminedStack) -> SealedState:
+    """Return the stack's state from the backend, after an integrity check.
+
+    Raises:
+        EngineError: the state is damaged; the hint names the last good backup.
+    """
+    backend, project = stack.backend, stack.project.name
+    with add_backup_hint(backend, project, stack.name):
+        sealed_state = read_sealed(backend, project, stack.name)
+        if sealed_state.fault is not None:
+            raise sealed_state.fault
+        edits.check(sealed_state.snapshot)
+    return sealed_state
 
 
-def health(subject: ExaminedStack, found: SealedState) -> Iterator[Finding]:
-    """What a sound state says of runs that did not end well."""
-    entries = [
-        each
-        for each in found.snapshot.resources
-        if each.type != STACK_TYPE and not is_provider(each.type)
+def check_state(stack: ExaminedStack, sealed_state: SealedState) -> Iterator[Finding]:
+    """Yield the traces of interrupted and failed runs in a valid state."""
+    resources = [
+        resource
+        for resource in sealed_state.snapshot.resources
+        if resource.type != STACK_TYPE and not is_provider(resource.type)
     ]
     yield Finding(
-        subject.area, Level.OK, f"the state is sound: {counted(len(entries), 'resource')}"
+        stack.area, Level.OK, f"the state is valid: {counted(len(resources), 'resource')}"
     )
-    if found.recovered:
-        yield _warning(
-            subject,
-            f"a run was interrupted; its journal has {counted(found.recovered, 'change')} of it",
-            "the next `gpuform up` takes over what the journal has",
+    if sealed_state.recovered:
+        yield _build_warning(
+            stack,
+            f"a run was interrupted; its journal has {counted(sealed_state.recovered, 'change')}",
+            "the next `gpuform up` adds the changes of the journal to the state",
         )
-    if found.orphaned_journals:
-        where = subject.backend.open_journal(subject.project.name, subject.name).where
-        yield _warning(
-            subject,
-            found.describe_uncertainty(where)
-            or f"another program has written the state since a run was interrupted: {where} is its "
-            "journal",
-            "gpuform refresh settles what that run has made, and sets the journal aside",
+    if sealed_state.orphaned_journals:
+        journal_path = stack.backend.open_journal(stack.project.name, stack.name).where
+        yield _build_warning(
+            stack,
+            sealed_state.describe_uncertainty(journal_path)
+            or "another program has written the state since a run was interrupted: "
+            f"{journal_path} is that run's journal",
+            "`gpuform refresh` resolves the creates of that run, and sets the journal aside",
         )
-    pending = [f"{o.type} {name_of(o.resource.urn)}" for o in found.snapshot.pending_operations]
-    if pending:
-        yield _warning(
-            subject,
-            f"operations were cut off, and what they made may exist: {', '.join(pending)}",
-            "gpuform up, which looks for it; or `gpuform refresh`",
+    pending_operations = [
+        f"{operation.type} {name_of(operation.resource.urn)}"
+        for operation in sealed_state.snapshot.pending_operations
+    ]
+    if pending_operations:
+        yield _build_warning(
+            stack,
+            "operations were interrupted, and their objects may exist: "
+            f"{', '.join(pending_operations)}",
+            "run `gpuform up`, which looks for the objects, or `gpuform refresh`",
         )
-    unready = [name_of(each.urn) for each in entries if each.init_errors and not each.delete]
-    if unready:
-        yield _warning(
-            subject, f"not ready yet: {', '.join(unready)}", "gpuform up goes on waiting for them"
+    unready_names = [
+        name_of(resource.urn)
+        for resource in resources
+        if resource.init_errors and not resource.delete
+    ]
+    if unready_names:
+        yield _build_warning(
+            stack,
+            f"not ready yet: {', '.join(unready_names)}",
+            "`gpuform up` continues to wait for them",
         )
-    doomed = [name_of(each.urn) for each in entries if each.delete]
-    if doomed:
-        yield _warning(
-            subject,
-            f"old objects wait for their deletion: {', '.join(doomed)}",
-            "gpuform up deletes them",
+    deleted_names = [name_of(resource.urn) for resource in resources if resource.delete]
+    if deleted_names:
+        yield _build_warning(
+            stack,
+            f"old objects are not deleted yet: {', '.join(deleted_names)}",
+            "`gpuform up` deletes them",
         )
-    if (
-        find_last_good_backup(subject.backend, subject.project.name, subject.name) is None
-        and entries
-    ):
-        yield Finding(subject.area, Level.NOTE, "there is no earlier state to go back to yet")
+    if find_last_good_backup(stack.backend, stack.project.name, stack.name) is None and resources:
+        yield Finding(stack.area, Level.NOTE, "there is no backup of an earlier state yet")
 
 
-def locks(subject: ExaminedStack) -> Iterator[Finding]:
-    """Who works on the stack, or left a lock on it."""
-    holders = subject.backend.create_lock(subject.project.name, subject.name).list_holders()
+def find_locks(stack: ExaminedStack) -> Iterator[Finding]:
+    """Yield the locks of the stack, as warnings after the end of the locking process."""
+    holders = stack.backend.create_lock(stack.project.name, stack.name).list_holders()
     for holder in holders:
-        ended = holder.has_ended or bool(holder.fault)
+        is_abandoned = holder.has_ended or bool(holder.fault)
         yield Finding(
-            subject.area,
-            Level.WARNING if ended else Level.NOTE,
+            stack.area,
+            Level.WARNING if is_abandoned else Level.NOTE,
             f"locked: {holder.describe()}",
-            f"gpuform cancel {subject.name}, once you know that it has ended",
+            f"gpuform cancel {stack.name}, once you are sure that it has ended",
         )
     if not holders:
-        yield Finding(subject.area, Level.OK, "it is not locked")
+        yield Finding(stack.area, Level.OK, "the stack is not locked")
 
 
-def undone(subject: ExaminedStack) -> Iterator[Finding]:
-    """What interrupted commands left."""
-    if SecretsChange(subject.backend, subject.project, subject.name).is_pending:
-        yield _warning(
-            subject,
+def find_unfinished_work(stack: ExaminedStack) -> Iterator[Finding]:
+    """Yield the remains of interrupted commands: a change of secrets, and creates."""
+    if SecretsChange(stack.backend, stack.project, stack.name).is_pending:
+        yield _build_warning(
+            stack,
             "a change of the secrets provider was interrupted",
             "the next command that opens the stack finishes it",
         )
-    for intent in _unsettled(subject):
-        age = max(0.0, time.time() - intent.started_at)
-        when = f"{age / _DAY:.0f} days ago" if age > _DAY else "lately"
-        yield _warning(
-            subject,
-            f"a create was begun {when}, and its outcome is not known: {intent.kind} "
+    for intent in _list_unresolved_intents(stack):
+        age_s = max(0.0, time.time() - intent.started_at)
+        age_text = f"{age_s / _DAY:.0f} days ago" if age_s > _DAY else "recently"
+        yield _build_warning(
+            stack,
+            f"a create was started {age_text}, and its outcome is unknown: {intent.kind} "
             f"{intent.name!r} on {intent.platform}"
-            + (f", which has made {', '.join(intent.made)}" if intent.made else ""),
-            "gpuform up, refresh or destroy looks for the object and takes it over, and so does "
+            + (f", which created {', '.join(intent.made)}" if intent.made else ""),
+            "`gpuform up`, refresh or destroy finds the object and adopts it, and so does "
             "`pulumi up`; `pulumi destroy` may leave it on the platform",
         )
 
 
-def _unsettled(subject: ExaminedStack) -> Iterator[Intent]:
-    """The creates whose object the state does not have."""
-    backend, project = subject.backend, subject.project.name
-    intents = open_intents(backend, project, subject.name).list_all()
+def _list_unresolved_intents(stack: ExaminedStack) -> Iterator[Intent]:
+    """Yield the intents of creates without an object in the state."""
+    backend, project = stack.backend, stack.project.name
+    intents = open_intents(backend, project, stack.name).list_all()
     if intents:
-        known = {each.id for each in read_sealed(backend, project, subject.name).snapshot.resources}
-        yield from (each for each in intents if each.id not in known)
+        known_ids = {
+            resource.id for resource in read_sealed(backend, project, stack.name).snapshot.resources
+        }
+        yield from (intent for intent in intents if intent.id not in known_ids)
 
 
-def used_platforms(found: SealedState) -> Iterator[str]:
-    """The platforms that the state has resources of."""
-    for entry in found.snapshot.resources:
-        _, _, rest = entry.type.rpartition("gpuform.")
-        if ":" in rest and rest != entry.type:
-            yield rest.partition(":")[0]
+def list_used_platforms(sealed_state: SealedState) -> Iterator[str]:
+    """Yield the platform of each resource of gpuform in the state, with duplicates."""
+    for resource in sealed_state.snapshot.resources:
+        _, _, platform_and_kind = resource.type.rpartition("gpuform.")
+        if ":" in platform_and_kind and platform_and_kind != resource.type:
+            yield platform_and_kind.partition(":")[0]
 
 
-def _warning(subject: ExaminedStack, text: str, remedy: str) -> Finding:
-    return Finding(subject.area, Level.WARNING, text, remedy)
+def _build_warning(stack: ExaminedStack, text: str, remedy: str) -> Finding:
+    return Finding(stack.area, Level.WARNING, text, remedy)

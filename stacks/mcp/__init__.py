@@ -1,7 +1,7 @@
-"""What agents may do: read, check, simulate, and save a plan that a person applies.
+"""Let agents read, check and simulate stacks, and save plans for a person to apply.
 
-`gpuform mcp` serves it by the Model Context Protocol. Nothing here changes a platform, a state or a
-secret: each look at a stack is a command in a process that may only read.
+`gpuform mcp` serves the tools over the Model Context Protocol. Nothing here changes a platform, a
+state or a secret: each tool runs gpuform commands in processes that may only read.
 """
 
 from gpuform.stacks.mcp.server import serve

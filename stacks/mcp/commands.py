@@ -1,5 +1,6 @@
-"""Run gpuform's commands for an agent in processes that may only read, and simulate a change on an
-emulator.
+"""Run gpuform commands for an agent in read-only processes, and simulate changes on an emulator.
+
+`tools` calls this module.
 """
 
 import json
@@ -21,7 +22,7 @@ from gpuform.schemas.cases_file import CaseInputs
 from gpuform.schemas.checking import validate_inputs
 from gpuform.schemas.safe_text import MASK
 from gpuform.stacks.engine.project import Project, StackSettings, is_secure
-from gpuform.stacks.mcp.projects import Answer, Place, Refused
+from gpuform.stacks.mcp.projects import Answer, ProjectFolder, RequestRefused
 from gpuform.stacks.operations.opening.interpreter import MOVED
 from gpuform.stacks.testing.case_run import CaseRunSpec, get_address
 from gpuform.stacks.testing.comparison import format_duration, get_verdicts
@@ -29,208 +30,253 @@ from gpuform.stacks.testing.report import RunReport
 from gpuform.stacks.testing.runner import CaseProcess, find_free_ports
 from gpuform.stacks.testing.seeding import SECRET_PLACEHOLDER
 
-SECONDS: Final = 300
-"""How long a command may take. A plan of 10,000 resources takes a minute."""
+COMMAND_TIMEOUT_S: Final = 300
+"""The time limit of a command. A plan of 10,000 resources takes a minute."""
 _SECRET_NAME: Final = re.compile(r"(?i)key|token|secret|passw|passphrase|credential")
 _PASSPHRASE: Final = "PULUMI_CONFIG_PASSPHRASE"  # noqa: S105 - the name of the variable
-_FOR_BACKENDS: Final = ("PULUMI_", "AWS_", "AZURE_", "ARM_", "GOOGLE_", "VAULT_")
-_SHORTEST: Final = 6
-"""A shorter text may be part of any other."""
-_PREFIX: Final = re.compile(r"[A-Za-z0-9]{1,8}[_-](?:[A-Za-z0-9]{1,6}[_-]){0,2}(?=.{16})")
-"""How the keys of a service begin, all of them: `sk-`, `github_pat_`."""
+_BACKEND_PREFIXES: Final = ("PULUMI_", "AWS_", "AZURE_", "ARM_", "GOOGLE_", "VAULT_")
+_MIN_SECRET_LENGTH: Final = 6
+"""The shortest secret to mask. A shorter text may be part of any other text."""
+_KEY_PREFIX: Final = re.compile(r"[A-Za-z0-9]{1,8}[_-](?:[A-Za-z0-9]{1,6}[_-]){0,2}(?=.{16})")
+"""The common beginning of all keys of a service, such as `sk-` or `github_pat_`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """A command that has ended: what it printed, and said beside that, without secrets."""
+class CommandResult:
+    """The result of an ended command, with masked secrets."""
 
-    code: int
-    out: str
-    said: str
+    exit_code: int
+    stdout: str
+    stderr: str
 
     @property
     def succeeded(self) -> bool:
-        return self.code == 0
+        return self.exit_code == 0
 
-    def json(self) -> Any:
-        """What it printed, as JSON; None where that is none."""
+    def parse_json(self) -> Any:
+        """Return the parsed standard output, or None without valid JSON."""
         try:
-            return json.loads(self.out)
+            return json.loads(self.stdout)
         except ValueError:
             return None
 
 
 @dataclass(frozen=True, slots=True)
-class Commands:
-    """Runs commands in folders, with the environment of this process.
+class CommandRunner:
+    """Run commands in folders, with the environment of this process.
 
-    Unless it `runs_programs`, none goes on in the interpreter that a project names.
+    Unless it `runs_programs`, no command switches to the interpreter that a project names.
     """
 
     runs_programs: bool = False
     _environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
-    def run(self, folder: Path, *arguments: str, environ: Mapping[str, str] | None = None) -> Done:
-        """One command on a team's own files. It changes no platform and no state.
+    def run(
+        self, folder: Path, *arguments: str, environ: Mapping[str, str] | None = None
+    ) -> CommandResult:
+        """Run one command on a project's own files, with read-only access.
 
-        Raises Refused for one that does not end.
+        Raises:
+            RequestRefused: the command did not end in time.
         """
-        done = self._run(folder, arguments, {**self._environ, **(environ or {})})
-        return Done(done.code, self.redacted(done.out), self.redacted(done.said))
+        result = self._run(folder, arguments, {**self._environ, **(environ or {})})
+        return CommandResult(
+            result.exit_code, self.redact(result.stdout), self.redact(result.stderr)
+        )
 
-    def propose(
-        self, place: Place, *arguments: str, asks: bool, environ: Mapping[str, str] | None = None
-    ) -> Done:
-        """The same where an agent has written a part of the files: with no secret that the command
-        can do without, and of those that it needs not even the beginning is looked for.
+    def run_proposal(
+        self,
+        folder: ProjectFolder,
+        *arguments: str,
+        needs_platforms: bool,
+        environ: Mapping[str, str] | None = None,
+    ) -> CommandResult:
+        """Run one command on files partly written by an agent.
 
-        What is masked in an agent's own text would tell it what the secret is. `asks` says whether
-        platforms and a backend are asked; without that no secret is needed.
+        With `needs_platforms` the command gets the secrets for platforms and backends, otherwise
+        none. The known prefix of a key is not masked: a mask in the agent's own text would confirm
+        a guess of the secret, letter by letter.
         """
-        secrets = _secrets_of(self._environ)
-        dropped = {name for name in secrets if not (asks and _is_for_asking(name))}
-        own = {name: value for name, value in self._environ.items() if name not in dropped}
-        done = self._run(place.folder, arguments, {**own, **place.environ, **(environ or {})})
+        secrets = _find_secrets(self._environ)
+        dropped_names = {
+            name for name in secrets if not (needs_platforms and _is_needed_to_ask(name))
+        }
+        kept_environ = {
+            name: value for name, value in self._environ.items() if name not in dropped_names
+        }
+        result = self._run(
+            folder.folder, arguments, {**kept_environ, **folder.environ, **(environ or {})}
+        )
         # Nothing that is asked is told the passphrase, so that nothing can say it.
-        told = (value for name, value in secrets.items() if name not in {*dropped, _PASSPHRASE})
-        unknown = [_PREFIX.sub("", value, count=1) for value in told]
-        redactor = Redactor([each for each in unknown if len(each) >= _SHORTEST])
-        return Done(done.code, redactor.redact(done.out), redactor.redact(done.said))
+        kept_secrets = (
+            value for name, value in secrets.items() if name not in {*dropped_names, _PASSPHRASE}
+        )
+        secret_parts = [_KEY_PREFIX.sub("", value, count=1) for value in kept_secrets]
+        redactor = Redactor([part for part in secret_parts if len(part) >= _MIN_SECRET_LENGTH])
+        return CommandResult(
+            result.exit_code, redactor.redact(result.stdout), redactor.redact(result.stderr)
+        )
 
-    def redacted(self, text: str, more: Sequence[str] = ()) -> str:
-        """The text without the environment's secrets, and without `more` of them."""
-        secrets = _secrets_of(self._environ)
-        found = [value for value in secrets.values() if len(value) >= _SHORTEST]
-        return Redactor([*found, *more]).redact(text)
+    def redact(self, text: str, more_secrets: Sequence[str] = ()) -> str:
+        """Return the text with the environment's secrets and `more_secrets` masked."""
+        secrets = _find_secrets(self._environ)
+        values = [value for value in secrets.values() if len(value) >= _MIN_SECRET_LENGTH]
+        return Redactor([*values, *more_secrets]).redact(text)
 
-    def _run(self, folder: Path, arguments: Sequence[str], environ: Mapping[str, str]) -> Done:
-        quiet = {READS_ONLY: "1", "NO_COLOR": "1", "PULUMI_DISABLE_CI_DETECTION": "true"}
+    def _run(
+        self, folder: Path, arguments: Sequence[str], environ: Mapping[str, str]
+    ) -> CommandResult:
+        settings = {READS_ONLY: "1", "NO_COLOR": "1", "PULUMI_DISABLE_CI_DETECTION": "true"}
         if not self.runs_programs:
-            quiet[MOVED] = "1"
+            settings[MOVED] = "1"
         try:
-            done = subprocess.run(  # noqa: S603 - gpuform itself, and no shell reads the arguments
+            completed = subprocess.run(  # noqa: S603 - gpuform itself, and no shell reads the arguments
                 [sys.executable, "-P", "-m", "gpuform.stacks.cli", *arguments],
                 cwd=folder,
-                env={**environ, **quiet},
+                env={**environ, **settings},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 check=False,
-                timeout=SECONDS,
+                timeout=COMMAND_TIMEOUT_S,
             )
         except subprocess.TimeoutExpired:
-            raise Refused(
-                f"`gpuform {arguments[0]}` did not end within {SECONDS} seconds",
+            raise RequestRefused(
+                f"`gpuform {arguments[0]}` did not end within {COMMAND_TIMEOUT_S} seconds",
                 hint="propose less, or let a person run it",
             ) from None
-        out, said = (each.decode("utf-8", "replace") for each in (done.stdout, done.stderr))
-        return Done(done.returncode, out, said)
+        output_text, error_text = (
+            stream.decode("utf-8", "replace") for stream in (completed.stdout, completed.stderr)
+        )
+        return CommandResult(completed.returncode, output_text, error_text)
 
 
-def _is_for_asking(name: str) -> bool:
-    return name in _own_settings() or name.startswith(_FOR_BACKENDS)
+def _is_needed_to_ask(name: str) -> bool:
+    return name in _list_secret_variables() or name.startswith(_BACKEND_PREFIXES)
 
 
-def _own_settings() -> set[str]:
-    settings = (setting for each in platforms().values() for setting in each.settings)
+def _list_secret_variables() -> set[str]:
+    settings = (setting for platform in platforms().values() for setting in platform.settings)
     return {setting.variable for setting in settings if setting.secret}
 
 
-def _secrets_of(environ: Mapping[str, str]) -> dict[str, str]:
-    """Whatever the environment may hold as a secret, by the names of its variables; not the keys
-    of the emulator, which are in its documentation.
+def _find_secrets(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the possibly secret values of the environment, by variable.
+
+    The emulator's keys are left out: the documentation has them.
     """
-    own = _own_settings()
-    emulated = set(chain.from_iterable(each.emulated.values() for each in platforms().values()))
-    found = {
+    secret_variables = _list_secret_variables()
+    emulator_keys = set(
+        chain.from_iterable(platform.emulated.values() for platform in platforms().values())
+    )
+    secrets = {
         name: value
         for name, value in environ.items()
-        if (name in own or _SECRET_NAME.search(name)) and value not in emulated
+        if (name in secret_variables or _SECRET_NAME.search(name)) and value not in emulator_keys
     }
-    file = environ.get("PULUMI_CONFIG_PASSPHRASE_FILE")
-    if file:
+    passphrase_file = environ.get("PULUMI_CONFIG_PASSPHRASE_FILE")
+    if passphrase_file:
         try:
-            found[_PASSPHRASE] = Path(file).read_text(encoding="utf-8").strip()
+            secrets[_PASSPHRASE] = Path(passphrase_file).read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError):
-            return found
-    return found
+            return secrets
+    return secrets
 
 
-def simulate(
-    project: Project, place: Place, stack: str, inputs: Mapping[str, Any], state: bytes | None
+def run_simulation(
+    project: Project,
+    project_folder: ProjectFolder,
+    stack: str,
+    inputs: Mapping[str, Any],
+    state: bytes | None,
 ) -> Answer:
-    """One run of the project in a place, by the fields of a test case, from a state if given.
+    """Simulate one run of the project, described by the fields of a test case.
 
-    A secret of the stack has a text that stands for it, unless the inputs give it another.
+    `state` is an exported state to begin with, or None for an empty stack. Each encrypted value of
+    the settings has a placeholder, unless `inputs` give another value.
     """
-    secrets = {**_stand_ins(project, stack), **(inputs.get("secrets") or {})}
-    given = {key: value for key, value in inputs.items() if value is not None}
-    values, problems = validate_inputs(CaseInputs, {**given, "stack": stack, "secrets": secrets})
+    secrets = {**_build_placeholders(project, stack), **(inputs.get("secrets") or {})}
+    case_values = {key: value for key, value in inputs.items() if value is not None}
+    values, problems = validate_inputs(
+        CaseInputs, {**case_values, "stack": stack, "secrets": secrets}
+    )
     if problems:
-        return Answer(ok=False, told={"problems": [str(each) for each in problems]})
-    folder = tempfile.TemporaryDirectory(prefix="gpuform-simulation-", ignore_cleanup_errors=True)
-    with folder as name:
-        kept = Path(name)
-        file = kept / f"{stack}.json"
+        return Answer(ok=False, told={"problems": [str(problem) for problem in problems]})
+    temporary_folder = tempfile.TemporaryDirectory(
+        prefix="gpuform-simulation-", ignore_cleanup_errors=True
+    )
+    with temporary_folder as name:
+        temporary_path = Path(name)
+        file = temporary_path / f"{stack}.json"
         if state is not None:
             file.write_bytes(state)
-        (kept / "played").mkdir()
+        (temporary_path / "played").mkdir()
         part = CaseRunSpec(
-            place.folder / project.path.name,
-            kept / "played",
+            project_folder.folder / project.path.name,
+            temporary_path / "played",
             next(find_free_ports()),
             CaseInputs.model_validate(values),
             has_predecessor=False,
             state=None if state is None else file,
-            environ=place.environ,
+            environ=project_folder.environ,
         )
         process = CaseProcess(part)
         report = process.run()
     if report is None:
-        return Answer(ok=False, told={"problem": "the run could not be played"}, data=process.error)
-    return _answer(report)
+        return Answer(
+            ok=False, told={"problem": "the simulation could not run"}, data=process.error
+        )
+    return _build_answer(report)
 
 
-def _answer(report: RunReport) -> Answer:
-    plan, left = report.plan, report.final_state
-    told: dict[str, Any] = {
+def _build_answer(report: RunReport) -> Answer:
+    plan, remaining_state = report.plan, report.final_state
+    facts: dict[str, Any] = {
         "ending": report.ending,
-        "platform_time": format_duration(left.seconds),
-        "plan": {get_address(each.type, each.urn): str(each.action) for each in plan.changes}
+        "platform_time": format_duration(remaining_state.seconds),
+        "plan": {
+            get_address(change.type, change.urn): str(change.action) for change in plan.changes
+        }
         if plan is not None
         else None,
         "gates": dict(get_verdicts(plan)),
         "hourly_cost": dict(plan.cost.after.sum_hourly_costs())
         if plan is not None and plan.cost
         else {},
-        "events_that_did_not_happen": _missed(report),
+        "events_that_did_not_happen": _list_unplayed_events(report),
     }
     data = {
         "errors": list(report.errors),
         "warnings": list(report.warnings),
         "changes": [
-            each.model_dump(mode="json", exclude_defaults=True)
-            for each in (plan.changes if plan is not None else ())
-            if each.action != "same"
+            change.model_dump(mode="json", exclude_defaults=True)
+            for change in (plan.changes if plan is not None else ())
+            if change.action != "same"
         ],
         "outputs": {
-            name: MASK if each.secret else each.value for name, each in left.outputs.items()
+            name: MASK if output.secret else output.value
+            for name, output in remaining_state.outputs.items()
         },
         "objects": {
             f"{platform}/{kind}": list(objects)
-            for platform, kinds in left.objects.items()
+            for platform, kinds in remaining_state.objects.items()
             for kind, objects in kinds.items()
             if objects
         },
     }
-    return Answer(ok=report.ending == "succeeded", told=told, data=data)
+    return Answer(ok=report.ending == "succeeded", told=facts, data=data)
 
 
-def _missed(report: RunReport) -> list[str]:
-    late = [f"event {number}: the run was over before" for number in report.pending_events]
-    return [*late, *(f"event {number}: {why}" for number, why in report.failed_events.items())]
+def _list_unplayed_events(report: RunReport) -> list[str]:
+    late_events = [
+        f"event {number}: the run ended before this event" for number in report.pending_events
+    ]
+    return [
+        *late_events,
+        *(f"event {number}: {reason}" for number, reason in report.failed_events.items()),
+    ]
 
 
-def _stand_ins(project: Project, stack: str) -> dict[str, str]:
-    """A text for each value that the stack's settings have encrypted."""
+def _build_placeholders(project: Project, stack: str) -> dict[str, str]:
+    """Return a placeholder for each encrypted value of the stack's settings, by key."""
     config = StackSettings.load(project, stack).config
     return {key: SECRET_PLACEHOLDER for key, value in config.items() if is_secure(value)}

@@ -1,4 +1,7 @@
-"""The tools as a server of the Model Context Protocol, on stdin and stdout."""
+"""Serve the tools over the Model Context Protocol, on stdin and stdout.
+
+`gpuform mcp` calls `serve`.
+"""
 
 import os
 import shutil
@@ -14,10 +17,12 @@ from gpuform.stacks.engine.errors import EngineError
 
 
 def serve(root: Path, *, runs_programs: bool) -> None:
-    """Serves the projects below a folder until the client has gone.
+    """Serve the projects below a folder until the client disconnects.
 
-    With `runs_programs` projects that are Python programs are planned as well, which runs them.
-    Raises EngineError where the packages for it are missing.
+    With `runs_programs`, planning also runs projects that are Python programs.
+
+    Raises:
+        EngineError: the packages for the protocol are missing.
     """
     if find_spec("mcp") is None:
         from gpuform.stacks.engine.machine import get_pip_requirement  # noqa: PLC0415 - not for the server
@@ -29,36 +34,40 @@ def serve(root: Path, *, runs_programs: bool) -> None:
     from mcp.server.mcpserver import MCPServer  # noqa: PLC0415 - an extra
     from mcp.types import ToolAnnotations  # noqa: PLC0415 - as above
 
-    from gpuform.stacks.mcp.commands import Commands  # noqa: PLC0415 - as above
+    from gpuform.stacks.mcp.commands import CommandRunner  # noqa: PLC0415 - as above
     from gpuform.stacks.mcp.projects import INSTRUCTIONS, Projects  # noqa: PLC0415 - as above
     from gpuform.stacks.mcp.tools import Tools  # noqa: PLC0415 - as above
 
-    tools = Tools(Projects(root.resolve()), Commands(runs_programs=runs_programs))
+    tools = Tools(Projects(root.resolve()), CommandRunner(runs_programs=runs_programs))
     server = MCPServer(
         "gpuform", instructions=INSTRUCTIONS, version=version("gpuform"), log_level="ERROR"
     )
-    looks = (
+    reading_tools = (
         *(tools.list_stacks, tools.read_stack, tools.read_resource, tools.read_file),
         *(tools.list_kinds, tools.read_schema, tools.search_docs, tools.read_page),
         *(tools.validate, tools.simulate),
     )
-    reading = ToolAnnotations(readOnlyHint=True, destructiveHint=False, openWorldHint=False)
-    for tool in looks:
-        server.tool(annotations=reading)(tool)
+    reading_annotations = ToolAnnotations(
+        readOnlyHint=True, destructiveHint=False, openWorldHint=False
+    )
+    for tool in reading_tools:
+        server.tool(annotations=reading_annotations)(tool)
     # It writes one file into the project, and asks platforms.
-    saving = ToolAnnotations(readOnlyHint=False, destructiveHint=False, openWorldHint=True)
-    server.tool(annotations=saving)(tools.save_plan)
+    saving_annotations = ToolAnnotations(
+        readOnlyHint=False, destructiveHint=False, openWorldHint=True
+    )
+    server.tool(annotations=saving_annotations)(tools.save_plan)
     with tempfile.TemporaryDirectory(prefix="gpuform-", ignore_cleanup_errors=True) as folder:
         # What is copied for proposals and simulations goes with the server, however that ends.
         tempfile.tempdir = os.environ["TMPDIR"] = folder
-        for each in ("SIGTERM", "SIGHUP", "SIGINT"):
-            number = getattr(signal, each, None)
+        for signal_name in ("SIGTERM", "SIGHUP", "SIGINT"):
+            number = getattr(signal, signal_name, None)
             if number is not None:
-                signal.signal(number, partial(_end, folder))
+                signal.signal(number, partial(_exit_now, folder))
         server.run("stdio")
 
 
-def _end(folder: str, number: int, _frame: FrameType | None) -> None:
-    """Ends at once: who waits for a client that says no more is not waited for."""
+def _exit_now(folder: str, number: int, _frame: FrameType | None) -> None:
+    """Remove the temporary folder, and exit without waiting for the thread on stdin."""
     shutil.rmtree(folder, ignore_errors=True)
     os._exit(128 + number)

@@ -1,4 +1,7 @@
-"""The tools: what an agent can ask for, and what it is answered."""
+"""Define the tools of an agent. Names, parameters and docstrings are what the agent sees.
+
+`server` registers the tools.
+"""
 
 import json
 import os
@@ -20,180 +23,190 @@ from gpuform.stacks.engine.project import Project
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.gates.file import read_project_gates
 from gpuform.stacks.help_pages import find_page, page_names, read_page
-from gpuform.stacks.mcp.commands import Commands, Done, simulate
+from gpuform.stacks.mcp.commands import CommandResult, CommandRunner, run_simulation
 from gpuform.stacks.mcp.projects import (
     Answer,
-    Place,
+    ProjectFolder,
     Projects,
-    Refused,
-    backend_of,
-    is_topology,
-    secret_defaults,
-    shortened,
+    RequestRefused,
+    get_project_backend,
+    is_topology_project,
+    list_secret_defaults,
+    shorten_answer,
 )
 from gpuform.stacks.operations.plans.plan_file import read_plan
 
 P = ParamSpec("P")
-_STOPPED: Final = 5
-"""How a preview ends whose plan gates stop; the plan is there (reference/exit-codes)."""
-_STACK: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
-_PLAN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,199}\.json")
-"""What nobody mistakes for a flag, a command or another text, wherever it is shown."""
-_PROBLEMS: Final = 200
-_FOUND: Final = 20
-_SHOWN: Final = 400
+_GATES_STOP_EXIT_CODE: Final = 5
+"""The exit code of a preview with stopping gates. The plan exists (exit-codes page)."""
+_STACK_PATTERN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+_PLAN_PATTERN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,199}\.json")
+"""Names without characters that a shell or a terminal interprets: a person pastes the command."""
+_MAX_PROBLEMS: Final = 200
+_MAX_PAGES: Final = 20
+_EXCERPT_LENGTH: Final = 400
 
 
-def _answering(tool: Callable[P, Answer]) -> Callable[P, Answer]:
-    """What is refused is an answer, too."""
+def _answer_errors(tool: Callable[P, Answer]) -> Callable[P, Answer]:
+    """Wrap a tool to return errors as answers, and to shorten long texts."""
 
     @wraps(tool)
-    def answered(*arguments: P.args, **named: P.kwargs) -> Answer:
+    def answer_or_problem(*arguments: P.args, **named: P.kwargs) -> Answer:
         try:
-            return shortened(tool(*arguments, **named))
+            return shorten_answer(tool(*arguments, **named))
         except UserError as error:
-            said = {"problem": error.message, "what_to_do": error.hint or ""}
-            return Answer(ok=False, data=said)
+            problem = {"problem": error.message, "what_to_do": error.hint or ""}
+            return Answer(ok=False, data=problem)
         except (OSError, ValueError) as error:  # a path that no file can have
-            said = {"problem": f"this cannot be used: {error}", "what_to_do": ""}
-            return Answer(ok=False, data=said)
+            problem = {"problem": f"not a valid path or value: {error}", "what_to_do": ""}
+            return Answer(ok=False, data=problem)
 
-    return answered
+    return answer_or_problem
 
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """Those of one folder. What the commands may run, they may, too."""
+    """The tools for the projects of one folder. `commands` decides whether programs may run."""
 
     projects: Projects
-    commands: Commands = field(default_factory=Commands)
-    _saving: threading.Lock = field(default_factory=threading.Lock)
-    """An answer is about the plan that it has made, and no other call's."""
+    commands: CommandRunner = field(default_factory=CommandRunner)
+    _save_lock: threading.Lock = field(default_factory=threading.Lock)
+    """Serializes `save_plan`: an answer must describe the plan of its own call."""
 
-    @_answering
+    @_answer_errors
     def list_stacks(self) -> Answer:
-        """List the projects below the folder, and the stacks of each with its last change."""
-        found = {}
-        for project in self.projects.all():
-            done = self.commands.run(project.directory, "stack", "ls", "--json")
-            stacks = done.json()
-            found[self.projects.shown(project.directory)] = {
+        """List the projects below the folder, and the stacks of each with the last change."""
+        answer_data = {}
+        for project in self.projects.list_projects():
+            result = self.commands.run(project.directory, "stack", "ls", "--json")
+            stacks = result.parse_json()
+            answer_data[self.projects.to_relative_path(project.directory)] = {
                 "project": project.name,
                 "description": project.description,
-                "is_topology": is_topology(project),
-                "stacks": stacks if done.succeeded else {"problem": done.said},
+                "is_topology": is_topology_project(project),
+                "stacks": stacks if result.succeeded else {"problem": result.stderr},
             }
-        return Answer(ok=True, data=found)
+        return Answer(ok=True, data=answer_data)
 
-    @_answering
+    @_answer_errors
     def read_stack(self, folder: str, stack: str) -> Answer:
-        """Read a stack: its resources with their states, GPUs and cost, its outputs and its
-        configuration, as the state and the files have them. Secrets are masked.
+        """Read a stack: resources with states, GPUs and cost, outputs, and configuration.
 
+        The answer is what the state and the files hold; no platform is asked. Secrets are masked.
         `folder` is the project's, as `list_stacks` names it.
         """
-        project = self.projects.find(folder)
-        parts: dict[str, Any] = {"files": self.projects.files(project)}
-        for name, words in (
+        project = self.projects.find_project(folder)
+        parts: dict[str, Any] = {"files": self.projects.list_files(project)}
+        for name, arguments in (
             ("status", ("status", "--json")),
             ("outputs", ("stack", "output", "--json")),
             ("config", ("config", "--json")),
         ):
-            done = self.commands.run(project.directory, *words, "--stack", self._named(stack))
-            if not done.succeeded:
-                return _failed(done)
-            parts[name] = done.json()
+            result = self.commands.run(
+                project.directory, *arguments, "--stack", self._require_stack_name(stack)
+            )
+            if not result.succeeded:
+                return _build_failure(result)
+            parts[name] = result.parse_json()
         return Answer(ok=True, data=parts)
 
-    @_answering
+    @_answer_errors
     def read_resource(self, folder: str, stack: str, name: str) -> Answer:
         """Read one resource of a stack's state: its inputs and outputs. Secrets are masked.
 
-        `name` is its name or its URN.
+        `name` is the resource's name or URN.
         """
-        project = self.projects.find(folder)
-        known = _resources(self._exported(project, self._named(stack)))
-        if not any(name in (each["urn"], name_of(each["urn"])) for each in known):
+        project = self.projects.find_project(folder)
+        resources = _get_resources(self._export_stack(project, self._require_stack_name(stack)))
+        if not any(name in (resource["urn"], name_of(resource["urn"])) for resource in resources):
             # Not by the name: what is masked in it would tell a secret.
-            raise Refused(
-                "the stack has no resource of that name", hint="`read_stack` lists the resources"
+            raise RequestRefused(
+                "the stack has no resource with this name", hint="`read_stack` lists the resources"
             )
-        words = ("state", "show", "--json", "--stack", stack, "--", name)
-        done = self.commands.run(project.directory, *words)
-        return Answer(ok=True, data=done.json()) if done.succeeded else _failed(done)
+        arguments = ("state", "show", "--json", "--stack", stack, "--", name)
+        result = self.commands.run(project.directory, *arguments)
+        return (
+            Answer(ok=True, data=result.parse_json())
+            if result.succeeded
+            else _build_failure(result)
+        )
 
-    @_answering
+    @_answer_errors
     def read_file(self, folder: str, path: str) -> Answer:
-        """Read a file of a project: its topology, modules, gates, prices, tests, programs.
+        """Read a file of a project: topology, module, gates, prices, tests, or program.
 
-        `path` is from the project's folder, as `read_stack` tells it. Secrets are masked.
+        Secrets are masked. `path` is relative to the project's folder, as `read_stack` lists it.
         """
-        project = self.projects.find(folder)
-        text = self.projects.read(project, path)
-        return Answer(ok=True, data=self.commands.redacted(text, secret_defaults(project)))
+        project = self.projects.find_project(folder)
+        content = self.projects.read_file(project, path)
+        return Answer(ok=True, data=self.commands.redact(content, list_secret_defaults(project)))
 
-    @_answering
+    @_answer_errors
     def list_kinds(self) -> Answer:
-        """List the kinds of resources, and which platforms have them."""
+        """List the kinds of resources, with the platforms of each."""
         return Answer(ok=True, told={"kinds": render_capability_table()})
 
-    @_answering
+    @_answer_errors
     def read_schema(
         self, of: Literal["topology", "tests", "gates", "prices", "stacks"], part: str = ""
     ) -> Answer:
-        """Read the JSON Schema of a kind of file. Without `part` it tells the names of the parts;
-        with one of them it gives that part, such as `clusters` of a topology.
+        """Read the JSON Schema of a kind of file.
+
+        Without `part` the answer lists the names of the parts; with one of them, such as `clusters`
+        of a topology, it has that part's schema.
         """
-        done = self.commands.run(self.projects.root, "schema", "--of", of)
-        schema = done.json()
-        if not done.succeeded or not isinstance(schema, dict):
-            return _failed(done)
+        result = self.commands.run(self.projects.root, "schema", "--of", of)
+        schema = result.parse_json()
+        if not result.succeeded or not isinstance(schema, dict):
+            return _build_failure(result)
         parts = {**schema.get("$defs", {}), **schema.get("properties", {})}
         if part in parts:
             return Answer(ok=True, told={"schema": parts[part]})
         return Answer(ok=not part, told={"parts": sorted(parts), "description": schema["title"]})
 
-    @_answering
+    @_answer_errors
     def search_docs(self, words: str) -> Answer:
-        """Search the documentation: the pages that have all of the words, with where they do."""
-        wanted = words.lower().split()
-        found = {}
+        """Search the documentation for pages with all of the words, and return excerpts."""
+        lowered_words = words.lower().split()
+        excerpts = {}
         for name in page_names():
-            text = read_page(name).text
-            if wanted and all(word in text.lower() for word in wanted):
-                at = max(0, text.lower().find(wanted[0]) - _SHOWN // 2)
-                found[name] = text[at : at + _SHOWN]
-            if len(found) == _FOUND:
+            page_text = read_page(name).text
+            if lowered_words and all(word in page_text.lower() for word in lowered_words):
+                excerpt_start = max(
+                    0, page_text.lower().find(lowered_words[0]) - _EXCERPT_LENGTH // 2
+                )
+                excerpts[name] = page_text[excerpt_start : excerpt_start + _EXCERPT_LENGTH]
+            if len(excerpts) == _MAX_PAGES:
                 break
-        return Answer(ok=True, told={"pages": found})
+        return Answer(ok=True, told={"pages": excerpts})
 
-    @_answering
+    @_answer_errors
     def read_page(self, name: str) -> Answer:
         """Read a page of the documentation, such as reference/resources/together/cluster."""
-        found = find_page(name)
-        return Answer(ok=True, told={"page": found, "text": read_page(found).text})
+        page_name = find_page(name)
+        return Answer(ok=True, told={"page": page_name, "text": read_page(page_name).text})
 
-    @_answering
+    @_answer_errors
     def validate(
         self, folder: str, files: dict[str, str] | None = None, stack: str | None = None
     ) -> Answer:
-        """Check a project's topology: every problem with file, line and column.
+        """Check a project's topology, and return every problem with file, line and column.
 
-        `files` are texts of topologies and modules that are proposed, by their paths in the
-        project; nothing is written. No platform is asked.
+        `files` are proposed texts of topologies and modules, by their paths in the project; nothing
+        is written. No platform is asked.
         """
-        project = self.projects.find(folder)
-        chosen = () if stack is None else ("--stack", self._named(stack))
-        with self.projects.with_files(project, files or {}) as place:
-            words = ("validate", "--format", "json", *chosen)
-            done = self.commands.propose(place, *words, asks=False)
-        problems = done.json()
+        project = self.projects.find_project(folder)
+        stack_arguments = () if stack is None else ("--stack", self._require_stack_name(stack))
+        with self.projects.open_with_files(project, files or {}) as project_folder:
+            arguments = ("validate", "--format", "json", *stack_arguments)
+            result = self.commands.run_proposal(project_folder, *arguments, needs_platforms=False)
+        problems = result.parse_json()
         if problems is None:
-            return _failed(done)
-        told = {"problems": len(problems), "shown": min(len(problems), _PROBLEMS)}
-        return Answer(ok=done.succeeded, told=told, data=problems[:_PROBLEMS])
+            return _build_failure(result)
+        counts = {"problems": len(problems), "shown": min(len(problems), _MAX_PROBLEMS)}
+        return Answer(ok=result.succeeded, told=counts, data=problems[:_MAX_PROBLEMS])
 
-    @_answering
+    @_answer_errors
     def simulate(  # noqa: PLR0913, PLR0917 - each of them is a choice of the agent
         self,
         folder: str,
@@ -206,24 +219,27 @@ class Tools:
         from_state: bool = True,
         allow: list[str] | None = None,
     ) -> Answer:
-        """Play a change on an emulator that holds what the stack's state names: the plan, how it
-        goes, how long it takes by the platform's clock, what is there afterwards.
+        """Simulate a change on an emulator with the objects of the stack's state.
 
-        `files` are as for `validate`. `events` are what happens meanwhile, as test files have them
-        (page reference/tests). With `from_state` false the stack starts empty. Secrets of the
-        stack are not known here: a text stands for each, or give others in `secrets`.
+        The answer has the plan, the events of the run, the time by the platform's clock, and the
+        objects afterwards. `files` are as for `validate`. `events` happen during the run, as test
+        files describe them (page reference/tests). With `from_state` false the stack starts empty.
+        Secrets of the stack have placeholders, unless `secrets` gives other texts.
         """
-        project = self.projects.find(folder)
+        project = self.projects.find_project(folder)
         self._require_topology(project)
-        stack = self._named(stack)
-        state = self._state(project, stack) if from_state else None
+        stack = self._require_stack_name(stack)
+        state = self._export_state(project, stack) if from_state else None
         inputs = {"config": config, "secrets": secrets, "events": events, "run": run}
-        with self.projects.with_files(project, files or {}) as place:
-            answer = simulate(project, place, stack, {**inputs, "allow": allow}, state)
+        with self.projects.open_with_files(project, files or {}) as project_folder:
+            answer = run_simulation(
+                project, project_folder, stack, {**inputs, "allow": allow}, state
+            )
         # A topology knows nothing of the environment.
-        return self._redacted(answer) if self.commands.runs_programs else answer
+        # a program may read the environment; a topology cannot
+        return self._redact_answer(answer) if self.commands.runs_programs else answer
 
-    @_answering
+    @_answer_errors
     def save_plan(
         self,
         folder: str,
@@ -232,118 +248,148 @@ class Tools:
         files: dict[str, str] | None = None,
         operation: Literal["up", "refresh", "destroy"] = "up",
     ) -> Answer:
-        """Make the plan of a change against the platforms, which are only read, and save it for a
-        person to review and apply: the answer has its review, its digest, and the command.
+        """Plan a change by reading the platforms, and save the plan for a person to apply.
 
-        `save_to` is a file of the project that is new, or an earlier plan. With `files`, as for
-        `validate`, the plan is of the project with them; the person has to put them there first.
+        The answer has the plan's review, its digest, and the command that applies it. `save_to` is
+        a new file of the project, or an earlier plan. With `files`, as for `validate`, the plan is
+        for the project with these files; the person has to put them there before applying the plan.
         """
-        project = self.projects.find(folder)
+        project = self.projects.find_project(folder)
         self._require_topology(project)
-        stack = self._named(stack)
-        target = self.projects.inside(project, save_to)
-        _require_place_of_plan(target, save_to)
-        words: tuple[str, ...] = (
+        stack = self._require_stack_name(stack)
+        target = self.projects.resolve_path(project, save_to)
+        _require_plan_path(target, save_to)
+        arguments: tuple[str, ...] = (
             ("preview",) if operation == "up" else (operation, "--preview-only")
         )
-        words = (*words, "--stack", stack, "--save-plan", str(target))
-        with self._saving:
-            with self.projects.with_files(project, files or {}) as place:
-                environ = {**place.environ, "PULUMI_BACKEND_URL": backend_of(project, os.environ)}
-                if place.is_proposal:
-                    environ[KNOWN_SCHEDULERS] = self._schedulers(project, stack)
-                made = self.commands.propose(place, *words, asks=True, environ=environ)
-            if not made.succeeded and made.code != _STOPPED:
-                return _failed(made)
-            return self._reviewed(project, target, stack)
+        arguments = (*arguments, "--stack", stack, "--save-plan", str(target))
+        with self._save_lock:
+            with self.projects.open_with_files(project, files or {}) as project_folder:
+                environ = {
+                    **project_folder.environ,
+                    "PULUMI_BACKEND_URL": get_project_backend(project, os.environ),
+                }
+                if project_folder.is_proposal:
+                    environ[KNOWN_SCHEDULERS] = self._list_schedulers(project, stack)
+                result = self.commands.run_proposal(
+                    project_folder, *arguments, needs_platforms=True, environ=environ
+                )
+            if not result.succeeded and result.exit_code != _GATES_STOP_EXIT_CODE:
+                return _build_failure(result)
+            return self._build_plan_answer(project, target, stack)
 
-    def _reviewed(self, project: Project, target: Path, stack: str) -> Answer:
+    def _build_plan_answer(self, project: Project, target: Path, stack: str) -> Answer:
         plan = read_plan(target)
         name = target.relative_to(project.directory).as_posix()
-        own = Place(project.directory, {})
-        done = self.commands.propose(own, "review", name, "--format", "markdown", asks=False)
+        project_folder = ProjectFolder(project.directory, {})
+        result = self.commands.run_proposal(
+            project_folder, "review", name, "--format", "markdown", needs_platforms=False
+        )
         digest = plan.basis.seal if plan.basis is not None else ""
-        command = ("gpuform", _verb(plan), "--stack", stack, "--plan", name, "--digest", digest)
-        told = {
+        command = (
+            "gpuform",
+            _get_command(plan),
+            "--stack",
+            stack,
+            "--plan",
+            name,
+            "--digest",
+            digest,
+        )
+        facts = {
             "plan": name,
             "digest": digest,
             "summary": {str(action): count for action, count in plan.summary.items()},
-            "gates_that_stop": [each.name for each in plan.gates or () if each.is_blocking],
+            "gates_that_stop": [gate.name for gate in plan.gates or () if gate.is_blocking],
             "to_review": shlex.join(("gpuform", "review", name)),
             "to_apply": shlex.join(command),
             "who_applies": "A person who has reviewed the plan. These tools cannot.",
         }
-        return Answer(ok=True, told=told, data={"review": done.out})
+        return Answer(ok=True, told=facts, data={"review": result.stdout})
 
-    def _state(self, project: Project, stack: str) -> bytes | None:
-        """The stack's state with its secrets encrypted; None where it has no resources."""
-        done = self._exported(project, stack)
-        return done.out.encode() if _resources(done) else None
+    def _export_state(self, project: Project, stack: str) -> bytes | None:
+        """Return the stack's state with encrypted secrets, or None without resources."""
+        result = self._export_stack(project, stack)
+        return result.stdout.encode() if _get_resources(result) else None
 
-    def _schedulers(self, project: Project, stack: str) -> str:
-        """Those that the resources of the stack name: a proposal has no others asked."""
-        inputs = [each.get("inputs") for each in _resources(self._exported(project, stack))]
+    def _list_schedulers(self, project: Project, stack: str) -> str:
+        """Return the schedulers of the stack's resources as JSON.
+
+        A proposal may contact no others.
+        """
+        inputs = [
+            resource.get("inputs")
+            for resource in _get_resources(self._export_stack(project, stack))
+        ]
         return json.dumps(find_schedulers(inputs))
 
-    def _exported(self, project: Project, stack: str) -> Done:
-        done = self.commands.run(project.directory, "stack", "export", "--stack", stack)
-        if not done.succeeded:
-            raise Refused(f"the state of {stack} cannot be read: {done.said.strip()}")
-        return done
+    def _export_stack(self, project: Project, stack: str) -> CommandResult:
+        result = self.commands.run(project.directory, "stack", "export", "--stack", stack)
+        if not result.succeeded:
+            raise RequestRefused(f"the state of {stack} cannot be read: {result.stderr.strip()}")
+        return result
 
-    def _named(self, stack: str) -> str:
-        """A stack's name in its project. Raises Refused for what is no name."""
-        if not _STACK.fullmatch(stack):
-            raise Refused(
+    def _require_stack_name(self, stack: str) -> str:
+        """Return the name, or raise RequestRefused for an invalid name of a stack."""
+        if not _STACK_PATTERN.fullmatch(stack):
+            raise RequestRefused(
                 f"{stack!r} is not a valid stack name", hint="`list_stacks` lists the stacks"
             )
         return stack
 
     def _require_topology(self, project: Project) -> None:
+        """Raise RequestRefused if planning would run a program or a gate in Python."""
         if self.commands.runs_programs:
             return
         hint = "a person may allow that: `gpuform mcp --run-programs`"
-        if not is_topology(project):
-            raise Refused(
+        if not is_topology_project(project):
+            raise RequestRefused(
                 f"project {project.name} is a Python program, and planning would run it", hint=hint
             )
-        if any(each.rule == "python" for each in read_project_gates(project.directory)):
-            raise Refused(
+        if any(gate.rule == "python" for gate in read_project_gates(project.directory)):
+            raise RequestRefused(
                 f"a gate of project {project.name} is written in Python, and planning would run it",
                 hint=hint,
             )
 
-    def _redacted(self, answer: Answer) -> Answer:
-        text = self.commands.redacted(answer.model_dump_json())
-        return Answer.model_validate_json(text)
+    def _redact_answer(self, answer: Answer) -> Answer:
+        redacted = self.commands.redact(answer.model_dump_json())
+        return Answer.model_validate_json(redacted)
 
 
-def _resources(exported: Done) -> list[dict[str, Any]]:
-    return (exported.json() or {}).get("deployment", {}).get("resources") or []
+def _get_resources(export_result: CommandResult) -> list[dict[str, Any]]:
+    return (export_result.parse_json() or {}).get("deployment", {}).get("resources") or []
 
 
-def _verb(plan: Plan) -> str:
+def _get_command(plan: Plan) -> str:
     return "up" if plan.operation == "update" else plan.operation
 
 
-def _failed(done: Done) -> Answer:
-    """The command's own words; programs and platforms may be among those who speak."""
-    return Answer(ok=False, told={"exit_code": done.code}, data=(done.said or done.out).strip())
+def _build_failure(result: CommandResult) -> Answer:
+    """Return the failure of a command with the command's output as data.
+
+    Programs and platforms may have written parts of the output.
+    """
+    return Answer(
+        ok=False,
+        told={"exit_code": result.exit_code},
+        data=(result.stderr or result.stdout).strip(),
+    )
 
 
-def _require_place_of_plan(target: Path, name: str) -> None:
-    """A new file, or one that is a saved plan."""
-    if not _PLAN.fullmatch(name):
-        raise Refused(
-            "a plan cannot be written there",
-            hint="name a file that ends with .json, of letters, digits, `.`, `_`, `-` and `/`",
+def _require_plan_path(target: Path, name: str) -> None:
+    """Raise RequestRefused unless the file has a safe name and is new or a saved plan."""
+    if not _PLAN_PATTERN.fullmatch(name):
+        raise RequestRefused(
+            "a plan cannot be saved to this path",
+            hint="use a file name that ends with .json, of letters, digits, `.`, `_`, `-` and `/`",
         )
     if not target.parent.is_dir():
-        raise Refused(f"there is no folder for {name}", hint="name one that is there")
+        raise RequestRefused(f"the folder of {name} does not exist", hint="use an existing folder")
     if target.exists():
         try:
             is_plan = "format_version" in json.loads(target.read_text(encoding="utf-8"))
         except (OSError, ValueError, TypeError):
             is_plan = False
         if not is_plan:
-            raise Refused(f"{name} exists and is not a plan", hint="name another file")
+            raise RequestRefused(f"{name} exists and is not a plan", hint="use another file name")

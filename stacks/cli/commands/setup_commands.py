@@ -98,10 +98,10 @@ def check_plugin(as_json: bool) -> int:
     """
     from gpuform.stacks.cli.session import open_session  # noqa: PLC0415 - as above
     from gpuform.stacks.cli.terminal.findings_view import show_findings  # noqa: PLC0415 - not for help
-    from gpuform.stacks.doctor.plugin import Surroundings, examine_plugin  # noqa: PLC0415
+    from gpuform.stacks.doctor.plugin import PluginSearch, examine_plugin  # noqa: PLC0415
 
     with open_session() as session:
-        findings = examine_plugin(Surroundings(os.environ, _find_project_file()))
+        findings = examine_plugin(PluginSearch(os.environ, _find_project_file()))
         return show_findings(findings, session.screen, as_json=as_json)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
 from gpuform.stacks.cli.terminal.screen import Screen
-from gpuform.stacks.doctor.findings import Finding, Level, findings_lines
+from gpuform.stacks.doctor.findings import Finding, Level, render_findings
 
 
 def show_findings(findings: Sequence[Finding], screen: Screen, *, as_json: bool) -> int:
@@ -24,5 +24,5 @@ def show_findings(findings: Sequence[Finding], screen: Screen, *, as_json: bool)
         document = {"ok": not failed, "findings": rows}
         screen.print(format_json(document, indent=2))
     else:
-        screen.print("\n".join(findings_lines(findings, screen.paint)))
+        screen.print("\n".join(render_findings(findings, screen.paint)))
     return FAILED if failed else SUCCESS

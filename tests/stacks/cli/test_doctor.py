@@ -76,16 +76,16 @@ class TestSound:
         before = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
         ran = applied_project.run("doctor")
         assert ran.code == 0, ran.out
-        assert ran.out.splitlines()[-1] == "All is well."
+        assert ran.out.splitlines()[-1] == "No problems found."
         for text in (
             "gpuform 0.1.0, Pulumi SDK",
             f"project demo runs {project / '__main__.py'}",
-            f"Backend:\n  ok       file://{project} can be read and written",
-            "the state is sound: 2 resources",
-            "the passphrase is right; 0 configuration values, 0 of them secret",
-            "it is not locked",
+            f"Backend:\n  ok       file://{project} is readable and writable",
+            "the state is valid: 2 resources",
+            "the passphrase is correct; 0 configuration values, 0 of them secret",
+            "the stack is not locked",
             f"together: {applied_project.url} answers and accepts the key, which may read",
-            f"aios: {applied_project.url} answers and asks for no key",
+            f"aios: {applied_project.url} answers and needs no key",
         ):
             assert text in ran.out
         after = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
@@ -249,7 +249,7 @@ class TestPlatforms:
         with serve() as other:
             monkeypatch.setenv("GPUFORM_CLOCK", other.url)
             told = list_problems(run_doctor(applied_project.run, code=1))
-        assert "together: waiting goes by the clock of an emulator" in told[0]
+        assert "together: waits use the clock of an emulator" in told[0]
 
 
 class TestStack:
@@ -311,8 +311,8 @@ class TestStack:
         begun = Intent("urn:x", "together", "Cluster", "eval", "us-central-8", 1.7e9)
         open_intents(Backend.open(f"file://{project}", {}), "demo", "dev").record(begun)
         findings = run_doctor(applied_project.run, code=0)
-        assert list_warnings(findings)[0].endswith("is not known: Cluster 'eval' on together")
-        assert list_warnings(findings)[1].endswith("what they made may exist: updating train")
+        assert list_warnings(findings)[0].endswith("is unknown: Cluster 'eval' on together")
+        assert list_warnings(findings)[1].endswith("their objects may exist: updating train")
         assert list_warnings(findings)[2] == "not ready yet: train"
 
     def test_locks_are_reported_by_whether_their_process_runs(
@@ -334,8 +334,8 @@ class TestStack:
 
     def test_an_unknown_stack_is_a_problem(self, dev: Run) -> None:
         findings = run_doctor(dev, "--stack", "prod", code=1)
-        assert list_problems(findings) == ["there is no stack named 'prod'"]
-        assert find_remedy(findings, "no stack named") == (
+        assert list_problems(findings) == ["stack 'prod' does not exist"]
+        assert find_remedy(findings, "stack 'prod'") == (
             "stacks of this project: dev; or create it: `gpuform stack init prod`"
         )
 
@@ -384,7 +384,7 @@ class TestMachine:
         monkeypatch.delenv("PULUMI_DISABLE_CI_DETECTION")
         monkeypatch.setenv("GITHUB_ACTIONS", "true")
         texts = [each["text"] for each in run_doctor(dev, code=0)]
-        assert any(text.startswith("this is a job of GitHub Actions") for text in texts)
+        assert any(text.startswith("this is a GitHub Actions job") for text in texts)
 
 
 class TestBackend:
@@ -420,7 +420,7 @@ class TestBackend:
     ) -> None:
         usage = shutil.disk_usage("/")._replace(free=2**20)
         monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-        assert "has 1 MiB left" in list_warnings(run_doctor(dev, code=0))[0]
+        assert "has 1 MiB free" in list_warnings(run_doctor(dev, code=0))[0]
 
 
 def _replace_by_folder(path: Path) -> None:
@@ -473,7 +473,7 @@ def test_a_check_that_raises_is_reported_without_values() -> None:
     def check() -> Any:
         raise KeyError("hunter2")
 
-    exam.look("stack", check)
+    exam.add_findings("stack", check)
     (finding,) = exam.findings
     assert finding.level is Level.PROBLEM
     assert "KeyError in check, line" in finding.text

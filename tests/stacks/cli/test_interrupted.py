@@ -359,7 +359,7 @@ def test_a_killed_create_without_recorded_inputs_says_what_to_do(
 
 def test_doctor_and_orphans_report_a_killed_create(interrupted_stack: InterruptedStack) -> None:
     id_ = interrupted_stack.simulate_killed_create(VOLUME, id_is_known=True)
-    assert "a create was begun" in interrupted_stack.run("doctor").out
+    assert "a create was started" in interrupted_stack.run("doctor").out
     assert id_ in interrupted_stack.run("orphans").out
 
 

@@ -1,4 +1,4 @@
-"""A stack on an emulator, secrets planted wherever they can be, and an agent's session."""
+"""Provide a stack on an emulator with planted secrets, and sessions of an agent."""
 
 import asyncio
 import json
@@ -46,13 +46,13 @@ GATES = "gates:\n  few: {max_destroyed_gpus: 8}\n"
 
 
 @dataclass
-class World:
-    """The folder that is served, with a project that came up; the emulator, its environment."""
+class ServedFolder:
+    """The served folder with a deployed project, its emulator and its environment."""
 
     root: Path
     server: Server
     environ: dict[str, str]
-    sent: list[str] = field(default_factory=list)
+    received: list[str] = field(default_factory=list)
 
     @property
     def project(self) -> Path:
@@ -61,11 +61,13 @@ class World:
     def gpuform(self, *arguments: str) -> Result:
         return run_gpuform(self.project, *arguments, **self.environ)
 
-    def ask(self, *calls: tuple[str, dict[str, Any]], flags: tuple[str, ...] = ()) -> list[Any]:
-        """The structured answers to calls of tools, in one session of the SDK's own client."""
-        return asyncio.run(self._asked(calls, flags))
+    def call_tools(
+        self, *calls: tuple[str, dict[str, Any]], flags: tuple[str, ...] = ()
+    ) -> list[Any]:
+        """Return the structured answers to calls of tools, in one session of the SDK's client."""
+        return asyncio.run(self._call_tools(calls, flags))
 
-    async def _asked(self, calls: Any, flags: tuple[str, ...]) -> list[Any]:
+    async def _call_tools(self, calls: Any, flags: tuple[str, ...]) -> list[Any]:
         parameters = StdioServerParameters(
             command=sys.executable,
             args=["-P", "-m", "gpuform.stacks.cli", "mcp", "--cwd", str(self.root), *flags],
@@ -73,28 +75,28 @@ class World:
         )
         answers = []
         async with Client(parameters) as client:
-            self.sent.append(str(client.instructions))
-            self.sent.append((await client.list_tools()).model_dump_json())
+            self.received.append(str(client.instructions))
+            self.received.append((await client.list_tools()).model_dump_json())
             for name, arguments in calls:
                 result = await client.call_tool(name, arguments)
-                self.sent.append(result.model_dump_json())
+                self.received.append(result.model_dump_json())
                 assert not result.is_error, result
                 answers.append(result.structured_content)
         return answers
 
     @property
     def writes(self) -> list[str]:
-        """The requests to platforms that are no reads."""
+        """Return the requests to platforms, except for reads."""
         log = (json.loads(entry) for entry in self.server.store.list_log())
         return [
-            f"{each['method']} {each['path']}"
-            for each in log
-            if each["method"] != "GET" and each["path"] != "/clusters/query"
+            f"{item['method']} {item['path']}"
+            for item in log
+            if item["method"] != "GET" and item["path"] != "/clusters/query"
         ]
 
     @property
     def digests(self) -> Mapping[str, str]:
-        """All files below the root, by their content."""
+        """Return a digest of each file below the root, by path."""
         return {
             str(path.relative_to(self.root)): sha256(path.read_bytes()).hexdigest()
             for path in self.root.rglob("*")
@@ -103,7 +105,7 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedFolder]:
     root = tmp_path_factory.mktemp("served").resolve()
     project = root / "training"
     project.mkdir()
@@ -119,24 +121,24 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             "PULUMI_CONFIG_PASSPHRASE": PLANTED["passphrase"],
             "SOME_API_KEY": PLANTED["variable"],
         }
-        made = World(root, server, environ)
+        served_folder = ServedFolder(root, server, environ)
         for command in (
             "stack init prod",
             f"config set --secret other {PLANTED['config']}",
             "up --yes",
         ):
-            done = made.gpuform(*command.split())
-            assert done.code == 0, done.stdout + done.stderr
+            result = served_folder.gpuform(*command.split())
+            assert result.code == 0, result.stdout + result.stderr
         server.store.clear_log()
-        yield made
+        yield served_folder
 
 
 @pytest.fixture
-def asked(world: World) -> Callable[..., Any]:
-    """The answer to one call."""
+def call_tool(served: ServedFolder) -> Callable[..., Any]:
+    """Return a function that calls one tool."""
 
-    def ask(tool: str, **arguments: Any) -> Any:
-        (answer,) = world.ask((tool, arguments))
+    def call_one(tool: str, **arguments: Any) -> Any:
+        (answer,) = served.call_tools((tool, arguments))
         return answer
 
-    return ask
+    return call_one

@@ -1,4 +1,4 @@
-"""Proposals that would get at secrets by what a plan turns out to be, or reach other machines."""
+"""Test proposals that try to find secrets by their plans, or to reach other machines."""
 
 import json
 import os
@@ -15,43 +15,46 @@ from typing import Any
 
 import pytest
 
-from .conftest import TOPOLOGY, World
+from .conftest import TOPOLOGY, ServedFolder
 
 pytestmark = [pytest.mark.slow, pytest.mark.sampled(1)]
 
-Asked = Callable[..., Any]
+CallTool = Callable[..., Any]
 STACK = {"folder": "training", "stack": "prod"}
 
 
-def plan_of(topology: str, **files: str) -> tuple[str, dict[str, Any]]:
+def build_plan_call(topology: str, **files: str) -> tuple[str, dict[str, Any]]:
     proposed = {"topology.yaml": topology, **files}
     return "save_plan", {**STACK, "save_to": "plan.json", "files": proposed}
 
 
 @pytest.fixture(autouse=True)
-def no_plan_is_left(world: World) -> Iterator[None]:
+def remove_plan(served: ServedFolder) -> Iterator[None]:
     yield
-    (world.project / "plan.json").unlink(missing_ok=True)
+    (served.project / "plan.json").unlink(missing_ok=True)
 
 
-def test_a_proposal_asks_nothing_of_a_secret(world: World) -> None:
-    """A plan that turns out by the answer tells one letter after the other."""
-    asked = "cluster_name: \"{{ 'a' if config.other[0] == '%s' else 'b' }}\""
-    right, wrong = world.ask(
-        *(plan_of(TOPOLOGY.replace("cluster_name: training", asked % sign)) for sign in "pq")
+def test_a_proposal_cannot_test_a_secret(served: ServedFolder) -> None:
+    """A plan that depends on a secret's letter would show the secret, letter by letter."""
+    condition = "cluster_name: \"{{ 'a' if config.other[0] == '%s' else 'b' }}\""
+    right, wrong = served.call_tools(
+        *(
+            build_plan_call(TOPOLOGY.replace("cluster_name: training", condition % sign))
+            for sign in "pq"
+        )
     )
     assert "cannot use a secret" in str(right["data"])
     assert right == wrong
 
 
 @contextmanager
-def listener() -> Iterator[tuple[str, list[str]]]:
-    """A server of somebody else, and what it was asked."""
-    heard: list[str] = []
+def run_foreign_server() -> Iterator[tuple[str, list[str]]]:
+    """Run a server of somebody else, and yield its address and the requests to it."""
+    requests: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            heard.append(f"{self.path} {self.headers.get('Authorization')}")
+            requests.append(f"{self.path} {self.headers.get('Authorization')}")
             self.send_error(404)
 
         def log_message(self, *arguments: object) -> None:
@@ -60,7 +63,7 @@ def listener() -> Iterator[tuple[str, list[str]]]:
     server = HTTPServer(("127.0.0.1", 0), Handler)
     Thread(target=server.serve_forever, daemon=True).start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}", heard
+        yield f"http://127.0.0.1:{server.server_port}", requests
     finally:
         server.shutdown()
         server.server_close()
@@ -85,13 +88,13 @@ node_pools:
 """
 
 
-def test_a_proposal_sends_no_file_of_this_machine_to_a_server_of_its_choice(
-    world: World, tmp_path: Path
+def test_a_proposal_cannot_send_a_local_file_to_another_server(
+    served: ServedFolder, tmp_path: Path
 ) -> None:
     """A kubeconfig may name a file whose text is sent as a token."""
     (tmp_path / "of-this-machine").write_text("planted-file-9c3e")
-    with listener() as (address, heard):
-        stealing = {
+    with run_foreign_server() as (address, requests):
+        kubeconfig = {
             "apiVersion": "v1",
             "kind": "Config",
             "current-context": "x",
@@ -100,42 +103,44 @@ def test_a_proposal_sends_no_file_of_this_machine_to_a_server_of_its_choice(
             "users": [{"name": "x", "user": {"tokenFile": str(tmp_path / "of-this-machine")}}],
         }
         topology = TOPOLOGY + CERTIFIED.replace("KUBECONFIG", "theirs.yaml")
-        files = {"topology.yaml": topology, "theirs.yaml": json.dumps(stealing)}
+        files = {"topology.yaml": topology, "theirs.yaml": json.dumps(kubeconfig)}
         arguments = {**STACK, "files": files}
-        saved, simulated = world.ask(
+        saved, simulated = served.call_tools(
             ("save_plan", {**arguments, "save_to": "plan.json"}),
             ("simulate", {**arguments, "allow": ["real-schedulers"]}),
         )
-    assert heard == []
+    assert requests == []
     assert "planted-file" not in json.dumps([saved, simulated])
 
 
-def test_what_is_masked_in_its_own_text_tells_an_agent_nothing(world: World) -> None:
-    """With a known beginning, one try for each letter would tell the next one."""
-    known = world.environ["SOME_API_KEY"][:7]
+def test_masks_in_an_agents_own_text_confirm_no_guess(served: ServedFolder) -> None:
+    """With a known beginning, one try for each letter would show the next letter."""
+    known = served.environ["SOME_API_KEY"][:7]
     tried = {f"{known}{sign}": 1 for sign in "abcdefghijklmnopqrstuvwxyz-0123456789"}
     files = {"topology.yaml": json.dumps(tried)}
-    (answer,) = world.ask(("validate", {"folder": "training", "files": files}))
+    (answer,) = served.call_tools(("validate", {"folder": "training", "files": files}))
     assert len(answer["data"]) == len(tried)
-    assert all(known in each["message"] for each in answer["data"])
-    name = world.environ["SOME_API_KEY"]
-    (answer,) = world.ask(("read_resource", {**STACK, "name": name}))
-    assert answer["data"]["problem"] == "the stack has no resource of that name"
+    assert all(known in item["message"] for item in answer["data"])
+    name = served.environ["SOME_API_KEY"]
+    (answer,) = served.call_tools(("read_resource", {**STACK, "name": name}))
+    assert answer["data"]["problem"] == "the stack has no resource with this name"
 
 
-NO_PLACES = [
+UNSAFE_PATHS = [
     *("$(touch x).json", "a; touch x.json", "`x`.json", "-rf.json", "a\nb.json", "a b.json"),
     *("a\x1b[2J.json", "\u202egnp.json", f"{'a' * 300}.json", "a\x00.json", "'.json"),
 ]
 
 
-def test_a_person_can_paste_the_command_of_a_plan(world: World) -> None:
-    answers = world.ask(*(("save_plan", {**STACK, "save_to": place}) for place in NO_PLACES))
-    assert not any(each["ok"] for each in answers)
-    assert sorted(world.project.glob("*.json")) == []
+def test_plans_with_unsafe_file_names_are_refused(served: ServedFolder) -> None:
+    answers = served.call_tools(
+        *(("save_plan", {**STACK, "save_to": place}) for place in UNSAFE_PATHS)
+    )
+    assert not any(item["ok"] for item in answers)
+    assert sorted(served.project.glob("*.json")) == []
 
 
-def test_no_path_ends_a_call_without_an_answer(world: World) -> None:
+def test_invalid_paths_get_an_answer(served: ServedFolder) -> None:
     calls = [
         ("read_file", {"folder": "training", "path": "a\x00.yaml"}),
         ("read_file", {"folder": "a\x00", "path": "a.yaml"}),
@@ -148,42 +153,42 @@ def test_no_path_ends_a_call_without_an_answer(world: World) -> None:
         ),
         ("read_file", {"folder": "training", "path": "pulumi.prod.yaml"}),
     ]
-    assert not any(each["ok"] for each in world.ask(*calls))
+    assert not any(item["ok"] for item in served.call_tools(*calls))
 
 
-def test_nothing_of_a_project_is_run(world: World) -> None:
+def test_no_code_of_a_project_runs(served: ServedFolder) -> None:
     """Neither a gate that is code, nor an interpreter that Pulumi.yaml names."""
-    settings, proof = world.project / "Pulumi.yaml", world.root / "it-ran"
+    settings, proof = served.project / "Pulumi.yaml", served.root / "it-ran"
     before = settings.read_text()
-    python = world.project / "venv" / "bin" / "python"
+    python = served.project / "venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text(f"#!/bin/sh\ntouch {proof}\n")
     python.chmod(0o755)
-    (world.project / "policies.py").write_text(f"open({str(proof)!r}, 'w').close()\n")
-    gates = (world.project / "gates.yaml").read_text()
+    (served.project / "policies.py").write_text(f"open({str(proof)!r}, 'w').close()\n")
+    gates = (served.project / "gates.yaml").read_text()
     call = ("save_plan", {**STACK, "save_to": "plan.json"})
     try:
         options = "runtime: {name: python, options: {virtualenv: venv}}"
         settings.write_text(before.replace("runtime: python", options))
-        (saved,) = world.ask(call)
+        (saved,) = served.call_tools(call)
         settings.write_text(before)
-        (world.project / "gates.yaml").write_text("gates: {own: {python: 'policies:rule'}}\n")
-        gated = world.ask(call, ("simulate", STACK), ("validate", {"folder": "training"}))
+        (served.project / "gates.yaml").write_text("gates: {own: {python: 'policies:rule'}}\n")
+        gated = served.call_tools(call, ("simulate", STACK), ("validate", {"folder": "training"}))
     finally:
         settings.write_text(before)
-        (world.project / "gates.yaml").write_text(gates)
-        shutil.rmtree(world.project / "venv")
-        (world.project / "policies.py").unlink()
+        (served.project / "gates.yaml").write_text(gates)
+        shutil.rmtree(served.project / "venv")
+        (served.project / "policies.py").unlink()
     assert saved["ok"], saved
-    assert [each["ok"] for each in gated] == [False, False, True]
+    assert [item["ok"] for item in gated] == [False, False, True]
     assert "written in Python" in str(gated[0]["data"])
     assert not proof.exists()
 
 
-def test_a_server_that_is_ended_leaves_nothing(world: World, tmp_path: Path) -> None:
+def test_a_server_that_is_ended_leaves_nothing(served: ServedFolder, tmp_path: Path) -> None:
     """Also while its client still holds the pipe."""
-    environ = {**os.environ, **world.environ, "TMPDIR": str(tmp_path)}
-    command = (sys.executable, "-P", "-m", "gpuform.stacks.cli", "mcp", "--cwd", str(world.root))
+    environ = {**os.environ, **served.environ, "TMPDIR": str(tmp_path)}
+    command = (sys.executable, "-P", "-m", "gpuform.stacks.cli", "mcp", "--cwd", str(served.root))
     pipe = subprocess.PIPE
     with subprocess.Popen(command, env=environ, stdin=pipe, stdout=pipe) as server:
         assert server.stdin is not None
@@ -191,8 +196,8 @@ def test_a_server_that_is_ended_leaves_nothing(world: World, tmp_path: Path) -> 
         version = "2025-06-18"
         about = {"name": "x", "version": "1"}
         hello = {"protocolVersion": version, "capabilities": {}, "clientInfo": about}
-        said = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
-        server.stdin.write(json.dumps(said).encode() + b"\n")
+        message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+        server.stdin.write(json.dumps(message).encode() + b"\n")
         server.stdin.flush()
         assert b"gpuform" in server.stdout.readline()
         assert list(tmp_path.iterdir())
