@@ -72,7 +72,7 @@ PHRASES: Final = (
     Phrase(r"\b(real|emulated|another|its) worlds?\b", "environment"),
     Phrase(r"\bstands? (beside|behind|below|above)\b", "is beside, follows"),
 )
-"""The words of `CONTRIBUTING.md`'s section on prose that a program can find."""
+"""The phrases to replace. "Write plainly" in CONTRIBUTING.md says what else makes prose plain."""
 
 
 @dataclass(frozen=True, slots=True)

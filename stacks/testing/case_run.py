@@ -100,8 +100,7 @@ def run_case(spec: CaseRunSpec, on_plan: Callable[[Plan], None]) -> RunReport:
     """Run the case with its events, and return the report, also of a run that fails.
 
     `on_plan` is called with the plan before anything is changed: a killed run returns no report.
-    Replaces
-    the platforms' and Pulumi's variables of this process's environment.
+    Replaces the platforms' and Pulumi's variables of this process's environment.
     """
     with _serve_emulator(spec) as server:
         started_at, initial_names = server.clock.now(), []
@@ -208,7 +207,7 @@ def _convert_to_case_error(*path_in_case: str | int) -> Iterator[None]:
 
 
 def _reject_real_schedulers(permission: str) -> None:
-    """Raise EngineError for the permission that would let the run contact real schedulers."""
+    """Raise EngineError if `permission` lets the run contact real schedulers."""
     if Permission.REAL_SCHEDULERS in permissions.parse_permissions(permission):
         raise EngineError(
             f"cases cannot have {Permission.REAL_SCHEDULERS}: they never contact a real scheduler",
@@ -235,9 +234,9 @@ class _CaseStack:
         self._warnings: list[str] = []
 
     def prepare(self, server: Server) -> SelectedStack:
-        """Create and configure the stack, its state and the stacks that it reads; return the stack.
+        """Create and return the stack, with its configuration, state and referenced stacks.
 
-        Raises CaseError for a field of the case that is invalid.
+        Raises CaseError for an invalid field of the case.
         """
         spec, workspace = self._spec, self._workspace
         with _convert_to_case_error("start", "state"):
@@ -265,10 +264,11 @@ class _CaseStack:
     def collect_secrets(self) -> None:
         """Add the secrets of the stack's configuration to `secrets`, if the stack exists."""
         if (stack := self._open_stack()) is not None:
+            # A killed run may have died before it created the stack.
             self.secrets = (*self.secrets, *stack.build_target().program.collect_secrets())
 
     def _check_permissions(self) -> None:
-        """Raise CaseError for a permission that does not exist or is not allowed in cases."""
+        """Raise CaseError for an unknown permission, and for permissions not allowed in cases."""
         allow = self._spec.inputs.allow or ()
         gates = read_project_gates(self._project.directory) if allow else ()
         for number, name in enumerate(allow):
@@ -277,7 +277,7 @@ class _CaseStack:
                 GateEvaluator(gates, permissions.parse_permissions(name), self._project.program)
 
     def _collect_declared_inputs(self, selected: SelectedStack) -> dict[str, PropertyMap]:
-        """Return the inputs that the program declares, by URN, as far as a preview gets."""
+        """Return the inputs of the declared resources by URN, as far as a preview gets."""
         inputs_by_urn: dict[str, PropertyMap] = {}
 
         def collect_inputs(event: OperationEvent) -> None:
@@ -336,7 +336,7 @@ class _CaseStack:
                 setting.set(_format_config_value(value), None)
 
     def _create_referenced_stack(self, name: str, outputs: Mapping[str, Any]) -> None:
-        """Create the state of another stack, PROJECT/STACK, with these outputs."""
+        """Create the state of another stack, PROJECT/STACK, with `outputs`."""
         project, _, stack = name.removeprefix("organization/").partition("/")
         if not project or not stack or "/" in stack:
             raise EngineError(
@@ -395,11 +395,12 @@ class _CaseStack:
             case_problems=[self._locate_selection(error) for error in selection_errors],
             errors=self._redact([*errors, *gates, *result.unchecked]),
             warnings=self._redact([*self._warnings, *warnings]),
+            # A failed preview leaves only the result's plan.
             plan=self._plan or result.plan,
         )
 
     def build_error_report(self, error: UserError) -> RunReport:
-        """Return the report of a run that `error` stopped before or during the operation."""
+        """Return the report of a run stopped by `error`, before or during the operation."""
         (message,) = self._redact([str(error)])
         case_problems = []
         if isinstance(error, CaseError):
@@ -415,7 +416,7 @@ class _CaseStack:
         )
 
     def _locate_selection(self, error: NothingSelected) -> tuple[tuple[str | int, ...], str]:
-        """Return the case's field that selects unknown resources, and the error's message."""
+        """Return the case's field with the unknown selection, and the error's message."""
         lists = {name: getattr(self._spec.inputs, name) or [] for name in _SELECTIONS}
         paths_in_case = [
             (name, number)
@@ -449,7 +450,7 @@ class _CaseStack:
         return self._workspace.open(self._name, lambda: "")
 
     def list_entries(self) -> list[ExpandedEntry] | None:
-        """Return the topology's entries as the case's configuration expands them.
+        """Return the topology's entries expanded with the case's configuration.
 
         None means a Python program; the list is empty if the stack was never created.
         """
@@ -470,7 +471,7 @@ class _CaseStack:
 
 
 def _format_config_value(value: Any) -> str:
-    """Return a configuration value as settings have it: texts unchanged, others as JSON."""
+    """Return a configuration value in the format of settings: text as text, others as JSON."""
     if isinstance(value, str):
         return value
     import json  # noqa: PLC0415 - few values need it
@@ -485,6 +486,7 @@ def _is_resource(resource: ResourceState) -> bool:
 def _report_resource(resource: ResourceState) -> ReportedResource:
     outputs = {**resource.outputs, **({"id": resource.id} if resource.id else {})}
     values = convert_outputs(outputs)
+    # Outputs such as __provider belong to Pulumi's dynamic providers.
     visible_outputs = {name: output for name, output in values.items() if not name.startswith("__")}
     return ReportedResource(
         name_of(resource.urn), get_address(resource.type, resource.urn), visible_outputs
@@ -492,7 +494,7 @@ def _report_resource(resource: ResourceState) -> ReportedResource:
 
 
 def get_address(type_: str, urn: str) -> str:
-    """Return SECTION.NAME of a resource, or NAME if no section of topologies has its type."""
+    """Return SECTION.NAME of a resource, or NAME if its type has no section in topologies."""
     kind = kind_of(type_)
     section = _SECTION_OF.get(kind[1]) if kind else None
     return f"{section}.{name_of(urn)}" if section else name_of(urn)

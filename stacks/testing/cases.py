@@ -52,7 +52,7 @@ class Case:
 
     @property
     def address(self) -> str:
-        """The case's name with its file's name, which is unique in a project: cluster/comes_up."""
+        """Return FILE/NAME of the case, which is unique in a project: cluster/comes_up."""
         return f"{self.file.stem}/{self.name}"
 
     @property
@@ -61,17 +61,17 @@ class Case:
 
     @property
     def predecessor(self) -> str | None:
-        """The name of the case that this case starts from, or None."""
+        """Return the name of the case with the state and objects to start from, or None."""
         return self.inputs.start.case if self.inputs.start else None
 
     @property
     def state_file(self) -> Path | None:
-        """The path of the state file that the case starts from, or None."""
+        """Return the path of the state file to start from, or None."""
         start = self.inputs.start
         return None if start is None or start.state is None else self.file.parent / start.state
 
     def has_own_field(self, *steps: str | int) -> bool:
-        """Return whether the case itself has the field, not only the defaults of its file."""
+        """Return whether the case has the field, apart from the file's defaults."""
         return find_node(self.root, ("cases", self.name, *steps)) is not None
 
     def get_position(self, *steps: str | int) -> SourcePosition:
@@ -93,7 +93,7 @@ class Case:
 
 
 def read_cases(paths: Sequence[Path], folder: Path) -> list[Case]:
-    """Return the cases of test files and of projects, which are named by their folders.
+    """Return the cases of test files and of projects named by their folders.
 
     Without `paths` the cases of the project in `folder` are returned.
 
@@ -113,7 +113,7 @@ def read_cases(paths: Sequence[Path], folder: Path) -> list[Case]:
 
 
 def select_cases(cases: Iterable[Case], patterns: Sequence[str]) -> list[Case]:
-    """Return the cases whose address contains a pattern, and the cases that these start from.
+    """Return the cases with a pattern in their address, and all their predecessors.
 
     Without patterns all cases are returned. The order of `cases` is kept.
 
@@ -151,6 +151,7 @@ def build_chains(cases: Iterable[Case]) -> list[list[Case]]:
     for case in cases:
         origin, depth = case, 0
         while origin.predecessor is not None:
+            # `find_problems` of the file has refused cycles, so the walk ends.
             origin, depth = by_name[origin.file, origin.predecessor], depth + 1
         chains.setdefault((origin.file, origin.name), []).append((depth, case))
     return [
@@ -226,7 +227,7 @@ def describe_missing_settings(project: Project, stack: str) -> str | None:
 
 
 def merge_defaults(defaults: Mapping[str, Any], case: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a case merged with the defaults of its file.
+    """Return the fields of a case merged with the defaults of the test file.
 
     A field of the case replaces the default; `config`, `secrets` and `stack_references` are merged
     by key.
@@ -270,9 +271,9 @@ def _describe_entry(group: Group[Any], module: ModuleInstance | None) -> Expande
 
 
 def _list_resource_names(group: Group[Any], module: ModuleInstance | None) -> Iterator[str]:
-    """Yield the names of the resources of an entry, also of instances that `when` leaves out.
+    """Yield the names of an entry's resources, also of instances left out by `when`.
 
-    `*` stands for names that are unknown before the run.
+    `*` stands for names unknown before the run.
     """
     keys = {*group.instances, *group.absent, *(["*"] if group.open else [])}
     for key in keys:

@@ -58,6 +58,7 @@ class _Comparison:
                 Finding(self.case.get_position(*path_in_case), message)
                 for path_in_case, message in self.report.case_problems
             )
+            # Nothing ran as described, so that no other comparison means anything.
             return
         yield from self._compare_ending()
         yield from self._check_events()
@@ -118,7 +119,7 @@ class _Comparison:
             yield self._create_finding(steps, message + errors)
 
     def _check_events(self) -> Iterator[Finding]:
-        """Yield a finding for each event that did not happen: the case tested nothing."""
+        """Yield a finding for each event without effect: the case tested nothing."""
         for number in self.report.pending_events:
             event = (self.case.inputs.events or ())[number]
             triggers = (event.at and f"at {event.at}", event.on and f"on {event.on}")
@@ -134,9 +135,9 @@ class _Comparison:
             yield Finding(self.case.get_position("events", number), message)
 
     def _check_stack_references(self) -> Iterator[Finding]:
-        """Yield a finding for each given stack reference that the program does not read.
+        """Yield a finding for each declared stack reference unused by the program.
 
-        Stacks that only the defaults of the file name may be meant for other cases.
+        Stacks named only in the file's defaults may be meant for other cases.
         """
         plan, inputs = self.report.plan, self.case.inputs
         if plan is None or plan.errors or (inputs.run or "up") not in ("up", "preview"):
@@ -249,9 +250,11 @@ class _Comparison:
         plan = self.report.plan
         after = plan.cost.after if plan is not None and plan.cost is not None else None
         cost = {} if after is None else after.sum_hourly_costs()
+        # A plan that destroys everything has no currencies, and costs 0 in each.
         is_free = after is not None and not cost and not after.unknown
         for currency, amount in expected_costs.items():
             planned_amount = cost.get(currency, 0.0 if is_free else None)
+            # Half a cent: test files have amounts with two decimals.
             if planned_amount is None or abs(planned_amount - amount) > 0.005:
                 planned = "unknown" if planned_amount is None else planned_amount
                 message = f"hourly cost in {currency}: expected {amount}, planned {planned}"
@@ -373,7 +376,7 @@ class _Comparison:
         return [*self.report.initial_names, *planned, *declared]
 
     def _find_change(self, field_name: str, name: str) -> ResourceChange | Finding:
-        """Return the only change that `name` matches, or a finding if none or several match."""
+        """Return the only change matched by `name`, or a finding if none or several match."""
         changes = () if self.report.plan is None else self.report.plan.changes
         matching_changes = [change for change in changes if _has_match(name, *_get_names(change))]
         if len(matching_changes) == 1:
@@ -422,7 +425,7 @@ def get_verdict(gate: GateResult) -> Verdict:
 
 
 def format_duration(seconds: float) -> str:
-    """Return a duration as test files have it: 1h2m3s, rounded to seconds."""
+    """Return a duration in the format of test files: 1h2m3s, rounded to seconds."""
     total_seconds = round(seconds)
     parts = (
         (total_seconds // 3600, "h"),
@@ -447,7 +450,7 @@ def _get_names(change: ResourceChange) -> tuple[str, str]:
 
 
 def _format_value(value: Any) -> str:
-    """Return a value as test files have it."""
+    """Return a value in the format of test files."""
     return repr(value) if isinstance(value, str) else json.dumps(value, default=str)
 
 
@@ -476,7 +479,7 @@ def _describe_ending(ending: str) -> str:
 
 
 def get_verdicts(plan: Plan | None) -> dict[str, Verdict]:
-    """Return the verdict of each gate that evaluated the plan, by the gate's name.
+    """Return the verdicts of the plan's gates, by the gates' names.
 
     Empty without a plan.
     """

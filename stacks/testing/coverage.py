@@ -27,7 +27,7 @@ class EntryCoverage:
 
     @property
     def gaps(self) -> Iterator[str]:
-        """Yield a message for each part of the entry that no case has exercised."""
+        """Yield a message for each part of the entry not exercised by any case."""
         if not self.instances:
             yield f"{self.address} ({self.position}) is in no plan"
         if self.is_conditional and not self.was_left_out:
@@ -49,7 +49,7 @@ class Coverage:
     gates: dict[str, bool] = field(default_factory=dict)
 
     def add_result(self, result: CaseResult) -> None:
-        """Add the entries and gates of a case's run; a case that has not passed is ignored."""
+        """Add the entries and gates of a case's run; cases not passed are ignored."""
         report = result.report
         if report is None or result.status is not Status.PASSED:
             return
@@ -71,13 +71,13 @@ class Coverage:
 
     @property
     def gaps(self) -> list[str]:
-        """A message for each entry, branch of `when` and gate that no case exercised."""
+        """Return a message for each entry, branch of `when` and gate not exercised by any case."""
         entry_gaps = [gap for entry in (self.entries or {}).values() for gap in entry.gaps]
         silent_gates = [name for name, has_reported in self.gates.items() if not has_reported]
         return [*entry_gaps, *(f"gate {name} has never stopped or warned" for name in silent_gates)]
 
     def render(self) -> Iterator[str]:
-        """Yield the lines that `gpuform test --coverage` prints for the project."""
+        """Yield the lines for `gpuform test --coverage` about the project."""
         yield f"Coverage of {self.project} ({counted(self.cases, 'case')})"
         if not self.cases:
             yield "  nothing: no case passed"
@@ -107,7 +107,7 @@ class Coverage:
 
 
 def measure_coverage(results: Iterable[CaseResult]) -> Sequence[Coverage]:
-    """Return the coverage of each project among `results`, in the order of their first cases."""
+    """Return the coverage of each project of the results, in the order of the first cases."""
     coverage_by_path: dict[str, Coverage] = {}
     for result in results:
         project = result.case.project

@@ -68,13 +68,13 @@ class CaseEvents:
     def load_after_kill(
         cls, server: Server, events: Sequence[EventInputs], record_file: Path
     ) -> "CaseEvents":
-        """Return the events of a killed run, as far as they had happened by the kill."""
+        """Return the events of a killed run, with the effects recorded before the kill."""
         record = json.loads(record_file.read_text(encoding="utf-8"))
         failed, happened = dict(record["failed"]), dict(record["happened"])
         return cls(server, events, record_file, failed=failed, _happened=happened)
 
     def start(self) -> None:
-        """Apply the events that come before the run, and schedule the others."""
+        """Apply the events before the run, and schedule the others."""
         self._waiting = dict(enumerate(self.events))
         self._write_record()
         started_at = self.server.clock.now()
@@ -87,14 +87,14 @@ class CaseEvents:
 
     @property
     def pending(self) -> list[int]:
-        """The numbers of the events that had not happened when the run ended."""
+        """Return the numbers of the events without effect at the end of the run."""
         return [number for number in range(len(self.events)) if number not in self._happened]
 
     @property
     def fault_mismatches(self) -> dict[int, str]:
-        """A message by event number for each fault that met no request.
+        """Return a message by event number for each fault with the wrong requests.
 
-        For a fault with `met: false`: for each that met a request.
+        A fault must meet a request, or none if its event has `met: false`.
         """
         rules = {event: rule for event, rule in self._happened.items() if rule is not None}
         if not rules:
@@ -108,10 +108,11 @@ class CaseEvents:
         }
 
     def _apply_matching_events(self, response: Response) -> Response:
-        """Apply the events that wait for this request, and return the response unchanged.
+        """Apply the events waiting for the current request, and return the response unchanged.
 
         Flask calls this method after the handler, so the effect of the request is stored already.
         """
+        # Requests of the events themselves and of the emulator's control count for no event.
         if not request.environ.get(TRUSTED) and not request.path.startswith(_CONTROL_PATH):
             for number, event in list(self._waiting.items()):
                 if event.on is not None and _is_match(event.on):

@@ -68,7 +68,7 @@ class ProcessRegistry:
             self._running.add(process)
 
     def wait_for(self, process: BaseProcess) -> int | None:
-        """Wait until the process ends, release it, and return its exit code."""
+        """Wait until the process ends, release its resources, and return the exit code."""
         with _START_OR_JOIN:
             process.join()
             code = process.exitcode
@@ -108,7 +108,7 @@ class CaseProcess:
         self.error = ""
 
     def run(self) -> RunReport | None:
-        """Run the case in a new process and return its report, or None if the case could not run.
+        """Run the case in a new process and return the report, or None without one.
 
         If an event of the case killed the process, a second process reports the final state. For
         None, `error` says why. Raises RunsCancelled if all runs were cancelled meanwhile.
@@ -153,9 +153,9 @@ class CaseProcess:
         return answer, code
 
     def _receive_answer(self, receiver: Connection, process: BaseProcess) -> Any:
-        """Return the last answer of the process, or None; kill it after the time limit.
+        """Return the last answer of the process, or None; kill the process after the time limit.
 
-        A plan or a traceback that the process sends goes into `_plan` or `error`.
+        A plan or a traceback sent by the process goes into `_plan` or `error`.
         """
         last_answer: Any = None
         deadline = time.monotonic() + self._time_limit_s
@@ -187,7 +187,7 @@ class CaseProcess:
 
 
 def kill_with_children(process: BaseProcess) -> None:
-    """Kill the process with its children, if it has made a process group of its own already."""
+    """Kill the process, with its children once the process leads a group of its own."""
     pid = process.pid
     if pid is None:
         return
@@ -205,7 +205,7 @@ def run_case_in_process(spec: CaseRunSpec, sender: Connection) -> None:
 
 
 def inspect_killed_run_in_process(spec: CaseRunSpec, sender: Connection) -> None:
-    """Send a report of what a killed run has left, from this new process."""
+    """Send a report about the state and objects left by a killed run, from this new process."""
     _send_result(spec, sender, lambda: inspect_killed_run(spec))
 
 
@@ -233,7 +233,7 @@ def _send_result(spec: CaseRunSpec, sender: Connection, work: Callable[[], objec
 
 
 def _exit_with_parent() -> None:
-    """Kill this process and its children when the process that waits for the report has ended."""
+    """Kill this process and its children as soon as the parent process has ended."""
     parent = multiprocessing.parent_process()
     if parent is None:
         return
@@ -245,7 +245,7 @@ def _exit_with_parent() -> None:
 
 @contextlib.contextmanager
 def _ignore_ctrl_c() -> Iterator[None]:
-    """Let processes that start in this context ignore Ctrl-C.
+    """Let processes started in this context ignore Ctrl-C.
 
     Does nothing outside of the main thread: Python allows only the main thread to set signal
     handlers.
@@ -261,7 +261,7 @@ def _ignore_ctrl_c() -> Iterator[None]:
 
 
 def start_fork_server() -> None:
-    """Start the server that processes of cases are forked from, unless it runs.
+    """Start the fork server for the processes of cases, unless one runs.
 
     The first call is to come from the main thread: Ctrl-C would otherwise end the server before the
     processes of the cases. Does nothing on systems without fork servers.

@@ -20,17 +20,16 @@ if TYPE_CHECKING:
 def gpuform_stack(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., "StackUnderTest"]:
-    """Return a function that creates a stack under test on an emulator of its own.
+    """Return a function to create a stack under test on an emulator of its own.
 
     The function is called as `gpuform_stack(project, stack=, config=, secrets=, start=)`. `project`
-    is a
-    project's folder, relative to the test file; None means the project of the test file's folder or
-    of
-    the nearest folder above. Other paths are relative to the test file as well.
+    is a project's folder, relative to the test file; None means the project of the test file's
+    folder or of the nearest folder above. Other paths are relative to the test file as well.
     """
     from gpuform.stacks.testing.stack_under_test import StackUnderTest  # noqa: PLC0415 - only where used
 
     def create_stack(project: str | Path | None = None, **inputs: Any) -> StackUnderTest:
+        # Failures are shown at the test's own line.
         __tracebackhide__ = True
         folder = request.path.parent if project is None else request.path.parent / project
         work_folder = tmp_path_factory.mktemp("gpuform")

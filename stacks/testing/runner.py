@@ -88,7 +88,7 @@ class CaseRunner:
     _processes: ProcessRegistry = field(default_factory=ProcessRegistry)
 
     def run(self, cases: Sequence[Case]) -> list[CaseResult]:
-        """Run all cases and return their results in the same order.
+        """Run all cases and return the results in the order of `cases`.
 
         `on_result` is called as soon as the case and all cases before it have ended. Snapshots are
         written at the end if `update` is True. An exception or Ctrl-C kills all processes of cases.
@@ -128,7 +128,7 @@ class CaseRunner:
         return [results_by_case[case.file, case.name] for case in cases]
 
     def _run_chain(self, chain: list[Case], snapshots: Snapshots) -> Iterator[CaseResult]:
-        """Run the cases of a chain one after another, and yield their results.
+        """Run the cases of a chain one after another, and yield the results.
 
         A case whose predecessor did not pass is skipped.
         """
@@ -152,6 +152,7 @@ class CaseRunner:
             result = self._run_case(case, spec, snapshots, started_at)
             if result.status is Status.PASSED:
                 folders[case.name] = folder
+            # The emulator and the state are needed only by later cases of the chain.
             if not any(later_case.predecessor == case.name for later_case in chain[index + 1 :]):
                 shutil.rmtree(folder, ignore_errors=True)
             yield result
@@ -173,7 +174,7 @@ class CaseRunner:
 
 
 def find_free_ports() -> Iterator[int]:
-    """Yield ports of 127.0.0.1 that are free, from a random port of the range on.
+    """Yield free ports of 127.0.0.1, beginning at a random port of the range.
 
     The random start keeps two test runs on one machine from trying the same ports.
     """
@@ -223,7 +224,7 @@ def _add_testcase(suite: ET.Element, result: CaseResult) -> None:
 
 
 def _add_element(parent: ET.Element, tag: str, content: str = "", **attributes: str) -> ET.Element:
-    """Add an element whose content and attributes contain only characters that XML allows.
+    """Add an element with every character invalid in XML replaced.
 
     Names of files may contain any character.
     """
@@ -248,7 +249,7 @@ def _count_results(results: Iterable[CaseResult]) -> dict[str, str]:
 
 
 def _replace_invalid_characters(text: str) -> str:
-    """Return the text with U+FFFD in place of the characters that XML does not allow."""
+    """Return the text with U+FFFD in place of characters invalid in XML."""
     return (
         "".join(
             character

@@ -52,7 +52,7 @@ class _PlaceholderCrypter:
 
 
 def read_state(data: bytes, label: str) -> Snapshot:
-    """Return the state in an exported file, with placeholders for its secrets.
+    """Return the state in an exported file, with placeholders for the secrets.
 
     Args:
         data: the content of the file, as `gpuform stack export` writes it.
@@ -88,7 +88,7 @@ def find_last_change(snapshot: Snapshot) -> float | None:
 
 
 def get_stack_and_project(snapshot: Snapshot) -> tuple[str, str]:
-    """Return the names of the stack and of its project, from the first resource's URN.
+    """Return the names of the stack and the project, from the first resource's URN.
 
     Raises:
         SeedError: the state has no resources.
@@ -148,8 +148,8 @@ class _Seeder:
         """Create the object on the emulator, and return the resource with the new id.
 
         A resource that is external, has no id, or is not one of gpuform's keeps its id; only the
-        ids in its
-        properties are replaced. Raises SeedError if the emulator cannot create the object.
+        ids in its properties are replaced. Raises SeedError if the emulator cannot create the
+        object.
         """
         inputs = _fill_in_secrets(resource.inputs, self.declared_inputs.get(resource.urn, {}))
         inputs, outputs = self._replace_ids(inputs), self._replace_ids(resource.outputs)

@@ -45,11 +45,11 @@ class Snapshots:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def find_differences(self, case: Case, report: RunReport) -> Iterator[Finding]:
-        """Yield a finding if the case has a snapshot and the run differs from it.
+        """Yield a finding if the case has a snapshot different from the run.
 
         Only the values of the file are compared, not its layout or comments. With `update` nothing
-        is yielded, and the new content is kept for `save`. Raises EngineError for a file that
-        cannot be read.
+        is yielded, and the new content is kept for `save`. Raises EngineError for an unreadable
+        file.
         """
         if not case.expect.snapshot:
             return
@@ -108,11 +108,11 @@ def get_snapshot_path(case: Case) -> Path:
 
 
 def list_unused_snapshots(cases: Iterable[Case]) -> list[Path]:
-    """Return the snapshots that no case uses, beside the files of `cases`.
+    """Return the snapshots beside the files of `cases` without a case of their own.
 
-    The caller has read every case of these files: a snapshot of a case that is left out would count
-    as unused. Files that `--update` did not write are never returned, and neither are files that
-    cannot be read.
+    The caller has read every case of these files: a snapshot of a case left out by a filter would
+    count as
+    unused. Files not written by `--update` are never returned, and neither are unreadable ones.
     """
     cases = list(cases)
     used_paths = {get_snapshot_path(case) for case in cases if case.expect.snapshot}
@@ -128,7 +128,7 @@ def list_unused_snapshots(cases: Iterable[Case]) -> list[Path]:
 
 
 def remove_files(paths: Iterable[Path]) -> None:
-    """Delete the files that exist. Raises EngineError for a file that cannot be deleted."""
+    """Delete the existing files among `paths`. Raises EngineError for a file it cannot delete."""
     for path in paths:
         try:
             path.unlink(missing_ok=True)
@@ -137,7 +137,7 @@ def remove_files(paths: Iterable[Path]) -> None:
 
 
 def _is_generated(path: Path, folder: Path, file_stems: Collection[str]) -> bool:
-    """Return whether `--update` wrote the file for one of these test files or for a deleted one."""
+    """Return whether `--update` wrote the file for one of the test files or a deleted one."""
     stem = path.name.removesuffix(".yaml").rpartition(".")[0]
     test_files = (folder / f"{stem}.{extension}" for extension in ("yaml", "yml"))
     if stem not in file_stems and any(file.exists() for file in test_files):
@@ -158,9 +158,9 @@ class _InvalidYaml(Exception):
 
 
 def _read_normalized(path: Path) -> str | None:
-    """Return the file's values as `--update` would write them, or None if the file does not exist.
+    """Return the file's values in the format of `--update`, or None for a missing file.
 
-    Raises _InvalidYaml, and EngineError for a file that cannot be read.
+    Raises _InvalidYaml, and EngineError for an unreadable file.
     """
     try:
         return _dump_yaml(yaml.safe_load(path.read_bytes()))

@@ -57,39 +57,39 @@ class Run:
 
     @property
     def ending(self) -> str:
-        """`succeeded`, `failed`, `policy-violation`, `killed`, ..."""
+        """Return how the run ended: `succeeded`, `failed`, `policy-violation`, `killed`, ..."""
         return RunEnding.from_errors(self.report.ending, self.report.errors)
 
     @property
     def plan(self) -> Plan | None:
-        """The plan, with secrets masked, or None if the run made no plan."""
+        """Return the plan, with secrets masked, or None if the run made no plan."""
         return self.report.plan
 
     @property
     def actions(self) -> dict[str, str]:
-        """The plan's action on each resource, by the resource's name."""
+        """Return the plan's action on each resource, by the resource's name."""
         changes = self.plan.changes if self.plan else ()
         return NamedValues("change of", {change.name: str(change.action) for change in changes})
 
     @property
     def errors(self) -> list[str]:
-        """The messages of errors and of gates that stopped the run."""
+        """Return the messages of errors, and of gates with objections."""
         return list(self.report.errors)
 
     @property
     def warnings(self) -> list[str]:
-        """The messages of warnings."""
+        """Return the messages of warnings."""
         return list(self.report.warnings)
 
     @property
     def outputs(self) -> dict[str, Any]:
-        """The stack's outputs after the run, secrets included."""
+        """Return the stack's outputs after the run, secrets included."""
         outputs = self.report.final_state.outputs
         return NamedValues("output", {name: output.value for name, output in outputs.items()})
 
     @property
     def resources(self) -> dict[str, dict[str, Any]]:
-        """The outputs of each resource in the state by the resource's name, secrets included."""
+        """Return the outputs of each resource in the state by its name, secrets included."""
         outputs_by_name = {
             resource.name: NamedValues(
                 f"output of {resource.name}:", {k: v.value for k, v in resource.outputs.items()}
@@ -100,7 +100,10 @@ class Run:
 
     @property
     def objects(self) -> dict[str, list[dict[str, Any]]]:
-        """The objects on the platforms by PLATFORM/KIND: `id`, `name` and `status` of each."""
+        """Return the objects on the platforms by PLATFORM/KIND.
+
+        `id`, `name` and `status` of each.
+        """
         objects_by_kind = {
             f"{platform}/{kind}": [dict(platform_object) for platform_object in objects]
             for platform, kinds in self.report.final_state.objects.items()
@@ -110,7 +113,7 @@ class Run:
 
     @property
     def seconds(self) -> float:
-        """How many seconds the run took, by the platform's clock."""
+        """Return how many seconds the run took, by the platform's clock."""
         return self.report.final_state.seconds
 
 
@@ -202,6 +205,7 @@ class StackUnderTest:
         if report is None:
             raise CaseRunError(process.error)
         self._has_run = True
+        # Only the first run has a start: later runs continue from the previous one.
         self.inputs = {name: value for name, value in self.inputs.items() if name != "start"}
         problems = [
             f"{'.'.join(map(str, path_in_case))}: {message}"
@@ -243,6 +247,6 @@ def _validate_inputs(project: Project, inputs: Mapping[str, Any], base_folder: P
 
 
 def _resolve_state_file(case: CaseInputs, base_folder: Path) -> Path | None:
-    """Return the absolute path of the state file that the first run starts from, or None."""
+    """Return the absolute path of the state file for the first run, or None."""
     state = case.start.state if case.start else None
     return None if state is None else (base_folder / state).resolve()

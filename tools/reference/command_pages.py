@@ -128,7 +128,7 @@ def _format_usage(command: click.Command, context: click.Context) -> str:
 
 
 def _read_paragraphs(command: click.Command) -> list[str]:
-    """Return the paragraphs of a command's help without its examples."""
+    """Return the paragraphs of a command's help without the examples."""
     return [part for part in _split_help(command) if not part.startswith("\b")]
 
 
@@ -144,7 +144,7 @@ def _split_help(command: click.Command) -> list[str]:
 
 
 def _find_other_names(name: str, group: click.Group, context: click.Context) -> list[str]:
-    """Return the names that Pulumi has for a command and that its group accepts as well."""
+    """Return Pulumi's names for a command, as far as the group accepts them."""
     commands = group.list_commands(context)
     names = []
     for alias, targets in ALIASES.items():
@@ -212,6 +212,6 @@ def _list_flag_names(decorator: Any) -> set[str]:
 
 
 def _list_added_flags(decorator: Any) -> list[click.Option]:
-    """Return the flags that a decorator of `gpuform.stacks.cli.session` adds to a command."""
+    """Return the flags added to a command by a decorator of `gpuform.stacks.cli.session`."""
     command = decorator(click.command()(lambda: None))
     return [option for option in command.params if isinstance(option, click.Option)]

@@ -24,7 +24,7 @@ MARK: Final = "<!-- Generated: python -m tools.generate -->"
 
 
 def render_page(title: str, lead: str, parts: Iterable[str]) -> str:
-    """Return a page as Markdown; `lead` is the first paragraph, which says what the page offers."""
+    """Return a page as Markdown; `lead` is the first paragraph, about the use of the page."""
     texts = [f"# {title}", MARK, lead, *parts]
     return "\n\n".join(text.strip("\n") for text in texts if text.strip()) + "\n"
 
@@ -38,13 +38,13 @@ def render_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def to_anchor(title: str) -> str:
-    """Return the link to a heading of the same page."""
+    """Return the link to a heading on the same page."""
     words = re.sub(r"[^\w\s-]", "", title).strip().lower()
     return "#" + re.sub(r"[-\s]+", "-", words)
 
 
 def join_as_code(names: Iterable[str]) -> str:
-    """Return names as code, with commas between them."""
+    """Return names as code, separated by commas."""
     return ", ".join(f"`{name}`" for name in names)
 
 
@@ -82,24 +82,24 @@ Cells = Callable[[FieldInfo, FieldRules], Sequence[str]]
 
 
 def render_input_tables(model: type[BaseModel], title: str) -> str:
-    """Return tables of a resource's inputs and of the objects inside them."""
+    """Return tables of a resource's inputs and nested objects."""
     return _render_tables(
         model, title, ("a change of it", "default", "example"), _format_input_cells
     )
 
 
 def render_part_tables(model: type[BaseModel], title: str) -> str:
-    """Return tables of the fields of a part of a file and of the objects inside them."""
+    """Return tables of the fields and nested objects of a part of a file."""
     return _render_tables(model, title, ("example",), lambda field, _: [_format_examples(field)])
 
 
 def render_file_tables(model: type[BaseModel], title: str) -> str:
-    """Return tables of the fields of a file and of the objects inside them."""
+    """Return tables of the fields and nested objects of a file."""
     return _render_tables(model, title, ("required", "example"), _format_file_cells)
 
 
 def render_output_tables(model: type[BaseModel], title: str) -> str:
-    """Return tables of a resource's outputs and of the objects inside them."""
+    """Return tables of a resource's outputs and nested objects."""
     return _render_tables(
         model, title, ("secret",), lambda _, rules: ["yes" if rules.secret else ""]
     )
@@ -140,7 +140,7 @@ def _format_first_cells(
 
 
 def _list_nested_models(model: type[BaseModel]) -> dict[type[BaseModel], FieldRules]:
-    """Return the model and the models inside it, each once, with the rules of its field."""
+    """Return the model and all nested models, each once, with the rules of the field."""
     rules_by_model = {model: FieldRules()}
     waiting = [model]
     while waiting:
@@ -160,7 +160,10 @@ def _format_model_title(model: type[BaseModel], outer: str) -> str:
 
 
 def _read_docstring(model: type[BaseModel]) -> str:
-    """Return the first line of the model's docstring, or "" if it has only that of pydantic."""
+    """Return the first line of the model's own docstring, or "" without one.
+
+    Models inherit the docstring of pydantic's base class, which no page needs.
+    """
     doc = (model.__dict__.get("__doc__") or "").strip().partition("\n")[0]
     return f"{doc}\n\n" if doc else ""
 

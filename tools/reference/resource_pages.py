@@ -76,7 +76,7 @@ def get_page_name(platform: str, kind: str) -> str:
 
 
 def convert_to_python(topology: str) -> str:
-    """Return the Python program that declares what a topology declares.
+    """Return the Python program with the same declarations as a topology.
 
     Raises:
         ValueError: the topology has problems.
