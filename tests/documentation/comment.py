@@ -1,4 +1,4 @@
-"""A review's comment as a forge shows it, drawn as SVG: headings, lists, folds, code."""
+"""Draw a review's comment as a code host shows it, as SVG: headings, lists, folds, code."""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ _COLUMNS: Final = 110
 
 
 @dataclass(frozen=True)
-class Colours:
+class Colors:
     """The colours of a page."""
 
     text: str
@@ -27,7 +27,7 @@ class Colours:
     remove: str
 
 
-LIGHT: Final = Colours(
+LIGHT: Final = Colors(
     text="#1f2328",
     dim="#57606a",
     back="#ffffff",
@@ -37,7 +37,7 @@ LIGHT: Final = Colours(
     change="#7d4e00",
     remove="#a40e26",
 )
-DARK: Final = Colours(
+DARK: Final = Colors(
     text="#e6edf3",
     dim="#9da7b3",
     back="#0d1117",
@@ -49,17 +49,17 @@ DARK: Final = Colours(
 )
 
 
-def draw_comment(markdown: str, colours: Colours) -> str:
-    """The comment as a picture of its own; the first fold is open, the others are closed."""
-    sheet = _Sheet(colours)
-    for line in _lines(markdown):
+def draw_comment(markdown: str, colors: Colors) -> str:
+    """Return the comment as an SVG picture; the first fold is open, the others are closed."""
+    sheet = _Sheet(colors)
+    for line in _split_lines(markdown):
         sheet.add(line)
-    return sheet.drawn()
+    return sheet.render()
 
 
 @dataclass(frozen=True)
 class _Line:
-    """One line: `kind` says how it looks, `text` has `<b>` and `<code>` as its only marks."""
+    """One line: `kind` selects the style, `text` has only the marks `<b>` and `<code>`."""
 
     kind: str
     text: str
@@ -68,7 +68,7 @@ class _Line:
 _KINDS: Final = {"list_item_open": "item", "heading_close": "text", "list_item_close": "text"}
 
 
-def _lines(markdown: str) -> Iterator[_Line]:
+def _split_lines(markdown: str) -> Iterator[_Line]:
     folds = 0
     is_hidden = False
     kind = "text"
@@ -76,23 +76,23 @@ def _lines(markdown: str) -> Iterator[_Line]:
         kind = token.tag if token.type == "heading_open" else _KINDS.get(token.type, kind)
         if "</details>" in token.content:
             is_hidden = False
-        elif found := re.search(r"<summary>(.*?)</summary>", token.content):
+        elif summary := re.search(r"<summary>(.*?)</summary>", token.content):
             folds += 1
             is_hidden = folds > 1
-            yield from _wrapped("fold" if is_hidden else "open fold", found[1])
+            yield from _wrap("fold" if is_hidden else "open fold", summary[1])
         elif token.type == "inline" and not is_hidden:
-            yield from _wrapped(kind, "".join(_marked(token)))
+            yield from _wrap(kind, "".join(_mark_up(token)))
         elif token.type == "fence" and not is_hidden:
             yield _Line("begin code", "")
             yield from (_Line("code", escape(line)) for line in token.content.splitlines())
             yield _Line("end code", "")
 
 
-def _marked(token: Token) -> Iterator[str]:
-    for each in token.children or ():
-        match each.type:
+def _mark_up(token: Token) -> Iterator[str]:
+    for child in token.children or ():
+        match child.type:
             case "code_inline":
-                yield f"<code>{escape(each.content)}</code>"
+                yield f"<code>{escape(child.content)}</code>"
             case "strong_open":
                 yield "<b>"
             case "strong_close":
@@ -100,29 +100,29 @@ def _marked(token: Token) -> Iterator[str]:
             case "softbreak" | "hardbreak":
                 yield " "
             case _:
-                yield escape(each.content)
+                yield escape(child.content)
 
 
-def _wrapped(kind: str, text: str) -> Iterator[_Line]:
-    """The lines of a text; a mark that is open where one ends goes on in the next."""
+def _wrap(kind: str, text: str) -> Iterator[_Line]:
+    """Yield the lines of a text; a mark open at the end of a line is opened again in the next."""
     marks: list[str] = []
 
-    def hidden(mark: re.Match[str]) -> str:
+    def hide_mark(mark: re.Match[str]) -> str:
         marks.append(mark[0])
         return "\x00"
 
-    plain = re.sub(r"</?(?:b|code)>", hidden, text)
+    plain = re.sub(r"</?(?:b|code)>", hide_mark, text)
     carried = ""
-    for number, part in enumerate(_filled(plain)):
+    for number, part in enumerate(_fill_lines(plain)):
         line = carried + re.sub("\x00", lambda _: marks.pop(0), part)
         opened = re.findall(r"<(/?)(b|code)>", line)
-        left = opened[-1][1] if opened and not opened[-1][0] else ""
-        yield _Line("more" if number else kind, line + (f"</{left}>" if left else ""))
-        carried = f"<{left}>" if left else ""
+        open_mark = opened[-1][1] if opened and not opened[-1][0] else ""
+        yield _Line("more" if number else kind, line + (f"</{open_mark}>" if open_mark else ""))
+        carried = f"<{open_mark}>" if open_mark else ""
 
 
-def _filled(text: str) -> Iterator[str]:
-    """The words of a text in lines; what stands for a mark takes no room."""
+def _fill_lines(text: str) -> Iterator[str]:
+    """Yield the words of a text in lines; placeholders of marks have no width."""
     line = ""
     for word in text.split(" "):
         if line and len(f"{line} {word}".replace("\x00", "")) > _COLUMNS:
@@ -134,46 +134,46 @@ def _filled(text: str) -> Iterator[str]:
 
 
 class _Sheet:
-    """Lines from top to bottom, and how far down they have come."""
+    """The lines of a picture from top to bottom; `y` is the bottom of the last one."""
 
-    def __init__(self, colours: Colours) -> None:
+    def __init__(self, colours: Colors) -> None:
         self.colours = colours
         self.parts: list[str] = []
-        self.down = 62
-        self.code_began = 0
+        self.y = 62
+        self.code_top = 0
 
     def add(self, line: _Line) -> None:
-        """Draws a line below the others."""
+        """Draw a line below the others."""
         match line.kind:
             case "h1":
-                self._text(line, size=24, above=14, below=16, is_ruled=True)
+                self._add_text(line, size=24, above=14, below=16, is_ruled=True)
             case "h2":
-                self._text(line, size=19, above=18, below=12, is_ruled=True)
+                self._add_text(line, size=19, above=18, below=12, is_ruled=True)
             case "begin code":
-                self.down += 6
-                self.code_began = self.down
+                self.y += 6
+                self.code_top = self.y
                 self.parts.append("")  # the box, once its height is known
                 self.box = len(self.parts) - 1
-                self.down += 8
+                self.y += 8
             case "end code":
-                self.down += 10
-                height = self.down - self.code_began
-                self.parts[self.box] = self._box(self.code_began, height)
-                self.down += 10
+                self.y += 10
+                height = self.y - self.code_top
+                self.parts[self.box] = self._render_box(self.code_top, height)
+                self.y += 10
             case "code":
-                self._code(line)
+                self._add_code(line)
             case "fold":
-                self._text(line, lead="▸ ", above=4, below=4)
+                self._add_text(line, lead="▸ ", above=4, below=4)
             case "open fold":
-                self._text(line, lead="▾ ", above=4, below=2)
+                self._add_text(line, lead="▾ ", above=4, below=2)
             case "item":
-                self._text(line, lead="• ", above=0, below=4)
+                self._add_text(line, lead="• ", above=0, below=4)
             case "more":
-                self._text(line, lead="   ", above=0, below=4)
+                self._add_text(line, lead="   ", above=0, below=4)
             case _:
-                self._text(line, above=2, below=8)
+                self._add_text(line, above=2, below=8)
 
-    def _text(
+    def _add_text(
         self,
         line: _Line,
         *,
@@ -183,33 +183,33 @@ class _Sheet:
         below: int,
         is_ruled: bool = False,
     ) -> None:
-        self.down += above + size
+        self.y += above + size
         weight = ' font-weight="600"' if is_ruled else ""
-        place = f'x="32" y="{self.down}" font-size="{size}"{weight}'
-        self.parts.append(f"<text {place}>{lead}{_spans(line.text)}</text>")
-        self.down += below
+        place = f'x="32" y="{self.y}" font-size="{size}"{weight}'
+        self.parts.append(f"<text {place}>{lead}{_convert_to_spans(line.text)}</text>")
+        self.y += below
         if is_ruled:
             self.parts.append(
-                f'<path d="M32 {self.down - 4}H{WIDTH - 32}" stroke="{self.colours.line}"/>'
+                f'<path d="M32 {self.y - 4}H{WIDTH - 32}" stroke="{self.colours.line}"/>'
             )
-            self.down += 6
+            self.y += 6
 
-    def _code(self, line: _Line) -> None:
-        self.down += 17
+    def _add_code(self, line: _Line) -> None:
+        self.y += 17
         shades = {"!": self.colours.change, "+": self.colours.add, "-": self.colours.remove}
         colour = shades.get(line.text[:1], self.colours.text)
-        place = f'x="46" y="{self.down}" class="code" xml:space="preserve" fill="{colour}"'
+        place = f'x="46" y="{self.y}" class="code" xml:space="preserve" fill="{colour}"'
         self.parts.append(f"<text {place}>{line.text}</text>")
 
-    def _box(self, top: int, height: int) -> str:
+    def _render_box(self, top: int, height: int) -> str:
         return (
             f'<rect x="32" y="{top}" width="{WIDTH - 64}" height="{height}" rx="6" '
             f'fill="{self.colours.panel}"/>'
         )
 
-    def drawn(self) -> str:
-        """The picture: a comment's frame with the lines in it."""
-        colours, height = self.colours, self.down + 24
+    def render(self) -> str:
+        """Return the picture: the frame of a comment with the lines in it."""
+        colours, height = self.colours, self.y + 24
         frame = (
             f'<rect x="1" y="1" width="{WIDTH - 2}" height="{height - 2}" rx="8" '
             f'fill="{colours.back}" stroke="{colours.line}"/>\n'
@@ -232,8 +232,8 @@ svg {{ fill: {colours.text}; }}
 """
 
 
-def _spans(text: str) -> str:
-    """`<b>` and `<code>` as SVG has them."""
+def _convert_to_spans(text: str) -> str:
+    """Return the text with `<b>` and `<code>` as SVG's `tspan`."""
     for mark, attribute in (("b", 'font-weight="600"'), ("code", 'class="code"')):
         text = text.replace(f"<{mark}>", f"<tspan {attribute}>").replace(f"</{mark}>", "</tspan>")
     return text

@@ -1,12 +1,12 @@
-"""A page of the documentation as the steps that a reader takes: folders, files and commands.
+"""Read a page of the documentation as a reader's steps: folders, files and commands.
 
-Comments before a fenced block say how the test plays it:
+Comments before a fenced block say how the test runs the block:
 
-* `<!-- in: PATH -->`: a copy of that folder of the repository is the current folder from here on.
-* `<!-- file: NAME -->`, `<!-- append: NAME -->`: the block's text goes into that file.
+* `<!-- in: PATH -->`: a copy of this folder of the repository becomes the current folder.
+* `<!-- file: NAME -->`, `<!-- append: NAME -->`: the block's text goes into this file.
 * `<!-- exits: N -->`: the last command of the block exits with N, not with 0.
-* `<!-- run: COMMAND -->`: a command that the reader does not see.
-* `<!-- not run: REASON -->`: the block's commands cannot be played.
+* `<!-- run: COMMAND -->`: a command that the page does not show.
+* `<!-- not run: REASON -->`: the block's commands cannot be run.
 """
 
 import re
@@ -25,7 +25,7 @@ _FENCE: Final = re.compile(r"(?P<indent> *)(?P<fence>`{3,}) *(?P<language>[\w-]*
 
 @dataclass(frozen=True)
 class Enter:
-    """A copy of a folder of the repository becomes the current one."""
+    """Make a copy of a folder of the repository the current folder."""
 
     line: int
     folder: str
@@ -33,7 +33,7 @@ class Enter:
 
 @dataclass(frozen=True)
 class Write:
-    """A file of the current folder is written, or gets more."""
+    """Write a file of the current folder, or append to it if `is_more`."""
 
     line: int
     name: str
@@ -43,7 +43,7 @@ class Write:
 
 @dataclass(frozen=True)
 class Run:
-    """A command, how it exits, and what it prints; None where the page does not show that."""
+    """Run a command: `output` is what it must print, or None if the page does not show that."""
 
     line: int
     command: str
@@ -64,69 +64,69 @@ class Block:
     directives: dict[str, str]
 
     @property
-    def is_played(self) -> bool:
+    def is_run(self) -> bool:
         skipped = "not run" in self.directives or BY_CI_RUN & self.directives.keys()
         return self.language in COMMANDS and not skipped
 
 
 class BadPage(Exception):
-    """A page that cannot be read as steps: where and why."""
+    """A page cannot be read as steps: the message has the place and the reason."""
 
 
-def steps_of(page: Path) -> list[Step]:
-    """The steps of a page in order."""
-    return [step for part in _parts(page) for step in _steps(part)]
+def read_steps(page: Path) -> list[Step]:
+    """Return the steps of a page in order. Raises BadPage for a block without an end."""
+    return [step for part in _split_page(page) for step in _convert_to_steps(part)]
 
 
-def blocks_of(page: Path) -> list[Block]:
-    """The fenced blocks of a page in order."""
-    return [part for part in _parts(page) if isinstance(part, Block)]
+def read_blocks(page: Path) -> list[Block]:
+    """Return the fenced blocks of a page in order."""
+    return [part for part in _split_page(page) if isinstance(part, Block)]
 
 
-def _parts(page: Path) -> Iterator[Block | Step]:
+def _split_page(page: Path) -> Iterator[Block | Step]:
     lines = page.read_text(encoding="utf-8").splitlines()
     directives: dict[str, str] = {}
     number = 0
     while number < len(lines):
         line = lines[number]
         number += 1
-        if found := _DIRECTIVE.fullmatch(line.strip()):
-            name, value = found["name"], found["value"] or ""
+        if match := _DIRECTIVE.fullmatch(line.strip()):
+            name, value = match["name"], match["value"] or ""
             if name == "in":
                 yield Enter(number, value)
             elif name == "run":
                 yield Run(number, value, 0, None)
             else:
                 directives[name] = value
-        elif found := _FENCE.fullmatch(line):
+        elif match := _FENCE.fullmatch(line):
             begin = number
-            while number < len(lines) and lines[number].strip() != found["fence"]:
+            while number < len(lines) and lines[number].strip() != match["fence"]:
                 number += 1
             if number == len(lines):
                 raise BadPage(f"{page}:{begin}: the block has no end")
-            cut = len(found["indent"])
-            text = "".join(f"{each[cut:]}\n" for each in lines[begin:number])
+            cut = len(match["indent"])
+            text = "".join(f"{block_line[cut:]}\n" for block_line in lines[begin:number])
             number += 1
-            yield Block(begin, found["language"], text, directives)
+            yield Block(begin, match["language"], text, directives)
             directives = {}
         elif line.strip():
             directives = {}
 
 
-def _steps(part: Block | Step) -> Iterator[Step]:
+def _convert_to_steps(part: Block | Step) -> Iterator[Step]:
     if not isinstance(part, Block):
         yield part
-    elif part.is_played:
-        runs = list(_runs(part))
-        for each in runs[:-1]:
-            yield Run(each.line, each.command, 0, each.output)
+    elif part.is_run:
+        runs = list(_split_commands(part))
+        for run in runs[:-1]:
+            yield Run(run.line, run.command, 0, run.output)
         yield runs[-1]
     else:
         for name in part.directives.keys() & {"file", "append"}:
             yield Write(part.line, part.directives[name], part.text, name == "append")
 
 
-def _runs(block: Block) -> Iterator[Run]:
+def _split_commands(block: Block) -> Iterator[Run]:
     exits = int(block.directives.get("exits", 0))
     if block.language != "console":
         yield Run(block.line + 1, block.text, exits, None)

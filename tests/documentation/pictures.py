@@ -1,7 +1,7 @@
-"""The pictures of the documentation, from real runs: `python tests/documentation/pictures.py`.
+"""Draw the pictures of the documentation from real runs: `python tests/documentation/pictures.py`.
 
 A plan in a terminal, a review as a comment, and a graph, each for light and for dark pages. With
-`--check` it only says which of them are not what a run shows now.
+`--check` the program only names the pictures different from a run of today.
 """
 
 import argparse
@@ -19,9 +19,9 @@ from rich.text import Text
 ROOT: Final = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from documentation.comment import DARK, LIGHT, Colours, draw_comment  # noqa: E402
+from documentation.comment import DARK, LIGHT, Colors, draw_comment  # noqa: E402
 from documentation.page import Enter, Run, Step  # noqa: E402
-from documentation.reader import reading, without_chance  # noqa: E402
+from documentation.reader import open_reader, replace_variable_parts  # noqa: E402
 
 COMMAND: Final = "$ gpuform preview --save-plan plan.json\n\n"
 FOLDER: Final = ROOT / "docs" / "pictures"
@@ -38,30 +38,30 @@ SCENE: Final[tuple[Step, ...]] = (
 
 
 def main() -> int:
-    """Draws or checks; 1 when a picture is not current."""
+    """Draw or check the pictures; return 1 if `--check` finds one out of date."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing")
     options = parser.parse_args()
-    stale = 0
-    for name, drawn in pictures():
+    code = 0
+    for name, picture in draw_pictures():
         path = FOLDER / name
-        if path.exists() and is_current(path.read_text(encoding="utf-8"), drawn):
+        if path.exists() and is_current(path.read_text(encoding="utf-8"), picture):
             continue
-        stale = 1
+        code = 1
         sys.stderr.write(f"{name} {'is not current' if options.check else 'drawn'}\n")
         if not options.check:
             path.parent.mkdir(exist_ok=True)
-            path.write_text(drawn, encoding="utf-8")
-    return stale if options.check else 0
+            path.write_text(picture, encoding="utf-8")
+    return code if options.check else 0
 
 
-def pictures() -> Iterator[tuple[str, str]]:
-    """Each picture's file and its text, from one run of the scene."""
+def draw_pictures() -> Iterator[tuple[str, str]]:
+    """Yield file name and content of each picture, from one run of the scene."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder) / "home"
-        with reading(home) as reader:
+        with open_reader(home) as reader:
             reader.follow(SCENE)
-        made = {
+        files = {
             path.name: path.read_text()
             for path in (home / "05-health-gated").iterdir()
             if path.is_file()
@@ -69,40 +69,40 @@ def pictures() -> Iterator[tuple[str, str]]:
     for shade, colours in (("light", LIGHT), ("dark", DARK)):
         yield (
             f"plan-{shade}.svg",
-            draw_terminal(COMMAND + made["plan.txt"], colours),
+            draw_terminal(COMMAND + files["plan.txt"], colours),
         )
-        yield f"review-{shade}.svg", draw_comment(made["comment.md"], colours)
-        yield f"graph-{shade}.svg", draw_graph(made["graph.html"], colours)
+        yield f"review-{shade}.svg", draw_comment(files["comment.md"], colours)
+        yield f"graph-{shade}.svg", draw_graph(files["graph.html"], colours)
 
 
-def is_current(written: str, drawn: str) -> bool:
-    """Whether two drawings differ in ids and times alone."""
-    return without_chance(written) == without_chance(drawn)
+def is_current(stored_picture: str, new_picture: str) -> bool:
+    """Return whether two pictures differ in ids and times at most."""
+    return replace_variable_parts(stored_picture) == replace_variable_parts(new_picture)
 
 
-def draw_terminal(text: str, colours: Colours) -> str:
-    """A terminal with that text, whose colours are ANSI's codes."""
-    shown = Text.from_ansi(text.rstrip())
-    width = max(map(len, shown.plain.splitlines())) + 2
+def draw_terminal(text: str, colors: Colors) -> str:
+    """Return a picture of a terminal with the text, which has ANSI color codes."""
+    terminal_text = Text.from_ansi(text.rstrip())
+    width = max(map(len, terminal_text.plain.splitlines())) + 2
     console = Console(record=True, width=width, file=Path("/dev/null").open("w"))  # noqa: SIM115
-    console.print(shown)
-    drawn = console.export_svg(title="gpuform", theme=_theme(colours), unique_id="plan")
+    console.print(terminal_text)
+    picture = console.export_svg(title="gpuform", theme=_build_theme(colors), unique_id="plan")
     # The fonts would come from another host.
-    return re.sub(r"@font-face \{.*?\}\n?", "", drawn, flags=re.DOTALL)
+    return re.sub(r"@font-face \{.*?\}\n?", "", picture, flags=re.DOTALL)
 
 
-def _theme(colours: Colours) -> TerminalTheme:
+def _build_theme(colors: Colors) -> TerminalTheme:
     def rgb(colour: str) -> tuple[int, int, int]:
         return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
 
-    named = [colours.text, colours.remove, colours.add, colours.change]
-    named += [colours.dim, colours.remove, colours.dim, colours.text]  # a replacement is magenta
-    ansi = [rgb(each) for each in named]
-    return TerminalTheme(rgb(colours.back), rgb(colours.text), ansi, ansi)
+    palette = [colors.text, colors.remove, colors.add, colors.change]
+    palette += [colors.dim, colors.remove, colors.dim, colors.text]  # a replacement is magenta
+    ansi = [rgb(color) for color in palette]
+    return TerminalTheme(rgb(colors.back), rgb(colors.text), ansi, ansi)
 
 
-def draw_graph(page: str, colours: Colours) -> str:
-    """The drawing of a page of `gpuform graph`, with colours of its own."""
+def draw_graph(page: str, colors: Colors) -> str:
+    """Return the drawing of a page of `gpuform graph`, with fixed colors."""
     (drawing,) = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
     (styles,) = re.findall(r"<style>(.*?)</style>", page, re.DOTALL)
     rules = re.findall(
@@ -112,7 +112,7 @@ def draw_graph(page: str, colours: Colours) -> str:
     )
     style = "\n".join(rules)
     for name in ("text", "dim", "back", "panel", "line", "add", "change", "remove"):
-        style = style.replace(f"var(--{name})", getattr(colours, name))
+        style = style.replace(f"var(--{name})", getattr(colors, name))
     named = drawing.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
     return named.replace("\n", f"\n<style>\n{style}\n</style>\n", 1) + "\n"
 

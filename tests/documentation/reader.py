@@ -1,4 +1,4 @@
-"""A reader of the documentation: a shell of their own, in a home where nothing was done before."""
+"""Follow the documentation as a reader: in a shell and a home folder of their own."""
 
 import os
 import re
@@ -19,8 +19,10 @@ ROOT: Final = Path(__file__).parents[2]
 HOME: Final = "/home/ada"
 """What pages show for the reader's home."""
 
-_LEFT_OUT: Final = shutil.ignore_patterns(".pulumi", ".gpuform", "Pulumi.*.yaml", "__pycache__")
-_ALIKE: Final = (
+_IGNORED_FILES: Final = shutil.ignore_patterns(
+    ".pulumi", ".gpuform", "Pulumi.*.yaml", "__pycache__"
+)
+_VARIABLE_PARTS: Final = (
     (r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "ID"),
     (r"\b(?=[0-9a-f]*[0-9])[0-9a-f]{12,64}\b", "ID"),
     (r"\b\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)?", "TIME"),
@@ -34,59 +36,59 @@ _ALIKE: Final = (
 """What differs from run to run, and what it is compared as."""
 
 
-class Surprise(AssertionError):
-    """What happened is not what the page says."""
+class PageContradicted(AssertionError):
+    """A command did something other than the page says."""
 
 
 @dataclass
 class Reader:
-    """Does what a page says, step by step."""
+    """Follows a page, step by step."""
 
     shell: "subprocess.Popen[str]"
     home: Path
 
     def follow(self, steps: Sequence[Step]) -> None:
-        """Takes the steps in order; raises `Surprise` for the first that goes another way."""
+        """Take the steps in order. Raises PageContradicted for the first with another result."""
         for step in steps:
             match step:
                 case Enter(line, folder):
                     target = self.home / Path(folder).name
-                    shutil.copytree(ROOT / folder, target, ignore=_LEFT_OUT)
-                    self._expect(Run(line, f"cd {target}", 0, None))
+                    shutil.copytree(ROOT / folder, target, ignore=_IGNORED_FILES)
+                    self._check_step(Run(line, f"cd {target}", 0, None))
                 case Write(line, name, text, is_more):
                     self._write(line, name, text, is_more=is_more)
                 case Run():
-                    self._expect(step)
+                    self._check_step(step)
 
     def _write(self, line: int, name: str, text: str, *, is_more: bool) -> None:
         source = self.home / ".text"
         source.write_text(text, encoding="utf-8")
         arrow = ">>" if is_more else ">"
         script = f"mkdir -p $(dirname '{name}') && cat {source} {arrow} '{name}'; rm {source}"
-        self._expect(Run(line, script, 0, None))
+        self._check_step(Run(line, script, 0, None))
 
-    def _expect(self, step: Run) -> None:
+    def _check_step(self, step: Run) -> None:
         code, printed = self._run(step.command)
         if code != step.exits:
-            raise Surprise(
+            raise PageContradicted(
                 f"line {step.line}: {step.command.strip()}\n"
                 f"exits with {code}, not with {step.exits}:\n{printed}"
             )
-        if step.output is not None and not is_alike(step.output, printed, self.home):
-            raise Surprise(
+        if step.output is not None and not matches_page(step.output, printed, self.home):
+            raise PageContradicted(
                 f"line {step.line}: {step.command.strip()}\nprints:\n{printed}"
                 f"\nthe page says:\n{step.output}"
             )
 
     def stop_emulator(self) -> None:
-        """Stop the emulator that the page has started: it is no process of the shell's group."""
+        """Stop the emulator started by the page, which is not in the shell's process group."""
         self._run(
             'case "$TOGETHER_BASE_URL" in http://127.0.0.1:*) '
             "port=${TOGETHER_BASE_URL##*:}; gpuform emulator stop --port ${port%%/*};; esac"
         )
 
     def _run(self, command: str) -> tuple[int, str]:
-        """The exit code of a command in the shell, and what it printed."""
+        """Run a command in the shell, and return the exit code and the output."""
         assert self.shell.stdin
         assert self.shell.stdout
         script = self.home / ".command"
@@ -105,57 +107,66 @@ class Reader:
                 _, code, failed = line.split()
                 return int(code) or int(failed), "".join(lines)[:-1]
             lines.append(line)
-        raise Surprise(f"the shell has ended: {''.join(lines)}")
+        raise PageContradicted(f"the shell has ended: {''.join(lines)}")
 
 
-def is_alike(said: str, printed: str, home: Path) -> bool:
-    """Whether a page's text is what was printed; its line `...` stands for any lines."""
-    return _fits(_lines(said, home), _lines(printed, home))
+def matches_page(expected: str, printed: str, home: Path) -> bool:
+    """Return whether the output is as on the page; the line `...` stands for any lines."""
+    return _match_lines(_normalize_lines(expected, home), _normalize_lines(printed, home))
 
 
-def _lines(text: str, home: Path) -> list[str]:
-    return without_chance(text.replace(str(home), HOME).rstrip()).splitlines()
+def _normalize_lines(text: str, home: Path) -> list[str]:
+    return replace_variable_parts(text.replace(str(home), HOME).rstrip()).splitlines()
 
 
-def without_chance(text: str) -> str:
-    """A text whose ids, times and the like are those of every run."""
-    for pattern, name in _ALIKE:
+def replace_variable_parts(text: str) -> str:
+    """Return the text with ids, times and the like replaced by fixed words."""
+    for pattern, name in _VARIABLE_PARTS:
         text = re.sub(pattern, name, text, flags=re.MULTILINE)
     return text
 
 
-def _fits(said: list[str], printed: list[str]) -> bool:
-    """Each part between two `...` at its first place, the last one at the end."""
+def _match_lines(expected_lines: list[str], printed_lines: list[str]) -> bool:
+    """Return whether the printed lines match.
+
+    Each part between two `...` is taken at its first place, the last part at the end.
+    """
     parts: list[list[str]] = [[]]
-    for line in said:
+    for line in expected_lines:
         if line == "...":
             parts.append([])
         else:
             parts[-1].append(line)
     first, *rest = parts
-    if printed[: len(first)] != first:
+    if printed_lines[: len(first)] != first:
         return False
     if not rest:
-        return len(printed) == len(first)
-    at = len(first)
+        return len(printed_lines) == len(first)
+    position = len(first)
     for part in rest[:-1]:
-        places = range(at, len(printed) - len(part) + 1)
-        found = next((each for each in places if printed[each : each + len(part)] == part), None)
-        if found is None:
+        candidates = range(position, len(printed_lines) - len(part) + 1)
+        match = next(
+            (start for start in candidates if printed_lines[start : start + len(part)] == part),
+            None,
+        )
+        if match is None:
             return False
-        at = found + len(part)
-    last = rest[-1]
-    return len(printed) - len(last) >= at and printed[len(printed) - len(last) :] == last
+        position = match + len(part)
+    last_part = rest[-1]
+    return (
+        len(printed_lines) - len(last_part) >= position
+        and printed_lines[len(printed_lines) - len(last_part) :] == last_part
+    )
 
 
 @contextmanager
-def reading(home: Path) -> Iterator[Reader]:
-    """A reader with that home; what they have left running is ended."""
+def open_reader(home: Path) -> Iterator[Reader]:
+    """Yield a reader with the home folder; processes left by the reader are killed at the end."""
     home.mkdir()
     shell = subprocess.Popen(
         ["bash", "--norc", "--noprofile"],
         cwd=home,
-        env=_environment(home),
+        env=_build_environment(home),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -166,14 +177,14 @@ def reading(home: Path) -> Iterator[Reader]:
     try:
         yield reader
     finally:
-        with suppress(Surprise, OSError):
+        with suppress(PageContradicted, OSError):
             reader.stop_emulator()
         os.killpg(shell.pid, signal.SIGKILL)
         shell.communicate()
 
 
-def _environment(home: Path) -> dict[str, str]:
-    """The variables of a reader, and those by which this machine reaches package indexes."""
+def _build_environment(home: Path) -> dict[str, str]:
+    """Return the variables of a reader, with those for package indexes from this machine."""
     machine = re.compile(r"(PIP_|UV_|SSL_|https?_proxy|no_proxy)", re.IGNORECASE)
     return {
         **{name: value for name, value in os.environ.items() if machine.match(name)},

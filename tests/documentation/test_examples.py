@@ -1,4 +1,4 @@
-"""Every example in the help of a command is a command that works."""
+"""Every example in the help of a command works."""
 
 import re
 import shlex
@@ -10,7 +10,7 @@ from typing import Final
 import click
 import pytest
 from documentation.page import Enter, Run, Step
-from documentation.reader import reading
+from documentation.reader import open_reader
 
 from gpuform.stacks.cli.app import cli
 
@@ -65,22 +65,22 @@ _SERVED: Final = (
 _MADE: Final = (_SERVED, "gpuform stack init dev", "gpuform up --yes --stack dev")
 
 
-def asked(command: str, *answers: str) -> tuple[str, str]:
-    """An example that asks, on a terminal."""
+def answer_prompts(command: str, *answers: str) -> tuple[str, str]:
+    """Return an example that asks questions, with a command to answer them on a terminal."""
     typist = Path(__file__).parent / "typist.py"
     return command, shlex.join([sys.executable, str(typist), command, *answers])
 
 
-def serving(command: str) -> tuple[str, str]:
-    """An example that runs until it is stopped."""
+def run_server(command: str) -> tuple[str, str]:
+    """Return an example that runs until it is stopped, with a command to start and stop it."""
     return command, (
         f"{command} > told & started=$!; until grep -q 'emulator is at' told; do sleep 0.1; "
         "kill -0 $started || return 1; done; kill $started; wait $started || true"
     )
 
 
-def after(setup: str, command: str) -> tuple[str, str]:
-    """An example that needs something beside it."""
+def run_after(setup: str, command: str) -> tuple[str, str]:
+    """Return an example with a command that prepares its project first."""
     return command, f"{setup}; {command}"
 
 
@@ -93,21 +93,21 @@ SCENES: Final[dict[str, list[str | tuple[str, str]]]] = {
         "gpuform stack init --all",
         "gpuform test",
         "gpuform test -k comes_up --coverage",
-        after(
+        run_after(
             "mkdir -p projects/one && cp -r *.yaml __main__.py tests projects/one",
             "gpuform test projects/* --junit build/tests.xml",
         ),
         "gpuform schema --link",
         "gpuform schema --output topology.schema.json",
         "gpuform fmt",
-        after(
+        run_after(
             "printf 'shared_volumes: {}\\n' > volumes.yaml",
             "gpuform fmt --check --diff topology.yaml volumes.yaml",
         ),
         "gpuform preview --stack dev",
         "gpuform preview --save-plan plan.json",
         "gpuform review plan.json",
-        after(
+        run_after(
             "gpuform stack init prod; gpuform preview --save-plan prod.json; "
             "gpuform stack init staging; gpuform preview --save-plan staging.json",
             "gpuform review prod.json staging.json --format github --output comment.md",
@@ -115,21 +115,21 @@ SCENES: Final[dict[str, list[str | tuple[str, str]]]] = {
         "gpuform stack select dev",
         "gpuform preview --save-plan plan.json && gpuform graph --plan plan.json --format mermaid",
         "gpuform preview --plan plan.json",
-        asked("gpuform up --plan plan.json", "yes"),
-        asked("gpuform up", "yes"),
+        answer_prompts("gpuform up --plan plan.json", "yes"),
+        answer_prompts("gpuform up", "yes"),
         "gpuform preview --expect-no-changes",
-        asked("gpuform refresh", "yes"),
+        answer_prompts("gpuform refresh", "yes"),
         "gpuform refresh --yes --expect-no-changes",
         "gpuform refresh --save-plan drift.json",
         "gpuform drift --detailed-exitcode --format github --output drift.md",
         "gpuform expire --dry-run",
         "gpuform repair --dry-run",
-        asked("gpuform repair training-worker-0 --mode REBOOT_VM", "yes"),
+        answer_prompts("gpuform repair training-worker-0 --mode REBOOT_VM", "yes"),
         "gpuform stack history",
         "gpuform stack history --json --page-size 100",
         "gpuform logs",
         "gpuform destroy --save-plan gone.json",
-        asked("gpuform destroy --stack dev", "yes", "dev"),
+        answer_prompts("gpuform destroy --stack dev", "yes", "dev"),
         "gpuform stack rm dev --yes",
     ],
     "looking": [
@@ -160,7 +160,7 @@ SCENES: Final[dict[str, list[str | tuple[str, str]]]] = {
         "gpuform ssh-config --user ada --jump ssh.example.com",
         "gpuform ssh-config --print",
         "gpuform topology --format slurm-tree --output topology.conf",
-        asked("gpuform topology train --format kubernetes-labels --apply", "yes"),
+        answer_prompts("gpuform topology train --format kubernetes-labels --apply", "yes"),
         "gpuform topology --format kueue --apply --yes",
         "gpuform topology --format inventory --refresh",
     ],
@@ -177,16 +177,16 @@ SCENES: Final[dict[str, list[str | tuple[str, str]]]] = {
         "gpuform state list --stack dev",
         "gpuform state show train",
         "gpuform state show train --json --show-secrets",
-        asked("gpuform state protect train data", "yes"),
-        asked("gpuform state unprotect train", "yes"),
-        asked("gpuform state taint train", "yes"),
-        asked("gpuform state untaint --all", "yes"),
-        asked("gpuform state rename train training", "yes"),
+        answer_prompts("gpuform state protect train data", "yes"),
+        answer_prompts("gpuform state unprotect train", "yes"),
+        answer_prompts("gpuform state taint train", "yes"),
+        answer_prompts("gpuform state untaint --all", "yes"),
+        answer_prompts("gpuform state rename train training", "yes"),
         "gpuform state rename training train --yes",
         "gpuform state upgrade",
         "gpuform state repair",
         "gpuform stack init prod && gpuform stack select dev",
-        asked("gpuform state move --source dev --dest prod train data", "yes"),
+        answer_prompts("gpuform state move --source dev --dest prod train data", "yes"),
         "gpuform stack unselect",
         "gpuform drift --stack prod",
         "gpuform expire --yes --stack prod",
@@ -207,14 +207,14 @@ SCENES: Final[dict[str, list[str | tuple[str, str]]]] = {
         "gpuform config get gpus",
         "gpuform config",
         "gpuform config rm gpus",
-        after("printf key > key.txt", "gpuform config set together:apiKey < key.txt"),
+        run_after("printf key > key.txt", "gpuform config set together:apiKey < key.txt"),
         ("gpuform config set together:apiKey", "printf key | gpuform config set together:apiKey"),
-        after(
+        run_after(
             "sed -i 's/^config:/config:\\n  limits: {type: object}/' topology.yaml",
             "gpuform config set --path 'limits.gpus[0]' 16",
         ),
         "gpuform config get --path 'limits.gpus[0]'",
-        after(
+        run_after(
             "export GPUFORM_NEW_PASSPHRASE=new",
             "gpuform stack change-secrets-provider passphrase",
         ),
@@ -223,11 +223,11 @@ SCENES: Final[dict[str, list[str | tuple[str, str]]]] = {
     ],
     "emulated": [
         "gpuform stack init trial --emulate",
-        asked("gpuform up --emulate", "yes"),
+        answer_prompts("gpuform up --emulate", "yes"),
         "gpuform up --yes --emulate",
         "gpuform destroy --yes --emulate",
-        serving("gpuform emulator --store emulator.db"),
-        serving("gpuform emulator --speed 60"),
+        run_server("gpuform emulator --store emulator.db"),
+        run_server("gpuform emulator --speed 60"),
         'eval "$(gpuform emulator start)"',
         (
             'eval "$(gpuform emulator env)"',
@@ -240,7 +240,7 @@ SCENES: Final[dict[str, list[str | tuple[str, str]]]] = {
     "other forms": [
         *_MADE,
         "gpuform convert --out program/__main__.py",
-        after("mv topology.yaml ..", "gpuform convert --from state --set-secrets"),
+        run_after("mv topology.yaml ..", "gpuform convert --from state --set-secrets"),
     ],
     "tensorone": [
         "cp -r $GPUFORM_REPOSITORY/examples/03-tensorone-dev/. . && rm -rf .pulumi .gpuform",
@@ -270,43 +270,47 @@ SCENES: Final[dict[str, list[str | tuple[str, str]]]] = {
 """The examples in projects where they work; an example that asks or waits with how it is run."""
 
 
-def _commands(group: click.Group) -> Iterator[click.Command]:
+def _list_commands(group: click.Group) -> Iterator[click.Command]:
     yield group
     for name in group.list_commands(click.Context(group)):
         command = group.get_command(click.Context(group), name)
         assert command is not None
         if isinstance(command, click.Group):
-            yield from _commands(command)
+            yield from _list_commands(command)
         else:
             yield command
 
 
-def examples() -> set[str]:
-    """The lines of all blocks of examples, comments left out."""
-    found = set()
-    for command in _commands(cli):
+def list_examples() -> set[str]:
+    """Return the lines of all blocks of examples, without comments."""
+    lines_found = set()
+    for command in _list_commands(cli):
         block = re.search(r"(?m)^ *Examples?:\n((?: +\S.*\n?)+)", command.help or "")
         assert block is not None, command.name
         lines = [line.strip() for line in block[1].splitlines()]
-        found |= {line for line in lines if not line.startswith("#")}
-    return found
+        lines_found |= {line for line in lines if not line.startswith("#")}
+    return lines_found
 
 
-def _steps(scene: str) -> Iterator[Step]:
-    for number, each in enumerate(SCENES[scene]):
-        yield Run(number, each if isinstance(each, str) else each[1], 0, None)
+def _build_steps(scene: str) -> Iterator[Step]:
+    for number, example in enumerate(SCENES[scene]):
+        yield Run(number, example if isinstance(example, str) else example[1], 0, None)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scene", SCENES)
 def test_the_examples_work(scene: str, tmp_path: Path) -> None:
-    with reading(tmp_path / "home") as reader:
+    with open_reader(tmp_path / "home") as reader:
         if scene != "tools":
             reader.follow([Enter(0, _TOPOLOGY)])
-        reader.follow(list(_steps(scene)))
+        reader.follow(list(_build_steps(scene)))
 
 
 def test_every_example_is_run_or_says_why_not() -> None:
-    played = {each if isinstance(each, str) else each[0] for s in SCENES.values() for each in s}
-    assert examples() - played == NOT_RUN.keys()
+    played = {
+        example if isinstance(example, str) else example[0]
+        for s in SCENES.values()
+        for example in s
+    }
+    assert list_examples() - played == NOT_RUN.keys()
     assert all(NOT_RUN.values())

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from documentation.page import COMMANDS, Enter, Run, blocks_of, steps_of
-from documentation.reader import ROOT, Surprise, is_alike, reading
+from documentation.page import COMMANDS, Enter, Run, read_blocks, read_steps
+from documentation.reader import ROOT, PageContradicted, matches_page, open_reader
 
 from gpuform.stacks.cli.app import cli  # noqa: F401 - the commands' modules are compiled once
 
@@ -20,11 +20,11 @@ EXAMPLES = sorted((ROOT / "examples").glob("*/README.md"))
 SETTINGS = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]
 
 
-def _name(page: Path) -> str:
+def _get_name(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
-PLAYED_BY_CI = ("README.md", "docs/start/", "docs/guides/plugin.md", "docs/guides/secrets.md")
+RUN_BY_CI = ("README.md", "docs/start/", "docs/guides/plugin.md", "docs/guides/secrets.md")
 """Where everybody begins, and the only pages with some commands. CI plays half of the others."""
 
 
@@ -34,42 +34,44 @@ PLAYED_BY_CI = ("README.md", "docs/start/", "docs/guides/plugin.md", "docs/guide
     [
         pytest.param(
             page,
-            id=_name(page),
-            marks=pytest.mark.sampled(1 if _name(page).startswith(PLAYED_BY_CI) else 2),
+            id=_get_name(page),
+            marks=pytest.mark.sampled(1 if _get_name(page).startswith(RUN_BY_CI) else 2),
         )
         for page in [README, *EXAMPLES, *PAGES]
-        if steps_of(page)
+        if read_steps(page)
     ],
 )
-def test_a_page_does_what_it_says(page: Path, tmp_path: Path) -> None:
-    at_first = [Enter(0, _name(page.parent))] if page in EXAMPLES else []
-    with reading(tmp_path / "home") as reader:
-        reader.follow([*at_first, *steps_of(page)])
+def test_the_commands_of_a_page_do_what_the_page_says(page: Path, tmp_path: Path) -> None:
+    first_steps = [Enter(0, _get_name(page.parent))] if page in EXAMPLES else []
+    with open_reader(tmp_path / "home") as reader:
+        reader.follow([*first_steps, *read_steps(page)])
 
 
 @pytest.mark.parametrize(
     ("command", "exits"),
     [("true", 0), ("false", 1), ("(exit 7)", 7), ("false\ntrue", 1), ("false || true", 0)],
 )
-def test_a_command_that_fails_is_a_surprise(command: str, exits: int, tmp_path: Path) -> None:
-    with reading(tmp_path / "home") as reader:
+def test_a_command_with_another_result_contradicts_its_page(
+    command: str, exits: int, tmp_path: Path
+) -> None:
+    with open_reader(tmp_path / "home") as reader:
         reader.follow([Run(1, command, exits, None), Run(2, "cd ..; pwd", 0, f"{tmp_path}\n")])
-        with pytest.raises(Surprise):
+        with pytest.raises(PageContradicted):
             reader.follow([Run(1, command, exits + 1, None)])
-        with pytest.raises(Surprise):
+        with pytest.raises(PageContradicted):
             reader.follow([Run(1, "echo one", 0, "two\n")])
 
 
 @pytest.mark.parametrize(
-    "page", [each for each in [README, *PAGES] if [*blocks_of(each)]], ids=_name
+    "page", [each for each in [README, *PAGES] if [*read_blocks(each)]], ids=_get_name
 )
-def test_a_block_is_played_written_or_can_be_read(page: Path) -> None:
-    for block in blocks_of(page):
-        where = f"{_name(page)}:{block.line}"
+def test_a_block_of_code_is_run_or_valid(page: Path) -> None:
+    for block in read_blocks(page):
+        where = f"{_get_name(page)}:{block.line}"
         assert block.language, f"{where}: say the language of the block, `text` if it is none"
-        if block.language in COMMANDS and not block.is_played:
-            given = block.directives.get("not run")
-            assert given is None or given.endswith(tuple("abcdefghijklmnopqrstuvwxyz.)")), where
+        if block.language in COMMANDS and not block.is_run:
+            reason = block.directives.get("not run")
+            assert reason is None or reason.endswith(tuple("abcdefghijklmnopqrstuvwxyz.)")), where
         try:
             _read(block.language, block.text)
         except (SyntaxError, ValueError, yaml.YAMLError) as error:
@@ -88,7 +90,7 @@ def _read(language: str, text: str) -> None:
             list(yaml.safe_load_all(text))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=_name)
+@pytest.mark.parametrize("page", PAGES, ids=_get_name)
 def test_a_page_begins_with_its_title(page: Path) -> None:
     title, blank, *rest = page.read_text().splitlines()
     assert re.fullmatch(r"# \S.*", title)
@@ -138,7 +140,7 @@ def test_the_readme_is_short() -> None:
     ],
 )
 def test_what_a_page_says_is_compared(said: str, printed: str, alike: bool) -> None:
-    assert is_alike(said, printed, Path("/tmp/one")) is alike
+    assert matches_page(said, printed, Path("/tmp/one")) is alike
 
 
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#[^)]*)?\)")
@@ -151,7 +153,7 @@ BESIDE += [
 
 
 @pytest.mark.parametrize(
-    "page", [each for each in BESIDE if LINK.search(each.read_text())], ids=_name
+    "page", [each for each in BESIDE if LINK.search(each.read_text())], ids=_get_name
 )
 def test_a_link_of_the_repository_leads_somewhere(page: Path) -> None:
     """The links of the site's pages are checked when it is built."""

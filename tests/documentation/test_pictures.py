@@ -19,19 +19,21 @@ def test_the_pictures_are_current() -> None:
 
 
 @pytest.mark.parametrize("path", sorted(pictures.FOLDER.iterdir()), ids=lambda path: path.name)
-def test_a_picture_asks_nobody_for_anything(path: Path) -> None:
+def test_a_picture_loads_nothing_from_elsewhere(path: Path) -> None:
     drawing = ET.fromstring(path.read_text())
     assert drawing.tag.endswith("svg")
-    linked = [each for each in drawing.iter() if any("href" in name for name in each.attrib)]
+    linked = [
+        element for element in drawing.iter() if any("href" in name for name in element.attrib)
+    ]
     assert not linked
     assert "@import" not in path.read_text()
     assert "url(http" not in path.read_text()
 
 
 @pytest.mark.parametrize("colours", [LIGHT, DARK])
-def test_a_comment_is_drawn_whatever_is_in_it(colours) -> None:
-    text = "# A `<b>` & **bold " + "word " * 60 + "**\n\n```diff\n- <x> & y\n```\n"
-    drawing = ET.fromstring(draw_comment(text, colours))
+def test_any_comment_can_be_drawn(colours) -> None:
+    comment = "# A `<b>` & **bold " + "word " * 60 + "**\n\n```diff\n- <x> & y\n```\n"
+    drawing = ET.fromstring(draw_comment(comment, colours))
     words = "".join(drawing.itertext())
     assert words.count("word") == 60
     assert "- <x> & y" in words

@@ -18,7 +18,7 @@ def main(command: str, *answers: str) -> int:
     if pid == 0:
         os.execvp("bash", ["bash", "-c", command])
     remaining = list(answers)
-    shown = b""
+    last_line = b""
     while True:
         try:
             chunk = os.read(terminal, 4096)
@@ -27,10 +27,10 @@ def main(command: str, *answers: str) -> int:
         if not chunk:
             break
         sys.stdout.buffer.write(chunk)
-        shown = (shown + chunk).rpartition(b"\n")[2]
-        if remaining and _is_question(shown):
+        last_line = (last_line + chunk).rpartition(b"\n")[2]
+        if remaining and _is_question(last_line):
             os.write(terminal, f"{remaining.pop(0)}\n".encode())
-            shown = b""
+            last_line = b""
     sys.stdout.buffer.flush()
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 

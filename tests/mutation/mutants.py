@@ -40,7 +40,7 @@ def list_mutants(path: str) -> list[Mutant]:
     source = (ROOT / path).read_text()
     starts = _find_starts(ast.parse(source), "")
     module, mutations, _, _ = create_mutations(path, source)
-    qualified = dict(_qualified_names(module, ""))
+    qualified = dict(_list_qualified_names(module, ""))
     names: Counter[str] = Counter()
     mutants = []
     for mutation in mutations:
@@ -49,8 +49,8 @@ def list_mutants(path: str) -> list[Mutant]:
             continue
         function = qualified[node]
         changed = node.deep_replace(mutation.original_node, mutation.mutated_node)
-        old, new = _lines_of(node), _lines_of(libcst.ensure_type(changed, libcst.FunctionDef))
-        first, behind = _common_ends(old, new)
+        old, new = _split_lines(node), _split_lines(libcst.ensure_type(changed, libcst.FunctionDef))
+        first, behind = _count_common_ends(old, new)
         old_part, new_part = old[first : len(old) - behind], new[first : len(new) - behind]
         name = f"{function}: {_in_one_line(old_part)} -> {_in_one_line(new_part)}"
         names[name] += 1
@@ -86,10 +86,10 @@ class Functions:
         files = {str(ROOT / path): path for path in paths}
         self._functions: dict[tuple[str, str], list[FunctionType]] = {}
         gc.unfreeze()  # what was collected is out of the collector's sight
-        for thing in gc.get_objects():
-            if type(thing) is FunctionType and thing.__code__.co_filename in files:
-                key = (files[thing.__code__.co_filename], thing.__qualname__)
-                self._functions.setdefault(key, []).append(thing)
+        for candidate in gc.get_objects():
+            if type(candidate) is FunctionType and candidate.__code__.co_filename in files:
+                key = (files[candidate.__code__.co_filename], candidate.__qualname__)
+                self._functions.setdefault(key, []).append(candidate)
         gc.freeze()
 
     def replace(self, mutant: Mutant) -> None:
@@ -107,13 +107,15 @@ class Functions:
         for function in self._functions[mutant.path, mutant.function]:
             space = function.__globals__
             function.__code__ = code
-            function.__defaults__ = tuple(eval(each, space) for each in defaults) or None
+            function.__defaults__ = (
+                tuple(eval(expression, space) for expression in defaults) or None
+            )
             function.__kwdefaults__ = {
                 name: eval(default, space) for name, default in keyword_defaults.items()
             }
 
 
-def _qualified_names(
+def _list_qualified_names(
     node: libcst.Module | libcst.ClassDef, prefix: str
 ) -> Iterator[tuple[libcst.CSTNode, str]]:
     body = node.body if isinstance(node, libcst.Module) else node.body.body
@@ -121,7 +123,7 @@ def _qualified_names(
         if isinstance(child, libcst.FunctionDef):
             yield child, f"{prefix}{child.name.value}"
         elif isinstance(child, libcst.ClassDef):
-            yield from _qualified_names(child, f"{prefix}{child.name.value}.")
+            yield from _list_qualified_names(child, f"{prefix}{child.name.value}.")
 
 
 def _is_left_out(original: libcst.CSTNode, mutated: libcst.CSTNode) -> bool:
@@ -129,7 +131,9 @@ def _is_left_out(original: libcst.CSTNode, mutated: libcst.CSTNode) -> bool:
     if isinstance(original, libcst.SimpleString) and isinstance(mutated, libcst.SimpleString):
         return original.value.lower() == mutated.value.lower()
     if isinstance(original, libcst.Call) and isinstance(mutated, libcst.Call):
-        changed = [a for a in original.args if all(a is not kept for kept in mutated.args)]
+        changed = [
+            a for a in original.args if all(a is not remaining for remaining in mutated.args)
+        ]
         is_removal = len(mutated.args) < len(original.args)
         return len(changed) == 1 and is_removal != (changed[0].keyword is not None)
     return False
@@ -140,18 +144,18 @@ def _find_starts(node: ast.Module | ast.ClassDef, prefix: str) -> dict[str, tupl
     starts = {}
     for child in node.body:
         if isinstance(child, ast.FunctionDef):
-            first = min([child.lineno, *(each.lineno for each in child.decorator_list)])
+            first = min([child.lineno, *(decorator.lineno for decorator in child.decorator_list)])
             starts[f"{prefix}{child.name}"] = first - 1, " " * child.col_offset
         elif isinstance(child, ast.ClassDef):
             starts |= _find_starts(child, f"{prefix}{child.name}.")
     return starts
 
 
-def _lines_of(function: libcst.FunctionDef) -> list[str]:
+def _split_lines(function: libcst.FunctionDef) -> list[str]:
     return libcst.Module([function]).code.splitlines(keepends=True)
 
 
-def _common_ends(old: list[str], new: list[str]) -> tuple[int, int]:
+def _count_common_ends(old: list[str], new: list[str]) -> tuple[int, int]:
     shorter = min(len(old), len(new))
     first = next((at for at in range(shorter) if old[at] != new[at]), shorter)
     behind = 0
@@ -175,8 +179,8 @@ def _find_code(code: CodeType, function: str) -> CodeType:
 
 def _find_arguments(tree: ast.Module | ast.ClassDef, function: str) -> ast.arguments:
     name, _, rest = function.partition(".")
-    found = next(node for node in tree.body if getattr(node, "name", None) == name)
-    if isinstance(found, ast.ClassDef):
-        return _find_arguments(found, rest)
-    assert isinstance(found, ast.FunctionDef)
-    return found.args
+    node_of_name = next(node for node in tree.body if getattr(node, "name", None) == name)
+    if isinstance(node_of_name, ast.ClassDef):
+        return _find_arguments(node_of_name, rest)
+    assert isinstance(node_of_name, ast.FunctionDef)
+    return node_of_name.args

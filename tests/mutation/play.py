@@ -1,11 +1,11 @@
-"""Play the mutants of the rules that must not be wrong: does a test fail for each?
+"""Run the mutants of the most important rules: does a test fail for each?
 
     python tests/mutation/play.py creating FILE --minutes 20
-    python tests/mutation/play.py creating FILE --again    # what has survived, after new tests
+    python tests/mutation/play.py creating FILE --again    # survivors, after new tests
 
-pytest collects the tests once. One run of all of them says which lines each test reaches; then each
-mutant is put into a forked copy of this process, which plays the tests that reach its line, the
-quickest first, up to the first failure. FILE keeps what was found, so that the next run goes on.
+pytest collects the tests once. One run of all tests records which lines each test reaches. Then
+each mutant is put into a forked copy of this process, which runs the tests of its line, the
+quickest first, until one fails. FILE keeps the results, so that the next call continues.
 """
 
 import argparse
@@ -51,7 +51,7 @@ class _Process:
     used_s: float = 0.0
     looked_at: float = field(default_factory=time.monotonic)
 
-    def hangs(self) -> bool:
+    def is_hanging(self) -> bool:
         if time.monotonic() < self.looked_at + LOOK_S:
             return False
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
@@ -62,7 +62,7 @@ class _Process:
 
 
 class Player:
-    """A plugin of pytest that plays mutants in place of the tests."""
+    """A plugin of pytest that runs mutants in place of the tests."""
 
     def __init__(self, paths: list[str], arguments: argparse.Namespace) -> None:
         self.paths = paths
@@ -99,19 +99,19 @@ class Player:
         items = {item.nodeid: item for item in session.items}
         if self.arguments.cover:
             self.results |= {"lines": {}, "durations": {}, "failed": []}
-        known = self.results["durations"]
-        new = {name: item for name, item in items.items() if name not in known}
+        known_durations = self.results["durations"]
+        new = {name: item for name, item in items.items() if name not in known_durations}
         if new:
-            self._cover(new)
+            self._record_coverage(new)
         functions = Functions(self.paths)
         mutants = self._choose()
-        _say(f"{len(mutants)} mutants to play")
+        _print_line(f"{len(mutants)} mutants to play")
         end = time.monotonic() + 60 * self.arguments.minutes
         running: dict[int, _Process] = {}
         while running or (mutants and time.monotonic() < end):
             while mutants and len(running) < self.arguments.jobs and time.monotonic() < end:
                 mutant = mutants.pop(0)
-                chosen = [items[name] for name in self._reaching(mutant) if name in items]
+                chosen = [items[name] for name in self._find_tests(mutant) if name in items]
                 process = self._fork(mutant, functions, chosen)
                 running[process.pid] = process
             self._collect(running)
@@ -123,35 +123,35 @@ class Player:
         everything = {f"{m.path}:{m.name}": m for path in self.paths for m in list_mutants(path)}
         if self.arguments.one_in > 1:
             share = self.arguments.one_in
-            everything = {n: m for n, m in everything.items() if not _checksum(n) % share}
-        known = self.results["mutants"]
-        for name in set(known) - set(everything):
-            del known[name]
-        is_due = {name: name not in known for name in everything}
+            everything = {n: m for n, m in everything.items() if not _compute_checksum(n) % share}
+        known_results = self.results["mutants"]
+        for name in set(known_results) - set(everything):
+            del known_results[name]
+        is_due = {name: name not in known_results for name in everything}
         if self.arguments.again:
-            is_due = {n: n not in known or not known[n]["by"] for n in everything}
-            is_due |= dict.fromkeys(_equivalent(), False)
+            is_due = {n: n not in known_results or not known_results[n]["by"] for n in everything}
+            is_due |= dict.fromkeys(_load_equivalent(), False)
         # In no order of the source: what was played by any moment is a fair sample.
-        due = sorted((name for name in everything if is_due[name]), key=_checksum)
+        due = sorted((name for name in everything if is_due[name]), key=_compute_checksum)
         return [everything[name] for name in due]
 
-    def _cover(self, items: dict[str, pytest.Item]) -> None:
+    def _record_coverage(self, items: dict[str, pytest.Item]) -> None:
         """Play tests once in a copy of this process, and keep which lines each one reaches."""
         with tempfile.NamedTemporaryFile() as file:
             if not (pid := os.fork()):
-                _run_alone(lambda: self._write_cover(items, Path(file.name)))
+                _run_alone(lambda: self._write_coverage(items, Path(file.name)))
             os.waitpid(pid, 0)
-            found = json.loads(Path(file.name).read_text())
-        self.results["durations"] |= found["durations"]
-        self.results["failed"] += found["failed"]
-        for path, lines in found["lines"].items():
-            known = self.results["lines"].setdefault(path, {})
+            coverage = json.loads(Path(file.name).read_text())
+        self.results["durations"] |= coverage["durations"]
+        self.results["failed"] += coverage["failed"]
+        for path, lines in coverage["lines"].items():
+            known_lines = self.results["lines"].setdefault(path, {})
             for line, tests in lines.items():
-                known[line] = [*known.get(line, ()), *tests]
-        _say(f"{len(items)} tests; failed unchanged: {self.results['failed']}")
+                known_lines[line] = [*known_lines.get(line, ()), *tests]
+        _print_line(f"{len(items)} tests; failed unchanged: {self.results['failed']}")
         _save(self.arguments.file, self.results)
 
-    def _write_cover(self, items: dict[str, pytest.Item], file: Path) -> None:
+    def _write_coverage(self, items: dict[str, pytest.Item], file: Path) -> None:
         coverage = Coverage(
             data_file=None, config_file=False, include=[str(ROOT / p) for p in self.paths]
         )
@@ -170,10 +170,10 @@ class Player:
         for path in self.paths:
             reached = data.contexts_by_lineno(str(ROOT / path))
             lines[path] = {str(line): tests for line, tests in reached.items()}
-        found = {"lines": lines, "durations": self.durations, "failed": sorted(self.failed)}
-        file.write_text(json.dumps(found))
+        record = {"lines": lines, "durations": self.durations, "failed": sorted(self.failed)}
+        file.write_text(json.dumps(record))
 
-    def _reaching(self, mutant: Mutant) -> list[str]:
+    def _find_tests(self, mutant: Mutant) -> list[str]:
         """Return the tests that reach the mutant; first those that noticed others, then by time."""
         lines = self.results["lines"].get(mutant.path, {})
         around = find_statement_lines((ROOT / mutant.path).read_text(), mutant.first + 1)
@@ -220,7 +220,7 @@ class Player:
         time.sleep(0.01)
         for pid, process in list(running.items()):
             mutant = process.mutant
-            if process.hangs():
+            if process.is_hanging():
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(pid, signal.SIGKILL)
             ended, status, usage = os.wait4(pid, os.WNOHANG)
@@ -228,18 +228,18 @@ class Player:
                 continue
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
-            text = os.read(process.pipe, 10_000).decode()
+            killer = os.read(process.pipe, 10_000).decode()
             os.close(process.pipe)
             shutil.rmtree(process.folder, ignore_errors=True)
             del running[pid]
             if os.WIFEXITED(status) and os.WEXITSTATUS(status) == CANNOT_PLAY:
-                _say(f"cannot be played: {mutant.path}: {mutant.name}")
+                _print_line(f"cannot be played: {mutant.path}: {mutant.name}")
                 continue
-            by = text or ("" if status == 0 else f"ended with status {status}")
+            by = killer or ("" if status == 0 else f"ended with status {status}")
             cpu = round(usage.ru_utime + usage.ru_stime, 2)
             self.results["mutants"][f"{mutant.path}:{mutant.name}"] = {"by": by, "cpu": cpu}
             if not by:
-                _say(f"survived ({cpu} s) {mutant.path}:{mutant.first + 1} {mutant.name}")
+                _print_line(f"survived ({cpu} s) {mutant.path}:{mutant.first + 1} {mutant.name}")
             self.played += 1
             if self.played % 10 == 0:
                 _save(self.arguments.file, self.results)
@@ -255,7 +255,7 @@ def _play_tests(
 
 
 def _run_alone(action: Any) -> NoReturn:
-    """Do it in a forked process, which ends without what its parent would do at its end."""
+    """Run `action` in this forked process, and end the process without the parent's cleanup."""
     code = CANNOT_PLAY
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -267,7 +267,7 @@ def _run_alone(action: Any) -> NoReturn:
         os._exit(code)
 
 
-def _equivalent() -> dict[str, str]:
+def _load_equivalent() -> dict[str, str]:
     """Return why each mutant that no test can notice changes nothing."""
     by_path = yaml.safe_load(EQUIVALENT.read_text()) if EQUIVALENT.exists() else {}
     return {
@@ -278,11 +278,11 @@ def _equivalent() -> dict[str, str]:
     }
 
 
-def _checksum(name: str) -> int:
+def _compute_checksum(name: str) -> int:
     return zlib.crc32(name.encode())
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
@@ -301,19 +301,19 @@ def report(results: dict[str, Any]) -> None:
     """Print the score, and the mutants that survived without being equivalent."""
     mutants = results["mutants"]
     paths = {name.partition(":")[0] for name in mutants}
-    equivalent = {name for name in _equivalent() if name.partition(":")[0] in paths}
+    equivalent = {name for name in _load_equivalent() if name.partition(":")[0] in paths}
     unnoticed = {name for name, result in mutants.items() if not result["by"]}
     for name in mutants:
         if name in unnoticed - equivalent:
-            _say(f"survived: {name}")
+            _print_line(f"survived: {name}")
     for name in sorted(equivalent - unnoticed):
-        _say(f"not equivalent, or no mutant any more: {name}")
+        _print_line(f"not equivalent, or no mutant any more: {name}")
     counted = len(mutants) - len(unnoticed & equivalent)
     killed = len(mutants) - len(unnoticed)
     score = 100 * killed / max(1, counted)
     hung = sum(result["by"].startswith("ended") for result in mutants.values())
     cpu = sum(result["cpu"] for result in mutants.values())
-    _say(
+    _print_line(
         f"{killed} of {counted} killed ({hung} at a limit): {score:.1f} %, "
         f"{len(unnoticed & equivalent)} equivalent, {cpu:.0f} s of processor time"
     )
@@ -338,14 +338,14 @@ def main() -> None:
     if not arguments.report:
         os.chdir(ROOT)
         target = TARGETS[arguments.target]
-        modules = [path for source in target["sources"] for path in _modules(ROOT / source)]
+        modules = [path for source in target["sources"] for path in _list_modules(ROOT / source)]
         paths = [str(path.relative_to(ROOT)) for path in modules]
         options = ["-qq", "-p", "no:cacheprovider", "--capture=sys"]
         pytest.main([*options, *target["tests"]], plugins=[Player(paths, arguments)])
     report(_load(arguments.file))
 
 
-def _modules(source: Path) -> list[Path]:
+def _list_modules(source: Path) -> list[Path]:
     return sorted(source.rglob("*.py")) if source.is_dir() else [source]
 
 

@@ -1,4 +1,4 @@
-"""The page of each command: every flag, every subcommand, and what there is to say."""
+"""The page of each command has every flag and every subcommand."""
 
 import re
 from collections.abc import Iterator
@@ -15,20 +15,20 @@ ROOT = click.Context(cli, info_name="gpuform")
 COMMANDS = cli.list_commands(ROOT)
 
 
-def text_of(command: str) -> str:
+def get_page(command: str) -> str:
     return PAGES[f"{find_help_page(command).removeprefix('reference/commands/')}.md"]
 
 
-def tree(
+def list_subcommands(
     command: click.Command, context: click.Context
 ) -> Iterator[tuple[click.Command, click.Context]]:
-    """A command with all that are below it."""
+    """Yield a command and all of its subcommands, with their contexts."""
     yield command, context
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
             inner = command.get_command(context, name)
             assert inner is not None
-            yield from tree(inner, click.Context(inner, info_name=name, parent=context))
+            yield from list_subcommands(inner, click.Context(inner, info_name=name, parent=context))
 
 
 def test_every_command_is_in_one_family_and_has_one_page() -> None:
@@ -44,41 +44,43 @@ def test_every_command_is_in_one_family_and_has_one_page() -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_flag_of_every_subcommand_is_there(name: str) -> None:
+def test_a_page_has_every_flag_of_every_subcommand(name: str) -> None:
     top = cli.get_command(ROOT, name)
     assert top is not None
-    page = text_of(name)
-    for command, context in tree(top, click.Context(top, info_name=name, parent=ROOT)):
-        part = re.split(r"^## ", page, flags=re.MULTILINE)
+    page = get_page(name)
+    for command, context in list_subcommands(top, click.Context(top, info_name=name, parent=ROOT)):
+        sections = re.split(r"^## ", page, flags=re.MULTILINE)
         if command is not top:
-            here = next(each for each in part if each.startswith(f"{context.command_path}\n"))
+            own_section = next(
+                each for each in sections if each.startswith(f"{context.command_path}\n")
+            )
         else:
-            here = part[0]
+            own_section = sections[0]
         for option in (each for each in command.params if isinstance(each, click.Option)):
-            told = here
-            if "[flags of every command]" in here and option.name in (
+            section = own_section
+            if "[flags of every command]" in own_section and option.name in (
                 *("cwd", "color", "non_interactive", "verbose", "stack"),
             ):
-                told = PAGES["index.md"]
+                section = PAGES["index.md"]
             for flag in (*option.opts, *option.secondary_opts):
-                assert f"`{flag}`" in told, (context.command_path, flag)
-        assert context.command_path in here
+                assert f"`{flag}`" in section, (context.command_path, flag)
+        assert context.command_path in own_section
 
 
-def test_what_a_page_says() -> None:
-    up = text_of("up")
+def test_a_page_has_examples_aliases_and_flags() -> None:
+    up = get_page("up")
     assert up.startswith("# gpuform up\n\n<!-- Generated: ")
     assert "```bash\ngpuform up\ngpuform up --yes --emulate\n" in up
     assert "Other name: `update`." in up
     assert "| `--allow` | `NAME` |  | Allow a refused action" in up
     assert "May be repeated. |" in up
     assert "| `--lock-timeout` | `DURATION` | `0` |" in up
-    assert "`PULUMI_RUN_PROGRAM`" in text_of("destroy")
-    assert "Other names: `remove`, `delete`." in text_of("config")
+    assert "`PULUMI_RUN_PROGRAM`" in get_page("destroy")
+    assert "Other names: `remove`, `delete`." in get_page("config")
 
 
 def test_each_block_of_examples_says_who_runs_it() -> None:
-    for text in PAGES.values():
-        blocks = re.findall(r"^(.*)\n```bash$", text, re.MULTILINE)
-        assert all(each.startswith("<!-- not run: tests/documentation/") for each in blocks)
-        assert "\b" not in text
+    for page in PAGES.values():
+        blocks = re.findall(r"^(.*)\n```bash$", page, re.MULTILINE)
+        assert all(line.startswith("<!-- not run: tests/documentation/") for line in blocks)
+        assert "\b" not in page

@@ -1,4 +1,4 @@
-"""The page of configuration: no variable that gpuform reads is missing, and none is made up."""
+"""The page of configuration has every variable that gpuform reads, and no other."""
 
 import ast
 import re
@@ -33,8 +33,8 @@ SET_FOR_OTHERS = {
 }
 
 
-def modules() -> Iterator[tuple[Path, ast.Module]]:
-    """The source that may name a variable, but for the emulator, which is a web server."""
+def parse_modules() -> Iterator[tuple[Path, ast.Module]]:
+    """Yield the modules that may name a variable, without the emulator, which is a web server."""
     for room in ("schemas", "providers", "stacks"):
         for path in sorted((ROOT / room).rglob("*.py")):
             if "emulator" in path.parts:
@@ -44,9 +44,9 @@ def modules() -> Iterator[tuple[Path, ast.Module]]:
                 yield path, ast.parse(text)
 
 
-def constants_of(tree: ast.Module) -> dict[str, str]:
-    """The texts that a module gives names to."""
-    found: dict[str, str] = {}
+def list_constants(tree: ast.Module) -> dict[str, str]:
+    """Return the texts of a module's constants, by name."""
+    constants: dict[str, str] = {}
     for node in ast.walk(tree):
         match node:
             case (
@@ -58,19 +58,19 @@ def constants_of(tree: ast.Module) -> dict[str, str]:
                     pairs = list(zip(target.elts, value.elts, strict=True))
                 for name, text in pairs:
                     if isinstance(name, ast.Name) and isinstance(text, ast.Constant):
-                        found[name.id] = str(text.value)
-    return found
+                        constants[name.id] = str(text.value)
+    return constants
 
 
-def imported(tree: ast.Module, names: dict[str, str]) -> dict[str, str]:
-    """The texts that a module imports under other names."""
+def list_imported_constants(tree: ast.Module, names: dict[str, str]) -> dict[str, str]:
+    """Return the texts of constants imported under other names, by the new names."""
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     pairs = [(each.asname, each.name) for node in imports for each in node.names]
     return {own: names[name] for own, name in pairs if own and name in names}
 
 
-def key_of(node: ast.AST) -> ast.expr | None:
-    """What is looked up, where a node looks into an environment."""
+def find_variable_key(node: ast.AST) -> ast.expr | None:
+    """Return the key of a look-up in an environment, or None if the node is no such look-up."""
     match node:
         case ast.Call(func=ast.Attribute(value=there, attr="get" | "pop"), args=[key, *_]):
             pass
@@ -89,19 +89,19 @@ def key_of(node: ast.AST) -> ast.expr | None:
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_no_variable_that_is_read_is_missing() -> None:
-    trees = list(modules())
+def test_every_variable_that_the_source_reads_is_declared() -> None:
+    trees = list(parse_modules())
     names = {
         name: text
         for _, tree in trees
-        for name, text in constants_of(tree).items()
+        for name, text in list_constants(tree).items()
         if name.isupper()
     }
     read, others = set(), []
     for path, tree in trees:
-        own = constants_of(tree) | imported(tree, names)
+        own = list_constants(tree) | list_imported_constants(tree, names)
         for node in ast.walk(tree):
-            match key_of(node):
+            match find_variable_key(node):
                 case None:
                     pass
                 case ast.Constant(value=str() as text):
@@ -127,15 +127,19 @@ def test_no_variable_that_is_read_is_missing() -> None:
     }
 
 
-def test_no_text_that_looks_like_a_variable_is_missing() -> None:
-    """Also where it is not read by its name: in tables, and by libraries."""
-    nodes = (node for _, tree in modules() for node in ast.walk(tree))
+def test_every_text_that_looks_like_a_variable_is_declared() -> None:
+    """Also variables in tables, and variables read by libraries."""
+    nodes = (node for _, tree in parse_modules() for node in ast.walk(tree))
     texts = {node.value for node in nodes if isinstance(node, ast.Constant)}
-    found = {each for each in texts if isinstance(each, str) and PREFIXES.fullmatch(each)}
-    assert found - KNOWN - SET_FOR_OTHERS == set()
+    variables = {
+        constant_text
+        for constant_text in texts
+        if isinstance(constant_text, str) and PREFIXES.fullmatch(constant_text)
+    }
+    assert variables - KNOWN - SET_FOR_OTHERS == set()
 
 
-def test_no_variable_is_made_up() -> None:
+def test_every_declared_variable_is_in_the_source() -> None:
     source = "\n".join(
         path.read_text()
         for room in ("schemas", "providers", "stacks")
@@ -152,6 +156,6 @@ def test_no_variable_is_made_up() -> None:
 
 def test_the_page_has_every_variable_and_every_key() -> None:
     assert [name for name in sorted(KNOWN) if name and f"`{name}`" not in PAGE] == []
-    for each in list_settings():
-        assert f"| `{each.config}` |" in PAGE
+    for setting in list_settings():
+        assert f"| `{setting.config}` |" in PAGE
     assert "| `together:apiKey` | `gpuform:togetherApiKey` | `TOGETHER_API_KEY` |" in PAGE

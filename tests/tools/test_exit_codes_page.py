@@ -19,15 +19,15 @@ def test_every_code_has_a_meaning_under_its_name() -> None:
     assert [each.code for each in MEANINGS] == sorted(each.code for each in MEANINGS)
 
 
-def test_meanings_are_of_commands_that_there_are() -> None:
-    known = cli.list_commands(None)  # type: ignore[arg-type]
-    assert {name for each in MEANINGS for name in each.commands} <= set(known)
+def test_meanings_name_only_existing_commands() -> None:
+    commands = cli.list_commands(None)  # type: ignore[arg-type]
+    assert {name for meaning in MEANINGS for name in meaning.commands} <= set(commands)
 
 
 def test_the_page_has_every_code_and_every_reason() -> None:
     page = render_exit_codes_page()
-    for each in MEANINGS:
-        assert f"| `{each.code}` | {each.name} | " in page
-        assert each.description in page
+    for meaning in MEANINGS:
+        assert f"| `{meaning.code}` | {meaning.name} | " in page
+        assert meaning.description in page
     for reason in ExitReason:
         assert f"| `{reason}` | `{EXIT_CODES[reason]}` |" in page

@@ -1,4 +1,4 @@
-"""The files that are generated for people and editors: current, complete, and no others."""
+"""The generated files are current and complete, and no others exist in their folders."""
 
 import re
 from pathlib import Path
@@ -31,10 +31,10 @@ def test_a_file_that_is_not_current_is_named_and_written(
     monkeypatch.setattr(generate, "render_pages", PAGES.items)
     reference = tmp_path / "docs/reference"
     old = reference / "resources/together/gone.md"
-    kept = reference / "speed.md"
+    unrelated = reference / "speed.md"
     old.parent.mkdir(parents=True)
-    for each in (old, kept):
-        each.write_text("written by hand")
+    for page in (old, unrelated):
+        page.write_text("written by hand")
     assert generate.main(["--check"], tmp_path) == 1
     stderr = capsys.readouterr().err
     assert "reference/topology.md is not current\n" in stderr
@@ -45,7 +45,7 @@ def test_a_file_that_is_not_current_is_named_and_written(
     assert old.exists()
     assert generate.main([], tmp_path) == 0
     assert (reference / "topology.md").read_text() == PAGES["topology.md"]
-    assert (old.exists(), kept.exists()) == (False, True)
+    assert (old.exists(), unrelated.exists()) == (False, True)
     assert generate.main(["--check"], tmp_path) == 0
 
 
@@ -65,26 +65,26 @@ def test_links_in_generated_pages_lead_to_headings(path: str) -> None:
         assert not target.startswith("/"), link
         if target.startswith(("http:", "https:")):
             continue
-        there = (Path("/") / path).parent / target if target else Path("/") / path
-        name = str(_resolved(there)).removeprefix("/")
+        target_page = (Path("/") / path).parent / target if target else Path("/") / path
+        name = str(_resolve(target_page)).removeprefix("/")
         if name in PAGES and anchor:
-            assert anchor in _anchors(PAGES[name]), (path, link)
+            assert anchor in _list_anchors(PAGES[name]), (path, link)
 
 
-def _resolved(path: Path) -> Path:
+def _resolve(path: Path) -> Path:
     parts: list[str] = []
-    for each in path.parts:
-        if each == "..":
+    for part in path.parts:
+        if part == "..":
             parts.pop()
         else:
-            parts.append(each)
+            parts.append(part)
     return Path(*parts)
 
 
-def _anchors(text: str) -> list[str]:
-    found = []
+def _list_anchors(text: str) -> list[str]:
+    anchors = []
     for title in re.findall(r"^#+ (.*)$", text, re.MULTILINE):
         words = re.sub(r"[^\w\s-]", "", title).strip().lower()
-        found.append(re.sub(r"[-\s]+", "-", words))
-    assert len(found) == len(set(found)), "two headings have one anchor"
-    return found
+        anchors.append(re.sub(r"[-\s]+", "-", words))
+    assert len(anchors) == len(set(anchors)), "two headings have one anchor"
+    return anchors

@@ -23,7 +23,7 @@ from tools.reference.plan_page import ACTIONS, PLAN, REASONS, REVIEW, REVIEWED, 
 PAGE = render_plan_page()
 
 
-def test_every_field_of_the_schema_is_there_with_its_meaning() -> None:
+def test_the_page_has_every_field_of_the_schema_with_its_meaning() -> None:
     schema = plan_schema()
     for part in (schema, *schema["$defs"].values()):
         for name, field in part.get("properties", {}).items():
@@ -33,7 +33,7 @@ def test_every_field_of_the_schema_is_there_with_its_meaning() -> None:
     assert REASONS.keys() == set(PlanReason)
 
 
-def test_what_is_said_of_a_field() -> None:
+def test_a_row_has_the_type_meaning_and_default_of_a_field() -> None:
     assert "| `changes` | list of [Resource change](#resource-change) |" in PAGE
     assert "| `before` | [Resource usage](#resource-usage) or null |" in PAGE
     assert "| `format_version` | `1` | Version of this format. | always |" in PAGE
@@ -45,7 +45,7 @@ def test_the_example_is_a_plan_of_this_release() -> None:
     assert json.loads(plan.model_dump_json()) == json.loads(PLAN)
 
 
-def test_the_document_of_a_review_is_as_the_page_says() -> None:
+def test_the_document_of_a_review_has_the_fields_of_the_page() -> None:
     document = build_review_document(Review([StackFacts(Plan.model_validate_json(PLAN))]))
     assert list(document) == [name for name, _ in REVIEW]
     assert list(document["stacks"][0]) == [name for name, _ in REVIEWED]
@@ -57,7 +57,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_examples_of_prices_and_gates_are_right(project: Path) -> None:
+def test_the_examples_of_prices_and_gates_are_valid(project: Path) -> None:
     import yaml
 
     prices: Any = yaml.safe_load(file_pages.PRICES)
@@ -67,7 +67,7 @@ def test_the_examples_of_prices_and_gates_are_right(project: Path) -> None:
         assert f"| `{name}` |" in page_of_prices()
 
 
-def test_the_example_of_stacks_is_right() -> None:
+def test_the_example_of_stacks_is_valid() -> None:
     import yaml
 
     document: Any = yaml.safe_load(STACKS)
@@ -75,15 +75,15 @@ def test_the_example_of_stacks_is_right() -> None:
     assert list(StacksInputs.find_problems(document)) == []
 
 
-def test_the_gate_in_python_finds_a_replacement() -> None:
+def test_the_python_gate_of_the_page_objects_to_a_replacement_on_a_friday() -> None:
     scope: dict[str, Any] = {}
     exec(compile(file_pages.POLICY, "policies.py", "exec"), scope)
     plan = Plan.model_validate_json(PLAN)
     replaced = plan.changes[0].model_copy(update={"action": PlanAction.REPLACE})
     scope["datetime"] = Fridays
     assert list(scope["not_on_fridays"](plan)) == []
-    told = list(scope["not_on_fridays"](plan.model_copy(update={"changes": (replaced,)})))
-    assert told == ["nobody replaces data on a Friday"]
+    objections = list(scope["not_on_fridays"](plan.model_copy(update={"changes": (replaced,)})))
+    assert objections == ["nobody replaces data on a Friday"]
 
 
 class Fridays:

@@ -38,9 +38,9 @@ MESSAGES = [
 def test_a_phrase_in_prose_is_found_and_code_is_ignored(page: str, phrase: str | None) -> None:
     (passage,) = prose.read_page(page)
 
-    found = [match[0] for entry in prose.PHRASES for match in entry.find_in(passage.prose)]
+    matches = [match[0] for entry in prose.PHRASES for match in entry.find_in(passage.prose)]
 
-    assert [" ".join(words.split()) for words in found] == ([] if phrase is None else [phrase])
+    assert [" ".join(words.split()) for words in matches] == ([] if phrase is None else [phrase])
 
 
 def test_the_lines_of_a_page_are_counted_across_code(tmp_path: Path) -> None:

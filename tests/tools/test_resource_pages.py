@@ -1,4 +1,4 @@
-"""The page of each kind on each platform: every field, and examples that work."""
+"""The page of each kind on each platform has every field, and examples that work."""
 
 import re
 from pathlib import Path
@@ -20,67 +20,67 @@ PAGES = dict(render_resource_pages())
 RESOURCES = list_kinds()
 
 
-def page_of(platform: str, kind: str) -> str:
+def get_page(platform: str, kind: str) -> str:
     return PAGES[f"{get_page_name(platform, kind)}.md"]
 
 
-def part(page: str, title: str) -> str:
-    """The text under a heading, up to the next one."""
-    found = re.search(
+def get_section(page: str, title: str) -> str:
+    """Return the text under a heading, up to the next heading."""
+    match = re.search(
         rf"^#+ {re.escape(title)}\n(.*?)(?=^#)", page + "\n#", re.MULTILINE | re.DOTALL
     )
-    assert found, title
-    return found[1]
+    assert match, title
+    return match[1]
 
 
-def row(page: str, title: str, field: str) -> str:
-    lines = part(page, title).splitlines()
+def get_row(page: str, title: str, field: str) -> str:
+    lines = get_section(page, title).splitlines()
     return next(line for line in lines if line.startswith(f"| `{field}` |"))
 
 
-def block(page: str, language: str) -> str:
-    found = re.search(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    assert found
-    return found[1]
+def get_block(page: str, language: str) -> str:
+    match = re.search(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert match
+    return match[1]
 
 
 @pytest.mark.parametrize(("platform", "kind"), RESOURCES)
-def test_every_field_is_there(platform: str, kind: str) -> None:
-    lifecycle, page = load_lifecycle_class(platform, kind), page_of(platform, kind)
+def test_a_page_has_every_field_with_its_meaning(platform: str, kind: str) -> None:
+    lifecycle, page = load_lifecycle_class(platform, kind), get_page(platform, kind)
     for name, field in lifecycle.inputs.model_fields.items():
-        assert f" | {field.description}" in row(page, "Inputs", name)
+        assert f" | {field.description}" in get_row(page, "Inputs", name)
     for name in lifecycle.outputs.model_fields:
-        assert row(page, "Outputs", name)
+        assert get_row(page, "Outputs", name)
     for rules in get_field_rules(lifecycle.inputs).values():
         if rules.nested:
             words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", rules.nested.__name__)
             title = f"{words.removesuffix(' Inputs').capitalize()} of the inputs"
             for name in rules.nested.model_fields:
-                assert row(page, title, name)
+                assert get_row(page, title, name)
 
 
 @pytest.mark.parametrize(("platform", "kind"), RESOURCES)
 def test_the_yaml_is_valid_and_the_python_registers_the_same(
     platform: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = page_of(platform, kind)
+    page = get_page(platform, kind)
     folders = {"yaml": tmp_path / "yaml", "python": tmp_path / "python"}
     for language, name in (("yaml", "topology.yaml"), ("python", "__main__.py")):
         folders[language].mkdir()
         (folders[language] / "Pulumi.yaml").write_text("name: demo\nruntime: python\n")
-        (folders[language] / name).write_text(block(page, language))
+        (folders[language] / name).write_text(get_block(page, language))
     monkeypatch.chdir(folders["yaml"])
     monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE", raising=False)
     ran = CliRunner().invoke(cli, ["validate"])
     assert (ran.exit_code, "is valid" in ran.output) == (0, True), ran.output
     config = {"password": "Secret#1pass", "wandb_key": "k"}
-    found = record_registrations(folders["python"], config)
-    assert any(f"{platform}:{kind}" in urn for urn in found["resources"])
-    assert found == record_registrations(folders["yaml"], config)
+    registrations = record_registrations(folders["python"], config)
+    assert any(f"{platform}:{kind}" in urn for urn in registrations["resources"])
+    assert registrations == record_registrations(folders["yaml"], config)
 
 
 @pytest.mark.parametrize(
-    ("platform", "kind", "title", "field", "told"),
+    ("platform", "kind", "title", "field", "cells"),
     [
         ("together", "Cluster", "Inputs", "num_gpus", "| in place | required | `16` |"),
         (
@@ -100,45 +100,45 @@ def test_the_yaml_is_valid_and_the_python_registers_the_same(
         ("scp", "NodePool", "Inputs", "tags", "| applies to objects created later |"),
     ],
 )
-def test_what_is_said_of_a_field(
-    platform: str, kind: str, title: str, field: str, told: str
+def test_a_row_has_the_effect_and_default_of_a_field(
+    platform: str, kind: str, title: str, field: str, cells: str
 ) -> None:
-    assert told in row(page_of(platform, kind), title, field)
+    assert cells in get_row(get_page(platform, kind), title, field)
 
 
-def test_what_else_is_said_of_a_kind() -> None:
-    page = page_of("together", "Cluster")
-    assert "| create | 90 min |" in part(page, "Waiting")
-    assert "| `destroy-reserved` |" in part(page, "Permissions")
-    assert "gpuform import together:Cluster NAME 0f11e35c" in part(page, "Import")
-    volume = part(page_of("together", "SharedVolume"), "Import")
+def test_a_page_has_waiting_times_permissions_and_import_commands() -> None:
+    page = get_page("together", "Cluster")
+    assert "| create | 90 min |" in get_section(page, "Waiting")
+    assert "| `destroy-reserved` |" in get_section(page, "Permissions")
+    assert "gpuform import together:Cluster NAME 0f11e35c" in get_section(page, "Import")
+    volume = get_section(get_page("together", "SharedVolume"), "Import")
     assert "`ID@REGION`" in volume
     assert "@us-central-8'\n" in volume
-    assert "`gpuform config set --secret os_user_password`" in part(
-        page_of("scp", "NodePool"), "Import"
+    assert "`gpuform config set --secret os_user_password`" in get_section(
+        get_page("scp", "NodePool"), "Import"
     )
-    assert "`state: STOPPED`" in part(page_of("scp", "NodePool"), "Waiting")
+    assert "`state: STOPPED`" in get_section(get_page("scp", "NodePool"), "Waiting")
 
 
-def test_every_effect_is_explained() -> None:
+def test_the_index_explains_every_effect_of_a_change() -> None:
     index = PAGES["index.md"]
     for platform, kind in RESOURCES:
-        left: list[type[BaseModel]] = [load_lifecycle_class(platform, kind).inputs]
-        while left:
-            for rules in get_field_rules(left.pop()).values():
+        models: list[type[BaseModel]] = [load_lifecycle_class(platform, kind).inputs]
+        while models:
+            for rules in get_field_rules(models.pop()).values():
                 words = describe_change_effect(rules).partition(":")[0]
                 pieces = [words] if f"| {words}" in index else words.split(", ")
-                assert [each for each in pieces if f"| {each}" not in index] == []
-                left += [rules.nested] if rules.nested else []
+                assert [piece for piece in pieces if f"| {piece}" not in index] == []
+                models += [rules.nested] if rules.nested else []
 
 
-def test_every_kind_is_in_the_table() -> None:
+def test_the_index_links_every_kind() -> None:
     for platform, kind in RESOURCES:
         assert f"[{kind}]({get_page_name(platform, kind)}.md)" in PAGES["index.md"]
 
 
 @pytest.mark.parametrize("platform", list_own_platforms())
-def test_a_kind_tells_the_permissions_that_its_platform_asks_for(platform: str) -> None:
+def test_the_kinds_of_a_platform_declare_the_permissions_that_it_asks_for(platform: str) -> None:
     """`guarded_by` is stated: here it is compared with what the platform's modules name."""
     root = Path(__file__).parents[2] / "providers" / platform
     source = "\n".join(path.read_text() for path in root.rglob("*.py"))
@@ -147,24 +147,24 @@ def test_a_kind_tells_the_permissions_that_its_platform_asks_for(platform: str) 
         load_lifecycle_class(platform, kind) for kind in list_own_platforms()[platform].lifecycles
     ]
     asked = set(re.findall(r"\bPermission\.([A-Z_]+)", source))
-    if any(issubclass(each.operations, ForeignObjectLookup) for each in classes):
+    if any(issubclass(lifecycle.operations, ForeignObjectLookup) for lifecycle in classes):
         asked.add(Permission.DESTROY_OTHERS.name)  # for all platforms, by the lifecycle
     assert {
-        permission.name for each in classes for permission in each.relevant_permissions
+        permission.name for lifecycle in classes for permission in lifecycle.relevant_permissions
     } == asked
 
 
-def test_an_object_is_told_once_and_so_has_one_meaning() -> None:
-    """Its table says what a change does, which is the same wherever a resource has it."""
+def test_a_nested_object_has_the_same_effects_wherever_it_is_used() -> None:
+    """A page has one table for each nested object, whatever fields contain the object."""
     for platform, kind in RESOURCES:
         effects_of: dict[type, set[tuple[bool, ...]]] = {}
-        left = [(load_lifecycle_class(platform, kind).inputs, (False, False, False))]
-        while left:
-            model, outer = left.pop()
+        models = [(load_lifecycle_class(platform, kind).inputs, (False, False, False))]
+        while models:
+            model, outer = models.pop()
             effects_of.setdefault(model, set()).add(outer)
             for rules in get_field_rules(model).values():
                 own = (rules.immutable, rules.local, rules.write_only)
                 if rules.nested:
                     both = tuple(a or b for a, b in zip(own, outer, strict=True))
-                    left.append((rules.nested, both))
-        assert all(len(found) == 1 for found in effects_of.values()), (platform, kind)
+                    models.append((rules.nested, both))
+        assert all(len(effects) == 1 for effects in effects_of.values()), (platform, kind)

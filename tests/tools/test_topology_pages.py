@@ -16,26 +16,26 @@ from tools.reference.markdown import escape_prose, render_table, to_anchor, to_k
 TOPOLOGY, EXPRESSIONS = render_topology_page(), render_expressions_page()
 
 
-def part(title: str) -> str:
-    """The text under a heading, up to the next one."""
-    found = re.search(
+def get_section(title: str) -> str:
+    """Return the text under a heading, up to the next heading."""
+    match = re.search(
         rf"^#+ {re.escape(title)}\n(.*?)(?=^#)", TOPOLOGY + "#", re.MULTILINE | re.DOTALL
     )
-    assert found, title
-    return found[1]
+    assert match, title
+    return match[1]
 
 
-def test_the_files_own_keys_are_there() -> None:
+def test_the_page_has_every_key_of_topology_files() -> None:
     for title, names in (
         ("Keys of the file", (*TopologyInputs.model_fields, *SECTIONS)),
         ("Entries", EntryInputs.model_fields),
         ("Options of an entry", OptionsInputs.model_fields),
     ):
         for name in names:
-            assert f"\n| `{name}` |" in part(title)
+            assert f"\n| `{name}` |" in get_section(title)
 
 
-def test_every_filter_method_and_look_up_is_there() -> None:
+def test_the_page_has_every_filter_method_and_look_up() -> None:
     assert FILTER_TEXTS.keys() == FILTERS.keys()
     for name in FILTERS:
         assert f"\n* `{name}`: " in EXPRESSIONS
@@ -63,11 +63,11 @@ def test_examples_have_their_results() -> None:
         ({"a": [1]}, '{"a": [1]}'),
     ],
 )
-def test_values_as_yaml(value: object, text: str) -> None:
+def test_values_are_written_as_yaml(value: object, text: str) -> None:
     assert yaml_text(value) == text
 
 
-def test_pieces_of_markdown() -> None:
+def test_anchors_tables_and_escaped_prose() -> None:
     assert to_anchor("Options of an entry") == "#options-of-an-entry"
     assert to_anchor("How to read a resource's page") == "#how-to-read-a-resources-page"
     assert to_kebab_case("SharedVolume") == "shared-volume"

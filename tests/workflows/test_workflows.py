@@ -1,4 +1,4 @@
-"""The workflows of `gpuform new ci`: valid for their forges, and run as they are, end to end."""
+"""The workflows of `gpuform new ci`: valid for their code hosts, and run unchanged, end to end."""
 
 import os
 import re
@@ -43,7 +43,7 @@ Write = Callable[..., Result]
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A repository with a project in its folder infra."""
+    """Return a repository with a project in the folder `infra`."""
     root = tmp_path / "repository"
     (root / "infra").mkdir(parents=True)
     (root / "infra/Pulumi.yaml").write_text("name: demo\nruntime: python\n")
@@ -63,22 +63,24 @@ def write(repository: Path) -> Write:
 
 
 def git(folder: Path, *arguments: str) -> str:
-    who = ["-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
+    identity = ["-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
     done = subprocess.run(
-        ["git", *who, *arguments], cwd=folder, check=True, capture_output=True, text=True
+        ["git", *identity, *arguments], cwd=folder, check=True, capture_output=True, text=True
     )
     return done.stdout.strip()
 
 
-def written(repository: Path) -> list[Path]:
-    found = [*repository.glob(".github/workflows/*"), *repository.glob(".gitlab-ci.yml")]
-    return sorted(found)
+def list_workflow_files(repository: Path) -> list[Path]:
+    files = [*repository.glob(".github/workflows/*"), *repository.glob(".gitlab-ci.yml")]
+    return sorted(files)
 
 
 @pytest.mark.parametrize("forge", list(SCHEMAS))
-def test_valid_by_the_forges_own_schema(repository: Path, write: Write, forge: str) -> None:
+def test_workflows_are_valid_by_the_schema_of_the_code_host(
+    repository: Path, write: Write, forge: str
+) -> None:
     assert write("--forge", forge, "--stack", "prod").exit_code == 0
-    files = list(map(str, written(repository)))
+    files = list(map(str, list_workflow_files(repository)))
     assert len(files) == {"github": 4, "gitlab": 1}[forge]
     checked = CliRunner().invoke(check_jsonschema, [*SCHEMAS[forge], *files])
     assert checked.exit_code == 0, checked.output
@@ -86,27 +88,29 @@ def test_valid_by_the_forges_own_schema(repository: Path, write: Write, forge: s
     assert CliRunner().invoke(check_jsonschema, [*SCHEMAS[forge], *files]).exit_code != 0
 
 
-def test_pinned_actions_and_least_permissions(repository: Path, write: Write) -> None:
+def test_workflows_pin_actions_and_have_least_permissions(repository: Path, write: Write) -> None:
     write("--forge", "github")
-    for file in written(repository):
+    for file in list_workflow_files(repository):
         for action in re.findall(r"uses: (.*)", file.read_text()):
             assert re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", action)
         workflow = yaml.safe_load(file.read_text())
         assert workflow["permissions"] == {"contents": "read"}
         for name, job in workflow["jobs"].items():
             allowed = job.get("permissions", {})
-            writes = [what for what, how in allowed.items() if how == "write"]
+            writes = [scope for scope, access in allowed.items() if access == "write"]
             assert writes == (["pull-requests"] if name == "plan" else [])
 
 
 @pytest.mark.parametrize("forge", list(SCHEMAS))
-def test_the_commands_take_the_flags_that_are_given(
+def test_workflows_use_existing_commands_and_flags(
     repository: Path, write: Write, forge: str
 ) -> None:
-    """Of the commands that this version has."""
+    """As far as this version has the commands."""
     write("--forge", forge)
-    text = "".join(path.read_text() for path in written(repository))
-    lines = re.findall(r"^ *(?:run: |- )gpuform (.+?)(?: (?:#|\|\|).*)?$", text, re.MULTILINE)
+    workflow_text = "".join(path.read_text() for path in list_workflow_files(repository))
+    lines = re.findall(
+        r"^ *(?:run: |- )gpuform (.+?)(?: (?:#|\|\|).*)?$", workflow_text, re.MULTILINE
+    )
     names = {line.split()[0] for line in lines}
     assert names == {
         *("preview", "review", "fetch-plan", "up"),
@@ -128,21 +132,25 @@ CLOUDS = {
 
 
 @pytest.mark.parametrize("backend", list(CLOUDS))
-def test_the_jobs_sign_in_to_the_states_cloud(repository: Path, write: Write, backend: str) -> None:
+def test_jobs_sign_in_to_the_cloud_of_the_state(
+    repository: Path, write: Write, backend: str
+) -> None:
     action, extra, variable = CLOUDS[backend]
     for forge in SCHEMAS:
         ran = write("--forge", forge, "--backend", backend)
         assert ran.exit_code == 0, ran.output
         assert ("which no job can reach" in ran.output) is (action is None)
     files = list(map(str, repository.glob(".github/workflows/*")))
-    for forge, found in (("github", files), ("gitlab", [str(repository / ".gitlab-ci.yml")])):
-        checked = CliRunner().invoke(check_jsonschema, [*SCHEMAS[forge], *found])
+    for forge, forge_files in (("github", files), ("gitlab", [str(repository / ".gitlab-ci.yml")])):
+        checked = CliRunner().invoke(check_jsonschema, [*SCHEMAS[forge], *forge_files])
         assert checked.exit_code == 0, checked.output
-    for file in written(repository):
-        text = file.read_text()
-        assert (variable or "AWS_") in text or action is None
-        assert ("id-token: write" in text or "id_tokens" in text) is (action is not None)
-        for used in re.findall(r"uses: (.*)", text):
+    for file in list_workflow_files(repository):
+        workflow_text = file.read_text()
+        assert (variable or "AWS_") in workflow_text or action is None
+        assert ("id-token: write" in workflow_text or "id_tokens" in workflow_text) is (
+            action is not None
+        )
+        for used in re.findall(r"uses: (.*)", workflow_text):
             assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", used)
     for file in map(Path, files):
         for job in yaml.safe_load(file.read_text())["jobs"].values():
@@ -150,13 +158,13 @@ def test_the_jobs_sign_in_to_the_states_cloud(repository: Path, write: Write, ba
                 action is None
             )
             assert any(
-                (action or "actions/checkout") in each.get("uses", "") for each in job["steps"]
+                (action or "actions/checkout") in step.get("uses", "") for step in job["steps"]
             )
     (line,) = (repository / "infra/requirements.txt").read_text().splitlines()[1:]
     assert line.endswith(f"[{extra}]" if extra else ".whl")
 
 
-def test_the_stacks_key_is_reached_as_well(repository: Path, write: Write) -> None:
+def test_jobs_have_the_credentials_of_the_stacks_key(repository: Path, write: Write) -> None:
     settings = repository / "infra/Pulumi.prod.yaml"
     settings.write_text("secretsprovider: hashivault://team\nencryptedkey: AAAA\n")
     assert write("--forge", "github", "--backend", "s3://b").exit_code == 0
@@ -165,10 +173,10 @@ def test_the_stacks_key_is_reached_as_well(repository: Path, write: Write) -> No
     assert "[cloud,hashivault]" in (repository / "infra/requirements.txt").read_text()
 
 
-def test_the_jobs_install_the_gpuform_that_wrote_them(
+def test_jobs_install_the_gpuform_that_wrote_the_workflows(
     repository: Path, write: Write, tmp_path: Path
 ) -> None:
-    """From a wheel of its own: nobody else can have registered that."""
+    """From a wheel in the repository: nobody else can have registered its name."""
     requirements = repository / "infra/requirements.txt"
     requirements.write_text("# mine\nrequests\ngpuform\ngpuform-of-another==1\n")
     (repository / "infra/wheels").mkdir()
@@ -194,7 +202,7 @@ def test_the_jobs_install_the_gpuform_that_wrote_them(
     assert imported.stdout.split() == [str(tmp_path / "installed/gpuform/stacks"), "0.1.0", "True"]
 
 
-def test_two_applies_never_run_at_once(repository: Path, write: Write) -> None:
+def test_two_applies_of_a_stack_never_run_in_parallel(repository: Path, write: Write) -> None:
     write("--forge", "github", "--stack", "prod")
     write("--forge", "gitlab", "--stack", "prod")
     jobs = yaml.safe_load((repository / ".github/workflows/gpuform.yml").read_text())["jobs"]
@@ -204,7 +212,7 @@ def test_two_applies_never_run_at_once(repository: Path, write: Write) -> None:
     assert (apply["resource_group"], apply["interruptible"]) == ("gpuform-apply-prod", False)
 
 
-def test_files_that_are_there_stay(repository: Path, write: Write) -> None:
+def test_existing_files_are_overwritten_only_with_force(repository: Path, write: Write) -> None:
     (repository / ".gitlab-ci.yml").write_text("mine")
     refused = write("--forge", "gitlab")
     assert (refused.exit_code, (repository / ".gitlab-ci.yml").read_text()) == (1, "mine")
@@ -212,26 +220,26 @@ def test_files_that_are_there_stay(repository: Path, write: Write) -> None:
     assert write("--forge", "gitlab", "--force").exit_code == 0
 
 
-def test_the_forge_is_that_of_the_remote(repository: Path, write: Write) -> None:
+def test_the_code_host_is_taken_from_the_remote(repository: Path, write: Write) -> None:
     unknown = write()
     assert unknown.exit_code == 2
     assert "--forge github or --forge gitlab" in unknown.output
     git(repository, "remote", "add", "origin", "git@gitlab.com:o/r.git")
     assert write().exit_code == 0
-    assert [path.name for path in written(repository)] == [".gitlab-ci.yml"]
+    assert [path.name for path in list_workflow_files(repository)] == [".gitlab-ci.yml"]
 
 
 @pytest.mark.parametrize("flag", [["--stack", "a'b"], ["--branch", "x]\ny"]])
-def test_a_name_that_yaml_or_a_shell_would_misread(
+def test_a_name_that_yaml_or_a_shell_would_misread_is_refused(
     repository: Path, write: Write, flag: list[str]
 ) -> None:
     refused = write("--forge", "github", *flag)
     assert refused.exit_code == 1
     assert "cannot be written into a workflow" in refused.output
-    assert written(repository) == []
+    assert list_workflow_files(repository) == []
 
 
-def test_a_folder_without_a_project(repository: Path, write: Write) -> None:
+def test_a_folder_without_a_project_is_refused(repository: Path, write: Write) -> None:
     (repository / "infra/Pulumi.yaml").unlink()
     refused = write("--forge", "github")
     assert refused.exit_code == 1
@@ -250,8 +258,8 @@ def emulator() -> Iterator[Server]:
         yield server
 
 
-def volumes(emulator: Server) -> list[int]:
-    """The sizes of the volumes that there are."""
+def list_volume_sizes(emulator: Server) -> list[int]:
+    """Return the sizes of the existing volumes."""
     own = environment(emulator.url)
     listed = httpx.get(
         f"{own['TOGETHER_BASE_URL']}/v1/compute/clusters/storage/volumes",
@@ -262,21 +270,21 @@ def volumes(emulator: Server) -> list[int]:
     return [volume["size_tib"] for volume in listed.json()["volumes"]]
 
 
-def prepared(
+def prepare_runner(
     kind: type[Any], repository: Path, tmp_path: Path, forge: FakeCodeHost, emulator: Server
 ) -> Any:
-    """A runner of that forge, for a repository whose stack prod exists."""
+    """Return a runner of the code host for a repository whose stack prod exists."""
     backend = tmp_path / "backend"
     backend.mkdir()
-    outside = environment(emulator.url)
+    variables = environment(emulator.url)
     secrets = {
         "PULUMI_CONFIG_PASSPHRASE": PASSPHRASE,
-        "TOGETHER_API_KEY": outside.pop("TOGETHER_API_KEY"),
+        "TOGETHER_API_KEY": variables.pop("TOGETHER_API_KEY"),
     }
-    outside = {k: v for k, v in outside.items() if k in ("TOGETHER_BASE_URL", "GPUFORM_CLOCK")}
+    variables = {k: v for k, v in variables.items() if k in ("TOGETHER_BASE_URL", "GPUFORM_CLOCK")}
     work = tmp_path / "work"
     work.mkdir()
-    runner = kind(repository, work, forge, outside, secrets, f"file://{backend}")
+    runner = kind(repository, work, forge, variables, secrets, f"file://{backend}")
     own = {**secrets, "PULUMI_BACKEND_URL": f"file://{backend}"}
     code = runner.run_script("gpuform stack init prod", repository / "infra", own)
     assert code == 0, runner.output
@@ -285,7 +293,7 @@ def prepared(
     return runner
 
 
-def committed(repository: Path, size: int) -> str:
+def commit_size(repository: Path, size: int) -> str:
     (repository / "infra/__main__.py").write_text(PROGRAM.format(size=size))
     git(repository, "commit", "-q", "-am", f"Want {size}")
     return git(repository, "rev-parse", "HEAD")
@@ -294,7 +302,7 @@ def committed(repository: Path, size: int) -> str:
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="the jobs run on Linux")
 @pytest.mark.parametrize("kind", [GitHubRunner, GitLabRunner])
-def test_from_a_plan_to_its_apply(
+def test_only_the_plan_of_the_merged_commit_is_applied_once(
     kind: type[Any],
     repository: Path,
     write: Write,
@@ -303,9 +311,9 @@ def test_from_a_plan_to_its_apply(
     emulator: Server,
 ) -> None:
     assert write("--forge", kind.name, "--stack", "prod").exit_code == 0
-    runner = prepared(kind, repository, tmp_path, forge, emulator)
+    runner = prepare_runner(kind, repository, tmp_path, forge, emulator)
     git(repository, "checkout", "-q", "-b", "feature")
-    first, second = committed(repository, 6), committed(repository, 7)
+    first, second = commit_size(repository, 6), commit_size(repository, 7)
 
     assert runner.run_pull_request_job("plan", first) == 0, runner.output[-1]
     (comment,) = forge.comments
@@ -317,13 +325,13 @@ def test_from_a_plan_to_its_apply(
     assert forge.comments == [comment], "edited in place"
     assert second[:12] in comment["body"]
 
-    applied_by_hand(runner, first)
-    assert volumes(emulator) == [6]
+    apply_by_hand(runner, first)
+    assert list_volume_sizes(emulator) == [6]
     assert runner.run_pull_request_job("fresh", second) == 1
     assert "out of date" in runner.output[-1]
     forge.merged[second] = second
     assert runner.apply_commit(second) == 1
-    assert volumes(emulator) == [6], "what was reviewed is overtaken: nothing was changed"
+    assert list_volume_sizes(emulator) == [6], "what was reviewed is overtaken: nothing was changed"
 
     assert runner.run_pull_request_job("plan", second) == 0, runner.output[-1]
     assert forge.comments == [comment]
@@ -335,16 +343,16 @@ def test_from_a_plan_to_its_apply(
     assert runner.apply_commit(merge) == 1, "which pull request it came by is not known yet"
     forge.merged[merge] = second
     assert runner.apply_commit(merge) == 0, runner.output[-1]
-    assert volumes(emulator) == [7]
+    assert list_volume_sizes(emulator) == [7]
     assert runner.apply_commit(merge) == 1, "a plan can be applied only once"
-    assert volumes(emulator) == [7]
-    nothing_secret_is_told(runner)
+    assert list_volume_sizes(emulator) == [7]
+    assert_no_secret_is_shown(runner)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="the jobs run on Linux")
 @pytest.mark.parametrize("kind", [GitHubRunner, GitLabRunner])
-def test_a_branch_that_asks_for_a_destroy(
+def test_a_destroy_branch_is_planned_and_applied_as_a_destroy(
     kind: type[Any],
     repository: Path,
     write: Write,
@@ -353,35 +361,35 @@ def test_a_branch_that_asks_for_a_destroy(
     emulator: Server,
 ) -> None:
     assert write("--forge", kind.name, "--stack", "prod").exit_code == 0
-    runner = prepared(kind, repository, tmp_path, forge, emulator)
+    runner = prepare_runner(kind, repository, tmp_path, forge, emulator)
     commit = git(repository, "rev-parse", "HEAD")
-    applied_by_hand(runner, commit)
-    assert volumes(emulator) == [5]
+    apply_by_hand(runner, commit)
+    assert list_volume_sizes(emulator) == [5]
     branch = "gpuform-destroy/all"
     assert runner.run_pull_request_job("plan", commit, branch) == 0, runner.output[-1]
     (comment,) = forge.comments
     assert "gpuform destroy --plan plan.json" in comment["body"]
     assert runner.run_pull_request_job("fresh", commit, branch) == 0, runner.output[-1]
-    assert volumes(emulator) == [5]
+    assert list_volume_sizes(emulator) == [5]
     forge.merged[commit] = commit
     assert runner.apply_commit(commit) == 0, runner.output[-1]
-    assert volumes(emulator) == []
+    assert list_volume_sizes(emulator) == []
 
 
-def applied_by_hand(runner: Any, commit: str) -> None:
+def apply_by_hand(runner: Any, commit: str) -> None:
     folder = runner.clone(commit)
     own = {**runner.secrets, "PULUMI_BACKEND_URL": runner.backend}
     assert runner.run_script("gpuform up --stack prod --yes", folder / "infra", own) == 0
 
 
-def nothing_secret_is_told(runner: Any) -> None:
+def assert_no_secret_is_shown(runner: Any) -> None:
     forge = runner.forge
-    kept = [artifact["packed"] for artifact in forge.artifacts]
-    kept += [f for p in forge.pipelines for j in p["jobs"] for f in j["files"].values()]
-    assert kept
-    told = "".join(runner.output) + repr(kept) + repr(forge.comments)
+    artifacts = [artifact["packed"] for artifact in forge.artifacts]
+    artifacts += [f for p in forge.pipelines for j in p["jobs"] for f in j["files"].values()]
+    assert artifacts
+    output = "".join(runner.output) + repr(artifacts) + repr(forge.comments)
     for secret in (TOKEN, *runner.secrets.values()):
-        assert secret not in told
+        assert secret not in output
 
 
 @pytest.mark.slow
@@ -390,7 +398,7 @@ def test_a_merge_queue_checks_and_a_fork_gets_nothing(
     repository: Path, write: Write, tmp_path: Path, forge: FakeCodeHost, emulator: Server
 ) -> None:
     write("--forge", "github", "--stack", "prod")
-    runner = prepared(GitHubRunner, repository, tmp_path, forge, emulator)
+    runner = prepare_runner(GitHubRunner, repository, tmp_path, forge, emulator)
     head = git(repository, "rev-parse", "HEAD")
     pull = {"number": 12, "head": {"sha": head, "repo": {"full_name": "fork/r"}}}
     assert runner.run("plan", "pull_request", head, pull) == -1

@@ -1,8 +1,7 @@
 """Every way from a case to something real, tried by a project of its own: each is blocked.
 
 The programs that could be started record their calls, and the servers that could be contacted
-record
-their connections.
+record their connections.
 """
 
 import json
