@@ -1,9 +1,9 @@
-"""Why somebody does not get on a cluster."""
+"""Define the error of clusters and credentials out of reach."""
 
 from gpuform.stacks.engine.errors import EngineError
 
 
 class NoAccess(EngineError):
-    """A cluster that cannot be reached as asked, or whose credentials cannot be kept."""
+    """Raised for a cluster out of reach, or credentials that cannot be stored."""
 
     help_page = "guides/access"

@@ -1,4 +1,7 @@
-"""The user's kubeconfig, of one file or of several, as kubectl finds it."""
+"""Change the user's kubeconfig, one file or several, as kubectl finds them.
+
+The commands `kubeconfig` and `connect`, and runs that delete clusters, call `KubeconfigFiles`.
+"""
 
 import os
 import shlex
@@ -7,23 +10,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from gpuform.stacks.access.kubeconfig import (
+from gpuform.stacks.access.kubeconfig_credentials import (
     Credential,
     CredentialOptions,
-    marked,
-    taken,
-    with_credentials,
-    without_contexts,
+    add_credentials,
+    create_name_conflict_error,
+    find_labels,
+    remove_contexts,
 )
-from gpuform.stacks.access.kubeconfig_source import SECTIONS
-from gpuform.stacks.access.kubeconfig_text import NAME, KubeconfigText, Mark
+from gpuform.stacks.access.kubeconfig_document import (
+    EXTENSION_NAME,
+    ClusterLabel,
+    KubeconfigDocument,
+)
+from gpuform.stacks.access.kubeconfig_editing import SECTIONS
 from gpuform.stacks.access.user_file import UserFile
 from gpuform.stacks.engine.errors import EngineError
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """A context, the file that has it or had it, and whether that was changed."""
+class ContextChange:
+    """A context with its file; `changed` is False if the file had the context already."""
 
     context: str
     path: Path
@@ -32,102 +39,139 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class KubeconfigFiles:
-    """The files in the order in which kubectl reads them: the first that says something counts."""
+    """The files in kubectl's order: the first one with a value decides."""
 
     files: Sequence[UserFile]
 
     @classmethod
-    def of(cls, file: Path | None, environ: Mapping[str, str]) -> Self:
-        """The one given, else those of KUBECONFIG, else ~/.kube/config."""
-        named = [Path(each) for each in environ.get("KUBECONFIG", "").split(os.pathsep) if each]
-        paths = [file] if file else named or [Path.home() / ".kube" / "config"]
+    def from_environment(cls, file: Path | None, environ: Mapping[str, str]) -> Self:
+        """Return the file `file`, else the files of KUBECONFIG, else ~/.kube/config."""
+        listed_paths = [
+            Path(listed_path)
+            for listed_path in environ.get("KUBECONFIG", "").split(os.pathsep)
+            if listed_path
+        ]
+        paths = [file] if file else listed_paths or [Path.home() / ".kube" / "config"]
         return cls([UserFile(path, "the kubeconfig") for path in dict.fromkeys(paths)])
 
-    def contexts(self) -> dict[str, Mark]:
-        """The contexts that gpuform wrote, by name, as kubectl sees them."""
-        found: dict[str, Mark] = {}
-        hidden: set[str] = set()
+    def find_contexts(self) -> dict[str, ClusterLabel]:
+        """Return the labels of the contexts written by gpuform and visible to kubectl, by name."""
+        labels: dict[str, ClusterLabel] = {}
+        seen_names: set[str] = set()
         for file in self.files:
-            document = self._read(file)
-            for name, held in document.entries("contexts").items():
-                mark = Mark.of(held)
-                if mark is not None and name not in hidden:
-                    found.setdefault(name, mark)
-                hidden.add(name)
-        return found
+            document = self._parse(file)
+            for name, entry in document.get_entries("contexts").items():
+                label = ClusterLabel.from_entry(entry)
+                if label is not None and name not in seen_names:
+                    labels.setdefault(name, label)
+                seen_names.add(name)
+        return labels
 
-    def put(
-        self, credentials: Iterable[Credential], project: Path, *, use: bool, force: bool
-    ) -> list[Written]:
-        """Puts credentials in: each where gpuform wrote it before, else as kubectl would.
+    def add_credentials(
+        self,
+        credentials: Iterable[Credential],
+        project: Path,
+        *,
+        make_current: bool,
+        replace_foreign: bool,
+    ) -> list[ContextChange]:
+        """Add credentials, and return the changes.
 
-        All that go into one file, or none. Raises EngineError for a file inside the project, a
-        name that is taken and a file that cannot be changed.
+        A credential replaces the cluster's former one, or goes into the file that kubectl would
+        choose. Each file gets all of its credentials or none.
+
+        Raises:
+            EngineError: a file is inside of `project` or cannot be changed, or a name is taken.
         """
-        placed: dict[UserFile, list[Credential]] = {}
+        credentials_by_file: dict[UserFile, list[Credential]] = {}
         has_current = False
-        for each in credentials:
-            file = self._place(each)
+        for credential in credentials:
+            file = self._choose_file(credential)
             file.refuse_inside(project)
-            has_current = self._refuse_elsewhere(file, each, use=use) or has_current
-            placed.setdefault(file, []).append(each)
-        done = []
-        for file, those in placed.items():
-            wanted = CredentialOptions(use=use, may_use=not has_current, force=force)
-            changed = file.update(_putting(those, str(file.path), wanted))
-            done += [Written(each.name, file.path, changed) for each in those]
-        return done
+            has_current = (
+                self._refuse_conflicts(file, credential, make_current=make_current) or has_current
+            )
+            credentials_by_file.setdefault(file, []).append(credential)
+        changes = []
+        for file, file_credentials in credentials_by_file.items():
+            options = CredentialOptions(
+                make_current=make_current,
+                may_make_current=not has_current,
+                replace_foreign=replace_foreign,
+            )
+            changed = file.update(_create_addition(file_credentials, str(file.path), options))
+            changes += [
+                ContextChange(credential.name, file.path, changed)
+                for credential in file_credentials
+            ]
+        return changes
 
-    def take_out(self, is_meant: Callable[[str, Mark], bool]) -> list[Written]:
-        """Takes out the contexts that are meant, of those that gpuform wrote."""
-        done = []
+    def remove_contexts(
+        self, should_remove: Callable[[str, ClusterLabel], bool]
+    ) -> list[ContextChange]:
+        """Remove the chosen contexts written by gpuform, and return the changes."""
+        changes = []
         for file in self.files:
-            where, text = str(file.path), file.read()
+            file_label, content = str(file.path), file.read()
             # What somebody else has broken concerns only who has to find something in it.
-            marks = marked(text, where) if NAME in text else {}
-            gone = [name for name, mark in marks.items() if is_meant(name, mark)]
-            if gone:
-                file.update(_taking_out(where, is_meant))
-                done += [Written(name, file.path, changed=True) for name in gone]
-        return done
+            labels = find_labels(content, file_label) if EXTENSION_NAME in content else {}
+            removed_names = [name for name, label in labels.items() if should_remove(name, label)]
+            if removed_names:
+                file.update(_create_removal(file_label, should_remove))
+                changes += [ContextChange(name, file.path, changed=True) for name in removed_names]
+        return changes
 
-    def _place(self, credential: Credential) -> UserFile:
+    def _choose_file(self, credential: Credential) -> UserFile:
+        """Return the file for a credential.
+
+        This is the file with the cluster's former credential, else the first existing file, else
+        the last file.
+        """
         for file in self.files:
-            marks = marked(file.read(), str(file.path)).values()
-            if any(mark.is_same(credential.mark) for mark in marks):
+            labels = find_labels(file.read(), str(file.path)).values()
+            if any(label.is_same_cluster(credential.label) for label in labels):
                 return file
         return next((file for file in self.files if file.path.exists()), self.files[-1])
 
-    def _refuse_elsewhere(self, file: UserFile, credential: Credential, *, use: bool) -> bool:
-        """Raises EngineError for what another file has; whether one has a current context."""
+    def _refuse_conflicts(
+        self, file: UserFile, credential: Credential, *, make_current: bool
+    ) -> bool:
+        """Return whether a file other than `file` has a current context.
+
+        Raises:
+            EngineError: another file has an entry of the name, or sets the current context that
+                `make_current` would change.
+        """
         has_current = False
         for other in self.files:
             if other is file:
                 continue
-            document = self._read(other)
+            document = self._parse(other)
             for section in SECTIONS:
-                if credential.name in document.entries(section):
-                    raise taken(document, section, credential.name)
-            if document.current and use:
+                if credential.name in document.get_entries(section):
+                    raise create_name_conflict_error(document, section, credential.name)
+            if document.current_context and make_current:
                 raise EngineError(
-                    f"{other.path} has the current context {document.current!r} of your files in "
-                    "KUBECONFIG",
-                    hint="Nothing was changed. Run it without --use, and then `kubectl config "
+                    f"{other.path} sets the current context {document.current_context!r} of your "
+                    "files in KUBECONFIG",
+                    hint="Nothing was changed. Run the command without --use, then `kubectl config "
                     f"use-context {shlex.quote(credential.name)}`.",
                 )
-            has_current = has_current or bool(document.current)
+            has_current = has_current or bool(document.current_context)
         return has_current
 
     @staticmethod
-    def _read(file: UserFile) -> KubeconfigText:
-        return KubeconfigText(file.read(), str(file.path))
+    def _parse(file: UserFile) -> KubeconfigDocument:
+        return KubeconfigDocument(file.read(), str(file.path))
 
 
-def _putting(
-    credentials: list[Credential], where: str, wanted: CredentialOptions
+def _create_addition(
+    credentials: list[Credential], file_label: str, options: CredentialOptions
 ) -> Callable[[str], str]:
-    return lambda text: with_credentials(text, where, credentials, wanted)
+    return lambda text: add_credentials(text, file_label, credentials, options)
 
 
-def _taking_out(where: str, is_meant: Callable[[str, Mark], bool]) -> Callable[[str], str]:
-    return lambda text: without_contexts(text, where, is_meant)
+def _create_removal(
+    file_label: str, should_remove: Callable[[str, ClusterLabel], bool]
+) -> Callable[[str], str]:
+    return lambda text: remove_contexts(text, file_label, should_remove)

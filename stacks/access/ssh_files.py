@@ -1,7 +1,7 @@
-"""Write the stack's hosts for OpenSSH, and remove the entries of deleted clusters from the user's
-files.
+"""Write a stack's hosts for OpenSSH, and remove entries of deleted clusters from the user's files.
 
-A file for each stack has no entries of others: it is written whole, and goes with its hosts.
+Each stack has a file of its own: it is written as a whole, and deleted with its last host.
+`ssh-config` and runs that delete clusters call this module.
 """
 
 import hashlib
@@ -15,8 +15,8 @@ from urllib.parse import quote
 
 from gpuform.schemas.access import Host
 from gpuform.schemas.safe_text import escape_invisible
-from gpuform.stacks.access.connecting import Cluster
-from gpuform.stacks.access.kubeconfig_files import KubeconfigFiles, Written
+from gpuform.stacks.access.cluster_access import ClusterAccess
+from gpuform.stacks.access.kubeconfig_files import ContextChange, KubeconfigFiles
 from gpuform.stacks.access.user_file import UserFile
 from gpuform.stacks.engine.state import Snapshot
 
@@ -27,181 +27,208 @@ _SECTION: Final = re.compile(r"\s*(host|match)[\s=]", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class SshFiles:
-    """A stack's file, and the configuration that includes it."""
+    """The file of a stack, and the user's configuration, which includes it with `include_line`."""
 
-    own: UserFile
-    users: UserFile
-    include: str
-    """The line by which the one includes the other."""
+    stack_file: UserFile
+    user_config: UserFile
+    include_line: str
 
     @classmethod
-    def of(cls, file: Path | None, project: str, stack: str, state: str) -> "SshFiles":
-        """In `~/.ssh/gpuform/`, or the file given. `state` tells stacks of one name apart."""
-        ssh = Path.home() / ".ssh"
+    def for_stack(cls, file: Path | None, project: str, stack: str, state: str) -> "SshFiles":
+        """Return the files of a stack: in `~/.ssh/gpuform/`, or at `file`.
+
+        `state` is the location of the state, which tells stacks of one name apart.
+        """
+        ssh_folder = Path.home() / ".ssh"
         digest = hashlib.sha256(state.encode()).hexdigest()[:8]
-        path = file.absolute() if file else ssh / FOLDER / f"{project}-{stack}-{digest}.conf"
-        included = path if file else path.with_name("*.conf")
-        users = UserFile(ssh / "config", "SSH's configuration", is_private=False)
-        return cls(UserFile(path, "the file"), users, f"Include {_quoted(included)}")
+        path = file.absolute() if file else ssh_folder / FOLDER / f"{project}-{stack}-{digest}.conf"
+        included_path = path if file else path.with_name("*.conf")
+        user_config = UserFile(ssh_folder / "config", "SSH's configuration", is_private=False)
+        return cls(UserFile(path, "the file"), user_config, f"Include {_quote_path(included_path)}")
 
     @property
     def is_included(self) -> bool:
-        """Whether the user's configuration has the line, for all hosts."""
-        return self.include in _head(self.users.read())
+        """Return whether the user's configuration includes the stack's file for all hosts."""
+        return self.include_line in _list_global_lines(self.user_config.read())
 
     def install(self) -> bool:
-        """Adds the line to the user's configuration; whether it was not there."""
-        return self.users.update(self._with_line)
+        """Add the line to the user's configuration, and return whether the line was missing."""
+        return self.user_config.update(self._add_line)
 
     def uninstall(self) -> bool:
-        """Takes the line out; whether it was there."""
-        return self.users.update(self._without_line)
+        """Remove the line from the user's configuration, and return whether the line was there."""
+        return self.user_config.update(self._remove_line)
 
-    def remove(self) -> bool:
-        """Deletes the stack's file; whether there was one."""
-        return self.own.delete()
+    def delete(self) -> bool:
+        """Delete the stack's file, and return whether the file existed."""
+        return self.stack_file.delete()
 
-    def _with_line(self, text: str) -> str:
-        """At the start: further down it would belong to the host above it."""
-        if self.include in _head(text):
-            return text
-        end = "\r\n" if "\r\n" in text else "\n"
-        return f"{self.include}{end}{text}"
+    def _add_line(self, config: str) -> str:
+        """Return the configuration with the line at the start.
 
-    def _without_line(self, text: str) -> str:
-        lines = text.splitlines(keepends=True)
-        return "".join(line for line in lines if line.rstrip("\r\n") != self.include)
+        Further down, the line would belong to the host above it.
+        """
+        if self.include_line in _list_global_lines(config):
+            return config
+        line_break = "\r\n" if "\r\n" in config else "\n"
+        return f"{self.include_line}{line_break}{config}"
+
+    def _remove_line(self, config: str) -> str:
+        lines = config.splitlines(keepends=True)
+        return "".join(line for line in lines if line.rstrip("\r\n") != self.include_line)
 
 
-def _head(text: str) -> list[str]:
-    """The lines that hold for all hosts."""
-    lines = text.removeprefix(_BOM).splitlines()
+def _list_global_lines(config: str) -> list[str]:
+    """Return the lines before the first section."""
+    lines = config.removeprefix(_BOM).splitlines()
     end = next((n for n, line in enumerate(lines) if _SECTION.match(line)), len(lines))
     return [line.strip() for line in lines[:end]]
 
 
-def _quoted(path: Path) -> str:
-    """OpenSSH wants slashes, and quotes around spaces, on Windows as well."""
-    text = path.as_posix()
-    return f'"{text}"' if re.search(r"\s", text) else text
+def _quote_path(path: Path) -> str:
+    """Return the path in OpenSSH's form: with slashes, and in quotes if there are spaces."""
+    posix_path = path.as_posix()
+    return f'"{posix_path}"' if re.search(r"\s", posix_path) else posix_path
 
 
-_PART: Final = re.compile(r"^(?=# Cluster )", re.MULTILINE)
-_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]+")
+_CLUSTER_SECTION: Final = re.compile(r"^(?=# Cluster )", re.MULTILINE)
+_INVALID_IN_ALIASES: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 @dataclass(frozen=True, slots=True)
 class SshHost:
-    """A host under the name that `ssh` gets; `host.because` says why there is no way to it.
+    """A host under the name for `ssh`; `host.because` says why it cannot be reached, or is empty.
 
-    `id` is the platform's of its cluster.
+    `cluster_id` is the platform's id of its cluster.
     """
 
     alias: str
     cluster: str
-    id: str
+    cluster_id: str
     host: Host
 
 
-def ssh_hosts(
-    clusters: Iterable[Cluster], project: str, stack: str, user: str = "", jump: str = ""
+def list_ssh_hosts(
+    clusters: Iterable[ClusterAccess], project: str, stack: str, user: str = "", jump: str = ""
 ) -> list[SshHost]:
-    """Every host of these clusters, as NODE.STACK.PROJECT.
+    """Return all hosts of the clusters, under the names NODE.STACK.PROJECT.
 
-    `user` logs in where none is told, and `jump` is on the way where none is told.
+    `user` and `jump` are used for hosts without a user or a jump host of their own.
     """
-    found: list[SshHost] = []
-    taken: set[str] = set()
+    hosts: list[SshHost] = []
+    taken_aliases: set[str] = set()
     for cluster in clusters:
         for host in cluster.access.hosts:
-            name = ".".join(map(_plain, (_label(cluster, host), stack, project)))
-            named = (name if number == 1 else f"{number}.{name}" for number in count(1))
-            alias = next(each for each in named if each.lower() not in taken)
-            taken.add(alias.lower())
-            known = host.model_copy(update={"user": host.user or user, "jump": host.jump or jump})
-            found.append(SshHost(alias, cluster.name, cluster.mark.id, known))
-    return found
+            name = ".".join(map(_to_alias_part, (_build_host_name(cluster, host), stack, project)))
+            candidates = (name if number == 1 else f"{number}.{name}" for number in count(1))
+            alias = next(
+                candidate for candidate in candidates if candidate.lower() not in taken_aliases
+            )
+            taken_aliases.add(alias.lower())
+            completed_host = host.model_copy(
+                update={"user": host.user or user, "jump": host.jump or jump}
+            )
+            hosts.append(SshHost(alias, cluster.name, cluster.label.id, completed_host))
+    return hosts
 
 
-def config_text(hosts: Sequence[SshHost], project: str, stack: str) -> str:
-    """The file, whole."""
-    which = escape_invisible(f"{stack} of {project}")
-    lines = [f"# Stack {which}: `gpuform ssh-config` writes this file anew."]
-    before = ""
-    for each in hosts:
-        host = each.host
+def render_ssh_config(hosts: Sequence[SshHost], project: str, stack: str) -> str:
+    """Return the complete file of a stack; unreachable hosts become comments."""
+    stack_label = escape_invisible(f"{stack} of {project}")
+    lines = [f"# Stack {stack_label}: `gpuform ssh-config` overwrites this file."]
+    previous_id = ""
+    for ssh_host in hosts:
+        host = ssh_host.host
         lines += (
             []
-            if each.id == before
-            else ["", f"# Cluster {escape_invisible(each.cluster)} {_word(each.id)}"]
+            if ssh_host.cluster_id == previous_id
+            else [
+                "",
+                f"# Cluster {escape_invisible(ssh_host.cluster)} {_encode_id(ssh_host.cluster_id)}",
+            ]
         )
-        before = each.id
+        previous_id = ssh_host.cluster_id
         if host.because:
-            lines.append(f"# {each.alias}: {escape_invisible(host.because)}")
+            lines.append(f"# {ssh_host.alias}: {escape_invisible(host.because)}")
             continue
-        lines += [f"Host {each.alias}", f"    HostName {host.address}"]
+        lines += [f"Host {ssh_host.alias}", f"    HostName {host.address}"]
         lines += [f"    Port {host.port}"] if host.port != 22 else []
         lines += [f"    User {host.user}"] if host.user else []
         lines += [f"    ProxyJump {host.jump_with_user}"] if host.jump else []
     return "\n".join(lines) + "\n"
 
 
-def without_clusters(text: str, gone: Collection[str]) -> str:
-    """The file without the hosts of these clusters; empty when it has no others."""
-    head, *parts = _PART.split(text)
-    words = set(map(_word, gone))
-    kept = [part for part in parts if part.partition("\n")[0].rpartition(" ")[2] not in words]
-    return "".join([head, *kept]) if kept else ""
+def remove_clusters(config: str, removed_ids: Collection[str]) -> str:
+    """Return the file without the hosts of removed clusters; empty without other hosts."""
+    head, *parts = _CLUSTER_SECTION.split(config)
+    encoded_ids = set(map(_encode_id, removed_ids))
+    remaining_parts = [
+        part for part in parts if part.partition("\n")[0].rpartition(" ")[2] not in encoded_ids
+    ]
+    return "".join([head, *remaining_parts]) if remaining_parts else ""
 
 
-def _label(cluster: Cluster, host: Host) -> str:
-    """The node's name, with its cluster's before it where that is not its beginning."""
+def _build_host_name(cluster: ClusterAccess, host: Host) -> str:
+    """Return the node's name, with the cluster's name as prefix if missing."""
     name = cluster.access.name or cluster.name
     if host.role == "login":
         return f"{name}-login"
     return host.node if host.node.startswith(name) else f"{name}-{host.node}"
 
 
-def _plain(name: str) -> str:
-    return _NOT_IN_NAMES.sub("-", name).strip("-.") or "unnamed"
+def _to_alias_part(name: str) -> str:
+    return _INVALID_IN_ALIASES.sub("-", name).strip("-.") or "unnamed"
 
 
-def _word(id_: str) -> str:
-    """An id as the last word of its line, whatever it holds."""
+def _encode_id(id_: str) -> str:
+    """Return an id as one word without spaces."""
     return quote(id_, safe="/:@+=,", errors="surrogatepass")
 
 
-def deleted_ids(before: Snapshot, after: Snapshot) -> frozenset[str]:
-    """The platform's ids of what a run deleted, and not only let go."""
-    kept = {entry.id for entry in after.resources}
-    owned = (
+def find_deleted_ids(previous: Snapshot, current: Snapshot) -> frozenset[str]:
+    """Return the ids of objects deleted by a run, without objects only released."""
+    remaining_ids = {entry.id for entry in current.resources}
+    owned_entries = (
         entry
-        for entry in before.resources
+        for entry in previous.resources
         if entry.custom and not (entry.external or entry.retain_on_delete)
     )
-    return frozenset(entry.id for entry in owned if entry.id and entry.id not in kept)
+    return frozenset(
+        entry.id for entry in owned_entries if entry.id and entry.id not in remaining_ids
+    )
 
 
-def forget_contexts(gone: frozenset[str], environ: Mapping[str, str]) -> list[Written]:
-    """Takes the contexts of deleted clusters out of the kubeconfig that kubectl reads.
+def remove_deleted_contexts(
+    deleted: frozenset[str], environ: Mapping[str, str]
+) -> list[ContextChange]:
+    """Remove the contexts of deleted clusters from kubectl's kubeconfig, and return the changes.
 
-    Raises EngineError when a file cannot be read or changed.
+    Raises:
+        EngineError: a file cannot be read or changed.
     """
-    return KubeconfigFiles.of(None, environ).take_out(lambda _name, mark: mark.id in gone)
+    return KubeconfigFiles.from_environment(None, environ).remove_contexts(
+        lambda _name, label: label.id in deleted
+    )
 
 
-def forget_hosts(gone: frozenset[str], project: str, stack: str, state: str) -> Path | None:
-    """Takes the hosts of deleted clusters out of the stack's file; the file, if they were there.
+def remove_deleted_hosts(
+    deleted: frozenset[str], project: str, stack: str, state: str
+) -> Path | None:
+    """Remove the hosts of deleted clusters from the stack's file.
 
-    A file without any others is deleted. Raises EngineError when it cannot be changed.
+    Return the path of the file, or None if the file is unchanged. A file without any other host is
+    deleted.
+
+    Raises:
+        EngineError: the file cannot be changed.
     """
-    own = SshFiles.of(None, project, stack, state).own
-    text = own.read()
-    kept = without_clusters(text, gone)
-    if kept == text:
+    stack_file = SshFiles.for_stack(None, project, stack, state).stack_file
+    config = stack_file.read()
+    remaining = remove_clusters(config, deleted)
+    if remaining == config:
         return None
-    if kept:
-        own.update(lambda now: without_clusters(now, gone))
+    if remaining:
+        stack_file.update(lambda current: remove_clusters(current, deleted))
     else:
-        own.delete()
-    return own.path
+        stack_file.delete()
+    return stack_file.path

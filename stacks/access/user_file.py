@@ -1,8 +1,8 @@
-"""Change a part of a user's file under the lock that kubectl takes: completely or not at all,
-readable by its owner alone.
+"""Change a part of a user's file under kubectl's lock, completely or not at all.
 
-kubectl itself does not wait: with the lock there, it fails. A lock that an ended gpuform left is
-taken over; the kernel's lock on the same file tells, where there is one, that its owner has ended.
+Only the owner can read a changed private file. kubectl does not wait for the lock: it fails. A lock
+that an ended gpuform left behind is taken over; the kernel's lock on the same file shows whether
+its process still runs. `kubeconfig_files` and `ssh_files` call `UserFile`.
 """
 
 import contextlib
@@ -22,48 +22,56 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import replace_file
 from gpuform.stacks.engine.store import LockFile, encode_lock
 
-PATIENCE: Final = 10.0
-"""Seconds: who holds it reads and writes one small file."""
-_PAUSE: Final = 0.05
+LOCK_TIMEOUT_S: Final = 10.0
+"""How long to wait for the lock: its owner reads and writes one small file."""
+_LOCK_POLL_S: Final = 0.05
 
 
 @contextlib.contextmanager
-def locked(path: Path, sleep: Callable[[float], None] = time.sleep) -> Iterator[None]:
-    """Around changes of a file, under the name given and under the one that links lead to.
+def lock_file(path: Path, sleep: Callable[[float], None] = time.sleep) -> Iterator[None]:
+    """Hold the lock of a file during changes, under the given path and under the resolved one.
 
-    Raises EngineError when somebody else keeps the lock, and OSError when it cannot be made.
+    Raises:
+        EngineError: another program keeps the lock.
+        OSError: the lock cannot be created.
     """
     names = dict.fromkeys([path, path.resolve()])
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as held_locks:
         for name in names:
             lock = name.with_name(f"{name.name}.lock")
-            held.callback(_release, lock, _taken(lock, sleep))
+            held_locks.callback(_release, lock, _acquire(lock, sleep))
         yield
 
 
-def _taken(lock: Path, sleep: Callable[[float], None]) -> int:
-    waited = 0.0
+def _acquire(lock: Path, sleep: Callable[[float], None]) -> int:
+    waited_s = 0.0
     while True:
         with contextlib.suppress(FileExistsError):
-            return _made(lock)
-        handle = _left(lock)
+            return _create_lock(lock)
+        handle = _take_over_lock(lock)
         if handle is not None:
             return handle
-        if waited >= PATIENCE:
+        if waited_s >= LOCK_TIMEOUT_S:
             raise EngineError(
-                f"another program is changing this file: {_holder(lock)}",
-                hint=f"Nothing was changed. If no kubectl and no gpuform runs, delete {lock} and "
-                "run the command again.",
+                f"another program is changing this file: {_describe_holder(lock)}",
+                hint=f"Nothing was changed. If neither kubectl nor gpuform is running, delete "
+                f"{lock} and run the command again.",
             )
-        sleep(_PAUSE)
-        waited += _PAUSE
+        sleep(_LOCK_POLL_S)
+        waited_s += _LOCK_POLL_S
 
 
-def _made(lock: Path) -> int:
-    """The lock, new. It says from its first moment whose it is: an empty one is kubectl's."""
+def _create_lock(lock: Path) -> int:
+    """Create the lock and return the open file.
+
+    The file names the owner from the first moment on: an empty lock is kubectl's.
+
+    Raises:
+        FileExistsError: the lock exists.
+    """
     handle, name = tempfile.mkstemp(prefix=f"{lock.name}.", dir=lock.parent)
     try:
-        _flock(handle, wait=True)
+        _acquire_kernel_lock(handle, wait=True)
         os.write(handle, encode_lock())
         os.link(name, lock)
     except FileExistsError:
@@ -71,28 +79,30 @@ def _made(lock: Path) -> int:
         raise
     except OSError:  # a file system without links
         os.close(handle)
-        return _made_in_place(lock)
+        return _create_lock_in_place(lock)
     finally:
         Path(name).unlink()
     return handle
 
 
-def _made_in_place(lock: Path) -> int:
+def _create_lock_in_place(lock: Path) -> int:
     handle = os.open(lock, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
-    _flock(handle, wait=True)  # somebody who looks whether it was left holds it for a moment
+    _acquire_kernel_lock(
+        handle, wait=True
+    )  # somebody who looks whether it was left holds it for a moment
     os.write(handle, encode_lock())
     return handle
 
 
-def _left(lock: Path) -> int | None:
-    """The lock of a gpuform that has ended, now this process's."""
+def _take_over_lock(lock: Path) -> int | None:
+    """Return the open lock of an ended gpuform, now this process's, or None for another lock."""
     if sys.platform == "win32":
         return None
     try:
         handle = os.open(lock, os.O_RDWR)
     except OSError:  # released just now, or kubectl's, which nobody may open
         return None
-    if _flock(handle, wait=False) and _is_ours(handle, lock):
+    if _acquire_kernel_lock(handle, wait=False) and _is_gpuform_lock(handle, lock):
         os.truncate(handle, 0)
         os.pwrite(handle, encode_lock(), 0)
         return handle
@@ -100,17 +110,17 @@ def _left(lock: Path) -> int | None:
     return None
 
 
-def _is_ours(handle: int, lock: Path) -> bool:
+def _is_gpuform_lock(handle: int, lock: Path) -> bool:
     try:
-        is_there = os.path.samestat(os.fstat(handle), lock.stat())
+        is_current_file = os.path.samestat(os.fstat(handle), lock.stat())
     except FileNotFoundError:
         return False
-    found = LockFile.read(lock.name, str(lock), os.pread(handle, 10_000, 0))
-    return is_there and found.is_gpuforms
+    lock_content = LockFile.read(lock.name, str(lock), os.pread(handle, 10_000, 0))
+    return is_current_file and lock_content.is_gpuforms
 
 
-def _flock(handle: int, *, wait: bool) -> bool:
-    """Whether it is had; where the file system knows no such locks, it is not."""
+def _acquire_kernel_lock(handle: int, *, wait: bool) -> bool:
+    """Return whether this process got the kernel's lock; False where the file system has none."""
     if sys.platform == "win32":
         return False
     import fcntl  # noqa: PLC0415 - Windows has none
@@ -131,106 +141,113 @@ def _release(lock: Path, handle: int) -> None:
     os.close(handle)
 
 
-def _holder(lock: Path) -> str:
+def _describe_holder(lock: Path) -> str:
     try:
         data = lock.read_bytes()
     except OSError:
-        return f"{lock} is there"
+        return f"{lock} exists"
     with contextlib.suppress(ValueError):
         if isinstance(json.loads(data), dict):
             return LockFile.read(lock.name, str(lock), data).describe()
-    return f"{lock} is there, as kubectl makes it"
+    return f"{lock} is a lock of kubectl"
 
 
-Change = Callable[[str], str]
+TextChange = Callable[[str], str]
 
 
 @dataclass(frozen=True, slots=True)
 class UserFile:
-    """A file outside of the project. `what` names it in messages: `the kubeconfig`.
+    """A file outside of the project. `label` names the file in messages: `the kubeconfig`.
 
-    `is_private`: from its first change on, only its owner can read it. Symbolic links are followed
-    and stay. Every method raises EngineError.
+    With `is_private` only the owner can read the file after its first change. Symbolic links are
+    followed and stay. Every method raises EngineError.
     """
 
     path: Path
-    what: str
+    label: str
     is_private: bool = True
 
     def read(self) -> str:
-        """Its text; empty when there is no such file."""
+        """Return the file's text, or an empty text if there is no file."""
         try:
             return self.path.read_bytes().decode()
         except FileNotFoundError:
             return ""
         except UnicodeDecodeError:
-            raise NoAccess(f"{self.what} {self.path} is not UTF-8 text") from None
+            raise NoAccess(f"{self.label} {self.path} is not UTF-8 text") from None
         except OSError as error:
-            raise self._failed("read", error) from None
+            raise self._create_error("read", error) from None
 
     def refuse_inside(self, project: Path) -> None:
-        """What a project has is committed and handed on; credentials are not."""
-        real, folder = self.path.resolve(), project.resolve()
-        if real.is_relative_to(folder):
-            leads = f", which leads to {real}," if real != self.path.absolute() else ""
+        """Refuse a file inside the project.
+
+        Projects are committed and shared; credentials are not.
+        """
+        real_path, folder = self.path.resolve(), project.resolve()
+        if real_path.is_relative_to(folder):
+            link_note = f" (a link to {real_path})" if real_path != self.path.absolute() else ""
             raise NoAccess(
-                f"{self.path}{leads} is inside the project {folder}",
-                hint="Files with credentials are kept out of projects, which are committed and "
-                "handed on. Choose a file elsewhere with --file, such as ~/.kube/config.",
+                f"{self.path}{link_note} is inside the project {folder}",
+                hint="Projects are committed and shared: keep files with credentials elsewhere. "
+                "Choose another file with --file, such as ~/.kube/config.",
             )
 
-    def update(self, change: Change) -> bool:
-        """Puts in its place what `change` makes of its text; whether that was another one.
+    def update(self, change: TextChange) -> bool:
+        """Replace the text with the result of `change`; return whether the text changed.
 
-        Under the lock that kubectl takes, too.
+        The change happens under kubectl's lock.
         """
         try:
             if not self.path.parent.is_dir():
                 self.path.parent.mkdir(parents=True, mode=0o700)
-            with locked(self.path):
-                return self._update(change)
+            with lock_file(self.path):
+                return self._write_change(change)
         except OSError as error:
-            raise self._failed("changed", error) from None
+            raise self._create_error("changed", error) from None
 
     def delete(self) -> bool:
-        """Deletes it; whether it was there."""
+        """Delete the file, and return whether the file existed."""
         try:
             self.path.unlink()
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise self._failed("deleted", error) from None
+            raise self._create_error("deleted", error) from None
         return True
 
-    def _update(self, change: Change) -> bool:
+    def _write_change(self, change: TextChange) -> bool:
         while True:
-            before = self.read()
-            after = change(before)
-            if after == before:
+            current = self.read()
+            changed = change(current)
+            if changed == current:
                 return False
             self._refuse_unwritable()
-            if self.read() == before:  # else an editor, which knows no locks, was faster
+            if self.read() == current:  # else an editor, which knows no locks, was faster
                 break
         if self.is_private and self.path.exists():
             self.path.chmod(stat.S_IMODE(self.path.stat().st_mode) & 0o600)
-        replace_file(self.path, after.encode())
+        replace_file(self.path, changed.encode())
         return True
 
     def _refuse_unwritable(self) -> None:
-        """A file is put in its place by its folder's leave: its own mode has to be asked."""
+        """Refuse a read-only file, or one of another type than a regular file.
+
+        The rights on the folder allow to replace a file whatever its own mode is, so the mode is
+        checked here.
+        """
         if not self.path.exists():
             return
         mode = self.path.stat().st_mode
         if not stat.S_ISREG(mode):
-            raise NoAccess(f"{self.what} {self.path} is no ordinary file")
+            raise NoAccess(f"{self.label} {self.path} is not a regular file")
         if not mode & stat.S_IWUSR or not os.access(self.path, os.W_OK):
             raise NoAccess(
-                f"{self.what} {self.path} is read-only",
+                f"{self.label} {self.path} is read-only",
                 hint="Nothing was changed. Make it writable, or choose another file with --file.",
             )
 
-    def _failed(self, done: str, error: OSError) -> EngineError:
+    def _create_error(self, operation: str, error: OSError) -> EngineError:
         return EngineError(
-            f"{self.what} {self.path} cannot be {done}: {error.strerror or error}",
+            f"{self.label} {self.path} cannot be {operation}: {error.strerror or error}",
             hint="Nothing was changed.",
         )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, Self
 import click
 
 from gpuform.schemas.safe_text import format_json
-from gpuform.stacks.access.connecting import Cluster, clusters_of, state_of
+from gpuform.stacks.access.cluster_access import ClusterAccess, get_state_location, list_clusters
 from gpuform.stacks.cli.flags import emulate_flag, offline_flag
 from gpuform.stacks.cli.opening import find_workspace
 from gpuform.stacks.cli.session import Session, add_stack_flags, open_session
@@ -22,8 +22,8 @@ from gpuform.stacks.operations.opening.environments import enter_environment, re
 from gpuform.stacks.operations.opening.selected_stack import create_passphrase_finder
 
 if TYPE_CHECKING:
-    from gpuform.stacks.access.kubeconfig import Credential
-    from gpuform.stacks.access.kubeconfig_files import KubeconfigFiles, Written
+    from gpuform.stacks.access.kubeconfig_credentials import Credential
+    from gpuform.stacks.access.kubeconfig_files import ContextChange, KubeconfigFiles
     from gpuform.stacks.access.ssh_files import SshFiles, SshHost
     from gpuform.stacks.cli.terminal.screen import Screen
 
@@ -45,7 +45,7 @@ class ReachedStack:
         """Find the stack of `--stack`, or the selected one, without opening the state."""
         workspace = find_workspace(session, runs_program=False)
         stack = workspace.resolve(session.stack)
-        state_location = state_of(workspace.backend, workspace.project.name, stack)
+        state_location = get_state_location(workspace.backend, workspace.project.name, stack)
         return cls(session, workspace, stack, state_location)
 
     @property
@@ -56,7 +56,9 @@ class ReachedStack:
     def directory(self) -> Path:
         return self.workspace.project.directory
 
-    def read_clusters(self, names: Sequence[str], *, offline: bool, emulate: bool) -> list[Cluster]:
+    def read_clusters(
+        self, names: Sequence[str], *, offline: bool, emulate: bool
+    ) -> list[ClusterAccess]:
         """Return the clusters named by `names`, or all clusters without names.
 
         The platforms are asked, unless `offline` is set; a warning names each cluster that is only
@@ -71,11 +73,11 @@ class ReachedStack:
         )
         # Where nothing is asked, the environment of the stack does not matter.
         with nullcontext() if offline else enter_environment(stack, emulate=emulate):
-            clusters = clusters_of(stack, read_config(stack), names, offline=offline)
+            clusters = list_clusters(stack, read_config(stack), names, offline=offline)
         for cluster in clusters:
-            if cluster.stale:
+            if cluster.stale_reason:
                 screen.warn(
-                    f"warning: {cluster.name}: shown from the state, because {cluster.stale}"
+                    f"warning: {cluster.name}: shown from the state, because {cluster.stale_reason}"
                 )
         return clusters
 
@@ -134,7 +136,7 @@ def kubeconfig(  # noqa: PLR0913 - a flag each
     if to_stdout and (remove or as_json):
         raise click.UsageError("--print cannot be combined with --remove or --json")
     with open_session() as session:
-        files = KubeconfigFiles.of(file, session.environ)
+        files = KubeconfigFiles.from_environment(file, session.environ)
         reached_stack = ReachedStack.from_session(session)
         if remove:
             written_contexts = _remove_contexts(files, reached_stack, clusters)
@@ -148,13 +150,15 @@ def kubeconfig(  # noqa: PLR0913 - a flag each
         if to_stdout:
             session.screen.write(_render_credentials(credentials))
             return
-        written_contexts = files.put(credentials, reached_stack.directory, use=use, force=force)
+        written_contexts = files.add_credentials(
+            credentials, reached_stack.directory, make_current=use, replace_foreign=force
+        )
         _report_written(reached_stack, written_contexts, "in", as_json=as_json)
 
 
 def _select_usable(
-    reached_stack: "ReachedStack", clusters: "list[Cluster]", *, are_named: bool
-) -> "list[Cluster]":
+    reached_stack: "ReachedStack", clusters: "list[ClusterAccess]", *, are_named: bool
+) -> "list[ClusterAccess]":
     """Return the clusters with a kubeconfig, and warn of the others.
 
     Raises:
@@ -181,7 +185,7 @@ def _select_usable(
 
 
 def _build_credential(
-    cluster: "Cluster", context: str | None, files: "KubeconfigFiles", to_stdout: bool
+    cluster: "ClusterAccess", context: str | None, files: "KubeconfigFiles", to_stdout: bool
 ) -> "Credential":
     """Build the credential of a cluster for a kubeconfig.
 
@@ -189,27 +193,34 @@ def _build_credential(
     """
     from pydantic import SecretStr  # noqa: PLC0415 - not for help
 
-    from gpuform.stacks.access.kubeconfig import Credential  # noqa: PLC0415 - as above
+    from gpuform.stacks.access.kubeconfig_credentials import Credential  # noqa: PLC0415 - as above
 
     name = context or cluster.access.name or cluster.name
     # A context that the user renamed keeps its name.
     if context is None and not to_stdout:
-        contexts = files.contexts().items()
+        contexts = files.find_contexts().items()
         name = next(
-            (context_name for context_name, mark in contexts if mark.is_same(cluster.mark)), name
+            (
+                context_name
+                for context_name, mark in contexts
+                if mark.is_same_cluster(cluster.label)
+            ),
+            name,
         )
-    return Credential.read(name, cluster.mark, cluster.access.kubeconfig or SecretStr(""))
+    return Credential.from_kubeconfig(
+        name, cluster.label, cluster.access.kubeconfig or SecretStr("")
+    )
 
 
 def _render_credentials(credentials: "Sequence[Credential]") -> str:
-    from gpuform.stacks.access.kubeconfig import CredentialOptions, with_credentials  # noqa: PLC0415 - as above
+    from gpuform.stacks.access.kubeconfig_credentials import CredentialOptions, add_credentials  # noqa: PLC0415 - as above
 
-    return with_credentials("", "the kubeconfig", credentials, CredentialOptions())
+    return add_credentials("", "the kubeconfig", credentials, CredentialOptions())
 
 
 def _remove_contexts(
     files: "KubeconfigFiles", reached_stack: "ReachedStack", names: Sequence[str]
-) -> "list[Written]":
+) -> "list[ContextChange]":
     """Remove gpuform's contexts of this stack, or of the named clusters only.
 
     Raises:
@@ -220,7 +231,7 @@ def _remove_contexts(
 
     own_contexts = {
         context: mark
-        for context, mark in files.contexts().items()
+        for context, mark in files.find_contexts().items()
         if mark.state == reached_stack.state_location
     }
     # A misspelt name would remove nothing, and the command would succeed.
@@ -232,7 +243,7 @@ def _remove_contexts(
                 if own_contexts
                 else "gpuform wrote no context for this stack",
             )
-    return files.take_out(
+    return files.remove_contexts(
         lambda context, mark: (
             mark.state == reached_stack.state_location
             and (not names or context in names or name_of(mark.urn) in names)
@@ -242,7 +253,7 @@ def _remove_contexts(
 
 def _report_written(
     reached_stack: "ReachedStack",
-    written_contexts: "list[Written]",
+    written_contexts: "list[ContextChange]",
     preposition: str,
     *,
     as_json: bool,
@@ -345,29 +356,29 @@ def ssh_config(  # noqa: PLR0913 - a flag each
     """
     from gpuform.stacks.access.ssh_files import (  # noqa: PLC0415 - as above
         SshFiles,
-        config_text,
-        ssh_hosts,
+        list_ssh_hosts,
+        render_ssh_config,
     )
 
     if to_stdout and (install or remove or as_json):
         raise click.UsageError("--print cannot be combined with --install, --remove or --json")
     with open_session() as session:
         reached_stack = ReachedStack.from_session(session)
-        files = SshFiles.of(
+        files = SshFiles.for_stack(
             file, reached_stack.project, reached_stack.stack, reached_stack.state_location
         )
         if remove:
             _remove_hosts(files, session.screen, install=install)
             return
         clusters = reached_stack.read_clusters((), offline=offline, emulate=emulate)
-        hosts = ssh_hosts(clusters, reached_stack.project, reached_stack.stack, user, jump)
-        config = config_text(hosts, reached_stack.project, reached_stack.stack)
+        hosts = list_ssh_hosts(clusters, reached_stack.project, reached_stack.stack, user, jump)
+        config = render_ssh_config(hosts, reached_stack.project, reached_stack.stack)
         if to_stdout:
             session.screen.write(config)
             return
         # Host names and users would be committed with the project.
-        files.own.refuse_inside(reached_stack.directory)
-        changed = files.own.update(lambda _: config)
+        files.stack_file.refuse_inside(reached_stack.directory)
+        changed = files.stack_file.update(lambda _: config)
         installed = install and files.install()
         if as_json:
             session.screen.print(format_json(_build_document(files, hosts), indent=2))
@@ -376,16 +387,18 @@ def ssh_config(  # noqa: PLR0913 - a flag each
 
 
 def _remove_hosts(files: "SshFiles", screen: "Screen", *, install: bool) -> None:
-    was_deleted = files.remove()
-    screen.print(f"{files.own.path}: {'deleted' if was_deleted else 'there is no such file'}")
+    was_deleted = files.delete()
+    screen.print(
+        f"{files.stack_file.path}: {'deleted' if was_deleted else 'there is no such file'}"
+    )
     if install and files.uninstall():
-        screen.print(f"{files.users.path}: removed the line `{files.include}`")
+        screen.print(f"{files.user_config.path}: removed the line `{files.include_line}`")
 
 
 def _build_document(files: "SshFiles", hosts: "list[SshHost]") -> dict[str, object]:
     return {
-        "file": str(files.own.path),
-        "include": files.include,
+        "file": str(files.stack_file.path),
+        "include": files.include_line,
         "included": files.is_included,
         "hosts": [
             {
@@ -413,13 +426,13 @@ def _print_hosts(
             screen.warn(f"{host.alias}: {host.host.because}")
         else:
             screen.print(f"ssh {host.alias}")
-    screen.print(f"{files.own.path}: {'written' if changed else 'as it was already'}")
+    screen.print(f"{files.stack_file.path}: {'written' if changed else 'as it was already'}")
     if installed:
-        screen.print(f"{files.users.path}: added `{files.include}` as its first line")
+        screen.print(f"{files.user_config.path}: added `{files.include_line}` as its first line")
     elif not files.is_included:
         screen.print(
-            f"{files.users.path} does not include this file yet. Add this line at its "
-            f"start, or run the command again with --install:\n    {files.include}"
+            f"{files.user_config.path} does not include this file yet. Add this line at its "
+            f"start, or run the command again with --install:\n    {files.include_line}"
         )
 
 
@@ -466,12 +479,12 @@ def connect(  # noqa: PLR0913 - a flag each
       gpuform connect train --via slurm --user ada --jump ssh.example.com
       gpuform connect workbench --port 8888
     """
-    from gpuform.stacks.access.connecting import (  # noqa: PLC0415 - the engine, not for help
-        Wish,
-        command_for,
-        port_url,
-        quoted,
-        run,
+    from gpuform.stacks.access.cluster_access import (  # noqa: PLC0415 - the engine, not for help
+        ConnectionRequest,
+        build_command,
+        execute_command,
+        format_command,
+        get_port_url,
     )
     from gpuform.stacks.access.kubeconfig_files import KubeconfigFiles  # noqa: PLC0415 - as above
 
@@ -481,12 +494,14 @@ def connect(  # noqa: PLR0913 - a flag each
             [cluster], offline=offline, emulate=emulate
         )
         if port is not None:
-            session.screen.print(port_url(reached_cluster, port))
+            session.screen.print(get_port_url(reached_cluster, port))
             return 0
         # kubectl is run with the context that `gpuform kubeconfig` wrote.
-        contexts = KubeconfigFiles.of(None, session.environ).contexts()
-        words = command_for(reached_cluster, Wish(via, node, user, jump, command), contexts)
+        contexts = KubeconfigFiles.from_environment(None, session.environ).find_contexts()
+        words = build_command(
+            reached_cluster, ConnectionRequest(via, node, user, jump, command), contexts
+        )
         if to_stdout:
-            session.screen.write(f"{quoted(words)}\n")
+            session.screen.write(f"{format_command(words)}\n")
             return 0
-        return run(words)
+        return execute_command(words)

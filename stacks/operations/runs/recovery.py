@@ -14,8 +14,12 @@ from gpuform.providers import permissions
 from gpuform.providers.catalog import list_kinds, load_lifecycle_class
 from gpuform.providers.operations import Settings
 from gpuform.schemas.plan import PlanAction, ResourceChange
-from gpuform.stacks.access.connecting import state_of
-from gpuform.stacks.access.ssh_files import deleted_ids, forget_contexts, forget_hosts
+from gpuform.stacks.access.cluster_access import get_state_location
+from gpuform.stacks.access.ssh_files import (
+    find_deleted_ids,
+    remove_deleted_contexts,
+    remove_deleted_hosts,
+)
 from gpuform.stacks.engine.deployment import Outcome, recover_creates
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.records import open_intents
@@ -134,20 +138,20 @@ def forget_deleted_objects(stack: Stack, after: Snapshot, report: Callable[[str]
     `stack` is as it was before the run, `after` the state after it. A failure is a warning with the
     command that does it: the run itself has succeeded by now.
     """
-    deleted = deleted_ids(stack.snapshot, after)
+    deleted = find_deleted_ids(stack.snapshot, after)
     if not deleted:
         return
 
     def remove_contexts() -> None:
-        for context in forget_contexts(deleted, os.environ):
+        for context in remove_deleted_contexts(deleted, os.environ):
             report(
                 f"context {context.context}: removed from {context.path}, because its cluster "
                 "is deleted"
             )
 
     def remove_hosts() -> None:
-        state_location = state_of(stack.backend, stack.project.name, stack.name)
-        path = forget_hosts(deleted, stack.project.name, stack.name, state_location)
+        state_location = get_state_location(stack.backend, stack.project.name, stack.name)
+        path = remove_deleted_hosts(deleted, stack.project.name, stack.name, state_location)
         if path is not None:
             report(f"{path}: removed the hosts of deleted machines")
 

@@ -14,8 +14,8 @@ from gpuform.providers.errors import GpuformError, MissingCredentials
 from gpuform.providers.kubernetes.client import KubernetesClient
 from gpuform.providers.kubernetes.kubeconfig import flatten_kubeconfig, load_access
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
-from gpuform.stacks.access.kubeconfig import Credential
-from gpuform.stacks.access.kubeconfig_text import Mark
+from gpuform.stacks.access.kubeconfig_credentials import Credential
+from gpuform.stacks.access.kubeconfig_document import ClusterLabel
 from gpuform.stacks.engine.errors import EngineError
 
 
@@ -85,10 +85,10 @@ def test_a_kubeconfig_with_more_than_a_way_to_sign_in_is_refused(
 ) -> None:
     """Also where only kubectl would run the program, or send the file."""
     text = config(user)
-    mark = Mark("id", "urn", "/state")
+    mark = ClusterLabel("id", "urn", "/state")
     for read in (
         lambda: load_access(text, "train"),
-        lambda: Credential.read("train", mark, SecretStr(text)),
+        lambda: Credential.from_kubeconfig("train", mark, SecretStr(text)),
     ):
         with pytest.raises((GpuformError, EngineError), match="train") as refused:
             read()
@@ -120,8 +120,10 @@ def test_of_a_credential_only_what_signs_in_is_written() -> None:
     text["contexts"][0]["context"]["extensions"] = [forged]
     text["contexts"].append({"name": "mine", "context": {"cluster": "k", "user": "u"}})
     text["preferences"] = {"colors": True}
-    made = Credential.read("train", Mark("id", "urn", "/state"), SecretStr(yaml.safe_dump(text)))
-    assert made.held == {
+    made = Credential.from_kubeconfig(
+        "train", ClusterLabel("id", "urn", "/state"), SecretStr(yaml.safe_dump(text))
+    )
+    assert made.content_by_section == {
         "clusters": {"server": "http://127.0.0.1/x/"},
         "users": {"token": "t"},
         "contexts": {"cluster": "train", "user": "train"},
@@ -130,8 +132,10 @@ def test_of_a_credential_only_what_signs_in_is_written() -> None:
 
 @pytest.mark.parametrize("name", ["a\nb", "", "a\u202eb", "x" * 300])
 def test_a_context_name_with_invisible_characters_is_refused(name: str) -> None:
-    with pytest.raises(EngineError, match="name of a context") as refused:
-        Credential.read(name, Mark("id", "urn", "/state"), SecretStr(config({"token": "t"})))
+    with pytest.raises(EngineError, match="is not a valid context name") as refused:
+        Credential.from_kubeconfig(
+            name, ClusterLabel("id", "urn", "/state"), SecretStr(config({"token": "t"}))
+        )
     assert refused.value.message.isprintable()
     assert "--context NAME" in (refused.value.hint or "")
 

@@ -85,7 +85,7 @@ def test_kubeconfig_adds_a_context_and_remove_restores_the_file(
     ran = applied_project("kubeconfig", "--remove", "--json")
     assert ran.json == [{"context": "training", "file": str(file), "changed": True}]
     assert file.read_text() == ""
-    assert "has no context of train" in applied_project("connect", "train").err
+    assert "has not written a context of train" in applied_project("connect", "train").err
 
 
 @pytest.mark.slow
@@ -106,8 +106,7 @@ def test_kubeconfig_uses_the_state_if_the_platform_does_not_answer(
     assert ran.code == 1
     assert "train has no kubeconfig: it no longer exists on the platform" in ran.err
     assert (
-        "nobody can log in to train: it no longer exists"
-        in up("connect", "train", "--via", "ssh").err
+        "cannot log in to train: it no longer exists" in up("connect", "train", "--via", "ssh").err
     )
 
 
@@ -125,7 +124,7 @@ def test_kubeconfig_writes_several_files_as_kubectl_does(
     third.write_text("users:\n- name: another\n")
     ran = applied_project("kubeconfig", "--context", "another", "--force")
     assert ran.code == 1
-    assert f"{third}:2: there is a user 'another' already" in ran.err
+    assert f"{third}:2: the user 'another' already exists" in ran.err
     assert applied_project("kubeconfig", "--context", "new", "--use").code == 0
     assert list_contexts(second) == ["new", "mine"]
     assert applied_project("kubeconfig").out.startswith("context new:")
@@ -216,14 +215,14 @@ def test_access_commands_refuse_wrong_names_paths_and_flags(
     before = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
     for args, message in [
         (("kubeconfig", "trian"), "did you mean train?"),
-        (("kubeconfig", "data"), "data is a together:SharedVolume, which nobody can get on"),
+        (("kubeconfig", "data"), "data is a together:SharedVolume, not a cluster"),
         (("kubeconfig", "--file", "kc"), "is inside the project"),
         (("ssh-config", "--file", "hosts"), "is inside the project"),
         (("kubeconfig", "--print", "--remove"), "--print cannot be combined with"),
         (("kubeconfig", "nope", "--remove"), "gpuform wrote no context of 'nope'"),
         (("connect", "train", "--node", "training-worker-8"), "did you mean training-worker-"),
         (("connect", "train", "--via", "slurm"), "has no Slurm login node"),
-        (("connect", "train", "--port", "80"), "port 80 of train is not reached"),
+        (("connect", "train", "--port", "80"), "port 80 of train is not accessible"),
         (("connect", "train", "--user", "-oX"), "'-oX' is not a valid login name"),
         (("connect", "train", "--jump", "-oX"), "'-oX' is not a jump host"),
     ]:
@@ -256,7 +255,8 @@ def test_access_commands_name_a_stack_without_clusters(dev: Run, home: Path, emu
     assert "stack 'dev' has no clusters" in ran.err
     assert dev("kubeconfig", "--remove").out.startswith("gpuform wrote no contexts")
     output = dev("connect", "train").err
-    assert "it has no clusters yet: `gpuform up`\n  more: gpuform help guides/access\n" in output
+    hint = "it has no clusters yet: create them with `gpuform up`"
+    assert f"{hint}\n  more: gpuform help guides/access\n" in output
 
 
 @pytest.mark.slow
@@ -285,5 +285,5 @@ def test_connect_runs_kubectl_with_its_exit_code(applied_project: Run, home: Pat
 def test_destroy_ignores_a_broken_kubeconfig_without_gpuform_contexts(up: Run, home: Path) -> None:
     (home / ".kube").mkdir()
     (home / ".kube" / "config").write_text("a: [\n")
-    assert "this is not YAML" in up("kubeconfig").err
+    assert "gpuform cannot edit this YAML" in up("kubeconfig").err
     assert "warning" not in up("destroy", "--yes", "--skip-preview").err

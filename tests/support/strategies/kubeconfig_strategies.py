@@ -6,8 +6,8 @@ from typing import Any
 import yaml
 from hypothesis import strategies as st
 
-from gpuform.stacks.access.kubeconfig import Credential
-from gpuform.stacks.access.kubeconfig_text import Mark
+from gpuform.stacks.access.kubeconfig_credentials import Credential
+from gpuform.stacks.access.kubeconfig_document import ClusterLabel
 
 GPUFORM_NAMES = ("training", "prod/eu-1", "007", "träin")
 """Names of entries that gpuform writes; `documents` draws other names."""
@@ -20,7 +20,9 @@ _LITERALS = st.sampled_from(["~", "null", "[]", "", "&empty []"])
 
 
 def build_credential(name: str, token: str = "t0ken", id_: str = "") -> Credential:
-    mark = Mark(id_ or f"id-{name}", f"urn:pulumi:dev::demo::together:Cluster::{name}", "/state")
+    mark = ClusterLabel(
+        id_ or f"id-{name}", f"urn:pulumi:dev::demo::together:Cluster::{name}", "/state"
+    )
     cluster = {"server": "https://k8s.example:6443", "certificate-authority-data": "Zm9v" * 3}
     entries = {
         "clusters": cluster,

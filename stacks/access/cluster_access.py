@@ -1,0 +1,313 @@
+"""Find how users reach a stack's clusters, and run kubectl or SSH in the place of this process.
+
+`cli.commands.access_commands` calls this module.
+"""
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Final, Literal
+
+from gpuform.providers.properties import to_properties
+from gpuform.schemas.access import Access, Host
+from gpuform.stacks.access.errors import NoAccess
+from gpuform.stacks.access.kubeconfig_document import ClusterLabel
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.provider_host import to_provider
+from gpuform.stacks.engine.stack import Stack, read_resources
+from gpuform.stacks.engine.state import ResourceState
+from gpuform.stacks.engine.store import Backend
+from gpuform.stacks.engine.urn import name_of
+from gpuform.stacks.engine.values import PropertyMap
+from gpuform.stacks.resource_rules import lifecycle_of
+from gpuform.stacks.review.value_text import short_type
+
+_NO_LONGER_EXISTS: Final = (
+    "it no longer exists on the platform: run `gpuform refresh` to update the state"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterAccess:
+    """A cluster by its name in the stack, with the ways to reach it.
+
+    `stale_reason` says why `access` is that of the state instead of the platform's; it is empty if
+    the platform answered.
+    """
+
+    name: str
+    label: ClusterLabel
+    access: Access
+    stale_reason: str = ""
+
+
+def get_state_location(backend: Backend, project: str, stack: str) -> str:
+    """Return the path or URL of a stack's state, without the suffix of a compressed one.
+
+    The location tells stacks of one name apart.
+    """
+    return backend.locate_checkpoint(project, stack).removesuffix(".gz")
+
+
+def list_clusters(
+    stack: Stack, config: Mapping[str, str], names: Sequence[str], *, offline: bool
+) -> list[ClusterAccess]:
+    """Return the named clusters of a stack, or all clusters if `names` is empty.
+
+    Names are names in the stack, URNs, or names on the platform. `config` is the stack's
+    configuration in plain text. With `offline` no platform is asked. A cluster that no longer
+    exists is returned without a way to reach it.
+
+    Raises:
+        NoAccess: a name is unknown, ambiguous, or not a cluster's.
+    """
+    accessible = [
+        (entry, access)
+        for entry in stack.snapshot.resources
+        if not (entry.delete or entry.pending_replacement)
+        if (access := _find_access(entry, entry.outputs)) is not None
+    ]
+    chosen_clusters = (
+        [_find_cluster(stack, accessible, name) for name in names] if names else accessible
+    )
+    entries_by_urn = {entry.urn: entry for entry, _ in chosen_clusters}
+    return list(_iterate_clusters(stack, config, list(entries_by_urn.values()), offline=offline))
+
+
+def _iterate_clusters(
+    stack: Stack, config: Mapping[str, str], entries: Sequence[ResourceState], *, offline: bool
+) -> Iterator[ClusterAccess]:
+    state_location = get_state_location(stack.backend, stack.project.name, stack.name)
+    read_results = [None] * len(entries) if offline else read_resources(stack, config, entries)
+    for entry, read_result in zip(entries, read_results, strict=True):
+        stale_reason = read_result.problem if read_result else ""
+        outputs = (
+            read_result.outputs
+            if read_result is not None and read_result.outputs is not None
+            else entry.outputs
+        )
+        access = _find_access(entry, outputs)
+        if access is None:
+            continue
+        # no outputs and no problem: the platform answered that the cluster does not exist
+        if read_result is not None and read_result.outputs is None and not stale_reason:
+            access = Access(
+                name=access.name, no_kubeconfig=_NO_LONGER_EXISTS, no_hosts=_NO_LONGER_EXISTS
+            )
+        yield ClusterAccess(
+            name_of(entry.urn),
+            ClusterLabel(entry.id, entry.urn, state_location),
+            access,
+            stale_reason,
+        )
+
+
+def _find_access(entry: ResourceState, outputs: PropertyMap) -> Access | None:
+    lifecycle = lifecycle_of(entry.type)
+    return lifecycle.get_access(to_properties(to_provider(outputs))) if lifecycle else None
+
+
+def _find_cluster(
+    stack: Stack, accessible: Sequence[tuple[ResourceState, Access]], name: str
+) -> tuple[ResourceState, Access]:
+    matches = [pair for pair in accessible if name in (pair[0].urn, name_of(pair[0].urn))]
+    matches = matches or [pair for pair in accessible if name == pair[1].name]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        urns = "\n".join(entry.urn for entry, _ in matches)
+        raise NoAccess(
+            f"{len(matches)} clusters have the name {name!r}",
+            hint=f"pass one of these URNs:\n{urns}",
+        )
+    for entry in stack.snapshot.resources:
+        if name in (entry.urn, name_of(entry.urn)) and entry.custom:
+            raise NoAccess(
+                f"{name} is a {short_type(entry.type)}, not a cluster",
+                hint=_format_choices(accessible),
+            )
+    names = {
+        known_name
+        for entry, access in accessible
+        for known_name in (name_of(entry.urn), access.name)
+        if known_name
+    }
+    similar_names = get_close_matches(name, names, n=1)
+    hint = f"did you mean {similar_names[0]}?" if similar_names else _format_choices(accessible)
+    raise NoAccess(f"stack '{stack.name}' has no cluster {name!r}", hint=hint)
+
+
+def _format_choices(accessible: Sequence[tuple[ResourceState, Access]]) -> str:
+    names = sorted(name_of(entry.urn) for entry, _ in accessible)
+    return (
+        f"its clusters: {', '.join(names)}"
+        if names
+        else "it has no clusters yet: create them with `gpuform up`"
+    )
+
+
+Via = Literal["kubectl", "ssh", "slurm"]
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionRequest:
+    """What the user asks for; the cluster decides about empty fields."""
+
+    via: Via | None = None
+    node: str = ""
+    user: str = ""
+    jump: str = ""
+    command: Sequence[str] = ()
+
+
+def build_command(
+    cluster: ClusterAccess, request: ConnectionRequest, contexts: Mapping[str, ClusterLabel]
+) -> list[str]:
+    """Return the words of the command.
+
+    `contexts` are the kubeconfig contexts written by gpuform.
+
+    Raises:
+        EngineError: the cluster does not offer this way of access, or not yet.
+    """
+    via = request.via or ("ssh" if request.node else cluster.access.prefers)
+    if via == "kubectl":
+        if request.node:
+            raise NoAccess("--node selects a machine for SSH: remove --via kubectl")
+        return _build_kubectl_command(cluster, request, contexts)
+    return _build_ssh_command(_choose_host(cluster, via, request.node), request)
+
+
+def get_port_url(cluster: ClusterAccess, number: int) -> str:
+    """Return the URL of a port of the cluster.
+
+    Raises:
+        NoAccess: the port is not mapped, or its address is unknown.
+    """
+    urls = {port.number: port.url for port in cluster.access.ports}
+    if number not in urls:
+        mapped_ports = ", ".join(map(str, urls))
+        hint = (
+            f"mapped ports: {mapped_ports}"
+            if urls
+            else "for a TensorOne cluster, declare the port in port_mappings"
+        )
+        raise NoAccess(f"port {number} of {cluster.name} is not accessible from outside", hint=hint)
+    if not urls[number]:
+        raise NoAccess(
+            f"port {number} of {cluster.name} has no web address",
+            hint="open the cluster in the platform's console",
+        )
+    return urls[number]
+
+
+def _build_kubectl_command(
+    cluster: ClusterAccess, request: ConnectionRequest, contexts: Mapping[str, ClusterLabel]
+) -> list[str]:
+    access = cluster.access
+    if access.kubeconfig is None:
+        raise NoAccess(f"{cluster.name} has no kubeconfig: {access.no_kubeconfig}")
+    context = next((name for name, label in contexts.items() if label.id == cluster.label.id), None)
+    if context is None:
+        raise NoAccess(
+            f"gpuform has not written a context of {cluster.name} to your kubeconfig",
+            hint=f"run `gpuform kubeconfig {cluster.name}`",
+        )
+    arguments = list(request.command)
+    arguments = arguments[1:] if arguments[:1] == ["kubectl"] else arguments
+    return ["kubectl", "--context", context, *(arguments or ["get", "nodes"])]
+
+
+def _build_ssh_command(host: Host, request: ConnectionRequest) -> list[str]:
+    user = request.user or host.user
+    target = host.model_copy(update={"user": user, "jump": request.jump or host.jump})
+    jump_options = ["-J", target.jump_with_user] if target.jump else []
+    port_options = ["-p", str(host.port)] if host.port != 22 else []
+    destination = f"{user}@{host.address}" if user else host.address
+    return [
+        "ssh",
+        *jump_options,
+        *port_options,
+        destination,
+        *(["--", *request.command] if request.command else []),
+    ]
+
+
+def _choose_host(cluster: ClusterAccess, via: Via, node: str) -> Host:
+    access, name = cluster.access, cluster.name
+    if not access.hosts:
+        raise NoAccess(f"cannot log in to {name}: {access.no_hosts}")
+    if via == "slurm":
+        hosts = [host for host in access.hosts if host.role == "login"]
+        if not hosts:
+            raise NoAccess(
+                f"{name} has no Slurm login node", hint="only clusters of type SLURM have one"
+            )
+        return hosts[0]
+    hosts = [host for host in access.hosts if host.role != "login"]
+    if node:
+        hosts = [host for host in hosts if host.node == node]
+        if not hosts:
+            raise _create_unknown_node_error(cluster, node)
+    usable = next((host for host in hosts if not host.because), None)
+    if usable is None:
+        reasons = "\n".join(f"{host.node}: {host.because}" for host in hosts)
+        raise NoAccess(f"cannot log in to {node or name} now", hint=reasons)
+    return usable
+
+
+def _create_unknown_node_error(cluster: ClusterAccess, node: str) -> EngineError:
+    names = [host.node for host in cluster.access.hosts if host.role != "login"]
+    similar_names = get_close_matches(node, names, n=1)
+    hint = (
+        f"did you mean {similar_names[0]}?" if similar_names else f"its nodes: {', '.join(names)}"
+    )
+    return EngineError(f"{cluster.name} has no node {node!r}", hint=hint)
+
+
+def format_command(words: Sequence[str]) -> str:
+    """Return the command as a line for the user's shell."""
+    return subprocess.list2cmdline(words) if os.name == "nt" else shlex.join(words)
+
+
+def execute_command(words: Sequence[str]) -> int:
+    """Replace this process with the command.
+
+    On Windows, run the command and return the exit code. In the place of this process, the command
+    itself gets signals, the terminal and the exit code.
+
+    Raises:
+        EngineError: the command is not installed.
+    """
+    program = shutil.which(words[0])
+    if program is None:
+        raise EngineError(
+            f"{words[0]} is not installed, or not in PATH",
+            hint=f"Install it, or show the command with --print:\n  {format_command(words)}",
+        )
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if os.name == "nt":
+        return run_and_wait([program, *words[1:]])
+    for name in ("SIGPIPE", "SIGXFSZ"):  # which Python ignores, and programs do not expect it
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
+    return os.execv(program, list(words))  # noqa: S606 - no shell is wanted
+
+
+def run_and_wait(words: Sequence[str]) -> int:
+    """Run the command beside this process and return the exit code.
+
+    Ctrl-C reaches both processes; this one ignores it, so that the command decides.
+    """
+    child = subprocess.Popen(words)  # noqa: S603 - words, not a shell's text
+    previous_handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        return child.wait()
+    finally:
+        signal.signal(signal.SIGINT, previous_handler)
