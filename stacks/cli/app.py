@@ -282,6 +282,7 @@ def _is_verbose(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 def _escape_line(line: str) -> str:
+    """Escape control characters, which a text of a platform or program may contain."""
     from gpuform.stacks.cli.terminal.screen import escape_text  # noqa: PLC0415 - for errors alone
     from gpuform.stacks.engine.machine import find_ci_job  # noqa: PLC0415 - as above
 
@@ -295,6 +296,7 @@ def _drop_output() -> None:
 
 
 def _show_version(context: click.Context, _parameter: click.Parameter, is_set: bool) -> None:
+    """Print the version and end the command; nothing while a shell completes."""
     # A shell that completes a command prints no version.
     if is_set and not context.resilient_parsing:
         from importlib.metadata import version  # noqa: PLC0415 - slow, and only needed here

@@ -134,6 +134,7 @@ def _format_usage_error(error: click.UsageError) -> Iterator[str]:
 
 
 def _format_user_error(error: BaseException) -> tuple[int, list[str]] | None:
+    """Return exit code and lines of an error for users; None for an internal error."""
     # Imported by now, if the error is one of theirs.
     if isinstance(error, UserError):
         stack = sys.modules.get("gpuform.stacks.engine.stack")
@@ -150,6 +151,7 @@ def _format_user_error(error: BaseException) -> tuple[int, list[str]] | None:
 
 
 def _format_internal_error(error: BaseException, verbose: bool) -> Iterator[str]:
+    """Yield the type and place of an error, and with `verbose` the frames; never the message."""
     frames = traceback.extract_tb(error.__traceback__)
     location = f" at {frames[-1].name}, line {frames[-1].lineno}" if frames else ""
     yield f"error: internal error ({type(error).__name__}{location}). {_REPORT}"

@@ -229,6 +229,7 @@ def _escape_for_workflow_command(value: str, more_characters: str = "") -> str:
 
 
 def _format_full_message(diagnostic: Diagnostic) -> str:
+    """Join the message, its hint and the places that include the file."""
     included = "".join(f"\nincluded at {position.own}" for position in diagnostic.position.included)
     return (
         f"{diagnostic.message}\n{diagnostic.hint}{included}"

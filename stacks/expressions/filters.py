@@ -130,6 +130,7 @@ def reverse(value: Any) -> Any:
 
 
 def flatten(lists: Iterable[Any]) -> list[Any]:
+    """Flatten the first level of nested lists; other items stay."""
     return [
         item
         for element in lists
@@ -150,6 +151,7 @@ def to_base64(value: Any) -> str:
 
 
 def from_base64(text: str) -> str:
+    """Decode base64 of a UTF-8 text. Raises ExpressionError."""
     try:
         return base64.b64decode(text, validate=True).decode()
     except ValueError:

@@ -58,6 +58,7 @@ def _calculate_product(left: Any, right: Any) -> Any:
 
 
 def _raise_to_power(base: Any, exponent: Any) -> Any:
+    """Compute a power. Raises ExpressionError for an integer of too many bits."""
     is_integer_power = isinstance(base, int) and isinstance(exponent, int)
     # A short expression such as 9**9**9 would otherwise take unbounded time.
     if is_integer_power and base.bit_length() * abs(exponent) > _MOST_BITS:

@@ -44,6 +44,7 @@ class ExpressionReference:
         return match[0] if match else ""
 
     def _list_constant_steps(self) -> Iterator[str]:
+        """Yield the steps before the first computed one, escaped for a regular expression."""
         for step in self.steps:
             if isinstance(step, nodes.Expr):
                 return

@@ -72,6 +72,7 @@ class GateEvaluator:
         return plan.model_copy(update={"gates": gates, "unchecked": unchecked})
 
     def _evaluate_gate(self, gate: Gate, plan: Plan) -> GateResult:
+        """Return the gate's result; `allowed` if it has findings and the run the permission."""
         # Two changes can lead to one finding.
         findings = tuple(dict.fromkeys(self._find_problems(gate, plan)))
         return GateResult(
@@ -125,6 +126,7 @@ def list_blocking_gates(plan: Plan) -> list[GateResult]:
 
 
 def _get_saved_findings(gate: Gate, plan: Plan) -> Iterable[str]:
+    """Return the gate's findings in the saved plan; without a result, a demand for a preview."""
     for result in plan.gates or ():
         if result.name == gate.name and result.rule == gate.rule:
             return result.findings

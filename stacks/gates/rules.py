@@ -85,6 +85,7 @@ def is_only_lowering(change: ResourceChange) -> bool:
 
 
 def _is_cost_unchanged(change: ResourceChange) -> bool:
+    """Return True for an action without cost, or equal known expenses before and after."""
     if change.action in _IDLE:
         return True
     before, after = change.before, change.after

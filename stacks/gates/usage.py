@@ -117,6 +117,7 @@ class UsageMonitor:
         ]
 
     def _ask_platforms(self, changes: Sequence[ResourceChange]) -> None:
+        """Ask the platforms for the use of objects not asked for before; keep the answers."""
         unasked = [change for change in changes if change.urn not in self._platform_answers]
         with ThreadPoolExecutor(_MAX_CONCURRENT_REQUESTS, thread_name_prefix="in-use") as pool:
             answers = list(pool.map(self._measure_on_platform, unasked))

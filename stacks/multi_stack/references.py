@@ -200,7 +200,7 @@ class _PythonFile:
             return None
         keywords = {keyword.arg: keyword.value for keyword in node.keywords}
         # `**more` may hold the name.
-        if None in keywords:  # **more
+        if None in keywords:
             return None
         named = keywords.get("stack_name") or (node.args[1] if len(node.args) > 1 else None)
         if isinstance(named, ast.Constant) and named.value is None:
@@ -234,6 +234,7 @@ class _PythonFile:
         return None if None in texts else "".join(part for part in texts if part)
 
     def _find_part_text(self, node: ast.expr) -> str | None:
+        """Return the text of a part of an f-string; None with a conversion or a format."""
         if isinstance(node, ast.FormattedValue):
             is_plain = node.conversion == -1 and node.format_spec is None
             return self._find_text(node.value) if is_plain else None
@@ -370,6 +371,10 @@ def _list_topology_files(loaded: Topology, path: Path) -> Iterator[Path]:
 def _build_program_contents(
     references: ProgramReferences, member: WorkspaceStack, problems: Diagnostics
 ) -> StackContents:
+    """Build a stack's contents from the program's references.
+
+    Without complete references the exports are None. Invalid names of stacks are reported.
+    """
     named = [
         (
             stack,

@@ -109,7 +109,7 @@ def _parse_set_value(name: str, value_text: str) -> Value:
     """Return the value of a `--set` flag: YAML, or a reference to a configuration value.
 
     Raises:
-        NotImported: the text is no YAML, or has another expression than `{{ config.NAME }}`.
+        ImportRefused: the text is no YAML, or has another expression than `{{ config.NAME }}`.
     """
     config_match = _CONFIG.fullmatch(value_text)
     if config_match:
@@ -134,7 +134,7 @@ def _find_parent(
     Without a name there is no parent: an empty URN and None.
 
     Raises:
-        NotImported: the stack has no such resource, or no entry declares it.
+        ImportRefused: the stack has no such resource, or no entry declares it.
     """
     if parent_name is None:
         return "", None
@@ -296,6 +296,7 @@ class _ImportRun:
     def _create_run(
         self, options: RunOptions, stack: Stack, check_preview: Callable[[Outcome], None]
     ) -> PlannedRun:
+        """Create a run that is evaluated with prices, but without gates."""
         # Gates judge changes of platforms, and an import makes none.
         evaluator = PlanEvaluator.load_prices(stack)
         return PlannedRun(

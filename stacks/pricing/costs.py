@@ -40,6 +40,7 @@ def sum_costs(usages: Iterable[tuple[str, ResourceUsage | None]]) -> StackCost:
 
 
 def _build_amounts(sums: Mapping[tuple[Billing, str], float]) -> tuple[Amount, ...]:
+    """Build the amounts from the sums, sorted by billing and currency."""
     order = [*Billing]
     keys = sorted(sums, key=lambda key: (order.index(key[0]), key[1]))
     return tuple(

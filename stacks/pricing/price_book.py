@@ -118,6 +118,7 @@ class PriceBook:
         return f"{FILE} has no price of {expense.platform} {item}{where}"
 
     def _list_prices(self, expense: Expense) -> tuple[Price, ...]:
+        """List the prices for an expense: by GPU type and billing, or by unit; empty for none."""
         prices = self.prices or {}
         if expense.what == "gpus":
             return prices.get((expense.platform, expense.gpu_type, expense.billing), ())

@@ -37,7 +37,7 @@ def get_rules_at(type_: str, path: str) -> FieldRules:
     for part in _PART.finditer(path):
         # A key or an index has the rules of its list.
         if part[1] is None:
-            continue  # a key or an index: the items have the rules of their list
+            continue
         rules = fields.get(part[1], _NO_RULES).inherit_rules(rules)
         fields = rules.nested_rules
     return rules
@@ -66,6 +66,7 @@ def index_items_by_key(value: Any, rules: FieldRules) -> Any:
 
 
 def _index_nested_items(value: Any, rules: FieldRules) -> Any:
+    """Index the lists in the fields of an object by key; any other value is returned as given."""
     if not isinstance(value, Mapping):
         return value
     inner = rules.nested_rules

@@ -317,6 +317,7 @@ def _format_idle_nodes(because: str, nodes: Sequence[RemovedNode], scheduler: st
 
 
 def _describe_jobs(node: RemovedNode) -> str:
+    """List the first jobs on a removed node, and count the others; empty without jobs."""
     jobs = [str(job) for job in node.jobs[:_MAX_NODES_LISTED]]
     if len(node.jobs) > _MAX_NODES_LISTED:
         jobs.append(f"{counted(len(node.jobs) - _MAX_NODES_LISTED, 'other job')}")
@@ -358,7 +359,10 @@ def render_repairs(plans: Iterable[Plan], paint: Paint = PLAIN) -> Iterator[str]
 
 
 def _format_evidence_age(repair: NodeRepair, made_at: str) -> str:
-    """Format the age of a repair's evidence at the time of the plan; empty without both times."""
+    """Format the age of a repair's evidence at the time of the plan.
+
+    Empty without both times, and for less than a second.
+    """
     try:
         since, made = (datetime.fromisoformat(moment) for moment in (repair.since, made_at))
         age = (made - since).total_seconds()

@@ -134,9 +134,10 @@ _RESOURCE_MARK = "@isPulumiResource"  # the SDK's, in previews only
 
 
 def to_display_value(value: Any, *, show_secrets: bool = False) -> Any:
-    """Convert `value` to plain JSON data, with `[secret]` and `[unknown]` in place of such values.
+    """Convert `value` to plain JSON data, with `[secret]` and `[unknown]` for such values.
 
-    With `show_secrets`, secrets are shown in the clear.
+    With `show_secrets`, secrets are shown in the clear. References become URNs, files their kind
+    (`[asset]`).
     """
     if isinstance(value, Secret):
         return to_display_value(value.value, show_secrets=True) if show_secrets else MASK

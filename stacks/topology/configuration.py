@@ -173,6 +173,7 @@ def _find_default_field(variable: ConfigVariable) -> str:
 
 
 def _parse_value(variable: ConfigVariable, text: str) -> Any:
+    """Parse the text as a value of the variable's type. Raises _NotAllowedError."""
     try:
         return _PARSERS[variable.type](text)
     except ValueError:
@@ -250,6 +251,7 @@ def _parse_boolean(text: str) -> bool:
 
 
 def _parse_json(text: str) -> Any:
+    """Parse JSON without NaN and Infinity. Raises ValueError."""
     try:
         return json.loads(
             # JSON has no NaN and no Infinity; Python's parser accepts both by default.

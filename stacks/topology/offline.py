@@ -83,6 +83,7 @@ class _Settings:
     settings: StackSettings | None
 
     def get(self, name: str) -> str | None:
+        """Return the stack's value of a key, else the project's; None if unset or encrypted."""
         value = self.settings.get(name) if self.settings else None
         if value is None and self.project and name in self.project.config:
             value = self.project.config[name].value
@@ -90,6 +91,7 @@ class _Settings:
         return None if value is None or is_secure(value) else to_config_text(value, None)
 
     def is_secret(self, name: str) -> bool:
+        """Return True if the value of a key is encrypted, or a default declared as secret."""
         stack_value = self.settings.get(name) if self.settings else None
         default = self.project.config.get(name) if self.project else None
         return is_secure(stack_value) or (

@@ -103,6 +103,7 @@ def _list_decisive_nodes(key: str, entry: Entry) -> Iterator[Node]:
 
 
 def _list_alias_parents(key: str, entry: Entry) -> Iterator[Node]:
+    """Yield the parents named in `aliases`; nothing for other options."""
     for alias in list_items(entry) if key == "aliases" else ():
         parent = alias.get("parent") if isinstance(alias, MappingNode) else None
         if parent is not None:

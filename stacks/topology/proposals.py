@@ -89,6 +89,7 @@ def _list_variables(root: MappingNode) -> Iterator[Mapping[str, Any]]:
 
 
 def _serialize_limits(fields: Mapping[str, Any]) -> str:
+    """Return the limits of a variable as JSON, for comparison with other limits."""
     limits = {"type": "string", **fields}
     # The other fields decide which values are wrong, and so reveal a secret.
     for name in _NO_LIMITS:

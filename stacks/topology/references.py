@@ -180,6 +180,7 @@ class References:
         return [step]
 
     def _find_each_values(self, reference: ExpressionReference) -> Iterator[Leaf]:
+        """Yield the named values of `each`. Raises ExpressionError outside of `for_each`."""
         if self.names.each is None:
             raise ExpressionError("`each` is available only in entries with for_each")
         for name in self._choose_names(reference, ("key", "value")):

@@ -216,6 +216,7 @@ def _evaluate_options(
 
 
 def _find_resources(entry: Entry, scope: Scope, program: ProgramSource) -> list[PlatformResource]:
+    """Return the declared resources that the option's items name."""
     named = [
         resource
         for item in list_items(entry)
@@ -239,6 +240,7 @@ def _create_alias(node: Node, scope: Scope, program: ProgramSource) -> pulumi.Al
 
 
 def _evaluate(scope: Scope, node: Node) -> Any:
+    """Return the value of a node. Raises TopologyError with all problems."""
     problems = Diagnostics()
     value = scope.evaluate_node(node, problems)
     _raise_problems(problems)
@@ -267,6 +269,7 @@ def _call_at(position: SourcePosition, make: Callable[[], _Made]) -> _Made:
 
 
 def _call_at_line(position: SourcePosition, make: Callable[[], _Made]) -> _Made:
+    """Call `make` so that the SDK sees the entry's line as the caller."""
     file = str(Path(position.file).resolve())
     # The compiled call has the entry's file and line, which the frame then shows.
     code = _CODE.replace(co_filename=file, co_firstlineno=position.line, co_name=file)

@@ -150,6 +150,7 @@ def remove_value(key: str, path: bool) -> None:
 
 
 def _find_stack(session: Session) -> tuple[Workspace, str]:
+    """Return the workspace and the stack's name, after finishing a killed change of secrets."""
     workspace = Workspace.find(Path.cwd(), session.environ, runs_program=False)
     name = workspace.resolve(session.stack)
     # A killed change of the secrets provider may have left the settings half encrypted.
@@ -163,6 +164,7 @@ def _load_settings(session: Session) -> tuple[Workspace, StackSettings]:
 
 
 def _open_stack(workspace: Workspace, session: Session) -> Stack:
+    """Open the selected stack; asks for the passphrase on a terminal."""
     return workspace.open(
         session.stack,
         create_passphrase_finder(workspace, session.screen.create_passphrase_prompt()),

@@ -104,6 +104,7 @@ def convert(
 
 
 def _reject_needless_conversion(source: Path | None, kind: str, form: str) -> None:
+    """Raise UsageError for YAML to YAML, and for a file beside `--from state` or `program`."""
     if kind == "topology" and form == "yaml":
         raise click.UsageError("a topology already is YAML: `gpuform fmt` formats it")
     if kind in ("state", "program") and source is not None:

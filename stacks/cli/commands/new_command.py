@@ -112,6 +112,7 @@ def new(  # noqa: PLR0913, PLR0917 - the flags
 
 
 def _print_templates(session: Session) -> None:
+    """Print each template with its description, and the commands to use them."""
     from gpuform.stacks.projects import templates  # noqa: PLC0415 - the engine, not for help
 
     available_templates = templates()

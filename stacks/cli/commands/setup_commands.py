@@ -250,6 +250,7 @@ def _find_command_path(context: click.Context, words: Sequence[str]) -> tuple[st
 
 
 def _list_subcommands(context: click.Context, path: tuple[str, ...]) -> list[str]:
+    """List the commands of the group at `path`; empty for a command or an unknown path."""
     command: click.Command | None = context.find_root().command
     for word in path:
         command = command.get_command(context, word) if isinstance(command, click.Group) else None

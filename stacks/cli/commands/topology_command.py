@@ -137,6 +137,7 @@ def topology(  # noqa: PLR0913 - a flag each
 
 
 def _build_kubernetes(kubeconfig: str | None, context: str | None) -> "KubernetesInputs | None":
+    """Return the Kubernetes named by the flags, or None without these flags."""
     from gpuform.schemas.policies.drain import KubernetesInputs  # noqa: PLC0415 - not for help
 
     if kubeconfig is None and context is None:

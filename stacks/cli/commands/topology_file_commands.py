@@ -300,6 +300,7 @@ class _FormatRun:
 
 
 def _read_file(path: Path) -> bytes:
+    """Read a file. Raises EngineError for a folder."""
     from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
 
     if path.is_dir():
@@ -359,6 +360,7 @@ def schema(output: Path | None, what: str, link: bool) -> None:
 
 
 def _link_schema() -> Path:
+    """Write the file by which editors find the topology schema, and return its path."""
     from gpuform.stacks.engine.project import find_project  # noqa: PLC0415 - not for help
     from gpuform.stacks.projects import link_schema  # noqa: PLC0415 - as above
 
@@ -366,6 +368,7 @@ def _link_schema() -> Path:
 
 
 def _render_schema(kind: str) -> str:
+    """Return the JSON schema for a kind of file: topology, prices, gates, stacks, tests or plan."""
     from gpuform.stacks.language import json_schema, plan_schema  # noqa: PLC0415 - not for help
 
     texts = {

@@ -294,6 +294,7 @@ class LiveProgress:
         return grid
 
     def _end(self, event: StepDone | StepFailed) -> None:
+        """Remove the step's row; print its end if worth showing."""
         with self._lock:
             row = self._rows.pop(id(event.step), None)
         if row is not None and is_worth_showing(event):

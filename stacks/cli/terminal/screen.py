@@ -191,6 +191,7 @@ class Screen:
 
 
 def _drop_typed_ahead() -> None:
+    """Drop what was typed on the terminal before the question."""
     if os.name == "posix" and is_tty(sys.stdin):
         import termios  # noqa: PLC0415 - not on every system
 

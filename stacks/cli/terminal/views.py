@@ -83,6 +83,7 @@ class PreviewJson(_ScreenView):
         return self._digest
 
     def end(self, run_ended: RunEnded, outcome: Outcome) -> None:
+        """Print the document of the preview, with the warnings of the plan."""
         # Only the complete plan has these: no event of the run has shown them.
         for event in _list_warnings(run_ended, outcome):
             self._digest(event)
@@ -111,6 +112,7 @@ class EventLines(_ScreenView):
             self._summary = None
 
     def _write_event(self, event: Event) -> None:
+        """Write the event; the summary of a preview is held back until the end."""
         if isinstance(event, Summary) and event.preview:
             # Held back: the warnings of the plan come before the end of the log.
             self._summary = event
@@ -277,6 +279,7 @@ class HumanView(_ScreenView):
             yield f"    {command.ljust(width)}  # {explanation}"
 
     def _format_duration(self, outcome: Outcome) -> str:
+        """Format the duration of the run; on an emulator by the platform's clock, too."""
         elapsed, here = self._stopwatch.get_elapsed(self), format_elapsed(outcome.seconds)
         if self._stopwatch.is_real or elapsed < 1:
             return f"Duration: {here}"

@@ -259,6 +259,11 @@ class Deployment:
         base: Sequence[ResourceState],
         run_program_operation: RunProgramOperation | None = None,
     ) -> StepGenerator:
+        """Create the step generator for the state `base`.
+
+        `run_program_operation` names a refresh or destroy that runs the program; None for an
+        update.
+        """
         return StepGenerator(
             stack=self.target.program.stack,
             project=self.target.program.project,
@@ -317,6 +322,10 @@ class Deployment:
             self._delete(base, base, generator)
 
     def _create_monitor(self, generator: StepGenerator) -> Monitor:
+        """Create the monitor of the program, and keep it for failures.
+
+        A refresh or destroy that runs the program checks no rules.
+        """
         program = self.target.program
         self._monitor = Monitor(
             target=ProgramTarget(program.project, program.stack, str(program.root)),
@@ -537,6 +546,7 @@ class Deployment:
         return entry is not None and intent.is_stored(self._executor.host.list_part_ids(entry))
 
     def _create_context(self, urn: str, timeout: float | None) -> ProviderContext:
+        """Create the context of a provider call for the resource; `timeout` is in seconds."""
         return ProviderContext(
             urn=urn,
             preview=self.options.preview,

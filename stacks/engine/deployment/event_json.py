@@ -86,6 +86,7 @@ class EventLog:
             self._write_event("diagnosticEvent", _build_diagnostic(event))
 
     def _write_failure(self, event: StepFailed) -> None:
+        """Count a failed step and write its event; a preview writes none."""
         self._steps += 1
         # A preview of Pulumi's reports failures as diagnostics only.
         if not self._preview:
@@ -235,6 +236,7 @@ def _encode_masked(state: ResourceState) -> JsonObject:
 
 
 def _build_step_event(step: Step, op: Op, planning: bool) -> JsonObject:
+    """Build the event of a step; `planning` marks the event of a preview."""
     document: JsonObject = {"metadata": _build_metadata(step, op)}
     if planning:
         document["planning"] = True
@@ -242,6 +244,7 @@ def _build_step_event(step: Step, op: Op, planning: bool) -> JsonObject:
 
 
 def _build_metadata(step: Step, op: Op) -> JsonObject:
+    """Build the metadata of a step's event in the form of Pulumi's event log."""
     return {
         "op": str(op),
         "urn": step.urn,

@@ -282,6 +282,7 @@ class _CreateSearch:
             results.lost.append(replace(entry, outputs=outputs))
 
     def _create_host(self) -> ProviderHost:
+        """Create the provider host with the configuration stored in the state."""
         program = self.target.program
         host = ProviderHost(program.project, program.config, self._create_context)
         host.plugins.configure_from_state(self.target.snapshot.resources)
@@ -332,6 +333,7 @@ class _CreateSearch:
         )
 
     def _create_context(self, urn: str, timeout: float | None) -> ProviderContext:
+        """Create the context of a provider call; each message is reported once."""
         return ProviderContext(
             urn=urn,
             preview=self.is_read_only,

@@ -284,6 +284,7 @@ class _ProgramRun:
         return failures[0] if failures else None
 
     def _configure(self, monitor: Gate, engine: Engine, preview: bool) -> None:
+        """Set the SDK's configuration and settings to the program, the monitor and the engine."""
         program = self.program
         pulumi_config.set_all_config(dict(program.config), list(program.secret_keys))
         settings.configure(

@@ -137,6 +137,10 @@ class Monitor:
     def RegisterResource(  # noqa: N802 - the protocol's name
         self, request: resource_pb2.RegisterResourceRequest
     ) -> resource_pb2.RegisterResourceResponse:
+        """Answer a registration of the program with the result of its steps.
+
+        Raises RpcError if the run is stopped or the registration fails.
+        """
         answer = self._handle_request(request, parse_registration)
         return resource_pb2.RegisterResourceResponse(
             urn=answer.urn,
@@ -356,6 +360,10 @@ class Monitor:
     def ReadResource(  # noqa: N802
         self, request: resource_pb2.ReadResourceRequest
     ) -> resource_pb2.ReadResourceResponse:
+        """Answer a read of the program with the object's outputs.
+
+        Raises RpcError if the run is stopped or the read fails.
+        """
         answer = self._handle_request(request, parse_read)
         return resource_pb2.ReadResourceResponse(
             urn=answer.urn,

@@ -292,6 +292,8 @@ class UnsupportedFeatures:
                 setattr(runtime, name, original)
 
     def _block_function(self, name: str) -> Callable[..., NoReturn]:
+        """Return a replacement of an SDK function, which records each call and raises RunError."""
+
         def refuse_call(*_args: object, **_options: object) -> NoReturn:
             raise pulumi.RunError(self._record(f"the program calls pulumi.runtime.{name}"))
 
@@ -361,6 +363,7 @@ def _is_remote() -> bool:
 
 
 def _explain_unsupported_options(args: pulumi.ResourceTransformationArgs) -> str:
+    """Name the used options that the engine does not support (`uses hooks`); empty for none."""
     used = [name for name in _OPTIONS if getattr(args.opts, name, None)]
     if args.opts.hooks is not None and any(vars(args.opts.hooks).values()):
         used.append("hooks")

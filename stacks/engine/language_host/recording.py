@@ -172,6 +172,7 @@ class Recorder:
         return declaration
 
     def _answer_request(self, declaration: Registration | Read) -> tuple[str, PropertyMap]:
+        """Return id and outputs by the function `answer`; an error ends the program."""
         try:
             return self.answer(declaration)
         except EngineError as error:

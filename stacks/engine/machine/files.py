@@ -246,6 +246,10 @@ def is_in_range(version: _Version, version_range: str, source: str) -> bool:
 
 
 def _matches_all_conditions(version: _Version, conditions: str, source: str) -> bool:
+    """Return True if the version fulfills all conditions, such as `>=3.5.0 <4.0.0`.
+
+    Raises EngineError for conditions in another form; `source` names their place.
+    """
     matches = list(_CONDITION.finditer(conditions))
     if not matches or _CONDITION.sub("", conditions).strip():
         raise EngineError(

@@ -391,6 +391,7 @@ def _shorten_urn(target: str) -> str:
 
 
 def _join_names(texts: Iterable[str]) -> str:
+    """Join the texts with commas; after `_MAX_LISTED` only their number follows."""
     texts = list(texts)
     hidden_count = len(texts) - _MAX_LISTED
     return ", ".join(texts[:_MAX_LISTED]) + (

@@ -198,6 +198,7 @@ class OldEntries:
             self.declared[old.urn] = declaration
 
     def _list_alias_urns(self, declaration: Registration | Read) -> Sequence[str]:
+        """List the old URNs under which the declared resource may be in the state, best first."""
         urn_parts = UrnParts(
             self.stack, self.project, declaration.parent, declaration.type, declaration.name
         )

@@ -217,6 +217,7 @@ def _get_mapping(yaml_entries: _YamlEntries, key: str, where: str) -> MappingNod
 
 
 def _parse_name(node: Node, where: str) -> str:
+    """Return the project's name. Raises ProjectError for an invalid one."""
     if not isinstance(node, ScalarNode) or not NAME.fullmatch(node.value):
         raise yaml_text.locate_error(
             where,

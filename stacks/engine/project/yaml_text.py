@@ -205,6 +205,7 @@ def _set_in_document(document: Json, path: Sequence[str], value: Json) -> None:
 
 
 def _remove_from_document(document: Json, path: Sequence[str]) -> None:
+    """Remove the key at the end of the path, in place; nothing if there is no object around it."""
     for key in path[:-1]:
         document = document[key] if isinstance(document, dict) else None
     if isinstance(document, dict):

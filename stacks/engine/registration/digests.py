@@ -129,6 +129,7 @@ def compute_export_digest(names: Iterable[str], digest: Digest) -> dict[str, str
 
 
 def _compute_digests(urn: str, parts: Mapping[str, Any], digest: Digest) -> dict[str, str]:
+    """Compute a digest of each part by name; digests of unknown parts begin with UNKNOWN_MARK."""
     return {
         name: (UNKNOWN_MARK if values.contains_unknown(value) or _is_unknown(value) else "")
         + compute_digest(

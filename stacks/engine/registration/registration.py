@@ -334,6 +334,7 @@ def _parse_aliases(request: "resource_pb2.RegisterResourceRequest") -> list[Alia
 
 
 def _parse_alias(alias: "alias_pb2.Alias") -> Alias:
+    """Convert an alias of the protocol, which is a URN or the parts that differ."""
     if alias.WhichOneof("alias") == "urn":
         return Alias(urn=alias.urn)
     spec = alias.spec

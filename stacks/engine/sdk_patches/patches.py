@@ -89,6 +89,7 @@ def wait_once() -> Iterator[None]:
 
 
 def _is_wait_known() -> bool:
+    """Return True if the SDK waits with the functions that this patch replaces."""
     wait_function = getattr(stack, "wait_for_rpcs", None)
     return getattr(stack, _ASYNCIO, None) is asyncio and has_names(
         wait_function, _ASYNCIO, "FIRST_COMPLETED"
@@ -237,6 +238,7 @@ def _read_outputs_separately(
 
 
 def _is_stack_reference_known() -> bool:
+    """Return True if the SDK's StackReference has the members that this patch uses."""
     reads = all(
         has_names(getattr(StackReference, name, None), "all", "outputs") for name in _READING
     )
@@ -297,6 +299,7 @@ def cache_positions() -> Iterator[None]:
 
 
 def _is_stack_trace_known() -> bool:
+    """Return True if the SDK finds stack traces with the functions that this patch replaces."""
     finds = getattr(resource, "_get_stack_trace", None)
     return (
         getattr(resource, _MODULE, None) is traceback

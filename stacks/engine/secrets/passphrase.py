@@ -218,6 +218,7 @@ def _derive_key(passphrase: str, salt: bytes) -> bytes:
 
 
 def _encrypt_text(key: bytes, plaintext: str) -> str:
+    """Encrypt a text with AES-GCM, in Pulumi's form `v1:NONCE:CIPHERTEXT`."""
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - as above
 
     nonce = os.urandom(_NONCE_BYTES)

@@ -431,6 +431,7 @@ class Workspace:
                 change.finish()
 
     def _read_checkpoint(self, name: str) -> bytes:
+        """Read the content of the stack's checkpoint. Raises StackNotFound."""
         data = self.backend.read(self.project.name, name)
         if data is None:
             raise StackNotFound(f"no stack named '{name}' in {self.backend.url}")

@@ -402,13 +402,14 @@ def _sort_by_dependencies(entries: Sequence[ResourceState]) -> list[ResourceStat
                 on_path.discard(id(entry))
                 continue
             if id(following) in on_path:
-                raise _cycle_error([e for e, _ in path], following)
+                raise _build_cycle_error([e for e, _ in path], following)
             on_path.add(id(following))
             path.append((following, iterate_dependencies(following)))
     return list(sorted_entries.values())
 
 
-def _cycle_error(path: Sequence[ResourceState], back: ResourceState) -> NotRepairable:
+def _build_cycle_error(path: Sequence[ResourceState], back: ResourceState) -> NotRepairable:
+    """Build the error for a cycle: the part of `path` from the entry `back` on."""
     start = next(index for index, entry in enumerate(path) if entry is back)
     names = [entry.urn for entry in path[start:]]
     return NotRepairable(

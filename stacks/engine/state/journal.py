@@ -49,6 +49,7 @@ class Record:
     raw: Mapping[str, bytes] = field(default_factory=dict)
 
     def encode(self) -> bytes:
+        """Encode the record as a line of the journal."""
         head = value_json.dump({"op": self.op, **self.facts})
         parts = b"".join(
             b',"%s":%s' % (name.encode(), encoded) for name, encoded in self.raw.items()

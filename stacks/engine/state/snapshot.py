@@ -315,6 +315,7 @@ class SnapshotManager:
             raise
 
     def _encode_record(self, change: _UnencodedRecord) -> Record:
+        """Encode a change as a record of the journal, secrets encrypted."""
         raw: dict[str, bytes] = {}
         if change.resource is not None:
             raw["resource"] = self._encode_resource(change.resource)
@@ -330,6 +331,7 @@ class SnapshotManager:
             self._encode_resource(resource)
 
     def _encode_operation(self, operation: PendingOperation) -> bytes:
+        """Encode a pending operation as JSON; cached until the operation ends."""
         cached = self._operation_texts.get(id(operation))
         # The id() may belong to another operation by now.
         if cached is None or cached[0] is not operation:

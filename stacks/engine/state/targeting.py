@@ -68,6 +68,7 @@ def _is_pattern(pattern: str) -> bool:
 
 
 def _to_regex(pattern: str) -> str:
+    """Convert a name, or a pattern with `*` and `**`, to a regular expression for URNs."""
     if "*" not in pattern:
         return f".*::{re.escape(pattern)}"
     # Pulumi's wildcards: `*` stays within one part of a URN, `**` does not.

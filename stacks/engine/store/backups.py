@@ -176,6 +176,7 @@ def add_backup_hint(backend: Backend, project: str, stack: str) -> Iterator[None
 
 
 def _get_repair_hint(error: EngineError) -> str:
+    """Return the hint to run `state repair` for broken rules; empty for other errors."""
     is_repairable = isinstance(error, IntegrityError)
     return (
         "Run `gpuform state repair`, which shows the repairs and makes them."
@@ -185,6 +186,7 @@ def _get_repair_hint(error: EngineError) -> str:
 
 
 def _get_backup_hint(backend: Backend, project: str, stack: str) -> str:
+    """Return the command to restore the last good backup, or say that there is none."""
     last_good_backup = find_last_good_backup(backend, project, stack)
     if last_good_backup is None:
         return "No usable earlier state found in a .bak file or in .pulumi/backups."

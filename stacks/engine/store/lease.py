@@ -137,6 +137,7 @@ class Lease:
         return LockFile.read(self._name, where, blob.data if blob else None).describe()
 
     def _renew_until_released(self) -> None:
+        """Renew the lease regularly until its release; a failed renewal is tried again later."""
         while not self._ended.wait(self._seconds / _RENEWALS):
             # The next renewal tries again; `check` raises if the lease was lost meanwhile.
             with contextlib.suppress(EngineError):
@@ -213,6 +214,7 @@ class Lease:
             self._storage.delete(probe)
 
     def _encode(self, *, released: bool = False) -> bytes:
+        """Encode the lease as JSON: owner, id, renewals so far, duration, and whether released."""
         document = {
             **describe_process(),
             "lease": self._id,

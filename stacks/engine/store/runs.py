@@ -76,6 +76,7 @@ class HistoryEntry:
 
 
 def _get_table(document: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Return the object at `key`; empty for a missing one. Raises ValueError for another type."""
     table = document.get(key) or {}
     if not isinstance(table, dict):
         raise ValueError(f"its {key} is not an object")  # noqa: TRY004 - bad data, not a bad call

@@ -109,6 +109,7 @@ def reject_unsaved_run(path: Path) -> None:
 
 
 def _parse_part(line: str) -> UnsavedSegment:
+    """Parse a line of the local file into a segment of a journal."""
     document = load(line)
     return UnsavedSegment(
         document["journal"], document["run"], document["number"], document["lines"].encode()

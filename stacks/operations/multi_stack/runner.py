@@ -443,6 +443,10 @@ class _MultiStackRun:
         *,
         preview: bool,
     ) -> tuple[dict[str, TaskResult], bool]:
+        """Run the task of each stack after its dependencies; also return whether it was cancelled.
+
+        At most `jobs` tasks run at a time, unless the options set another number.
+        """
         callbacks = self.callbacks
         schedule = Schedule(
             self.order,
@@ -467,6 +471,7 @@ class _MultiStackRun:
         source: str = "",
         uses_planned_outputs: bool = False,
     ) -> Task:
+        """Build a stack's task from the run's options; `task_options` override these."""
         options = self.options
         workspace_stack = self.order.workspace.stacks[name]
         return Task(

@@ -101,6 +101,7 @@ def _serve_store(store: Path) -> Iterator[None]:
 
 
 def _make_folder(store: Path) -> None:
+    """Create the folder of an emulator's file. Raises EngineError."""
     try:
         store.parent.mkdir(exist_ok=True)
     except OSError as error:

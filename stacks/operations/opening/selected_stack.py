@@ -189,6 +189,10 @@ def create_or_select_stack(
 
 
 def _find_workspace(work_dir: str | Path, env_vars: Mapping[str, str] | None) -> Workspace:
+    """Find the project's workspace, with `env_vars` over this process's variables.
+
+    Raises EngineError if the project names the interpreter of another virtualenv.
+    """
     workspace = Workspace.find(Path(work_dir).resolve(), {**os.environ, **(env_vars or {})})
     # The command line starts the project's interpreter; a library cannot change its own process.
     refuse_other_interpreter(workspace.project)

@@ -118,6 +118,7 @@ class RunRecord:
         return plan.model_copy(update=updates)
 
     def _list_deletions(self) -> list[ResourceChange]:
+        """List the changes of the counted deletions."""
         return [
             step.change
             for (_, op), step in self._counted_steps.items()
@@ -125,6 +126,7 @@ class RunRecord:
         ]
 
     def _list_component_changes(self) -> list[ResourceChange]:
+        """List the changes of components, which have no provider to describe them."""
         return [
             ResourceChange(
                 urn=step.urn,

@@ -216,6 +216,7 @@ class KeyRights:
 
 
 def _describe_refusals(refused: Mapping[str, list[str]]) -> Iterator[str]:
+    """Yield each reason with the sorted names of its resources, at most `_SHOWN_NAMES`."""
     for reason, names in refused.items():
         omitted_count = len(names) - _SHOWN_NAMES
         listed = ", ".join(sorted(names)[:_SHOWN_NAMES]) + (

@@ -149,6 +149,7 @@ def describe_unplanned_repairs(
 
 
 def _get_compared_fields(node_repair: NodeRepair) -> tuple[str, ...]:
+    """Return the fields of a repair that must be as planned."""
     return (
         # Without `because` and `since`, which describe the fault and not the repair.
         node_repair.mode,

@@ -62,6 +62,7 @@ class Stopwatch:
         return max(0.0, self._read_clock() - self._starts.get(key, self._read_clock()))
 
     def _read_clock(self) -> float:
+        """Return the clock's time, or the real one after the emulator was stopped."""
         try:
             return self._clock.now()
         # An emulator that was stopped: a duration must not fail the run.
@@ -142,12 +143,14 @@ class RunLogger:
         return RunLog(plan=mask_plan(plan, config_secrets), lines=lines)
 
     def _start(self, step: Step) -> None:
+        """Note the start of a step, and add a line; a refresh gets no line."""
         self._running.add(step.urn)
         self._watch.start(step.urn)
         if step.op is not Op.REFRESH:
             self._add_line(event="started", urn=step.urn, op=step.op)
 
     def _end(self, event: StepDone | StepFailed) -> None:
+        """Add a line for the end of a step, with the seconds, if the end is worth showing."""
         step = event.step
         self._running.discard(step.urn)
         if is_worth_showing(event):

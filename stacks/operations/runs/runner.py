@@ -458,7 +458,12 @@ class PlannedRun:
         )
 
     def _choose_reason(self, outcome: Outcome) -> ExitReason:
-        """Return the exit reason of a run that has ended by itself, by outcome and options."""
+        """Return the exit reason of a run that has ended by itself.
+
+        OUT_OF_CREDIT, CANCELLED or FAILED if it failed; UNEXPECTED_CHANGES if none were expected.
+        Of `expire`: FAILED after refusals, END_UNKNOWN for unknown ends. DUE for a preview of
+        `expire` or `repair` with changes. Else SUCCEEDED.
+        """
         if self._is_out_of_credit(outcome):
             return ExitReason.OUT_OF_CREDIT
         if not outcome.succeeded:

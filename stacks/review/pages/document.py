@@ -203,6 +203,7 @@ def render_document(review: Review, form: Form) -> str:
 
 
 def _create_environment(form: Form) -> Environment:
+    """Create the Jinja environment of a format: only HTML is escaped, unknown names are errors."""
     environment = Environment(
         loader=PackageLoader("gpuform.stacks.review"),
         autoescape=form.kind == "html",  # noqa: S701 - Markdown has escapes of its own

@@ -123,6 +123,7 @@ def _is_protected(state: Any) -> bool:
 
 
 def _build_step(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert the metadata of an event to a step of a preview document."""
     details = metadata.get("detailedDiff")
     return {
         "op": metadata.get("op"),
@@ -141,6 +142,7 @@ def _build_step(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _list_diagnostics(run: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """List the messages of a run without colors; mandatory policies count as errors."""
     return [
         {
             "urn": str(content.get("urn") or content.get("resourceUrn") or ""),

@@ -85,7 +85,11 @@ class Preview:
 
     @property
     def errors(self) -> tuple[str, ...]:
-        """Return the errors of the preview; empty after a success."""
+        """Return the errors of the preview; empty after a success.
+
+        Pulumi's general message is left out beside specific ones. A failure without a message gets
+        one.
+        """
         errors = [*_list_errors(self.document)]
         specific_errors = [message for message in errors if message not in _GENERIC_ERRORS]
         # A cancelled run may leave no message.
@@ -215,7 +219,10 @@ def _infer_operation(
 def _count_actions(
     preview: Preview, plan: Plan, ops: Mapping[str, Sequence[str]], operation: str
 ) -> tuple[Mapping[PlanAction, int], list[str]]:
-    """Return the counts by action, and notes about resources that are counted but not listed."""
+    """Return the counts by action, and notes about resources that are counted but not listed.
+
+    Only a refresh has such resources. After an applied run the plan's own counts are returned.
+    """
     if preview.is_applied:
         return plan.summary, []
     stack_ops = [
@@ -384,6 +391,7 @@ def _list_errors(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _list_unchecked(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the skipped checks, which gpuform's provider reports as messages."""
     for diagnostic in _list_diagnostics(document):
         message = str(diagnostic.get("message", "")).strip()
         if message.startswith(_UNCHECKED_PREFIX):

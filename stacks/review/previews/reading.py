@@ -105,7 +105,10 @@ def read_saved_plans(name: str, content: bytes) -> Plan | StacksPlan:
 
 
 def _parse_json_values(name: str, content: bytes, hint: str) -> list[Any]:
-    """Parse the JSON values of a file: one document, or the events of a log."""
+    """Parse the JSON values of a file: one document, or the events of a log.
+
+    Raises PlanFileError for another file, an empty one, or values that are nested too deep.
+    """
     try:
         json_text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -58,7 +58,10 @@ def render_history(entries: Sequence[HistoryEntry], latest: int) -> Iterator[str
 
 
 def render_run(entry: HistoryEntry, number: int, stack: str, *, paint: Paint) -> Iterator[str]:
-    """Yield the recorded facts about one run."""
+    """Yield a run's title with result and start, its changes, duration, origin and CI job.
+
+    A run in progress, or one that was killed, has no known end.
+    """
     title = f"{escape_invisible(entry.kind)} {number} of stack {stack}"
     yield paint(
         "bold",
@@ -75,7 +78,7 @@ def render_run(entry: HistoryEntry, number: int, stack: str, *, paint: Paint) ->
 
 
 def render_log(log: RunLog, *, paint: Paint = PLAIN) -> Iterator[str]:
-    """Yield the plan of a run and the events of the run."""
+    """Yield the plan of a run, if it has changes, and each event with its time."""
     if log.plan.has_changes:
         yield render_plan(log.plan, paint=paint)
         yield ""
@@ -132,6 +135,7 @@ def _format_duration(entry: HistoryEntry) -> str:
 
 
 def _format_time(seconds: int) -> str:
+    """Format a Unix time in UTC; a time out of range stays a number."""
     try:
         return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
     except (ValueError, OverflowError, OSError):  # of a file that somebody edited
@@ -275,6 +279,7 @@ def _find_python_span(text: str, line: int, path: str) -> _SourceSpan | None:
 
 
 def _to_span(node: ast.expr, text: str) -> _SourceSpan:
+    """Return the span of an expression within its first line."""
     # `ast` counts UTF-8 bytes, terminals show characters.
     before = text.splitlines()[node.lineno - 1].encode()[: node.col_offset].decode()
     end = node.end_col_offset if node.end_lineno == node.lineno else None

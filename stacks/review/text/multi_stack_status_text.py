@@ -81,7 +81,10 @@ class Totals:
 def render_stack_status(
     stack_status: StackStatus, shown_lens: Sequence[LensStatus] = (), *, paint: Paint = PLAIN
 ) -> Iterator[str]:
-    """Yield the stack's name and status; a Lens block that is in `shown_lens` is left out."""
+    """Yield the stack's name and status; a Lens block in `shown_lens` is left out.
+
+    Without a status only the problem follows the name.
+    """
     yield paint("bold", f"{escape_invisible(stack_status.name)}:")
     status = stack_status.status
     if status is None:

@@ -70,6 +70,7 @@ def render_output_changes(changes: Iterable[OutputChange], paint: Paint) -> Iter
 
 
 def _format_row(row: Row, bare: bool) -> str:
+    """Format a row with its indent, and its mark unless `bare` or a continued row."""
     indent = "    " * row.depth
     if bare:
         return indent + row.text

@@ -111,7 +111,10 @@ class Status:
 
 
 def render_status(status: Status, *, paint: Paint = PLAIN) -> Iterator[str]:
-    """Yield the source and age, a table of the resources, totals, and the Lens block."""
+    """Yield warnings, source and age, the resource table with totals, and the Lens block.
+
+    Unresolved creates and notices come before the Lens block.
+    """
     if status.emulated:
         message = f"Stack {status.stack} lives on the emulator: its resources are not real."
         yield paint("warning", message)
@@ -157,7 +160,10 @@ def build_status_document(status: Status) -> dict[str, Any]:
 
 
 def _describe_source(status: Status) -> str:
-    """Describe where the figures come from: `As of 3 h ago, from the state`."""
+    """Describe where the figures come from: `As of 3 h ago, from the state`.
+
+    Figures of platforms are of now; unread resources are named with the age of the state.
+    """
     stored = f"as of {_format_age(status.age)}, from the state"
     if not status.is_live:
         return f"A{stored[1:]}"
@@ -225,7 +231,7 @@ def _build_row(resource: ResourceStatus) -> tuple[str, ...]:
 
 
 def _format_resource_cost(resource: ResourceStatus) -> str:
-    """Format the hourly cost. Stopped and prepaid amounts are named."""
+    """Format the hourly cost; `-` without expenses. Stopped and prepaid amounts are named."""
     usage = resource.footprint
     if usage is None or not usage.expenses:
         return "-"
@@ -244,7 +250,7 @@ def _format_billing(amount: Amount) -> str:
 
 
 def _format_totals(status: Status) -> str:
-    """Format the number of resources and GPUs, and the costs by currency."""
+    """Format the number of resources, of GPUs and of resources not ready, and the costs."""
     parts = [counted(len(status.resources), "resource")]
     gpus = sum(resource.summary.gpus for resource in status.resources)
     parts += [counted(gpus, "GPU")] if gpus else []

@@ -130,6 +130,7 @@ class Resource:
         )
 
     def create_read(self) -> Read:
+        """Create the read of a declared id, and set id and inputs of the handle."""
         id_ = self._serialize_id()
         self.handle.read_id = "" if id_ is None else id_
         self.handle.inputs = self._create_provider_inputs()
@@ -160,6 +161,7 @@ class Resource:
         return {name: inputs[name] for name in sorted(inputs)}, dict(sorted(uses.items()))
 
     def _create_provider_inputs(self) -> PropertyMap:
+        """Return the pickled provider of a dynamic resource; empty for resources of the plugin."""
         return (
             {PROVIDER_KEY: _pickle_provider(self.lifecycle.platform, self.lifecycle.kind)}
             if self.form is Form.DYNAMIC

@@ -89,6 +89,7 @@ class TaskLoop:
                 self._receive_answer()
 
     def _begin_ready_tasks(self, pool: ThreadPoolExecutor) -> None:
+        """Begin ready tasks while threads are free; finished answers are recorded in between."""
         while self._ready and self._in_flight < self._run.threads:
             self._begin_task(self._ready.popleft(), pool)
             # Finished answers make further tasks ready, so they are recorded at once.
@@ -108,6 +109,7 @@ class TaskLoop:
         pool.submit(self._wait_for_answer, task, answer)
 
     def _wait_for_answer(self, task: Task, work: Callable[[], ResourceResult]) -> None:
+        """Run a slow declaration in a thread, and queue its result or exception."""
         try:
             self._done.put((task, work()))
         except BaseException as error:  # noqa: BLE001 - carried to the thread of the run

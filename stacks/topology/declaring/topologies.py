@@ -144,6 +144,7 @@ class _TopologyPreparation:
         return make_urn(self.run.program.stack, self.run.program.project, parent, type_, name)
 
     def _add_stack_reference(self, name: str, stack: str) -> None:
+        """Add the task that reads the outputs of `stack` for the reference `name`."""
         read = Read(
             urn=self._make_urn(STACK_REFERENCE_TYPE, name, self.stack.urn),
             type=STACK_REFERENCE_TYPE,
@@ -276,6 +277,7 @@ class _TopologyPreparation:
         return option_values
 
     def _find_named_handles(self, entry: Entry, scope: Scope) -> list[Handle]:
+        """Return the handles of the resources that the option's items name."""
         named = [
             resource
             for item in list_items(entry)
@@ -298,6 +300,7 @@ class _TopologyPreparation:
 
 
 def _evaluate(scope: Scope, node: Node) -> Any:
+    """Return the value of a node. Raises TopologyError with all problems."""
     problems = Diagnostics()
     value = scope.evaluate_node(node, problems)
     _raise_problems(problems)

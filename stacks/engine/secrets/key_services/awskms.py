@@ -55,6 +55,7 @@ def open_key(address: KeyUrl, environ: Mapping[str, str]) -> "AwsKey":
 
 
 def _get_single_value(address: KeyUrl, name: str) -> str:
+    """Return the value of a URL parameter. Raises SecretsError for several values."""
     values = address.parameters[name]
     if len(values) != 1:
         raise SecretsError(

@@ -70,6 +70,7 @@ class Objects:
         self._environ = environ
 
     def _open_store(self, tries: int, *, connecting: float, answering: float) -> ObjectStore:
+        """Open the store; a request has `tries` tries, and the time limits in seconds."""
         options = {
             "connect_timeout": timedelta(seconds=connecting),
             "timeout": timedelta(seconds=answering),
@@ -213,6 +214,7 @@ _REACH = "Check the network and the URL of the backend, and run the command agai
 
 
 def _build_write_mode(replacing: Version) -> Any:
+    """Build obstore's write mode: only create for ABSENT, else only replace this version."""
     if replacing == ABSENT:
         return "create"
     conditions = {"e_tag": replacing.e_tag, "version": replacing.generation}
