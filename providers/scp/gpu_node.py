@@ -52,7 +52,7 @@ from gpuform.providers.scp.nodes import (
     find_node_problems,
     format_locked_nodes,
     get_power_state,
-    is_stopped_by_force,
+    is_switched_while_locked,
     is_terminating,
     node_to_candidate,
     request_to_node_fields,
@@ -284,7 +284,7 @@ class GpuNodeOperations:
         node_outputs = node.refresh()
         if node_outputs is None:
             return
-        if is_stopped_by_force(node_outputs, parse_declared_node(inputs.dump_declared())):
+        if is_switched_while_locked(node_outputs, parse_declared_node(inputs.dump_declared())):
             permissions.require_permission(
                 Permission.UNLOCK, format_locked_nodes([node_outputs.gpu_node_name])
             )
@@ -597,15 +597,15 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     def find_change_guard(
         cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> Guard | None:
-        """Return the permission needed if the change stops a running locked node, or None.
+        """Return the permission needed if the change starts or stops a locked node, or None.
 
         None, too, if the change unlocks the node, or if no run has seen the node.
         """
         node = parse_stored_node(old_outputs)
         known_values = {name: value for name, value in declared.items() if value is not UNKNOWN}
-        if node is None or not is_stopped_by_force(node, parse_declared_node(known_values)):
+        if node is None or not is_switched_while_locked(node, parse_declared_node(known_values)):
             return None
-        reason = f"{format_locked_nodes([node.gpu_node_name])}, and this change stops it"
+        reason = f"{format_locked_nodes([node.gpu_node_name])}, and this change starts or stops it"
         return Guard(Permission.UNLOCK, reason)
 
     def _complete_inputs(

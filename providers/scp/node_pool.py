@@ -566,7 +566,7 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     def find_change_guard(
         cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> Guard | None:
-        """Return the permission needed to delete or stop locked nodes, or None.
+        """Return the permission needed to delete, start or stop locked nodes, or None.
 
         None, too, while values are unknown or no run has observed a node: the update checks again.
         """

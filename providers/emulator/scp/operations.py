@@ -115,7 +115,8 @@ def check_states(nodes: Sequence[GpuNode], now: float, *allowed: str) -> None:
 def check_unlocked(nodes: Sequence[GpuNode]) -> None:
     """Raise `ApiError` 400 for locked nodes.
 
-    Ours: the document does not say what a lock refuses.
+    The document does not say what a lock refuses; for start and stop Samsung's Terraform provider
+    v6 says so (`gpunode_resource.go`), for a deletion it is ours.
     """
     check_each_node(
         nodes,
@@ -282,12 +283,13 @@ def stop_nodes(context: RequestContext, ids: Sequence[str]) -> None:
 
 
 def start_nodes(context: RequestContext, ids: Sequence[str]) -> None:
-    """Begin to start STOPPED nodes, locked or not.
+    """Begin to start STOPPED and unlocked nodes.
 
-    Raises `ApiError`: 404 for a missing node, 400 for one in another state or given twice; then
-    nothing changes.
+    Raises `ApiError`: 404 for a missing node, 400 for a locked one, one in another state or one
+    given twice; then nothing changes.
     """
     nodes = require_nodes(context.inventory, ids)
+    check_unlocked(nodes)
     check_states(nodes, context.now, "STOPPED")
     for node in nodes:
         context.inventory.save_node(node.plan_start(context.start_change()))

@@ -397,7 +397,11 @@ def format_locked_nodes(names: Sequence[str]) -> str:
     )
 
 
-def is_stopped_by_force(node: NodeOutputs, declared_node: DeclaredNode) -> bool:
-    """Return True if the declaration stops a running locked node without unlocking it."""
-    is_to_be_stopped = declared_node.state == "STOPPED" and get_power_state(node.state) == "RUNNING"
-    return is_to_be_stopped and node.lock_enabled and declared_node.lock_enabled is not False
+def is_switched_while_locked(node: NodeOutputs, declared_node: DeclaredNode) -> bool:
+    """Return True if the declaration starts or stops a locked node without unlocking it.
+
+    SCP refuses both for a locked node (Samsung's Terraform provider v6, `gpunode_resource.go`).
+    """
+    switches = {("RUNNING", "STOPPED"), ("STOPPED", "RUNNING")}
+    is_switched = (get_power_state(node.state), declared_node.state) in switches
+    return is_switched and node.lock_enabled and declared_node.lock_enabled is not False

@@ -139,7 +139,7 @@ class NodeSteps:
             return "release_nat" if node.policy_use_nat and is_released else "assign_nat"
         if {"cluster_fabric_id", "cluster_fabric_name"} & fields:
             return "move"
-        # This call has unlocked the node to stop it: it gets its lock back.
+        # This call has unlocked the node to start or stop it: it gets its lock back.
         was_unlocked = node.id in self._unlocked_ids and declared_node.lock_enabled is None
         return (
             "lock" if "lock_enabled" in fields or (was_unlocked and not node.lock_enabled) else ""
@@ -148,12 +148,13 @@ class NodeSteps:
     def _send_step(self, step: str, pairs: Sequence[KeptNode], fabric_id: str | None) -> None:
         """Send one step to nodes: start, stop and move for many by one request, others one by one.
 
-        Locked nodes are unlocked before a stop, which needs a permission. A refusal is recorded.
-        Without `fabric_id`, the target of a move, no move is sent.
+        Locked nodes are unlocked before a start or stop, which needs a permission. A refusal is
+        recorded. Without `fabric_id`, the target of a move, no move is sent.
         """
         nodes = [node for node, _ in pairs]
         ids = [node.id for node in nodes]
         if step == "start":
+            self._unlock_nodes(nodes)
             self._send(step, nodes, partial(self._client.start_nodes, ids))
         elif step == "stop":
             self._unlock_nodes(nodes)
@@ -202,7 +203,7 @@ class NodeSteps:
         _raise_first(run_in_parallel(jobs))
 
     def _unlock_nodes(self, nodes: Sequence[NodeOutputs]) -> None:
-        """Unlock the locked ones of the nodes before a deletion or stop, and remember their ids.
+        """Unlock the locked nodes for a deletion, start or stop, and remember their ids.
 
         Raises:
             GpuformError: the run has no permission to unlock.

@@ -16,7 +16,7 @@ from gpuform.providers.scp.nodes import (
     find_differences,
     format_locked_nodes,
     get_power_state,
-    is_stopped_by_force,
+    is_switched_while_locked,
     plan_pool,
 )
 from gpuform.providers.scp.pool.repairs import build_declared_pool, parse_stored_nodes
@@ -115,7 +115,7 @@ def find_deletion_guard(outputs: Values) -> Guard | None:
 
 
 def find_change_guard(stored: Values, declared: Values) -> Guard | None:
-    """Return the permission needed if a change deletes or stops locked nodes, or None.
+    """Return the permission needed if a change deletes, starts or stops locked nodes, or None.
 
     While values are unknown, or before a run has seen a node, the answer is None: the update checks
     again.
@@ -129,19 +129,19 @@ def find_change_guard(stored: Values, declared: Values) -> Guard | None:
     locked_names = list_locked_nodes(plan)
     if not locked_names:
         return None
-    reason = f"{format_locked_nodes(locked_names)}, and this change deletes or stops locked nodes"
-    return Guard(Permission.UNLOCK, reason)
+    effect = "this change deletes, starts or stops locked nodes"
+    return Guard(Permission.UNLOCK, f"{format_locked_nodes(locked_names)}, and {effect}")
 
 
 def list_locked_nodes(plan: PoolPlan) -> list[str]:
-    """Return the names of locked nodes deleted or stopped by the plan."""
+    """Return the names of locked nodes that the plan deletes, starts or stops."""
     deleted_names = [node.gpu_node_name for node in plan.deleted_nodes if node.lock_enabled]
-    stopped_names = [
+    switched_names = [
         node.gpu_node_name
         for node, declared_node in plan.keep
-        if is_stopped_by_force(node, declared_node)
+        if is_switched_while_locked(node, declared_node)
     ]
-    return sorted({*deleted_names, *stopped_names})
+    return sorted({*deleted_names, *switched_names})
 
 
 def _select_fields(values: Values, names: Collection[str]) -> dict[str, Any]:

@@ -194,6 +194,19 @@ class TestLocks:
             environment.delete(node)
         assert "solo" not in environment.list_node_states()
 
+    def test_a_stopped_locked_node_is_not_started_without_permission_and_keeps_its_lock(
+        self, environment: Any, inputs: Properties, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        node = environment.create("GpuNode", {**inputs, "state": "STOPPED", "lock_enabled": True})
+        running = {**inputs, "lock_enabled": True}
+        environment.count_writes()
+        with pytest.raises(NotAllowed, match="GPU node solo is locked"):
+            environment.update(node, running)
+        assert environment.count_writes() == {}
+        with environment.grant_permission(monkeypatch, "unlock"):
+            node = environment.update(node, running)
+        assert (node.outs["state"], node.outs["lock_enabled"]) == ("RUNNING", True)
+
     def test_a_lock_set_by_others_is_respected(self, environment: Any, inputs: Properties) -> None:
         node = environment.create("GpuNode", inputs)
         environment.client.lock_node(node.id)
