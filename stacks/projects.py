@@ -276,8 +276,8 @@ def _schema_reference() -> str:
     """A schema that is the one installed here, of this release; with other distributions'
     platforms, all of it."""
     if platforms().keys() != list_own_platforms().keys():
-        from gpuform.stacks.language.json_schema import schema_text  # noqa: PLC0415 - rarely
+        from gpuform.stacks.json_schema.file_schemas import render_topology_schema  # noqa: PLC0415 - rarely
 
-        return schema_text()
+        return render_topology_schema()
     installed = Path(schemas.__path__[0], "topology.schema.json").resolve()
     return json.dumps({"$ref": installed.as_uri()}) + "\n"

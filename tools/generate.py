@@ -14,14 +14,14 @@ from typing import Final
 from gpuform.providers import codegen
 from gpuform.providers.platform import list_own_platforms, platforms
 from gpuform.providers.plugin.package_schema import build_package_schema
-from gpuform.stacks.language.json_schema import (
-    cases_schema_text,
-    gates_schema_text,
-    prices_schema_text,
-    schema_text,
-    stacks_schema_text,
+from gpuform.stacks.json_schema.file_schemas import (
+    render_cases_schema,
+    render_gates_schema,
+    render_prices_schema,
+    render_stacks_schema,
+    render_topology_schema,
 )
-from gpuform.stacks.language.plan_schema import plan_schema_text
+from gpuform.stacks.json_schema.plan_schema import render_plan_schema
 from tools.reference.pages import GENERATED_FOLDERS, render_pages
 
 ROOT: Final = Path(__file__).parents[1]
@@ -55,12 +55,12 @@ def render_files() -> Iterator[tuple[Path, str]]:
         yield Path("providers", path.parent.name, path.name), text
     schema = json.dumps(build_package_schema(), indent=2, ensure_ascii=False)
     yield Path("providers/plugin/schema.json"), f"{schema}\n"
-    yield Path("schemas/topology.schema.json"), schema_text()
-    yield Path("schemas/plan.schema.json"), plan_schema_text()
-    yield Path("schemas/prices.schema.json"), prices_schema_text()
-    yield Path("schemas/gates.schema.json"), gates_schema_text()
-    yield Path("schemas/stacks.schema.json"), stacks_schema_text()
-    yield Path("schemas/cases.schema.json"), cases_schema_text()
+    yield Path("schemas/topology.schema.json"), render_topology_schema()
+    yield Path("schemas/plan.schema.json"), render_plan_schema()
+    yield Path("schemas/prices.schema.json"), render_prices_schema()
+    yield Path("schemas/gates.schema.json"), render_gates_schema()
+    yield Path("schemas/stacks.schema.json"), render_stacks_schema()
+    yield Path("schemas/cases.schema.json"), render_cases_schema()
     for page, text in render_pages():
         yield Path("docs/reference", page), text
 

@@ -1,67 +1,92 @@
-"""The form that `gpuform fmt` gives to topology files."""
+"""Format topology files for `gpuform fmt`: change white space only, and keep the meaning.
+
+`layout` lays the text out; `meaning` compares the text before and after.
+"""
 
 from typing import Final
 
 from yaml import YAMLError
 
-from gpuform.stacks.formatting.layout import broken, laid_out
+from gpuform.stacks.formatting.layout import break_long_flows, lay_out
 from gpuform.stacks.formatting.meaning import (
     FormattingError,
-    difference,
-    facts_of,
-    not_yaml,
-    place_at,
-    without_tabs,
+    build_yaml_error,
+    find_difference,
+    get_position,
+    read_facts,
+    replace_tabs,
 )
 
-__all__ = ["FormattingError", "formatted"]
+__all__ = ["FormattingError", "format_topology"]
 
 _WIDTH: Final = 100
 
 
-def formatted(data: bytes, where: str) -> bytes:
-    """The file's text, laid out; the same when it is laid out already.
+def format_topology(data: bytes, file_name: str) -> bytes:
+    """Return the formatted text of a file, the same data if nothing changes.
 
-    Comments, order, quotes and the text of every value stay as they are. FormattingError where the
-    text is not YAML, and where another layout would not mean exactly the same.
+    Comments, order, quotes and the text of every value stay as written. `file_name` is for
+    messages.
+
+    Raises:
+        FormattingError: the file is not UTF-8 or not YAML, or the formatted text would not mean
+            exactly the same.
     """
-    text = _decoded(data, where)
-    facts = facts_of(text, where)
-    made = _laid_out(without_tabs(text, where), where).encode()
-    different = difference(facts, facts_of(_decoded(made, where), where))
-    if different and not text.endswith("\n"):
-        made = made.removesuffix(b"\n")  # a `|` at the very end has no line break in its value
-        different = difference(facts, facts_of(_decoded(made, where), where))
-    if different:
+    text = _decode(data, file_name)
+    facts = read_facts(text, file_name)
+    formatted_data = _lay_out(replace_tabs(text, file_name), file_name).encode()
+    # The check protects files against faults of the layout: only an equal meaning is written.
+    difference_position = find_difference(
+        facts, read_facts(_decode(formatted_data, file_name), file_name)
+    )
+    if difference_position and not text.endswith("\n"):
+        formatted_data = formatted_data.removesuffix(
+            b"\n"
+        )  # a `|` at the very end has no line break in its value
+        difference_position = find_difference(
+            facts, read_facts(_decode(formatted_data, file_name), file_name)
+        )
+    if difference_position:
         raise FormattingError(
-            where,
-            different,
-            "formatted, the text from here on would not mean the same: the file stays as it is",
+            file_name,
+            difference_position,
+            "formatting would change the meaning from here on: the file stays unchanged",
             hint="write this part in a simpler way",
         )
-    return made
+    return formatted_data
 
 
-def _decoded(data: bytes, where: str) -> str:
+def _decode(data: bytes, file_name: str) -> str:
+    """Return the text with Unix line breaks, without a byte order mark at the beginning.
+
+    Raises:
+        FormattingError: the data is not UTF-8, or has another byte order mark.
+    """
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        before = data[: error.start].decode()
-        place = place_at(before, len(before))
-        raise FormattingError(where, place, "the file is not UTF-8") from None
+        valid_text = data[: error.start].decode()
+        position = get_position(valid_text, len(valid_text))
+        raise FormattingError(file_name, position, "the file is not UTF-8") from None
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    stray = text.find("\ufeff")
-    if stray >= 0:  # some parsers read it, some do not
-        place = place_at(text, stray)
-        raise FormattingError(where, place, "here is an invisible byte order mark", "remove it")
+    mark_index = text.find("\ufeff")
+    if mark_index >= 0:  # some parsers read it, some do not
+        position = get_position(text, mark_index)
+        raise FormattingError(file_name, position, "invisible byte order mark", "remove it")
     return text
 
 
-def _laid_out(text: str, where: str) -> str:
+def _lay_out(text: str, file_name: str) -> str:
+    """Return the text in the standard layout, with long flow collections broken into lines.
+
+    Raises:
+        FormattingError: the text is not YAML.
+    """
     try:
-        made = laid_out(text)
-        while (shorter := broken(made, _WIDTH)) != made:
-            made = laid_out(shorter)
+        laid_out_text = lay_out(text)
+        # Breaking one flow collection may leave an inner one that is still too long.
+        while (broken_text := break_long_flows(laid_out_text, _WIDTH)) != laid_out_text:
+            laid_out_text = lay_out(broken_text)
     except (YAMLError, ValueError, OverflowError) as error:
-        raise not_yaml(error, where) from None
-    return made
+        raise build_yaml_error(error, file_name) from None
+    return laid_out_text

@@ -1,6 +1,6 @@
-"""The layout of YAML text: only white space is changed, all else is taken from the text as it is.
+"""Lay out YAML text: change white space only, and copy everything else as written.
 
-Where tokens are is read from PyYAML, by the parser that reads topologies.
+The positions of tokens come from PyYAML's scanner, which also reads topologies.
 """
 
 import itertools
@@ -23,15 +23,15 @@ NAMES: Final = (tokens.AliasToken, tokens.AnchorToken, tokens.TagToken)
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """A block collection: where its entries began, and where they begin now."""
+    """A block collection, with the columns of its entries before and after formatting."""
 
-    old: int
-    new: int
+    old_column: int
+    new_column: int
     is_list: bool = False
-    at_parent: bool = False  # a list as far to the left as the key that it belongs to
+    is_at_parent_column: bool = False  # a list as far to the left as the key that it belongs to
 
 
-def tokens_of(text: str) -> list[Any]:
+def scan_tokens(text: str) -> list[Any]:
     """Return PyYAML's tokens of a text.
 
     Raises:
@@ -40,10 +40,11 @@ def tokens_of(text: str) -> list[Any]:
     return list(yaml.scan(text, LOADER))
 
 
-def laid_out(text: str) -> str:
-    """The text with indentation by two, and single spaces between the parts of a line.
+def lay_out(text: str) -> str:
+    """Return the text with indentation by two, and single spaces between the parts of a line.
 
-    Lines stay lines, but for empty ones in a row, of which one stays. Line breaks must be "\\n".
+    Line breaks stay, except that several empty lines become one. The text must have Unix line
+    breaks.
     """
     return _Layout(text).run()
 
@@ -59,94 +60,104 @@ class _Layout:
         self._previous: Any = None  # the token before, None at the beginning of a line
 
     def run(self) -> str:
-        waiting: list[Any] = []
-        for token in tokens_of(self._text):
+        """Return the laid out text."""
+        empty_tokens: list[Any] = []
+        for token in scan_tokens(self._text):
+            # Tokens without text, such as the start of a block, belong to the next token's line.
             if token.start_mark.index == token.end_mark.index and not isinstance(token, _STREAM):
-                waiting.append(token)
+                empty_tokens.append(token)
             elif not isinstance(token, _STREAM):
-                self._add(token, waiting)
-                waiting = []
+                self._add_token(token, empty_tokens)
+                empty_tokens = []
         end = len(self._lines)
         self._add_gap(self._text[self._position :], self._blocks, _Block(0, 0))
         while len(self._lines) > end and not self._lines[-1]:
             self._lines.pop()
         return "".join(f"{line}\n" for line in self._lines)
 
-    def _add(self, token: Any, waiting: list[Any]) -> None:
-        """A token with text, after those without."""
+    def _add_token(self, token: Any, empty_tokens: list[Any]) -> None:
+        """Add a token with text, after the preceding tokens without text."""
         start = token.start_mark.index
         gap = self._text[self._position : start]
         is_first = not self._lines or "\n" in gap
-        before = list(self._blocks)
-        for each in waiting:
-            self._structure(each, is_first=is_first)
-        self._structure(token, is_first=is_first)
-        is_key = bool(waiting) and isinstance(waiting[-1], tokens.KeyToken)
-        indent = self._indent(token, is_key=is_key)
-        self._add_gap(gap, before, _Block(token.start_mark.column, indent))
+        # comments in the gap may belong to blocks that this token ends
+        outer_blocks = list(self._blocks)
+        for empty_token in empty_tokens:
+            self._update_blocks(empty_token, is_first=is_first)
+        self._update_blocks(token, is_first=is_first)
+        is_key = bool(empty_tokens) and isinstance(empty_tokens[-1], tokens.KeyToken)
+        indent = self._get_indent(token, is_key=is_key)
+        self._add_gap(gap, outer_blocks, _Block(token.start_mark.column, indent))
         if is_first:
             self._lines.append(" " * indent)
             self._previous = None
-        elif self._spaced(token):
+        elif self._needs_space(token):
             self._lines[-1] += " "
-        self._enter(token, indent if is_first else None)
+        self._update_flow_depth(token, indent if is_first else None)
         self._position = token.end_mark.index
         self._add_text(token, self._text[start : self._position])
         self._previous = token
 
-    def _structure(self, token: Any, *, is_first: bool) -> None:
-        """Opens and closes block collections."""
+    def _update_blocks(self, token: Any, *, is_first: bool) -> None:
+        """Open or close block collections for a token."""
         if self._depth:
             return
-        top = self._blocks[-1] if self._blocks else None
+        current_block = self._blocks[-1] if self._blocks else None
         column = token.start_mark.column
         if isinstance(token, tokens.BlockMappingStartToken | tokens.BlockSequenceStartToken):
             is_list = isinstance(token, tokens.BlockSequenceStartToken)
-            inner = top.new + _STEP if top else 0
-            self._blocks.append(_Block(column, inner if is_first else self._here(), is_list))
+            entry_column = current_block.new_column + _STEP if current_block else 0
+            self._blocks.append(
+                _Block(column, entry_column if is_first else self._get_next_column(), is_list)
+            )
         elif isinstance(token, tokens.BlockEntryToken):
-            if top and not top.is_list:
-                inner = top.new + _STEP if is_first else self._here()
-                self._blocks.append(_Block(column, inner, is_list=True, at_parent=True))
+            if current_block and not current_block.is_list:
+                entry_column = (
+                    current_block.new_column + _STEP if is_first else self._get_next_column()
+                )
+                self._blocks.append(
+                    _Block(column, entry_column, is_list=True, is_at_parent_column=True)
+                )
         elif isinstance(token, tokens.BlockEndToken | tokens.KeyToken | tokens.ValueToken):
-            if top and top.at_parent:
+            if current_block and current_block.is_at_parent_column:
                 self._blocks.pop()
             if isinstance(token, tokens.BlockEndToken) and self._blocks:
                 self._blocks.pop()
 
-    def _here(self) -> int:
+    def _get_next_column(self) -> int:
         return len(self._lines[-1]) + 1
 
-    def _value_indent(self) -> int:
-        """Of what follows a key or a dash on lines of its own."""
-        return self._blocks[-1].new + _STEP if self._blocks else 0
+    def _get_value_indent(self) -> int:
+        """Return the indentation of a value on the lines after the key or dash."""
+        return self._blocks[-1].new_column + _STEP if self._blocks else 0
 
-    def _indent(self, token: Any, *, is_key: bool) -> int:
-        """Of a token that begins a line."""
+    def _get_indent(self, token: Any, *, is_key: bool) -> int:
+        """Return the indentation of a token at the beginning of a line."""
         if self._depth:
             return self._base + _STEP * (self._depth - isinstance(token, CLOSERS))
         if isinstance(token, _OUTSIDE) or not self._blocks:
             return 0
         marks = (tokens.BlockEntryToken, tokens.KeyToken, tokens.ValueToken)
         if is_key or isinstance(token, marks):
-            return self._blocks[-1].new
-        return self._value_indent()
+            return self._blocks[-1].new_column
+        return self._get_value_indent()
 
-    def _enter(self, token: Any, indent: int | None) -> None:
-        """Counts flow collections."""
+    def _update_flow_depth(self, token: Any, indent: int | None) -> None:
+        """Count open flow collections, and store the indentation of the outermost line."""
         if isinstance(token, OPENERS):
             if self._depth == 0:
-                top = self._blocks[-1] if self._blocks else _Block(0, 0)
-                here = top.new + _STEP * top.is_list
-                self._base = here if indent is None else indent
+                current_block = self._blocks[-1] if self._blocks else _Block(0, 0)
+                block_indent = current_block.new_column + _STEP * current_block.is_list
+                self._base = block_indent if indent is None else indent
             self._depth += 1
         elif isinstance(token, CLOSERS):
             self._depth -= 1
 
-    def _spaced(self, token: Any) -> bool:
-        """Whether a space stands between the previous token of the line and this one."""
+    def _needs_space(self, token: Any) -> bool:
+        """Return whether a space stands between the line's previous token and `token`."""
         if isinstance(self._previous, OPENERS):
             return False
+        # A comma right after a tag would become part of the tag.
         if isinstance(token, (*CLOSERS, tokens.FlowEntryToken)):
             return isinstance(self._previous, tokens.TagToken)
         if isinstance(token, tokens.ValueToken):
@@ -155,36 +166,39 @@ class _Layout:
         return True
 
     def _add_text(self, token: Any, source: str) -> None:
+        # A block scalar is moved as a whole: its relative indentation is part of the value.
         if isinstance(token, tokens.ScalarToken) and token.style in ("|", ">"):
-            outer = self._blocks[-1] if self._blocks else _Block(-1, 0)
-            length, (header, *lines) = _moved(source, outer.old, outer.new)
+            current_block = self._blocks[-1] if self._blocks else _Block(-1, 0)
+            length, (header, *lines) = _move_block_scalar(
+                source, current_block.old_column, current_block.new_column
+            )
             self._position = token.start_mark.index + length
             self._lines[-1] += header
             self._lines += lines
             return
-        first, *others = source.split("\n")
-        inner = self._base + _STEP * self._depth if self._depth else self._value_indent()
-        self._lines[-1] += _without_end(first) if others else first
-        for number, line in enumerate(others, start=1):
+        first_line, *further_lines = source.split("\n")
+        indent = self._base + _STEP * self._depth if self._depth else self._get_value_indent()
+        self._lines[-1] += _strip_end(first_line) if further_lines else first_line
+        for number, line in enumerate(further_lines, start=1):
             words = line.lstrip(" \t")
-            words = words if number == len(others) else _without_end(words)
-            self._lines.append(" " * inner + words if words else "")
+            words = words if number == len(further_lines) else _strip_end(words)
+            self._lines.append(" " * indent + words if words else "")
 
-    def _add_gap(self, gap: str, before: list[_Block], following: _Block) -> None:
-        """The comments and empty lines between two tokens."""
-        parts = gap.split("\n")
+    def _add_gap(self, gap: str, outer_blocks: list[_Block], next_block: _Block) -> None:
+        """Add the comments and empty lines between two tokens."""
+        gap_lines = gap.split("\n")
         if self._lines:
-            beside = parts.pop(0)
-            if "#" in beside:
-                blank, comment = beside.split("#", 1)
+            rest_of_line = gap_lines.pop(0)
+            if "#" in rest_of_line:
+                blank, comment = rest_of_line.split("#", 1)
                 space = " " if not blank or "\t" in blank else blank
                 self._lines[-1] += f"{space}#{comment.rstrip()}"
         is_end = self._position + len(gap) == len(self._text)
-        for part in parts if is_end else parts[:-1]:
-            self._add_line(part, before, following)
+        for gap_line in gap_lines if is_end else gap_lines[:-1]:
+            self._add_gap_line(gap_line, outer_blocks, next_block)
 
-    def _add_line(self, part: str, before: list[_Block], following: _Block) -> None:
-        blank, mark, comment = part.partition("#")
+    def _add_gap_line(self, gap_line: str, outer_blocks: list[_Block], next_block: _Block) -> None:
+        blank, mark, comment = gap_line.partition("#")
         if not mark:
             if self._lines and self._lines[-1]:
                 self._lines.append("")
@@ -192,88 +206,107 @@ class _Layout:
         column = len(blank)
         if self._depth:
             indent = self._base + _STEP * self._depth
-        elif column <= following.old:
-            indent = following.new
+        # A comment belongs to the innermost block that it is indented to.
+        elif column <= next_block.old_column:
+            indent = next_block.new_column
         else:
-            fitting = [each for each in (following, *reversed(before)) if each.old <= column]
-            indent = max(fitting, key=lambda each: each.old).new
+            enclosing_blocks = [
+                block
+                for block in (next_block, *reversed(outer_blocks))
+                if block.old_column <= column
+            ]
+            indent = max(enclosing_blocks, key=lambda block: block.old_column).new_column
         self._lines.append(f"{' ' * indent}#{comment.rstrip()}")
 
 
-def _without_end(line: str) -> str:
-    r"""Without spaces at its end, but for one that is escaped: `\ `."""
+def _strip_end(line: str) -> str:
+    r"""Return the line without spaces at the end, except for an escaped one: `\ `."""
     return re.sub(r"(?<!\\)[ \t]+$", "", line)
 
 
 _HEADER: Final = re.compile(r"[|>][+-]?(?P<step>[1-9]?)[+-]?")
 
 
-def _moved(source: str, outer: int, new_outer: int) -> tuple[int, list[str]]:
-    """How much of the source is the text itself, and its lines when what it belongs to is moved.
+def _move_block_scalar(
+    source: str, parent_column: int, new_parent_column: int
+) -> tuple[int, list[str]]:
+    """Return a block scalar's length in the source, and the lines at the new indentation.
 
-    `outer` is the column of the key or dash that it belongs to, -1 for none. Empty lines at the
-    end are a part of it after a `+` only.
+    `parent_column` is the column of the scalar's key or dash, -1 without one. Empty lines at the
+    end belong to the scalar only after a `+`.
     """
     header, *lines = source.split("\n")
-    marks = _HEADER.match(header)
-    if marks and marks["step"]:
-        old = max(outer + 1, 1) + int(marks["step"]) - 1
-        new = new_outer + int(marks["step"]) if outer >= 0 else old
+    header_match = _HEADER.match(header)
+    if header_match and header_match["step"]:
+        old_indent = max(parent_column + 1, 1) + int(header_match["step"]) - 1
+        new_indent = (
+            new_parent_column + int(header_match["step"]) if parent_column >= 0 else old_indent
+        )
     else:
-        old = next((len(line) - len(line.lstrip(" ")) for line in lines if line.strip(" ")), 0)
-        new = new_outer + 2
+        old_indent = next(
+            (len(line) - len(line.lstrip(" ")) for line in lines if line.strip(" ")), 0
+        )
+        new_indent = new_parent_column + 2
     if lines and not lines[-1].strip(" "):
         lines.pop()  # what follows its last line break
-    while lines and "+" not in (marks[0] if marks else "") and not lines[-1][old:]:
+    while (
+        lines
+        and "+" not in (header_match[0] if header_match else "")
+        and not lines[-1][old_indent:]
+    ):
         lines.pop()
-    made = [" " * new + line[old:] if line[old:] else "" for line in lines]
-    return len("\n".join([header, *lines])), [header.rstrip(), *made]
+    moved_lines = [
+        " " * new_indent + line[old_indent:] if line[old_indent:] else "" for line in lines
+    ]
+    return len("\n".join([header, *lines])), [header.rstrip(), *moved_lines]
 
 
 @dataclass(slots=True)
 class _Flow:
-    """A flow collection that is open: where it and those in it can be broken."""
+    """An open flow collection, with the positions of possible line breaks."""
 
     line: int
     is_key: bool
-    places: list[int]
-    inner: list[int] = field(default_factory=list)
+    break_positions: list[int]
+    inner_positions: list[int] = field(default_factory=list)
 
 
-def broken(text: str, width: int) -> str:
-    """The text with line breaks in the outermost flow collections of lines that are too long.
+def break_long_flows(text: str, max_width: int) -> str:
+    """Return the text with line breaks in the outermost flow collections of long lines.
 
-    Keys stay as they are: they have to be on one line.
+    Flow collections in keys stay, because YAML allows keys on one line only.
     """
-    found = tokens_of(text)
-    ends = {token.end_mark.line: token.end_mark.column for token in found}
-    places: list[int] = []
-    opened: list[_Flow] = []
+    scanned_tokens = scan_tokens(text)
+    line_ends = {token.end_mark.line: token.end_mark.column for token in scanned_tokens}
+    break_positions: list[int] = []
+    open_flows: list[_Flow] = []
     previous: Any = None
-    for token in found:
+    for token in scanned_tokens:
         start, end = token.start_mark, token.end_mark
         if isinstance(token, OPENERS):
             is_key = isinstance(previous, tokens.KeyToken)
-            opened.append(_Flow(start.line, is_key, [end.index]))
+            open_flows.append(_Flow(start.line, is_key, [end.index]))
         elif isinstance(token, tokens.FlowEntryToken):
-            opened[-1].places.append(end.index)
+            open_flows[-1].break_positions.append(end.index)
         elif isinstance(token, CLOSERS):
-            flow = opened.pop()
-            flow.places.append(start.index)
-            outer = opened[-1].inner if opened else places
+            flow = open_flows.pop()
+            flow.break_positions.append(start.index)
+            outer_positions = open_flows[-1].inner_positions if open_flows else break_positions
             if flow.line != end.line:
-                outer += flow.inner
-            elif ends[end.line] > width and not flow.is_key:
-                outer += _useful(text, flow.places)
+                outer_positions += flow.inner_positions
+            elif line_ends[end.line] > max_width and not flow.is_key:
+                outer_positions += _select_useful_breaks(text, flow.break_positions)
         if not isinstance(token, NAMES):
             previous = token
-    for place in sorted(places, reverse=True):
-        text = f"{text[:place]}\n{text[place:]}"
+    for break_position in sorted(break_positions, reverse=True):
+        text = f"{text[:break_position]}\n{text[break_position:]}"
     return text
 
 
-def _useful(text: str, places: list[int]) -> list[int]:
-    """Those with something between them and the next; none for an empty collection."""
-    pairs = itertools.pairwise(places)
-    kept = [place for place, following in pairs if text[place:following].strip()]
-    return [*kept, places[-1]] if kept else []
+def _select_useful_breaks(text: str, positions: list[int]) -> list[int]:
+    """Return the positions with text before the next one; none for an empty collection."""
+    pairs = itertools.pairwise(positions)
+    useful_positions = [
+        position for position, following in pairs if text[position:following].strip()
+    ]
+    return [*useful_positions, positions[-1]] if useful_positions else []

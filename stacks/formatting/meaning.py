@@ -1,6 +1,6 @@
-"""Check that formatting keeps the meaning of a file, and find the files that it includes.
+"""Compare the meaning of YAML texts, and find the included files of a topology.
 
-It is read as topologies are, with PyYAML and its C parser where there is one.
+Texts are read as topologies are, with PyYAML and its C parser if installed.
 """
 
 from collections.abc import Iterator
@@ -17,96 +17,111 @@ from gpuform.stacks.engine.errors import EngineError
 LineAndColumn = tuple[int, int]
 """Line and column, from 1."""
 
-Facts = list[tuple[Any, LineAndColumn]]
+TextFacts = list[tuple[Any, LineAndColumn]]
+"""The nodes and comments of a text in order, with their positions."""
 
 
 class FormattingError(EngineError):
-    """A file that is not formatted; the message begins with file:line:column."""
+    """A file that gpuform cannot format; the message begins with file:line:column."""
 
     help_page = "reference/topology"
 
     def __init__(
-        self, where: str, place: LineAndColumn, message: str, hint: str | None = None
+        self, file_name: str, position: LineAndColumn, message: str, hint: str | None = None
     ) -> None:
-        super().__init__(f"{where}:{place[0]}:{place[1]}: {message}", hint)
+        super().__init__(f"{file_name}:{position[0]}:{position[1]}: {message}", hint)
 
 
-def not_yaml(error: Exception, where: str) -> FormattingError:
+def build_yaml_error(error: Exception, file_name: str) -> FormattingError:
     """Return the error of a file that PyYAML cannot read."""
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-    place = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-    said = getattr(error, "problem", None) or getattr(error, "context", None)
+    position = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+    parser_message = getattr(error, "problem", None) or getattr(error, "context", None)
     return FormattingError(
-        where, place, f"not YAML: {said or getattr(error, 'reason', None) or error}"
+        file_name,
+        position,
+        f"not YAML: {parser_message or getattr(error, 'reason', None) or error}",
     )
 
 
-def facts_of(text: str, where: str) -> Facts:
-    """The nodes in order, with tags, anchors and styles, and the comments; FormattingError."""
+def read_facts(text: str, file_name: str) -> TextFacts:
+    """Return the nodes of a text with tags, anchors and styles, and the comments.
+
+    Raises:
+        FormattingError: the text is not YAML, or has several documents.
+    """
     try:
-        return [*_nodes(text, where), *_comments(text)]
+        return [*_read_nodes(text, file_name), *_read_comments(text)]
     except (yaml.YAMLError, ValueError, OverflowError) as error:
-        raise not_yaml(error, where) from None
+        raise build_yaml_error(error, file_name) from None
 
 
-def difference(facts: Facts, others: Facts) -> LineAndColumn | None:
-    """Where the first text says something else than the second, if it does."""
-    for ours, theirs in zip_longest(facts, others):
-        if ours is None or theirs is None or ours[0] != theirs[0]:
-            return (ours or facts[-1])[1]
+def find_difference(facts: TextFacts, other_facts: TextFacts) -> LineAndColumn | None:
+    """Return the position of the first difference in the first text, or None if equal."""
+    for fact, other_fact in zip_longest(facts, other_facts):
+        if fact is None or other_fact is None or fact[0] != other_fact[0]:
+            return (fact or facts[-1])[1]
     return None
 
 
-def _nodes(text: str, where: str) -> Facts:
-    found: Facts = []
+def _read_nodes(text: str, file_name: str) -> TextFacts:
+    facts: TextFacts = []
     anchors: set[str] = set()
     documents = 0
     for event in yaml.parse(text, LOADER):
-        place = _place(event)
-        found.append((_fact(event), place))
+        position = _get_start_position(event)
+        facts.append((_to_fact(event), position))
         if isinstance(event, yaml.AliasEvent) and event.anchor not in anchors:
-            message = f"not YAML: there is no anchor &{event.anchor} before this"
-            raise FormattingError(where, place, message)
+            message = f"not YAML: no anchor &{event.anchor} before this alias"
+            raise FormattingError(file_name, position, message)
         if isinstance(event, yaml.NodeEvent) and event.anchor:
             anchors.add(event.anchor)
         documents += isinstance(event, yaml.DocumentStartEvent)
         if documents > 1:
-            message = "a topology file holds one document, and here begins another"
-            raise FormattingError(where, place, message)
-    return found
+            message = "a topology file holds one document, but a second one begins here"
+            raise FormattingError(file_name, position, message)
+    return facts
 
 
-def _fact(event: yaml.Event) -> tuple[str, dict[str, Any]]:
-    found = {key: value for key, value in vars(event).items() if not key.endswith("_mark")}
-    if "flow_style" in found:
-        found["flow_style"] = bool(found["flow_style"])  # None is a list that is not indented
-    return type(event).__name__, found
+def _to_fact(event: yaml.Event) -> tuple[str, dict[str, Any]]:
+    attributes = {key: value for key, value in vars(event).items() if not key.endswith("_mark")}
+    if "flow_style" in attributes:
+        attributes["flow_style"] = bool(
+            attributes["flow_style"]
+        )  # None is a list that is not indented
+    return type(event).__name__, attributes
 
 
-def _comments(text: str) -> Facts:
+def _read_comments(text: str) -> TextFacts:
     return [
-        (text[start + mark : stop].rstrip(), place_at(text, start + mark))
-        for start, stop in _gaps(text)
+        (text[start + mark : stop].rstrip(), get_position(text, start + mark))
+        for start, stop in _find_gaps(text)
         if (mark := text[start:stop].find("#")) >= 0
     ]
 
 
-def without_tabs(text: str, where: str) -> str:
-    """The text with spaces for the tabs between its parts; FormattingError."""
-    made = []
+def replace_tabs(text: str, file_name: str) -> str:
+    """Return the text with spaces in place of tabs between tokens.
+
+    Tabs in values and comments stay.
+
+    Raises:
+        FormattingError: the text is not YAML.
+    """
+    parts = []
     position = 0
     try:
-        for start, stop in _gaps(text):
+        for start, stop in _find_gaps(text):
             blank, mark, comment = text[start:stop].partition("#")
-            made += [text[position:start], blank.replace("\t", " "), mark, comment]
+            parts += [text[position:start], blank.replace("\t", " "), mark, comment]
             position = stop
     except (yaml.YAMLError, ValueError, OverflowError) as error:
-        raise not_yaml(error, where) from None
-    return "".join([*made, text[position:]])
+        raise build_yaml_error(error, file_name) from None
+    return "".join([*parts, text[position:]])
 
 
-def _gaps(text: str) -> Iterator[tuple[int, int]]:
-    """What is between the tokens, line by line: white space, and the comments."""
+def _find_gaps(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the ranges between tokens, line by line: white space and comments."""
     position = 0
     for token in yaml.scan(text, LOADER):
         stop, end = token.start_mark.index, token.end_mark.index
@@ -118,23 +133,23 @@ def _gaps(text: str) -> Iterator[tuple[int, int]]:
         position = max(position, end)
 
 
-def place_at(text: str, index: int) -> LineAndColumn:
-    """The place of a character."""
+def get_position(text: str, index: int) -> LineAndColumn:
+    """Return the line and column of a character."""
     return text.count("\n", 0, index) + 1, index - text.rfind("\n", 0, index)
 
 
-def _place(found: yaml.Event | yaml.Token) -> LineAndColumn:
-    mark = found.start_mark
+def _get_start_position(event: yaml.Event | yaml.Token) -> LineAndColumn:
+    mark = event.start_mark
     return (mark.line + 1, mark.column + 1) if mark else (1, 1)
 
 
-def included(data: bytes) -> list[str]:
-    """The names in its `include`, relative to it, modules among them.
+def list_included_files(data: bytes) -> list[str]:
+    """Return the file names in the text's `include`, with modules, as written.
 
-    What is wrong there is not told here.
+    Invalid items are skipped: `gpuform validate` reports them.
     """
     root = read_text(data.decode(), "", Diagnostics())
-    listed = root.get("include")
-    items = listed.items if isinstance(listed, SequenceNode) else (listed,)
+    include_node = root.get("include")
+    items = include_node.items if isinstance(include_node, SequenceNode) else (include_node,)
     names = (item.get("file") if isinstance(item, MappingNode) else item for item in items)
     return [name.text for name in names if isinstance(name, ScalarNode) and name.text]

@@ -23,7 +23,7 @@ from gpuform.schemas.topology import (
     TopologyInputs,
     get_reference_fields,
 )
-from gpuform.stacks.language.type_text import type_text, yaml_text
+from gpuform.stacks.json_schema.type_text import describe_type, render_yaml_value
 
 _SECTION_DESCRIPTION: Final = "The {kind} resources, by name. Available on {platforms}."
 
@@ -160,9 +160,9 @@ def _build_field_words(model: type[BaseModel]) -> dict[str, Word]:
         if rules[name].secret:
             parts.append("The value is secret.")
         if field.examples:
-            parts.append(f"Example: `{yaml_text(field.examples[0])}`")
+            parts.append(f"Example: `{render_yaml_value(field.examples[0])}`")
         description = "\n\n".join(filter(None, parts))
-        type_name = type_text(model, name, of_model="object")
+        type_name = describe_type(model, name, model_label="object")
         words[name] = Word(name, type_name, description, is_required=field.is_required())
     return words
 
@@ -182,9 +182,9 @@ def _list_choices(
     if name:
         schema, visited_names = root_schema["$defs"][name], (*visited_names, name)
     for value in schema.get("enum", ()):
-        yield yaml_text(value)
+        yield render_yaml_value(value)
     if "const" in schema:
-        yield yaml_text(schema["const"])
+        yield render_yaml_value(schema["const"])
     if schema.get("type") == "boolean":
         yield from ("true", "false")
     for inner_schema in (*schema.get("anyOf", ()), schema.get("items") or {}):

@@ -1,4 +1,4 @@
-"""The JSON Schema of topology files: what it accepts, what it refuses, and what it tells."""
+"""Test the JSON Schema of topology files: what it accepts, refuses and describes."""
 
 import json
 from collections.abc import Iterator
@@ -15,11 +15,11 @@ from gpuform.schemas.rules import get_field_rules
 from gpuform.schemas.topology import SECTIONS, ConfigInputs, EntryInputs, get_reference_fields
 from gpuform.stacks.cli.app import cli
 from gpuform.stacks.document.diagnostics import Diagnostics
-from gpuform.stacks.language.json_schema import topology_schema
+from gpuform.stacks.json_schema.file_schemas import build_topology_schema
 from gpuform.stacks.topology.offline import read_plan_context
 from gpuform.stacks.topology.planning import plan
 
-SCHEMA = topology_schema()
+SCHEMA = build_topology_schema()
 EXAMPLE = """
 include:
   - volumes.yaml
@@ -55,65 +55,71 @@ KINDS = [
 ]
 
 
-def problems(file: Any) -> list[str]:
-    """What is wrong, as "path: message"."""
+def find_schema_problems(file: Any) -> list[str]:
+    """Return the problems of a file, as "path: message"."""
     errors = Draft7Validator(SCHEMA).iter_errors(file)
     return [f"{'.'.join(map(str, error.absolute_path))}: {error.message}" for error in errors]
 
 
-def model_of(section: str, platform: str) -> Any:
+def get_inputs_model(section: str, platform: str) -> Any:
     return load_lifecycle_class(platform, SECTIONS[section]).inputs
 
 
-def with_property(section: str, platform: str, name: str, value: Any) -> dict[str, Any]:
+def declare_property(section: str, platform: str, name: str, value: Any) -> dict[str, Any]:
     return {section: {"one": {"platform": platform, name: value}}}
 
 
-def in_train(**properties: Any) -> dict[str, Any]:
+def declare_train(**properties: Any) -> dict[str, Any]:
     return {"clusters": {"train": {"platform": "together", **CLUSTER, **properties}}}
 
 
-def test_it_is_a_schema() -> None:
+def test_the_schema_is_valid() -> None:
     Draft7Validator.check_schema(SCHEMA)
 
 
-def test_it_accepts_the_example() -> None:
-    assert problems(yaml.safe_load(EXAMPLE)) == []
+def test_the_schema_accepts_the_example() -> None:
+    assert find_schema_problems(yaml.safe_load(EXAMPLE)) == []
 
 
 @pytest.mark.parametrize("file", [{}, {"clusters": None}, {"x-any": 3}, {"clusters": {}}])
-def test_it_accepts_a_file_that_is_begun(file: Any) -> None:
-    assert problems(file) == []
+def test_the_schema_accepts_an_incomplete_file(file: Any) -> None:
+    assert find_schema_problems(file) == []
 
 
 @pytest.mark.parametrize(("section", "platform"), KINDS)
-def test_it_accepts_the_examples_of_fields(section: str, platform: str) -> None:
-    for model in (model_of(section, platform), EntryInputs):
+def test_the_schema_accepts_the_examples_of_fields(section: str, platform: str) -> None:
+    for model in (get_inputs_model(section, platform), EntryInputs):
         for name, field in model.model_fields.items():
             for example in field.examples if name != "platform" else ():
-                assert problems(with_property(section, platform, name, example)) == []
+                assert (
+                    find_schema_problems(declare_property(section, platform, name, example)) == []
+                )
                 if model is not EntryInputs:
                     defaults = {section: {platform: {name: example}}}
-                    assert problems({"defaults": defaults}) == []
+                    assert find_schema_problems({"defaults": defaults}) == []
 
 
-def test_it_accepts_the_examples_of_configuration() -> None:
+def test_the_schema_accepts_the_examples_of_configuration() -> None:
     for name, field in ConfigInputs.model_fields.items():
         for example in field.examples or ():
-            assert problems({"config": {"gpus": {name: example}}}) == []
+            assert find_schema_problems({"config": {"gpus": {name: example}}}) == []
 
 
 @pytest.mark.parametrize(("section", "platform"), KINDS)
-def test_it_accepts_expressions_and_null_for_every_value(section: str, platform: str) -> None:
-    for model in (model_of(section, platform), EntryInputs):
+def test_the_schema_accepts_expressions_and_null_for_every_value(
+    section: str, platform: str
+) -> None:
+    for model in (get_inputs_model(section, platform), EntryInputs):
         for name in model.model_fields:
             for value in (EXPRESSION, None):
                 if name != "platform" and (name != "options" or value is None):
-                    assert problems(with_property(section, platform, name, value)) == []
+                    assert (
+                        find_schema_problems(declare_property(section, platform, name, value)) == []
+                    )
 
 
-def paths_inside(schema: Any) -> Iterator[Any]:
-    """Schemas of the values inside objects, lists and maps."""
+def list_inner_schemas(schema: Any) -> Iterator[Any]:
+    """Yield the schemas of values inside objects, lists and maps."""
     if "properties" in schema:
         yield from schema["properties"].values()
     for inner in (schema.get("items"), schema.get("additionalProperties")):
@@ -122,32 +128,32 @@ def paths_inside(schema: Any) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("section", "platform"), KINDS)
-def test_it_accepts_expressions_at_every_depth(section: str, platform: str) -> None:
+def test_the_schema_accepts_expressions_at_every_depth(section: str, platform: str) -> None:
     left = list(SCHEMA["definitions"][f"{section}.{platform}"]["properties"].items())
     left = [schema for name, schema in left if name not in ("platform", "options")]
-    left.extend(paths_inside(SCHEMA["definitions"]["entry.options"]))
+    left.extend(list_inner_schemas(SCHEMA["definitions"]["entry.options"]))
     while left:
         schema = left.pop()
         whole = {**schema, "definitions": SCHEMA["definitions"]}
         assert Draft7Validator(whole).is_valid(EXPRESSION), schema
-        left.extend(paths_inside(schema))
+        left.extend(list_inner_schemas(schema))
 
 
 REFUSED = [
-    (in_train(num_gpu=8), "'num_gpu' was unexpected"),
-    (in_train(num_gpus=12), "clusters.train.num_gpus: 12 is not a multiple of 8"),
-    (in_train(num_gpus="16"), "clusters.train.num_gpus: '16' does not match"),
-    (in_train(auto_scale="yes"), "clusters.train.auto_scale: 'yes' does not match"),
-    (in_train(nvidia_driver_version=560), "560 is not of type 'string'"),
-    (in_train(billing_type="PREPAID"), "clusters.train.billing_type: 'PREPAID' is not valid"),
-    (in_train(volume=3), "clusters.train.volume: 3 is not of type 'string'"),
-    (in_train(options=EXPRESSION), "clusters.train.options: '{{ config.anything }}' is not"),
-    (in_train(shared_volumes={}), "'shared_volumes' was unexpected"),
-    (in_train(cluster_config={"load": "NGINX"}), "'load' was unexpected"),
-    (in_train(add_ons=[{"name": "ui"}]), "'add_on_type' is a required property"),
-    (in_train(oidc_config={"client_id": "a"}), "'issuer_url' is a required property"),
-    (in_train(options={"protct": True}), "'protct' was unexpected"),
-    (in_train(options={"protect": "on"}), "clusters.train.options.protect: 'on' does not"),
+    (declare_train(num_gpu=8), "'num_gpu' was unexpected"),
+    (declare_train(num_gpus=12), "clusters.train.num_gpus: 12 is not a multiple of 8"),
+    (declare_train(num_gpus="16"), "clusters.train.num_gpus: '16' does not match"),
+    (declare_train(auto_scale="yes"), "clusters.train.auto_scale: 'yes' does not match"),
+    (declare_train(nvidia_driver_version=560), "560 is not of type 'string'"),
+    (declare_train(billing_type="PREPAID"), "clusters.train.billing_type: 'PREPAID' is not valid"),
+    (declare_train(volume=3), "clusters.train.volume: 3 is not of type 'string'"),
+    (declare_train(options=EXPRESSION), "clusters.train.options: '{{ config.anything }}' is not"),
+    (declare_train(shared_volumes={}), "'shared_volumes' was unexpected"),
+    (declare_train(cluster_config={"load": "NGINX"}), "'load' was unexpected"),
+    (declare_train(add_ons=[{"name": "ui"}]), "'add_on_type' is a required property"),
+    (declare_train(oidc_config={"client_id": "a"}), "'issuer_url' is a required property"),
+    (declare_train(options={"protct": True}), "'protct' was unexpected"),
+    (declare_train(options={"protect": "on"}), "clusters.train.options.protect: 'on' does not"),
     ({"clusters": {"train": {"platform": "scp"}}}, "clusters.train.platform: 'scp' is not"),
     ({"clusters": {"train": {"platform": "azure"}}}, "'azure' is not one of"),
     ({"clusters": {"train": {"region": "a"}}}, "'platform' is a required property"),
@@ -171,47 +177,47 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("file", "told"), REFUSED)
-def test_it_refuses(file: Any, told: str) -> None:
-    found = problems(file)
-    assert any(told in each for each in found), found
+@pytest.mark.parametrize(("file", "message"), REFUSED)
+def test_the_schema_refuses_invalid_files(file: Any, message: str) -> None:
+    found = find_schema_problems(file)
+    assert any(message in each for each in found), found
 
 
 @pytest.mark.parametrize("file", [file for file, _ in REFUSED if "defaults" not in file])
-def test_gpuform_refuses_the_same(file: Any, tmp_path: Path) -> None:
-    assert validated(yaml.safe_dump(file), tmp_path)
+def test_validate_refuses_what_the_schema_refuses(file: Any, tmp_path: Path) -> None:
+    assert validate_file(yaml.safe_dump(file), tmp_path)
 
 
-def test_gpuform_accepts_the_example(tmp_path: Path) -> None:
+def test_validate_accepts_the_example(tmp_path: Path) -> None:
     (tmp_path / "volumes.yaml").write_text("{}")
     (tmp_path / "pool.yaml").write_text("inputs: {label: {}}")
-    assert validated(EXAMPLE, tmp_path) == []
+    assert validate_file(EXAMPLE, tmp_path) == []
 
 
-def validated(text: str, folder: Path) -> list[str]:
-    """What `gpuform validate` finds in a file."""
-    path, problems = folder / "topology.yaml", Diagnostics()
+def validate_file(text: str, folder: Path) -> list[str]:
+    """Return the problems that `gpuform validate` finds in a file."""
+    path, find_schema_problems = folder / "topology.yaml", Diagnostics()
     path.write_text(text)
-    plan(path, read_plan_context(path, None), problems)
-    return list(map(str, problems))
+    plan(path, read_plan_context(path, None), find_schema_problems)
+    return list(map(str, find_schema_problems))
 
 
 @pytest.mark.parametrize(("section", "platform"), KINDS)
-def test_it_tells_of_every_property(section: str, platform: str) -> None:
-    model = model_of(section, platform)
-    told = SCHEMA["definitions"][f"{section}.{platform}"]["properties"]
-    assert set(told) == {
+def test_the_schema_describes_every_property(section: str, platform: str) -> None:
+    model = get_inputs_model(section, platform)
+    message = SCHEMA["definitions"][f"{section}.{platform}"]["properties"]
+    assert set(message) == {
         *EntryInputs.model_fields,
         *model.model_fields,
         *get_reference_fields(model),
     }
     for name, rules in get_field_rules(model).items():
-        assert told[name]["description"].startswith(model.model_fields[name].description)
-        assert told[name]["examples"] == model.model_fields[name].examples
-        assert ("default" in told[name]) == (rules.default is not None)
+        assert message[name]["description"].startswith(model.model_fields[name].description)
+        assert message[name]["examples"] == model.model_fields[name].examples
+        assert ("default" in message[name]) == (rules.default is not None)
 
 
-def test_it_knows_the_platforms_of_a_kind() -> None:
+def test_the_schema_lists_the_platforms_of_a_kind() -> None:
     platforms = SCHEMA["definitions"]["gpu_nodes"]["properties"]["platform"]["enum"]
     assert platforms == ["scp", "aios"]
 
@@ -221,22 +227,22 @@ def test_the_committed_schema_can_be_read() -> None:
     assert json.loads(committed.read_text()) == SCHEMA
 
 
-def test_the_command_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_the_schema(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("schema") == 0
     assert json.loads(capsys.readouterr().out) == SCHEMA
 
 
-def test_the_command_writes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_the_schema(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "topology.schema.json"
     assert run("schema", "--output", str(path)) == 0
     assert json.loads(path.read_text()) == SCHEMA
     assert run("schema", "-o", str(tmp_path / "missing" / "file.json")) == 1
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert "missing/file.json': No such file or directory" in told.err
+    message = capsys.readouterr()
+    assert message.out == ""
+    assert "missing/file.json': No such file or directory" in message.err
 
 
-def test_a_project_refers_to_the_installed_one(
+def test_a_project_links_to_the_installed_schema(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

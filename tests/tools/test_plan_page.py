@@ -11,7 +11,7 @@ from gpuform.schemas.gates import GateInputs
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason
 from gpuform.schemas.stacks_plan import StacksInputs
 from gpuform.stacks.gates.file import read_gates
-from gpuform.stacks.language.plan_schema import plan_schema
+from gpuform.stacks.json_schema.plan_schema import build_plan_schema
 from gpuform.stacks.pricing.price_book import get_price_book_model
 from gpuform.stacks.review.facts import Review, StackFacts
 from gpuform.stacks.review.pages import build_review_document
@@ -24,7 +24,7 @@ PAGE = render_plan_page()
 
 
 def test_the_page_has_every_field_of_the_schema_with_its_meaning() -> None:
-    schema = plan_schema()
+    schema = build_plan_schema()
     for part in (schema, *schema["$defs"].values()):
         for name, field in part.get("properties", {}).items():
             assert f"| `{name}` | " in PAGE

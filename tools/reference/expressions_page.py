@@ -8,7 +8,7 @@ from gpuform.providers.catalog import list_lookups, load_lookup
 from gpuform.providers.platform import list_own_platforms
 from gpuform.stacks.expressions.filters import FILTERS, METHODS
 from gpuform.stacks.expressions.template import parse
-from gpuform.stacks.language.type_text import yaml_text
+from gpuform.stacks.json_schema.type_text import render_yaml_value
 from tools.reference.markdown import escape_prose, join_as_code, render_page, render_table
 
 _LEAD: Final = """\
@@ -246,7 +246,7 @@ def _render_parts() -> Iterator[str]:
 def _evaluate_example(expression: str) -> str:
     """Return the result of an expression as YAML, so that the page shows real results."""
     value: Any = parse(f"{{{{ {expression} }}}}").evaluate({})
-    return yaml_text(value)
+    return render_yaml_value(value)
 
 
 def _list_lookups() -> Iterator[tuple[str, str]]:

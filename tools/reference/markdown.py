@@ -17,7 +17,7 @@ from gpuform.schemas.rules import (
     get_field_rules,
     inherit_all_rules,
 )
-from gpuform.stacks.language.type_text import type_text, yaml_text
+from gpuform.stacks.json_schema.type_text import describe_type, render_yaml_value
 
 MARK: Final = "<!-- Generated: python -m tools.generate -->"
 """A line in each generated page, for people who want to change the page."""
@@ -136,7 +136,7 @@ def _format_first_cells(
     if rules.reference_kind and outermost:
         reference = name.removesuffix("_id")
         meaning += f" Or declare `{reference}`, a reference to a {rules.reference_kind}."
-    return f"`{name}`", type_text(model, name, of_model=inner), meaning
+    return f"`{name}`", describe_type(model, name, model_label=inner), meaning
 
 
 def _list_nested_models(model: type[BaseModel]) -> dict[type[BaseModel], FieldRules]:
@@ -179,8 +179,8 @@ def _format_file_cells(field: FieldInfo, _rules: FieldRules) -> Sequence[str]:
 def _format_default(field: FieldInfo, rules: FieldRules) -> str:
     if field.is_required():
         return "required"
-    return f"`{yaml_text(rules.default.value)}`" if rules.default is not None else ""
+    return f"`{render_yaml_value(rules.default.value)}`" if rules.default is not None else ""
 
 
 def _format_examples(field: FieldInfo) -> str:
-    return " or ".join(f"`{yaml_text(example)}`" for example in field.examples or ())
+    return " or ".join(f"`{render_yaml_value(example)}`" for example in field.examples or ())

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpuform.schemas.plan import PlanAction, PlanReason
-from gpuform.stacks.language.plan_schema import plan_schema
+from gpuform.stacks.json_schema.plan_schema import build_plan_schema
 from tools.reference.markdown import (
     escape_prose,
     join_as_code,
@@ -98,7 +98,7 @@ REVIEWED: Final = (
 
 def render_plan_page() -> str:
     """Return the page of a plan's JSON, as Markdown."""
-    return render_page("A plan as JSON", _LEAD, _render_parts(plan_schema()))
+    return render_page("A plan as JSON", _LEAD, _render_parts(build_plan_schema()))
 
 
 def _render_parts(schema: Schema) -> Iterator[str]:

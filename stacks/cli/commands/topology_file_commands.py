@@ -254,7 +254,7 @@ class _FormatRun:
     def format_file(self, path: Path) -> list[Path]:
         """Format a file and return the included files; report a failure, and return none then."""
         from gpuform.stacks.engine.machine import replace_file  # noqa: PLC0415 - not for help
-        from gpuform.stacks.formatting.meaning import included  # noqa: PLC0415 - as above
+        from gpuform.stacks.formatting.meaning import list_included_files  # noqa: PLC0415 - as above
 
         with self._report_failure(str(path)):
             data = _read_file(path)
@@ -262,7 +262,7 @@ class _FormatRun:
             if formatted_data != data and not (self.check or self.diff):
                 replace_file(path, formatted_data)
                 self.screen.print(str(path))
-            return [path.parent / name for name in included(formatted_data)]
+            return [path.parent / name for name in list_included_files(formatted_data)]
         return []
 
     def _format_data(self, data: bytes, label: str) -> bytes:
@@ -270,9 +270,9 @@ class _FormatRun:
 
         A difference sets `changed`.
         """
-        from gpuform.stacks.formatting import formatted  # noqa: PLC0415 - not for help
+        from gpuform.stacks.formatting import format_topology  # noqa: PLC0415 - not for help
 
-        formatted_data = formatted(data, label)
+        formatted_data = format_topology(data, label)
         if formatted_data != data:
             self.changed = True
             if self.diff:
@@ -369,14 +369,14 @@ def _link_schema() -> Path:
 
 def _render_schema(kind: str) -> str:
     """Return the JSON schema for a kind of file: topology, prices, gates, stacks, tests or plan."""
-    from gpuform.stacks.language import json_schema, plan_schema  # noqa: PLC0415 - not for help
+    from gpuform.stacks.json_schema import file_schemas, plan_schema  # noqa: PLC0415 - not for help
 
     texts = {
-        "topology": json_schema.schema_text,
-        "prices": json_schema.prices_schema_text,
-        "gates": json_schema.gates_schema_text,
-        "stacks": json_schema.stacks_schema_text,
-        "tests": json_schema.cases_schema_text,
-        "plan": plan_schema.plan_schema_text,
+        "topology": file_schemas.render_topology_schema,
+        "prices": file_schemas.render_prices_schema,
+        "gates": file_schemas.render_gates_schema,
+        "stacks": file_schemas.render_stacks_schema,
+        "tests": file_schemas.render_cases_schema,
+        "plan": plan_schema.render_plan_schema,
     }
     return texts[kind]()

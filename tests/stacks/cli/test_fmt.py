@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuform.stacks.formatting import FormattingError, formatted
+from gpuform.stacks.formatting import FormattingError, format_topology
 
 ROOT = Path(__file__).parents[3]
 UNTIDY = textwrap.dedent("""\
@@ -60,7 +60,7 @@ TIDY = textwrap.dedent("""\
 
 
 def format_text(text: str) -> str:
-    return formatted(text.encode(), "x.yaml").decode()
+    return format_topology(text.encode(), "x.yaml").decode()
 
 
 def test_an_untidy_file_is_formatted_and_a_tidy_one_stays() -> None:
@@ -135,7 +135,7 @@ def test_long_flow_mappings_are_broken_into_lines() -> None:
         ("a: [1\n", "x.yaml:2:1: not YAML"),
         ("a: 1\n\tb: 2\n", "x.yaml:2:1: not YAML"),
         ("a: 1\n---\nb: 2\n", "x.yaml:2:1: a topology file holds one document"),
-        ("a: *b\n", "x.yaml:1:4: not YAML: there is no anchor &b"),
+        ("a: *b\n", "x.yaml:1:4: not YAML: no anchor &b before this alias"),
         ("a: \0\n", "x.yaml:1:"),
         ('a: "\\UFFFFFFFF"\n', "x.yaml:1:"),
     ],
@@ -148,7 +148,7 @@ def test_invalid_yaml_is_reported_with_its_position(text: str, message: str) -> 
 
 def test_bytes_that_are_not_utf_8_are_reported_with_their_position() -> None:
     with pytest.raises(FormattingError, match=r"x\.yaml:2:4: the file is not UTF-8"):
-        formatted(b"a: 1\nb: \xff", "x.yaml")
+        format_topology(b"a: 1\nb: \xff", "x.yaml")
 
 
 PLAIN = st.sampled_from(
@@ -228,20 +228,20 @@ YAMLISH = st.text(st.sampled_from("ab:-? \n\t#|>&*!%{}[],'\"\\\r\ufeff\x85é+2")
 @given(st.one_of(YAMLISH.map(str.encode), st.text().map(lambda t: t.encode()), st.binary()))
 def test_anything_is_formatted_or_refused(data: bytes) -> None:
     try:
-        made = formatted(data, "x.yaml")
+        made = format_topology(data, "x.yaml")
     except FormattingError:
         return
-    assert formatted(made, "x.yaml") == made
+    assert format_topology(made, "x.yaml") == made
 
 
 def test_a_comment_that_would_be_lost_keeps_the_file_as_it_is(
     run: Any, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpuform.stacks.formatting.laid_out", lambda text: text.replace("# c", ""))
+    monkeypatch.setattr("gpuform.stacks.formatting.lay_out", lambda text: text.replace("# c", ""))
     (project / "topology.yaml").write_text("a: 1\nb:   2 # c\n")
     ran = run("fmt")
     assert (ran.code, ran.out) == (1, "")
-    assert "topology.yaml:2:8: formatted, the text from here on would not mean" in ran.err
+    assert "topology.yaml:2:8: formatting would change the meaning from here on" in ran.err
     assert (project / "topology.yaml").read_text() == "a: 1\nb:   2 # c\n"
 
 
@@ -313,7 +313,7 @@ def test_fmt_without_a_topology_says_what_to_do(run: Any) -> None:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*/topology.y*ml")), ids=str)
 def test_the_examples_are_formatted(path: Path) -> None:
-    assert formatted(path.read_bytes(), str(path)) == path.read_bytes()
+    assert format_topology(path.read_bytes(), str(path)) == path.read_bytes()
 
 
 def test_fmt_does_not_import_the_sdk(tmp_path: Path) -> None:

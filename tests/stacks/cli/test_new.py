@@ -15,8 +15,8 @@ from jsonschema import Draft7Validator
 
 from gpuform.stacks.cli.app import cli
 from gpuform.stacks.engine.project.project import load_project
-from gpuform.stacks.formatting import formatted
-from gpuform.stacks.language.json_schema import schema_text, topology_schema
+from gpuform.stacks.formatting import format_topology
+from gpuform.stacks.json_schema.file_schemas import build_topology_schema, render_topology_schema
 from gpuform.stacks.projects import project_name, templates
 
 ROOT = Path(__file__).parents[3]
@@ -58,9 +58,9 @@ def test_a_template_creates_a_valid_project(run: Any, template: str, tmp_path: P
     assert content.startswith("# yaml-language-server: $schema=.gpuform/topology.schema.json\n# ")
     link = json.loads((directory / ".gpuform/topology.schema.json").read_text())
     installed = Path(link["$ref"].removeprefix("file://"))
-    assert installed.read_text() == schema_text()
-    assert formatted(content.encode(), "topology.yaml").decode() == content
-    Draft7Validator(topology_schema()).validate(yaml.safe_load(content))
+    assert installed.read_text() == render_topology_schema()
+    assert format_topology(content.encode(), "topology.yaml").decode() == content
+    Draft7Validator(build_topology_schema()).validate(yaml.safe_load(content))
     assert (directory / "__main__.py").read_text() == (
         (ROOT / "examples/01-together-training/__main__.py").read_text()
     )

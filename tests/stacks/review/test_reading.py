@@ -10,7 +10,7 @@ import pytest
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.values import SIGNATURE_KEY, UNKNOWN_TEXT
-from gpuform.stacks.language.plan_schema import plan_schema
+from gpuform.stacks.json_schema.plan_schema import build_plan_schema
 from gpuform.stacks.review.facts import StackFacts
 from gpuform.stacks.review.previews.reading import read_plan
 
@@ -38,7 +38,7 @@ def get_refusal(content: bytes) -> EngineError:
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.parent.name)
 def test_plans_are_as_their_schema_says(path: Path) -> None:
     document = json.loads(path.read_text())
-    jsonschema.Draft202012Validator(plan_schema()).validate(document)
+    jsonschema.Draft202012Validator(build_plan_schema()).validate(document)
     assert read_plan("plan.json", b"\xef\xbb\xbf" + path.read_bytes()).project == "conformance"
 
 
@@ -48,7 +48,7 @@ def test_plans_are_as_their_schema_says(path: Path) -> None:
 def test_the_schema_refuses_what_is_no_plan(wrong: dict[str, Any]) -> None:
     document = Plan.from_changes("demo", "dev", []).model_dump(mode="json") | wrong
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.Draft202012Validator(plan_schema()).validate(document)
+        jsonschema.Draft202012Validator(build_plan_schema()).validate(document)
 
 
 @pytest.mark.parametrize(

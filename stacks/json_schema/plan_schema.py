@@ -1,4 +1,4 @@
-"""The JSON Schema of plans, for those who read them by machine."""
+"""Write the JSON Schema of plans, for programs that read plans."""
 
 import json
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 from gpuform.schemas.plan import FORMAT_VERSION, Plan
 
 
-def plan_schema() -> dict[str, Any]:
-    """The schema of a plan of this release."""
+def build_plan_schema() -> dict[str, Any]:
+    """Return the schema of a plan in this release's format."""
     schema = Plan.model_json_schema()
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = "gpuform plan"
@@ -16,6 +16,6 @@ def plan_schema() -> dict[str, Any]:
     return schema
 
 
-def plan_schema_text() -> str:
-    """The schema as the text of a file."""
-    return json.dumps(plan_schema(), indent=2) + "\n"
+def render_plan_schema() -> str:
+    """Return the schema of a plan as the text of a file."""
+    return json.dumps(build_plan_schema(), indent=2) + "\n"

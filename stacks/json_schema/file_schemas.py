@@ -1,0 +1,227 @@
+"""Write the JSON Schemas of topologies and of gpuform's other files, for editors.
+
+Draft 7, which editors support best. An entry's platform selects its properties by `if` and `then`,
+so that messages and completions are about this platform alone. Of an entry, only `platform` is
+required: the file's `defaults` may have the rest. `gpuform validate` reports missing values and
+rules over several fields.
+"""
+
+import json
+from typing import Any, Final
+
+from gpuform.providers.catalog import list_platforms_with, load_lifecycle_class
+from gpuform.schemas.cases_file import CasesInputs
+from gpuform.schemas.gates import GatesInputs
+from gpuform.schemas.models import InputModel
+from gpuform.schemas.stacks_plan import StacksInputs
+from gpuform.schemas.topology import (
+    NAME_PATTERN,
+    SECTIONS,
+    EntryInputs,
+    ModuleInputs,
+    TopologyInputs,
+)
+from gpuform.stacks.json_schema.model_schema import Schema, build_model_schema
+from gpuform.stacks.pricing.price_book import get_price_book_model
+
+_ENTRY_FIELDS: Final = tuple(name for name in EntryInputs.model_fields if name != "platform")
+_SECTIONS_WITH_NAMES: Final = ("config", "inputs", "stack_references", "outputs")
+_NAME_SCHEMA: Final = {
+    "pattern": f"^{NAME_PATTERN}$",
+    "patternErrorMessage": "a name has letters, digits, _ . -",
+}
+
+_MODULE_REFERENCE: Final = {"$ref": "#/definitions/module"}
+_INCLUDE_SCHEMA: Final[dict[str, Any]] = {
+    "type": ["array", "object", "null"],
+    "items": {"if": {"type": "object"}, "then": _MODULE_REFERENCE, "else": {"type": "string"}},
+    "if": {"type": "object"},
+    "then": _MODULE_REFERENCE,
+}
+"""A list of paths and modules, or one module.
+
+With `if`, an editor's message is about the form in use, not about both forms.
+"""
+
+
+def build_topology_schema() -> dict[str, Any]:
+    """Return the schema of a topology file."""
+    file = build_model_schema(TopologyInputs, expressions=False)
+    entry = build_model_schema(EntryInputs)["properties"]
+    entry["options"] = _exclude_expression(entry["options"])
+    definitions = {f"entry.{name}": entry[name] for name in _ENTRY_FIELDS}
+    sections, defaults = {}, {}
+    for section, kind in SECTIONS.items():
+        platforms = list_platforms_with(kind)
+        sections[section] = _build_section_schema(section, kind, platforms)
+        defaults[section] = _build_defaults_schema(section, platforms)
+        definitions[section] = _build_entry_schema(
+            section, platforms, entry["platform"]["description"]
+        )
+        for platform in platforms:
+            inputs_schema = build_model_schema(load_lifecycle_class(platform, kind).inputs)
+            definitions[f"{section}.{platform}"] = _build_platform_entry_schema(
+                platform, inputs_schema
+            )
+            definitions[f"defaults.{section}.{platform}"] = _build_default_schema(
+                section, platform, inputs_schema
+            )
+    properties = file["properties"]
+    for name in _SECTIONS_WITH_NAMES:
+        properties[name]["propertyNames"] = _NAME_SCHEMA
+    definitions["module"] = _build_module_schema(entry)
+    properties["include"] |= _INCLUDE_SCHEMA
+    properties["defaults"] |= {"properties": defaults, "additionalProperties": False}
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "gpuform topology",
+        "description": "GPU clusters and related resources.",
+        "type": "object",
+        "properties": {**properties, **sections},
+        "patternProperties": {"^x-": {"description": "Ignored: a place for anchors."}},
+        "additionalProperties": False,
+        "definitions": definitions,
+    }
+
+
+def render_topology_schema() -> str:
+    """Return the schema of a topology file as the text of a file."""
+    return json.dumps(build_topology_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+def _build_module_schema(entry: Schema) -> Schema:
+    """Return the schema of a module in `include`."""
+    module_schema = build_model_schema(ModuleInputs, expressions=False)
+    properties = module_schema["properties"]
+    for name in ("file", "name"):
+        properties[name]["type"] = "string"
+    properties["name"] |= _NAME_SCHEMA
+    properties["with"]["propertyNames"] = _NAME_SCHEMA
+    entry_fields = {name: {**entry[name], **properties[name]} for name in ("for_each", "when")}
+    return {
+        **module_schema,
+        "required": ["file", "name"],
+        "properties": {**properties, **entry_fields},
+    }
+
+
+def _build_section_schema(section: str, kind: str, platforms: list[str]) -> Schema:
+    return {
+        "type": ["object", "null"],
+        "description": f"{kind} resources by name, on {' or '.join(platforms)}.",
+        "propertyNames": _NAME_SCHEMA,
+        "additionalProperties": _build_reference(section),
+    }
+
+
+def _build_defaults_schema(section: str, platforms: list[str]) -> Schema:
+    return {
+        "type": ["object", "null"],
+        "description": f"Defaults of the entries of {section}.",
+        "properties": {
+            platform: _build_reference(f"defaults.{section}.{platform}") for platform in platforms
+        },
+        "additionalProperties": False,
+    }
+
+
+def _build_entry_schema(section: str, platforms: list[str], description: str) -> Schema:
+    """Return the schema of an entry on any platform.
+
+    Without a known platform, the properties stay unchecked.
+    """
+    return {
+        "type": "object",
+        "required": ["platform"],
+        "properties": {
+            "platform": {"type": "string", "enum": platforms, "description": description},
+            **_build_entry_references(),
+        },
+        "allOf": [
+            {
+                "if": {"properties": {"platform": {"const": platform}}, "required": ["platform"]},
+                "then": _build_reference(f"{section}.{platform}"),
+            }
+            for platform in platforms
+        ],
+    }
+
+
+def _build_platform_entry_schema(platform: str, model: Schema) -> Schema:
+    entry_fields = {"platform": {"const": platform}, **_build_entry_references()}
+    return {**model, "properties": {**entry_fields, **model["properties"]}}
+
+
+def _build_default_schema(section: str, platform: str, model: Schema) -> Schema:
+    """Return the schema of an entry's defaults: properties and options."""
+    properties_path = f"{section}.{platform}/properties"
+    return {
+        "type": ["object", "null"],
+        "description": model["description"],
+        "properties": {
+            "options": _build_reference("entry.options"),
+            **{name: _build_reference(f"{properties_path}/{name}") for name in model["properties"]},
+        },
+        "additionalProperties": False,
+    }
+
+
+def _exclude_expression(open_schema: Schema) -> Schema:
+    """Return the schema of an object without the alternative of an expression."""
+    object_schema = {
+        key: value for key, value in open_schema.items() if not key.startswith("pattern")
+    }
+    return {**object_schema, "type": ["object", "null"]}
+
+
+def _build_entry_references() -> Schema:
+    return {name: _build_reference(f"entry.{name}") for name in _ENTRY_FIELDS}
+
+
+def _build_reference(definition: str) -> Schema:
+    return {"$ref": f"#/definitions/{definition}"}
+
+
+_NULL = {"type": "null"}
+
+
+def render_prices_schema() -> str:
+    """Return the schema of `prices.yaml` as the text of a file."""
+    return _render_model_schema(get_price_book_model(), "gpuform price book")
+
+
+def render_gates_schema() -> str:
+    """Return the schema of `gates.yaml` as the text of a file."""
+    return _render_model_schema(GatesInputs, "gpuform gates")
+
+
+def render_stacks_schema() -> str:
+    """Return the schema of `stacks.yaml` as the text of a file."""
+    return _render_model_schema(StacksInputs, "gpuform stacks")
+
+
+def render_cases_schema() -> str:
+    """Return the schema of `tests/*.yaml` as the text of a file."""
+    return _render_model_schema(CasesInputs, "gpuform test cases")
+
+
+def _render_model_schema(model: type[InputModel], title: str) -> str:
+    schema = _remove_optional_marks(model.model_json_schema())
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title}
+    return json.dumps({**schema, **head}, indent=2) + "\n"
+
+
+def _remove_optional_marks(value: Any) -> Any:
+    """Return the schema without defaults and null, the marks of optional fields."""
+    if isinstance(value, list):
+        return [_remove_optional_marks(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    simplified = {
+        key: _remove_optional_marks(item) for key, item in value.items() if key != "default"
+    }
+    choices = [choice for choice in simplified.get("anyOf", ()) if choice != _NULL]
+    if "anyOf" in simplified and len(choices) == 1:
+        del simplified["anyOf"]
+        simplified = {**choices[0], **simplified}
+    return simplified

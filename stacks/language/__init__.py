@@ -1,1 +1,0 @@
-"""What files may say, as JSON Schemas for editors: from the models."""
