@@ -193,7 +193,7 @@ def print_reason(result: RunResult, screen: Screen, *, preview_only: bool) -> No
 
 
 def _format_reasons(result: RunResult, *, preview_only: bool) -> Iterator[str]:
-    """Yield the lines on stderr about gates, checks, credit, refusals and unexpected changes."""
+    """Yield lines on gates, checks, credit, unexpected changes, refusals and unknown ends."""
     for gate in result.gates:
         yield escape_invisible(f"error: {gate.source}: gate {format_gate(gate)}")
     for reason in result.unchecked:

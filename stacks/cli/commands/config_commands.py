@@ -232,10 +232,7 @@ def _build_document(
 
 
 def _parse_object_value(value_text: str) -> dict[str, Json]:
-    """Return `{"objectValue".
-
-    VALUE}` for the JSON of an object or list, else an empty dictionary.
-    """
+    """Return `objectValue` with the parsed JSON of an object or list; empty for other texts."""
     if not value_text.startswith(("{", "[")):
         return {}
     try:

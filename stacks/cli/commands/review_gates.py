@@ -65,10 +65,9 @@ def evaluate_gates(
 ) -> list[Plan]:
     """Return the plans with the results of gates; gates allowed by the user do not block.
 
-    Allowed are those in `allow` and in the environment's variable.
-
-    The gates are those of `file`. Without a file, a plan keeps the results that it has; a plan
-    without results gets those of the project of this folder, if it is the plan's.
+    The user allows gates by `allow` and the environment. The gates are those of `file`. Without a
+    file, a plan keeps its results; a plan without results gets those of this folder's project, if
+    the plan is the project's.
 
     Raises:
         EngineError: a file of gates or prices is wrong.

@@ -153,7 +153,10 @@ def _show_all_stacks(
 def _report_failures(
     session: Session, statuses: Sequence["StackStatus"], problems: "Diagnostics", *, refresh: bool
 ) -> int:
-    """Print the failures on stderr, and return FAILED, OUT_OF_CREDIT or SUCCESS."""
+    """Print the failures on stderr, and return FAILED, OUT_OF_CREDIT or SUCCESS.
+
+    Failures are problems, unreadable stacks and, with `refresh`, unreadable resources.
+    """
     from gpuform.stacks.schedule.noticing import is_out_of_credit  # noqa: PLC0415 - not for help
 
     failures = [str(problem) for problem in problems]

@@ -207,7 +207,10 @@ class HumanView(_ScreenView):
         return LiveProgress(self.screen, self._stopwatch)
 
     def _format_preview(self, run_ended: RunEnded, outcome: Outcome) -> Iterator[list[str]]:
-        """Yield groups of lines after a preview: the plan, outputs, messages, or the failure."""
+        """Yield groups of lines after a preview: the plan, outputs, messages, or the failure.
+
+        The outputs follow only where secrets are to be shown: the plan has them masked.
+        """
         paint = self.screen.paint
         plan = run_ended.plan
         if outcome.succeeded:

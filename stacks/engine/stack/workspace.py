@@ -195,7 +195,7 @@ def _build_unreadable_error(path: Path, why: str) -> EngineError:
 
 
 def _has_selection_per_backend(environ: Mapping[str, str]) -> bool:
-    """Return True if the installed Pulumi CLI keeps a selection for each backend."""
+    """Return True if the Pulumi CLI keeps a selection for each backend, or has no known version."""
     version = read_cli_version(environ)
     return version is None or version >= _BY_BACKEND
 

@@ -95,7 +95,7 @@ class KeyUrl:
 
 
 def is_key_url(provider: str) -> bool:
-    """Return True if `text` has the scheme of a key management service, valid or not."""
+    """Return True if `provider` has the scheme of a key management service, valid or not."""
     return provider.partition("://")[0] in SERVICES and "://" in provider
 
 
