@@ -14,7 +14,7 @@ HARDWARE = {
     "network": {"interfaces": 2, "tx_bandwidth": 10000, "rx_bandwidth": 10000},
 }
 
-# This one declares its nodes itself.
+# This record declares its nodes itself.
 west = Cluster(
     "west",
     cluster_id="west-vision-001",
@@ -29,7 +29,7 @@ west = Cluster(
     },
 )
 
-# To this one, others add their nodes, each by a resource of its own.
+# Each node of this record is a resource of its own.
 east = Cluster(
     "east",
     cluster_id="east-training-001",

@@ -18,11 +18,11 @@ HARDWARE: dict[str, Any] = {
 
 
 def node(name: str) -> Any:
-    """A node of a cluster that declares its nodes itself."""
+    """Return a node for a record that declares its nodes itself."""
     return {"id": name, **HARDWARE}
 
 
-# This one declares its nodes itself.
+# This record declares its nodes itself.
 west = Cluster(
     "west",
     cluster_id="west-vision-001",
@@ -37,7 +37,7 @@ west = Cluster(
     },
 )
 
-# To this one, others add their nodes, each by a resource of its own.
+# Each node of this record is a resource of its own.
 east = Cluster(
     "east",
     cluster_id="east-training-001",

@@ -1,4 +1,4 @@
-"""A cluster on Together that is registered with AIOS once Lens says that its nodes are healthy."""
+"""A cluster on Together, registered with AIOS once Lens reports healthy nodes."""
 
 import pulumi
 

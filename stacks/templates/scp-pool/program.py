@@ -1,4 +1,4 @@
-"""A pool of GPU nodes in a fabric of its own, on Samsung SCP."""
+"""A pool of GPU nodes with its own fabric, on Samsung SCP."""
 
 import pulumi
 
@@ -8,15 +8,17 @@ from gpuform.stacks import is_emulated
 REGION = "kr-west1"
 
 config = pulumi.Config()
-# A real platform gets yours: gpuform config set --secret password
+# For a real platform, set your own: gpuform config set --secret password
 password = (
     config.get_secret("password", "Only4Tests!")
     if is_emulated()
     else config.require_secret("password")
 )
 
-image = next(each for each in images(REGION) if each.os_distro == "UBUNTU")
-server = next(each for each in products("SCALE", region=REGION) if each.state == "AVAILABLE")
+image = next(image for image in images(REGION) if image.os_distro == "UBUNTU")
+server = next(
+    product for product in products("SCALE", region=REGION) if product.state == "AVAILABLE"
+)
 
 train = NodePool(
     "train",

@@ -1,4 +1,4 @@
-"""A machine for development that stops when nobody works on it, on TensorOne."""
+"""A development machine that stops when nobody uses it, on TensorOne."""
 
 import pulumi
 
@@ -6,7 +6,7 @@ from gpuform.providers.tensorone import Cluster
 from gpuform.stacks import is_emulated
 
 config = pulumi.Config()
-# A real platform gets yours: gpuform config set --secret wandb_key
+# For a real platform, set your own: gpuform config set --secret wandb_key
 wandb_key = (
     config.get_secret("wandb_key", "no-key-for-the-emulator")
     if is_emulated()
