@@ -125,14 +125,14 @@ class GateInputs(InputModel):
     )
     not_busy: NotBusyInputs | None = Field(
         default=None,
-        description="No resource in use is removed, replaced or repaired, as TensorOne or "
-        "Lens reports the use; the same holds for a resource whose use is unknown.",
+        description="No resource is removed, replaced or repaired while it is in use, as "
+        "TensorOne or Lens reports, or while its use is unknown.",
         examples=[{"above": 0.05}],
     )
     no_open_ports: NoOpenPortsInputs | None = Field(
         default=None,
-        description="No resource may have ports that any address reaches, by the firewall rules "
-        "that TensorOne reports, or unknown ports. The ports of a new cluster are "
+        description="No resource may have unknown ports, or ports that are open to any address, "
+        "as TensorOne's firewall rules show. The ports of a new cluster are "
         "known only with ssh_enabled: false, and without port_mappings and security_groups.",
         examples=[{"allowed": [443]}],
     )
@@ -158,8 +158,8 @@ class GateInputs(InputModel):
     resources: list[str] | None = Field(
         default=None,
         min_length=1,
-        description="Names or URNs, with * for any text, of the only resources that the rule "
-        "checks.",
+        description="Names or URNs of the resources that the rule checks, with * for any text; "
+        "all resources by default.",
         examples=[["train*"]],
     )
     level: Literal["mandatory", "advisory"] | None = Field(

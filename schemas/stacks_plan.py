@@ -106,8 +106,8 @@ class StackEntryInputs(InputModel):
 
     folder: str = Field(
         min_length=1,
-        description="The project's folder, relative to the file's own folder; with * for any "
-        "text, several folders.",
+        description="The project's folder, relative to the file's own folder; * stands for any "
+        "text and can match several folders.",
         examples=["network", "clusters/*"],
     )
     stack: str | None = Field(

@@ -55,8 +55,8 @@ def _declare(
 FORGET_CREATE: Final = _declare(
     "forget an interrupted create",
     Effect.FORGET,
-    needs="a later run looks repeatedly, after the propagation time and for as long again: the "
-    "platform's complete list, and a lookup of each id that the create returned, show "
+    needs="a later run, in repeated lookups over another propagation time: the platform's "
+    "complete list, and a lookup of each id that the create returned, show "
     "neither the requested names nor the requested ids",
     without="the intent stays, nothing is created, and the run reports the names",
 )
@@ -107,24 +107,24 @@ DESTROY_EXPIRED: Final = _declare(
     needs="an end that has passed by this machine's clock and by the platform's (the Date of "
     "an answer of this run, at most 5 minutes apart); a ttl counts from the later of the "
     "platform's creation time and the time that the state recorded; and where the platform "
-    "measures the GPUs, a measurement of now that shows no use",
+    "measures the GPUs, a present measurement that shows no use",
     without="the resource stays as it is, and the run reports why and fails; --allow "
-    "evict-jobs skips the measurement; where nobody measures, the plan reports so",
+    "evict-jobs skips the measurement; without any measurement the plan says so",
 )
 STOP_BY_SCHEDULE: Final = _declare(
     "stop by a schedule",
     Effect.STOP,
-    needs="running hours that have ended by this machine's clock and by the platform's, as "
-    "far as its answers have a Date (at most 5 minutes apart); and where the platform "
-    "measures the GPUs, a measurement of now that shows no use",
+    needs="running hours that have ended by this machine's clock and by the platform's, if its "
+    "answers have a Date (at most 5 minutes apart); and where the platform "
+    "measures the GPUs, a present measurement that shows no use",
     without="the resource keeps running, and the run reports why and fails; --allow "
-    "evict-jobs skips the measurement; where nobody measures, the plan reports so",
+    "evict-jobs skips the measurement; without any measurement the plan says so",
 )
 START_BY_SCHEDULE: Final = _declare(
     "start by a schedule",
     Effect.CHANGE,
-    needs="running hours that have begun by this machine's clock and by the platform's, as far as "
-    "its answers have a Date (at most 5 minutes apart)",
+    needs="running hours that have begun by this machine's clock and by the platform's, if its "
+    "answers have a Date (at most 5 minutes apart)",
     without="the resource stays stopped, and the run reports why and fails",
 )
 
@@ -179,8 +179,8 @@ OPEN_HEALTH_GATE: Final = _declare(
 FORGET_ENTRY: Final = _declare(
     "forget a record or an entry of the AIOS registry",
     Effect.FORGET,
-    needs="the registry's own 404, which its query does not contradict, or a list of the "
-    "record's nodes without the entry; the object was created, or first missed, before the "
+    needs="the registry's own 404 while a query does not show the record either, or a list of "
+    "the record's nodes without the entry; the object was created, or first missed, before the "
     "propagation time",
     without="gpuform asks the registry again; the state keeps the object",
 )

@@ -103,9 +103,9 @@ outputs:
 * A module can include other modules.
 
 The resource `data` of the instance `nlp` of `team` is called `team-nlp-data`. Its parent is the
-component `team-nlp` of the type `gpuform:stacks:Module`, or that of a module inside another one.
-Its URN is `urn:pulumi:STACK::PROJECT::gpuform:stacks:Module$TYPE::team-nlp-data`, and does not
-depend on other includes.
+component `team-nlp` of the type `gpuform:stacks:Module`, or, in a nested module, the component of
+this module. Its URN is `urn:pulumi:STACK::PROJECT::gpuform:stacks:Module$TYPE::team-nlp-data`, and
+does not depend on other includes.
 
 You can move an entry into a module without recreating the resource. Declare the former name in the
 module's entry:
@@ -338,7 +338,7 @@ _CASES_RULES: Final = """\
   2026-01-01T00:00:00Z, and waiting moves it.
 * `plan` is strict: a resource that it does not name must stay the same. Everything else that
   `expect` does not name is ignored.
-* An object that is expected as a value is compared only by the expected keys.
+* If an expected value is an object, only its keys are compared.
 * Name a resource as in the plan, or as SECTION.NAME: `train`, `clusters.train`. Name an object of a
   platform as on the platform, or as PLATFORM.KIND.NAME.
 * A case fails if an event has not happened when the run ends: the case tested nothing.

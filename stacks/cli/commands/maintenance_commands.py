@@ -196,12 +196,12 @@ def _list_problems(drift_result: "DriftResult") -> Iterator[str]:
 def expire(**flags: Any) -> int:
     """Destroy what has expired, and stop or start resources with running hours.
 
-    Works from the state, without the program: reads the resources that declare expires, ttl or
-    schedule, and destroys, stops or starts those that are due, and no others. As in `destroy`,
-    refuses protected resources, those that need a permission and those that others depend on. For a
-    scheduled job: exits with 0 when everything due is done or nothing is due, 1 when something
-    failed or was refused, 4 when an end is unknown or --require-checks misses a check; with
-    --dry-run with 3 when something is due.
+    Uses the state and does not run the program: reads the resources that declare expires, ttl or
+    schedule, and destroys, stops or starts only those that are due. As `destroy`, refuses protected
+    resources, those that need a permission and those that others depend on. Exit codes for a
+    scheduled job: 0 when everything due is done or nothing is due, 1 when something failed or was
+    refused, 3 when --dry-run finds something that is due, 4 when an end is unknown or
+    --require-checks misses a check.
 
     \b
     Examples:
@@ -263,13 +263,13 @@ def expire(**flags: Any) -> int:
 def repair(node: tuple[str, ...], mode: str, **flags: Any) -> int:
     """Repair broken nodes that run no jobs.
 
-    Repairs the nodes that the `repair` of their resources allows, or the nodes NODE whatever is
-    declared. Works from the state, without the program: reads the resources that have nodes, and
-    shows the broken nodes, the evidence and their jobs. Drains each node before its repair, so that
-    no job runs on it. Repairs nodes whose `repair` requires a review after a person confirms it, or
-    by a saved plan; with --yes only named nodes and those with `approve: automatic`. Exits with 0
-    when everything due is done or nothing is due, 1 when something failed or was refused; with
-    --dry-run with 3 when something is due.
+    Repairs the nodes that the `repair` of their resources allows, or the named nodes without regard
+    to `repair`. Uses the state and does not run the program: reads the resources that have nodes,
+    and shows the broken nodes, the evidence and their jobs. Drains each node before its repair, so
+    that no job runs on it. If `repair` requires a review, repairs only after a confirmation or with
+    a saved plan; --yes repairs only named nodes and nodes with `approve: automatic`. Exits with 0
+    when everything due is done or nothing is due, with 1 when something failed or was refused, and
+    with 3 when --dry-run finds something that is due.
 
     \b
     Examples:

@@ -183,13 +183,13 @@ def _create_completion(get_value: "Callable[[Offer], str]") -> Completion:
     multiple=True,
     metavar="REGION",
     shell_complete=_create_completion(lambda offer: offer.region),
-    help="Only this region; scp is requested there, else in the default region.",
+    help="Only this region; gpuform asks scp in this region instead of the default one.",
 )
 @click.option("--json", "-j", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.option(
     "--emulate",
     is_flag=True,
-    help="Run an emulator of the platforms meanwhile, and request that.",
+    help="Ask an emulator that runs for this command, instead of the platforms.",
 )
 @add_stack_flags
 def offers(
