@@ -26,6 +26,7 @@ _EFFECTS = (
     "capacity",
     "stuck",
     "preempted",
+    "rolled_back",
     "failing",
     "takes",
     "status_override",
@@ -68,6 +69,9 @@ class FaultRule(BaseModel):
 
     stuck: bool = False
     """Whether what the request starts never gets beyond its first state."""
+
+    rolled_back: bool = False
+    """Whether an edit of the platform ends without its effect."""
 
     failing: str | None = None
     """Regular expression: objects that the request creates under a matching name fail later."""

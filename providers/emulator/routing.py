@@ -87,6 +87,7 @@ class FaultEffects:
     """A regular expression: objects created under a matching name fail later."""
     removed_first_pattern: str | None = None
     """A regular expression: nodes with a matching name are removed first."""
+    is_rolled_back: bool = False
 
 
 def get_fault_effects() -> FaultEffects:
@@ -94,7 +95,9 @@ def get_fault_effects() -> FaultEffects:
     rule: FaultRule | None = g.get("fault")
     if rule is None:
         return FaultEffects()
-    return FaultEffects(rule.stuck, rule.capacity, rule.preempted, rule.failing, rule.takes)
+    return FaultEffects(
+        rule.stuck, rule.capacity, rule.preempted, rule.failing, rule.takes, rule.rolled_back
+    )
 
 
 class PlatformApi:

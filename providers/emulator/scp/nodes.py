@@ -75,6 +75,8 @@ class ChangeTiming(BaseModel, frozen=True):
     now: float
     since: float
     is_stuck: bool = False
+    is_rolled_back: bool = False
+    """The change of a public address ends without its effect."""
 
 
 class GpuNode(BaseModel, frozen=True):
@@ -152,9 +154,9 @@ class GpuNode(BaseModel, frozen=True):
         node, done_at = self._plan_edit(change, _NAT_SECONDS)
         # A later change replaces a planned one: only what has happened stays.
         nats = select_past_steps(self.nats, change.now)
-        return node.model_copy(
-            update={"nats": nats if done_at is None else [*nats, (done_at, nat)]}
-        )
+        if done_at is not None and not change.is_rolled_back:
+            nats = [*nats, (done_at, nat)]
+        return node.model_copy(update={"nats": nats})
 
     def plan_move(self, change: ChangeTiming, target: Membership) -> Self:
         """Return the node in another fabric from the end of the change on, and EDITING meanwhile.

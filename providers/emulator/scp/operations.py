@@ -58,6 +58,7 @@ class RequestContext:
             now=self.now,
             since=self.now + self.settings.reaction_seconds,
             is_stuck=self.effects.is_stuck,
+            is_rolled_back=self.effects.is_rolled_back,
         )
 
 

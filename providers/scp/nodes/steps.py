@@ -4,12 +4,12 @@
 one step at a time, and only when it is RUNNING or STOPPED.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from gpuform.providers import permissions
 from gpuform.providers.context import TRANSIENT_ERRORS
@@ -25,9 +25,12 @@ from gpuform.providers.scp.nodes.planning import (
     has_other_public_ip,
 )
 from gpuform.schemas.scp.outputs import NodeOutputs
-from gpuform.schemas.scp.statuses import STABLE_NODE_STATES
+from gpuform.schemas.scp.statuses import STABLE_NODE_STATES, NodeState
 
 T = TypeVar("T")
+
+_LOOKS_BEFORE_ROLLBACK: Final = 3
+"""How many looks must show a changed node without the change: a list may be a little old."""
 
 THREADS = 16
 """How many requests `run_in_parallel` sends at a time."""
@@ -71,6 +74,9 @@ class NodeSteps:
         self._nodes = nodes
         self._sent_steps: set[tuple[str, str]] = set()
         self._unlocked_ids: set[str] = set()
+        self._edited_ids: set[str] = set()
+        """Nodes that were seen while they carried out the last step of this call."""
+        self._looks_after_edit: Counter[tuple[str, str]] = Counter()
         self._missed_steps: set[tuple[str, frozenset[str]]] = set()
         self.refusals: dict[str, str] = {}
 
@@ -114,6 +120,10 @@ class NodeSteps:
             step = self.find_next_step(node, declared_node, fabric)
             if step and self._is_new(node, step):
                 steps[step].append((node, declared_node))
+            elif step:
+                self._note_rollback(node, step)
+            elif node.state == NodeState.EDITING:
+                self._edited_ids.add(node.id)
         for step, pairs in steps.items():
             self._send_step(step, pairs, fabric_id)
         return bool(steps)
@@ -220,6 +230,22 @@ class NodeSteps:
         )
         self._unlocked_ids.update(node.id for node in locked_nodes)
 
+    def _note_rollback(self, node: NodeOutputs, step: str) -> None:
+        """Record a refusal if SCP has carried out a step of this call and taken the step back.
+
+        SCP accepts the public IP of a node, edits the node, and may then roll the change back
+        (Samsung's Terraform provider v6, `gpunode_public_nat_ip`).
+        """
+        if node.id not in self._edited_ids or node.gpu_node_name in self.refusals:
+            return
+        # One look may be older than the end of the change.
+        self._looks_after_edit[node.id, step] += 1
+        if self._looks_after_edit[node.id, step] >= _LOOKS_BEFORE_ROLLBACK:
+            self.refusals[node.gpu_node_name] = (
+                f"SCP accepted the step {step} and rolled it back: look at the node in SCP's "
+                "console, then run the command again"
+            )
+
     def _is_new(self, node: NodeOutputs, step: str) -> bool:
         """Return True if this call has not sent the step to the node, and no step was refused."""
         return (node.id, step) not in self._sent_steps and node.gpu_node_name not in self.refusals
@@ -245,6 +271,7 @@ class NodeSteps:
             self._record_refusal(nodes, error)
         else:
             self._sent_steps.update((node.id, step) for node in nodes)
+            self._edited_ids.difference_update(node.id for node in nodes)
 
     def _record_refusal(self, nodes: Sequence[NodeOutputs], error: ApiError) -> None:
         """Record the platform's message as the refusal of every one of the nodes."""

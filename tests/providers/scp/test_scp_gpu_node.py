@@ -174,6 +174,17 @@ def test_a_stop_by_others_is_drift_and_undone(environment: Any, inputs: Properti
     assert (node.outs["state"], environment.list_changes(node)) == ("RUNNING", {})
 
 
+def test_a_public_ip_that_scp_rolls_back_is_an_error_and_the_next_run_assigns_it(
+    environment: Any, inputs: Properties
+) -> None:
+    node = environment.create("GpuNode", inputs)
+    environment.inject_fault("POST", "/public-nat-ip$", rolled_back=True)
+    node = environment.update(node, {**inputs, **NAT})
+    assert "accepted the step assign_nat and rolled it back" in node.outs["not_ready_reason"]
+    node = environment.update(environment.refresh(node), {**inputs, **NAT})
+    assert (node.outs["ready"], node.outs["policy_use_nat"]) == (True, True)
+
+
 class TestLocks:
     @pytest.mark.slow
     def test_a_locked_node_is_not_deleted_stopped_or_replaced_without_permission(
