@@ -140,6 +140,7 @@ def find_drift(
 
 
 def _choose_form(arguments: RunArguments) -> Form:
+    """Return `text`, or for --json `json` for a preview and `events` for another run."""
     if not arguments.json:
         return "text"
     return "json" if arguments.options.preview_only else "events"
@@ -263,6 +264,7 @@ def _get_first_line(message: str) -> str:
 
 
 def _parse_document(lines: list[str]) -> object:
+    """Parse the JSON printed by a stack, or return None without any."""
     document_json = "\n".join(lines)
     # A stack that was not started has printed nothing.
     return json.loads(document_json) if document_json.strip() else None

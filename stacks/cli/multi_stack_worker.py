@@ -297,6 +297,7 @@ class _AppliedView:
         self._view, self._screen = view, screen
 
     def begin(self, started: RunStarted) -> Listener:
+        """Begin the view of an apply; for the preview before, return a listener without effect."""
         return _ignore_event if started.preview else self._view.begin(started)
 
     def end(self, run_ended: RunEnded, outcome: Outcome) -> None:
@@ -434,6 +435,7 @@ def _join_errors(diagnostics: Iterable[Diagnostic]) -> str:
 
 
 def _summarize_result(result: RunResult) -> str:
+    """Return the errors of a failed run, else the counts of its operations."""
     if not result.succeeded:
         return _join_errors(result.diagnostics) or result.reason
     return format_done_operations(result.plan.summary) if result.plan is not None else ""

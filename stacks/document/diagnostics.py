@@ -111,6 +111,7 @@ class Diagnostics:
 
 
 def _make_key(position: SourcePosition, message: str) -> tuple[SourcePosition, str]:
+    """Return the key that equal problems share, however the file was included."""
     # Two includes of one file differ only in `included`.
     return position._replace(included=()), message
 

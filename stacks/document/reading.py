@@ -433,5 +433,6 @@ def _compose_root(text: str, start: SourcePosition, problems: Diagnostics) -> No
 
 
 def _find_end_position(before: str, start: SourcePosition) -> SourcePosition:
+    """Return the position behind the text `before`, which begins at `start`."""
     lines = LINE_BREAK.split(before)
     return start._replace(line=len(lines), column=len(lines[-1]) + 1)

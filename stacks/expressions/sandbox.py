@@ -43,6 +43,7 @@ class Function:
 
 
 def _create_range(*bounds: int) -> list[int]:
+    """Return a range as a list, with the length taken from the budget."""
     numbers = range(*bounds)
     take_from_budget(len(numbers))
     return list(numbers)
@@ -67,6 +68,7 @@ def _raise_to_power(base: Any, exponent: Any) -> Any:
 
 
 def _calculate_remainder(left: Any, right: Any) -> Any:
+    """Calculate a remainder. Raises ExpressionError for a text, which Python would format."""
     if isinstance(left, str):
         raise ExpressionError("% does not format strings", "join strings with ~")
     return left % right
@@ -133,6 +135,10 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return obj(*args, **kwargs)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:  # noqa: ARG002
+        """Apply an operator.
+
+        Raises ExpressionError for a number that is too large or not finite.
+        """
         result = self.binop_table[operator](left, right)
         return result if isinstance(result, str | list | tuple) else require_number(result)
 

@@ -230,6 +230,7 @@ def _has_stopping_gpus(change: ResourceChange) -> bool:
 
 
 def _count_stopped(usage: ResourceUsage | None) -> float:
+    """Sum the stopped amounts; an unknown one counts as 1."""
     expenses = usage.expenses if usage else ()
     stopped = [expense for expense in expenses if expense.billing is Billing.STOPPED]
     return sum(1 if expense.amount is None else expense.amount for expense in stopped)

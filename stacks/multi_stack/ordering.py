@@ -377,6 +377,7 @@ def _is_changed(name: str, order: StackOrder, changed: Iterable[Path]) -> bool:
 
 
 def _is_settings_of_another(path: Path, settings: Path) -> bool:
+    """Return True for the settings file of another stack of the project."""
     is_settings = path.name.startswith("Pulumi.") and path.suffix == settings.suffix
     return is_settings and path.name not in (settings.name, f"Pulumi{settings.suffix}")
 

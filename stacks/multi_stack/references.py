@@ -241,6 +241,7 @@ class _PythonFile:
         return self._find_text(node)
 
     def _get_name(self, node: ast.AST) -> str:
+        """Return the name of an attribute or a variable, before renaming imports; else empty."""
         if isinstance(node, ast.Attribute):
             return node.attr
         return self.imported_names.get(node.id, node.id) if isinstance(node, ast.Name) else ""

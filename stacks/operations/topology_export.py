@@ -235,6 +235,7 @@ def _build_manifests(
 def _build_target(
     stack: Stack, topology: StackTopology, options: TopologyOptions, kubernetes: KubernetesCluster
 ) -> Target:
+    """Build the target of a write: the Kubernetes, and the records of earlier writes."""
     records = WriteRecords(stack.get_intents().records)
     written = records.read(kubernetes.key, options.form)
     return Target(kubernetes.client, records, written, build_owner_label(topology))

@@ -70,6 +70,7 @@ def add_prices(plan: Plan, book: PriceBook) -> Plan:
 
 
 def _has_usage(step: Step) -> bool:
+    """Return True for an own resource of a provider, kept, created or deleted by the step."""
     state = step.state
     is_own = state.custom and not (state.type == STACK_TYPE or is_provider(state.type))
     is_ours = is_own and not state.type.startswith(f"{BUILTIN_PACKAGE}:") and not state.external

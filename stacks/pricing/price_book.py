@@ -133,12 +133,14 @@ class PriceBook:
 
 
 def _get_price_key(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the key of a price: platform and unit, or platform, GPU type and billing."""
     if "unit" in entry:
         return entry["platform"], entry["unit"]
     return entry["platform"], entry["gpu_type"], entry.get("billing") or "on_demand"
 
 
 def _get_hourly_price(entry: Mapping[str, Any]) -> float:
+    """Return the price by the hour; storage is priced by the month."""
     if "unit" in entry:
         return float(entry["per_month"]) / HOURS_PER_MONTH
     return float(entry["per_hour"])

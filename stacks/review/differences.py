@@ -159,6 +159,7 @@ def _compare_values(before: Any, after: Any) -> Iterator[Difference]:
 
 
 def _get_path_sort_key(steps: list[Any]) -> list[tuple[bool, int, str]]:
+    """Return the sort key of a path: indexes in numeric order, before names."""
     return [(isinstance(s, str), s if isinstance(s, int) else 0, str(s)) for s in steps]
 
 

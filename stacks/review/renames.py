@@ -42,6 +42,7 @@ def find_renames(steps: Iterable[Step]) -> Iterator[Notice]:
 
 
 def _is_object(entry: ResourceState) -> bool:
+    """Return True for the stack's own live object on a platform."""
     return entry.custom and not (is_noise(entry.type) or entry.external or entry.delete)
 
 
@@ -57,6 +58,7 @@ def _is_alike(old: ResourceState, new: ResourceState) -> bool:
 
 
 def _can_be_equal(old: PropertyValue, new: PropertyValue) -> bool:
+    """Return True if the values are equal, or the new one is still unknown."""
     return old == new or contains_unknown(new)
 
 

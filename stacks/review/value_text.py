@@ -207,4 +207,5 @@ def list_output_changes(before: PropertyMap, after: PropertyMap) -> Iterator[Out
 
 
 def _to_plan_value(value: PropertyValue) -> Any:
+    """Convert a value for a plan; None for an unknown one."""
     return None if unwrap(value) is UNKNOWN else to_display_value(value)

@@ -351,7 +351,7 @@ def _list_texts(name: str, node: Node) -> Iterator[tuple[str, ScalarNode]]:
 
 
 def _find_in(scalar: ScalarNode) -> Iterator[ForeignReference]:
-    """Yield the foreign references in a text, outside of its valid expressions."""
+    """Yield the foreign references in a text, outside of valid expressions."""
     scalar_text = str(scalar.value)
     # Most texts have no mark and need no regular expression.
     if not any(mark in scalar_text for mark in _MARKS):

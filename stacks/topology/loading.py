@@ -197,7 +197,7 @@ class _Loader:
     def report_unknown_keys(
         self, model: type[InputModel], properties: Mapping[str, Entry], address: str
     ) -> None:
-        """Report the keys that `model` does not have; values and missing keys do not count."""
+        """Report keys unknown to `model`; values and missing keys do not count."""
         for problem in validate_inputs(model, dict.fromkeys(properties, UNKNOWN))[1]:
             # Defaults need not be complete or valid alone: only their keys count.
             if problem.path in properties and problem.reason.startswith(KEY_PROBLEM_PREFIXES):

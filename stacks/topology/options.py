@@ -37,6 +37,7 @@ def require_known(
 
 
 def _list_roots(node: Node, problems: Diagnostics) -> Iterator[str]:
+    """Yield the root of each reference in the expressions of a node."""
     for scalar in list_scalars(node):
         template = parse_template(scalar, problems)
         yield from (reference.root for reference in (template.references if template else ()))
@@ -111,5 +112,6 @@ def _list_alias_parents(key: str, entry: Entry) -> Iterator[Node]:
 
 
 def list_items(entry: Entry | None) -> Iterator[Node]:
+    """Yield the items of a list, or the single value itself; nothing without an entry."""
     if entry is not None:
         yield from entry.node.items if isinstance(entry.node, SequenceNode) else (entry.node,)

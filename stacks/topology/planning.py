@@ -402,7 +402,7 @@ def _visit_dependencies(
 
 
 def _report_cycle(instance: Instance, path: list[Instance], problems: Diagnostics) -> None:
-    """Report the part of `path` that begins with `instance` as a cycle, each cycle once."""
+    """Report `path` from `instance` on as a cycle; each cycle is reported once."""
     cycle = [*path[path.index(instance) :], instance]
     # At the first declaration of the cycle, so that each cycle is reported once.
     cycle_path = " -> ".join(member.address for member in cycle)

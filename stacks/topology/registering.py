@@ -216,7 +216,7 @@ def _evaluate_options(
 
 
 def _find_resources(entry: Entry, scope: Scope, program: ProgramSource) -> list[PlatformResource]:
-    """Return the declared resources that the option's items name."""
+    """Return the declared resources named by the option's items."""
     named = [
         resource
         for item in list_items(entry)
@@ -269,7 +269,7 @@ def _call_at(position: SourcePosition, make: Callable[[], _Made]) -> _Made:
 
 
 def _call_at_line(position: SourcePosition, make: Callable[[], _Made]) -> _Made:
-    """Call `make` so that the SDK sees the entry's line as the caller."""
+    """Call `make` with the entry's line as the caller seen by the SDK."""
     file = str(Path(position.file).resolve())
     # The compiled call has the entry's file and line, which the frame then shows.
     code = _CODE.replace(co_filename=file, co_firstlineno=position.line, co_name=file)

@@ -213,6 +213,7 @@ def _build_credential(
 
 
 def _render_credentials(credentials: "Sequence[Credential]") -> str:
+    """Render the credentials as a complete kubeconfig."""
     from gpuform.stacks.access.kubeconfig_credentials import CredentialOptions, add_credentials  # noqa: PLC0415 - as above
 
     return add_credentials("", "the kubeconfig", credentials, CredentialOptions())

@@ -226,11 +226,13 @@ def _get_port(url: str) -> str:
 
 
 def _get_path(store: Path | None) -> Path | None:
+    """Return the path of the store from the folder of --cwd, or None."""
     # These commands open no session: --cwd is applied here.
     return store if store is None else Path(get_flag("cwd") or ".") / store
 
 
 def _is_given(context: click.Context, *names: str) -> bool:
+    """Return True if the user gave at least one of the named flags."""
     default = click.core.ParameterSource.DEFAULT
     return any(context.get_parameter_source(name) is not default for name in names)
 

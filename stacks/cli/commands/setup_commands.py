@@ -208,6 +208,7 @@ def _list_pages() -> Iterator[str]:
 
 
 def _get_section(name: str) -> str:
+    """Return the folder in the name of a page, or an empty text."""
     return name.partition("/")[0] if "/" in name else ""
 
 

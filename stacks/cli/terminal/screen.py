@@ -252,6 +252,7 @@ def _create_flag(name: str, help_text: str) -> Callable[[Any], Any]:
 
 
 def _create_ignored_flag(name: str, reason: str) -> Callable[[Any], Any]:
+    """Create a flag of the Pulumi CLI without effect; the help says `reason`."""
     help_text = f"Accepted for compatibility with Pulumi: {reason}."
     return click.option(f"--{name}", is_flag=True, expose_value=False, help=help_text)
 

@@ -98,6 +98,7 @@ class EventLog:
         return step.shown_op if self._operation == "refresh" else step.op
 
     def _write_event(self, kind: str, content: JsonObject) -> None:
+        """Write a line of the log: the content under `kind`, with sequence number and time."""
         line = {"sequence": self._sequence, "timestamp": int(self.now()), kind: content}
         self._sequence += 1
         self.write(format_json(line, compact=True) + "\n")

@@ -181,6 +181,7 @@ def is_sealed(plan: Plan, digest: Digest) -> bool:
 
 
 def _compute_seal(plan: Plan, digest: Digest) -> str:
+    """Compute the keyed digest of a plan, without regard to its present seal."""
     return digests.compute_digest(digest, "plan", json.loads(_set_seal(plan, "").model_dump_json()))
 
 

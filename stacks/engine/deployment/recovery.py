@@ -452,6 +452,7 @@ def _insert_entry(
 
 
 def _is_create_of(operation: PendingOperation, urns: set[str]) -> bool:
+    """Return True for a pending create of one of the URNs, which are in dynamic form."""
     return operation.type == "creating" and to_dynamic_urn(operation.resource.urn) in urns
 
 

@@ -246,6 +246,7 @@ class Refresher:
         ]
 
     def _list_changed_keys(self, diff: Diff, old: ResourceState, new: ResourceState) -> list[str]:
+        """List the changed outputs, by the provider's fields or else by a comparison."""
         if diff.fields is not None:
             return property_paths.list_roots(field.path for field in diff.fields)
         return find_changed_keys(old.outputs, new.outputs) if diff.changes else []

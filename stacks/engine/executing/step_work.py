@@ -408,4 +408,5 @@ def _mark_secret_outputs(new: ResourceState) -> PropertyMap:
 
 
 def _get_timeout(resource: ResourceState, verb: str) -> float | None:
+    """Return the declared timeout of an operation such as `create` in seconds, or None."""
     return resource.custom_timeouts.get(verb)

@@ -227,6 +227,7 @@ class Monitor:
         return ResourceResult(declaration.urn, failed=True)
 
     def _run_later(self, declaration: Registration | Read, steps: list[Step]) -> ResourceResult:
+        """Run the steps as tracked work, and return the program's result."""
         with self.executor.snapshot.track_work():
             return self._run_and_answer(declaration, steps)
 
@@ -480,6 +481,7 @@ class Monitor:
         return build_unimplemented_method(name)
 
     def _refuse_feature(self, feature: str) -> NoReturn:
+        """Report an unsupported feature as a failure of the run, and raise RpcError."""
         message = f"{feature}, which the embedded engine does not support"
         self.executor.fail_resource("", EngineError(message, USE_THE_CLI))
         raise RpcError(grpc.StatusCode.UNKNOWN, message)

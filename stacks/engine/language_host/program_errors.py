@@ -380,6 +380,7 @@ class Gate:
     def RegisterResource(  # noqa: N802 - the protocol's name
         self, request: resource_pb2.RegisterResourceRequest
     ) -> resource_pb2.RegisterResourceResponse:
+        """Pass a registration on, or raise RpcError after the use of an unsupported feature."""
         # Nothing is registered any more, so that the error with all unsupported features comes
         # before any change.
         if self.unsupported.messages:

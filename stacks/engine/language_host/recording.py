@@ -143,6 +143,7 @@ class Recorder:
         )
 
     def export(self, urn: str, outputs: PropertyMap) -> None:
+        """Record the outputs of the stack; outputs of components are ignored."""
         if type_of(urn) == STACK_TYPE:
             self.recorded.outputs = outputs
 
@@ -179,5 +180,6 @@ class Recorder:
             self._raise_failure(error)
 
     def _raise_failure(self, error: EngineError) -> NoReturn:
+        """Record the error, and raise the RPC error on which the SDK stops quietly."""
         self.failures.append(error)
         raise RpcError(grpc.StatusCode.UNAVAILABLE, "the run has ended") from error

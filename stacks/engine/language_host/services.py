@@ -161,6 +161,7 @@ class _LineStream(io.TextIOBase):
         return len(text)
 
     def close(self) -> None:
+        """Send the unfinished lines as events, and close the stream."""
         while self._unfinished_lines:
             self._events.emit(Diagnostic(self._severity, self._unfinished_lines.popitem()[1]))
         super().close()

@@ -145,6 +145,7 @@ class OwnedObjects:
 
 
 def _build_object_key(type_: str, id_: str, inputs: values.PropertyMap) -> _ObjectKey:
+    """Build the key of an object: the type without form, the id, and a dynamic provider."""
     # All dynamic resources of other programs have one type token, so that their pickled provider
     # has to tell them apart.
     provider = "" if is_own(type_) else values.unwrap_secrets(inputs.get(PROVIDER_KEY))

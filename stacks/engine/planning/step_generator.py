@@ -603,6 +603,7 @@ def _build_replaced_deletion(
 
 
 def _list_changed_keys(diff: Diff | None, old: ResourceState, goal: ResourceState) -> list[str]:
+    """List the changed inputs, by the provider's fields or else by a comparison."""
     if diff is not None and diff.fields is not None:
         return property_paths.list_roots(change.path for change in diff.fields)
     return find_changed_keys(old.inputs, goal.inputs)

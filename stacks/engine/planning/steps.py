@@ -246,6 +246,7 @@ def _is_change(change: PropertyChange) -> bool:
 
 
 def _contains_path(planned: str, path: str) -> bool:
+    """Return True if the paths are equal, or `path` is inside of `planned`."""
     return path == planned or path.startswith((f"{planned}.", f"{planned}["))
 
 

@@ -234,6 +234,7 @@ def _remove_modules(names: Iterable[str]) -> None:
 
 
 def _is_shared(name: str) -> bool:
+    """Return True for a module of the SDK or of gpuform, imported once for all programs."""
     return name.partition(".")[0] in _SHARED_PACKAGES
 
 
@@ -254,6 +255,7 @@ def _find_module_paths(name: str) -> list[str]:
 
 
 def _is_installed(path: str) -> bool:
+    """Return True for a path inside of a folder of installed packages."""
     return any(f"{os.sep}{name}{os.sep}" in path for name in _INSTALLED)
 
 

@@ -194,6 +194,7 @@ class StackSettings:
             yield key, value, default
 
     def _set_content(self, content: str) -> None:
+        """Replace the text of the file, and parse the values again."""
         self.content = content
         self._parse_content()
 
@@ -238,6 +239,7 @@ def is_secure(value: Json) -> bool:
 
 
 def _get_ciphertext(value: dict[str, Json]) -> str | None:
+    """Return the text of an object with only the key `secure`, or None for another object."""
     ciphertext = value.get(SECURE)
     return ciphertext if len(value) == 1 and isinstance(ciphertext, str) else None
 

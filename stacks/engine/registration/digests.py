@@ -252,6 +252,7 @@ DeletionRule = Callable[[ResourceState, Sequence[ResourceState]], Iterable[Engin
 def _add_to_index(
     index: dict[_Values, list[Registration]], registration: Registration, names: _Values
 ) -> None:
+    """Add the registration under its values of `names`, unless one is no known string."""
     values = _select_values(registration.inputs, names)
     if values:
         index.setdefault(values, []).append(registration)

@@ -230,6 +230,7 @@ def _select_own_frames(stack_trace: Sequence[str]) -> list[str]:
 
 
 def _format_place(stack_trace: Sequence[str], source_position: str) -> str:
+    """Format the outermost own line of the stack trace, else the position, as `file.py:12`."""
     frame = (_select_own_frames(stack_trace) or [source_position or "an unknown position"])[-1]
     file, _, line = frame.removeprefix(_PROJECT).rpartition("#")
     return f"{file}:{line}" if file else frame

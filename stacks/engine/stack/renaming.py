@@ -178,6 +178,7 @@ def _move_drains(root: Path, ids: Collection[str], intents: Intents) -> None:
 
 
 def _find_record_files(root: Path, prefix: str, earlier: Path) -> list[Path]:
+    """Find the project's record files with `prefix`, and all in the folder `earlier`."""
     files = [*(root / FOLDER).glob(f"{prefix}*.json"), *(root / earlier).glob("*.json")]
     return sorted(files)
 

@@ -366,6 +366,7 @@ def reject_unknown_newer_fields(checkpoint: Checkpoint) -> None:
 
 
 def _parse_release(version: str) -> tuple[int, int]:
+    """Return major and minor version; (0, 0) for another text."""
     match = re.match(r"v?(\d+)\.(\d+)", version)
     return (int(match[1]), int(match[2])) if match else (0, 0)
 

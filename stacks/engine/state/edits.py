@@ -446,6 +446,7 @@ def _drop_missing_references(
 
 
 def _describe_reason(dropped: DroppedReference) -> str:
+    """Say why a reference was dropped: nothing has the URN, or only the entry itself."""
     return (
         "which is the resource itself" if dropped.urn == dropped.entry else "which does not exist"
     )

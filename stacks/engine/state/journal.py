@@ -414,6 +414,7 @@ def _decode_operation(record: Mapping[str, Any], crypter: Crypter) -> PendingOpe
 
 
 def _set_outputs(entries: Entries, record: Mapping[str, Any], crypter: Crypter) -> None:
+    """Set the recorded outputs on the entry numbered `of` in the record."""
     entry = entries.get_entry(_get_number(record, "of"))
     entry.outputs = value_json.decode_map(record["outputs"], crypter)
 
@@ -449,6 +450,7 @@ _APPLY: dict[str, _Apply] = {
 
 
 def encode_line(encoded: bytes) -> bytes:
+    """Return a line of the journal: CRC-32 in hex, a space, and the encoded record."""
     return b"%08x %s\n" % (zlib.crc32(encoded), encoded)
 
 

@@ -247,6 +247,7 @@ def _check_kind(name: str, value: Any, kind: type) -> Any:
 
 
 def _check_texts(name: str, items: list[Any]) -> list[str]:
+    """Return the items. Raises TypeError if one is not text."""
     if not all(isinstance(item, str) for item in items):
         raise TypeError(f"{name} contains a value that is not text")
     return items

@@ -262,6 +262,7 @@ class SnapshotManager:
         return self._writer.request_write()
 
     def _wait_logged(self, change: int) -> None:
+        """Wait until the journal has the change; nothing without a state writer."""
         if self._writer is not None:
             with trace_span("state", "wait for the journal"):
                 self._writer.wait_logged(change)
@@ -357,6 +358,7 @@ def _is_equal(a: ResourceState, b: ResourceState) -> bool:
 
 
 def _keep_ciphertexts(new: PropertyMap, old: PropertyMap) -> PropertyMap:
+    """Return the new properties with the ciphertexts of secrets unchanged since `old`."""
     # As the CLI: an unchanged secret keeps its ciphertext, so that the file differs only where
     # values do.
     return {key: keep_ciphertexts(value, old.get(key)) for key, value in new.items()}

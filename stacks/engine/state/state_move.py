@@ -268,4 +268,5 @@ class _ProviderPlacement:
 
 
 def _get_id_part(reference: str) -> str:
+    """Return the end of a provider reference, `::<id>`."""
     return reference.removeprefix(get_provider_urn(reference))

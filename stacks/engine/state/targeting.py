@@ -63,6 +63,7 @@ def find_nearest_urns(name_or_pattern: str, urns: Iterable[str]) -> list[str]:
 
 
 def _is_pattern(pattern: str) -> bool:
+    """Return True for a wildcard pattern or a name, False for a complete URN."""
     # A name alone matches the last part of any URN.
     return "*" in pattern or not pattern.startswith("urn:")
 

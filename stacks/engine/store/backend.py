@@ -357,6 +357,7 @@ class Backend:
         return max(entries, key=lambda entry: entry.modified).name if entries else None
 
     def _find_checkpoint_entries(self, project: str, stack: str) -> list[Entry]:
+        """List the existing files of the checkpoint, compressed or not."""
         variants = self._list_checkpoint_names(project, stack)
         entries = self.storage.list_entries(layout.build_name("stacks", project))
         return [entry for entry in entries if entry.name in variants]

@@ -55,6 +55,7 @@ def log_out_of_all(environ: Mapping[str, str]) -> None:
 
 
 def _get_credentials_path(environ: Mapping[str, str]) -> Path:
+    """Return the path of the Pulumi CLI's credentials.json."""
     folder = environ.get("PULUMI_CREDENTIALS_PATH") or environ.get("PULUMI_HOME")
     return (Path(folder) if folder else Path.home() / ".pulumi") / "credentials.json"
 

@@ -84,6 +84,7 @@ def _get_table(document: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def _to_int(value: Any) -> int:
+    """Return a number as an integer, 0 for None. Raises ValueError for another type."""
     if not isinstance(value, int | float | None):
         raise ValueError(f"{value!r} is not a number")  # noqa: TRY004 - as above
     return int(value or 0)
@@ -163,6 +164,7 @@ class RunHistory:
         return build_name("history", self.project, self.stack, name)
 
     def _create_entry_name(self) -> str:
+        """Create the unused name of a new entry: the stack's name and a timestamp."""
         return f"{self.stack}-{create_timestamp(self.storage, self._build_name(f'{self.stack}-'))}"
 
     def _read_file(self, name: str, kind: str) -> tuple[str, bytes | None]:

@@ -188,6 +188,7 @@ _Container = TypeVar("_Container", list[Any], dict[str, Any])
 
 
 def _check_depth(value: _Container, depth: int) -> _Container:
+    """Return the value. Raises ValueError for a depth of more than DEEPEST."""
     if depth > DEEPEST:
         raise ValueError(f"a value that is nested deeper than {DEEPEST}")
     return value

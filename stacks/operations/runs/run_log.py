@@ -173,6 +173,7 @@ class RunLogger:
         self._add_line(event="message", urn=event.urn, severity=severity, text=event.message)
 
     def _add_line(self, **facts: object) -> None:
+        """Add a line of the present time with these facts."""
         self._lines.append(LogLine.model_validate({"time": round(self._now(), 3), **facts}))
 
 

@@ -416,6 +416,7 @@ class PlannedRun:
     def _seal_plan(
         self, run_ended: RunEnded, outcome: Outcome, planned_with: Mapping[str, str]
     ) -> Plan:
+        """Seal the plan together with the seals of other stacks' plans in `planned_with`."""
         plan = run_ended.plan.model_copy(update={"planned_with": dict(planned_with)})
         return build_sealed_plan(plan, self.options, self.stack, outcome)
 

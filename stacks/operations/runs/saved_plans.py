@@ -226,6 +226,7 @@ def _collect_options(options: RunOptions) -> dict[str, Any]:
 
 
 def _format_value(value: Any) -> str:
+    """Format the value of a flag; empty for a switch."""
     return "" if value is True else ", ".join(value) if isinstance(value, tuple) else str(value)
 
 

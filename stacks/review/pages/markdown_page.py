@@ -75,6 +75,7 @@ def format_html_words(text: str) -> Markup:
 
 
 def _choose_fence(text: str, least: int) -> str:
+    """Return a fence longer than any run of backticks in the text, at least `least` long."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     # A fence must be longer than any run of backticks inside.
     return "`" * (longest + 1 if longest >= least else least)

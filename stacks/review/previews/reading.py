@@ -175,6 +175,7 @@ def _is_too_deep(document: Any) -> bool:
 
 
 def _read_any_plan(name: str, document: dict[str, Any], hint: str) -> Plan | StacksPlan:
+    """Read a plan of one or several stacks, by the keys of the document."""
     # Only a plan of one stack has `changes`.
     if _PLANS in document and "changes" not in document:
         return _validate_plan(StacksPlan, name, document, hint)

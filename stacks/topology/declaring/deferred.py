@@ -199,6 +199,7 @@ def _resolve_property(
 
 
 def _resolve_id(handle: Handle, answer: ResourceResult, preview: bool) -> Any:
+    """Return the id in the answer, or for a failed read the requested one; UNKNOWN without any."""
     if answer.id or handle.read_id is None or preview:
         return answer.id or UNKNOWN
     return handle.read_id

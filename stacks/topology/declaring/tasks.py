@@ -109,7 +109,7 @@ class TaskLoop:
         pool.submit(self._wait_for_answer, task, answer)
 
     def _wait_for_answer(self, task: Task, work: Callable[[], ResourceResult]) -> None:
-        """Run a slow declaration in a thread, and queue its result or exception."""
+        """Run a slow declaration in a thread, and queue the result or exception."""
         try:
             self._done.put((task, work()))
         except BaseException as error:  # noqa: BLE001 - carried to the thread of the run
@@ -133,6 +133,7 @@ class TaskLoop:
 
 
 def _serialize_exports(values: Mapping[str, Any]) -> PropertyMap:
+    """Convert outputs to property values for the engine; those without a value are left out."""
     sent = {name: serialize_value(values[name], set()) for name in sorted(values)}
     return {name: value for name, value in sent.items() if value is not None}
 

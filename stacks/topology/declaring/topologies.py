@@ -113,7 +113,7 @@ class _TopologyPreparation:
         return PreparedTopology(self.run, [first, outputs, *self.tasks], failure)
 
     def _prepare_tasks(self, exported: dict[str, Any]) -> None:
-        """Add a task for every declaration, in the order in which a program would declare them."""
+        """Add a task for every declaration, in the order of declarations in a program."""
         planned = self.planned
         for name, entry in planned.topology.stack_references.items():
             self._add_stack_reference(name, _evaluate(self.scope, entry.node))
@@ -144,7 +144,7 @@ class _TopologyPreparation:
         return make_urn(self.run.program.stack, self.run.program.project, parent, type_, name)
 
     def _add_stack_reference(self, name: str, stack: str) -> None:
-        """Add the task that reads the outputs of `stack` for the reference `name`."""
+        """Add the task for reading the outputs of `stack`, by the reference `name`."""
         read = Read(
             urn=self._make_urn(STACK_REFERENCE_TYPE, name, self.stack.urn),
             type=STACK_REFERENCE_TYPE,
@@ -179,7 +179,7 @@ class _TopologyPreparation:
         self.tasks.append(Task(handle, waits, lambda: registration))
 
     def _add_resource(self, resource: CheckedResource) -> None:
-        """Add the task that reads a resource with a declared id, or registers any other."""
+        """Add the task for a resource: a read with a declared id, else a registration."""
         instance, declaration = resource.instance, resource.instance.declaration
         problems = Diagnostics()
         scope = self.scope.find_module_scope(instance.module).enter_instance(instance, problems)
@@ -277,7 +277,7 @@ class _TopologyPreparation:
         return option_values
 
     def _find_named_handles(self, entry: Entry, scope: Scope) -> list[Handle]:
-        """Return the handles of the resources that the option's items name."""
+        """Return the handles of the resources named by the option's items."""
         named = [
             resource
             for item in list_items(entry)
