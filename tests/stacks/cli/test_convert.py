@@ -111,7 +111,7 @@ def test_convert_writes_references_instead_of_secrets(
     assert "hunter2" not in ran.out + ran.err + (project / "topology.yaml").read_text()
     assert 'token: "{{ config.place_token }}"' in (project / "topology.yaml").read_text()
     kept = applied_project.run("convert", "--from", "state", "--force", "--set-secrets")
-    assert "1 secret value is kept in Pulumi.dev.yaml." in kept.out
+    assert "Stored 1 secret value in Pulumi.dev.yaml." in kept.out
     assert "hunter2" not in (project / "Pulumi.dev.yaml").read_text()
     (project / "__main__.py").unlink()
     expect_no_changes(applied_project.run)

@@ -34,7 +34,7 @@ node_pools:
 
 
 @pytest.fixture
-def account(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+def applied_stack(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     """A cluster and a volume in the stack dev."""
     (project / "__main__.py").unlink()
     with serve(seed="orphans") as server:
@@ -45,22 +45,22 @@ def account(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
         yield dev
 
 
-def state(project: Path, stack: str = "dev") -> Path:
+def get_state_path(project: Path, stack: str = "dev") -> Path:
     return project / f".pulumi/stacks/demo/{stack}.json"
 
 
 @pytest.mark.slow
 def test_an_object_is_an_orphan_only_after_its_stack_has_lost_it(
-    account: Run, project: Path
+    applied_stack: Run, project: Path
 ) -> None:
-    assert account("stack", "init", "other").code == 0
+    assert applied_stack("stack", "init", "other").code == 0
     (project / "topology.yaml").write_text(POOL)
-    assert account("up", "--yes", "--skip-preview").code == 0
-    ran = account("orphans")
+    assert applied_stack("up", "--yes", "--skip-preview").code == 0
+    ran = applied_stack("orphans")
     assert (ran.code, ran.err) == (0, "")
     assert "No orphans on together, scp, tensorone and aios" in ran.out
-    state(project).unlink()
-    ran = account("orphans")
+    get_state_path(project).unlink()
+    ran = applied_stack("orphans")
     assert ran.code == 3
     lines = [" ".join(line.split()) for line in ran.out.splitlines()]
     assert any(line.startswith("tensorone:Cluster bench cluster_") for line in lines)
@@ -69,9 +69,9 @@ def test_an_object_is_an_orphan_only_after_its_stack_has_lost_it(
     assert re.search(r"\n2 orphans, [1-9][.0-9]* USD/h, 1 cost unknown: on together, scp", ran.out)
 
 
-def test_orphans_json_has_null_for_unknown_values(account: Run, project: Path) -> None:
-    state(project).unlink()
-    ran = account("orphans", "--json", "--platform", "together", "--platform", "tensorone")
+def test_orphans_json_has_null_for_unknown_values(applied_stack: Run, project: Path) -> None:
+    get_state_path(project).unlink()
+    ran = applied_stack("orphans", "--json", "--platform", "together", "--platform", "tensorone")
     assert ran.code == 3
     volume, cluster = sorted(ran.json["objects"], key=lambda each: str(each["platform"]))[::-1]
     assert (volume["age_seconds"], volume["hourly_cost"], volume["region"]) == (None, None, None)
@@ -79,15 +79,15 @@ def test_orphans_json_has_null_for_unknown_values(account: Run, project: Path) -
     assert (volume["owner"], cluster["owner"]) == (None, "researcher@company.com")
     assert cluster["age_seconds"] > 0
     assert ran.json["asked"] == ["together", "tensorone"]
-    younger = account("orphans", "--platform", "tensorone", "--older-than", "1000h")
+    younger = applied_stack("orphans", "--platform", "tensorone", "--older-than", "1000h")
     assert (younger.code, younger.out[:10]) == (0, "No orphans")
 
 
 def test_a_platform_without_an_answer_is_not_reported_as_without_orphans(
-    account: Run, monkeypatch: pytest.MonkeyPatch
+    applied_stack: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AIOS_REGISTRY_URL", "http://127.0.0.1:9")
-    ran = account("orphans")
+    ran = applied_stack("orphans")
     assert ran.code == 4
     assert "aios could not be asked" in ran.err
     assert "Incomplete result on" in ran.out
@@ -95,48 +95,50 @@ def test_a_platform_without_an_answer_is_not_reported_as_without_orphans(
 
 
 def test_orphans_names_a_platform_without_credentials(
-    account: Run, monkeypatch: pytest.MonkeyPatch
+    applied_stack: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TOGETHER_API_KEY")
-    ran = account("orphans")
+    ran = applied_stack("orphans")
     assert ran.code == 0
     assert "not asked: together (the API key for Together is missing" in ran.out
-    assert account("orphans", "--platform", "together").code == 4
+    assert applied_stack("orphans", "--platform", "together").code == 4
     for name in ("SCP_TF_ACCESS_KEY", "SCP_TF_SECRET_KEY", "TENSORONE_API_KEY"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", "/nowhere")
     monkeypatch.delenv("AIOS_REGISTRY_URL")
-    ran = account("orphans")
+    ran = applied_stack("orphans")
     assert ran.code == 4
     assert "No platform was asked." in ran.out
 
 
-def test_an_unreadable_state_makes_the_orphans_incomplete(account: Run, project: Path) -> None:
-    state(project, "other").write_text("{")
-    ran = account("orphans")
+def test_an_unreadable_state_makes_the_orphans_incomplete(
+    applied_stack: Run, project: Path
+) -> None:
+    get_state_path(project, "other").write_text("{")
+    ran = applied_stack("orphans")
     assert ran.code == 4
     assert "the resources of stack organization/demo/other are unknown" in ran.err
 
 
-def test_orphans_reports_unresolved_creates(account: Run, project: Path) -> None:
+def test_orphans_reports_unresolved_creates(applied_stack: Run, project: Path) -> None:
     intents = open_intents(Backend.open(f"file://{project}", {}), "demo", "dev")
     assert intents.list_all() == []
     intents.record(Intent("urn:x", "together", "Cluster", "lost", "us-central-8", 1_800_000_000))
-    known = json.loads(state(project).read_text())["checkpoint"]["latest"]["resources"]
-    id_ = next(each["id"] for each in known if "SharedVolume" in each["type"])
+    resources = json.loads(get_state_path(project).read_text())["checkpoint"]["latest"]["resources"]
+    id_ = next(resource["id"] for resource in resources if "SharedVolume" in resource["type"])
     intents.record(Intent("urn:y", "together", "SharedVolume", "data", "", 1_800_000_000, id=id_))
-    ran = account("orphans")
+    ran = applied_stack("orphans")
     assert ran.code == 3
     assert "unresolved create: together:Cluster 'lost' in us-central-8 (id unknown)" in ran.out
     assert "'data'" not in ran.out
     assert len(intents.list_all()) == 2
 
 
-def test_orphans_changes_no_file_and_no_object(account: Run, project: Path) -> None:
+def test_orphans_changes_no_file_and_no_object(applied_stack: Run, project: Path) -> None:
     def files() -> dict[Path, bytes]:
         return {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
 
     before = files()
-    account("orphans")
+    applied_stack("orphans")
     assert files() == before
-    assert "did you mean together?" in account("orphans", "--platform", "togther").err
+    assert "did you mean together?" in applied_stack("orphans", "--platform", "togther").err

@@ -32,9 +32,9 @@ class ForeignProject:
     directory: Path
     url: str
 
-    def volumes(self) -> set[str]:
+    def list_volume_ids(self) -> set[str]:
         with urllib.request.urlopen(f"{self.url}/_emulator/objects") as answer:
-            return {each["id"] for each in json.load(answer)["together"].get("volumes", [])}
+            return {volume["id"] for volume in json.load(answer)["together"].get("volumes", [])}
 
     def create_volume(self) -> str:
         request = urllib.request.Request(
@@ -70,7 +70,7 @@ class ForeignProject:
 
 
 @pytest.fixture
-def foreign(
+def foreign_project(
     dev: Run,
     project: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -109,53 +109,53 @@ OF_THE_STATE = [
 ]
 
 
-@pytest.mark.parametrize("foreign", ["yaml", "nodejs", "go"], indirect=True)
-def test_what_needs_the_state_alone_works(foreign: ForeignProject) -> None:
+@pytest.mark.parametrize("foreign_project", ["yaml", "nodejs", "go"], indirect=True)
+def test_commands_on_the_state_work_for_any_runtime(foreign_project: ForeignProject) -> None:
     for command in OF_THE_STATE:
-        ran = foreign.run(*command)
+        ran = foreign_project.run(*command)
         assert ran.code == 0, (command, ran.out + ran.err)
 
 
-def test_destroy_deletes_what_the_state_has_and_what_an_interrupted_create_left(
-    foreign: ForeignProject,
+def test_destroy_deletes_resources_and_the_object_of_an_interrupted_create(
+    foreign_project: ForeignProject,
 ) -> None:
-    left = foreign.leave_an_interrupted_create()
-    assert left in foreign.volumes()
+    left = foreign_project.leave_an_interrupted_create()
+    assert left in foreign_project.list_volume_ids()
 
-    ran = foreign.run("destroy", "--yes")
+    ran = foreign_project.run("destroy", "--yes")
 
     assert ran.code == 0, ran.out + ran.err
-    assert foreign.volumes() == set()
+    assert foreign_project.list_volume_ids() == set()
 
 
-def test_what_an_interrupted_create_left_is_named(foreign: ForeignProject) -> None:
-    left = foreign.leave_an_interrupted_create()
+def test_the_object_of_an_interrupted_create_is_reported(foreign_project: ForeignProject) -> None:
+    left = foreign_project.leave_an_interrupted_create()
     for command in ("status", "doctor", "orphans"):
-        assert left in foreign.run(command).out, command
+        assert left in foreign_project.run(command).out, command
 
 
-def test_refresh_takes_what_an_interrupted_create_left_into_the_state(
-    foreign: ForeignProject,
+def test_refresh_adds_the_object_of_an_interrupted_create_to_the_state(
+    foreign_project: ForeignProject,
 ) -> None:
-    left = foreign.leave_an_interrupted_create()
+    left = foreign_project.leave_an_interrupted_create()
 
-    ran = foreign.run("refresh", "--yes")
+    ran = foreign_project.run("refresh", "--yes")
 
     assert ran.code == 0, ran.out + ran.err
-    resources = foreign.run("stack", "export").json["deployment"]["resources"]
-    assert left in {each.get("id") for each in resources}
+    resources = foreign_project.run("stack", "export").json["deployment"]["resources"]
+    assert left in {resource.get("id") for resource in resources}
 
 
-@pytest.mark.parametrize("foreign", ["yaml", "nodejs", "go"], indirect=True)
-def test_what_runs_the_program_names_the_pulumi_cli(foreign: ForeignProject) -> None:
+@pytest.mark.parametrize("foreign_project", ["yaml", "nodejs", "go"], indirect=True)
+def test_commands_that_run_the_program_name_the_pulumi_cli(foreign_project: ForeignProject) -> None:
     for command in (["up", "--yes"], ["preview"], ["destroy", "--yes", "--run-program"]):
-        ran = foreign.run(*command)
+        ran = foreign_project.run(*command)
         assert ran.code == 1, command
         assert "Use the Pulumi CLI for this project" in ran.err, command
 
 
-def test_doctor_finds_no_problem_in_the_runtime(foreign: ForeignProject) -> None:
-    ran = foreign.run("doctor")
+def test_doctor_finds_no_problem_in_the_runtime(foreign_project: ForeignProject) -> None:
+    ran = foreign_project.run("doctor")
 
     assert "  problem  " not in ran.out
     assert "`pulumi up`" in ran.out

@@ -32,7 +32,7 @@ DANGER = "delete west: is deleted for good; also deletes theirs, which others cr
 
 
 @pytest.fixture
-def up(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def applied_record(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     with serve(seed="others") as server:
         for name, value in environment(server.url).items():
             monkeypatch.setenv(name, value)
@@ -45,49 +45,53 @@ def up(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         yield dev, f"{server.url}/aios/clusters/west-1"
 
 
-def add_theirs(url: str) -> None:
+def add_foreign_node(url: str) -> None:
     entry = {"id": "theirs", "memory": 7}
     body = {"$push": {"nodes.nodeData": entry}}
     httpx.put(url, json=body, trust_env=False, verify=False).raise_for_status()
 
 
-def ids(url: str) -> list[str]:
+def get_node_ids(url: str) -> list[str]:
     record = httpx.get(url, trust_env=False, verify=False).json()
     return [each["id"] for each in record["nodes"]["nodeData"]]
 
 
-def test_the_stack_s_own_nodes_need_no_permission(up: Any) -> None:
-    run, url = up
+def test_destroy_of_a_record_with_own_nodes_needs_no_permission(applied_record: Any) -> None:
+    run, url = applied_record
     ran = run("destroy", "--yes")
     assert ran.code == 0, ran.out + ran.err
     assert "which others created" not in ran.out
     assert httpx.get(url, trust_env=False, verify=False).status_code == 404
 
 
-def test_a_plan_that_drops_them_is_refused_by_name(up: Any, project: Path) -> None:
-    run, url = up
-    add_theirs(url)
+def test_a_plan_that_deletes_others_nodes_is_refused_with_their_names(
+    applied_record: Any, project: Path
+) -> None:
+    run, url = applied_record
+    add_foreign_node(url)
     (project / "__main__.py").write_text("")
     for command in (["destroy", "--yes"], ["preview"]):
         ran = run(*command)
         assert ran.code == 1, command
         assert "this Cluster contains theirs, created by others" in ran.out + ran.err, command
         assert "--allow destroy-others" in ran.out + ran.err, command
-    assert set(ids(url)) == {"node-own", "node-dependent", "theirs"}
+    assert set(get_node_ids(url)) == {"node-own", "node-dependent", "theirs"}
 
 
-def test_a_run_that_made_no_plan_is_refused_before_the_record_goes(up: Any) -> None:
-    run, url = up
-    add_theirs(url)
+def test_a_destroy_without_preview_is_refused_before_others_nodes_are_deleted(
+    applied_record: Any,
+) -> None:
+    run, url = applied_record
+    add_foreign_node(url)
     ran = run("destroy", "--yes", "--skip-preview")
     assert ran.code == 1
     assert "this Cluster contains theirs, created by others" in ran.out + ran.err
-    assert "theirs" in ids(url)
+    assert "theirs" in get_node_ids(url)
 
 
-def test_with_the_permission_it_is_a_danger_by_name_and_done(up: Any) -> None:
-    run, url = up
-    add_theirs(url)
+def test_a_permitted_destroy_shows_others_nodes_as_dangerous(applied_record: Any) -> None:
+    run, url = applied_record
+    add_foreign_node(url)
     ran = run("destroy", "--yes", "--allow", "destroy-others")
     assert ran.code == 0, ran.out + ran.err
     assert DANGER in ran.out

@@ -10,17 +10,19 @@ from support.stacks.planned_project import PlannedProject
 SECRETS = ("hunter2", "apiVersion")
 
 
-def spans(file: Path) -> list[dict[str, Any]]:
+def read_spans(file: Path) -> list[dict[str, Any]]:
     events = json.loads(file.read_text().rstrip().rstrip(",") + "]")
     return [event for event in events if event["ph"] == "X"]
 
 
 @pytest.mark.slow
-def test_a_run_tells_where_its_time_goes(planned_project: PlannedProject, project: Path) -> None:
+def test_a_profile_has_spans_of_runs_steps_and_requests(
+    planned_project: PlannedProject, project: Path
+) -> None:
     ran = planned_project.run("up", "--yes", "--profile", "profile.json")
     assert ran.code == 0, ran.err
-    found = spans(project / "profile.json")
-    kinds = {(span["cat"], span["name"]) for span in found}
+    spans = read_spans(project / "profile.json")
+    kinds = {(span["cat"], span["name"]) for span in spans}
     assert {
         ("run", "preview"),
         ("run", "update"),
@@ -31,33 +33,33 @@ def test_a_run_tells_where_its_time_goes(planned_project: PlannedProject, projec
         ("state", "write a checkpoint"),
         ("state", "append to the journal"),
     } <= kinds
-    requests = [span["name"] for span in found if span["cat"] == "request"]
+    requests = [span["name"] for span in spans if span["cat"] == "request"]
     assert "together: POST /compute/clusters" in requests
-    assert any(span["cat"] == "wait" for span in found)
+    assert any(span["cat"] == "wait" for span in spans)
     assert not any(secret in (project / "profile.json").read_text() for secret in SECRETS)
 
 
-def test_a_request_lies_in_its_call_and_the_call_in_its_step(
+def test_spans_of_requests_lie_within_calls_and_steps(
     planned_project: PlannedProject, project: Path
 ) -> None:
     planned_project.run("up", "--yes", "--skip-preview", "--profile", "profile.json")
-    found = spans(project / "profile.json")
+    spans = read_spans(project / "profile.json")
 
     def around(span: dict[str, Any], kind: str) -> list[str]:
         return [
-            each["args"]["urn"].rpartition(":")[2]
-            for each in found
-            if each["cat"] == kind
-            and each["tid"] == span["tid"]
-            and each["ts"] <= span["ts"]
-            and span["ts"] + span["dur"] <= each["ts"] + each["dur"]
+            span_["args"]["urn"].rpartition(":")[2]
+            for span_ in spans
+            if span_["cat"] == kind
+            and span_["tid"] == span["tid"]
+            and span_["ts"] <= span["ts"]
+            and span["ts"] + span["dur"] <= span_["ts"] + span_["dur"]
         ]
 
-    (post,) = [span for span in found if span["name"] == "together: POST /compute/clusters"]
+    (post,) = [span for span in spans if span["name"] == "together: POST /compute/clusters"]
     assert around(post, "provider") == around(post, "step") == ["train"]
 
 
-def test_a_profile_that_cannot_be_written(planned_project: PlannedProject) -> None:
+def test_a_profile_that_cannot_be_written_is_an_error(planned_project: PlannedProject) -> None:
     ran = planned_project.run("up", "--yes", "--profile", "no/such/folder.json")
     assert ran.code == 1
     assert "the profile no/such/folder.json cannot be written" in ran.err

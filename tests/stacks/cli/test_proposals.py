@@ -21,7 +21,7 @@ outputs:
 
 
 @pytest.fixture
-def proposed(
+def proposed_project(
     planned_project: PlannedProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> PlannedProject:
     """A stack with a secret; its topology is proposed to the project in another folder."""
@@ -36,13 +36,13 @@ def proposed(
     return planned_project
 
 
-def previewed(planned_project: PlannedProject, topology: str) -> str:
+def preview(planned_project: PlannedProject, topology: str) -> str:
     (planned_project.project / "topology.yaml").write_text(topology)
     ran = planned_project.run("preview")
-    told = ran.out + ran.err
-    assert SECRET not in told
-    assert (ran.code == 0) == ("error: " not in told)
-    return told
+    output = ran.out + ran.err
+    assert SECRET not in output
+    assert (ran.code == 0) == ("error: " not in output)
+    return output
 
 
 QUESTIONS = [
@@ -58,11 +58,13 @@ QUESTIONS = [
 ]
 
 
-def test_it_makes_nothing_of_a_secret(proposed: PlannedProject) -> None:
+def test_a_proposal_cannot_compute_with_a_secret(proposed_project: PlannedProject) -> None:
     for question in QUESTIONS:
-        text = question if "{{" in question else f"{{{{ {question} }}}}"
-        told = previewed(proposed, TOPOLOGY.replace("volume_name: data", f'volume_name: "{text}"'))
-        assert "cannot use a secret" in told, question
+        expression = question if "{{" in question else f"{{{{ {question} }}}}"
+        output = preview(
+            proposed_project, TOPOLOGY.replace("volume_name: data", f'volume_name: "{expression}"')
+        )
+        assert "cannot use a secret" in output, question
 
 
 @pytest.mark.parametrize(
@@ -72,51 +74,59 @@ def test_it_makes_nothing_of_a_secret(proposed: PlannedProject) -> None:
         ("shared_volumes[config.token].id", "shared_volumes[...] does not name an entry"),
     ],
 )
-def test_a_secret_chooses_nothing_by_name(
-    proposed: PlannedProject, chosen: str, expected: str
+def test_a_proposal_cannot_select_by_a_secret(
+    proposed_project: PlannedProject, chosen: str, expected: str
 ) -> None:
     """Whether the name is there would tell."""
     own = f'volume_name: "{{{{ {chosen} }}}}"'
-    assert expected in previewed(proposed, TOPOLOGY.replace("volume_name: data", own))
+    assert expected in preview(proposed_project, TOPOLOGY.replace("volume_name: data", own))
 
 
-def test_it_passes_a_secret_on_and_makes_of_it_what_the_project_makes(
-    proposed: PlannedProject,
+def test_a_proposal_can_pass_a_secret_on(
+    proposed_project: PlannedProject,
 ) -> None:
     more = '  again: "{{ config.token }}"\n  same: "{{ config.name }}-{{ config.token }}"\n'
-    assert "again: [secret]" in previewed(proposed, TOPOLOGY + more)
+    assert "again: [secret]" in preview(proposed_project, TOPOLOGY + more)
 
 
-def test_it_makes_anything_of_what_is_not_secret(proposed: PlannedProject) -> None:
+def test_a_proposal_can_compute_with_other_values(proposed_project: PlannedProject) -> None:
     more = '  id: "{{ shared_volumes.data.id | upper }}"\n'
-    assert "error: " not in previewed(proposed, TOPOLOGY + more)
+    assert "error: " not in preview(proposed_project, TOPOLOGY + more)
 
 
 LIMITS = ["pattern: 'p.*'", "min_length: 5", "enum: [a, b]", "type: integer", "max_length: 3"]
 
 
-def test_it_holds_no_secret_against_limits_of_its_own(proposed: PlannedProject) -> None:
+def test_a_proposal_cannot_check_a_secret_against_new_limits(
+    proposed_project: PlannedProject,
+) -> None:
     for limit in LIMITS:
-        told = previewed(proposed, TOPOLOGY.replace("{secret: true}", f"{{secret: true, {limit}}}"))
+        output = preview(
+            proposed_project, TOPOLOGY.replace("{secret: true}", f"{{secret: true, {limit}}}")
+        )
         expected = "config.token: a proposal cannot check a secret against limits that no file"
-        assert expected in told, limit
+        assert expected in output, limit
 
 
-def test_nor_by_the_input_of_a_module(proposed: PlannedProject) -> None:
+def test_a_proposal_cannot_check_a_secret_in_a_module(proposed_project: PlannedProject) -> None:
     module = "inputs: {given: {pattern: 'p.*'}}\noutputs: {a: '{{ inputs.given }}'}\n"
-    (proposed.project / "m.yaml").write_text(module)
+    (proposed_project.project / "m.yaml").write_text(module)
     whole = TOPOLOGY + '  a: "{{ modules.m.a }}"\n'
     whole += "include: [{file: m.yaml, name: m, with: {given: '{{ config.token }}'}}]\n"
-    assert "modules.m.with.given: a proposal cannot check a secret" in previewed(proposed, whole)
+    assert "modules.m.with.given: a proposal cannot check a secret" in preview(
+        proposed_project, whole
+    )
 
 
-def test_a_secret_that_is_declared_as_none_is_one(proposed: PlannedProject) -> None:
+def test_an_encrypted_value_stays_secret_if_declared_otherwise(
+    proposed_project: PlannedProject,
+) -> None:
     """It is encrypted in the stack's settings."""
-    told = previewed(proposed, TOPOLOGY.replace("{secret: true}", "{default: x}"))
-    assert "unchanged" in told
+    output = preview(proposed_project, TOPOLOGY.replace("{secret: true}", "{default: x}"))
+    assert "unchanged" in output
 
 
-def test_a_number_in_a_secret_object_is_not_told(planned_project: PlannedProject) -> None:
+def test_a_number_in_a_secret_object_is_not_printed(planned_project: PlannedProject) -> None:
     """Neither as it is nor by what is wrong with it."""
     (planned_project.project / "__main__.py").unlink()
     (planned_project.project / "topology.yaml").write_text(

@@ -19,10 +19,10 @@ clusters:
     billing_type: ON_DEMAND
 """
 ROW = '~ repair["train-worker-1"]: "broken" => "HOST_AWARE"  # GpuPcieReplayRateHigh (critical)'
-BY_HAND = "repair", "train-worker-0", "--mode", "REBOOT_VM"
+REPAIR_BY_NAME = "repair", "train-worker-0", "--mode", "REBOOT_VM"
 
 
-def control(
+def call_emulator(
     planned_project: PlannedProject, path: str, body: Any = None, method: str | None = None
 ) -> Any:
     data = None if body is None else json.dumps(body).encode()
@@ -31,26 +31,28 @@ def control(
         return json.load(answer)
 
 
-def cluster_of(planned_project: PlannedProject) -> str:
-    (found,) = control(planned_project, "objects")["together"]["clusters"]
-    return str(found["id"])
+def get_cluster_id(planned_project: PlannedProject) -> str:
+    (cluster,) = call_emulator(planned_project, "objects")["together"]["clusters"]
+    return str(cluster["id"])
 
 
 def propose(planned_project: PlannedProject, worker: int = 1, **fields: Any) -> str:
     name = f"train-worker-{worker}"
-    body = {"cluster_id": cluster_of(planned_project), "instance_name": name, **fields}
-    return str(control(planned_project, "together/remediations", body)["id"])
+    body = {"cluster_id": get_cluster_id(planned_project), "instance_name": name, **fields}
+    return str(call_emulator(planned_project, "together/remediations", body)["id"])
 
 
-def asked(planned_project: PlannedProject) -> list[str]:
+def list_repair_requests(planned_project: PlannedProject) -> list[str]:
     """The repairs that were asked for or approved."""
     return [
-        each.rpartition("/")[2] for each in planned_project.sent_changes if "remediations" in each
+        change.rpartition("/")[2]
+        for change in planned_project.sent_changes
+        if "remediations" in change
     ]
 
 
 @pytest.fixture
-def train(planned_project: PlannedProject) -> Any:
+def declare_train(planned_project: PlannedProject) -> Any:
     """A project with the cluster, Ready; called, it declares `repair`."""
     (planned_project.project / "__main__.py").write_text(
         "from gpuform.stacks import run\n\nrun('topology.yaml')\n"
@@ -69,21 +71,21 @@ def train(planned_project: PlannedProject) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_a_proposal_becomes_a_row_a_comment_a_repair_and_an_empty_plan(train: Any) -> None:
-    planned_project = train()
+def test_a_proposed_repair_is_planned_reviewed_and_done(declare_train: Any) -> None:
+    planned_project = declare_train()
     propose(planned_project)
-    shown = planned_project.run("preview", "--refresh")
-    assert (shown.code, ROW in shown.out) == (0, True)
-    assert "removes node train-worker-1: repaired; no job runs there (Kubernetes)" in shown.out
+    ran = planned_project.run("preview", "--refresh")
+    assert (ran.code, ROW in ran.out) == (0, True)
+    assert "removes node train-worker-1: repaired; no job runs there (Kubernetes)" in ran.out
     due = planned_project.run("repair", "--dry-run", "--save-plan", "plan.json")
     assert (due.code, ROW in due.out) == (3, True)
     review = planned_project.run("review", "plan.json", "--format", "github")
     assert "## Repairs: 1" in review.out
     assert "train/train-worker-1 by HOST_AWARE: GpuPcieReplayRateHigh (critical)" in review.out
-    assert asked(planned_project) == []
+    assert list_repair_requests(planned_project) == []
     done = planned_project.run("repair", "--plan", "plan.json", "--yes")
     assert (done.code, done.err) == (0, "")
-    assert asked(planned_project) == ["approve"]
+    assert list_repair_requests(planned_project) == ["approve"]
     empty = planned_project.run("preview", "--refresh", "--expect-no-changes")
     assert (empty.code, empty.err) == (0, "")
     assert planned_project.run("repair", "--dry-run").code == 0
@@ -91,34 +93,34 @@ def test_a_proposal_becomes_a_row_a_comment_a_repair_and_an_empty_plan(train: An
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_nobody_repairs_what_nobody_has_reviewed(train: Any) -> None:
-    planned_project = train()
+def test_a_repair_that_nobody_reviewed_is_not_done(declare_train: Any) -> None:
+    planned_project = declare_train()
     propose(planned_project)
     for command in ("up", "repair"):
         ran = planned_project.run(command, "--yes", *(["--refresh"] if command == "up" else []))
-        assert (ran.code, asked(planned_project)) == (0, [])
+        assert (ran.code, list_repair_requests(planned_project)) == (0, [])
         assert "Not repaired: the repair needs a review of the plan" in ran.out
     assert "Some broken nodes are not repaired. Next:" in ran.out
     assert "gpuform repair --stack dev  " in ran.out
     assert "gpuform repair NODE --stack dev  " in ran.out
     assert planned_project.run("repair", "--yes", "--allow", "repair").code == 0
-    assert asked(planned_project) == ["approve"]
+    assert list_repair_requests(planned_project) == ["approve"]
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_automatic_ones_are_repaired_without_a_person(train: Any) -> None:
-    planned_project = train("{approve: automatic}")
+def test_automatic_repairs_need_no_review(declare_train: Any) -> None:
+    planned_project = declare_train("{approve: automatic}")
     propose(planned_project)
     ran = planned_project.run("repair", "--yes")
-    assert (ran.code, asked(planned_project)) == (0, ["approve"])
+    assert (ran.code, list_repair_requests(planned_project)) == (0, ["approve"])
     assert "Next:" not in ran.out
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_what_is_not_declared_is_told_by_all_who_look(train: Any) -> None:
-    planned_project = train("")
+def test_a_broken_node_without_a_repair_setting_is_reported(declare_train: Any) -> None:
+    planned_project = declare_train("")
     propose(planned_project)
     for command in (
         ("drift",),
@@ -127,16 +129,16 @@ def test_what_is_not_declared_is_told_by_all_who_look(train: Any) -> None:
         ("repair", "--dry-run"),
     ):
         ran = planned_project.run(*command)
-        told = "node train-worker-1 is broken: GpuPcieReplayRateHigh (critical)"
-        assert (ran.code, told in ran.out) == (0, True), command
+        message = "node train-worker-1 is broken: GpuPcieReplayRateHigh (critical)"
+        assert (ran.code, message in ran.out) == (0, True), command
         assert "the platform proposes HOST_AWARE" in ran.out
     assert planned_project.run("drift", "--detailed-exitcode").code == 0, "it is no drift"
     assert planned_project.run("up", "--yes", "--refresh").code == 0
-    assert asked(planned_project) == []
+    assert list_repair_requests(planned_project) == []
 
 
-def test_status_tells_what_the_next_run_repairs(train: Any) -> None:
-    planned_project = train("{approve: automatic}")
+def test_status_names_the_next_repair(declare_train: Any) -> None:
+    planned_project = declare_train("{approve: automatic}")
     propose(planned_project)
     assert (
         "To repair it by HOST_AWARE, run `gpuform repair`"
@@ -146,47 +148,47 @@ def test_status_tells_what_the_next_run_repairs(train: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_a_saved_plan_is_bound_to_the_proposal(train: Any) -> None:
-    planned_project = train("{max_unhealthy: 4}")
+def test_a_saved_repair_plan_is_refused_for_another_proposal(declare_train: Any) -> None:
+    planned_project = declare_train("{max_unhealthy: 4}")
     id_ = propose(planned_project)
     assert planned_project.run("repair", "--dry-run", "--save-plan", "plan.json").code == 3
     propose(planned_project, id=id_, mode="REMEDIATION_MODE_VM_ONLY")
     ran = planned_project.run("repair", "--plan", "plan.json", "--yes")
-    assert (ran.code, asked(planned_project)) == (1, [])
+    assert (ran.code, list_repair_requests(planned_project)) == (1, [])
     assert "is different from the plan: HOST_AWARE" in ran.err
     propose(planned_project, id=id_)
     propose(planned_project, 2)
     ran = planned_project.run("repair", "--plan", "plan.json", "--yes")
-    assert (ran.code, asked(planned_project)) == (1, [])
+    assert (ran.code, list_repair_requests(planned_project)) == (1, [])
     assert "train-worker-2" in ran.err
 
 
-def test_a_saved_plan_does_less_where_less_is_broken(train: Any) -> None:
-    planned_project = train()
+def test_a_saved_repair_plan_skips_resolved_repairs(declare_train: Any) -> None:
+    planned_project = declare_train()
     id_ = propose(planned_project)
     assert planned_project.run("repair", "--dry-run", "--save-plan", "plan.json").code == 3
-    control(planned_project, f"together/remediations/{id_}/resolve", {})
+    call_emulator(planned_project, f"together/remediations/{id_}/resolve", {})
     ran = planned_project.run("repair", "--plan", "plan.json", "--yes")
-    assert (ran.code, asked(planned_project)) == (0, [])
+    assert (ran.code, list_repair_requests(planned_project)) == (0, [])
 
 
-def test_above_max_unhealthy_the_plan_says_why_nothing_happens(train: Any) -> None:
-    planned_project = train("{approve: automatic}")
+def test_above_max_unhealthy_nothing_is_repaired_and_the_plan_says_why(declare_train: Any) -> None:
+    planned_project = declare_train("{approve: automatic}")
     for worker in (0, 1, 2):
         propose(planned_project, worker)
     ran = planned_project.run("repair", "--yes")
-    assert (ran.code, asked(planned_project)) == (0, [])
+    assert (ran.code, list_repair_requests(planned_project)) == (0, [])
     assert "3 of 4 nodes are unhealthy, more than repair.max_unhealthy (25%)" in ran.out
 
 
-def test_gates_bound_repairs(train: Any) -> None:
-    planned_project = train("{max_unhealthy: 4}")
+def test_gates_limit_repairs(declare_train: Any) -> None:
+    planned_project = declare_train("{max_unhealthy: 4}")
     (planned_project.project / "gates.yaml").write_text(
         "gates:\n  one: {max_repaired_nodes: 1}\n  quiet: {not_busy: {}}\n"
     )
     propose(planned_project)
     pod = {"name": "train-0", "namespace": "ml", "node": "train-worker-1"}
-    control(planned_project, f"kubernetes/{cluster_of(planned_project)}/pods", pod)
+    call_emulator(planned_project, f"kubernetes/{get_cluster_id(planned_project)}/pods", pod)
     ran = planned_project.run("repair", "--dry-run")
     assert (
         ran.code,
@@ -200,36 +202,36 @@ def test_gates_bound_repairs(train: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_one_node_by_hand_and_nothing_else(train: Any) -> None:
-    planned_project = train("")
+def test_repair_by_name_repairs_only_that_node(declare_train: Any) -> None:
+    planned_project = declare_train("")
     propose(planned_project, 2)
-    shown = planned_project.run(*BY_HAND, "--dry-run")
-    assert shown.code == 3
-    assert '~ repair["train-worker-0"]: "in use" => "REBOOT_VM"  # requested' in shown.out
+    ran = planned_project.run(*REPAIR_BY_NAME, "--dry-run")
+    assert ran.code == 3
+    assert '~ repair["train-worker-0"]: "in use" => "REBOOT_VM"  # requested' in ran.out
     before = planned_project.sent_changes
-    done = planned_project.run(*BY_HAND, "--yes")
+    done = planned_project.run(*REPAIR_BY_NAME, "--yes")
     assert (done.code, done.err) == (0, "")
     writes = planned_project.sent_changes[len(before) :]
-    assert [each for each in writes if "/compute/" in each] == [
-        next(each for each in writes if each.endswith("/remediations"))
+    assert [write for write in writes if "/compute/" in write] == [
+        next(write for write in writes if write.endswith("/remediations"))
     ]
-    again = planned_project.run(*BY_HAND, "--yes")
-    assert (again.code, len(asked(planned_project))) == (0, 1)
+    again = planned_project.run(*REPAIR_BY_NAME, "--yes")
+    assert (again.code, len(list_repair_requests(planned_project))) == (0, 1)
     assert "was repaired already, at" in again.out + again.err
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_a_repair_by_name_of_a_node_that_works_leaves_nothing_to_do(train: Any) -> None:
-    planned_project = train("")
+def test_repair_by_name_of_a_working_node_leaves_no_next_step(declare_train: Any) -> None:
+    planned_project = declare_train("")
 
-    done = planned_project.run(*BY_HAND, "--yes")
+    done = planned_project.run(*REPAIR_BY_NAME, "--yes")
 
     assert done.code == 0
     assert "Some broken nodes are not repaired" not in done.out
 
 
-NOT_MEANT = [
+INVALID_ARGUMENTS = [
     ("nobody --yes", 1, "node nobody not found in stack dev"),
     ("train-worker-0 --mode PRAY --yes", 1, "the platform has no repair PRAY"),
     ("--mode REBOOT_VM", 2, "--mode requires named nodes"),
@@ -238,27 +240,29 @@ NOT_MEANT = [
 ]
 
 
-def test_what_cannot_be_meant_is_refused(train: Any) -> None:
-    planned_project = train("")
-    for flags, code, message in NOT_MEANT:
+def test_invalid_arguments_of_repair_are_refused(declare_train: Any) -> None:
+    planned_project = declare_train("")
+    for flags, code, message in INVALID_ARGUMENTS:
         ran = planned_project.run("repair", *flags.split())
         assert (ran.code, message in ran.err) == (code, True), (flags, ran.err)
-    assert asked(planned_project) == []
+    assert list_repair_requests(planned_project) == []
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_a_slurm_node_that_is_down_for_long_is_repaired(train: Any) -> None:
+def test_a_slurm_node_that_is_down_long_enough_is_repaired(declare_train: Any) -> None:
     repair = "{on: [not_ready], approve: automatic, modes: [REBOOT_VM]}"
-    planned_project = train(repair, "cluster_type: SLURM", "slurm_shm_size_gib: 64")
+    planned_project = declare_train(repair, "cluster_type: SLURM", "slurm_shm_size_gib: 64")
     down = ["scontrol", "update", "NodeName=slurm-worker-1", "State=DOWN", "Reason=xid"]
-    control(planned_project, f"slurm/{cluster_of(planned_project)}/run", {"command": down})
+    call_emulator(
+        planned_project, f"slurm/{get_cluster_id(planned_project)}/run", {"command": down}
+    )
     ran = planned_project.run("repair", "--yes")
-    assert (ran.code, asked(planned_project)) == (0, []), (
+    assert (ran.code, list_repair_requests(planned_project)) == (0, []), (
         "Slurm does not tell since when: it is as of now"
     )
-    control(planned_project, "clock", {"advance": 700})
+    call_emulator(planned_project, "clock", {"advance": 700})
     ran = planned_project.run("repair", "--yes")
-    assert (ran.code, len(asked(planned_project))) == (0, 1)
+    assert (ran.code, len(list_repair_requests(planned_project))) == (0, 1)
     assert '"broken" => "REBOOT_VM"  # unusable: DOWN (xid) (Slurm), since ' in ran.out
     assert planned_project.run("preview", "--refresh", "--expect-no-changes").code == 0

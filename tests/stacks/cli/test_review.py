@@ -15,7 +15,7 @@ TYPE = "pulumi-python:dynamic/gpuform.together:Cluster"
 
 
 @pytest.fixture
-def saved(project: Path) -> Path:
+def saved_plan(project: Path) -> Path:
     change = ResourceChange(
         urn=f"urn:pulumi:prod::demo::{TYPE}::train",
         type=TYPE,
@@ -32,34 +32,38 @@ def saved(project: Path) -> Path:
 
 
 @pytest.mark.parametrize("form", ["text", "markdown", "github", "gitlab", "html", "json"])
-def test_every_format_to_stdout_and_to_a_file(run: Run, saved: Path, form: str) -> None:
-    shown = run("review", "prod.json", "--format", form)
-    assert (shown.code, shown.err) == (0, "")
-    assert "destroys 16 GPUs" in shown.out
+def test_review_writes_every_format_to_stdout_or_a_file(
+    run: Run, saved_plan: Path, form: str
+) -> None:
+    ran = run("review", "prod.json", "--format", form)
+    assert (ran.code, ran.err) == (0, "")
+    assert "destroys 16 GPUs" in ran.out
     written = run("review", "prod.json", "--format", form, "--output", "out")
     assert (written.code, written.out) == (0, "")
-    assert Path("out").read_text() == shown.out
+    assert Path("out").read_text() == ran.out
 
 
-def test_several_stacks_have_a_line_each(run: Run, saved: Path) -> None:
+def test_review_of_several_plans_has_a_line_for_each(run: Run, saved_plan: Path) -> None:
     out = run("review", "prod.json", "idle.json").out
     assert "demo/prod  1 to delete; GPUs: 16 destroyed, none added; 1 dangerous change\n" in out
     assert "demo/idle  nothing to do\n" in out
     assert "    gpuform up --stack prod\n" in out
 
 
-def test_a_preview_from_stdin(dev: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_review_reads_a_preview_from_stdin(dev: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     preview = dev("preview", "--emulate", "--json")
     assert preview.code == 0, preview.err
-    text = dev("preview", "--emulate").out
+    output = dev("preview", "--emulate").out
     reviewed = dev("review", "-", answers=preview.out)
     assert reviewed.code == 0, reviewed.err
-    plan = text.split("\n\n", 1)[1].split("\n\nOutputs")[0]
+    plan = output.split("\n\n", 1)[1].split("\n\nOutputs")[0]
     assert "train  together:Cluster  create" in plan
     assert plan in reviewed.out, "the same words as the preview's own"
 
 
-def test_exit_codes(run: Run, saved: Path) -> None:
+def test_detailed_exitcode_of_review_tells_whether_something_changes(
+    run: Run, saved_plan: Path
+) -> None:
     assert run("review", "prod.json", "--detailed-exitcode").code == 2
     assert run("review", "idle.json", "--detailed-exitcode").code == 0
     assert run("review", "idle.json", "prod.json", "--detailed-exitcode").code == 2
@@ -67,7 +71,7 @@ def test_exit_codes(run: Run, saved: Path) -> None:
     assert run("review").code == 2
 
 
-def test_what_cannot_be_read_or_written(run: Run, saved: Path) -> None:
+def test_review_fails_for_unreadable_plans_and_unwritable_files(run: Run, saved_plan: Path) -> None:
     missing = run("review", "prod.json", "none.json")
     assert (missing.code, missing.out) == (1, "")
     assert "none.json" in missing.err
@@ -80,7 +84,7 @@ def test_what_cannot_be_read_or_written(run: Run, saved: Path) -> None:
     assert "error: stdin is not a plan: it is empty" in run("review", "-").err
 
 
-def test_colour_is_for_terminals(run: Run, saved: Path) -> None:
+def test_review_is_colored_only_for_terminals(run: Run, saved_plan: Path) -> None:
     assert "\x1b[" not in run("review", "prod.json").out
     assert "\x1b[31m" in run("review", "prod.json", "--color", "always").out
     run("review", "prod.json", "--color", "always", "-o", "out")
@@ -88,7 +92,7 @@ def test_colour_is_for_terminals(run: Run, saved: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_saved_plan_with_the_command_that_applies_it(dev: Run) -> None:
+def test_review_of_a_saved_plan_names_the_command_that_applies_it(dev: Run) -> None:
     assert dev("preview", "--emulate", "--save-plan", "plan.json").code == 0
     out = dev("review", "plan.json").out
     assert "Plan of demo/dev (emulated): update, made 20" in out
@@ -97,8 +101,8 @@ def test_a_saved_plan_with_the_command_that_applies_it(dev: Run) -> None:
     assert '{region: "us-central-8", token: [secret]}' in out
     assert "A saved plan is refused before the first change" in out
     for form in ("github", "html", "json"):
-        shown = dev("review", "plan.json", "--format", form).out
-        assert "gpuform up --plan plan.json --stack dev" in shown
-        assert "hunter2" not in shown
+        output = dev("review", "plan.json", "--format", form).out
+        assert "gpuform up --plan plan.json --stack dev" in output
+        assert "hunter2" not in output
     applied = dev("up", "--emulate", "--plan", "plan.json", "--stack", "dev", "--yes")
     assert applied.code == 0, applied.err

@@ -15,7 +15,7 @@ CI = ("GITHUB_", "GH_", "GITLAB_", "CI_")
 
 
 @pytest.fixture
-def forge(monkeypatch: pytest.MonkeyPatch) -> Iterator[code_host.FakeCodeHost]:
+def fake_host(monkeypatch: pytest.MonkeyPatch) -> Iterator[code_host.FakeCodeHost]:
     """A forge, and no trace of the CI that the tests may run in."""
     import os
 
@@ -26,14 +26,16 @@ def forge(monkeypatch: pytest.MonkeyPatch) -> Iterator[code_host.FakeCodeHost]:
 
 
 @pytest.fixture
-def action(forge: code_host.FakeCodeHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def github_summary(
+    fake_host: code_host.FakeCodeHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
     """A job of GitHub Actions for pull request 12; the file of its summary."""
     event = tmp_path / "event.json"
     event.write_text(json.dumps({"pull_request": {"number": 12, "head": {"sha": "abc" * 13}}}))
     summary = tmp_path / "summary.md"
     variables = {
         "GITHUB_ACTIONS": "true",
-        "GITHUB_API_URL": forge.url,
+        "GITHUB_API_URL": fake_host.url,
         "GITHUB_REPOSITORY": "o/r",
         "GITHUB_EVENT_PATH": str(event),
         "GITHUB_RUN_ID": "77",
@@ -46,11 +48,11 @@ def action(forge: code_host.FakeCodeHost, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.fixture
-def job(forge: code_host.FakeCodeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+def gitlab_job(fake_host: code_host.FakeCodeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job of GitLab CI for merge request 12."""
     variables = {
         "GITLAB_CI": "true",
-        "CI_API_V4_URL": f"{forge.url}/api/v4",
+        "CI_API_V4_URL": f"{fake_host.url}/api/v4",
         "CI_PROJECT_ID": "8",
         "CI_MERGE_REQUEST_PROJECT_ID": "7",
         "CI_MERGE_REQUEST_IID": "12",
@@ -61,41 +63,41 @@ def job(forge: code_host.FakeCodeHost, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
-def test_a_job_of_github(
-    planned_project: PlannedProject, action: Path, forge: code_host.FakeCodeHost
+def test_a_github_job_posts_comment_label_and_summary(
+    planned_project: PlannedProject, github_summary: Path, fake_host: code_host.FakeCodeHost
 ) -> None:
     planned_project.save_plan()
     posted = planned_project.run("review", "plan.json", "--post", "--label", "--detailed-exitcode")
     assert posted.code == 2, posted.err
     assert posted.err == ("Added a comment https://forge/c/101\nLabelled gpuform: changes\n")
     assert "2 to create" in posted.out
-    body = forge.comments[0]["body"]
-    for text in (body, action.read_text()):
+    body = fake_host.comments[0]["body"]
+    for text in (body, github_summary.read_text()):
         assert "2 to create" in text
         assert "`abcabcabcabc` by [this job](https://github.com/o/r/actions/runs/77)" in text
-    assert forge.labels == {"gpuform: changes"}
+    assert fake_host.labels == {"gpuform: changes"}
 
 
-def test_a_job_of_gitlab(
-    planned_project: PlannedProject, job: None, forge: code_host.FakeCodeHost
+def test_a_gitlab_job_adds_and_then_edits_its_comment(
+    planned_project: PlannedProject, gitlab_job: None, fake_host: code_host.FakeCodeHost
 ) -> None:
     planned_project.save_plan()
-    for told in ("Added a comment", "Edited the comment"):
+    for message in ("Added a comment", "Edited the comment"):
         posted = planned_project.run("review", "plan.json", "--post")
-        assert (posted.code, posted.err) == (0, f"{told}\n")
-    assert "by [this job](https://gitlab.com/o/r/-/jobs/5)" in forge.comments[0]["body"]
+        assert (posted.code, posted.err) == (0, f"{message}\n")
+    assert "by [this job](https://gitlab.com/o/r/-/jobs/5)" in fake_host.comments[0]["body"]
 
 
-def test_by_flags_and_without_a_ci(
+def test_post_outside_of_ci_needs_flags(
     planned_project: PlannedProject,
-    forge: code_host.FakeCodeHost,
+    fake_host: code_host.FakeCodeHost,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     planned_project.save_plan()
     nowhere = planned_project.run("review", "plan.json", "--post")
     assert nowhere.code == 1
     assert "--forge github --repository OWNER/NAME --pull-request N" in nowhere.err
-    where = ("--forge", "github", "--forge-url", forge.url, "--repository", "o/r")
+    where = ("--forge", "github", "--forge-url", fake_host.url, "--repository", "o/r")
     no_number = planned_project.run("review", "plan.json", "--post", *where)
     assert "--pull-request N" in no_number.err
     no_token = planned_project.run("review", "plan.json", "--post", *where, "--pull-request", "12")
@@ -105,28 +107,28 @@ def test_by_flags_and_without_a_ci(
         planned_project.run("review", "plan.json", "--post", *where, "--pull-request", "12").code
         == 0
     )
-    assert len(forge.comments) == 1
+    assert len(fake_host.comments) == 1
     assert ("error: --label requires --post") in planned_project.run(
         "review", "plan.json", "--label"
     ).err
 
 
-def test_a_forge_that_refuses_fails_the_job_and_never_tells_the_token(
-    planned_project: PlannedProject, action: Path, forge: code_host.FakeCodeHost
+def test_a_refused_comment_fails_the_job_without_the_token(
+    planned_project: PlannedProject, github_summary: Path, fake_host: code_host.FakeCodeHost
 ) -> None:
     planned_project.save_plan()
     answer = ({"message": f"Resource not accessible by {TOKEN}"}, 403, {})
-    forge.faults.append(Fault("POST", "comments", answer))
+    fake_host.faults.append(Fault("POST", "comments", answer))
     refused = planned_project.run("review", "plan.json", "--post", "--verbose")
     assert refused.code == 1
     assert "Resource not accessible by [secret]" in refused.err
     assert "pull-requests: write" in refused.err
     assert TOKEN not in refused.out + refused.err
-    assert "2 to create" in action.read_text(), "the summary is there all the same"
+    assert "2 to create" in github_summary.read_text(), "the summary is there all the same"
 
 
 @pytest.mark.slow
-def test_danger_has_an_exit_code_of_its_own(applied_project: PlannedProject) -> None:
+def test_fail_on_danger_has_its_own_exit_code(applied_project: PlannedProject) -> None:
     applied_project.edit_program(("us-central-8", "us-central-4"))
     applied_project.save_plan()
     assert applied_project.run("review", "plan.json", "--fail-on-danger").code == 3
@@ -136,7 +138,7 @@ def test_danger_has_an_exit_code_of_its_own(applied_project: PlannedProject) -> 
     )
 
 
-def test_without_danger_it_is_as_without_the_flag(planned_project: PlannedProject) -> None:
+def test_fail_on_danger_passes_a_safe_plan(planned_project: PlannedProject) -> None:
     planned_project.save_plan()
     assert planned_project.run("review", "plan.json", "--fail-on-danger").code == 0
 
@@ -155,25 +157,25 @@ def test_a_saved_plan_is_checked_without_applying_it(applied_project: PlannedPro
 
 
 @pytest.mark.parametrize("forge_name", ["github", "gitlab"])
-def test_the_reviewed_plan_is_fetched(
+def test_fetch_plan_downloads_the_newest_reviewed_plan(
     planned_project: PlannedProject,
-    forge: code_host.FakeCodeHost,
+    fake_host: code_host.FakeCodeHost,
     request: pytest.FixtureRequest,
     forge_name: str,
 ) -> None:
-    request.getfixturevalue("action" if forge_name == "github" else "job")
+    request.getfixturevalue("github_summary" if forge_name == "github" else "gitlab_job")
     planned_project.save_plan()
     content = Path("plan.json").read_bytes()
-    forge.head = "a" * 40
-    forge.add_artifact(f"gpuform-plan-{forge.head}", forge.head, b"an older one")
-    forge.add_artifact(f"gpuform-plan-{forge.head}", forge.head, content)
-    forge.add_artifact(
-        f"gpuform-plan-{forge.head}", "b" * 40, b"of somebody who has chosen the name"
+    fake_host.head = "a" * 40
+    fake_host.add_artifact(f"gpuform-plan-{fake_host.head}", fake_host.head, b"an older one")
+    fake_host.add_artifact(f"gpuform-plan-{fake_host.head}", fake_host.head, content)
+    fake_host.add_artifact(
+        f"gpuform-plan-{fake_host.head}", "b" * 40, b"of somebody who has chosen the name"
     )
     old = {"id": 1, "name": "gpuform-plan", "status": "success", "files": {"plan.json": b"old"}}
     new = {"id": 2, "name": "gpuform-plan", "status": "success", "files": {"plan.json": content}}
     train = {"id": 3, "name": "gpuform-fresh", "status": "running"}
-    forge.pipelines = [
+    fake_host.pipelines = [
         {"id": 3, "jobs": [train]},
         {"id": 1, "jobs": [old]},
         {"id": 2, "jobs": [new]},
@@ -186,7 +188,7 @@ def test_the_reviewed_plan_is_fetched(
 
 
 @pytest.mark.parametrize(
-    ("artifact", "told"),
+    ("artifact", "message"),
     [
         (None, "was not kept"),
         ({"expired": True}, "is kept no longer"),
@@ -194,35 +196,35 @@ def test_the_reviewed_plan_is_fetched(
         ({}, "the job's artifact is not a plan"),
     ],
 )
-def test_a_plan_that_is_not_there(
+def test_fetch_plan_explains_a_missing_plan(
     planned_project: PlannedProject,
-    action: Path,
-    forge: code_host.FakeCodeHost,
+    github_summary: Path,
+    fake_host: code_host.FakeCodeHost,
     artifact: Any,
-    told: str,
+    message: str,
 ) -> None:
     if artifact is not None:
-        forge.add_artifact(f"gpuform-plan-{forge.head}", forge.head, b"[]", **artifact)
+        fake_host.add_artifact(f"gpuform-plan-{fake_host.head}", fake_host.head, b"[]", **artifact)
     missing = planned_project.run("fetch-plan")
     assert missing.code == 1
-    assert told in missing.err
+    assert message in missing.err
     assert not Path("plan.json").exists()
 
 
-def test_a_plan_job_of_gitlab_that_failed(
-    planned_project: PlannedProject, job: None, forge: code_host.FakeCodeHost
+def test_fetch_plan_refuses_the_plan_of_a_failed_job(
+    planned_project: PlannedProject, gitlab_job: None, fake_host: code_host.FakeCodeHost
 ) -> None:
     done = {"id": 1, "name": "gpuform-plan", "status": "success", "files": {"plan.json": b"old"}}
     failed = {"id": 2, "name": "gpuform-plan", "status": "failed"}
-    forge.pipelines = [{"id": 1, "jobs": [done]}, {"id": 2, "jobs": [failed]}]
+    fake_host.pipelines = [{"id": 1, "jobs": [done]}, {"id": 2, "jobs": [failed]}]
     refused = planned_project.run("fetch-plan")
     assert (refused.code, "its job 2 is failed" in refused.err) == (1, True)
 
 
-def test_a_commit_that_came_by_no_pull_request(
+def test_fetch_plan_refuses_a_commit_without_a_pull_request(
     planned_project: PlannedProject,
-    action: Path,
-    forge: code_host.FakeCodeHost,
+    github_summary: Path,
+    fake_host: code_host.FakeCodeHost,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("GITHUB_EVENT_PATH")
@@ -233,7 +235,7 @@ def test_a_commit_that_came_by_no_pull_request(
 
 
 def test_a_preview_that_failed_is_posted_as_failed(
-    planned_project: PlannedProject, action: Path, forge: code_host.FakeCodeHost
+    planned_project: PlannedProject, github_summary: Path, fake_host: code_host.FakeCodeHost
 ) -> None:
     """By gpuform itself: its program ends in an error, and so does the review of what it told."""
     main = planned_project.project / "__main__.py"
@@ -247,7 +249,7 @@ def test_a_preview_that_failed_is_posted_as_failed(
     assert posted.out.startswith("Failed:\n")
     assert "no such luck" in posted.out
     assert "Labelled gpuform: failed" in posted.err
-    body = forge.comments[0]["body"]
+    body = fake_host.comments[0]["body"]
     assert body.index("## Failed: 1") < body.index("# gpuform plan")
     assert "gpuform up" not in body
-    assert forge.labels == {"gpuform: failed"}
+    assert fake_host.labels == {"gpuform: failed"}

@@ -7,7 +7,7 @@ from support.stacks.planned_project import PlannedProject
 
 
 @pytest.mark.slow
-def test_a_refresh_and_a_destroy_run_the_program(applied_project: PlannedProject) -> None:
+def test_refresh_and_destroy_with_run_program_succeed(applied_project: PlannedProject) -> None:
     ran = applied_project.run("refresh", "--run-program", "--yes")
     assert ran.code == 0, ran.out + ran.err
     saved = applied_project.run("destroy", "--run-program", "--save-plan", "gone.json")
@@ -18,7 +18,9 @@ def test_a_refresh_and_a_destroy_run_the_program(applied_project: PlannedProject
 
 
 @pytest.mark.slow
-def test_a_program_that_raises_destroys_nothing(applied_project: PlannedProject) -> None:
+def test_a_failing_program_with_run_program_destroys_nothing(
+    applied_project: PlannedProject,
+) -> None:
     before = applied_project.run("state", "list", "--json").json
     applied_project.edit_program(("import pulumi\n", "import pulumi\n\nraise RuntimeError('no')\n"))
     assert applied_project.run("destroy", "--run-program", "--yes").code == 1
@@ -26,7 +28,7 @@ def test_a_program_that_raises_destroys_nothing(applied_project: PlannedProject)
 
 
 @pytest.mark.slow
-def test_pending_creates_are_cleared(applied_project: PlannedProject) -> None:
+def test_refresh_clears_pending_creates_only_with_its_flag(applied_project: PlannedProject) -> None:
     state = applied_project.project / ".pulumi/stacks/demo/dev.json"
     document = json.loads(state.read_text())
     latest = document["checkpoint"]["latest"]

@@ -20,7 +20,7 @@ GPUFORM = [sys.executable, "-m", "gpuform.stacks.cli"]
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("", "is not a plan: it is empty"),
         ('{\n  "a": 1\n  "b": 2}', "plan.json:3:3: this is not JSON: Expecting ','"),
@@ -32,30 +32,30 @@ GPUFORM = [sys.executable, "-m", "gpuform.stacks.cli"]
         ('{"config": {}, "changeSummary": {}}', "is what a preview prints, not a saved plan"),
     ],
 )
-def test_no_plan_at_all(tmp_path: Path, text: str, told: str) -> None:
+def test_no_plan_at_all(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "plan.json"
     file.write_text(text)
     with pytest.raises(EngineError) as error:
         read_plan(file)
-    assert told in str(error.value)
+    assert message in str(error.value)
     assert (
         error.value.hint
         == "`gpuform preview --save-plan FILE` makes one; so do `gpuform destroy` and `refresh`"
     )
 
 
-def test_no_text(tmp_path: Path) -> None:
+def test_a_plan_file_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     file.write_bytes(b'{"a": "\xff"}')
     with pytest.raises(EngineError, match=r"it is not UTF-8 text \(byte 7\)"):
         read_plan(file)
 
 
-def test_no_file(planned_project: PlannedProject) -> None:
+def test_a_missing_plan_file_is_refused(planned_project: PlannedProject) -> None:
     assert "the plan plan.json cannot be read: No such file" in planned_project.apply_refused_plan()
 
 
-def test_a_plan_of_the_pulumi_cli(planned_project: PlannedProject) -> None:
+def test_a_plan_of_the_pulumi_cli_is_refused_with_a_hint(planned_project: PlannedProject) -> None:
     plan = {"manifest": {"version": "v3.260.0"}, "config": {}, "resourcePlans": {}}
     (planned_project.project / "plan.json").write_text(json.dumps(plan))
     error = planned_project.apply_refused_plan()
@@ -63,7 +63,7 @@ def test_a_plan_of_the_pulumi_cli(planned_project: PlannedProject) -> None:
     assert "`pulumi up --plan plan.json` applies it" in error
 
 
-def test_a_newer_form(planned_project: PlannedProject) -> None:
+def test_a_plan_of_a_newer_format_is_refused(planned_project: PlannedProject) -> None:
     planned_project.save_plan()
     planned_project.edit_plan(lambda plan: plan.update(format_version="2"))
     assert (
@@ -82,7 +82,9 @@ EDITS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_what_a_plan_is_for(planned_project: PlannedProject) -> None:
+def test_a_plan_for_another_stack_or_environment_is_refused(
+    planned_project: PlannedProject,
+) -> None:
     planned_project.save_plan()
     saved = planned_project.plan_document
     for changed, message in EDITS:
@@ -90,13 +92,13 @@ def test_what_a_plan_is_for(planned_project: PlannedProject) -> None:
         assert message in planned_project.apply_refused_plan(), changed
 
 
-def test_a_plan_that_was_widened(planned_project: PlannedProject) -> None:
+def test_an_edited_plan_is_refused(planned_project: PlannedProject) -> None:
     planned_project.save_plan()
     planned_project.edit_plan(lambda plan: plan["basis"]["effects"].update({"urn": ["delete"]}))
     assert "plan.json was edited after it was saved" in planned_project.apply_refused_plan()
 
 
-def test_another_stack(planned_project: PlannedProject) -> None:
+def test_a_plan_is_refused_for_another_selected_stack(planned_project: PlannedProject) -> None:
     planned_project.save_plan()
     assert planned_project.run("stack", "init", "prod").code == 0
     assert (
@@ -105,7 +107,7 @@ def test_another_stack(planned_project: PlannedProject) -> None:
     )
 
 
-def test_a_wrong_passphrase(
+def test_a_plan_is_refused_with_a_wrong_passphrase(
     planned_project: PlannedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planned_project.save_plan()
@@ -113,7 +115,7 @@ def test_a_wrong_passphrase(
     assert "incorrect passphrase" in planned_project.apply_refused_plan()
 
 
-def test_a_passphrase_that_was_changed(
+def test_a_plan_is_refused_after_a_change_of_the_passphrase(
     planned_project: PlannedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planned_project.save_plan()
@@ -123,10 +125,10 @@ def test_a_passphrase_that_was_changed(
     assert "the passphrase of the stack changed" in planned_project.apply_refused_plan()
 
 
-def test_options_are_those_of_the_plan(planned_project: PlannedProject) -> None:
+def test_a_plan_is_refused_with_other_options(planned_project: PlannedProject) -> None:
     planned_project.save_plan("--target", "data", "--target", "**::data")
     assert planned_project.plan_document["basis"]["options"]["target"] == ["**::data", "data"]
-    for flags, told in [
+    for flags, message in [
         (("--target", "train"), "plan.json was made with --target **::data, data"),
         (("--target", "data", "--target", "train"), "plan.json was made with --target "),
         (("--exclude", "train"), "plan.json was made without --exclude"),
@@ -135,7 +137,7 @@ def test_options_are_those_of_the_plan(planned_project: PlannedProject) -> None:
         (("--target-dependents",), "plan.json was made without --target-dependents"),
     ]:
         error = planned_project.apply_refused_plan(*flags)
-        assert told in error
+        assert message in error
         assert f"leave {flags[0]} out" in error
     same = ("--target", "**::data", "--target", "data")
     assert planned_project.apply_plan(*same, "--continue-on-error").code == 0
@@ -143,14 +145,14 @@ def test_options_are_those_of_the_plan(planned_project: PlannedProject) -> None:
 
 
 @pytest.mark.slow
-def test_an_emulated_plan_stays_emulated(dev: Any) -> None:
+def test_an_emulated_plan_is_applied_to_the_emulator(dev: Any) -> None:
     assert dev("preview", "--emulate", "--save-plan", "plan.json").code == 0
     ran = dev("up", "--plan", "plan.json", "--yes")
     assert ran.code == 0
     assert "by the platform's clock" in ran.out
 
 
-def test_only_what_plans_saves_one(dev: Any) -> None:
+def test_up_cannot_save_a_plan(dev: Any) -> None:
     assert dev("up", "--save-plan", "x").code == 2
 
 
@@ -162,7 +164,7 @@ PLANTED = {
 }
 
 
-def test_no_secret_is_in_a_plan(planned_project: PlannedProject) -> None:
+def test_a_saved_plan_contains_no_secret(planned_project: PlannedProject) -> None:
     planned_project.run("config", "set", "--secret", "token", PLANTED["config"])
     planned_project.run("config", "set", "--secret", "used", PLANTED["plainly"])
     (planned_project.project / "__main__.py").write_text(
@@ -200,14 +202,14 @@ pulumi.export("plain", config.require("used"))
         assert planned_project.apply_plan().code == 0
         file = planned_project.project / "__main__.py"
         file.write_text(file.read_text().replace("sEcret-2", f"sEcret-2-{size}"))
-    for text in texts:
-        assert "sEcret" not in text
-        assert '"[secret]"' in text
+    for message in texts:
+        assert "sEcret" not in message
+        assert '"[secret]"' in message
         for planted in PLANTED.values():
-            for said in (planted, json.dumps(planted)):
-                digest = hashlib.sha256(said.encode())
-                assert base64.b64encode(said.encode()).decode()[:-4] not in text
-                assert digest.hexdigest()[:32] not in text
+            for spelling in (planted, json.dumps(planted)):
+                digest = hashlib.sha256(spelling.encode())
+                assert base64.b64encode(spelling.encode()).decode()[:-4] not in message
+                assert digest.hexdigest()[:32] not in message
 
 
 # It never answers; the process is killed in it.
@@ -230,7 +232,7 @@ Machine("a")
 
 
 @pytest.mark.slow
-def test_killed_while_it_was_applied(planned_project: PlannedProject) -> None:
+def test_a_plan_is_refused_after_a_killed_apply(planned_project: PlannedProject) -> None:
     (planned_project.project / "__main__.py").write_text(DEAF)
     planned_project.save_plan()
     command = [*GPUFORM, "up", "--plan", "plan.json", "--yes", "--json"]

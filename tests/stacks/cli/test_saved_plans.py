@@ -18,7 +18,7 @@ STACK = "urn:pulumi:dev::demo::pulumi:pulumi:Stack::demo-dev"
 
 
 @pytest.mark.slow
-def test_what_was_planned_is_done(planned_project: PlannedProject) -> None:
+def test_a_saved_plan_is_applied_as_planned(planned_project: PlannedProject) -> None:
     ran = planned_project.run("preview", "--save-plan", "plan.json")
     assert ran.code == 0
     assert "Saved the plan to plan.json. To apply it, run `gpuform up --plan plan.json`." in ran.out
@@ -54,7 +54,7 @@ def test_what_was_planned_is_done(planned_project: PlannedProject) -> None:
 
 
 @pytest.mark.slow
-def test_nothing_to_do(applied_project: PlannedProject) -> None:
+def test_a_saved_plan_without_changes_sends_nothing(applied_project: PlannedProject) -> None:
     applied_project.save_plan()
     before = applied_project.sent_changes
     assert "2 unchanged" in applied_project.apply_plan("--expect-no-changes").out
@@ -62,7 +62,7 @@ def test_nothing_to_do(applied_project: PlannedProject) -> None:
 
 
 @pytest.mark.slow
-def test_json(planned_project: PlannedProject) -> None:
+def test_a_saved_plan_works_with_json(planned_project: PlannedProject) -> None:
     ran = planned_project.run("preview", "--json", "--save-plan", "plan.json")
     assert ran.json["changeSummary"] == {"create": 3}
     assert "Saved the plan to plan.json" in ran.err
@@ -87,7 +87,7 @@ Thing(Own(), "own", {})
 
 
 @pytest.mark.slow
-def test_another_process_applies_it(planned_project: PlannedProject) -> None:
+def test_another_process_applies_a_saved_plan(planned_project: PlannedProject) -> None:
     planned_project.edit_program(("print(", f"{OWN}print("))
     planned_project.save_plan()
     command = [sys.executable, "-m", "gpuform.stacks.cli", "up", "--plan", "plan.json", "--yes"]
@@ -98,7 +98,7 @@ def test_another_process_applies_it(planned_project: PlannedProject) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("terminal")
-def test_it_asks(planned_project: PlannedProject) -> None:
+def test_applying_a_plan_asks_for_confirmation(planned_project: PlannedProject) -> None:
     planned_project.save_plan()
     ran = planned_project.run("up", "--plan", "plan.json", answers="no\n")
     assert "Perform this update?" in ran.out
@@ -108,7 +108,7 @@ def test_it_asks(planned_project: PlannedProject) -> None:
 
 
 @pytest.mark.slow
-def test_without_asking(planned_project: PlannedProject) -> None:
+def test_applying_a_plan_with_skip_preview_still_previews(planned_project: PlannedProject) -> None:
     planned_project.save_plan()
     assert "add --yes" in planned_project.run("up", "--plan", "plan.json").err
     ran = planned_project.run("up", "--plan", "plan.json", "--skip-preview")
@@ -117,7 +117,7 @@ def test_without_asking(planned_project: PlannedProject) -> None:
     assert "Previewing update (dev, emulated):" in ran.out
 
 
-def test_an_older_plan_is_replaced(planned_project: PlannedProject) -> None:
+def test_save_plan_replaces_an_older_file(planned_project: PlannedProject) -> None:
     (planned_project.project / "plan.json").write_text("old")
     (planned_project.project / "plan.json").chmod(0o644)
     planned_project.save_plan()
@@ -125,14 +125,14 @@ def test_an_older_plan_is_replaced(planned_project: PlannedProject) -> None:
     assert planned_project.plan_document["stack"] == "dev"
 
 
-def test_a_failed_preview_saves_none(planned_project: PlannedProject) -> None:
+def test_a_failed_preview_saves_no_plan(planned_project: PlannedProject) -> None:
     planned_project.edit_program(('"H100_SXM"', '"H1"'))
     ran = planned_project.run("preview", "--save-plan", "plan.json")
     assert ran.code == 1
     assert not (planned_project.project / "plan.json").exists()
 
 
-def test_a_file_that_cannot_be_written(planned_project: PlannedProject) -> None:
+def test_a_plan_file_that_cannot_be_written_is_an_error(planned_project: PlannedProject) -> None:
     (planned_project.project / "file").touch()
     ran = planned_project.run("preview", "--save-plan", "file/plan.json")
     assert ran.code == 1
@@ -140,7 +140,7 @@ def test_a_file_that_cannot_be_written(planned_project: PlannedProject) -> None:
 
 
 @pytest.mark.slow
-def test_overtaken_by_another_run(applied_project: PlannedProject) -> None:
+def test_a_plan_is_refused_after_another_run(applied_project: PlannedProject) -> None:
     applied_project.run("config", "set", "gpus", "24")
     applied_project.save_plan()
     applied_project.run("config", "set", "gpus", "32")
@@ -154,7 +154,7 @@ def test_overtaken_by_another_run(applied_project: PlannedProject) -> None:
     ]
 
 
-def test_overtaken_by_the_configuration(planned_project: PlannedProject) -> None:
+def test_a_plan_is_refused_after_a_configuration_change(planned_project: PlannedProject) -> None:
     planned_project.save_plan()
     planned_project.run("config", "set", "gpus", "24")
     assert (
@@ -163,7 +163,7 @@ def test_overtaken_by_the_configuration(planned_project: PlannedProject) -> None
     )
 
 
-def test_overtaken_by_the_program(planned_project: PlannedProject) -> None:
+def test_a_plan_is_refused_after_a_program_change(planned_project: PlannedProject) -> None:
     planned_project.save_plan()
     planned_project.edit_program(("    volume_id=data.id,\n", ""))
     moved = f"{TRAIN} declares different inputs: volume_id and options: {FOLLOWING}"

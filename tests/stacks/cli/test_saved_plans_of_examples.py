@@ -12,7 +12,7 @@ EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*/Pulumi.yaml")
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.parent.name)
-def test_a_plan_holds_while_nothing_changes(
+def test_a_saved_plan_of_an_example_applies(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, example: Path
 ) -> None:
     folder = tmp_path / "example"

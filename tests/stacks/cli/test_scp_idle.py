@@ -36,7 +36,7 @@ CLUSTER = {
     "nvidia_driver_version": "560",
     "billing_type": "ON_DEMAND",
 }
-LOOK = 600.0
+OBSERVATION_INTERVAL_S = 600.0
 
 
 def send(planned_project: PlannedProject, path: str, body: Any = None) -> Any:
@@ -51,9 +51,10 @@ def advance(planned_project: PlannedProject, seconds: float) -> None:
     send(planned_project, "_emulator/clock", {"advance": seconds})
 
 
-def states(planned_project: PlannedProject) -> set[str]:
+def get_node_states(planned_project: PlannedProject) -> set[str]:
     return {
-        each["status"] for each in send(planned_project, "_emulator/objects")["scp"]["gpu_nodes"]
+        gpu_node["status"]
+        for gpu_node in send(planned_project, "_emulator/objects")["scp"]["gpu_nodes"]
     }
 
 
@@ -77,8 +78,10 @@ def pool(planned_project: PlannedProject) -> tuple[PlannedProject, str]:
     (planned_project.project / "topology.yaml").write_text(POOL)
     made = send(planned_project, "together/v1/compute/clusters", CLUSTER)["cluster_id"]
     advance(planned_project, 7200)
-    shown = send(planned_project, f"together/v1/compute/clusters/{made}")
-    (planned_project.project / "kubeconfig").write_bytes(base64.b64decode(shown["kube_config"]))
+    description = send(planned_project, f"together/v1/compute/clusters/{made}")
+    (planned_project.project / "kubeconfig").write_bytes(
+        base64.b64decode(description["kube_config"])
+    )
     ran = planned_project.run("up", "--yes")
     assert ran.code == 0, ran.err
     advance(planned_project, 7200)
@@ -87,31 +90,33 @@ def pool(planned_project: PlannedProject) -> tuple[PlannedProject, str]:
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_it_takes_as_many_looks_as_the_time_needs(pool: tuple[PlannedProject, str]) -> None:
+def test_expire_stops_an_idle_pool_after_enough_observations(
+    pool: tuple[PlannedProject, str],
+) -> None:
     planned_project, _ = pool
     show_all_gpus(planned_project)
     for _ in range(3):
         ran = planned_project.run("expire", "--yes")
-        assert (ran.code, states(planned_project)) == (0, {"RUNNING"}), ran.err
+        assert (ran.code, get_node_states(planned_project)) == (0, {"RUNNING"}), ran.err
         assert "pool is not stopped as idle: idle for " in ran.out + ran.err
-        advance(planned_project, LOOK)
+        advance(planned_project, OBSERVATION_INTERVAL_S)
     dry = planned_project.run("expire", "--dry-run")
-    assert (dry.code, states(planned_project)) == (3, {"RUNNING"}), dry.out
+    assert (dry.code, get_node_states(planned_project)) == (3, {"RUNNING"}), dry.out
     assert '~ state: "RUNNING" => "STOPPED"  # idle: no job, and each GPU used below 5%' in dry.out
     done = planned_project.run("expire", "--yes")
-    assert (done.code, states(planned_project)) == (0, {"STOPPED"}), done.err
+    assert (done.code, get_node_states(planned_project)) == (0, {"STOPPED"}), done.err
     assert planned_project.run("drift", "--detailed-exitcode").code == 0
     kept = planned_project.run("up", "--yes", "--refresh")
     assert 'state: stays "STOPPED": stopped by idleness, each GPU used below 5%' in kept.out
     assert planned_project.run("refresh", "--yes", "--expect-no-changes").code == 0
-    assert states(planned_project) == {"STOPPED"}
+    assert get_node_states(planned_project) == {"STOPPED"}
     assert planned_project.run("up", "--yes", "--allow", "start-terminated").code == 0
-    assert states(planned_project) == {"RUNNING"}
+    assert get_node_states(planned_project) == {"RUNNING"}
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_looks_of_a_dry_run_or_a_status_are_not_remembered(
+def test_dry_run_and_status_record_no_observation(
     pool: tuple[PlannedProject, str],
 ) -> None:
     planned_project, _ = pool
@@ -119,26 +124,26 @@ def test_looks_of_a_dry_run_or_a_status_are_not_remembered(
     for _ in range(5):
         assert planned_project.run("expire", "--dry-run").code == 0
         assert "idle for less than a minute" in planned_project.run("status", "--refresh").out
-        advance(planned_project, LOOK)
+        advance(planned_project, OBSERVATION_INTERVAL_S)
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_a_job_or_a_busy_gpu_begins_the_time_anew(pool: tuple[PlannedProject, str]) -> None:
+def test_a_job_or_a_busy_gpu_restarts_the_idle_time(pool: tuple[PlannedProject, str]) -> None:
     planned_project, cluster = pool
     show_all_gpus(planned_project)
     pod = {"name": "train-0", "namespace": "ml", "node": "train-worker-1", "runs_for": 300}
     for _ in range(3):
         assert planned_project.run("expire", "--yes").code == 0
-        advance(planned_project, LOOK)
+        advance(planned_project, OBSERVATION_INTERVAL_S)
     send(planned_project, f"_emulator/kubernetes/{cluster}/pods", pod)
     ran = planned_project.run("expire", "--yes")
     because = "pool is not stopped as idle: the scheduler: train-worker-1 runs ml/train-0"
     assert because in ran.out + ran.err
-    advance(planned_project, LOOK)
+    advance(planned_project, OBSERVATION_INTERVAL_S)
     consumer = {"kind": "Job", "name": "t", "namespace": "ml", "uid": "1"}
     consumer |= {"stat": {"gpuRequest": 32, "gpuUtilization": 0.9}, "source": "k8s"}
     send(planned_project, "_emulator/lens/settings", {"consumers": [consumer]})
     ran = planned_project.run("expire", "--yes")
     assert "Lens: overview: utilization is 90%, and no GPU of gpuHeatmap" in ran.out + ran.err
-    assert states(planned_project) == {"RUNNING"}
+    assert get_node_states(planned_project) == {"RUNNING"}

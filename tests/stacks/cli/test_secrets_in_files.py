@@ -18,7 +18,7 @@ from gpuform.stacks.resource_rules import lifecycle_of
 
 Run = Callable[..., Any]
 
-WRITTEN = [
+WRITING_COMMANDS = [
     ("convert", "--from", "state", "--out", "state.yaml"),
     ("convert", "--from", "state", "--to", "python", "--out", "state.py", "--set-secrets"),
     ("convert", "--from", "program", "--out", "program.yaml", "--set-secrets"),
@@ -43,8 +43,10 @@ WRITTEN = [
     ("new", "ci", "--forge", "github", "--force"),
     ("new", "together-training", "--dir", "new", "--force"),
 ]
-MADE = ("state.yaml", "state.py", "program.yaml", "topology.py", "export.json", "plan.json",
-        "graph.html", "plan.html", "review.html")  # fmt: skip
+WRITTEN_FILES = (
+    *("state.yaml", "state.py", "program.yaml", "topology.py", "export.json", "plan.json"),
+    *("graph.html", "plan.html", "review.html"),
+)
 PROGRAM = """
 import pulumi
 pulumi.export("a", pulumi.Config().require_secret("own"))
@@ -59,7 +61,7 @@ pulumi.export("b", {"c": [pulumi.Output.secret("pl4nted")]})
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(states(SECRETS))
-def test_no_secret_is_written(
+def test_commands_write_no_secret_of_any_state(
     dev: Run, project: Path, salt: str, entries: list[ResourceState]
 ) -> None:
     for path in project.iterdir():
@@ -81,27 +83,25 @@ def test_no_secret_is_written(
     # One as the engine writes it, and one whose secrets somebody has brought in in the clear.
     for text in (snapshot.to_json(crypter), snapshot.to_json(crypter, show_secrets=True)):
         state.write_bytes(text)
-        for args in WRITTEN:
+        for args in WRITING_COMMANDS:
             ran = dev(*args, *(["--force"] if args[0] == "convert" else []))
             assert ran.code in (0, 1), (args, ran.err)
             assert "internal error" not in ran.err
-            assert_kept(ran.out + ran.err, str(args))
-        for name in MADE:
+            assert_no_secret(ran.out + ran.err, str(args))
+        for name in WRITTEN_FILES:
             assert (project / name).exists(), name
         own = (state, state.with_name("dev.json.bak"), project / "program" / "__main__.py")
         for path in project.rglob("*"):
             if path.is_file() and path not in own:
-                assert_kept(path.read_text(errors="replace"), str(path))
+                assert_no_secret(path.read_text(errors="replace"), str(path))
 
 
-def assert_kept(text: str, where: str) -> None:
+def assert_no_secret(text: str, where: str) -> None:
     for secret in (PLANTED, CONFIGURED, str(int(NUMBER))):
         assert secret not in text, (where, text)
 
 
-def test_an_export_encrypts_what_the_state_has_in_the_clear(
-    dev: Run, project: Path, salt: str
-) -> None:
+def test_export_encrypts_plaintext_secrets_of_the_state(dev: Run, project: Path, salt: str) -> None:
     entry = ResourceState("urn:pulumi:dev::demo::my:mod:T::a", True, "my:mod:T", id="a")
     entry.outputs = {"key": ["x", Secret(PLANTED)]}
     crypter = PassphraseCrypter("", salt)
@@ -110,6 +110,6 @@ def test_an_export_encrypts_what_the_state_has_in_the_clear(
     state.write_bytes(snapshot.to_json(crypter, show_secrets=True))
     exported = dev("stack", "export")
     assert PLANTED not in exported.out
-    (told,) = exported.json["deployment"]["resources"]
-    assert crypter.decrypt(told["outputs"]["key"][1]["ciphertext"]) == json.dumps(PLANTED)
+    (resource,) = exported.json["deployment"]["resources"]
+    assert crypter.decrypt(resource["outputs"]["key"][1]["ciphertext"]) == json.dumps(PLANTED)
     assert PLANTED in dev("stack", "export", "--show-secrets").out

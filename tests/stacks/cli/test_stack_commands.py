@@ -37,7 +37,7 @@ def outputs(dev: Run, project: Path, salt: str) -> PropertyMap:
     return made
 
 
-def test_init_makes_and_selects(run: Run, project: Path) -> None:
+def test_stack_init_creates_and_selects_a_stack(run: Run, project: Path) -> None:
     assert run("stack", "init", "prod").code == 0
     assert "encryptionsalt" in (project / "Pulumi.prod.yaml").read_text()
     assert run("stack", "ls").out.splitlines()[1].startswith("prod*")
@@ -47,7 +47,9 @@ def test_init_makes_and_selects(run: Run, project: Path) -> None:
 
 
 @pytest.mark.usefixtures("terminal")
-def test_a_new_passphrase_is_asked_twice(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stack_init_asks_twice_for_a_new_passphrase(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE")
     answers = iter(["one", "two", "one", "one"])
     monkeypatch.setattr("getpass.getpass", lambda prompt: next(answers))
@@ -56,14 +58,14 @@ def test_a_new_passphrase_is_asked_twice(run: Run, monkeypatch: pytest.MonkeyPat
     assert next(answers, None) is None
 
 
-def test_ls_as_json(dev: Run) -> None:
+def test_stack_ls_json_lists_all_stacks(dev: Run) -> None:
     dev("stack", "select", "--create", "prod")
     rows = dev("stack", "ls", "--json").json
     assert [(row["name"], row["current"]) for row in rows] == [("dev", False), ("prod", True)]
     assert set(rows[0]) == {"name", "current", "lastUpdate", "resourceCount"}
 
 
-def test_select(dev: Run) -> None:
+def test_stack_select_needs_an_existing_stack_or_create(dev: Run) -> None:
     assert dev("stack", "select", "prod").code == 6
     assert dev("stack", "select", "prod", "--create").code == 0
     assert dev("stack", "select", "organization/demo/dev").code == 0
@@ -81,13 +83,13 @@ def test_after_unselect_each_command_asks_for_the_stack(dev: Run) -> None:
     assert dev("stack", "output", "--stack", "dev").code == 0
 
 
-def test_rm_wants_a_confirmation(dev: Run, terminal: None) -> None:
+def test_stack_rm_asks_for_the_stack_name(dev: Run, terminal: None) -> None:
     assert dev("stack", "rm", "dev", answers="no\n").code == 1
     assert dev("stack", "rm", "dev", answers="dev\n").code == 0
     assert dev("stack", "ls", "--json").json == []
 
 
-def test_rm_without_anybody_to_confirm(dev: Run) -> None:
+def test_stack_rm_without_a_terminal_requires_yes(dev: Run) -> None:
     ran = dev("stack", "rm", "dev")
     assert ran.code == 1
     assert "add --yes" in ran.err
@@ -95,7 +97,7 @@ def test_rm_without_anybody_to_confirm(dev: Run) -> None:
 
 
 @pytest.mark.usefixtures("outputs")
-def test_outputs_are_masked(dev: Run) -> None:
+def test_stack_output_masks_secrets(dev: Run) -> None:
     ran = dev("stack", "output")
     assert ran.code == 0
     assert "hunter2" not in ran.out + ran.err
@@ -110,25 +112,25 @@ def test_outputs_are_masked(dev: Run) -> None:
 
 
 @pytest.mark.usefixtures("outputs")
-def test_one_output(dev: Run) -> None:
+def test_stack_output_prints_one_output(dev: Run) -> None:
     assert dev("stack", "output", "status").out == "Ready\n"
     assert dev("stack", "output", "status", "--json").out == '"Ready"\n'
     assert dev("stack", "output", "gpus").out == "16\n"
     assert dev("stack", "output", "kubeconfig").out == "[secret]\n"
-    shown = dev("stack", "output", "kubeconfig", "--show-secrets")
-    assert shown.out == "apiVersion: v1\nkind: Config\n"
+    ran = dev("stack", "output", "kubeconfig", "--show-secrets")
+    assert ran.out == "apiVersion: v1\nkind: Config\n"
     missing = dev("stack", "output", "nope")
     assert missing.code == 1
     assert "gpus, kubeconfig, login, status" in missing.err
 
 
-def test_no_outputs(dev: Run) -> None:
+def test_stack_output_of_an_empty_stack_says_so(dev: Run) -> None:
     assert dev("stack", "output").out == "The stack has no outputs.\n"
     assert dev("stack", "output", "--json").json == {}
 
 
 @pytest.mark.usefixtures("outputs")
-def test_export(dev: Run, project: Path) -> None:
+def test_stack_export_encrypts_secrets_unless_show_secrets(dev: Run, project: Path) -> None:
     document = dev("stack", "export").json
     assert document["version"] == 3
     assert document["deployment"]["resources"][0]["urn"] == URN
@@ -144,7 +146,7 @@ def test_export(dev: Run, project: Path) -> None:
 
 
 @pytest.mark.usefixtures("outputs")
-def test_an_export_in_the_clear_is_never_readable_by_others(dev: Run, project: Path) -> None:
+def test_a_plaintext_export_is_readable_only_by_its_owner(dev: Run, project: Path) -> None:
     file = project / "clear.json"
     file.write_text("{}")
     file.chmod(0o644)
@@ -152,12 +154,12 @@ def test_an_export_in_the_clear_is_never_readable_by_others(dev: Run, project: P
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-def test_export_needs_no_passphrase(dev: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stack_export_needs_no_passphrase(dev: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE")
     assert dev("stack", "export").json["version"] == 3
 
 
-def test_config_values(dev: Run, project: Path) -> None:
+def test_config_sets_gets_lists_and_removes_values(dev: Run, project: Path) -> None:
     assert dev("config", "set", "gpus", "24").code == 0
     assert dev("config", "set", "other:project", "p-1").code == 0
     assert dev("config", "get", "gpus").out == "24\n"
@@ -174,7 +176,9 @@ def test_config_values(dev: Run, project: Path) -> None:
     assert dev("config", "rm", "gpus").code == 1
 
 
-def test_secret_config(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_config_encrypts_and_masks_secrets(
+    dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert dev("config", "set", "--secret", "together:apiKey", answers="hunter2\n").code == 0
     dev("config", "set", "gpus", "24")
     assert "hunter2" not in (project / "Pulumi.dev.yaml").read_text()
@@ -190,7 +194,7 @@ def test_secret_config(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch)
     assert "passphrase" in dev("config", "get", "together:apiKey").err
 
 
-def test_project_defaults_are_listed(dev: Run, project: Path) -> None:
+def test_config_lists_project_defaults(dev: Run, project: Path) -> None:
     with (project / "Pulumi.yaml").open("a") as file:
         file.write("config:\n  gpus: {type: integer, default: 16}\n")
         file.write("  token: {default: hunter2, secret: true}\n  size: {type: integer}\n")
@@ -211,13 +215,13 @@ def test_a_secret_typed_at_a_prompt_is_not_echoed(
     assert dev("config", "get", "gpus").out == "8\n"
 
 
-def test_a_bad_key(dev: Run) -> None:
+def test_config_set_refuses_a_malformed_key(dev: Run) -> None:
     ran = dev("config", "set", "a:b:c", "1")
     assert ran.code == 1
     assert "namespace:name" in ran.err
 
 
-def test_emulator_env_is_for_the_shell(run: Run) -> None:
+def test_emulator_env_prints_exports_for_the_shell(run: Run) -> None:
     with serve() as server:
         port = server.url.rpartition(":")[2]
         lines = run("emulator", "env", "--port", port).out.splitlines()
@@ -227,26 +231,28 @@ def test_emulator_env_is_for_the_shell(run: Run) -> None:
     assert f"export GPUFORM_CLOCK={server.url}" in lines
 
 
-def test_an_emulator_whose_clock_runs(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[float] = []
+def test_emulator_speed_makes_its_clock_run_faster(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times: list[float] = []
 
     def run_forever(server: Server) -> None:
         real = [0.0]
         server.clock._read_real_time, server.clock._last_real_time = lambda: real[0], 0.0
         for _ in range(2):
-            told.append(httpx.get(f"{server.url}/_emulator/clock", verify=False).json()["now"])
+            times.append(httpx.get(f"{server.url}/_emulator/clock", verify=False).json()["now"])
             real[0] += 2.0
         server.close()
 
     monkeypatch.setattr(Server, "run_forever", run_forever)
     assert "runs 60 times as fast" in run("emulator", "--port", "0", "--speed", "60").out
-    assert told[1] - told[0] == pytest.approx(120)
+    assert times[1] - times[0] == pytest.approx(120)
     assert run("emulator", "--port", "0").code == 0
-    assert told[3] == told[2]
+    assert times[3] == times[2]
     assert run("emulator", "--speed", "-1").code == 2
 
 
-def test_an_emulator_s_port_that_is_taken(run: Run) -> None:
+def test_an_emulator_at_a_taken_port_is_an_error(run: Run) -> None:
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -258,7 +264,7 @@ def test_an_emulator_s_port_that_is_taken(run: Run) -> None:
 class TestImport:
     URN = "urn:pulumi:dev::demo::lab:index:Machine::a"
 
-    def deployment(self, project: Path, **latest: Any) -> Path:
+    def write_deployment(self, project: Path, **latest: Any) -> Path:
         entry = {"urn": self.URN, "custom": False, "type": "lab:index:Machine"}
         document = {"version": 3, "deployment": {"resources": [entry], **latest}}
         path = project / "in.json"
@@ -266,7 +272,7 @@ class TestImport:
         return path
 
     @pytest.mark.usefixtures("outputs")
-    def test_what_was_exported(self, dev: Run, project: Path) -> None:
+    def test_import_restores_an_export(self, dev: Run, project: Path) -> None:
         state = project / ".pulumi/stacks/demo/dev.json"
         before = json.loads(state.read_bytes())["checkpoint"]["latest"]["resources"]
         exported = dev("stack", "export").out
@@ -280,16 +286,16 @@ class TestImport:
         assert not (project / ".pulumi/history").exists()
 
     @pytest.mark.usefixtures("outputs")
-    def test_secrets_in_the_clear_are_encrypted(self, dev: Run, project: Path) -> None:
+    def test_import_encrypts_plaintext_secrets(self, dev: Run, project: Path) -> None:
         dev("stack", "export", "--show-secrets", "--file", "clear.json")
         assert "hunter2" in (project / "clear.json").read_text()
         assert dev("stack", "import", "--file", "clear.json").code == 0
         assert "hunter2" not in (project / ".pulumi/stacks/demo/dev.json").read_text()
-        shown = dev("stack", "output", "login", "--show-secrets")
-        assert json.loads(shown.out)["password"] == "hunter2"
+        ran = dev("stack", "output", "login", "--show-secrets")
+        assert json.loads(ran.out)["password"] == "hunter2"
 
     @pytest.mark.usefixtures("outputs")
-    def test_of_another_stack(self, dev: Run, project: Path) -> None:
+    def test_import_of_another_stack_requires_force(self, dev: Run, project: Path) -> None:
         dev("stack", "export", "--file", "dev.json")
         assert dev("stack", "init", "prod").code == 0
         before = (project / ".pulumi/stacks/demo/prod.json").read_bytes()
@@ -305,11 +311,11 @@ class TestImport:
         assert dev("stack", "output", "status", "--stack", "prod").out == "Ready\n"
 
     @pytest.mark.slow
-    def test_of_another_passphrase(
+    def test_import_refuses_secrets_of_another_passphrase(
         self, dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         other = PassphraseCrypter.create_new("another").provider
-        path = self.deployment(
+        path = self.write_deployment(
             project, secrets_providers={"type": other.type, "state": dict(other.state)}
         )
         document = json.loads(path.read_text())
@@ -323,16 +329,16 @@ class TestImport:
         assert "with another passphrase" in ran.err
         assert "--show-secrets" in ran.err
 
-    def test_pending_operations_are_dropped(self, dev: Run, project: Path) -> None:
+    def test_import_drops_pending_operations(self, dev: Run, project: Path) -> None:
         entry = {"urn": f"{self.URN}2", "custom": True, "type": "lab:index:Machine"}
-        self.deployment(project, pending_operations=[{"resource": entry, "type": "creating"}])
+        self.write_deployment(project, pending_operations=[{"resource": entry, "type": "creating"}])
         ran = dev("stack", "import", "--file", "in.json")
         assert ran.code == 0
         assert f"dropped: pending creating {self.URN}2" in ran.err
         assert "pending_operations" not in dev("stack", "export").out
 
     @pytest.mark.parametrize(
-        ("text", "said"),
+        ("text", "message"),
         [
             ("", "is not JSON"),
             ("[]", "is not a deployment"),
@@ -343,23 +349,27 @@ class TestImport:
             ('{"version": 3, "deployment": {"manifest": {"magic": "x"}}}', "magic"),
         ],
     )
-    def test_what_is_no_state(self, dev: Run, project: Path, text: str, said: str) -> None:
+    def test_import_refuses_invalid_files(
+        self, dev: Run, project: Path, text: str, message: str
+    ) -> None:
         before = (project / ".pulumi/stacks/demo/dev.json").read_bytes()
         (project / "in.json").write_text(text)
         ran = dev("stack", "import", "--file", "in.json")
         assert ran.code == 1
         assert "in.json" in ran.err
-        assert said in ran.err
+        assert message in ran.err
         assert (project / ".pulumi/stacks/demo/dev.json").read_bytes() == before
         assert dev("stack", "import", "--file", "absent.json").code == 1
 
-    def test_it_replaces_a_damaged_state_and_keeps_it(self, dev: Run, project: Path) -> None:
+    def test_import_replaces_a_damaged_state_and_keeps_a_copy(
+        self, dev: Run, project: Path
+    ) -> None:
         state = project / ".pulumi/stacks/demo/dev.json"
         state.write_bytes(b"torn")
         journal = project / ".pulumi/gpuform/demo/dev.journal"
         journal.parent.mkdir(parents=True, exist_ok=True)
         journal.write_bytes(b"left")
-        self.deployment(project)
+        self.write_deployment(project)
         ran = dev("stack", "import", "--file", "in.json")
         assert ran.code == 0, ran.err
         assert "could not be used" in ran.err
@@ -373,7 +383,7 @@ class TestImport:
 
 class TestHistory:
     @pytest.fixture
-    def told(self, dev: Run, project: Path) -> Run:
+    def stack_with_history(self, dev: Run, project: Path) -> Run:
         (project / "__main__.py").write_text("import pulumi\npulumi.export('a', 1)\n")
         assert dev("config", "set", "gpus", "8").code == 0
         assert dev("config", "set", "--secret", "token", "hunter2").code == 0
@@ -381,8 +391,8 @@ class TestHistory:
         assert dev("destroy", "--yes", "--skip-preview").code == 0
         return dev
 
-    def test_a_table(self, told: Run) -> None:
-        head, latest, _, first, who = told("stack", "history").out.splitlines()
+    def test_history_prints_a_table_with_pages(self, stack_with_history: Run) -> None:
+        head, latest, _, first, who = stack_with_history("stack", "history").out.splitlines()
         assert head.split() == ["NO", "STARTED", "WHAT", "RESULT", "TOOK", "CHANGES"]
         assert latest.split()[0] == "2"
         assert latest.split()[2:4] == ["destroy", "succeeded"]
@@ -390,12 +400,14 @@ class TestHistory:
         assert first.split()[2:4] == ["update", "succeeded"]
         assert first.endswith("1 create")
         assert " on " in who
-        second = told("stack", "history", "--page-size", "1", "--page", "2").out.splitlines()
+        second = stack_with_history(
+            "stack", "history", "--page-size", "1", "--page", "2"
+        ).out.splitlines()
         assert second == [head, first, who]
-        assert "on page 3" in told("stack", "history", "--page", "3").out
+        assert "on page 3" in stack_with_history("stack", "history", "--page", "3").out
 
-    def test_pulumis_json(self, told: Run) -> None:
-        latest, first = told("stack", "history", "--json").json
+    def test_history_json_has_the_fields_of_pulumi(self, stack_with_history: Run) -> None:
+        latest, first = stack_with_history("stack", "history", "--json").json
         assert (latest["version"], first["version"]) == (2, 1)
         assert list(first) == [
             *("version", "kind", "startTime", "message", "environment", "config", "result"),
@@ -407,26 +419,35 @@ class TestHistory:
         }
         assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.000Z", first["startTime"])
         assert latest["kind"] == "destroy"
-        shown = told("stack", "history", "--json", "--show-secrets", "--page-size", "1").json
-        assert shown[0]["config"]["demo:token"] == {"value": "hunter2", "secret": True}
+        document = stack_with_history(
+            "stack", "history", "--json", "--show-secrets", "--page-size", "1"
+        ).json
+        assert document[0]["config"]["demo:token"] == {"value": "hunter2", "secret": True}
 
     @pytest.mark.slow
-    def test_secrets_of_an_earlier_passphrase(
-        self, told: Run, monkeypatch: pytest.MonkeyPatch
+    def test_history_marks_secrets_of_an_earlier_passphrase(
+        self, stack_with_history: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        assert told("stack", "change-secrets-provider", "passphrase", answers="two\n").code == 0
+        assert (
+            stack_with_history(
+                "stack", "change-secrets-provider", "passphrase", answers="two\n"
+            ).code
+            == 0
+        )
         monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "two")
-        shown = told("stack", "history", "--json", "--show-secrets").json
-        assert shown[0]["config"]["demo:token"]["value"] == "ERROR_UNABLE_TO_DECRYPT"
+        document = stack_with_history("stack", "history", "--json", "--show-secrets").json
+        assert document[0]["config"]["demo:token"]["value"] == "ERROR_UNABLE_TO_DECRYPT"
 
-    def test_nothing_yet(self, dev: Run) -> None:
+    def test_history_of_a_new_stack_says_so(self, dev: Run) -> None:
         assert dev("stack", "history").out == "No runs of stack dev yet.\n"
         assert dev("stack", "history", "--json").json == []
 
 
 class TestRename:
     @pytest.mark.usefixtures("outputs")
-    def test_everything_goes_along(self, dev: Run, project: Path) -> None:
+    def test_rename_moves_state_settings_history_and_selection(
+        self, dev: Run, project: Path
+    ) -> None:
         pulumi = project / ".pulumi"
         (pulumi / "history/demo/dev").mkdir(parents=True)
         (pulumi / "history/demo/dev/dev-17.history.json").write_text('{"kind": "update"}')
@@ -491,7 +512,7 @@ class TestRename:
         assert not (project / ".pulumi/stacks/demo/dev.json").exists()
 
     @pytest.mark.usefixtures("outputs")
-    def test_what_is_refused(self, dev: Run, project: Path) -> None:
+    def test_rename_refuses_existing_and_invalid_names(self, dev: Run, project: Path) -> None:
         assert dev("stack", "init", "prod").code == 0
         assert dev("stack", "select", "dev").code == 0
         before = (project / ".pulumi/stacks/demo/dev.json").read_bytes()
@@ -514,47 +535,51 @@ class TestRename:
 
 class TestNewPassphrase:
     @pytest.fixture
-    def secrets(self, outputs: PropertyMap, dev: Run) -> Run:
+    def stack_with_secret(self, outputs: PropertyMap, dev: Run) -> Run:
         assert dev("config", "set", "--secret", "token", "hunter2").code == 0
         return dev
 
-    def check(self, run: Run, monkeypatch: pytest.MonkeyPatch, new: str) -> None:
+    def expect_passphrase(self, run: Run, monkeypatch: pytest.MonkeyPatch, new: str) -> None:
         monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", new)
         assert run("config", "get", "token").out == "hunter2\n"
         login = run("stack", "output", "login", "--show-secrets").json
         assert login == {"user": "ada", "password": "hunter2"}
 
     @pytest.mark.slow
-    def test_from_stdin_as_under_the_pulumi_cli(
-        self, secrets: Run, project: Path, monkeypatch: pytest.MonkeyPatch
+    def test_a_new_passphrase_is_read_from_stdin(
+        self, stack_with_secret: Run, project: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        ran = secrets("stack", "change-secrets-provider", "passphrase", answers="two\n")
+        ran = stack_with_secret("stack", "change-secrets-provider", "passphrase", answers="two\n")
         assert ran.code == 0, ran.err
         assert "PULUMI_CONFIG_PASSPHRASE" in ran.out
         assert ".bak" in ran.out
-        assert "incorrect passphrase" in secrets("config", "get", "token").err
-        self.check(secrets, monkeypatch, "two")
+        assert "incorrect passphrase" in stack_with_secret("config", "get", "token").err
+        self.expect_passphrase(stack_with_secret, monkeypatch, "two")
         salt = json.loads((project / ".pulumi/stacks/demo/dev.json").read_bytes())
         provider = salt["checkpoint"]["latest"]["secrets_providers"]["state"]["salt"]
         assert f"encryptionsalt: {provider}" in (project / "Pulumi.dev.yaml").read_text()
 
-    def test_from_a_variable(self, secrets: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_new_passphrase_is_read_from_its_variable(
+        self, stack_with_secret: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("GPUFORM_NEW_PASSPHRASE", "three")
-        assert secrets("stack", "change-secrets-provider", "default").code == 0
-        self.check(secrets, monkeypatch, "three")
+        assert stack_with_secret("stack", "change-secrets-provider", "default").code == 0
+        self.expect_passphrase(stack_with_secret, monkeypatch, "three")
 
     @pytest.mark.usefixtures("terminal")
-    def test_asked_twice(self, secrets: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_new_passphrase_is_asked_twice(
+        self, stack_with_secret: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         answers = iter(["one", "two", "four", "four"])
         monkeypatch.setattr("getpass.getpass", lambda prompt: next(answers))
-        refused = secrets("stack", "change-secrets-provider", "passphrase")
+        refused = stack_with_secret("stack", "change-secrets-provider", "passphrase")
         assert "the two passphrases differ" in refused.err
-        assert secrets("stack", "change-secrets-provider", "passphrase").code == 0
-        self.check(secrets, monkeypatch, "four")
+        assert stack_with_secret("stack", "change-secrets-provider", "passphrase").code == 0
+        self.expect_passphrase(stack_with_secret, monkeypatch, "four")
 
     @pytest.mark.parametrize("file", ["dev.json", "Pulumi.dev.yaml"])
-    def test_a_full_disk_in_between(
-        self, secrets: Run, monkeypatch: pytest.MonkeyPatch, file: str
+    def test_a_change_interrupted_by_a_full_disk_is_finished(
+        self, stack_with_secret: Run, monkeypatch: pytest.MonkeyPatch, file: str
     ) -> None:
         real = storage_files.replace_file
 
@@ -565,49 +590,56 @@ class TestNewPassphrase:
 
         with monkeypatch.context() as patch:
             patch.setattr(storage_files, "replace_file", full)
-            ran = secrets("stack", "change-secrets-provider", "passphrase", answers="five\n")
+            ran = stack_with_secret(
+                "stack", "change-secrets-provider", "passphrase", answers="five\n"
+            )
         assert ran.code == 1
         assert f"{file} cannot be written: No space left on device" in ran.err
         assert "The change of the secrets provider has begun;" in ran.err
-        self.check(secrets, monkeypatch, "five")
+        self.expect_passphrase(stack_with_secret, monkeypatch, "five")
 
-    def test_what_changed_meanwhile_is_not_overwritten(
-        self, secrets: Run, project: Path, monkeypatch: pytest.MonkeyPatch
+    def test_an_interrupted_change_does_not_overwrite_edited_settings(
+        self, stack_with_secret: Run, project: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def cut_off(_change: SecretsChange) -> None:
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
             patch.setattr(SecretsChange, "finish", cut_off)
-            assert secrets("stack", "change-secrets-provider", "default", answers="6\n").code == 1
+            assert (
+                stack_with_secret("stack", "change-secrets-provider", "default", answers="6\n").code
+                == 1
+            )
         settings = project / "Pulumi.dev.yaml"
         before = settings.read_text()
         settings.write_text(before + "# mine\n")
-        ran = secrets("preview")
+        ran = stack_with_secret("preview")
         assert ran.code == 1
         assert f"interrupted, and {settings} was edited since" in ran.err
         assert settings.read_text() == before + "# mine\n"
         settings.write_text(before)
-        self.check(secrets, monkeypatch, "6")
+        self.expect_passphrase(stack_with_secret, monkeypatch, "6")
         assert not list(project.rglob("*.secrets-change"))
 
-    def test_nothing_at_stdin_is_no_passphrase(self, secrets: Run, project: Path) -> None:
+    def test_an_empty_stdin_is_no_passphrase(self, stack_with_secret: Run, project: Path) -> None:
         before = (project / "Pulumi.dev.yaml").read_text()
-        ran = secrets("stack", "change-secrets-provider", "passphrase")
+        ran = stack_with_secret("stack", "change-secrets-provider", "passphrase")
         assert ran.code == 1
         assert "GPUFORM_NEW_PASSPHRASE" in ran.err
         assert (project / "Pulumi.dev.yaml").read_text() == before
 
-    def test_another_provider_is_refused_by_name(self, secrets: Run) -> None:
-        ran = secrets("stack", "change-secrets-provider", "service")
+    def test_another_provider_is_refused_by_name(self, stack_with_secret: Run) -> None:
+        ran = stack_with_secret("stack", "change-secrets-provider", "service")
         assert ran.code == 1
         assert "the secrets provider 'service'" in ran.err
         assert "Use the Pulumi CLI" in ran.err
 
-    def test_a_stack_of_pulumi_cloud_is_refused_by_name(self, secrets: Run, project: Path) -> None:
+    def test_a_stack_of_pulumi_cloud_is_refused_by_name(
+        self, stack_with_secret: Run, project: Path
+    ) -> None:
         (project / "Pulumi.dev.yaml").write_text("secretsprovider: service\n")
         for args in (("up", "--yes"), ("stack", "change-secrets-provider", "passphrase")):
-            ran = secrets(*args, answers="two\n")
+            ran = stack_with_secret(*args, answers="two\n")
             assert ran.code == 1
             assert "the secrets provider 'service'" in ran.err
             assert "Use the Pulumi CLI" in ran.err

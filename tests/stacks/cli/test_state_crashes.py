@@ -74,7 +74,7 @@ for number in range(1, 300):
 
 
 @pytest.fixture
-def stack(dev: Run, project: Path, salt: str) -> Run:
+def run_on_stack(dev: Run, project: Path, salt: str) -> Run:
     """A stack with one machine, a secret output and a secret setting; and an empty one, prod."""
     crypter = PassphraseCrypter("", salt)
     outputs = {"key": Secret("hunter2")}
@@ -93,7 +93,7 @@ def stack(dev: Run, project: Path, salt: str) -> Run:
     return dev
 
 
-class Killed:
+class KilledCommand:
     """Runs a command to every point of death, and goes through what each left."""
 
     def __init__(
@@ -102,7 +102,7 @@ class Killed:
         self.project, self.scratch, self.salt = project, scratch, salt
         self.monkeypatch = monkeypatch
 
-    def at_every_point(self, *arguments: str, **variables: str) -> Iterator[Path]:
+    def run_to_every_write(self, *arguments: str, **variables: str) -> Iterator[Path]:
         ran = subprocess.run(
             [
                 *(sys.executable, "-c", KILLER),
@@ -125,109 +125,133 @@ class Killed:
 
 
 @pytest.fixture
-def killed(
-    stack: Run, project: Path, salt: str, tmp_path_factory: Any, monkeypatch: pytest.MonkeyPatch
-) -> Killed:
-    return Killed(project, tmp_path_factory.mktemp("scratch"), salt, monkeypatch)
+def killed_command(
+    run_on_stack: Run,
+    project: Path,
+    salt: str,
+    tmp_path_factory: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> KilledCommand:
+    return KilledCommand(project, tmp_path_factory.mktemp("scratch"), salt, monkeypatch)
 
 
-def ids(run: Run, name: str) -> list[str]:
-    told = run("state", "list", "--json", "--stack", name)
-    assert told.code == 0, told.err
-    return [entry["id"] for entry in told.json["resources"] if entry["id"].startswith("m-")]
+def get_machine_ids(run: Run, name: str) -> list[str]:
+    ran = run("state", "list", "--json", "--stack", name)
+    assert ran.code == 0, ran.err
+    return [entry["id"] for entry in ran.json["resources"] if entry["id"].startswith("m-")]
 
 
-def test_an_edit(stack: Run, killed: Killed) -> None:
-    seen = set()
-    for _ in killed.at_every_point("state", "protect", "a", "--yes", "--stack", "dev"):
-        told = stack("state", "list", "--json", "--stack", "dev").json["resources"]
-        seen.add(tuple(told[1]["flags"]))
-        again = stack("state", "protect", "a", "--yes", "--stack", "dev")
+def test_a_killed_edit_leaves_the_old_or_the_new_state(
+    run_on_stack: Run, killed_command: KilledCommand
+) -> None:
+    flag_sets = set()
+    for _ in killed_command.run_to_every_write("state", "protect", "a", "--yes", "--stack", "dev"):
+        resources = run_on_stack("state", "list", "--json", "--stack", "dev").json["resources"]
+        flag_sets.add(tuple(resources[1]["flags"]))
+        again = run_on_stack("state", "protect", "a", "--yes", "--stack", "dev")
         assert again.code == 0, again.err
-    assert seen == {(), ("protected",)}
+    assert flag_sets == {(), ("protected",)}
 
 
-def test_a_new_passphrase(stack: Run, killed: Killed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_passphrase_change_leaves_readable_secrets(
+    run_on_stack: Run, killed_command: KilledCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
     command = ("stack", "change-secrets-provider", "passphrase", "--stack", "dev")
-    seen = []
-    for project in killed.at_every_point(*command, GPUFORM_NEW_PASSPHRASE="two"):
+    working_passphrases = []
+    for project in killed_command.run_to_every_write(*command, GPUFORM_NEW_PASSPHRASE="two"):
         works = []
         for passphrase in ("", "two"):
             monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", passphrase)
-            told = stack("config", "get", "token", "--stack", "dev")
-            if told.code == 0:
-                assert told.out == "hunter2\n"
-                state = stack("stack", "output", "key", "--show-secrets", "--stack", "dev")
+            ran = run_on_stack("config", "get", "token", "--stack", "dev")
+            if ran.code == 0:
+                assert ran.out == "hunter2\n"
+                state = run_on_stack("stack", "output", "key", "--show-secrets", "--stack", "dev")
                 assert state.out == "hunter2\n", state.err
                 works.append(passphrase)
         assert len(works) == 1
-        seen += works
+        working_passphrases += works
         salt = re.search(r"encryptionsalt: (\S+)", (project / "Pulumi.dev.yaml").read_text())
         data = json.loads((project / ".pulumi/stacks/demo/dev.json").read_bytes())
         latest = data["checkpoint"]["latest"]
         assert salt is not None
         assert latest["secrets_providers"]["state"]["salt"] == salt[1]
         assert not list((project / ".pulumi/gpuform").rglob("*.secrets-change"))
-    assert seen == sorted(seen)
-    assert set(seen) == {"", "two"}
+    assert working_passphrases == sorted(working_passphrases)
+    assert set(working_passphrases) == {"", "two"}
 
 
-def test_a_new_name(stack: Run, killed: Killed) -> None:
-    for _ in killed.at_every_point("stack", "rename", "live", "--stack", "dev"):
-        names = [row["name"] for row in stack("stack", "ls", "--json").json]
+def test_a_killed_rename_is_completed_by_the_same_command(
+    run_on_stack: Run, killed_command: KilledCommand
+) -> None:
+    for _ in killed_command.run_to_every_write("stack", "rename", "live", "--stack", "dev"):
+        names = [row["name"] for row in run_on_stack("stack", "ls", "--json").json]
         assert {"dev", "live"} & set(names)
         if "dev" in names:
-            again = stack("stack", "rename", "live", "--stack", "dev")
+            again = run_on_stack("stack", "rename", "live", "--stack", "dev")
             assert again.code == 0, again.err
-        assert ids(stack, "live") == ["m-a"]
-        assert [row["name"] for row in stack("stack", "ls", "--json").json] == ["live", "prod"]
-        assert stack("config", "get", "token", "--stack", "live").out == "hunter2\n"
+        assert get_machine_ids(run_on_stack, "live") == ["m-a"]
+        assert [row["name"] for row in run_on_stack("stack", "ls", "--json").json] == [
+            "live",
+            "prod",
+        ]
+        assert run_on_stack("config", "get", "token", "--stack", "live").out == "hunter2\n"
 
 
-def test_a_new_name_of_the_project(stack: Run, killed: Killed) -> None:
+def test_a_killed_rename_of_the_project_is_completed_by_the_same_command(
+    run_on_stack: Run, killed_command: KilledCommand
+) -> None:
     command = ("stack", "rename", "organization/train/live", "--stack", "dev")
-    for project in killed.at_every_point(*command):
-        if "dev" in [row["name"] for row in stack("stack", "ls", "--json").json]:
-            again = stack(*command)
+    for project in killed_command.run_to_every_write(*command):
+        if "dev" in [row["name"] for row in run_on_stack("stack", "ls", "--json").json]:
+            again = run_on_stack(*command)
             assert again.code == 0, again.err
         assert not (project / ".pulumi/stacks/demo/dev.json").exists()
         path = project / "Pulumi.yaml"
         path.write_text(path.read_text().replace("name: demo", "name: train"))
-        assert ids(stack, "live") == ["m-a"]
+        assert get_machine_ids(run_on_stack, "live") == ["m-a"]
 
 
-def test_a_move(stack: Run, killed: Killed) -> None:
+def test_a_killed_move_loses_no_resource(run_on_stack: Run, killed_command: KilledCommand) -> None:
     command = ("state", "move", "--source", "dev", "--dest", "prod", "a", "--yes")
-    for _ in killed.at_every_point(*command):
-        here, there = ids(stack, "dev"), ids(stack, "prod")
+    for _ in killed_command.run_to_every_write(*command):
+        here, there = get_machine_ids(run_on_stack, "dev"), get_machine_ids(run_on_stack, "prod")
         assert here or there
         if here:
-            again = stack(*command)
+            again = run_on_stack(*command)
             if there:
                 assert "gpuform state delete" in again.err
-                assert stack("state", "delete", "a", "--yes", "--stack", "dev").code == 0
+                assert run_on_stack("state", "delete", "a", "--yes", "--stack", "dev").code == 0
             else:
                 assert again.code == 0, again.err
-        assert (ids(stack, "dev"), ids(stack, "prod")) == ([], ["m-a"])
+        assert (get_machine_ids(run_on_stack, "dev"), get_machine_ids(run_on_stack, "prod")) == (
+            [],
+            ["m-a"],
+        )
 
 
-def test_an_import(stack: Run, killed: Killed, project: Path) -> None:
+def test_a_killed_import_leaves_the_old_or_the_new_state(
+    run_on_stack: Run, killed_command: KilledCommand, project: Path
+) -> None:
     (project / "in.json").write_text('{"version": 3, "deployment": {}}')
-    seen = set()
-    for _ in killed.at_every_point("stack", "import", "--file", "in.json", "--stack", "dev"):
-        seen.add(tuple(ids(stack, "dev")))
-        assert stack("stack", "import", "--file", "in.json", "--stack", "dev").code == 0
-        assert ids(stack, "dev") == []
-    assert seen == {("m-a",), ()}
+    id_sets = set()
+    for _ in killed_command.run_to_every_write(
+        "stack", "import", "--file", "in.json", "--stack", "dev"
+    ):
+        id_sets.add(tuple(get_machine_ids(run_on_stack, "dev")))
+        assert run_on_stack("stack", "import", "--file", "in.json", "--stack", "dev").code == 0
+        assert get_machine_ids(run_on_stack, "dev") == []
+    assert id_sets == {("m-a",), ()}
 
 
-def test_a_repair(stack: Run, killed: Killed, project: Path) -> None:
+def test_a_killed_repair_is_completed_by_the_same_command(
+    run_on_stack: Run, killed_command: KilledCommand, project: Path
+) -> None:
     path = project / ".pulumi/stacks/demo/dev.json"
     path.with_name("dev.json.bak").write_bytes(path.read_bytes())
     path.write_bytes(b"torn")
     command = ("state", "repair", "--from-backup", "--yes", "--stack", "dev")
-    for folder in killed.at_every_point(*command):
-        assert stack(*command).code == 0
-        assert ids(stack, "dev") == ["m-a"]
+    for folder in killed_command.run_to_every_write(*command):
+        assert run_on_stack(*command).code == 0
+        assert get_machine_ids(run_on_stack, "dev") == ["m-a"]
         kept = (folder / ".pulumi/stacks/demo").glob("dev.json.[0-9]*")
         assert b"torn" in [path.read_bytes() for path in kept]

@@ -23,25 +23,25 @@ Run = Any
 STACK = "urn:pulumi:dev::demo::pulumi:pulumi:Stack::demo-dev"
 
 
-def machine(name: str, **fields: Any) -> ResourceState:
+def build_machine(name: str, **fields: Any) -> ResourceState:
     made = f"urn:pulumi:dev::demo::lab:index:Machine::{name}"
     outputs = {"key": Secret("hunter2")}
     return ResourceState(made, True, "lab:index:Machine", id=f"m-{name}", outputs=outputs, **fields)
 
 
-class Files:
+class DamagedStack:
     """The stack's state on disk, with one good state before it."""
 
     def __init__(self, project: Path, salt: str) -> None:
         self.project, self.crypter = project, PassphraseCrypter("", salt)
         self.path = project / ".pulumi/stacks/demo/dev.json"
         self.bak = self.path.with_name("dev.json.bak")
-        self.journal = project / ".pulumi/gpuform/demo/dev.journal"
-        self.good = self.text(machine("a"))
-        self.path.write_bytes(self.text(machine("a"), machine("b")))
+        self.write_journal = project / ".pulumi/gpuform/demo/dev.journal"
+        self.good = self.build_state(build_machine("a"))
+        self.path.write_bytes(self.build_state(build_machine("a"), build_machine("b")))
         self.bak.write_bytes(self.good)
 
-    def text(self, *entries: ResourceState) -> bytes:
+    def build_state(self, *entries: ResourceState) -> bytes:
         snapshot = Snapshot(
             "organization/demo/dev",
             [ResourceState(STACK, False, "pulumi:pulumi:Stack"), *entries],
@@ -54,7 +54,7 @@ class Files:
         entries = json.loads(self.path.read_bytes())["checkpoint"]["latest"]["resources"]
         return sorted(entry["id"] for entry in entries if entry.get("id"))
 
-    def all(self) -> dict[str, bytes]:
+    def read_all_files(self) -> dict[str, bytes]:
         folder = self.project / ".pulumi"
         return {
             str(path.relative_to(folder)): path.read_bytes()
@@ -64,60 +64,65 @@ class Files:
 
 
 @pytest.fixture
-def files(dev: Run, project: Path, salt: str) -> Files:
-    return Files(project, salt)
+def damaged_stack(dev: Run, project: Path, salt: str) -> DamagedStack:
+    return DamagedStack(project, salt)
 
 
-def truncated(files: Files) -> None:
-    files.path.write_bytes(files.path.read_bytes()[:200])
+def truncate_state(damaged_stack: DamagedStack) -> None:
+    damaged_stack.path.write_bytes(damaged_stack.path.read_bytes()[:200])
 
 
-def emptied(files: Files) -> None:
-    files.path.write_bytes(b"")
+def empty_state(damaged_stack: DamagedStack) -> None:
+    damaged_stack.path.write_bytes(b"")
 
 
-def not_a_checkpoint(files: Files) -> None:
-    files.path.write_text('{"some": "json"}')
+def write_other_json(damaged_stack: DamagedStack) -> None:
+    damaged_stack.path.write_text('{"some": "json"}')
 
 
-def edited_by_hand(files: Files) -> None:
-    files.path.write_bytes(files.text(machine("b", dependencies=[machine("gone").urn])))
+def add_missing_dependency(damaged_stack: DamagedStack) -> None:
+    damaged_stack.path.write_bytes(
+        damaged_stack.build_state(build_machine("b", dependencies=[build_machine("gone").urn]))
+    )
 
 
-def with_a_wrong_type(files: Files) -> None:
-    files.path.write_text(files.path.read_text().replace('"id":"m-a"', '"id":7'))
+def write_wrong_type(damaged_stack: DamagedStack) -> None:
+    damaged_stack.path.write_text(damaged_stack.path.read_text().replace('"id":"m-a"', '"id":7'))
 
 
-DAMAGE = [truncated, emptied, not_a_checkpoint, edited_by_hand, with_a_wrong_type]
+DAMAGE = [truncate_state, empty_state, write_other_json, add_missing_dependency, write_wrong_type]
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("args", [("preview",), ("up", "--yes"), ("state", "delete", "a", "--yes")])
-def test_the_last_good_state_is_named_and_nothing_overwritten(
-    run: Run, files: Files, damage: Callable[[Files], None], args: tuple[str, ...]
+def test_a_damaged_state_names_the_backup_and_is_not_overwritten(
+    run: Run,
+    damaged_stack: DamagedStack,
+    damage: Callable[[DamagedStack], None],
+    args: tuple[str, ...],
 ) -> None:
-    damage(files)
-    before = files.all()
+    damage(damaged_stack)
+    before = damaged_stack.read_all_files()
     ran = run(*args)
     assert ran.code == 1
     assert "internal error" not in ran.err
-    assert f"{files.bak}  20" in ran.err
+    assert f"{damaged_stack.bak}  20" in ran.err
     assert "2 resources" in ran.err
-    assert f"gpuform state repair --stack dev --from-backup {files.bak}" in ran.err
-    assert files.all() == before
+    assert f"gpuform state repair --stack dev --from-backup {damaged_stack.bak}" in ran.err
+    assert damaged_stack.read_all_files() == before
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_the_command_that_is_named_brings_it_back(
-    run: Run, files: Files, damage: Callable[[Files], None]
+def test_repair_from_backup_restores_a_damaged_state(
+    run: Run, damaged_stack: DamagedStack, damage: Callable[[DamagedStack], None]
 ) -> None:
-    damage(files)
-    damaged = files.path.read_bytes()
-    ran = run("state", "repair", "--stack", "dev", "--from-backup", str(files.bak), "--yes")
+    damage(damaged_stack)
+    damaged = damaged_stack.path.read_bytes()
+    ran = run("state", "repair", "--stack", "dev", "--from-backup", str(damaged_stack.bak), "--yes")
     assert ran.code == 0, ran.err
-    assert files.path.read_bytes() == files.good
-    assert files.bak.read_bytes() == files.good
-    (kept,) = files.path.parent.glob("dev.json.[0-9]*")
+    assert damaged_stack.path.read_bytes() == damaged_stack.good
+    assert damaged_stack.bak.read_bytes() == damaged_stack.good
+    (kept,) = damaged_stack.path.parent.glob("dev.json.[0-9]*")
     assert kept.read_bytes() == damaged
     assert str(kept) in ran.out
     assert run("state", "list").code == 0
@@ -125,146 +130,170 @@ def test_the_command_that_is_named_brings_it_back(
 
 
 class TestFromBackup:
-    def test_the_candidates_are_listed(self, run: Run, files: Files, terminal: None) -> None:
-        truncated(files)
-        backups = files.project / ".pulumi/backups/demo/dev"
+    def test_repair_from_backup_lists_backups_to_choose_from(
+        self, run: Run, damaged_stack: DamagedStack, terminal: None
+    ) -> None:
+        truncate_state(damaged_stack)
+        backups = damaged_stack.project / ".pulumi/backups/demo/dev"
         backups.mkdir(parents=True)
         older = backups / "dev.1700000000000000000.json"
-        older.write_bytes(files.text())
+        older.write_bytes(damaged_stack.build_state())
         (backups / "dev.1600000000000000000.json").write_bytes(b"torn")
         ran = run("state", "repair", "--from-backup", answers="no\n")
         assert ran.code == 1
         lines = ran.out.splitlines()
-        assert lines[0].startswith(f"1  {files.bak}  20")
+        assert lines[0].startswith(f"1  {damaged_stack.bak}  20")
         assert lines[0].endswith("2 resources")
         assert lines[1] == f"2  {older}  2023-11-14 22:13:20Z  1 resource"
         assert lines[2].startswith(f"-  {backups}/dev.1600000000000000000.json  2020-09-13")
         assert "is not JSON" in lines[2]
         assert run("state", "repair", "--from-backup", answers="2\n").code == 0
-        assert files.ids == []
+        assert damaged_stack.ids == []
 
-    def test_nobody_to_ask(self, run: Run, files: Files) -> None:
-        truncated(files)
+    def test_repair_from_backup_without_a_terminal_requires_yes(
+        self, run: Run, damaged_stack: DamagedStack
+    ) -> None:
+        truncate_state(damaged_stack)
         ran = run("state", "repair", "--from-backup")
         assert ran.code == 1
         assert "--from-backup FILE --yes" in ran.err
         assert run("state", "repair", "--from-backup", "--yes").code == 0
-        assert files.ids == ["m-a"]
+        assert damaged_stack.ids == ["m-a"]
 
-    def test_no_candidate(self, run: Run, files: Files) -> None:
-        truncated(files)
-        files.bak.unlink()
+    def test_a_damaged_state_without_a_backup_says_so(
+        self, run: Run, damaged_stack: DamagedStack
+    ) -> None:
+        truncate_state(damaged_stack)
+        damaged_stack.bak.unlink()
         assert "No usable earlier state" in run("preview").err
         assert "no usable earlier state" in run("state", "repair", "--from-backup", "--yes").err
 
     @pytest.mark.parametrize(
-        ("text", "said"),
+        ("text", "message"),
         [
             (b"torn", "is not JSON"),
             (b'{"version": 3, "deployment": {}}', "not a Pulumi checkpoint"),
             (None, "is not a state of stack dev of demo"),
         ],
     )
-    def test_a_file_that_does_not_fit(
-        self, run: Run, files: Files, text: bytes | None, said: str
+    def test_repair_from_backup_refuses_files_of_another_kind_or_stack(
+        self, run: Run, damaged_stack: DamagedStack, text: bytes | None, message: str
     ) -> None:
-        other = files.project / "other.json"
-        foreign = files.good.replace(b"urn:pulumi:dev::", b"urn:pulumi:prod::")
+        other = damaged_stack.project / "other.json"
+        foreign = damaged_stack.good.replace(b"urn:pulumi:dev::", b"urn:pulumi:prod::")
         other.write_bytes(foreign if text is None else text)
-        before = files.all()
+        before = damaged_stack.read_all_files()
         ran = run("state", "repair", "--from-backup", str(other), "--yes")
         assert ran.code == 1
-        assert said in ran.err
-        assert files.all() == before
+        assert message in ran.err
+        assert damaged_stack.read_all_files() == before
         assert run("state", "repair", "--from-backup", "absent.json", "--yes").code == 1
 
 
 class TestRepair:
-    def test_a_sound_state(self, run: Run, files: Files) -> None:
-        before = files.all()
+    def test_repair_leaves_a_valid_state(self, run: Run, damaged_stack: DamagedStack) -> None:
+        before = damaged_stack.read_all_files()
         ran = run("state", "repair")
         assert ran.code == 0
         assert "The state is valid" in ran.out
-        assert files.all() == before
+        assert damaged_stack.read_all_files() == before
 
-    def test_it_shows_asks_and_keeps(self, run: Run, files: Files, terminal: None) -> None:
-        edited_by_hand(files)
-        before = files.path.read_bytes()
+    def test_repair_shows_its_changes_asks_and_keeps_the_old_state(
+        self, run: Run, damaged_stack: DamagedStack, terminal: None
+    ) -> None:
+        add_missing_dependency(damaged_stack)
+        before = damaged_stack.path.read_bytes()
         ran = run("state", "repair", answers="no\n")
         assert ran.code == 1
-        assert f"dropped: {machine('b').urn}: dependency {machine('gone').urn}" in ran.out
-        assert files.path.read_bytes() == before
+        assert (
+            f"dropped: {build_machine('b').urn}: dependency {build_machine('gone').urn}" in ran.out
+        )
+        assert damaged_stack.path.read_bytes() == before
         assert run("state", "repair", answers="yes\n").code == 0
-        assert files.bak.read_bytes() == files.good
-        (kept,) = files.path.parent.glob("dev.json.[0-9]*")
+        assert damaged_stack.bak.read_bytes() == damaged_stack.good
+        (kept,) = damaged_stack.path.parent.glob("dev.json.[0-9]*")
         assert kept.read_bytes() == before
-        shown = run("state", "show", "b", "--show-secrets")
-        assert "hunter2" in shown.out
+        result = run("state", "show", "b", "--show-secrets")
+        assert "hunter2" in result.out
 
-    def test_no_passphrase_is_needed(
-        self, run: Run, files: Files, monkeypatch: pytest.MonkeyPatch
+    def test_repair_needs_no_passphrase(
+        self, run: Run, damaged_stack: DamagedStack, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE")
-        edited_by_hand(files)
+        add_missing_dependency(damaged_stack)
         assert run("state", "repair", "--yes").code == 0
-        assert files.ids == ["m-b"]
+        assert damaged_stack.ids == ["m-b"]
 
-    def test_what_cannot_be_repaired(self, run: Run, files: Files) -> None:
-        files.path.write_bytes(files.text(machine("a"), machine("a")))
-        before = files.all()
+    def test_repair_refuses_a_state_it_cannot_repair(
+        self, run: Run, damaged_stack: DamagedStack
+    ) -> None:
+        damaged_stack.path.write_bytes(
+            damaged_stack.build_state(build_machine("a"), build_machine("a"))
+        )
+        before = damaged_stack.read_all_files()
         ran = run("state", "repair", "--yes")
         assert ran.code == 1
         assert "occurs twice" in ran.err
         assert "--from-backup" in ran.err
-        assert files.all() == before
-        truncated(files)
-        assert str(files.bak) in run("state", "repair", "--yes").err
+        assert damaged_stack.read_all_files() == before
+        truncate_state(damaged_stack)
+        assert str(damaged_stack.bak) in run("state", "repair", "--yes").err
 
-    def test_only_one_kind_at_a_time(self, run: Run, files: Files) -> None:
+    def test_repair_flags_conflict(self, run: Run, damaged_stack: DamagedStack) -> None:
         assert run("state", "repair", "--from-backup", "x", "--discard-journal").code == 2
 
 
 class TestJournal:
-    def journal(self, files: Files, base: bytes, *entries: ResourceState) -> None:
+    def write_journal(
+        self, damaged_stack: DamagedStack, base: bytes, *entries: ResourceState
+    ) -> None:
         """As an interrupted run leaves it: these were created since the state `base`."""
-        written = create_file_journal(files.journal, journal.compute_digest(base))
+        written = create_file_journal(damaged_stack.write_journal, journal.compute_digest(base))
         written.append(
             [
                 journal.Record(
-                    "add", {"new": 9 + n}, {"resource": encode_resource(entry, files.crypter)}
+                    "add",
+                    {"new": 9 + n},
+                    {"resource": encode_resource(entry, damaged_stack.crypter)},
                 )
                 for n, entry in enumerate(entries)
             ]
         )
         written.log.close()
 
-    def test_an_edit_goes_on_from_it(self, run: Run, files: Files) -> None:
-        self.journal(files, files.path.read_bytes(), machine("c"))
-        told = run("state", "list", "--json").json["resources"]
-        assert sorted(entry["id"] for entry in told) == ["", "m-a", "m-b", "m-c"]
+    def test_an_edit_includes_the_changes_of_the_journal(
+        self, run: Run, damaged_stack: DamagedStack
+    ) -> None:
+        self.write_journal(damaged_stack, damaged_stack.path.read_bytes(), build_machine("c"))
+        resources = run("state", "list", "--json").json["resources"]
+        assert sorted(entry["id"] for entry in resources) == ["", "m-a", "m-b", "m-c"]
         exported = run("stack", "export").json["deployment"]["resources"]
         assert sorted(e.get("id", "") for e in exported) == ["", "m-a", "m-b", "m-c"]
         ran = run("state", "delete", "b", "--yes")
         assert ran.code == 0
         assert "recovered 1 changes of it from its journal" in ran.err
-        assert files.ids == ["m-a", "m-c"]
-        assert not files.journal.exists()
+        assert damaged_stack.ids == ["m-a", "m-c"]
+        assert not damaged_stack.write_journal.exists()
 
-    def test_it_belongs_to_the_state_that_is_brought_back(self, run: Run, files: Files) -> None:
-        self.journal(files, files.good, machine("c"))
-        truncated(files)
+    def test_repair_from_backup_includes_the_journal_of_that_state(
+        self, run: Run, damaged_stack: DamagedStack
+    ) -> None:
+        self.write_journal(damaged_stack, damaged_stack.good, build_machine("c"))
+        truncate_state(damaged_stack)
         ran = run("state", "repair", "--from-backup", "--yes")
         assert ran.code == 0
         assert "The 1 changes of its journal are included." in ran.out
         assert "m-c" in run("state", "list").out
 
-    def test_it_can_be_given_up(self, run: Run, files: Files, terminal: None) -> None:
-        self.journal(files, b"another state", machine("c"))
+    def test_discard_journal_keeps_a_copy_of_the_journal(
+        self, run: Run, damaged_stack: DamagedStack, terminal: None
+    ) -> None:
+        self.write_journal(damaged_stack, b"another state", build_machine("c"))
         for args in (("stack", "export"), ("state", "list"), ("state", "repair")):
             ran = run(*args)
             assert ran.code == 0
-            assert f"{machine('c').urn} (id m-c)" in ran.err
-            assert str(files.journal) in ran.err
+            assert f"{build_machine('c').urn} (id m-c)" in ran.err
+            assert str(damaged_stack.write_journal) in ran.err
         assert "m-c" in run("state", "protect", "b", "--yes").err
         for args in (
             ("stack", "rename", "other"),
@@ -273,67 +302,69 @@ class TestJournal:
             refused = run(*args)
             assert refused.code == 1
             assert "gpuform refresh" in refused.err
-        before = files.journal.read_bytes()
-        shown = run("state", "repair", "--discard-journal", answers="no\n")
-        assert f"{machine('c').urn} (id m-c)" in shown.out
-        assert files.journal.exists()
+        before = damaged_stack.write_journal.read_bytes()
+        result = run("state", "repair", "--discard-journal", answers="no\n")
+        assert f"{build_machine('c').urn} (id m-c)" in result.out
+        assert damaged_stack.write_journal.exists()
         ran = run("state", "repair", "--discard-journal", "--yes")
         assert ran.code == 0
-        (kept,) = files.journal.parent.glob("dev.journal.*")
+        (kept,) = damaged_stack.write_journal.parent.glob("dev.journal.*")
         assert kept.read_bytes() == before
         assert str(kept) in ran.out
         assert run("state", "protect", "a", "--yes").code == 0
         assert "no journal" in run("state", "repair", "--discard-journal").out
 
-    def test_of_another_version(self, run: Run, files: Files) -> None:
+    def test_a_journal_of_another_version_is_refused(
+        self, run: Run, damaged_stack: DamagedStack
+    ) -> None:
         text = b'{"gpuform-journal":9,"base":""}'
-        files.journal.parent.mkdir(parents=True, exist_ok=True)
-        files.journal.write_bytes(journal.encode_line(text))
-        before = files.all()
+        damaged_stack.write_journal.parent.mkdir(parents=True, exist_ok=True)
+        damaged_stack.write_journal.write_bytes(journal.encode_line(text))
+        before = damaged_stack.read_all_files()
         shows = (("stack", "export"), ("stack", "export", "--show-secrets"), ("state", "list"))
         for args in (*shows, ("state", "repair"), ("preview",), ("state", "taint", "a", "--yes")):
             ran = run(*args)
             assert ran.code == (args[0] == "preview" or "taint" in args)
             assert "version 9" in ran.err
             assert "--discard-journal" in ran.err
-        assert files.all() == before
+        assert damaged_stack.read_all_files() == before
         assert run("state", "repair", "--discard-journal", "--yes").code == 0
         assert run("state", "list").code == 0
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said", "hint"),
+    ("old", "new", "message", "hint"),
     [
         ('"version":3', '"version":5', "version 5; versions 3 and 4", "upgrade gpuform"),
         ('"version":3', '"version":4,"features":["time-travel"]', "time-travel", "upgrade gpuform"),
     ],
 )
-def test_a_newer_format_is_left_alone(
-    run: Run, files: Files, old: str, new: str, said: str, hint: str
+def test_a_state_of_a_newer_format_is_left_unchanged(
+    run: Run, damaged_stack: DamagedStack, old: str, new: str, message: str, hint: str
 ) -> None:
-    files.path.write_text(files.path.read_text().replace(old, new, 1))
-    before = files.all()
+    damaged_stack.path.write_text(damaged_stack.path.read_text().replace(old, new, 1))
+    before = damaged_stack.read_all_files()
     for args in (("up", "--yes"), ("state", "protect", "a", "--yes"), ("state", "repair", "--yes")):
         ran = run(*args)
         assert ran.code == 1
-        assert said in ran.err
+        assert message in ran.err
         assert hint in ran.err
-    assert files.all() == before
+    assert damaged_stack.read_all_files() == before
 
 
 @pytest.mark.parametrize("version", ["v3.261.0", "v4.0.0-alpha.1", "v3.260.5"])
-def test_what_a_newer_cli_has_added_is_not_written_away(
-    run: Run, files: Files, version: str
+def test_unknown_fields_of_a_newer_cli_stop_an_edit(
+    run: Run, damaged_stack: DamagedStack, version: str
 ) -> None:
-    document = json.loads(files.path.read_text())
+    document = json.loads(damaged_stack.path.read_text())
     latest = document["checkpoint"]["latest"]
     latest["manifest"] |= {"version": version, "magic": compute_magic(version)}
     latest["resources"][-1]["tomorrow"] = 1
-    files.path.write_text(json.dumps(document))
-    before = files.all()
+    damaged_stack.path.write_text(json.dumps(document))
+    before = damaged_stack.read_all_files()
     ran = run("state", "protect", "a", "--yes")
     is_newer = version != "v3.260.5"
-    assert (ran.code, files.all() == before) == (is_newer, is_newer)
+    assert (ran.code, damaged_stack.read_all_files() == before) == (is_newer, is_newer)
     if is_newer:
         assert f"written by Pulumi CLI {version}" in ran.err
         assert "tomorrow" in ran.err
@@ -355,9 +386,11 @@ cli.main(args=sys.argv[1:], prog_name="gpuform")
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(resource, "RLIMIT_FSIZE"), reason="the system has no such limit")
 @pytest.mark.parametrize("args", [("state", "protect", "a", "--yes"), ("stack", "rename", "prod")])
-def test_a_disk_that_is_full(files: Files, args: tuple[str, ...]) -> None:
+def test_a_full_disk_leaves_every_file_unchanged(
+    damaged_stack: DamagedStack, args: tuple[str, ...]
+) -> None:
     """The kernel refuses files that are larger than a lock's, as a full disk would."""
-    before = files.all()
+    before = damaged_stack.read_all_files()
     ran = subprocess.run(
         [sys.executable, "-c", LIMITED, "400", *args],
         check=False,
@@ -370,13 +403,13 @@ def test_a_disk_that_is_full(files: Files, args: tuple[str, ...]) -> None:
     assert os.strerror(errno.EFBIG) in ran.stderr
     assert "Traceback" not in ran.stderr
     assert "is unchanged" in ran.stderr
-    assert files.all() == before
+    assert damaged_stack.read_all_files() == before
 
 
-def test_a_folder_that_is_read_only(
-    run: Run, files: Files, monkeypatch: pytest.MonkeyPatch
+def test_a_read_only_folder_is_an_error(
+    run: Run, damaged_stack: DamagedStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, real = files.all(), os.open
+    before, real = damaged_stack.read_all_files(), os.open
 
     def read_only(path: Any, flags: int, *rest: Any, **options: Any) -> int:
         if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT) and ".pulumi" in str(path):
@@ -390,4 +423,4 @@ def test_a_folder_that_is_read_only(
         assert "the stack cannot be locked" in ran.err
         assert os.strerror(errno.EROFS) in ran.err
     monkeypatch.undo()
-    assert files.all() == before
+    assert damaged_stack.read_all_files() == before

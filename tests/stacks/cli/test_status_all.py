@@ -36,7 +36,9 @@ def emulator(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 @pytest.fixture
-def three(project: Path, tmp_path: Path, salt: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+def three_projects(
+    project: Path, tmp_path: Path, salt: str, monkeypatch: pytest.MonkeyPatch
+) -> Path:
     """Three projects in the current folder, of which no stack is made."""
     root = tmp_path / "three"
     root.mkdir()
@@ -46,16 +48,18 @@ def three(project: Path, tmp_path: Path, salt: str, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.fixture
-def applied_project(run: Any, three: Path, emulator: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
+def applied_project(
+    run: Any, three_projects: Path, emulator: Any, monkeypatch: pytest.MonkeyPatch
+) -> Path:
     """Two of them exist, with a volume, and with a volume and a cluster; Lens is not there."""
     monkeypatch.delenv("LENS_URL")
-    path = three / "clusters/topology.yaml"
+    path = three_projects / "clusters/topology.yaml"
     path.write_text(path.read_text() + CLUSTER)
     for folder in ("network", "clusters"):
         assert run("--cwd", folder, "stack", "init", "prod").code == 0
         ran = run("--cwd", folder, "up", "--yes", "--skip-preview", "--stack", "prod")
         assert ran.code == 0, ran.out + ran.err
-    return three
+    return three_projects
 
 
 def break_state(root: Path, name: str) -> None:
@@ -63,7 +67,7 @@ def break_state(root: Path, name: str) -> None:
     path.write_text(path.read_text()[:100])
 
 
-def test_each_under_its_name_and_the_totals(run: Any, applied_project: Path) -> None:
+def test_status_all_shows_each_stack_and_the_totals(run: Any, applied_project: Path) -> None:
     before = {path: path.read_bytes() for path in applied_project.rglob("*.json")}
     ran = run("status", "--all")
     assert (ran.code, ran.err) == (0, "")
@@ -81,20 +85,20 @@ def test_each_under_its_name_and_the_totals(run: Any, applied_project: Path) -> 
     assert {path: path.read_bytes() for path in applied_project.rglob("*.json")} == before
 
 
-def test_as_json(run: Any, applied_project: Path) -> None:
-    text = PRICES.format("USD", 2).replace("H100_SXM", "H200_SXM")
-    (applied_project / "clusters/prices.yaml").write_text(text)
-    found = run("status", "--all", "--json").json
-    assert list(found["stacks"]) == ["network/prod", "clusters/prod", "apps/prod"]
-    clusters = found["stacks"]["clusters/prod"]
+def test_status_all_json_has_each_stack_and_the_totals(run: Any, applied_project: Path) -> None:
+    prices = PRICES.format("USD", 2).replace("H100_SXM", "H200_SXM")
+    (applied_project / "clusters/prices.yaml").write_text(prices)
+    document = run("status", "--all", "--json").json
+    assert list(document["stacks"]) == ["network/prod", "clusters/prod", "apps/prod"]
+    clusters = document["stacks"]["clusters/prod"]
     assert (clusters["exists"], clusters["problem"], clusters["stack"]) == (True, "", "prod")
-    names = [each["name"] for each in clusters["resources"]]
+    names = [resource["name"] for resource in clusters["resources"]]
     assert sorted(names) == ["network", "scratch", "train"]
-    assert found["stacks"]["apps/prod"] == {
+    assert document["stacks"]["apps/prod"] == {
         "exists": False,
         "problem": f"The stack does not exist in file://{applied_project}/state yet.",
     }
-    totals = found["totals"]
+    totals = document["totals"]
     assert totals["cost"]["amounts"] == []
     assert any(each.startswith("clusters/prod: train: ") for each in totals.pop("cost")["unknown"])
     assert totals == {
@@ -108,7 +112,9 @@ def test_as_json(run: Any, applied_project: Path) -> None:
     }
 
 
-def test_one_that_cannot_be_read_holds_no_other(run: Any, applied_project: Path) -> None:
+def test_status_all_shows_the_others_if_a_state_is_unreadable(
+    run: Any, applied_project: Path
+) -> None:
     break_state(applied_project, "network/prod")
     ran = run("status", "--all")
     assert ran.code == 1
@@ -123,7 +129,9 @@ def test_one_that_cannot_be_read_holds_no_other(run: Any, applied_project: Path)
     assert ran.json["totals"]["unread"] == ["network/prod"]
 
 
-def test_a_backend_that_is_not_there(run: Any, applied_project: Path, salt: str) -> None:
+def test_status_all_shows_the_others_if_a_backend_is_missing(
+    run: Any, applied_project: Path, salt: str
+) -> None:
     write_project(applied_project, "network", backend="file://./none", salt=salt)
     ran = run("status", "--all")
     assert ran.code == 1
@@ -131,7 +139,9 @@ def test_a_backend_that_is_not_there(run: Any, applied_project: Path, salt: str)
     assert "All 3 stacks: 3 resources" in ran.out
 
 
-def test_a_broken_project_holds_no_other(run: Any, applied_project: Path) -> None:
+def test_status_all_shows_the_others_if_a_project_is_invalid(
+    run: Any, applied_project: Path
+) -> None:
     (applied_project / "apps/Pulumi.yaml").write_text("name: apps\nruntime: go\n")
     ran = run("status", "--all")
     assert ran.code == 1
@@ -143,12 +153,12 @@ def test_a_broken_project_holds_no_other(run: Any, applied_project: Path) -> Non
     assert "cannot load the stacks:\nstacks.yaml:1:9: " in ran.err
 
 
-def test_a_broken_topology_is_nothing_to_the_status(run: Any, applied_project: Path) -> None:
+def test_status_all_ignores_an_invalid_topology(run: Any, applied_project: Path) -> None:
     (applied_project / "network/topology.yaml").write_text("clutsers: {}\n")
     assert run("status", "--all").code == 0
 
 
-def test_some_of_them(run: Any, applied_project: Path) -> None:
+def test_status_all_filter_selects_stacks(run: Any, applied_project: Path) -> None:
     ran = run("status", "--all", "--filter", "network", "--json")
     assert list(ran.json["stacks"]) == ["network/prod"]
     assert run("status", "--filter", "network").code == 2
@@ -157,7 +167,9 @@ def test_some_of_them(run: Any, applied_project: Path) -> None:
     assert list(inside.json["stacks"]) == list(run("status", "--all", "--json").json["stacks"])
 
 
-def test_the_platforms_are_asked_on_request(run: Any, applied_project: Path, emulator: Any) -> None:
+def test_status_all_asks_platforms_only_with_refresh(
+    run: Any, applied_project: Path, emulator: Any
+) -> None:
     path = "^/compute/clusters/[0-9a-f-]{36}$"
     rule = {"method": "GET", "path": path, "status": 403, "count": None}
     httpx.post(
@@ -170,7 +182,7 @@ def test_the_platforms_are_asked_on_request(run: Any, applied_project: Path, emu
     assert ran.out.count("As of now, from the platforms") == 2
 
 
-def test_costs_are_summed_by_currency(run: Any, applied_project: Path) -> None:
+def test_status_all_sums_costs_by_currency(run: Any, applied_project: Path) -> None:
     (applied_project / "clusters/prices.yaml").write_text(PRICES.format("USD", 2))
     ran = run("status", "--all", "--json")
     amounts = ran.json["totals"]["cost"]["amounts"]
@@ -180,7 +192,7 @@ def test_costs_are_summed_by_currency(run: Any, applied_project: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_lens_is_shown_once(
+def test_status_all_shows_lens_once(
     run: Any, applied_project: Path, emulator: Any, monkeypatch: Any
 ) -> None:
     monkeypatch.setenv("LENS_URL", environment(emulator.url)["LENS_URL"])
@@ -193,12 +205,14 @@ def test_lens_is_shown_once(
 
 
 @pytest.mark.slow
-def test_each_on_its_emulator(run: Any, three: Path) -> None:
-    (three / "apps/.gpuform").mkdir()
+def test_status_all_emulate_uses_the_emulator_of_each_project(
+    run: Any, three_projects: Path
+) -> None:
+    (three_projects / "apps/.gpuform").mkdir()
     for folder in ("network", "apps"):
         if folder == "apps":
-            (three / "apps/__main__.py").unlink()
-            (three / "apps/topology.yaml").write_text(build_topology("own"))
+            (three_projects / "apps/__main__.py").unlink()
+            (three_projects / "apps/topology.yaml").write_text(build_topology("own"))
         assert run("--cwd", folder, "stack", "init", "prod", "--emulate").code == 0
         ran = run("--cwd", folder, "up", "--yes", "--emulate", "--stack", "prod")
         assert ran.code == 0, ran.err
@@ -211,17 +225,17 @@ def test_each_on_its_emulator(run: Any, three: Path) -> None:
 
 
 @pytest.mark.slow
-def test_looking_makes_no_emulator_of_a_project(run: Any, three: Path) -> None:
+def test_status_all_emulate_creates_no_emulator_in_projects(run: Any, three_projects: Path) -> None:
     for folder in ("network", "clusters"):
         assert run("--cwd", folder, "stack", "init", "prod", "--emulate").code == 0
-    before = set(three.rglob("emulator.db"))
+    before = set(three_projects.rglob("emulator.db"))
     ran = run("status", "--all", "--emulate")
     assert ran.code == 0
-    made = set(three.rglob("emulator.db")) - before
-    assert made <= {three / ".gpuform/emulator.db"}
+    made = set(three_projects.rglob("emulator.db")) - before
+    assert made <= {three_projects / ".gpuform/emulator.db"}
 
 
-def test_a_passphrase_is_asked_by_name(
+def test_status_all_asks_for_passphrases_by_stack(
     run: Any, applied_project: Path, terminal: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
@@ -247,7 +261,7 @@ def test_a_passphrase_is_asked_by_name(
     assert ran.err.count("could not be read") == 2
 
 
-def test_no_cost_is_no_sum() -> None:
+def test_totals_without_costs_have_no_sum() -> None:
     none = StackStatus("a/b", Status("b", []))
     assert format_totals(Totals.from_statuses([none])) == "All 1 stack: 0 resources"
     assert Totals.from_statuses([none]).cost is None

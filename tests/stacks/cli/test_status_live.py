@@ -14,7 +14,7 @@ Run = Any
 
 
 @pytest.fixture
-def up(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def live_stack(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     (project / "__main__.py").unlink()
     with serve(seed="status-live") as server:
         for name, value in environment(server.url).items():
@@ -29,8 +29,8 @@ def up(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any
         yield dev, fault
 
 
-def test_figures_are_read_anew_and_owners_are_shown(up: Any) -> None:
-    run, _ = up
+def test_status_refresh_shows_live_figures_and_owners(live_stack: Any) -> None:
+    run, _ = live_stack
     ran = run("status", "--refresh")
     assert ran.code == 0, ran.out + ran.err
     lines = [line.split() for line in ran.out.splitlines()]
@@ -38,25 +38,28 @@ def test_figures_are_read_anew_and_owners_are_shown(up: Any) -> None:
     assert next(line for line in lines if line[:1] == ["bench"])[-1] == "researcher@company.com"
     assert next(line for line in lines if line[:1] == ["data"])[-1] == "-"
     assert "    now: GPUs 87.3%, GPU memory 94.2%, 72.5 °C, 625 W; " in ran.out
-    told = {each["name"]: each for each in run("status", "--refresh", "--json").json["resources"]}
-    bench, data = told["bench"], told["data"]
+    resources_by_name = {
+        resource["name"]: resource
+        for resource in run("status", "--refresh", "--json").json["resources"]
+    }
+    bench, data = resources_by_name["bench"], resources_by_name["data"]
     assert bench["live"]["metrics"]["current"]["temperature_celsius"] == 72.5
     assert (bench["owner"], bench["live_problem"]) == ("researcher@company.com", "")
     assert (data["owner"], data["live"]) == ("", None)
 
 
-def test_the_state_has_the_owner_and_no_figure(up: Any) -> None:
-    run, _ = up
+def test_the_state_keeps_the_owner_but_no_figures(live_stack: Any) -> None:
+    run, _ = live_stack
     run("refresh", "--yes")
     ran = run("status")
     assert "researcher@company.com" in ran.out
     assert "now:" not in ran.out
-    assert {each["live"] for each in run("status", "--json").json["resources"]} == {None}
+    assert {resource["live"] for resource in run("status", "--json").json["resources"]} == {None}
     assert run("preview", "--refresh", "--expect-no-changes").code == 0
 
 
-def test_a_platform_that_does_not_tell_figures_fails_nothing(up: Any) -> None:
-    run, fault = up
+def test_status_refresh_succeeds_without_figures(live_stack: Any) -> None:
+    run, fault = live_stack
     # The first look is that of the refresh itself.
     fault(method="GET", path="/clusters/cluster_", status=403, skip=1, count=None)
     ran = run("status", "--refresh")

@@ -31,23 +31,23 @@ shared_volumes:
 
 
 @pytest.fixture
-def deep(project: Path) -> Path:
+def subfolder(project: Path) -> Path:
     folder = project / "a b" / "deep"
     folder.mkdir(parents=True)
     return folder
 
 
 @pytest.mark.slow
-def test_there_is_one_state_wherever_a_command_is_started(
-    applied_project: PlannedProject, deep: Path, monkeypatch: pytest.MonkeyPatch
+def test_commands_in_a_subfolder_use_the_projects_state(
+    applied_project: PlannedProject, subfolder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = applied_project.sent_changes
     for start in (
-        lambda *command: applied_project.run(*command, "--cwd", str(deep)),
+        lambda *command: applied_project.run(*command, "--cwd", str(subfolder)),
         applied_project.run,
     ):
         if start is applied_project.run:
-            monkeypatch.chdir(deep)
+            monkeypatch.chdir(subfolder)
         assert start("preview", "--expect-no-changes").code == 0
         assert "train" in start("status").out
         assert start("stack", "ls", "--json").json[0]["resourceCount"] == 2
@@ -56,14 +56,14 @@ def test_there_is_one_state_wherever_a_command_is_started(
     assert applied_project.run("up", "--yes").code == 0
     assert len(applied_project.sent_changes) == len(before) + 1
     assert applied_project.run("destroy", "--yes").code == 0
-    assert list(deep.iterdir()) == []
+    assert list(subfolder.iterdir()) == []
     # What is given on the command line or in the environment starts at the current folder.
     monkeypatch.setenv("PULUMI_BACKEND_URL", "file://.")
     assert "no stack named 'dev' in file://." in applied_project.run("status", "--stack", "dev").err
 
 
-def test_all_of_a_projects_files_are_found_from_its_folders(
-    dev: Run, project: Path, deep: Path, monkeypatch: pytest.MonkeyPatch
+def test_commands_in_a_subfolder_find_all_project_files(
+    dev: Run, project: Path, subfolder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (project / "__main__.py").unlink()
     (project / "parts").mkdir()
@@ -75,27 +75,27 @@ def test_all_of_a_projects_files_are_found_from_its_folders(
     (project / "gates.yaml").write_text(
         "gates:\n  budget: {max_hourly_cost: {amount: 8, currency: EUR}}\n"
     )
-    monkeypatch.chdir(deep)
+    monkeypatch.chdir(subfolder)
     assert "2 resources" in dev("validate").out
     files = (project / "topology.yaml", project / "parts" / "volumes.yaml")
     assert dev("fmt").out.splitlines() == [*map(str, files)]
     ran = dev("preview", "--emulate", "--save-plan", "plan.json")
     assert ran.code == 5, ran.out + ran.err
-    assert (deep / "plan.json").is_file()
+    assert (subfolder / "plan.json").is_file()
     assert "EUR" in ran.out
     reviewed = dev("review", "plan.json", "--detailed-exitcode")
     assert reviewed.code == 5
     assert (project / ".gpuform" / "emulator.db").is_file()
-    assert [path.name for path in deep.iterdir()] == ["plan.json"]
+    assert [path.name for path in subfolder.iterdir()] == ["plan.json"]
 
 
-def test_a_chosen_backend_is_one_folder(
-    run: Run, project: Path, deep: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_relative_backend_of_login_is_one_folder(
+    run: Run, project: Path, subfolder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (project / "Pulumi.yaml").write_text("name: demo\nruntime: python\n")
     assert run("login", "file://.").out == f"Logged in to file://{project}.\n"
     assert run("stack", "init", "dev").code == 0
-    monkeypatch.chdir(deep)
+    monkeypatch.chdir(subfolder)
     assert run("stack", "ls", "--json").json[0]["name"] == "dev"
     os.chdir(project)
     assert run("logout", "file://.").code == 0

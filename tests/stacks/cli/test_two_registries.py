@@ -50,36 +50,38 @@ def registries(dev: Run, project: Path) -> Iterator[tuple[str, str]]:
     with serve(seed="near") as near, serve(seed="far") as far:
         urls = (near.url, far.url)
         assert dev("config", "set", "gpuform:form", "plugin").code == 0
-        text = PROGRAM.format(node=NODE, near=near.url, far=far.url)
-        (project / "__main__.py").write_text(text)
+        program = PROGRAM.format(node=NODE, near=near.url, far=far.url)
+        (project / "__main__.py").write_text(program)
         yield urls
 
 
-def add(url: str, node_id: str) -> None:
+def add_foreign_node(url: str, node_id: str) -> None:
     body = {"$push": {"nodes.nodeData": {"id": node_id, "memory": 7}}}
     httpx.put(
         f"{url}/aios/clusters/west", json=body, trust_env=False, verify=False
     ).raise_for_status()
 
 
-def ids(url: str) -> list[str]:
+def get_node_ids(url: str) -> list[str]:
     record = httpx.get(f"{url}/aios/clusters/west", trust_env=False, verify=False).json()
     return [each["id"] for each in record["nodes"]["nodeData"]]
 
 
 @pytest.mark.slow
-def test_each_plan_is_of_its_own_registry(dev: Run, registries: tuple[str, str]) -> None:
+def test_plans_of_two_registries_use_the_right_records(
+    dev: Run, registries: tuple[str, str]
+) -> None:
     near, far = registries
     ran = dev("up", "--yes", "--skip-preview", "--parallel", "1")
     assert ran.code == 0, ran.out + ran.err
-    assert (ids(near), ids(far)) == (["node-1"], ["node-2"])
+    assert (get_node_ids(near), get_node_ids(far)) == (["node-1"], ["node-2"])
     ran = dev("preview", "--refresh", "--expect-no-changes")
     assert ran.code == 0, ran.out + ran.err
-    add(far, "node-1")  # an id that the stack has in the other registry
+    add_foreign_node(far, "node-1")  # an id that the stack has in the other registry
     ran = dev("destroy", "--yes")
     assert ran.code == 1
     assert "this Cluster contains node-1, created by others" in ran.out + ran.err
-    assert (ids(near), ids(far)) == (["node-1"], ["node-2", "node-1"])
+    assert (get_node_ids(near), get_node_ids(far)) == (["node-1"], ["node-2", "node-1"])
     ran = dev("destroy", "--yes", "--allow", "destroy-others")
     assert ran.code == 0, ran.out + ran.err
     assert (

@@ -19,21 +19,21 @@ EACH = GOOD + "  more: " + declare_cluster(for_each="'{{ config.sites }}'") + "\
 
 
 @pytest.fixture
-def topology(project: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def write_topology(project: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Writes the project's topology, in place of its program. There is no passphrase."""
     monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE")
     (project / "__main__.py").unlink()
     return (project / "topology.yaml").write_text
 
 
-def test_a_valid_topology(run: Any, topology: Any) -> None:
-    topology(GOOD)
+def test_validate_accepts_a_valid_topology(run: Any, write_topology: Any) -> None:
+    write_topology(GOOD)
     ran = run("validate")
     assert (ran.code, ran.out, ran.err) == (0, "topology.yaml is valid: 1 resource\n", "")
 
 
-def test_what_no_stack_has_set_yet(run: Any, topology: Any) -> None:
-    topology(EACH)
+def test_validate_leaves_values_open_that_a_stack_sets(run: Any, write_topology: Any) -> None:
+    write_topology(EACH)
     ran = run("validate")
     assert ran.code == 0
     assert ran.out == (
@@ -41,8 +41,8 @@ def test_what_no_stack_has_set_yet(run: Any, topology: Any) -> None:
     )
 
 
-def test_all_problems_with_their_places(run: Any, topology: Any) -> None:
-    topology(BAD)
+def test_validate_reports_all_problems_with_positions(run: Any, write_topology: Any) -> None:
+    write_topology(BAD)
     ran = run("validate")
     assert ran.code == 1
     places = [line.split(" ")[0] for line in ran.out.splitlines() if not line.startswith(" ")]
@@ -52,7 +52,7 @@ def test_all_problems_with_their_places(run: Any, topology: Any) -> None:
     assert ran.err == "error: 3 problems\n"
 
 
-def test_several_files_each_with_its_name(run: Any, topology: Any, project: Path) -> None:
+def test_validate_of_several_files_names_each(run: Any, write_topology: Any, project: Path) -> None:
     (project / "parts").mkdir()
     (project / "parts/bad.yaml").write_text("outputs: {a: '{{ b }}'}\n")
     (project / "good.yml").write_text(GOOD)
@@ -64,12 +64,12 @@ def test_several_files_each_with_its_name(run: Any, topology: Any, project: Path
     assert run("validate", "good.yml").code == 0
 
 
-def test_json(run: Any, topology: Any) -> None:
-    topology(BAD)
+def test_validate_json_describes_problems(run: Any, write_topology: Any) -> None:
+    write_topology(BAD)
     ran = run("validate", "--format", "json")
     assert ran.code == 1
-    found = ran.json[-1]
-    assert found == {
+    problem = ran.json[-1]
+    assert problem == {
         "file": "topology.yaml",
         "line": 6,
         "column": 1,
@@ -78,37 +78,39 @@ def test_json(run: Any, topology: Any) -> None:
         "message": "clutsers is not known",
         "hint": "did you mean clusters?",
     }
-    topology(GOOD)
+    write_topology(GOOD)
     ran = run("validate", "--format", "json")
     assert (ran.code, ran.json) == (0, [])
 
 
-def test_sarif(run: Any, topology: Any) -> None:
-    topology(BAD)
-    (told,) = run("validate", "-f", "sarif").json["runs"]
-    assert {rule["id"] for rule in told["tool"]["driver"]["rules"]} == {"unknown-key", "value"}
-    (place,) = told["results"][-1]["locations"]
+def test_validate_sarif_describes_problems(run: Any, write_topology: Any) -> None:
+    write_topology(BAD)
+    (sarif_run,) = run("validate", "-f", "sarif").json["runs"]
+    assert {rule["id"] for rule in sarif_run["tool"]["driver"]["rules"]} == {"unknown-key", "value"}
+    (place,) = sarif_run["results"][-1]["locations"]
     assert place["physicalLocation"] == {
         "artifactLocation": {"uri": "topology.yaml"},
         "region": {"startLine": 6, "startColumn": 1},
     }
-    topology(GOOD)
+    write_topology(GOOD)
     assert run("validate", "-f", "sarif").json["runs"][0]["results"] == []
 
 
-def test_github(run: Any, topology: Any) -> None:
-    topology(BAD)
+def test_validate_github_prints_annotations(run: Any, write_topology: Any) -> None:
+    write_topology(BAD)
     ran = run("validate", "-f", "github")
     assert ran.out.splitlines()[-1] == (
         "::error file=topology.yaml,line=6,col=1,title=unknown-key::"
         "clutsers is not known%0Adid you mean clusters?"
     )
-    topology(GOOD)
+    write_topology(GOOD)
     assert run("validate", "-f", "github").out.strip() == ""
 
 
-def test_the_values_of_a_stack(run: Any, topology: Any, project: Path) -> None:
-    topology(GOOD)
+def test_validate_stack_checks_configured_values(
+    run: Any, write_topology: Any, project: Path
+) -> None:
+    write_topology(GOOD)
     settings = project / "Pulumi.dev.yaml"
     settings.write_text(settings.read_text() + "config:\n  demo:gpus: 20\n")
     assert run("validate").code == 0
@@ -127,27 +129,29 @@ def test_the_values_of_a_stack(run: Any, topology: Any, project: Path) -> None:
         ([], 1, "has no topology.yaml"),
     ],
 )
-def test_what_cannot_be_checked(
-    run: Any, topology: Any, arguments: list[str], code: int, message: str
+def test_validate_fails_for_unknown_stack_format_or_file(
+    run: Any, write_topology: Any, arguments: list[str], code: int, message: str
 ) -> None:
     if arguments:
-        topology(GOOD)
+        write_topology(GOOD)
     ran = run("validate", *arguments)
     assert ran.code == code
     assert message in ran.err
     assert "Traceback" not in ran.err
 
 
-def test_a_file_outside_of_any_project(run: Any, project: Path, tmp_path: Path) -> None:
+def test_validate_works_outside_of_a_project(run: Any, project: Path, tmp_path: Path) -> None:
     file = tmp_path / "alone.yaml"
     file.write_text(BAD)
     ran = run("validate", str(file), "--format", "json")
     assert ran.code == 1
-    assert {each["file"] for each in json.loads(ran.out)} == {str(file)}
+    assert {load["file"] for load in json.loads(ran.out)} == {str(file)}
 
 
-def test_costs_in_two_currencies(run: Any, topology: Any, project: Path) -> None:
-    topology(GOOD)
+def test_validate_refuses_gates_in_two_currencies(
+    run: Any, write_topology: Any, project: Path
+) -> None:
+    write_topology(GOOD)
     (project / "gates.yaml").write_text(
         "gates:\n"
         "  budget: {max_hourly_cost: {amount: 5, currency: USD}}\n"
@@ -162,9 +166,9 @@ def test_costs_in_two_currencies(run: Any, topology: Any, project: Path) -> None
     )
     (project / "prices.yaml").write_text("currency: EUR\n")
     ran = run("validate", "-f", "json")
-    (found,) = ran.json
-    assert (found["file"], found["line"], found["column"]) == ("gates.yaml", 2, 51)
-    assert "is USD, and the prices at prices.yaml:1:11 are in EUR" in found["message"]
+    (problems,) = ran.json
+    assert (problems["file"], problems["line"], problems["column"]) == ("gates.yaml", 2, 51)
+    assert "is USD, and the prices at prices.yaml:1:11 are in EUR" in problems["message"]
     (project / "prices.yaml").write_text("currency: euros\n")
     ran = run("validate")
     assert "prices.yaml:1:11: currency: must be a currency's code" in ran.out
@@ -173,7 +177,7 @@ def test_costs_in_two_currencies(run: Any, topology: Any, project: Path) -> None
     assert run("validate").code == 0
 
 
-def test_a_gate_in_another_currency_than_the_prices_stops_no_plan_silently(dev: Any) -> None:
+def test_a_gate_in_another_currency_than_the_prices_fails_the_preview(dev: Any) -> None:
     Path("prices.yaml").write_text("currency: EUR\n")
     Path("gates.yaml").write_text("gates: {b: {max_hourly_cost: {amount: 5, currency: USD}}}\n")
     ran = dev("preview")

@@ -9,7 +9,7 @@ from support.stacks.project_folders import build_topology, write_project, write_
 
 
 @pytest.fixture
-def three(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def three_projects(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Three projects in the current folder; there is neither a passphrase nor a state."""
     monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE")
     root = tmp_path / "three"
@@ -19,7 +19,7 @@ def three(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     return root
 
 
-def test_the_stacks_in_their_order(run: Any, three: Path) -> None:
+def test_validate_all_lists_stacks_in_order(run: Any, three_projects: Path) -> None:
     ran = run("validate", "--all")
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.splitlines() == [
@@ -27,12 +27,12 @@ def test_the_stacks_in_their_order(run: Any, three: Path) -> None:
         "clusters/prod is valid: 1 resource; after network/prod",
         "apps/prod is a Python program; after clusters/prod",
     ]
-    assert not list((three / "state").iterdir()), "nothing is written"
+    assert not list((three_projects / "state").iterdir()), "nothing is written"
 
 
-def test_some_of_them(run: Any, three: Path) -> None:
+def test_validate_all_filter_and_stack_select_stacks(run: Any, three_projects: Path) -> None:
     assert run("validate", "--all", "--filter", "...clusters").out.count("\n") == 2
-    write_project(three, "network", stacks=("dev", "prod"))
+    write_project(three_projects, "network", stacks=("dev", "prod"))
     assert run("validate", "--all", "--stack", "dev").out == "network/dev is valid: 1 resource\n"
     ran = run("validate", "--all", "--filter", "network", "--stack", "prod")
     assert ran.out == "network/prod is valid: 1 resource\n"
@@ -42,13 +42,15 @@ def test_some_of_them(run: Any, three: Path) -> None:
     assert inside.out == "network/dev is valid: 1 resource\n"
 
 
-def test_all_problems_at_once_with_their_places(run: Any, three: Path) -> None:
-    (three / "clusters/gates.yaml").write_text("gates: []\n")
-    (three / "network/topology.yaml").write_text(build_topology("data") + "clutsers: {}\n")
-    (three / "apps/__main__.py").write_text("import pulumi\npulumi.StackReference('none')\n")
-    write_project(three, "broken")
-    (three / "broken/Pulumi.yaml").write_text("name: broken\nruntime: go\n")
-    with (three / "stacks.yaml").open("a") as file:
+def test_validate_all_reports_all_problems_with_positions(run: Any, three_projects: Path) -> None:
+    (three_projects / "clusters/gates.yaml").write_text("gates: []\n")
+    (three_projects / "network/topology.yaml").write_text(build_topology("data") + "clutsers: {}\n")
+    (three_projects / "apps/__main__.py").write_text(
+        "import pulumi\npulumi.StackReference('none')\n"
+    )
+    write_project(three_projects, "broken")
+    (three_projects / "broken/Pulumi.yaml").write_text("name: broken\nruntime: go\n")
+    with (three_projects / "stacks.yaml").open("a") as file:
         file.write("  - folder: broken\n  - folder: none\n")
     ran = run("validate", "--all")
     assert ran.code == 1
@@ -62,10 +64,12 @@ def test_all_problems_at_once_with_their_places(run: Any, three: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["json", "sarif", "github"])
-def test_the_other_formats(run: Any, three: Path, form: str) -> None:
+def test_validate_all_has_machine_readable_formats(
+    run: Any, three_projects: Path, form: str
+) -> None:
     ran = run("validate", "--all", "--format", form)
     assert ran.code == 0
-    (three / "network/topology.yaml").write_text(build_topology("data"))
+    (three_projects / "network/topology.yaml").write_text(build_topology("data"))
     ran = run("validate", "--all", "--format", form)
     assert ran.code == 1
     assert "no output volume" in ran.out
@@ -73,17 +77,19 @@ def test_the_other_formats(run: Any, three: Path, form: str) -> None:
         json.loads(ran.out)
 
 
-def test_no_traceback_for_any_file(run: Any, three: Path) -> None:
-    write_project(three, "network", {"topology.yaml": "\0"})
-    (three / "clusters/__main__.py").write_text("def")
-    (three / "clusters/topology.yaml").unlink()
-    (three / "stacks.yaml").write_text("stacks: [{folder: '*'}]\ngates: 5\n")
+def test_validate_all_reports_unreadable_files_without_traceback(
+    run: Any, three_projects: Path
+) -> None:
+    write_project(three_projects, "network", {"topology.yaml": "\0"})
+    (three_projects / "clusters/__main__.py").write_text("def")
+    (three_projects / "clusters/topology.yaml").unlink()
+    (three_projects / "stacks.yaml").write_text("stacks: [{folder: '*'}]\ngates: 5\n")
     ran = run("validate", "--all")
     assert ran.code == 1
     assert ran.out.startswith("stacks.yaml:2:8: gates: ")
 
 
-def test_flags_that_do_not_go_together(run: Any, three: Path) -> None:
+def test_validate_all_refuses_contradicting_flags(run: Any, three_projects: Path) -> None:
     for flags in (["--all", "x.yaml"], ["--filter", "network"]):
         ran = run("validate", *flags)
         assert (ran.code, ran.out) == (2, "")
@@ -93,9 +99,11 @@ def test_flags_that_do_not_go_together(run: Any, three: Path) -> None:
         assert ran.err.startswith("error: ")
 
 
-def test_no_stack_at_all(run: Any, three: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (three / "empty").mkdir()
-    (three / "stacks.yaml").unlink()
+def test_validate_all_without_stacks_is_an_error(
+    run: Any, three_projects: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (three_projects / "empty").mkdir()
+    (three_projects / "stacks.yaml").unlink()
     ran = run("--cwd", "empty", "validate", "--all")
     assert (ran.code, ran.out) == (1, "")
     assert "no stacks.yaml, and no project with a stack in" in ran.err

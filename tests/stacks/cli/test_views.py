@@ -39,7 +39,7 @@ from gpuform.stacks.pricing.price_book import PriceBook
 from gpuform.stacks.review.paint import Paint
 
 
-class DeadClock:
+class UnreachableClock:
     def now(self) -> float:
         raise Unreachable("nobody")
 
@@ -57,12 +57,12 @@ def screen() -> Screen:
     return Screen(io.StringIO(), io.StringIO(), Paint(), interactive=False)
 
 
-def text(screen: Screen) -> str:
+def get_output(screen: Screen) -> str:
     assert isinstance(screen.out, io.StringIO)
     return screen.out.getvalue()
 
 
-def step(
+def build_step(
     op: Op, name: str, type_: str = "pulumi-python:dynamic/gpuform.together:Cluster", **facts: Any
 ) -> Step:
     urn = f"urn:pulumi:dev::demo::{type_}::{name}"
@@ -75,7 +75,7 @@ def feed(listener: Callable[[Event], None], events: Iterable[Event]) -> None:
         listener(event)
 
 
-def outcome(**facts: Any) -> Outcome:
+def build_outcome(**facts: Any) -> Outcome:
     given: dict[str, Any] = {
         "succeeded": True,
         "cancelled": False,
@@ -90,8 +90,8 @@ def outcome(**facts: Any) -> Outcome:
     return Outcome(**given)
 
 
-def test_a_clock_that_does_not_answer_is_given_up(screen: Screen) -> None:
-    watch = Stopwatch(DeadClock())
+def test_a_stopwatch_falls_back_to_real_time_if_the_clock_fails(screen: Screen) -> None:
+    watch = Stopwatch(UnreachableClock())
     watch.synchronize_clock()
     watch.start("x")
     assert watch.is_real
@@ -99,7 +99,7 @@ def test_a_clock_that_does_not_answer_is_given_up(screen: Screen) -> None:
     assert watch.get_elapsed("never begun") == 0
 
 
-def rows(live: LiveProgress) -> list[str]:
+def render_rows(live: LiveProgress) -> list[str]:
     from rich.console import Console
 
     out = io.StringIO()
@@ -107,35 +107,35 @@ def rows(live: LiveProgress) -> list[str]:
     return [line.rstrip() for line in out.getvalue().splitlines() if line.strip()]
 
 
-def test_live_rows_while_they_run(screen: Screen, clock: FakeClock) -> None:
+def test_live_progress_shows_a_row_for_each_running_step(screen: Screen, clock: FakeClock) -> None:
     live = LiveProgress(screen, Stopwatch(clock))
     try:
-        train, eval_ = step(Op.CREATE, "train"), step(Op.DELETE, "eval")
+        train, eval_ = build_step(Op.CREATE, "train"), build_step(Op.DELETE, "eval")
         feed(live, [StepStarted(train, False), StepStarted(eval_, False)])
         feed(live, [Progress(train.urn, "InstallingDrivers (6m10s)"), Progress("other", "x")])
         clock.time += 400
-        assert rows(live) == [
+        assert render_rows(live) == [
             "+  train  together:Cluster  creating: InstallingDrivers (6m10s)  6m40s",
             "-  eval  together:Cluster   deleting                             6m40s",
         ]
         live(StepDone(train, False))
-        assert len(rows(live)) == 1
-        assert "+  train  together:Cluster  created in 6m40s" in text(screen)
+        assert len(render_rows(live)) == 1
+        assert "+  train  together:Cluster  created in 6m40s" in get_output(screen)
     finally:
         live.close()
 
 
-def test_many_live_rows_are_cut(screen: Screen, clock: FakeClock) -> None:
+def test_live_progress_cuts_many_rows(screen: Screen, clock: FakeClock) -> None:
     live = LiveProgress(screen, Stopwatch(clock))
     try:
-        feed(live, [StepStarted(step(Op.CREATE, f"c{n}"), False) for n in range(30)])
-        assert len(rows(live)) == 21
-        assert "and 10 more" in rows(live)[-1]
+        feed(live, [StepStarted(build_step(Op.CREATE, f"c{n}"), False) for n in range(30)])
+        assert len(render_rows(live)) == 21
+        assert "and 10 more" in render_rows(live)[-1]
     finally:
         live.close()
 
 
-def shown(screen: Screen, title: RunStarted, events: list[Event], ended: Outcome) -> str:
+def render_run(screen: Screen, title: RunStarted, events: list[Event], ended: Outcome) -> str:
     clock = FakeClock()
     appraiser = PlanEvaluator(PriceBook(), GateEvaluator((), (), Path()), clock)
     view = HumanView(screen, DisplayOptions(), lambda: Stopwatch(clock))
@@ -145,13 +145,13 @@ def shown(screen: Screen, title: RunStarted, events: list[Event], ended: Outcome
         listen(event)
     view.close()
     view.end(RunEnded(title, record, appraiser, ended), ended)
-    return text(screen)
+    return get_output(screen)
 
 
-def test_after_a_failure_it_says_what_was_kept_and_what_to_do(screen: Screen) -> None:
-    train = step(Op.CREATE, "train")
+def test_a_failed_run_lists_unfinished_resources_and_the_next_step(screen: Screen) -> None:
+    train = build_step(Op.CREATE, "train")
     train.state.init_errors = ["not ready after 1h"]
-    told = shown(
+    output = render_run(
         screen,
         RunStarted("update", False, "demo", "dev"),
         [
@@ -159,33 +159,33 @@ def test_after_a_failure_it_says_what_was_kept_and_what_to_do(screen: Screen) ->
             Diagnostic("error", "no capacity", train.urn),
             StepFailed(train),
         ],
-        outcome(
+        build_outcome(
             succeeded=False, snapshot=Snapshot("s", resources=[train.state]), outputs={"old": "x"}
         ),
     )
-    assert "    error: no capacity" in told
-    assert "    1 errored" in told
-    assert "train exists and is in the state, but is not ready yet." in told
-    assert "run `gpuform up` again" in told
-    assert "Outputs" not in told
+    assert "    error: no capacity" in output
+    assert "    1 errored" in output
+    assert "train exists and is in the state, but is not ready yet." in output
+    assert "run `gpuform up` again" in output
+    assert "Outputs" not in output
 
 
-def test_an_interrupted_run_has_no_cause_to_remove(screen: Screen) -> None:
-    ended = outcome(succeeded=False, cancelled=True)
-    told = shown(screen, RunStarted("destroy", False, "demo", "dev"), [], ended)
-    assert "The destroy was interrupted." in told
-    assert "Next: run `gpuform destroy` again" in told
+def test_an_interrupted_run_names_the_command_to_repeat(screen: Screen) -> None:
+    ended = build_outcome(succeeded=False, cancelled=True)
+    output = render_run(screen, RunStarted("destroy", False, "demo", "dev"), [], ended)
+    assert "The destroy was interrupted." in output
+    assert "Next: run `gpuform destroy` again" in output
 
 
-def test_a_result_has_outputs_and_summary(screen: Screen) -> None:
-    train = step(Op.CREATE, "train")
-    told = shown(
+def test_a_finished_run_shows_outputs_and_summary(screen: Screen) -> None:
+    train = build_step(Op.CREATE, "train")
+    output = render_run(
         screen,
         RunStarted("update", False, "demo", "dev"),
         [StepDone(train, False), SkippedCheck("no key")],
-        outcome(outputs={"kubeconfig": Secret("apiVersion: v1"), "status": "Ready"}),
+        build_outcome(outputs={"kubeconfig": Secret("apiVersion: v1"), "status": "Ready"}),
     )
-    assert told.splitlines() == [
+    assert output.splitlines() == [
         "Updating (dev):",
         "",
         "Outputs:",
@@ -201,7 +201,7 @@ def test_a_result_has_outputs_and_summary(screen: Screen) -> None:
     ]
 
 
-def test_a_refresh_without_preview_shows_the_drift(screen: Screen) -> None:
+def test_a_refresh_without_preview_shows_drift(screen: Screen) -> None:
     drift = ResourceChange(
         urn="urn:pulumi:dev::demo::my:mod:Comp::train",
         type="my:mod:Comp",
@@ -210,24 +210,26 @@ def test_a_refresh_without_preview_shows_the_drift(screen: Screen) -> None:
         reason=PlanReason.DRIFT,
     )
     title = RunStarted("refresh", False, "demo", "dev")
-    assert "changed outside of this stack" in shown(screen, title, [], outcome(planned=[drift]))
+    assert "changed outside of this stack" in render_run(
+        screen, title, [], build_outcome(planned=[drift])
+    )
 
 
-def test_the_record_counts_people_s_resources_once() -> None:
+def test_a_run_record_counts_each_declared_resource_once() -> None:
     record = RunRecord()
-    component = step(Op.CREATE, "group", "my:mod:Group")
-    stack = step(Op.CREATE, "demo-dev", "pulumi:pulumi:Stack")
+    component = build_step(Op.CREATE, "group", "my:mod:Group")
+    stack = build_step(Op.CREATE, "demo-dev", "pulumi:pulumi:Stack")
     feed(
         record, [Prelude("update", True, {}), StepDone(component, True), StepDone(component, True)]
     )
-    feed(record, [StepDone(stack, True), StepDone(step(Op.SAME, "other"), True)])
-    feed(record, [StepDone(step(Op.REFRESH, "other", result_op=Op.UPDATE), True)])
+    feed(record, [StepDone(stack, True), StepDone(build_step(Op.SAME, "other"), True)])
+    feed(record, [StepDone(build_step(Op.REFRESH, "other", result_op=Op.UPDATE), True)])
     assert dict(record.counts) == {"create": 1, "same": 1}
-    plan = record.build_plan("demo", "dev", outcome())
+    plan = record.build_plan("demo", "dev", build_outcome())
     assert [(c.name, c.action) for c in plan.changes] == [("group", PlanAction.CREATE)]
 
 
-def plan(*gpus: int, stack: str = "dev", operation: Any = "update") -> Plan:
+def build_plan(*gpus: int, stack: str = "dev", operation: Any = "update") -> Plan:
     changes = [
         ResourceChange(
             urn=f"urn:{n}",
@@ -255,17 +257,19 @@ def plan(*gpus: int, stack: str = "dev", operation: Any = "update") -> Plan:
         ("destroy", "dev\n", True),
     ],
 )
-def test_the_question(
+def test_confirm_plan_accepts_only_valid_answers(
     screen: Screen, monkeypatch: pytest.MonkeyPatch, operation: Any, answers: str, expected: bool
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(answers))
-    assert confirm_plan(screen, plan(16, 8, operation=operation)) is expected
-    assert "24 GPUs will be lost" in text(screen)
-    assert ("urn: urn:16" in text(screen)) == ("details" in answers)
+    assert confirm_plan(screen, build_plan(16, 8, operation=operation)) is expected
+    assert "24 GPUs will be lost" in get_output(screen)
+    assert ("urn: urn:16" in get_output(screen)) == ("details" in answers)
 
 
-def test_a_destroy_says_how_much_goes(screen: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_question_of_a_destroy_shows_lost_resources_and_gpus(
+    screen: Screen, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("dev\n"))
-    confirm_plan(screen, plan(16, operation="destroy"))
-    assert "deletes 1 resource of stack dev" in text(screen)
-    assert "16 GPUs will be lost" in text(screen)
+    confirm_plan(screen, build_plan(16, operation="destroy"))
+    assert "deletes 1 resource of stack dev" in get_output(screen)
+    assert "16 GPUs will be lost" in get_output(screen)

@@ -33,5 +33,5 @@ def play_scenario(lab, scenario, examples: int) -> None:
 
 
 @pytest.mark.parametrize(("scenario", "examples"), EXAMPLES)
-def test_random_runs(lab, scenario, examples):
+def test_random_runs_keep_all_invariants(lab, scenario, examples):
     play_scenario(lab, scenario, examples)

@@ -9,7 +9,7 @@ from gpuform.schemas.plan import PlanReason
 from gpuform.stacks.engine.values import UNKNOWN, Secret
 
 
-def test_a_new_resource_is_created_and_then_stays_the_same(lab):
+def test_a_new_resource_is_created_and_then_unchanged(lab):
     program = "a = Machine('a', size=1)\npulumi.export('address', a.address)\n"
     preview = lab.preview(program)
     assert lab.steps == [("create", "a")]
@@ -25,7 +25,7 @@ def test_a_new_resource_is_created_and_then_stays_the_same(lab):
     assert again.changes == {"same": 2}
 
 
-def test_a_changed_property_is_updated_in_place_with_what_changes(lab):
+def test_a_changed_property_is_updated_in_place(lab):
     lab.up("Machine('a', size=1)")
     preview = lab.preview("Machine('a', size=2)")
     (change,) = [c for c in preview.planned if c.name == "a"]
@@ -36,7 +36,7 @@ def test_a_changed_property_is_updated_in_place_with_what_changes(lab):
     assert lab.state("a").id == "m-1"
 
 
-def test_replacement_creates_first_unless_the_provider_says_otherwise(lab):
+def test_a_replacement_creates_first_unless_the_provider_deletes_first(lab):
     program = "a = Machine('a', rack={!r})\nMachine('b', uses=a.address)\n"
     lab.up(program.format("x"))
     lab.preview(program.format("y"))
@@ -53,7 +53,7 @@ def test_replacement_creates_first_unless_the_provider_says_otherwise(lab):
     assert sorted(lab.names) == ["a", "b"]
 
 
-def test_delete_first_replacement_takes_along_dependents_that_it_would_replace(lab):
+def test_a_delete_first_replacement_replaces_dependents(lab):
     program = (
         "a = Machine('a', slot={!r})\n"
         "Machine('replaced', rack=a.address)\n"
@@ -77,7 +77,7 @@ def test_delete_first_replacement_takes_along_dependents_that_it_would_replace(l
     assert len(lab.platform_objects) == 4
 
 
-def test_the_plan_says_why_a_resource_is_replaced(lab):
+def test_a_plan_has_the_reason_of_a_replacement(lab):
     program = "a = Machine('a', slot={!r})\nMachine('b', rack=a.address)\n"
     lab.up(program.format("x"))
     planned = {c.name: c for c in lab.preview(program.format("y")).planned}
@@ -86,7 +86,7 @@ def test_the_plan_says_why_a_resource_is_replaced(lab):
     assert planned["b"].reason is PlanReason.DEPENDENCY_REPLACED
 
 
-def test_an_option_of_the_program_overrides_the_order_of_a_replacement(lab):
+def test_delete_before_replace_overrides_the_order_of_a_replacement(lab):
     program = "Machine('a', rack={!r}, opts=ResourceOptions(delete_before_replace=True))"
     lab.up(program.format("x"))
     lab.up(program.format("y"))
@@ -105,7 +105,7 @@ def test_a_replacement_whose_create_fails_is_finished_by_the_next_run(lab):
     assert list(lab.platform_objects) == ["m-2"]
 
 
-def test_a_half_replaced_resource_that_leaves_the_program_is_forgotten_without_a_call(lab):
+def test_an_undeclared_resource_pending_replacement_is_forgotten_without_a_call(lab):
     lab.up("Machine('a', slot='x')")
     lab.up("Machine('a', slot='y', refuse='create')")
     assert lab.up("").succeeded
@@ -113,7 +113,7 @@ def test_a_half_replaced_resource_that_leaves_the_program_is_forgotten_without_a
     assert [c for c in lab.calls if c["verb"] == "delete"] == []
 
 
-def test_what_left_the_program_is_deleted_dependents_first(lab):
+def test_undeclared_resources_are_deleted_dependents_first(lab):
     lab.up("a = Machine('a')\nb = Machine('b', uses=a.address)\nMachine('c', uses=b.address)\n")
     outcome = lab.up("Machine('d')")
     assert lab.steps == [("create", "d"), ("delete", "c"), ("delete", "b"), ("delete", "a")]
@@ -130,7 +130,7 @@ def test_destroy_deletes_everything_without_running_the_program(lab):
     assert lab.platform_objects == {}
 
 
-def test_a_failed_delete_is_tried_again(lab):
+def test_a_failed_delete_is_retried_by_the_next_run(lab):
     lab.up("Machine('a', rack='x', refuse='delete')")
     assert not lab.up("Machine('a', rack='y')").succeeded
     assert [r.delete for r in lab.snapshot.resources if "Machine" in r.urn] == [False, True]
@@ -139,7 +139,7 @@ def test_a_failed_delete_is_tried_again(lab):
     assert sorted(lab.platform_objects) == ["m-1", "m-2"]
 
 
-def test_a_failed_create_leaves_nothing_and_starts_nothing_after_it(lab):
+def test_a_failed_create_saves_nothing_and_starts_no_dependents(lab):
     program = "a = Machine('a')\nb = Machine('b', uses=a.address{})\nMachine('c', uses=b.address)\n"
     outcome = lab.up(program.format(", refuse='create'"))
     assert not outcome.succeeded
@@ -158,7 +158,7 @@ def test_a_failed_update_keeps_the_old_state(lab):
     assert lab.steps == [("update", "a")]
 
 
-def test_a_program_that_raises_deletes_nothing_and_keeps_outputs(lab):
+def test_a_failing_program_deletes_nothing_and_keeps_outputs(lab):
     lab.up("Machine('a')\nMachine('b')\npulumi.export('x', 1)\n")
     outcome = lab.up("Machine('c')\nraise ValueError('stop here')\n")
     assert not outcome.succeeded
@@ -168,7 +168,7 @@ def test_a_program_that_raises_deletes_nothing_and_keeps_outputs(lab):
     assert "step_executor" not in lab.errors[-1]
 
 
-def test_all_check_failures_are_told_at_once_and_their_dependents_left_alone(lab):
+def test_all_check_failures_are_reported_together_and_stop_dependents(lab):
     program = "a = Machine('a', size=-1)\nMachine('b', size=-1)\nMachine('c', uses=a.address)\n"
     outcome = lab.preview(program)
     assert not outcome.succeeded
@@ -179,7 +179,7 @@ def test_all_check_failures_are_told_at_once_and_their_dependents_left_alone(lab
     assert [c["news"].get("uses") for c in lab.calls if c["verb"] == "check"] == [None, None]
 
 
-def test_protect_keeps_a_resource(lab):
+def test_a_protected_resource_is_not_deleted(lab):
     lab.up("Machine('a', opts=ResourceOptions(protect=True))")
     assert not lab.up("").succeeded
     assert "protect" in lab.errors[0]
@@ -201,21 +201,21 @@ def test_protect_is_inherited_from_a_component(lab):
     assert lab.state("a").protect
 
 
-def test_retain_on_delete_forgets_the_object(lab):
+def test_retain_on_delete_keeps_the_object_and_removes_the_entry(lab):
     lab.up("Machine('a', opts=ResourceOptions(retain_on_delete=True))")
     assert lab.up("").succeeded
     assert lab.names == []
     assert list(lab.platform_objects) == ["m-1"]
 
 
-def test_ignored_changes_keep_the_old_input(lab):
+def test_an_ignored_change_keeps_the_old_input(lab):
     lab.up("Machine('a', size=1, labels={'x': 1, 'y': 1})")
     options = "opts=ResourceOptions(ignore_changes=['size', 'labels.x'])"
     lab.up(f"Machine('a', size=2, labels={{'x': 2, 'y': 2}}, {options})")
     assert lab.platform_objects["m-1"] == {"size": 1, "labels": {"x": 1, "y": 2}}
 
 
-def test_the_engine_compares_inputs_where_the_provider_does_not(lab):
+def test_inputs_are_compared_if_the_provider_has_no_diff(lab):
     lab.up("Machine('a', lazy=True, size=1)")
     assert not lab.preview("Machine('a', lazy=True, size=1)").has_changes
     lab.up("Machine('a', lazy=True, size=2)")
@@ -225,7 +225,7 @@ def test_the_engine_compares_inputs_where_the_provider_does_not(lab):
     assert ("replace", "a") in lab.steps
 
 
-def test_an_alias_renames_without_a_change(lab):
+def test_an_alias_renames_a_resource_without_a_change(lab):
     lab.up("a = Machine('a')\nMachine('b', uses=a.address)\n")
     program = (
         "a = Machine('new', opts=ResourceOptions(aliases=[pulumi.Alias(name='a')]))\n"
@@ -237,7 +237,7 @@ def test_an_alias_renames_without_a_change(lab):
     assert lab.state("b").dependencies == [lab.state("new").urn]
 
 
-def test_a_resource_moves_from_the_plugin_form_by_its_type_alias(lab):
+def test_a_type_alias_moves_a_resource_from_the_plugin_form(lab):
     lab.up("Machine('a')")
     state = lab.state("a")
     state.urn = state.urn.replace("pulumi-python:dynamic/lab:Machine", "lab:index:Machine")
@@ -247,14 +247,14 @@ def test_a_resource_moves_from_the_plugin_form_by_its_type_alias(lab):
     assert lab.state("a").id == "m-1"
 
 
-def test_two_resources_of_one_urn_are_refused_with_both_places(lab):
+def test_a_duplicate_urn_is_an_error_with_both_lines(lab):
     outcome = lab.preview("Machine('a')\nMachine('a')\n")
     assert not outcome.succeeded
     assert "__main__.py:4" in lab.errors[0]
     assert "__main__.py:5" in lab.errors[0]
 
 
-def test_components_parents_and_outputs(lab):
+def test_components_have_children_and_outputs(lab):
     program = """
         class Group(pulumi.ComponentResource):
             def __init__(self, name, size):
@@ -273,7 +273,7 @@ def test_components_parents_and_outputs(lab):
     assert not lab.up(program).has_changes
 
 
-def test_secret_values_stay_secret_and_reach_the_provider_in_the_clear(lab):
+def test_secrets_are_encrypted_in_the_state_and_unwrapped_for_the_provider(lab):
     lab.config, lab.secret_keys = {"lab:token": "hush-hush"}, ["lab:token"]
     program = """
         token = pulumi.Config().require_secret("token")
@@ -290,12 +290,12 @@ def test_secret_values_stay_secret_and_reach_the_provider_in_the_clear(lab):
     assert len(lab.written) == written, "an unchanged stack is not written again"
 
 
-def test_additional_secret_outputs(lab):
+def test_additional_secret_outputs_are_secret(lab):
     lab.up("Machine('a', opts=ResourceOptions(additional_secret_outputs=['address']))")
     assert lab.state("a").outputs["address"] == Secret("10.0.0.1")
 
 
-def test_numbers_reach_providers_as_doubles_and_missing_values_not_at_all(lab):
+def test_providers_get_numbers_as_floats_and_no_missing_values(lab):
     lab.up("Machine('a', size=1, nested={'n': 2, 'none': None}, nothing=None)")
     (create,) = [c for c in lab.calls if c["verb"] == "create"]
     assert create["props"] == {"size": 1, "nested": {"n": 2}}
@@ -303,7 +303,7 @@ def test_numbers_reach_providers_as_doubles_and_missing_values_not_at_all(lab):
     assert isinstance(create["props"]["nested"]["n"], float)
 
 
-def test_what_the_program_prints_and_logs_is_told(lab):
+def test_program_output_and_logs_are_reported(lab):
     lab.up("print('hello')\npulumi.log.warn('careful')\npulumi.log.error('only words')\n")
     assert "hello" in lab.list_messages("info")
     assert "careful" in lab.list_messages("warning")
@@ -317,14 +317,14 @@ def test_what_the_program_prints_and_logs_is_told(lab):
         ("pulumi.runtime.invoke('aws:index:getRegion', {})", "aws:index:getRegion"),
     ],
 )
-def test_what_needs_the_pulumi_cli_is_refused_by_name_before_any_change(lab, program, named):
+def test_unsupported_features_are_refused_by_name_before_any_change(lab, program, named):
     outcome = lab.up(program)
     assert not outcome.succeeded
     assert any(named in e and "Pulumi CLI" in e for e in lab.errors), lab.errors
     assert lab.platform_objects == {}
 
 
-def test_refresh_takes_over_what_the_platform_says(lab):
+def test_refresh_saves_the_outputs_of_the_platform(lab):
     program = "Machine('a', size=1)\nMachine('b', size=1)\n"
     lab.up(program)
     lab.change_platform_object("m-1", {"size": 7})
@@ -336,7 +336,7 @@ def test_refresh_takes_over_what_the_platform_says(lab):
     assert lab.platform_objects["m-1"] == {"size": 1}
 
 
-def test_refresh_drops_what_is_gone_and_references_to_it(lab):
+def test_refresh_removes_missing_objects_and_references_to_them(lab):
     program = "a = Machine('a')\nMachine('b', uses=a.address)\n"
     lab.up(program)
     lab.change_platform_object("m-1", None)
@@ -348,7 +348,7 @@ def test_refresh_drops_what_is_gone_and_references_to_it(lab):
     assert lab.state("b").property_dependencies["uses"] == [lab.state("a").urn]
 
 
-def test_refresh_reads_what_waits_for_its_deletion(lab):
+def test_refresh_reads_objects_pending_deletion(lab):
     lab.up("Machine('a', rack='x', refuse='delete')")
     assert not lab.up("Machine('a', rack='y')").succeeded
     lab.change_platform_object("m-1", None)
@@ -358,7 +358,7 @@ def test_refresh_reads_what_waits_for_its_deletion(lab):
     assert list(lab.platform_objects) == ["m-2"]
 
 
-def test_a_refresh_that_is_only_planned_changes_nothing(lab):
+def test_a_preview_of_a_refresh_changes_nothing(lab):
     program = "a = Machine('a')\nMachine('b', uses=a.address)\n"
     lab.up(program)
     lab.change_platform_object("m-1", None)
@@ -369,7 +369,7 @@ def test_a_refresh_that_is_only_planned_changes_nothing(lab):
     assert lab.names == ["a", "b"]
 
 
-def test_update_with_refresh_sees_drift_in_one_run(lab):
+def test_an_update_with_refresh_reverts_drift_in_one_run(lab):
     lab.up("Machine('a', size=1)")
     lab.change_platform_object("m-1", {"size": 7})
     assert lab.preview("Machine('a', size=1)", refresh=True).has_changes
@@ -377,7 +377,7 @@ def test_update_with_refresh_sees_drift_in_one_run(lab):
     assert lab.platform_objects["m-1"] == {"size": 1}
 
 
-def test_a_provider_whose_module_is_gone_is_an_error_that_names_it(lab):
+def test_a_missing_provider_module_is_an_error_with_its_name(lab):
     lab.up("Machine('a')")
     (lab.directory / "lab.py").unlink()
     assert not lab.run("destroy").succeeded
@@ -396,7 +396,7 @@ ALIASED = "Machine({!r}, opts=ResourceOptions(aliases=[pulumi.Alias(name='a')]))
         ALIASED.format("b") + ALIASED.format("c"),
     ],
 )
-def test_an_object_that_two_resources_claim_is_refused(lab, program):
+def test_an_object_claimed_by_two_resources_is_an_error(lab, program):
     lab.up("Machine('a')")
     assert not lab.preview(program).succeeded
     assert "alias" in lab.errors[0]
@@ -405,7 +405,7 @@ def test_an_object_that_two_resources_claim_is_refused(lab, program):
     assert "m-1" in lab.platform_objects
 
 
-def test_a_dependent_that_falls_with_what_it_uses_may_get_another_name(lab):
+def test_a_replaced_dependent_can_be_renamed_in_the_same_run(lab):
     lab.up("a = Machine('a', slot='x')\nMachine('b', rack=a.address)\n")
     program = (
         "a = Machine('a', slot='y')\n"
@@ -419,7 +419,7 @@ def test_a_dependent_that_falls_with_what_it_uses_may_get_another_name(lab):
     assert sorted(lab.platform_objects) == sorted([lab.state("a").id, lab.state("c").id])
 
 
-def test_a_dependent_that_falls_and_leaves_the_program_is_deleted_once(lab):
+def test_an_undeclared_dependent_of_a_replaced_resource_is_deleted_once(lab):
     lab.up("a = Machine('a', slot='x')\nMachine('b', rack=a.address)\n")
     program = "Machine('a', slot='y')"
     lab.preview(program)
@@ -438,7 +438,7 @@ def test_a_tainted_resource_is_replaced(lab):
     assert list(lab.platform_objects) == ["m-2"]
 
 
-def test_an_external_resource_that_the_program_declares_is_made_and_never_deleted(lab):
+def test_a_declared_external_resource_is_created_and_the_read_object_kept(lab):
     lab.up("Machine('a')")
     lab.state("a").external = True
     assert lab.up("Machine('a')").succeeded
@@ -446,7 +446,7 @@ def test_an_external_resource_that_the_program_declares_is_made_and_never_delete
     assert sorted(lab.platform_objects) == ["m-1", "m-2"]
 
 
-def test_secrets_of_the_configuration_are_hidden_in_what_is_told(lab):
+def test_configuration_secrets_are_masked_in_messages(lab):
     lab.config, lab.secret_keys = {"lab:token": "hush-hush", "lab:n": "1"}, ["lab:token", "lab:n"]
     program = """
         token = pulumi.Config().require("token")
@@ -459,14 +459,14 @@ def test_secrets_of_the_configuration_are_hidden_in_what_is_told(lab):
     assert "hush-hush" not in str(lab.events)
 
 
-def test_an_exported_resource_looks_the_same_in_a_preview(lab):
+def test_an_exported_resource_has_the_same_form_in_a_preview(lab):
     program = "pulumi.export('a', {'list': [Machine('a', size=1)]})"
     planned = lab.preview(program).outputs["a"]["list"][0]
     made = lab.up(program).outputs["a"]["list"][0]
     assert planned.keys() == made.keys()
 
 
-def test_what_threads_print_at_once_stays_in_lines(lab):
+def test_concurrent_prints_stay_whole_lines(lab):
     lab.up("""
         import threading
 
@@ -486,7 +486,7 @@ def test_what_threads_print_at_once_stays_in_lines(lab):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("parallel", [0, 1, 3])
-def test_many_resources_need_no_more_than_one_call_at_a_time(lab, parallel):
+def test_many_resources_with_parallel_1_make_one_call_at_a_time(lab, parallel):
     program = """
         last = Machine("first")
         for i in range(40):
@@ -500,7 +500,7 @@ def test_many_resources_need_no_more_than_one_call_at_a_time(lab, parallel):
 
 
 @pytest.mark.slow
-def test_the_program_waits_once_for_all_that_it_left_outstanding(lab, monkeypatch):
+def test_the_program_waits_once_for_all_outstanding_registrations(lab, monkeypatch):
     waits = []
     wait = asyncio.wait
     monkeypatch.setattr(asyncio, "wait", lambda *a, **kw: waits.append(1) or wait(*a, **kw))
@@ -509,7 +509,7 @@ def test_the_program_waits_once_for_all_that_it_left_outstanding(lab, monkeypatc
     assert stack.asyncio is asyncio
 
 
-def test_protection_does_not_keep_a_half_done_replacement_from_its_end(lab):
+def test_a_protected_resource_pending_replacement_is_still_replaced(lab):
     lab.up("Machine('a', slot='x')")
     assert not lab.up("Machine('a', slot='y', refuse='create')").succeeded
     lab.state("a").protect = True

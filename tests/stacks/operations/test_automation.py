@@ -58,26 +58,28 @@ class TestRuns:
         assert result.has_changes
         assert result.changes["create"] == 3
         assert result.plan is not None
-        assert [each.action for each in result.plan.changes] == [PlanAction.CREATE] * 2
+        assert [change.action for change in result.plan.changes] == [PlanAction.CREATE] * 2
         assert read_state(automated_stack) == before
         assert automated_stack.platform_clusters == []
 
     @pytest.mark.slow
     @pytest.mark.sampled(1)
-    def test_up_and_destroy(self, automated_stack: AutomatedStack) -> None:
+    def test_up_creates_and_destroy_deletes(self, automated_stack: AutomatedStack) -> None:
         up_result = up(automated_stack.stack)
         assert up_result.succeeded
         assert not up_result.preview
         assert up_result.outputs["status"] == OutputValue("Ready", secret=False)
         assert outputs(automated_stack.stack) == up_result.outputs
-        assert [each["status"] for each in automated_stack.platform_clusters] == ["Ready"]
+        assert [
+            platform_cluster["status"] for platform_cluster in automated_stack.platform_clusters
+        ] == ["Ready"]
 
         second_result = up(automated_stack.stack, RunOptions(expect_no_changes=True))
         assert second_result.succeeded
         assert set(second_result.changes) == {"same"}
 
         stack_status = status(automated_stack.stack, refresh=True)
-        assert [each.name for each in stack_status.resources] == ["data", "train"]
+        assert [resource.name for resource in stack_status.resources] == ["data", "train"]
 
         destroy_result = destroy(automated_stack.stack)
         assert destroy_result.succeeded
@@ -86,13 +88,15 @@ class TestRuns:
         assert outputs(automated_stack.stack) == {}
 
     @pytest.mark.slow
-    def test_drift_and_refresh(self, automated_stack: AutomatedStack) -> None:
+    def test_drift_is_reported_and_refresh_saves_it(self, automated_stack: AutomatedStack) -> None:
         up(automated_stack.stack)
         assert not drift(automated_stack.stack).plan.has_changes
         automated_stack.resize(24)
         drift_result = drift(automated_stack.stack, ["train"])
         assert drift_result.succeeded
-        (change,) = (each for each in drift_result.plan.changes if each.action is PlanAction.UPDATE)
+        (change,) = (
+            change for change in drift_result.plan.changes if change.action is PlanAction.UPDATE
+        )
         assert [(c.path, c.after) for c in change.changes if c.path == "num_gpus"] == [
             ("num_gpus", 24)
         ]
@@ -120,7 +124,7 @@ class TestRuns:
         assert automated_stack.platform_clusters == []
 
     @pytest.mark.slow
-    def test_import_resources(self, automated_stack: AutomatedStack) -> None:
+    def test_import_adds_resources_to_the_stack(self, automated_stack: AutomatedStack) -> None:
         up_result = up(automated_stack.stack)
         (cluster,) = automated_stack.request("GET", "together/v1/compute/clusters")["clusters"]
         other = create_or_select_stack(
@@ -152,9 +156,9 @@ class TestRuns:
         )
         assert import_result.succeeded
         assert [each.rpartition("::")[2] for each in import_result.imported] == ["more"]
-        assert [each.preview for each in import_result.runs] == [False, True]
+        assert [run.preview for run in import_result.runs] == [False, True]
         assert "volume_name: more" in (automated_stack.folder / "topology.yaml").read_text()
-        assert any("1 entry added" in getattr(each, "message", "") for each in events)
+        assert any("1 entry added" in getattr(event, "message", "") for event in events)
 
 
 class TestEndings:
@@ -164,7 +168,9 @@ class TestEndings:
         assert result.reason is ExitReason.FAILED
         assert result.preview
         assert result.plan is None
-        (error,) = (each for each in result.diagnostics if each.severity == "error")
+        (error,) = (
+            diagnostic for diagnostic in result.diagnostics if diagnostic.severity == "error"
+        )
         assert "no such thing" in error.message
 
     def test_preview_reports_a_mistake_in_the_topology(
@@ -173,10 +179,12 @@ class TestEndings:
         write_topology(automated_stack, TOPOLOGY.replace("num_gpus:", "num_gpu:"))
         result = preview(automated_stack.stack)
         assert result.reason is ExitReason.FAILED
-        assert any("num_gpus" in each.message for each in result.diagnostics)
+        assert any("num_gpus" in diagnostic.message for diagnostic in result.diagnostics)
 
     @pytest.mark.slow
-    def test_up_is_declined(self, automated_stack: AutomatedStack) -> None:
+    def test_up_declined_by_the_caller_changes_nothing(
+        self, automated_stack: AutomatedStack
+    ) -> None:
         asked: list[Plan] = []
 
         def confirm(plan: Plan) -> bool:
@@ -194,17 +202,17 @@ class TestEndings:
         )
         assert len(asked) == 1
 
-    def test_up_is_stopped_by_a_gate(self, automated_stack: AutomatedStack) -> None:
+    def test_up_raises_for_a_failed_gate(self, automated_stack: AutomatedStack) -> None:
         (automated_stack.folder / "gates.yaml").write_text(
             "gates:\n  small:\n    allowed_regions: [elsewhere]\n    level: mandatory\n"
         )
         result = up(automated_stack.stack)
         assert result.reason is ExitReason.POLICY_VIOLATION
-        assert [each.name for each in result.gates] == ["small"]
+        assert [gate.name for gate in result.gates] == ["small"]
         assert automated_stack.platform_clusters == []
 
     @pytest.mark.slow
-    def test_up_is_cancelled(self, automated_stack: AutomatedStack) -> None:
+    def test_cancelled_up_raises(self, automated_stack: AutomatedStack) -> None:
         cancellation = Cancellation()
         events: list[OperationEvent] = []
 
@@ -220,7 +228,7 @@ class TestEndings:
             cancellation=cancellation,
         )
         assert result.reason is ExitReason.CANCELLED
-        assert any(isinstance(each, Interrupted) for each in events)
+        assert any(isinstance(event, Interrupted) for event in events)
         later = up(automated_stack.stack, cancellation=cancellation)
         assert later.reason is ExitReason.CANCELLED, "a cancellation holds"
         assert up(automated_stack.stack).succeeded
@@ -239,18 +247,20 @@ class TestEndings:
 def test_up_sends_events(automated_stack: AutomatedStack) -> None:
     events: list[OperationEvent] = []
     up(automated_stack.stack, on_event=events.append)
-    runs = [(each.operation, each.preview) for each in events if isinstance(each, RunStarted)]
+    runs = [(event.operation, event.preview) for event in events if isinstance(event, RunStarted)]
     assert runs == [("update", True), ("update", False)]
-    ends = [each for each in events if isinstance(each, RunEnded)]
-    assert [each.outcome is not None and each.outcome.succeeded for each in ends] == [True, True]
-    done = [each.step.urn for each in events if isinstance(each, StepDone) and not each.planning]
+    ends = [event for event in events if isinstance(event, RunEnded)]
+    assert [end.outcome is not None and end.outcome.succeeded for end in ends] == [True, True]
+    done = [
+        event.step.urn for event in events if isinstance(event, StepDone) and not event.planning
+    ]
     assert any(each.endswith("::train") for each in done)
-    assert [each.preview for each in events if isinstance(each, Summary)] == [True, False]
+    assert [event.preview for event in events if isinstance(event, Summary)] == [True, False]
     assert isinstance(events[-1], RunEnded)
 
 
 @pytest.mark.slow
-def test_export_and_import_stack(automated_stack: AutomatedStack) -> None:
+def test_exported_stack_can_be_imported(automated_stack: AutomatedStack) -> None:
     up(automated_stack.stack)
     exported = export_stack(automated_stack.stack)
     assert "hunter2" not in json.dumps(exported)
@@ -289,7 +299,7 @@ def test_second_operation_in_a_process_is_refused(automated_stack: AutomatedStac
     assert preview(automated_stack.stack).succeeded
 
 
-def test_preview_asks_for_the_passphrase(automated_stack: AutomatedStack) -> None:
+def test_preview_without_a_passphrase_asks_for_it(automated_stack: AutomatedStack) -> None:
     prompts: list[str] = []
 
     def ask(prompt: str) -> str:
@@ -334,5 +344,5 @@ from gpuform.stacks.operations import up
 print(json.dumps([each for each in ("click", "rich") if each in sys.modules]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
-    found: Any = json.loads(done.stdout)
-    assert found == []
+    document: Any = json.loads(done.stdout)
+    assert document == []

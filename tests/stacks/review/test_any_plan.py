@@ -23,12 +23,22 @@ pytestmark = pytest.mark.slow
 reviews = st.lists(plans(), min_size=1, max_size=3).map(
     lambda found: Review([StackFacts(plan, "plan.json") for plan in found])
 )
-OURS = {"text", "code_inline", "strong_open", "strong_close", "em_open", "em_close", "softbreak"}
+EXPECTED_TOKENS = {
+    "text",
+    "code_inline",
+    "strong_open",
+    "strong_close",
+    "em_open",
+    "em_close",
+    "softbreak",
+}
 
 
 @settings(max_examples=40)
 @given(reviews)
-def test_markdown_is_the_document_that_it_seems_to_be(review: Review) -> None:
+def test_markdown_of_any_plan_has_one_section_per_change_and_no_active_content(
+    review: Review,
+) -> None:
     dangers = sum(stack.dangers for stack in review.stacks)
     others = sum(len(stack.subjects) for stack in review.stacks) - dangers
     outputs = sum(len(stack.plan.outputs) for stack in review.stacks)
@@ -51,7 +61,7 @@ def test_markdown_is_the_document_that_it_seems_to_be(review: Review) -> None:
         ]
         own = [rendered for rendered in document.headings if not rendered.startswith("`")][1:]
         assert own == expected
-        assert document.inline_types <= OURS
+        assert document.inline_types <= EXPECTED_TOKENS
         if form == "markdown":
             assert document.html == ""
         else:
@@ -87,7 +97,7 @@ def test_html_is_well_formed_and_loads_nothing(review: Review) -> None:
 
 @settings(max_examples=40)
 @given(reviews)
-def test_text_and_json_have_everything(review: Review) -> None:
+def test_text_and_json_of_any_plan_are_complete(review: Review) -> None:
     rendered = RENDERERS["text"](review)
     assert rendered.encode()
     assert format_planned_operations(review.counts) in rendered
@@ -99,7 +109,7 @@ def test_text_and_json_have_everything(review: Review) -> None:
 
 
 @pytest.mark.parametrize("form", RENDERERS)
-def test_a_plan_of_nothing(form: str) -> None:
+def test_a_plan_without_changes_says_nothing_to_do(form: str) -> None:
     rendered = RENDERERS[form](Review([StackFacts(Plan.from_changes("demo", "dev", []))]))
     assert "nothing to do" in rendered or form == "json"
     assert "gpuform up" not in rendered

@@ -27,8 +27,8 @@ STATES = [
 
 
 @st.composite
-def spoiled(draw: st.DrawFn, value: Any) -> Any:
-    """The value with something odd in one place."""
+def altered_values(draw: st.DrawFn, value: Any) -> Any:
+    """Draw the value with something odd at one path."""
     value = copy.deepcopy(value)
     container = value
     while True:
@@ -45,15 +45,15 @@ def spoiled(draw: st.DrawFn, value: Any) -> Any:
 def previews(draw: st.DrawFn) -> Any:
     old = draw(st.sampled_from(STATES))
     new = {key: copy.deepcopy(old[key]) for key in ("urn", "type", "custom", "inputs")}
-    new["inputs"] = draw(spoiled(new["inputs"]))
+    new["inputs"] = draw(altered_values(new["inputs"]))
     op = draw(st.sampled_from(["create", "update", "replace", "delete", "same", "read"]))
     step = {"op": op, "urn": old["urn"], "oldState": old, "newState": new, "replaceReasons": ["a"]}
     document = {"steps": [step], "diagnostics": [{"message": "m", "severity": "error"}]}
-    return draw(st.just(document) | spoiled(document))
+    return draw(st.just(document) | altered_values(document))
 
 
-def read(document: Any) -> Plan | str:
-    """The plan, or why there is none."""
+def read_or_refuse(document: Any) -> Plan | str:
+    """Return the plan, or the message of its refusal."""
     try:
         return read_plan("preview.json", json.dumps(document).encode())
     except EngineError as refused:
@@ -63,7 +63,7 @@ def read(document: Any) -> Plan | str:
 @settings(max_examples=100)
 @given(previews())
 def test_any_preview_is_read_or_refused(document: Any) -> None:
-    plan = read(document)
+    plan = read_or_refuse(document)
     if isinstance(plan, str):
         assert plan.startswith("preview.json")
         assert "lanted" not in plan

@@ -43,7 +43,7 @@ LEFT, CHANGED = PlanReason.NOT_IN_PROGRAM, PlanReason.CHANGED
         (DELETE, PlanReason.GONE, {"type_": VOLUME}, Risk.GONE, "no longer exists on the platform"),
     ],
 )
-def test_dangers(
+def test_dangerous_changes_have_risk_and_text(
     resource: Make, action: PlanAction, reason: PlanReason, facts: dict, risk: Risk, text: str
 ) -> None:
     danger = find_danger(resource("a", action, reason, **facts))
@@ -74,7 +74,7 @@ def test_a_claim_destroys_data_unless_its_volume_stays(
         ({"gpus_removed": 8}, "evict", "removes 8 GPUs; ends 2 jobs on 2 removed nodes"),
     ],
 )
-def test_jobs_are_counted_once_on_however_many_nodes(
+def test_a_job_on_several_nodes_is_counted_once(
     resource: Make, facts: dict, on_busy: str, text: str | None
 ) -> None:
     wide, small = RunningJob(id="7", name="pretrain"), RunningJob(id="8", name="evaluate")
@@ -99,11 +99,11 @@ def test_jobs_are_counted_once_on_however_many_nodes(
         (PlanAction.READ, {}),
     ],
 )
-def test_no_dangers(resource: Make, action: PlanAction, facts: dict) -> None:
+def test_safe_changes_have_no_danger(resource: Make, action: PlanAction, facts: dict) -> None:
     assert find_danger(resource("a", action, CHANGED, **facts)) is None
 
 
-def test_the_order_of_a_review(resource: Make) -> None:
+def test_changes_are_ordered_by_risk_and_lost_gpus(resource: Make) -> None:
     changes = [
         resource("same", PlanAction.SAME, PlanReason.UNCHANGED),
         resource("grown", UPDATE, CHANGED, gpus_added=8),
@@ -129,6 +129,8 @@ def test_the_order_of_a_review(resource: Make) -> None:
         ([], "0", False),
     ],
 )
-def test_sums_of_gpus(numbers: list[int | None], text: str, any_: bool) -> None:
+def test_gpu_sums_say_whether_numbers_are_unknown(
+    numbers: list[int | None], text: str, any_: bool
+) -> None:
     gpu_count = GpuCount.from_numbers(numbers)
     assert (str(gpu_count), bool(gpu_count)) == (text, any_)

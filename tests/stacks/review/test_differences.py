@@ -35,16 +35,18 @@ def list_changes(
         ({"a": 1}, {"a": "[unknown]"}, [("a", "update", 1, "[known after apply]")]),
     ],
 )
-def test_the_places_that_differ(before: Any, after: Any, expected: list[Any]) -> None:
+def test_differing_paths_are_listed_with_old_and_new_values(
+    before: Any, after: Any, expected: list[Any]
+) -> None:
     assert list_changes(before, after) == expected
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 2), ([1], [2]), ("a", {"b": 1}), (None, {})])
-def test_plain_values_change_as_a_whole(before: Any, after: Any) -> None:
+def test_scalars_and_other_types_have_no_inner_differences(before: Any, after: Any) -> None:
     assert list_changes(before, after) == []
 
 
-def test_items_are_matched_by_what_the_schema_says() -> None:
+def test_list_items_are_matched_by_the_key_of_the_schema() -> None:
     ingress, metrics = {"name": "ingress", "config": {"n": 1}}, {"name": "metrics"}
     changed = {"name": "ingress", "config": {"n": 2}}
     moved = [metrics, changed]
@@ -55,14 +57,14 @@ def test_items_are_matched_by_what_the_schema_says() -> None:
     assert {path for path, *_ in by_place} > {"[0].name", "[1].name"}
 
 
-def test_items_without_a_key_of_their_own_are_matched_by_place() -> None:
+def test_list_items_with_duplicate_keys_are_matched_by_index() -> None:
     twice = [{"name": "a", "n": 1}, {"name": "a", "n": 2}]
     assert list_changes(twice, [twice[0], {"name": "a", "n": 3}], "add_ons", CLUSTER) == [
         ("[1].n", "update", 2, 3)
     ]
 
 
-def test_the_rules_at_a_path() -> None:
+def test_field_rules_are_found_by_path() -> None:
     assert get_rules_at(CLUSTER, "add_ons").keyed_by is not None
     assert get_rules_at(CLUSTER, 'add_ons["a"].name').keyed_by is None
     assert get_rules_at(CLUSTER, "region").immutable
@@ -80,7 +82,7 @@ def test_the_rules_at_a_path() -> None:
         ("", None),
     ],
 )
-def test_gpuforms_own_types(type_: str, kind: tuple[str, str] | None) -> None:
+def test_kinds_are_parsed_from_gpuforms_types(type_: str, kind: tuple[str, str] | None) -> None:
     assert kind_of(type_) == kind
 
 
@@ -95,11 +97,11 @@ def test_gpuforms_own_types(type_: str, kind: tuple[str, str] | None) -> None:
         ("\u2028\U000e0001", "\\u2028\\U000e0001"),
     ],
 )
-def test_what_cannot_be_seen_is_written_out(text: str, seen: str) -> None:
+def test_invisible_characters_are_escaped(text: str, seen: str) -> None:
     assert escape_invisible(text) == seen
 
 
-def test_what_is_too_long_is_cut_and_says_so() -> None:
+def test_long_text_is_cut_with_its_length() -> None:
     assert truncate("short", 5) == "short"
     cut = truncate("x" * 2000, 100)
     assert len(cut) == 100

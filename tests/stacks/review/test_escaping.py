@@ -25,14 +25,14 @@ def list_inline_tokens(inline: str) -> list[tuple[str, str]]:
 
 
 @given(TEXTS)
-def test_a_code_span_is_one_and_shows_the_text(text: str) -> None:
+def test_any_text_is_one_code_span(text: str) -> None:
     children = list_inline_tokens(format_code(text, 10_000))
     assert [kind for kind, _ in children] == ["text", "code_inline", "text"]
     assert children[1][1].strip() == (escape_invisible(text).strip() or "(empty)")
 
 
 @given(TEXTS, TEXTS)
-def test_cells_stay_cells(one: str, other: str) -> None:
+def test_any_text_is_one_table_cell(one: str, other: str) -> None:
     document = parse_markdown(
         f"| a | b |\n|---|---|\n| {format_cell(one)} | {format_cell(other)} |\n"
     )
@@ -41,7 +41,7 @@ def test_cells_stay_cells(one: str, other: str) -> None:
 
 
 @given(TEXTS, st.sampled_from(["text", "diff"]))
-def test_a_block_is_one_and_shows_the_lines(text: str, language: str) -> None:
+def test_any_text_is_one_code_block(text: str, language: str) -> None:
     tokens = parse_markdown(f"before\n\n{format_block(text, language)}\n\nafter").tokens
     (fence,) = (token for token in tokens if token.type == "fence")
     assert fence.info == language
@@ -51,7 +51,7 @@ def test_a_block_is_one_and_shows_the_lines(text: str, language: str) -> None:
 
 
 @given(TEXTS)
-def test_in_html_it_is_text(text: str) -> None:
+def test_any_text_is_plain_text_in_html(text: str) -> None:
     for made in (str(format_html_code(text)), str(format_html_words(text))):
         read = parse_html(f"<summary>{made}</summary>")
         assert {name for name, _ in read.tags} <= {"summary", "code"}
@@ -61,7 +61,7 @@ def test_in_html_it_is_text(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["cannot be changed in place", "no longer declared: back to it", "GPUs (16), 24 + 8"]
 )
-def test_plain_words_stand_as_they_are(text: str) -> None:
+def test_plain_words_stay_unchanged(text: str) -> None:
     assert format_words(text) == text
 
 
@@ -73,7 +73,7 @@ def test_plain_words_stand_as_they_are(text: str) -> None:
         *("two  spaces", " first", "last ", "$1", "%2", "&amp;", "x" * 201, "[a](b)", "`"),
     ],
 )
-def test_anything_else_stands_in_code(text: str) -> None:
+def test_other_text_becomes_a_code_span(text: str) -> None:
     assert format_words(text) == format_code(text)
     assert str(format_html_words(text)).startswith("<code>")
 

@@ -73,7 +73,7 @@ def measure_page(tmp_path: Path, *flags: str) -> dict[str, Any]:
 
 @pytest.mark.skipif(BROWSER is None, reason="there is no Chromium here")
 @pytest.mark.parametrize(("flags", "back"), [((), LIGHT), (("--force-dark-mode",), DARK)])
-def test_a_browser_folds_it_and_it_can_be_read(
+def test_a_browser_shows_the_page_folded_and_readable(
     tmp_path: Path, flags: tuple[str, ...], back: str
 ) -> None:
     measurements = measure_page(tmp_path, *flags)

@@ -17,12 +17,14 @@ Make = Callable[..., ResourceChange]
 Change = Callable[..., PropertyChange]
 
 
-def plan(*changes: ResourceChange, unchecked: tuple[str, ...] = (), unchanged: int = 0) -> Plan:
+def build_plan(
+    *changes: ResourceChange, unchecked: tuple[str, ...] = (), unchanged: int = 0
+) -> Plan:
     made = Plan.from_changes("demo", "dev", changes, unchecked=unchecked)
     return made.model_copy(update={"summary": {**made.summary, PlanAction.SAME: unchanged}})
 
 
-def test_first_plan(golden: Golden, resource: Make, change: Change) -> None:
+def test_a_first_plan_is_rendered(golden: Golden, resource: Make, change: Change) -> None:
     volume = resource(
         "data",
         PlanAction.CREATE,
@@ -52,10 +54,12 @@ def test_first_plan(golden: Golden, resource: Make, change: Change) -> None:
     )
     stack = resource("demo-dev", PlanAction.CREATE, PlanReason.NEW, type_=STACK)
     unchecked = ("regions were not checked: the API key is missing:\nset TOGETHER_API_KEY",)
-    golden("create.txt", render_plan(plan(stack, volume, cluster, unchecked=unchecked)))
+    golden("create.txt", render_plan(build_plan(stack, volume, cluster, unchecked=unchecked)))
 
 
-def test_what_destroys_capacity_is_first(golden: Golden, resource: Make, change: Change) -> None:
+def test_changes_that_destroy_capacity_come_first(
+    golden: Golden, resource: Make, change: Change
+) -> None:
     small = resource(
         "eval",
         PlanAction.UPDATE,
@@ -101,13 +105,15 @@ def test_what_destroys_capacity_is_first(golden: Golden, resource: Make, change:
     )
     gone = resource("old", PlanAction.DELETE, PlanReason.NOT_IN_PROGRAM, gpus_removed=256)
     scratch = resource("scratch", PlanAction.DELETE, PlanReason.NOT_IN_PROGRAM, type_=VOLUME)
-    rendered = render_plan(plan(small, scratch, moved, gone, unchanged=3))
+    rendered = render_plan(build_plan(small, scratch, moved, gone, unchanged=3))
     golden("destructive.txt", rendered)
     heads = [line for line in rendered.splitlines() if "together:" in line]
     assert [head.split()[1] for head in heads] == ["old", "train", "eval", "scratch"]
 
 
-def test_nested_changes_and_notes(golden: Golden, resource: Make, change: Change) -> None:
+def test_nested_changes_and_their_notes_are_rendered(
+    golden: Golden, resource: Make, change: Change
+) -> None:
     grown = resource(
         "train",
         PlanAction.UPDATE,
@@ -142,18 +148,20 @@ def test_nested_changes_and_notes(golden: Golden, resource: Make, change: Change
     unknown = resource(
         "sized-later", PlanAction.CREATE, PlanReason.NEW, gpus_added=None, type_="my:mod:Comp"
     )
-    golden("nested.txt", render_plan(plan(same, grown, waiting, forced, unknown, unchanged=1)))
+    golden(
+        "nested.txt", render_plan(build_plan(same, grown, waiting, forced, unknown, unchanged=1))
+    )
 
 
-def test_drift(golden: Golden, resource: Make, change: Change) -> None:
+def test_drift_is_rendered(golden: Golden, resource: Make, change: Change) -> None:
     drifted = resource("train", PlanAction.UPDATE, PlanReason.DRIFT, change("num_gpus", 16, 32))
     gone = resource("eval", PlanAction.DELETE, PlanReason.GONE, gpus_removed=8)
-    golden("drift.txt", render_plan(plan(drifted, gone)))
+    golden("drift.txt", render_plan(build_plan(drifted, gone)))
 
 
-def test_nothing_to_do() -> None:
-    assert render_plan(plan(unchanged=2)) == "Resources:\n    2 unchanged"
-    assert render_plan(plan()) == "Resources:\n    nothing to do"
+def test_a_plan_without_changes_is_rendered() -> None:
+    assert render_plan(build_plan(unchanged=2)) == "Resources:\n    2 unchanged"
+    assert render_plan(build_plan()) == "Resources:\n    nothing to do"
 
 
 def test_an_unknown_loss_of_gpus_ranks_before_every_known_one(resource: Make) -> None:
@@ -161,20 +169,20 @@ def test_an_unknown_loss_of_gpus_ranks_before_every_known_one(resource: Make) ->
         "known", PlanAction.DELETE, PlanReason.NOT_IN_PROGRAM, gpus_removed=512
     )
     unknown = resource("unknown", PlanAction.DELETE, PlanReason.NOT_IN_PROGRAM, gpus_removed=None)
-    rendered = render_plan(plan(counted_change, unknown))
+    rendered = render_plan(build_plan(counted_change, unknown))
     assert rendered.index("unknown") < rendered.index("known  together")
     assert "-512 or more to remove" in rendered
 
 
 def test_details_name_the_urn(resource: Make) -> None:
     created = resource("train", PlanAction.CREATE, PlanReason.NEW)
-    assert created.urn not in render_plan(plan(created))
-    assert f"urn: {created.urn}" in render_plan(plan(created), details=True)
+    assert created.urn not in render_plan(build_plan(created))
+    assert f"urn: {created.urn}" in render_plan(build_plan(created), details=True)
 
 
 def test_changes_text_has_no_counts(resource: Make) -> None:
     created = resource("train", PlanAction.CREATE, PlanReason.NEW)
-    assert render_changes(plan(created)) == "+  train  together:Cluster  create"
+    assert render_changes(build_plan(created)) == "+  train  together:Cluster  create"
 
 
 @pytest.mark.parametrize("path", ["replace", "field"])
@@ -187,13 +195,13 @@ def test_a_replacement_names_what_forces_it(resource: Make, change: Change, path
         *([forced] if path == "field" else []),
         replace_paths=("zone",),
     )
-    assert "replace: zone forces it" in render_plan(plan(replaced))
+    assert "replace: zone forces it" in render_plan(build_plan(replaced))
 
 
-def test_colour_changes_no_word(resource: Make, change: Change) -> None:
+def test_color_changes_no_text(resource: Make, change: Change) -> None:
     grown = resource("t", PlanAction.UPDATE, PlanReason.CHANGED, change("num_gpus", 16, 24))
-    coloured = render_plan(plan(grown), paint=Paint(color=True))
+    coloured = render_plan(build_plan(grown), paint=Paint(color=True))
     assert "\x1b[33m" in coloured
     for code in ("32", "31", "33", "35", "1", "2", "0", "1;31"):
         coloured = coloured.replace(f"\x1b[{code}m", "")
-    assert coloured == render_plan(plan(grown))
+    assert coloured == render_plan(build_plan(grown))

@@ -28,7 +28,7 @@ SCP_POOL = "pulumi-python:dynamic/gpuform.scp:NodePool"
 CLUSTER = "pulumi-python:dynamic/gpuform.tensorone:Cluster"
 URN = f"urn:pulumi:dev::demo::{CLUSTER}::train"
 
-around = st.sampled_from(
+nested_secrets = st.sampled_from(
     [
         PLANTED,
         [PLANTED],
@@ -47,8 +47,8 @@ def render_everywhere(plan: Plan) -> str:
 
 @pytest.mark.slow
 @settings(max_examples=25)
-@given(around, around | json_values, st.sampled_from(Action), st.booleans())
-def test_a_secret_field_of_the_schema(
+@given(nested_secrets, nested_secrets | json_values, st.sampled_from(Action), st.booleans())
+def test_a_secret_field_of_the_schema_is_masked(
     before: Any, after: Any, action: Action, replaces: bool
 ) -> None:
     field = FieldChange("token", action, before, after, replaces=replaces, secret=True)
@@ -64,7 +64,7 @@ def test_a_secret_field_of_the_schema(
 
 
 @pytest.mark.parametrize("value", [MARKED, {"a": [MARKED]}, [MARKED, {"b": MARKED}]])
-def test_a_marked_value_in_a_file_from_elsewhere(value: Any) -> None:
+def test_a_marked_secret_in_a_foreign_plan_is_masked(value: Any) -> None:
     output = {"name": "url", "action": "update", "before": value, "after": "x"}
     secret = {"name": "key", "action": "add", "after": PLANTED, "secret": True}
     field = {"path": "p", "action": "update", "before": "x", "after": value}
@@ -81,7 +81,9 @@ def test_a_marked_value_in_a_file_from_elsewhere(value: Any) -> None:
     assert "[secret]" in rendered
 
 
-def preview(old: dict[str, Any], new: dict[str, Any], type_: str = CLUSTER, **facts: Any) -> bytes:
+def build_preview(
+    old: dict[str, Any], new: dict[str, Any], type_: str = CLUSTER, **facts: Any
+) -> bytes:
     urn = f"urn:pulumi:dev::demo::{type_}::train"
     state = {"urn": urn, "custom": True, "type": type_, **facts}
     step = {
@@ -104,8 +106,8 @@ def preview(old: dict[str, Any], new: dict[str, Any], type_: str = CLUSTER, **fa
         ({}, {"a": MARKED}),
     ],
 )
-def test_a_secret_that_pulumi_marks(type_: str, old: Any, new: Any) -> None:
-    plan = read_plan("preview.json", preview({**old, "n": 1}, {**new, "n": 2}, type_))
+def test_a_secret_marked_by_pulumi_is_masked(type_: str, old: Any, new: Any) -> None:
+    plan = read_plan("preview.json", build_preview({**old, "n": 1}, {**new, "n": 2}, type_))
     assert PLANTED not in render_everywhere(plan)
     paths = {field.path: field for change in plan.changes for field in change.changes}
     assert "n" in paths or type_ != "my:mod:Thing"
@@ -115,18 +117,20 @@ def test_a_secret_that_pulumi_marks(type_: str, old: Any, new: Any) -> None:
 @pytest.mark.parametrize(
     ("type_", "name"), [(SCP_POOL, "os_user_password"), (CLUSTER, "ssh_command")]
 )
-def test_a_secret_of_the_schema_that_pulumi_shows(type_: str, name: str) -> None:
-    plan = read_plan("preview.json", preview({name: PLANTED}, {name: PLANTED + "2"}, type_))
+def test_a_secret_field_in_plaintext_is_masked(type_: str, name: str) -> None:
+    plan = read_plan("preview.json", build_preview({name: PLANTED}, {name: PLANTED + "2"}, type_))
     assert PLANTED not in render_everywhere(plan)
 
 
-def test_a_property_that_the_program_calls_secret() -> None:
+def test_an_additional_secret_output_is_masked() -> None:
     marked = {"additionalSecretOutputs": ["a"]}
-    plan = read_plan("p.json", preview({"a": PLANTED}, {"a": PLANTED + "2"}, "my:mod:T", **marked))
+    plan = read_plan(
+        "p.json", build_preview({"a": PLANTED}, {"a": PLANTED + "2"}, "my:mod:T", **marked)
+    )
     assert PLANTED not in render_everywhere(plan)
 
 
-def test_an_output_of_the_stack() -> None:
+def test_a_secret_stack_output_is_masked() -> None:
     output = OutputChange(name="k", action=Action.UPDATE, before=PLANTED, after="x", secret=True)
     plan = Plan.from_changes("demo", "dev", []).model_copy(update={"outputs": (output,)})
     assert PLANTED not in render_everywhere(plan)

@@ -36,7 +36,7 @@ def get_refusal(content: bytes) -> EngineError:
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.parent.name)
-def test_plans_are_as_their_schema_says(path: Path) -> None:
+def test_saved_plans_match_the_plan_schema(path: Path) -> None:
     document = json.loads(path.read_text())
     jsonschema.Draft202012Validator(build_plan_schema()).validate(document)
     assert read_plan("plan.json", b"\xef\xbb\xbf" + path.read_bytes()).project == "conformance"
@@ -45,14 +45,14 @@ def test_plans_are_as_their_schema_says(path: Path) -> None:
 @pytest.mark.parametrize(
     "wrong", [{"format_version": "2"}, {"stack": None}, {"changes": [{}]}, {"more": 1}]
 )
-def test_the_schema_refuses_what_is_no_plan(wrong: dict[str, Any]) -> None:
+def test_the_plan_schema_rejects_other_documents(wrong: dict[str, Any]) -> None:
     document = Plan.from_changes("demo", "dev", []).model_dump(mode="json") | wrong
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.Draft202012Validator(build_plan_schema()).validate(document)
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (b"", "is not a plan: it is empty"),
         (b"\xff\xfe\x00", "is not a plan: it is not UTF-8 text (byte 0)"),
@@ -75,13 +75,13 @@ def test_the_schema_refuses_what_is_no_plan(wrong: dict[str, Any]) -> None:
         (b'{"steps": [3]}', "is not a preview: steps.0.urn is not the name of a resource"),
     ],
 )
-def test_what_is_no_plan_is_told_with_its_place(content: bytes, told: str) -> None:
+def test_invalid_plan_files_are_refused_with_a_position(content: bytes, message: str) -> None:
     error = get_refusal(content)
-    assert told in str(error)
+    assert message in str(error)
     assert error.hint
 
 
-def test_a_newer_form_is_refused() -> None:
+def test_a_newer_plan_format_is_refused() -> None:
     document = Plan.from_changes("demo", "dev", []).model_dump(mode="json") | {
         "format_version": "2"
     }
@@ -97,7 +97,7 @@ def test_a_wrong_value_is_not_shown() -> None:
     assert "hunter2" not in str(error)
 
 
-def step(
+def build_step(
     op: str, old: dict[str, Any] | None, new: dict[str, Any] | None, type_: str, **facts: Any
 ) -> dict[str, Any]:
     urn = f"urn:pulumi:prod::demo::{type_}::train"
@@ -110,7 +110,7 @@ def step(
     return made
 
 
-def preview(*steps: dict[str, Any], **facts: Any) -> Plan:
+def read_preview(*steps: dict[str, Any], **facts: Any) -> Plan:
     return read_plan("preview.json", json.dumps({"steps": steps, **facts}).encode())
 
 
@@ -119,9 +119,9 @@ def list_changes(plan: Plan) -> list[tuple[str, str, str, bool]]:
     return [(str(c.action), c.path, c.after, c.forces_replacement) for c in change.changes]
 
 
-def test_a_replacement_of_a_gpuform_resource() -> None:
+def test_a_previewed_replacement_has_forcing_fields_and_gpus() -> None:
     moved = CLUSTER | {"region": "us-central-4", "num_gpus": 24}
-    plan = preview(step("replace", CLUSTER, moved, TOGETHER, replaceReasons=["region"]))
+    plan = read_preview(build_step("replace", CLUSTER, moved, TOGETHER, replaceReasons=["region"]))
     (change,) = plan.changes
     assert (plan.project, plan.stack, change.name) == ("demo", "prod", "train")
     assert (change.action, change.reason) == ("replace", "field_forces_replacement")
@@ -135,18 +135,18 @@ def test_a_replacement_of_a_gpuform_resource() -> None:
 
 def test_the_physical_steps_of_a_replacement_are_one_change() -> None:
     moved = CLUSTER | {"region": "us-central-4"}
-    plan = preview(
-        step("create-replacement", CLUSTER, moved, TOGETHER, replaceReasons=["region"]),
-        step("replace", CLUSTER, moved, TOGETHER, replaceReasons=["region"]),
-        step("delete-replaced", CLUSTER, None, TOGETHER),
+    plan = read_preview(
+        build_step("create-replacement", CLUSTER, moved, TOGETHER, replaceReasons=["region"]),
+        build_step("replace", CLUSTER, moved, TOGETHER, replaceReasons=["region"]),
+        build_step("delete-replaced", CLUSTER, None, TOGETHER),
     )
     assert plan.summary == {"replace": 1}
     assert list_changes(plan) == [("update", "region", "us-central-4", True)]
 
 
-def test_of_other_resources_the_inputs_are_compared() -> None:
-    plan = preview(
-        step(
+def test_inputs_of_other_resource_types_are_compared() -> None:
+    plan = read_preview(
+        build_step(
             "replace",
             {"a": 1, "b": 2, "d": {"x": 1}, "__provider": "cos\nsystem\n"},
             {"b": 3, "c": UNKNOWN_TEXT, "d": {"x": 1}, "__provider": "other"},
@@ -163,13 +163,13 @@ def test_of_other_resources_the_inputs_are_compared() -> None:
     assert plan.changes[0].replace_paths == ("b",)
 
 
-def test_what_a_preview_does_not_tell_is_said() -> None:
+def test_gaps_of_a_preview_are_listed_as_unchecked() -> None:
     password = {"os_user_password": "[secret]"}
     pool = "pulumi-python:dynamic/gpuform.scp:NodePool"
-    changed = step("update", password | {"count": 2}, password | {"count": 3}, pool)
-    plan = preview(
+    changed = build_step("update", password | {"count": 2}, password | {"count": 3}, pool)
+    plan = read_preview(
         changed,
-        step("wonder", None, None, THING),
+        build_step("wonder", None, None, THING),
         diagnostics=[
             {"severity": "info", "message": "not checked: regions: there is no key"},
             {"severity": "error", "message": "no such type", "urn": changed["urn"]},
@@ -186,15 +186,15 @@ def test_what_a_preview_does_not_tell_is_said() -> None:
     assert ("update", "count", 3, False) in list_changes(plan)
 
 
-def test_a_count_beyond_all_bounds_is_told_as_it_is() -> None:
+def test_a_huge_count_is_shown_unchanged() -> None:
     pool = "pulumi-python:dynamic/gpuform.scp:NodePool"
-    plan = preview(step("update", {"count": 2}, {"count": 10**12}, pool))
+    plan = read_preview(build_step("update", {"count": 2}, {"count": 10**12}, pool))
     assert ("update", "count", 10**12, False) in list_changes(plan)
 
 
-def test_a_secret_that_the_document_says_changes() -> None:
+def test_a_masked_value_changes_if_the_diff_reasons_say_so() -> None:
     old, new = {"a": "[secret]", "b": "[secret]"}, {"a": "[secret]", "c": "[secret]"}
-    plan = preview(step("update", old, new, TOGETHER, diffReasons=["a"]))
+    plan = read_preview(build_step("update", old, new, TOGETHER, diffReasons=["a"]))
     changes_by_path = {c.path: c for c in plan.changes[0].changes}
     assert {path: str(c.action) for path, c in changes_by_path.items()} == {
         "a": "update",
@@ -204,14 +204,14 @@ def test_a_secret_that_the_document_says_changes() -> None:
     assert all(change.secret for change in changes_by_path.values())
 
 
-def test_options_that_bear_on_a_deletion_are_said() -> None:
-    deleted = step("delete", CLUSTER, None, TOGETHER)
+def test_protect_and_retain_on_delete_are_shown_for_a_deletion() -> None:
+    deleted = build_step("delete", CLUSTER, None, TOGETHER)
     deleted["oldState"]["protect"] = True
-    plan = preview(deleted)
+    plan = read_preview(deleted)
     assert plan.changes[0].gpus_removed == 16
     assert any("is protected: Pulumi will refuse" in note for note in plan.unchecked)
     deleted["oldState"] = {**deleted["oldState"], "protect": False, "retainOnDelete": True}
-    (change,) = preview(deleted).changes
+    (change,) = read_preview(deleted).changes
     assert (change.retained, change.gpus_removed) == (True, 0)
 
 
@@ -226,13 +226,13 @@ def test_options_that_bear_on_a_deletion_are_said() -> None:
         ),
     ],
 )
-def test_a_broken_preview_is_told_with_its_place(broken: dict[str, Any], told_: str) -> None:
-    update_step = step("update", {"a": 1}, {"a": 2}, THING) | broken
+def test_a_malformed_preview_is_refused_with_the_path(broken: dict[str, Any], told_: str) -> None:
+    update_step = build_step("update", {"a": 1}, {"a": 2}, THING) | broken
     assert told_ in str(get_refusal(json.dumps({"steps": [update_step]}).encode()))
 
 
-def test_the_command_that_comes_next() -> None:
-    plan = preview(step("create", None, CLUSTER, TOGETHER))
+def test_the_next_command_depends_on_the_kind_of_plan() -> None:
+    plan = read_preview(build_step("create", None, CLUSTER, TOGETHER))
     assert StackFacts(plan, "preview.json").command == "gpuform up --stack prod"
     saved = json.loads(SCENARIOS[0].read_text())
     saved |= {"basis": {"state": {}, "config": {}, "program": {}}}

@@ -14,7 +14,7 @@ PREVIEWS = json.loads((Path(__file__).parent / "recorded_previews.json").read_te
 
 
 @pytest.mark.parametrize("name", PREVIEWS)
-def test_a_recorded_preview(name: str) -> None:
+def test_a_recorded_preview_has_the_counts_of_the_pulumi_cli(name: str) -> None:
     document = PREVIEWS[name]
     stacks = [s["op"] for s in document["steps"] if "pulumi:pulumi:Stack" in s["urn"]]
     expected_counts = dict(document["changeSummary"])

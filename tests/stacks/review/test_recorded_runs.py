@@ -23,28 +23,28 @@ PREVIEWS = [name for name in RUNS if "object" in RUNS[name]]
 FAILED = ("raises", "check", "destroy-protected")
 
 
-def content(told: Any) -> bytes:
+def encode_recording(told: Any) -> bytes:
     lines = [json.dumps(event) for event in told] if isinstance(told, list) else [json.dumps(told)]
     return "\n".join(lines).encode() + b"\n"
 
 
-def plan_of(name: str, form: str) -> Plan:
-    return read_plan("run.json", content(RUNS[name][form]))
+def read_recorded_plan(name: str, form: str) -> Plan:
+    return read_plan("run.json", encode_recording(RUNS[name][form]))
 
 
 def build_review(plan: Plan) -> Review:
     return Review([StackFacts(plan, "run.json")])
 
 
-def in_any_order(plan: Plan) -> Plan:
-    """What runs at the same time is told in any order."""
+def sort_changes(plan: Plan) -> Plan:
+    """Return the plan with its changes sorted: concurrent changes have no order."""
     changes = sorted(plan.changes, key=lambda change: change.urn)
     return plan.model_copy(update={"changes": tuple(changes)})
 
 
 @pytest.mark.parametrize("name", [name for name in PREVIEWS if name not in FAILED])
-def test_each_form_of_a_plan_is_the_same_review(name: str) -> None:
-    first_plan, *others = [in_any_order(plan_of(name, form)) for form in RUNS[name]]
+def test_every_recorded_form_of_a_preview_gives_the_same_review(name: str) -> None:
+    first_plan, *others = [sort_changes(read_recorded_plan(name, form)) for form in RUNS[name]]
     assert len(others) >= 1
     for other in others:
         if plans_hidden_drift(first_plan):
@@ -73,9 +73,11 @@ def plans_hidden_drift(plan: Plan) -> bool:
         ("refresh-program", "refresh", "gpuform refresh --stack dev"),
     ],
 )
-def test_each_operation_is_told_for_what_it_is(name: str, operation: str, command: str) -> None:
+def test_the_operation_of_a_recorded_preview_is_recognized(
+    name: str, operation: str, command: str
+) -> None:
     for form in RUNS[name]:
-        plan = plan_of(name, form)
+        plan = read_recorded_plan(name, form)
         assert plan.operation == operation
         assert StackFacts(plan, "run.json").command == command
         gone = {change.reason for change in plan.changes if change.action == "delete"}
@@ -86,33 +88,33 @@ def test_each_operation_is_told_for_what_it_is(name: str, operation: str, comman
         )
 
 
-def test_a_refresh_tells_what_was_changed_outside() -> None:
-    plan = plan_of("refresh", "stream")
+def test_a_recorded_refresh_shows_outside_changes() -> None:
+    plan = read_recorded_plan("refresh", "stream")
     changes_by_name = {change.name: change for change in plan.changes}
     assert changes_by_name["c"].action == "delete"
     assert [(c.path, c.before, c.after) for c in changes_by_name["a"].changes] == [("size", 1, 7)]
     assert plan.summary == {PlanAction.UPDATE: 1, PlanAction.DELETE: 1, PlanAction.SAME: 5}
 
 
-def test_what_the_object_only_counts_is_said() -> None:
-    plan = plan_of("refresh", "object")
+def test_changes_that_the_json_only_counts_are_listed_as_unchecked() -> None:
+    plan = read_recorded_plan("refresh", "object")
     assert "which 1 resource changed outside: the JSON only counts" in plan.unchecked[0]
     assert "1 to update" in RENDERERS["text"](build_review(plan))
     assert plan.has_changes
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("raises", "ValueError: no"),
         ("check", "z: pulumi-python:dynamic:Resource resource 'z': property size"),
         ("destroy-protected", "because it is protected"),
     ],
 )
-def test_what_failed_is_a_failed_review(name: str, told: str) -> None:
+def test_a_failed_recorded_preview_gives_a_failed_review(name: str, message: str) -> None:
     for form in RUNS[name]:
-        plan = plan_of(name, form)
-        assert told in "\n".join(plan.errors)
+        plan = read_recorded_plan(name, form)
+        assert message in "\n".join(plan.errors)
         review = build_review(plan)
         assert review.has_failed
         assert not review.has_changes
@@ -129,41 +131,41 @@ def test_what_failed_is_a_failed_review(name: str, told: str) -> None:
         assert json.loads(RENDERERS["json"](review))["failed"] is True
 
 
-def test_a_run_that_failed_is_a_failed_review_and_one_that_did_not_is_none() -> None:
-    plan = plan_of("up-failed", "log")
+def test_the_log_of_a_failed_run_is_reviewed_and_of_a_completed_run_refused() -> None:
+    plan = read_recorded_plan("up-failed", "log")
     assert any("create refused" in error for error in plan.errors)
     assert plan.changes == ()
     assert RENDERERS["text"](build_review(plan)).startswith("Failed:")
     with pytest.raises(EngineError, match="is the log of a completed run, not of a preview"):
-        plan_of("up", "log")
+        read_recorded_plan("up", "log")
 
 
-def test_the_last_run_of_a_log_counts() -> None:
-    both = content(RUNS["changed"]["object"]) + content(RUNS["up-failed"]["log"])
-    assert read_plan("run.json", both) == plan_of("up-failed", "log")
+def test_the_last_run_of_a_log_is_reviewed() -> None:
+    both = encode_recording(RUNS["changed"]["object"]) + encode_recording(RUNS["up-failed"]["log"])
+    assert read_plan("run.json", both) == read_recorded_plan("up-failed", "log")
 
 
 @pytest.mark.parametrize("cut", [-1, -2, 2, 1])
-def test_a_log_that_is_cut_off_is_an_error(cut: int) -> None:
+def test_a_truncated_log_is_refused(cut: int) -> None:
     with pytest.raises(EngineError, match=r"run.json ends in the middle of a run"):
-        read_plan("run.json", content(RUNS["changed"]["stream"][:cut]))
+        read_plan("run.json", encode_recording(RUNS["changed"]["stream"][:cut]))
 
 
 @pytest.mark.parametrize("kept", [0.3, 0.6, 0.99])
-def test_a_document_that_is_cut_off_is_an_error(kept: float) -> None:
+def test_a_truncated_document_is_refused(kept: float) -> None:
     for form, message in (("object", "this is not JSON"), ("stream", "ends in the middle")):
-        complete = content(RUNS["changed"][form])
+        complete = encode_recording(RUNS["changed"][form])
         with pytest.raises(EngineError, match=message):
             read_plan("run.json", complete[: int(len(complete) * kept)])
 
 
-def test_where_the_operation_cannot_be_known_that_is_said() -> None:
+def test_an_unknown_operation_is_listed_as_unchecked() -> None:
     document = json.loads(json.dumps(RUNS["destroy-target"]["object"]))
     for step in document["steps"]:
         if "pulumi:Stack" in step["urn"]:
             step["oldState"].pop("outputs")
             step["newState"].pop("outputs")
-    plan = read_plan("run.json", content(document))
+    plan = read_plan("run.json", encode_recording(document))
     assert plan.operation == "update"
     assert any(note.startswith("which command this is a preview of") for note in plan.unchecked)
 
@@ -176,14 +178,14 @@ def test_a_mandatory_policy_fails_a_preview() -> None:
         "message": "<{%fg 1%}>too many<{%reset%}>",
     }
     stream.insert(-2, {"sequence": 0, "policyEvent": violated})
-    plan = read_plan("run.json", content(stream))
+    plan = read_plan("run.json", encode_recording(stream))
     assert plan.errors == ("policy no-gpus: too many",)
 
 
-def test_a_preview_without_steps_tells_why() -> None:
+def test_a_preview_without_steps_is_refused_with_its_error() -> None:
     document = {"diagnostics": [{"severity": "error", "message": "error: no plugin"}]}
     with pytest.raises(EngineError, match=r"no steps, .* it has failed: no plugin"):
-        read_plan("run.json", content(document))
+        read_plan("run.json", encode_recording(document))
     with pytest.raises(EngineError, match="has no steps") as raised:
         read_plan("run.json", b'{"duration": 5}')
     assert raised.value.hint

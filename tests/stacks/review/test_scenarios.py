@@ -26,7 +26,7 @@ FOLDER = Path(__file__).parent / "scenarios"
 SCENARIOS = sorted(path.name for path in FOLDER.iterdir())
 DOCUMENTS = {"text": "txt", "markdown": "md", "github": "github.md", "html": "html", "json": ""}
 PROGRAM = "from gpuform.stacks import run\n\nrun('topology.yaml')\n"
-PLACES = ("sourcePosition", "stackTrace", "created", "modified")
+VARYING_KEYS = ("sourcePosition", "stackTrace", "created", "modified")
 """What a state tells of the machine and the hour that made it."""
 
 UPDATING = os.environ.get("GPUFORM_UPDATE_GOLDEN") == "1"
@@ -59,12 +59,12 @@ def stack(
     return made
 
 
-def planned(stack: EmbeddedStack, scenario: Path) -> Plan:
+def build_plan(stack: EmbeddedStack, scenario: Path) -> Plan:
     """The plan that the engine makes, from the scenario's state."""
     state = scenario / "state.json"
     if state.exists():
         snapshot = Snapshot.from_json(state.read_bytes(), None)
-        write(stack, snapshot.to_json(stack.crypter))
+        write_state(stack, snapshot.to_json(stack.crypter))
     topology = scenario / "topology.yaml"
     if topology.exists():
         (stack.directory / "topology.yaml").write_text(topology.read_text())
@@ -80,11 +80,11 @@ def planned(stack: EmbeddedStack, scenario: Path) -> Plan:
     return plan.model_copy(update={"changes": tuple(in_order), "operation": operation})
 
 
-def write(stack: EmbeddedStack, data: bytes) -> None:
+def write_state(stack: EmbeddedStack, data: bytes) -> None:
     stack.build_target().write(data)
 
 
-def make_state(stack: EmbeddedStack, scenario: Path) -> None:
+def create_state_file(stack: EmbeddedStack, scenario: Path) -> None:
     before = scenario / "before.yaml"
     if before.exists() and not (scenario / "state.json").exists():
         (stack.directory / "topology.yaml").write_text(before.read_text())
@@ -92,12 +92,12 @@ def make_state(stack: EmbeddedStack, scenario: Path) -> None:
         assert stack.list_messages("error") == []
         state = json.loads(stack.snapshot.to_json(None, show_secrets=True))
         for resource in state["checkpoint"]["latest"]["resources"]:
-            for name in PLACES:
+            for name in VARYING_KEYS:
                 resource.pop(name, None)
         (scenario / "state.json").write_text(json.dumps(state, indent=1) + "\n")
 
 
-def compare(path: Path, text: str) -> None:
+def compare_golden(path: Path, text: str) -> None:
     if UPDATING:
         path.write_text(text, encoding="utf-8")
     assert text == path.read_text(encoding="utf-8")
@@ -105,12 +105,12 @@ def compare(path: Path, text: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_scenario(stack: EmbeddedStack, name: str) -> None:
+def test_a_scenario_renders_its_golden_documents(stack: EmbeddedStack, name: str) -> None:
     scenario = FOLDER / name
     if UPDATING:
-        make_state(stack, scenario)
-    plan = planned(stack, scenario)
-    compare(scenario / "plan.json", plan.model_dump_json(indent=2) + "\n")
+        create_state_file(stack, scenario)
+    plan = build_plan(stack, scenario)
+    compare_golden(scenario / "plan.json", plan.model_dump_json(indent=2) + "\n")
     read = read_plan("plan.json", (scenario / "plan.json").read_bytes())
     assert read.model_dump() == plan.model_dump()
     review = Review([StackFacts(read, "plan.json")])
@@ -118,17 +118,17 @@ def test_a_scenario(stack: EmbeddedStack, name: str) -> None:
         rendered = RENDERERS[form](review)
         assert "lanted" not in rendered, "no secret, old or new"
         if ending:
-            compare(scenario / f"plan.{ending}", rendered.rstrip("\n") + "\n")
+            compare_golden(scenario / f"plan.{ending}", rendered.rstrip("\n") + "\n")
 
 
-def test_the_scenarios_are_of_all_platforms() -> None:
+def test_the_scenarios_include_every_platform() -> None:
     texts = "".join((FOLDER / name / "plan.json").read_text() for name in SCENARIOS)
     for platform in ("together", "scp", "tensorone", "aios", "lens"):
         assert f"gpuform.{platform}:" in texts
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_the_documents_are_sound(name: str) -> None:
+def test_the_golden_documents_are_well_formed(name: str) -> None:
     plan = read_plan("plan.json", (FOLDER / name / "plan.json").read_bytes())
     parse_html((FOLDER / name / "plan.html").read_text())
     document = parse_markdown((FOLDER / name / "plan.github.md").read_text())

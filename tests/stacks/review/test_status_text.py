@@ -44,7 +44,9 @@ RESOURCES = (
     ResourceStatus("mine", "dynamic:Thing", "x", Summary()),
 )
 
-COST = sum_costs((each.name, each.footprint) for each in RESOURCES if each.footprint)
+COST = sum_costs(
+    (resource.name, resource.footprint) for resource in RESOURCES if resource.footprint
+)
 
 TEXT = """\
 ada@build (pid 1) is running on the stack.
@@ -72,7 +74,7 @@ Lens:
         production/inference-service  Deployment  4 GPUs, 62% used"""
 
 
-def test_the_whole_of_it() -> None:
+def test_a_complete_status_is_rendered() -> None:
     work = "ada@build (pid 1) is running on the stack"
     status = Status(
         "dev", RESOURCES, MONITORING, COST, (), 200_000, is_live=True, running_change=work
@@ -80,19 +82,19 @@ def test_the_whole_of_it() -> None:
     assert "\n".join(render_status(status)) == TEXT
 
 
-def test_without_resources_and_without_lens() -> None:
+def test_an_empty_status_is_rendered() -> None:
     lines = list(render_status(Status("dev", (), age=3 * 3600 + 59)))
     assert lines == ["As of 3 h ago, from the state:", "", "Stack dev has no resources."]
 
 
-def test_what_lens_does_not_tell_is_no_number() -> None:
+def test_missing_figures_of_lens_are_question_marks() -> None:
     lines = list(render_status(Status("dev", (), LensStatus(Overview()))))
     assert lines[5] == ("    nodes: ?, ? healthy, ? faulty; ? idle, ? partially idle, ? busy")
     lines = list(render_status(Status("dev", (), LensStatus(problem="no connection"))))
     assert lines[5] == "    could not be read: no connection"
 
 
-def test_as_json_lens_keeps_its_own_names() -> None:
+def test_status_json_keeps_the_names_of_lens() -> None:
     document = build_status_document(Status("dev", RESOURCES, MONITORING, COST))
     assert document["stack"] == "dev"
     assert document["resources"][1] == {
@@ -173,7 +175,7 @@ def test_as_json_lens_keeps_its_own_names() -> None:
         ("dynamic", "Thing", {"ready": True, "status": "x"}, Summary()),
     ],
 )
-def test_a_summary_is_read_from_the_shared_names(
+def test_a_summary_is_built_from_the_outputs(
     platform: str, kind: str, outputs: Any, expected: Summary
 ) -> None:
     assert summarize_resource(platform, kind, outputs) == expected

@@ -25,7 +25,7 @@ TRAIN = "urn:pulumi:dev::demo::pulumi-python:dynamic/gpuform.together:Cluster::t
 STACK = "urn:pulumi:dev::demo::pulumi:pulumi:Stack::demo-dev"
 
 
-def test_outputs(golden: Golden) -> None:
+def test_outputs_are_rendered_with_masked_secrets(golden: Golden) -> None:
     outputs: PropertyMap = {
         "status": "Ready",
         "gpus": 16.0,
@@ -46,17 +46,17 @@ def test_outputs(golden: Golden) -> None:
     assert "apiVersion" not in rendered
 
 
-def test_secrets_are_shown_only_when_asked_for() -> None:
+def test_secrets_are_shown_only_with_show_secrets() -> None:
     outputs: PropertyMap = {"a": Secret({"b": Secret("inner")}), "c": [Secret(1.0)]}
     assert to_display_value(outputs) == {"a": "[secret]", "c": ["[secret]"]}
     assert to_display_value(outputs, show_secrets=True) == {"a": {"b": "inner"}, "c": [1]}
 
 
-def test_a_reference_is_shown_as_its_urn() -> None:
+def test_a_resource_reference_is_its_urn() -> None:
     assert to_display_value(ResourceReference(TRAIN, "c-1")) == TRAIN
 
 
-def test_changed_outputs(golden: Golden) -> None:
+def test_changed_outputs_are_rendered(golden: Golden) -> None:
     before: PropertyMap = {"same": 1.0, "status": "Ready", "old": "x", "token": Secret("one")}
     after: PropertyMap = {"same": 1.0, "status": UNKNOWN, "new": [1.0], "token": Secret("two")}
     rendered = "\n".join(render_output_changes(list_output_changes(before, after), PLAIN))
@@ -65,7 +65,7 @@ def test_changed_outputs(golden: Golden) -> None:
     assert "one" not in rendered
 
 
-def test_no_outputs_no_block() -> None:
+def test_missing_outputs_render_nothing() -> None:
     assert list(render_outputs({})) == []
     same = list_output_changes({"a": 1.0, "b": Secret("x")}, {"a": 1.0, "b": Secret("x")})
     assert list(render_output_changes(same, PLAIN)) == []
@@ -102,14 +102,14 @@ def test_diagnostics_are_grouped_by_resource(golden: Golden) -> None:
         ({}, 0, ["    nothing to do"]),
     ],
 )
-def test_counts_as_pulumi_shows_them(
+def test_resource_counts_are_rendered_as_by_pulumi(
     counts: dict[str, int], errored: int, expected: list[str]
 ) -> None:
     lines = list(render_resource_counts(counts, preview=True, errored=errored))
     assert lines == ["Resources:", *expected]
 
 
-def test_counts_afterwards_are_in_the_past() -> None:
+def test_counts_of_a_finished_run_are_in_the_past_tense() -> None:
     assert "    + 1 created" in render_resource_counts({"create": 1}, preview=False)
 
 
@@ -117,7 +117,7 @@ def test_counts_afterwards_are_in_the_past() -> None:
     ("seconds", "text"),
     [(0, "1s"), (45.4, "45s"), (200, "3m20s"), (3910, "1h05m10s"), (59.7, "1m00s")],
 )
-def test_durations(seconds: float, text: str) -> None:
+def test_durations_are_formatted_in_minutes_and_seconds(seconds: float, text: str) -> None:
     assert format_elapsed(seconds) == text
 
 
@@ -130,18 +130,18 @@ def test_durations(seconds: float, text: str) -> None:
         ("my:mod:Component", "my:mod:Component"),
     ],
 )
-def test_short_types(type_: str, text: str) -> None:
+def test_types_are_shortened_to_their_kind(type_: str, text: str) -> None:
     assert short_type(type_) == text
 
 
-def test_values_on_one_line() -> None:
+def test_values_are_formatted_on_one_line() -> None:
     assert format_inline({"a": [1.0, 1.5, True, None, 'q"'], "b": "[secret]"}) == (
         '{a: [1, 1.5, true, null, "q\\""], b: [secret]}'
     )
     assert format_inline(float("nan")) == "NaN"
 
 
-def test_long_values_have_a_line_for_each_item() -> None:
+def test_long_values_are_formatted_with_a_line_for_each_item() -> None:
     value = {"names": ["x" * 40, {"b": "y" * 40, "a": "z" * 40}], "n": 1}
     assert list(format_labelled("config:", value)) == [
         "config:",

@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 SCENARIOS: dict[str, list[dict[str, Any]]] = yaml.safe_load((HERE / "scenarios.yaml").read_text())
 
 
-def recorded(step: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def read_recording(step: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     yield "succeeded", step["exit"] == 0
     yield "operations", group_by_urn(step["operations"])
     yield "calls", Counter(map(to_sorted_json, step["calls"]))
@@ -31,13 +31,13 @@ def assert_as_recorded(scenario: str, folder: Path, cli: Cli, url: str = "") -> 
     replay = Replay.create(folder, cli, url)
     recording = json.loads((HERE / "recorded" / f"{scenario}.json").read_text())
     for number, (step, expected) in enumerate(zip(SCENARIOS[scenario], recording, strict=True), 1):
-        found = replay.play_step(**step)
-        for facet, value in recorded(expected):
-            assert (number, facet, found.get(facet)) == (number, facet, value)
-        assert found.keys() == dict(recorded(expected)).keys(), f"step {number}"
+        effects = replay.play_step(**step)
+        for facet, value in read_recording(expected):
+            assert (number, facet, effects.get(facet)) == (number, facet, value)
+        assert effects.keys() == dict(read_recording(expected)).keys(), f"step {number}"
 
 
-def test_every_recording_is_replayed():
+def test_every_recording_belongs_to_a_scenario():
     assert {path.stem for path in (HERE / "recorded").iterdir()} == set(SCENARIOS)
 
 
@@ -49,13 +49,15 @@ ALWAYS = ("create_same_destroy", "update_fails", "replace_delete_first", "secret
     "scenario",
     [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.slow) for name in SCENARIOS],
 )
-def test_the_engine_does_as_the_cli(scenario, tmp_path):
+def test_the_engine_replays_a_recording_with_the_same_effects(scenario, tmp_path):
     assert_as_recorded(scenario, tmp_path, run_gpuform)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_the_engine_does_as_the_cli_on_a_bucket(scenario, tmp_path, bucket_server: BucketServer):
+def test_the_engine_replays_a_recording_on_a_bucket(
+    scenario, tmp_path, bucket_server: BucketServer
+):
     bucket = build_bucket_url(bucket_server.create_bucket(), bucket_server.port)
     assert_as_recorded(scenario, tmp_path, run_gpuform, bucket)
 
@@ -64,5 +66,5 @@ def test_the_engine_does_as_the_cli_on_a_bucket(scenario, tmp_path, bucket_serve
 @pytest.mark.parametrize(
     "scenario", ["replace_delete_first", "stack_outputs_and_secrets", "target"]
 )
-def test_the_engine_does_as_the_cli_in_processes_of_its_own(scenario, tmp_path):
+def test_the_engine_replays_a_recording_in_new_processes(scenario, tmp_path):
     assert_as_recorded(scenario, tmp_path, run_new_process)

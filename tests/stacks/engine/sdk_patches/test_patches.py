@@ -48,12 +48,12 @@ def changed(name):
 
 
 @pytest.mark.skipif(version("pulumi") not in TRIED, reason="this SDK has not been tried")
-def test_the_installed_sdk_is_known_to_all():
+def test_every_patch_knows_the_installed_sdk():
     assert find_inactive_patches() == []
 
 
 @pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: patch.name)
-def test_a_patch_is_applied_for_the_length_of_a_program(patch):
+def test_a_patch_is_applied_while_a_program_runs(patch):
     before = changed(patch.name)
     with apply_patches():
         assert changed(patch.name) is not before
@@ -62,13 +62,13 @@ def test_a_patch_is_applied_for_the_length_of_a_program(patch):
 
 @pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: patch.name)
 @pytest.mark.parametrize("is_there", [True, False], ids=["other", "missing"])
-def test_another_sdk_is_left_as_it_is(patch, is_there, monkeypatch):
+def test_an_unknown_sdk_is_not_patched(patch, is_there, monkeypatch):
     module, attribute, _ = PLACES[patch.name]
     if is_there:
         monkeypatch.setattr(module, attribute, other)
     else:
         monkeypatch.delattr(module, attribute)
-    before = {each.name: changed(each.name) for each in PATCHES if each is not patch}
+    before = {patch_.name: changed(patch_.name) for patch_ in PATCHES if patch_ is not patch}
     assert find_inactive_patches() == [patch]
     left = getattr(*PLACES[patch.name][2], None)
     with apply_patches():
@@ -76,7 +76,7 @@ def test_another_sdk_is_left_as_it_is(patch, is_there, monkeypatch):
         assert all(changed(name) is not was for name, was in before.items())
 
 
-def test_a_program_runs_with_an_sdk_that_no_patch_knows(lab, monkeypatch):
+def test_a_program_runs_with_an_unpatched_sdk(lab, monkeypatch):
     monkeypatch.setattr(Patch, "knows_sdk", lambda _: False)
     assert find_inactive_patches() == list(PATCHES)
     assert lab.up("for i in range(3):\n    Machine(f'a{i}')\n").succeeded

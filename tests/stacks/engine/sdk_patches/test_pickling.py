@@ -8,7 +8,7 @@ from pulumi.dynamic import ResourceProvider, dynamic
 from gpuform.stacks.engine.sdk_patches import patches
 
 
-def a_provider() -> ResourceProvider:
+def create_provider() -> ResourceProvider:
     """One that is pickled by its value, as those of a program's main module are."""
 
     class Here(ResourceProvider):
@@ -21,14 +21,14 @@ def a_provider() -> ResourceProvider:
 @pytest.mark.slow
 def test_any_number_of_providers_can_be_pickled():
     with patches.unwrap_pickler():
-        texts = {dynamic.serialize_provider(a_provider()) for _ in range(1500)}
+        texts = {dynamic.serialize_provider(create_provider()) for _ in range(1500)}
     assert len(texts) == 1
 
 
-def test_a_program_leaves_the_pickler_as_it_was():
+def test_a_program_restores_the_pickler():
     before = pickle._Pickler._batch_setitems, pickle._Pickler.save_dict, dynamic.serialize_provider
     with patches.unwrap_pickler():
-        dynamic.serialize_provider(a_provider())
+        dynamic.serialize_provider(create_provider())
     after = pickle._Pickler._batch_setitems, pickle._Pickler.save_dict, dynamic.serialize_provider
     assert after == before
     assert pickle.loads(pickle.dumps({"b": 1, "a": 2})) == {"b": 1, "a": 2}

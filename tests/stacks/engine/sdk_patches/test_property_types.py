@@ -15,7 +15,7 @@ class Machine(pulumi.CustomResource):
 
 
 @pytest.mark.parametrize("resource", [Machine, Cluster, SharedVolume, pulumi.CustomResource])
-def test_the_types_are_those_of_the_sdk(resource):
+def test_property_types_equal_those_of_the_sdk(resource):
     theirs = _types.resource_types(resource)
     with patches.cache_property_types():
         assert _types.resource_types(resource) == theirs
@@ -23,7 +23,7 @@ def test_the_types_are_those_of_the_sdk(resource):
         assert _types.resource_types(resource) == theirs
 
 
-def test_a_class_is_looked_at_once(lab, monkeypatch):
+def test_property_types_of_a_class_are_read_once(lab, monkeypatch):
     looked = []
     original = _types.resource_types
     monkeypatch.setattr(_types, "resource_types", lambda cls: looked.append(cls) or original(cls))
@@ -34,7 +34,7 @@ def test_a_class_is_looked_at_once(lab, monkeypatch):
     assert len(names) == len(set(names))
 
 
-def test_a_program_leaves_the_sdk_as_it_was():
+def test_a_program_restores_the_sdk():
     before = _types.resource_types
     with patches.cache_property_types():
         assert _types.resource_types is not before

@@ -34,9 +34,9 @@ def bare(trace):
 
 @pytest.mark.parametrize("declare", [declared, bare])
 @pytest.mark.parametrize("source", ["program.py", "/srv/program.py", "<string>", "/a b/ü.py"])
-def test_a_trace_is_that_of_the_sdk(declare, source):
+def test_stack_traces_equal_those_of_the_sdk(declare, source):
     """The SDK's function, unmodified and with its two parts in our hands, on the same line."""
-    found = {}
+    traces = {}
     code = compile("trace = declare(lambda: (theirs(), ours()))", source, "exec")
 
     def theirs():
@@ -46,13 +46,13 @@ def test_a_trace_is_that_of_the_sdk(declare, source):
         with patches.cache_positions():
             return resource._get_stack_trace(), resource._get_stack_trace()
 
-    exec(code, found | {"declare": declare, "theirs": theirs, "ours": ours}, found)
-    first, (second, third) = found["trace"]
+    exec(code, traces | {"declare": declare, "theirs": theirs, "ours": ours}, traces)
+    first, (second, third) = traces["trace"]
     assert first == second == third
     assert (len(first.frames) > 3) == (declare is declared)
 
 
-def test_the_files_of_a_program_are_not_looked_at(monkeypatch):
+def test_stack_traces_read_no_source_files(monkeypatch):
     looked = []
     monkeypatch.setattr(linecache, "checkcache", looked.append)
     resource._get_stack_trace()
@@ -63,7 +63,7 @@ def test_the_files_of_a_program_are_not_looked_at(monkeypatch):
     assert not looked
 
 
-def test_a_program_leaves_the_sdk_as_it_was():
+def test_a_program_restores_the_sdk():
     before = resource.traceback, resource._get_source_position_for_frame
     with patches.cache_positions():
         assert resource.traceback.format_exc is traceback.format_exc

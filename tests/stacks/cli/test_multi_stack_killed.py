@@ -69,57 +69,61 @@ httpx.HTTPTransport.handle_request = sent
 
 
 @pytest.fixture
-def estate(tmp_path: Path) -> Iterator[Workspace]:
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
     with serve(seed="killed") as server:
         yield create_workspace(tmp_path / "fleet", server.url, {}, {})
 
 
-def killed_at(estate: Workspace, number: int, *command: str) -> bool:
-    """Whether the command was killed at its write of this number; else it has ended before."""
-    folder = estate.root.parent / "killer"
+def run_killed_at(workspace: Workspace, number: int, *command: str) -> bool:
+    """Return whether the command was killed at its write of this number; else it ended before."""
+    folder = workspace.root.parent / "killer"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(KILLER)
     variables = {"KILLER_FOLDER": str(folder), "KILLER_AT": str(number)}
-    done = estate.run(*command, PYTHONPATH=str(folder), **variables)
+    done = workspace.run(*command, PYTHONPATH=str(folder), **variables)
     assert done.code in (0, -9), done.stdout + done.stderr
     return done.code == -9
 
 
-def objects(estate: Workspace) -> tuple[int, int]:
-    """How many volumes and clusters the platform has."""
-    url, key = (estate.variables[f"TOGETHER_{name}"] for name in ("BASE_URL", "API_KEY"))
-    found = []
+def count_objects(workspace: Workspace) -> tuple[int, int]:
+    """Return how many volumes and clusters the platform has."""
+    url, key = (workspace.variables[f"TOGETHER_{name}"] for name in ("BASE_URL", "API_KEY"))
+    counts = []
     for kind in ("/storage/volumes", ""):
         request = urllib.request.Request(
             f"{url}/v1/compute/clusters{kind}", headers={"Authorization": f"Bearer {key}"}
         )
         with urllib.request.urlopen(request) as answer:
             (listed,) = (v for v in json.load(answer).values() if isinstance(v, list))
-        found.append(len(listed))
-    return found[0], found[1]
+        counts.append(len(listed))
+    return counts[0], counts[1]
 
 
-def assert_mended(estate: Workspace) -> None:
-    done = estate.run("up", "--all", "--yes")
+def expect_recovery(workspace: Workspace) -> None:
+    done = workspace.run("up", "--all", "--yes")
     assert done.code == 0, done.stdout + done.stderr
-    estate.run_successfully("preview", "--all", "--expect-no-changes")
-    assert objects(estate) == (1, 1)
+    workspace.run_successfully("preview", "--all", "--expect-no-changes")
+    assert count_objects(workspace) == (1, 1)
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(30)
 @pytest.mark.parametrize("number", range(1, 151))
-def test_a_run_that_is_killed_at_a_write_goes_on(estate: Workspace, number: int) -> None:
-    killed_at(estate, number, "up", "--all", "--yes", "--jobs", "2")
-    assert_mended(estate)
+def test_an_update_killed_at_any_write_is_completed_by_the_next(
+    workspace: Workspace, number: int
+) -> None:
+    run_killed_at(workspace, number, "up", "--all", "--yes", "--jobs", "2")
+    expect_recovery(workspace)
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(40)
 @pytest.mark.parametrize("number", range(1, 121))
-def test_a_destroy_that_is_killed_at_a_write_goes_on(estate: Workspace, number: int) -> None:
-    estate.run_successfully("up", "--all", "--yes")
-    killed_at(estate, number, "destroy", "--all", "--yes")
-    done = estate.run("destroy", "--all", "--yes")
+def test_a_destroy_killed_at_any_write_is_completed_by_the_next(
+    workspace: Workspace, number: int
+) -> None:
+    workspace.run_successfully("up", "--all", "--yes")
+    run_killed_at(workspace, number, "destroy", "--all", "--yes")
+    done = workspace.run("destroy", "--all", "--yes")
     assert done.code == 0, done.stdout + done.stderr
-    assert objects(estate) == (0, 0)
+    assert count_objects(workspace) == (0, 0)

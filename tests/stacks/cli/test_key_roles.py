@@ -17,35 +17,39 @@ fabric = Fabric("fabric", node_pool_id="POOL001-krw1a", cluster_fabric_name="fab
 """
 
 
-def questions(planned_project: PlannedProject) -> int:
+def count_role_requests(planned_project: PlannedProject) -> int:
     """How often the key's role was asked for."""
     with urllib.request.urlopen(f"{planned_project.url}/_emulator/requests") as answer:
         return sum(KEY_CHECK_ID in each["path"] for each in json.load(answer))
 
 
 @pytest.fixture
-def member(planned_project: PlannedProject, monkeypatch: pytest.MonkeyPatch) -> PlannedProject:
+def member_project(
+    planned_project: PlannedProject, monkeypatch: pytest.MonkeyPatch
+) -> PlannedProject:
     monkeypatch.setenv("TOGETHER_API_KEY", MEMBER_KEY)
     return planned_project
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("flags", [["--yes"], ["--yes", "--skip-preview"]])
-def test_nothing_is_begun(member: PlannedProject, flags: list[str]) -> None:
-    file = member.project / "__main__.py"
+def test_up_with_a_read_only_key_is_refused_before_any_change(
+    member_project: PlannedProject, flags: list[str]
+) -> None:
+    file = member_project.project / "__main__.py"
     file.write_text(EARLIER + file.read_text())
-    refused = member.run("up", *flags)
+    refused = member_project.run("up", *flags)
     assert refused.code == 1
     assert refused.err.startswith(REFUSED)
     assert "This would change data, train\n  nothing was started" in refused.err
-    assert questions(member) == 1
-    assert member.sent_changes == []
-    assert b'"fabric"' not in member.state_file, "nor on another platform"
+    assert count_role_requests(member_project) == 1
+    assert member_project.sent_changes == []
+    assert b'"fabric"' not in member_project.state_file, "nor on another platform"
 
 
 @pytest.mark.parametrize("command", [["destroy"], ["up", "--replace", "data"]])
 @pytest.mark.slow
-def test_what_exists_stays(
+def test_destroy_and_replace_with_a_read_only_key_are_refused(
     applied_project: PlannedProject, monkeypatch: pytest.MonkeyPatch, command: list[str]
 ) -> None:
     before = applied_project.sent_changes, applied_project.state_file
@@ -56,10 +60,10 @@ def test_what_exists_stays(
 
 
 @pytest.mark.slow
-def test_what_needs_no_more_than_reading_is_done(
+def test_commands_that_only_read_work_with_a_read_only_key(
     applied_project: PlannedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = questions(applied_project)
+    asked = count_role_requests(applied_project)
     monkeypatch.setenv("TOGETHER_API_KEY", MEMBER_KEY)
     for command in (["preview"], ["refresh", "--yes"], ["drift"], ["up", "--yes"]):
         assert applied_project.run(*command).code == 0, command
@@ -68,29 +72,29 @@ def test_what_needs_no_more_than_reading_is_done(
     file.write_text(file.read_text().replace(volume, f'{volume}    ttl="14d",\n'))
     recorded = applied_project.run("up", "--yes")
     assert (recorded.code, "~ 1 updated" in recorded.out) == (0, True), recorded.err
-    assert questions(applied_project) == asked
+    assert count_role_requests(applied_project) == asked
 
 
-def test_a_plan_alone_asks_nothing(member: PlannedProject) -> None:
+def test_a_saved_preview_does_not_ask_for_the_role(member_project: PlannedProject) -> None:
     """Who reviews a plan need not be able to apply it."""
-    assert member.run("preview", "--save-plan", "plan.json").code == 0
-    assert questions(member) == 0
-    assert "role Member" in member.apply_refused_plan()
+    assert member_project.run("preview", "--save-plan", "plan.json").code == 0
+    assert count_role_requests(member_project) == 0
+    assert "role Member" in member_project.apply_refused_plan()
 
 
 @pytest.mark.slow
-def test_other_keys_are_asked_about_once(
+def test_the_role_of_a_key_is_asked_once(
     planned_project: PlannedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOGETHER_API_KEY", ADMIN_KEY)
     assert planned_project.run("up", "--yes").code == 0
     assert planned_project.run("destroy", "--yes").code == 0
-    assert questions(planned_project) == 1
+    assert count_role_requests(planned_project) == 1
 
 
 @pytest.mark.parametrize("fault", [{"status": 503}, {"drop": "before"}, {"status": 429}])
 @pytest.mark.slow
-def test_who_cannot_be_asked_is_not_refused(
+def test_up_continues_if_the_role_cannot_be_read(
     planned_project: PlannedProject, fault: dict[str, Any]
 ) -> None:
     body = json.dumps({"path": KEY_CHECK_ID, "method": "PUT", "count": None, **fault}).encode()

@@ -15,13 +15,13 @@ from gpuform.providers.emulator.server import Server, serve
 
 pytestmark = pytest.mark.slow
 
-Asked = Callable[[str, str, int], bool]
+RequestTest = Callable[[str, str, int], bool]
 """Whether a request is the one at which the file is edited: by method, path, and its number."""
 
-PROBE = "00000000-0000-0000-0000-000000000000"
+KEY_PROBE = "00000000-0000-0000-0000-000000000000"
 """In the path by which gpuform asks whether a key may write."""
 
-POINTS: dict[str, Asked] = {
+EDIT_MOMENTS: dict[str, RequestTest] = {
     "at-the-first-request": lambda _method, _path, number: number == 1,
     "when-the-volume-is-changed": lambda method, path, _number: (
         method == "PUT" and path.endswith("/volumes")
@@ -30,11 +30,11 @@ POINTS: dict[str, Asked] = {
         method == "GET" and "/compute/clusters" in path and "/storage/" not in path
     ),
     "when-the-cluster-is-changed": lambda method, path, _number: (
-        method == "PUT" and "/storage/" not in path and PROBE not in path
+        method == "PUT" and "/storage/" not in path and KEY_PROBE not in path
     ),
 }
 CASES = [
-    *((moment, "training/topology.yaml", "default: 24", "default: 32") for moment in POINTS),
+    *((moment, "training/topology.yaml", "default: 24", "default: 32") for moment in EDIT_MOMENTS),
     ("when-the-volume-is-changed", "training/topology.yaml", "clusters:", "broken: ["),
     ("at-the-first-request", "volumes/topology.yaml", "default: 6", "default: 9"),
     ("when-the-volume-is-changed", "told/__main__.py", '"place"', '"another_place"'),
@@ -48,7 +48,7 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def planned(server: Server, tmp_path: Path) -> Workspace:
+def planned_workspace(server: Server, tmp_path: Path) -> Workspace:
     """Three stacks, and a saved plan that grows the volume to 6 TiB and the cluster to 24 GPUs."""
     estate = create_workspace(tmp_path / "fleet", server.url, {}, {})
     estate.run_successfully("up", "--all", "--yes")
@@ -59,7 +59,9 @@ def planned(server: Server, tmp_path: Path) -> Workspace:
 
 
 @contextlib.contextmanager
-def editing(server: Server, is_moment: Asked, edit: Callable[[], None]) -> Iterator[list[Any]]:
+def edit_during_requests(
+    server: Server, is_moment: RequestTest, edit: Callable[[], None]
+) -> Iterator[list[Any]]:
     """Call `edit` once, before the first request that `is_moment` is answered.
 
     Yields the bodies of the changes of clusters that reach the platform.
@@ -77,7 +79,7 @@ def editing(server: Server, is_moment: Asked, edit: Callable[[], None]) -> Itera
         if not done and is_moment(method, path, count):
             done.append(True)
             edit()
-        if method == "PUT" and "/storage/" not in path and PROBE not in path:
+        if method == "PUT" and "/storage/" not in path and KEY_PROBE not in path:
             data = environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"]))
             bodies.append(json.loads(data))
             environ["wsgi.input"] = io.BytesIO(data)
@@ -88,26 +90,28 @@ def editing(server: Server, is_moment: Asked, edit: Callable[[], None]) -> Itera
 
 
 @pytest.mark.parametrize(
-    ("moment", "file", "old", "new"), CASES, ids=[f"{each[0]}-{each[3]}" for each in CASES]
+    ("moment", "file", "old", "new"), CASES, ids=[f"{case[0]}-{case[3]}" for case in CASES]
 )
-def test_a_run_by_a_plan_does_what_the_plan_shows_or_nothing(
-    planned: Workspace, server: Server, moment: str, file: str, old: str, new: str
+def test_a_topology_edited_during_a_planned_run_changes_nothing_beyond_the_plan(
+    planned_workspace: Workspace, server: Server, moment: str, file: str, old: str, new: str
 ) -> None:
-    with editing(server, POINTS[moment], lambda: planned.edit(file, old, new)) as changes:
-        ran = planned.run("up", "--all", "--plan", "plan.json", "--yes")
+    with edit_during_requests(
+        server, EDIT_MOMENTS[moment], lambda: planned_workspace.edit(file, old, new)
+    ) as changes:
+        ran = planned_workspace.run("up", "--all", "--plan", "plan.json", "--yes")
 
-    told = ran.stdout + ran.stderr
-    assert "Traceback" not in told
-    assert {json.dumps(each) for each in changes} <= {json.dumps({"num_gpus": 24})}, told
+    output = ran.stdout + ran.stderr
+    assert "Traceback" not in output
+    assert {json.dumps(change) for change in changes} <= {json.dumps({"num_gpus": 24})}, output
     sizes = {
-        each["outputs"]["size_tib"]
-        for each in planned.export("volumes/dev")["resources"]
-        if each["type"].endswith("SharedVolume")
+        resource["outputs"]["size_tib"]
+        for resource in planned_workspace.export("volumes/dev")["resources"]
+        if resource["type"].endswith("SharedVolume")
     }
-    assert sizes <= {5, 6}, told
-    outputs = planned.export("told/dev")["resources"][0]["outputs"]
-    assert "another_place" not in outputs or ran.code == 1, told
+    assert sizes <= {5, 6}, output
+    outputs = planned_workspace.export("told/dev")["resources"][0]["outputs"]
+    assert "another_place" not in outputs or ran.code == 1, output
     if ran.code != 0:
-        assert "out of date" in told or "topology.yaml" in told, told
+        assert "out of date" in output or "topology.yaml" in output, output
     else:
-        assert (sizes, len(changes)) == ({6}, 1), told
+        assert (sizes, len(changes)) == ({6}, 1), output

@@ -18,7 +18,7 @@ Run = Callable[..., Any]
 
 
 @pytest.mark.slow
-def test_configuration_is_set_by_a_run(applied_project: PlannedProject) -> None:
+def test_config_flags_of_a_run_set_configuration(applied_project: PlannedProject) -> None:
     ran = applied_project.run("up", "--yes", "--config", "gpus=24", "-c", "type=H100_SXM")
     assert ran.code == 0, ran.err
     assert "gpus is set in Pulumi.dev.yaml" in ran.out
@@ -28,28 +28,28 @@ def test_configuration_is_set_by_a_run(applied_project: PlannedProject) -> None:
     assert ran.json["changeSummary"]
     assert "gpus is set" in ran.err
     before = (applied_project.project / "Pulumi.dev.yaml").read_text()
-    for flags, told in (
+    for flags, message in (
         (("-c", "gpus"), "as KEY=VALUE"),
         (("-c", "gpus=8", "-c", "together:apikey=x"), "did you mean together:apiKey?"),
         (("--config-path", "-c", "a[x=1"), "not a valid path of a configuration value"),
     ):
         ran = applied_project.run("up", "--yes", *flags)
-        assert ran.code == (2 if told == "as KEY=VALUE" else 1), ran.err
-        assert told in ran.err
+        assert ran.code == (2 if message == "as KEY=VALUE" else 1), ran.err
+        assert message in ran.err
     assert (applied_project.project / "Pulumi.dev.yaml").read_text() == before
 
 
-def test_a_secret_given_to_a_run_is_encrypted(dev: Run, project: Path) -> None:
+def test_config_flag_encrypts_a_declared_secret(dev: Run, project: Path) -> None:
     file = project / "Pulumi.yaml"
     file.write_text(file.read_text() + "config:\n  token: {type: string, secret: true}\n")
     ran = dev("preview", "--emulate", "-c", "token=hunter2hunter2")
     assert "token was set, encrypted (declared in Pulumi.yaml)" in ran.out
-    text = (project / "Pulumi.dev.yaml").read_text()
-    assert "hunter2hunter2" not in text + ran.out + ran.err
+    content = (project / "Pulumi.dev.yaml").read_text()
+    assert "hunter2hunter2" not in content + ran.out + ran.err
     assert dev("config", "get", "token").out == "hunter2hunter2\n"
 
 
-def test_a_part_of_a_value_by_its_path(dev: Run, project: Path) -> None:
+def test_config_path_sets_a_part_of_a_value(dev: Run, project: Path) -> None:
     def kept() -> Any:
         return json.loads(dev("config", "get", "limits").out)
 
@@ -68,7 +68,7 @@ def test_a_part_of_a_value_by_its_path(dev: Run, project: Path) -> None:
     assert dev("config", "get", "--path", "limits.gpus[1]").out == "0x10\n"
     assert dev("config", "rm", "--path", "limits.gpus[0]").code == 0
     assert kept()["gpus"] == ["0x10"]
-    for command, told in (
+    for command, message in (
         (("set", "--path", "limits.gpus[7]", "1"), "limits.gpus[7] does not exist"),
         (("set", "--path", "limits.open.x", "1"), "limits.open is a single value"),
         (
@@ -82,13 +82,13 @@ def test_a_part_of_a_value_by_its_path(dev: Run, project: Path) -> None:
     ):
         ran = dev("config", *command)
         assert (ran.code, ran.out) == (1, "")
-        assert told in ran.err
+        assert message in ran.err
     assert dev("config", "rm", "--path", "limits").code == 0
     assert dev("config", "get", "limits").code == 1
 
 
 @pytest.mark.slow
-def test_what_is_shown_of_a_run(applied_project: PlannedProject) -> None:
+def test_display_flags_select_the_output_of_a_run(applied_project: PlannedProject) -> None:
     ran = applied_project.run("preview", "--show-sames", "--urns")
     assert "   train  together:Cluster  unchanged" in ran.out
     assert "urn: urn:pulumi:dev::demo::" in ran.out
@@ -108,7 +108,7 @@ def test_what_is_shown_of_a_run(applied_project: PlannedProject) -> None:
 
 
 @pytest.mark.slow
-def test_a_destroyed_stack_is_removed(applied_project: PlannedProject) -> None:
+def test_destroy_remove_removes_the_stack(applied_project: PlannedProject) -> None:
     for flag, value in (
         ("--target", "train"),
         ("--exclude", "train"),
@@ -128,7 +128,7 @@ def test_a_destroyed_stack_is_removed(applied_project: PlannedProject) -> None:
 
 
 @pytest.mark.slow
-def test_a_stack_that_could_not_be_destroyed_stays(applied_project: PlannedProject) -> None:
+def test_destroy_remove_keeps_a_stack_that_failed(applied_project: PlannedProject) -> None:
     applied_project.edit_program(
         ("size_tib=5", "size_tib=5, opts=pulumi.ResourceOptions(protect=True)")
     )
@@ -139,12 +139,14 @@ def test_a_stack_that_could_not_be_destroyed_stays(applied_project: PlannedProje
     ran = applied_project.run("destroy", "--exclude-protected", "--yes")
     assert ran.code == 0, ran.out + ran.err
     assert [
-        each["urn"].rpartition("::")[2]
-        for each in applied_project.run("state", "list", "--json").json["resources"]
+        resource["urn"].rpartition("::")[2]
+        for resource in applied_project.run("state", "list", "--json").json["resources"]
     ] == ["demo-dev", "default", "data"]
 
 
-def test_all_stacks_of_a_backend(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stack_ls_all_lists_stacks_of_all_projects(
+    dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     other = project.parent / "other"
     other.mkdir()
     (other / "Pulumi.yaml").write_text(
@@ -152,24 +154,26 @@ def test_all_stacks_of_a_backend(dev: Run, project: Path, monkeypatch: pytest.Mo
     )
     monkeypatch.chdir(other)
     assert dev("stack", "init", "prod").code == 0
-    found = dev("stack", "ls", "--all", "--json").json
-    assert [(each["name"], each["current"]) for each in found] == [
+    document = dev("stack", "ls", "--all", "--json").json
+    assert [(each["name"], each["current"]) for each in document] == [
         ("organization/demo/dev", False),
         ("organization/other/prod", True),
     ]
     assert [each["name"] for each in dev("stack", "ls", "--json").json] == ["prod"]
 
 
-def test_what_is_at_work(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_about_and_whoami_describe_the_environment(
+    dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "correct horse")
-    found = dev("about", "--json").json
-    assert found["project"] == {"name": "demo", "file": str(project / "Pulumi.yaml")}
-    assert found["backend"]["url"] == f"file://{project}"
-    assert found["stack"]["name"] == "dev"
-    assert "PULUMI_CONFIG_PASSPHRASE" in found["environment"]["set"]
-    told = dev("about")
-    assert "pulumi sdk" in told.out
-    assert "correct horse" not in told.out
+    document = dev("about", "--json").json
+    assert document["project"] == {"name": "demo", "file": str(project / "Pulumi.yaml")}
+    assert document["backend"]["url"] == f"file://{project}"
+    assert document["stack"]["name"] == "dev"
+    assert "PULUMI_CONFIG_PASSPHRASE" in document["environment"]["set"]
+    ran = dev("about")
+    assert "pulumi sdk" in ran.out
+    assert "correct horse" not in ran.out
     assert dev("about", "--stack", "nope").code == 0
     user = dev("whoami").out.strip()
     assert dev("whoami", "--verbose").out == f"User: {user}\nBackend URL: file://{project}\n"
@@ -181,25 +185,25 @@ def test_what_is_at_work(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatc
     assert "gpuform" in dev("about").out
 
 
-def test_the_documentation_lists_every_difference() -> None:
+def test_the_page_of_flags_lists_every_difference() -> None:
     """Recorded from Pulumi's CLI: `pulumi COMMAND --help` of each command."""
     page = (Path(__file__).parents[3] / "docs" / "reference" / "pulumi-flags.md").read_text()
-    sections = dict(each.split("\n", 1) for each in page.split("\n## ")[1:])
+    sections = dict(word.split("\n", 1) for word in page.split("\n## ")[1:])
     lacking, _, everywhere = sections["Flags that only Pulumi has"].partition("on every command")
     own = sections["Flags that only gpuform has"]
-    found = find_differences()
+    differences = find_differences()
     for name, told_there, there_is in (
-        ("Pulumi", _told(lacking), found.only_pulumi),
-        ("gpuform", _told(own), found.only_gpuform),
+        ("Pulumi", _parse_table(lacking), differences.only_pulumi),
+        ("gpuform", _parse_table(own), differences.only_gpuform),
     ):
         missing, surplus = there_is - told_there, told_there - there_is
         assert not missing | surplus, f"flags of {name} alone: add {missing}, remove {surplus}"
-    assert set(re.findall(r"`([^`]+)`", everywhere)) == found.missing_global_flags
+    assert set(re.findall(r"`([^`]+)`", everywhere)) == differences.missing_global_flags
     commands = sections["Commands that only Pulumi has"]
-    assert set(re.findall(r"`([^`]+)`", commands)) == found.missing_commands
+    assert set(re.findall(r"`([^`]+)`", commands)) == differences.missing_commands
 
 
-def _told(table: str) -> set[tuple[str, str]]:
+def _parse_table(table: str) -> set[tuple[str, str]]:
     rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| `")]
     named = [[re.findall(r"`([^`]+)`", cell) for cell in row[:2]] for row in rows]
     pairs = [(flag, command) for flags, commands in named for flag in flags for command in commands]
@@ -207,7 +211,7 @@ def _told(table: str) -> set[tuple[str, str]]:
     return set(pairs)
 
 
-def test_pulumis_other_names_of_commands(dev: Run) -> None:
+def test_aliases_of_pulumi_commands_work(dev: Run) -> None:
     assert dev("stack", "list", "--json").json[0]["name"] == "dev"
     assert dev("config", "remove", "nothing").code == 1
     for command in (("pre",), ("down",), ("update",), ("stack", "remove"), ("state", "remove")):
@@ -215,7 +219,7 @@ def test_pulumis_other_names_of_commands(dev: Run) -> None:
     assert dev("list").code == 2
 
 
-def test_a_flag_takes_true_and_false(dev: Run) -> None:
+def test_boolean_flags_accept_true_and_false(dev: Run) -> None:
     assert dev("destroy", "--preview-only=true", "--emulate=true").code == 0
     ran = dev("destroy", "--preview-only=true", "--skip-preview=1")
     assert (ran.code, "cannot be combined" in ran.err) == (2, True)
@@ -227,7 +231,7 @@ def test_a_flag_takes_true_and_false(dev: Run) -> None:
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "1"])
-def test_less_than_one_at_a_time_is_one(number: str) -> None:
+def test_parallel_below_one_is_one(number: str) -> None:
     @click.command()
     @parallel_flag
     def show(parallel: int) -> None:
@@ -237,16 +241,14 @@ def test_less_than_one_at_a_time_is_one(number: str) -> None:
     assert CliRunner().invoke(show, [], env={"PULUMI_PARALLEL": number}).output == "1\n"
 
 
-def test_the_number_of_operations_at_a_time_is_taken_from_the_variable(
-    dev: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parallel_is_read_from_its_variable(dev: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PULUMI_PARALLEL", "many")
     ran = dev("preview", "--emulate")
     assert (ran.code, "--parallel" in ran.err) == (2, True)
 
 
 @pytest.mark.slow
-def test_a_project_that_always_refreshes(applied_project: PlannedProject) -> None:
+def test_a_project_with_refresh_always_refreshes_previews(applied_project: PlannedProject) -> None:
     file = applied_project.project / "Pulumi.yaml"
     reads = len(applied_project.read_paths)
     assert applied_project.run("preview").code == 0
@@ -269,39 +271,39 @@ def test_a_project_that_always_refreshes(applied_project: PlannedProject) -> Non
 
 
 @pytest.mark.slow
-def test_resources_are_counted_as_the_cli_counts_them(applied_project: PlannedProject) -> None:
+def test_stack_ls_counts_resources_as_the_pulumi_cli(applied_project: PlannedProject) -> None:
     """Two resources, the stack, and the provider of dynamic resources."""
     (row,) = applied_project.run("stack", "ls", "--json").json
     state = json.loads(applied_project.state_file)["checkpoint"]["latest"]["resources"]
     assert row["resourceCount"] == len(state) == 4
 
 
-def test_an_object_in_the_configuration_is_shown_as_one(dev: Run) -> None:
+def test_config_json_shows_objects(dev: Run) -> None:
     assert dev("config", "set", "--path", "limits.gpus[0]", "16").code == 0
     assert dev("config", "set", "gpus", "16").code == 0
-    shown = dev("config", "--json").json
-    assert shown["demo:limits"] == {
+    document = dev("config", "--json").json
+    assert document["demo:limits"] == {
         "value": '{"gpus":[16]}',
         "objectValue": {"gpus": [16]},
         "secret": False,
     }
-    assert "objectValue" not in shown["demo:gpus"]
+    assert "objectValue" not in document["demo:gpus"]
 
 
 @pytest.mark.slow
-def test_the_event_log_of_an_update_is_not_that_of_its_preview(
+def test_the_event_log_has_the_update_without_its_preview(
     applied_project: PlannedProject,
 ) -> None:
     log = applied_project.project / "events.jsonl"
     done = applied_project.run("up", "--yes", "-c", "gpus=24", "--event-log", str(log))
     assert done.code == 0, done.err
     events = [json.loads(line) for line in log.read_text().splitlines()]
-    assert len([each for each in events if "preludeEvent" in each]) == 1
-    assert len([each for each in events if "summaryEvent" in each]) == 1
+    assert len([event for event in events if "preludeEvent" in event]) == 1
+    assert len([event for event in events if "summaryEvent" in event]) == 1
     assert any(
-        each["resOutputsEvent"]["metadata"]["op"] == "update"
-        for each in events
-        if "resOutputsEvent" in each
+        event["resOutputsEvent"]["metadata"]["op"] == "update"
+        for event in events
+        if "resOutputsEvent" in event
     )
 
 
@@ -329,15 +331,15 @@ def test_a_version_of_pulumi_can_be_required(
         (project / "__main__.py").write_text(program)
     ran = dev("preview")
     assert ran.code == (0 if is_met else 1), ran.out + ran.err
-    told = ran.out + ran.err
+    output = ran.out + ran.err
     if not is_met:
-        assert source in told
-        assert version_range in told
-        assert "Traceback" not in told
+        assert source in output
+        assert version_range in output
+        assert "Traceback" not in output
 
 
 @pytest.mark.parametrize(
-    ("listed", "told"),
+    ("listed", "message"),
     [
         ('["*"]', "the default provider of pulumi-python is disabled"),
         ('["pulumi-python"]', "the default provider of pulumi-python is disabled"),
@@ -345,10 +347,12 @@ def test_a_version_of_pulumi_can_be_required(
         ("aws", "is not a list of packages"),
     ],
 )
-def test_default_providers_can_be_disabled(dev: Run, project: Path, listed: str, told: str) -> None:
+def test_default_providers_can_be_disabled(
+    dev: Run, project: Path, listed: str, message: str
+) -> None:
     file = project / "Pulumi.dev.yaml"
     line = f"config:\n  pulumi:disable-default-providers: '{listed}'\n"
     file.write_text(file.read_text() + line)
     ran = dev("preview", "--emulate")
-    assert ran.code == (1 if told else 0), ran.out + ran.err
-    assert told in ran.out + ran.err
+    assert ran.code == (1 if message else 0), ran.out + ran.err
+    assert message in ran.out + ran.err

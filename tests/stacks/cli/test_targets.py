@@ -9,29 +9,31 @@ from support.stacks.planned_project import PlannedProject
 
 Run = Any
 CLUSTER = "urn:pulumi:dev::demo::pulumi-python:dynamic/gpuform.together:Cluster::train"
-WHOLE = ["up", "--emulate", "--yes", "--skip-preview"]
+UP_ALL = ["up", "--emulate", "--yes", "--skip-preview"]
 
 
 @pytest.fixture
-def up(dev: Run) -> Run:
+def run_applied(dev: Run) -> Run:
     """Commands in a project whose cluster and volume exist."""
-    ran = dev(*WHOLE)
+    ran = dev(*UP_ALL)
     assert ran.code == 0, ran.out + ran.err
     return dev
 
 
-def changes(ran: Any) -> dict[str, str]:
+def list_operations(ran: Any) -> dict[str, str]:
     steps = json.loads(ran.out)["steps"]
     return {step["urn"].rsplit("::", 1)[1]: step["op"] for step in steps}
 
 
 @pytest.mark.slow
-def test_a_target_by_its_name_leaves_the_rest_as_it_is(up: Run) -> None:
-    up("config", "set", "gpus", "24")
-    assert "train" in changes(up("preview", "--emulate", "--json", "--target", "train"))
-    none = up("preview", "--emulate", "--json", "--exclude", CLUSTER)
-    assert "train" not in changes(none)
-    assert up("preview", "--emulate", "-x", "**::tr*in", "--expect-no-changes").code == 0
+def test_a_target_updates_only_the_named_resource(run_applied: Run) -> None:
+    run_applied("config", "set", "gpus", "24")
+    assert "train" in list_operations(
+        run_applied("preview", "--emulate", "--json", "--target", "train")
+    )
+    none = run_applied("preview", "--emulate", "--json", "--exclude", CLUSTER)
+    assert "train" not in list_operations(none)
+    assert run_applied("preview", "--emulate", "-x", "**::tr*in", "--expect-no-changes").code == 0
 
 
 SELECTING = """
@@ -47,7 +49,7 @@ drift --target
 """
 
 
-def test_what_is_excluded_is_no_target(applied_project: PlannedProject) -> None:
+def test_exclude_conflicts_with_target(applied_project: PlannedProject) -> None:
     before = applied_project.state_file, applied_project.sent_changes
     for command in (["up", "--yes"], ["refresh", "--yes"], ["destroy", "--yes"], ["preview"]):
         ran = applied_project.run(*command, "--target", "**", "--exclude", "train")
@@ -58,7 +60,7 @@ def test_what_is_excluded_is_no_target(applied_project: PlannedProject) -> None:
 
 
 @pytest.mark.slow
-def test_what_fits_nothing_ends_a_command_before_anything_is_done(
+def test_a_target_that_matches_nothing_stops_the_command(
     applied_project: PlannedProject,
 ) -> None:
     (applied_project.project / "__main__.py").write_text("")  # an update would delete everything
@@ -66,11 +68,11 @@ def test_what_fits_nothing_ends_a_command_before_anything_is_done(
     for *command, flag in map(str.split, SELECTING.strip().splitlines()):
         ran = applied_project.run(*command, flag, "data", flag, "trian")
         assert ran.code == 1
-        told = ran.out + ran.err
-        assert f"{flag} trian matches no resource of the stack" in told
-        assert "did you mean train?" in told
-        assert f"{flag} data" not in told
-        assert "nothing to do" not in told
+        output = ran.out + ran.err
+        assert f"{flag} trian matches no resource of the stack" in output
+        assert "did you mean train?" in output
+        assert f"{flag} data" not in output
+        assert "nothing to do" not in output
     for given, meant in (
         ("trai*", "a pattern is matched against complete URNs: '**::trai*' matches train"),
         ("nope*", "`gpuform state list` lists the resources"),
@@ -84,7 +86,7 @@ def test_what_fits_nothing_ends_a_command_before_anything_is_done(
 
 
 @pytest.mark.slow
-def test_what_an_exclusion_keeps_along_is_said_before_the_question(
+def test_resources_kept_by_an_exclusion_are_listed_before_the_question(
     applied_project: PlannedProject, terminal: None
 ) -> None:
     program = applied_project.project / "__main__.py"
@@ -94,8 +96,8 @@ def test_what_an_exclusion_keeps_along_is_said_before_the_question(
     assert applied_project.run("up", "--yes").code == 0
     ran = applied_project.run("destroy", "--exclude", "train", answers="no\n")
     assert ran.code == 1
-    told = "    --exclude train also leaves unchanged: data (train depends on it)"
-    assert ran.out.index(told) < ran.out.index("This deletes 1 resource of stack dev")
+    message = "    --exclude train also leaves unchanged: data (train depends on it)"
+    assert ran.out.index(message) < ran.out.index("This deletes 1 resource of stack dev")
     ran = applied_project.run(
         "destroy", "--exclude", "data", "--exclude-dependents", answers="no\n"
     )
@@ -108,7 +110,7 @@ def test_what_an_exclusion_keeps_along_is_said_before_the_question(
 
 
 @pytest.mark.slow
-def test_what_a_target_takes_along_or_leaves_is_said_before_the_question(
+def test_dependents_of_a_target_are_listed_before_the_question(
     applied_project: PlannedProject, terminal: None
 ) -> None:
     ran = applied_project.run("destroy", "--target", "data", "--target-dependents", answers="no\n")
@@ -117,12 +119,12 @@ def test_what_a_target_takes_along_or_leaves_is_said_before_the_question(
     assert "leaves" not in ran.out
     applied_project.edit_program(("size_tib=5", "size_tib=6"))
     ran = applied_project.run("up", "--target", "data", answers="no\n")
-    told = "    --target data leaves 1 dependent unchanged: train"
-    assert ran.out.index(told) < ran.out.index("Perform this update?")
+    message = "    --target data leaves 1 dependent unchanged: train"
+    assert ran.out.index(message) < ran.out.index("Perform this update?")
 
 
 @pytest.mark.slow
-def test_a_replacement_that_is_asked_for_frees_the_name_first(
+def test_a_requested_replacement_deletes_before_it_creates(
     applied_project: PlannedProject,
 ) -> None:
     ran = applied_project.run("up", "--yes", "--replace", "train")
@@ -141,21 +143,21 @@ def test_a_replacement_that_is_asked_for_frees_the_name_first(
 
 
 @pytest.mark.slow
-def test_what_depends_on_a_target_is_not_deleted_without_being_named(up: Run) -> None:
-    ran = up("destroy", "--emulate", "--yes", "--target", "data")
+def test_dependents_of_a_deleted_target_must_be_named(run_applied: Run) -> None:
+    ran = run_applied("destroy", "--emulate", "--yes", "--target", "data")
     assert ran.code == 1
     assert f"{CLUSTER} would be deleted, but is not among the targets" in ran.out + ran.err
-    part = up("destroy", "--emulate", "--yes", "--target", "train")
+    part = run_applied("destroy", "--emulate", "--yes", "--target", "train")
     assert part.code == 0
     assert "The stack is empty" not in part.out
-    rest = up("destroy", "--emulate", "--yes")
+    rest = run_applied("destroy", "--emulate", "--yes")
     assert rest.code == 0
     assert "The stack is empty" in rest.out
 
 
 @pytest.mark.slow
-def test_a_replacement_that_is_asked_for_is_planned_as_such(up: Run) -> None:
-    ran = up("preview", "--emulate", "--target-replace", "train")
+def test_target_replace_plans_a_replacement(run_applied: Run) -> None:
+    ran = run_applied("preview", "--emulate", "--target-replace", "train")
     assert ran.code == 0
     assert "+- train  together:Cluster  replace: asked for  (-16 GPUs, +16 GPUs)" in ran.out
 
@@ -176,12 +178,14 @@ class Machine(Resource):
 
 
 @pytest.mark.slow
-def test_what_does_not_need_a_failed_resource_goes_on(dev: Run, project: Path) -> None:
+def test_continue_on_error_creates_resources_that_do_not_depend_on_the_failed_one(
+    dev: Run, project: Path
+) -> None:
     (project / "broken.py").write_text(BROKEN)
     program = project / "__main__.py"
     more = "import broken\nbad = broken.Machine('bad')\nbroken.Machine('next', uses=bad.id)\n"
     program.write_text(program.read_text() + more)
-    ran = dev(*WHOLE, "--continue-on-error")
+    ran = dev(*UP_ALL, "--continue-on-error")
     assert ran.code == 1
     assert "no machine today" in ran.out + ran.err
     assert "+  train  together:Cluster  created in" in ran.out

@@ -9,7 +9,7 @@ from gpuform.providers.emulator.server import environment, serve
 from gpuform.providers.emulator.together import ADMIN_KEY
 
 Run = Any
-SILENT = "is NotReady in Kubernetes: Kubelet stopped posting status"
+NOT_READY = "is NotReady in Kubernetes: Kubelet stopped posting status"
 
 
 @pytest.fixture
@@ -21,13 +21,13 @@ def emulator(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.fixture
-def up(dev: Run, emulator: Any) -> Run:
+def run_applied(dev: Run, emulator: Any) -> Run:
     ran = dev("up", "--yes", "--skip-preview")
     assert ran.code == 0, ran.out + ran.err
     return dev
 
 
-def posted(emulator: Any, path: str, body: Any) -> Any:
+def post_to_emulator(emulator: Any, path: str, body: Any) -> Any:
     answer = httpx.post(
         f"{emulator.url}/_emulator/{path}", json=body, trust_env=False, verify=False
     )
@@ -35,47 +35,49 @@ def posted(emulator: Any, path: str, body: Any) -> Any:
     return answer.json()
 
 
-def silence(emulator: Any) -> str:
-    """One worker's kubelet; its name."""
+def silence_worker(emulator: Any) -> str:
+    """Stop the kubelet of one worker, and return the worker's name."""
     headers = {"Authorization": f"Bearer {ADMIN_KEY}"}
     url = f"{emulator.url}/together/v1/compute/clusters"
     (cluster,) = httpx.get(url, headers=headers, trust_env=False, verify=False).json()["clusters"]
     name = cluster["gpu_worker_nodes"][0]["host_name"]
-    posted(emulator, f"kubernetes/{cluster['cluster_id']}/nodes/{name}", {"ready": False})
+    post_to_emulator(emulator, f"kubernetes/{cluster['cluster_id']}/nodes/{name}", {"ready": False})
     return str(name)
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_drift_status_and_plans_tell_it(up: Run, emulator: Any) -> None:
-    name = silence(emulator)
-    drift = up("drift", "--detailed-exitcode")
-    assert (drift.code, f"worker {name} {SILENT}" in drift.out) == (2, True), drift.out
-    status = up("status", "--refresh")
-    assert f"not ready: worker {name} {SILENT}" in status.out
-    plan = up("preview", "--refresh")
-    assert f"worker {name} {SILENT}" in plan.out
+def test_a_not_ready_worker_is_reported_by_drift_status_and_plans(
+    run_applied: Run, emulator: Any
+) -> None:
+    name = silence_worker(emulator)
+    drift = run_applied("drift", "--detailed-exitcode")
+    assert (drift.code, f"worker {name} {NOT_READY}" in drift.out) == (2, True), drift.out
+    status = run_applied("status", "--refresh")
+    assert f"not ready: worker {name} {NOT_READY}" in status.out
+    plan = run_applied("preview", "--refresh")
+    assert f"worker {name} {NOT_READY}" in plan.out
 
 
-def test_a_silent_api_server_is_told_and_no_drift(up: Run, emulator: Any) -> None:
-    posted(
+def test_a_silent_api_server_is_reported_without_drift(run_applied: Run, emulator: Any) -> None:
+    post_to_emulator(
         emulator, "faults", {"method": "GET", "path": "/api/v1/nodes", "status": 503, "count": None}
     )
-    drift = up("drift", "--detailed-exitcode")
+    drift = run_applied("drift", "--detailed-exitcode")
     assert drift.code == 0, drift.out
     assert "Kubernetes did not answer" in drift.out
-    status = up("status", "--refresh")
+    status = run_applied("status", "--refresh")
     assert status.code == 0
     assert "the state of its workers is unknown: Kubernetes did not answer" in status.out
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_an_untouched_stack_has_no_drift(up: Run) -> None:
-    drift = up("drift", "--detailed-exitcode")
+def test_ready_workers_are_no_drift(run_applied: Run) -> None:
+    drift = run_applied("drift", "--detailed-exitcode")
     assert drift.code == 0, drift.out
     assert "worker" not in drift.out
-    refreshed = up("refresh", "--yes")
+    refreshed = run_applied("refresh", "--yes")
     assert "updated" not in refreshed.out
-    preview = up("preview")
+    preview = run_applied("preview")
     assert "worker" not in preview.out

@@ -26,29 +26,29 @@ SharedVolume("data", volume_name="data", region="us-central-8", size_tib=5,
 """
 
 
-def program(planned_project: PlannedProject, text: str) -> None:
+def write_program(planned_project: PlannedProject, text: str) -> None:
     (planned_project.project / "__main__.py").write_text(text)
 
 
-def heads(out: str) -> list[str]:
+def list_changed_names(out: str) -> list[str]:
     return re.findall(r"^[-+~] +(\S+)  together:", out, re.MULTILINE)
 
 
-def test_changes_are_in_the_order_of_their_names(planned_project: PlannedProject) -> None:
-    program(planned_project, MANY)
+def test_changes_are_sorted_by_name(planned_project: PlannedProject) -> None:
+    write_program(planned_project, MANY)
     first = planned_project.run("preview").out
-    assert heads(first) == ["a", "b", "v1", "v9", "v10"]
+    assert list_changed_names(first) == ["a", "b", "v1", "v9", "v10"]
     planned_project.run("config", "set", "names", "b v10 a v9 v1")
     assert planned_project.run("preview").out == first
     places = [first.index(text) for text in ("+  v10", "Outputs:", "Resources:")]
     assert places == sorted(places)
     planned_project.run("up", "--yes", "--skip-preview")
     gone = planned_project.run("destroy", "--preview-only").out
-    assert heads(gone) == ["a", "b", "v1", "v9", "v10"]
+    assert list_changed_names(gone) == ["a", "b", "v1", "v9", "v10"]
 
 
 @pytest.mark.slow
-def test_one_word_for_what_is_not_known(applied_project: PlannedProject) -> None:
+def test_unknown_values_are_shown_as_known_after_apply(applied_project: PlannedProject) -> None:
     assert "[unknown]" not in applied_project.run("preview").out
     applied_project.run("config", "set", "type", "H200_SXM")
     out = applied_project.run("preview").out
@@ -62,8 +62,10 @@ def test_one_word_for_what_is_not_known(applied_project: PlannedProject) -> None
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("text", [MANY, COMPONENT])
-def test_counts_agree(planned_project: PlannedProject, text: str) -> None:
-    program(planned_project, text)
+def test_counts_of_resources_agree_between_commands(
+    planned_project: PlannedProject, text: str
+) -> None:
+    write_program(planned_project, text)
     assert planned_project.run("up", "--yes", "--skip-preview").code == 0
     (row,) = planned_project.run("stack", "ls", "--json").json
     count = row["resourceCount"] - 2  # the stack and its provider, which Pulumi's list counts
@@ -76,27 +78,28 @@ def test_counts_agree(planned_project: PlannedProject, text: str) -> None:
     assert f"    - {count} to delete\n" in deleting
 
 
-def test_another_name_is_hinted_at(planned_project: PlannedProject) -> None:
-    program(planned_project, MANY)
+def test_a_renamed_resource_gets_a_hint_to_aliases(planned_project: PlannedProject) -> None:
+    write_program(planned_project, MANY)
     planned_project.run("config", "set", "names", "data")
     assert planned_project.run("up", "--yes", "--skip-preview").code == 0
-    program(planned_project, MANY.replace("volume-{name}", "volume-data"))
+    write_program(planned_project, MANY.replace("volume-{name}", "volume-data"))
     planned_project.run("config", "set", "names", "scratch")
     planned_project.save_plan()
-    told = (
+    message = (
         "scratch: has the inputs of data, which is deleted: if only its name has changed, keep "
         "the object with `aliases` (- name: data) in its options, or with `gpuform state rename "
         "data scratch`"
     )
-    assert f"Notes:\n    {told}\n" in planned_project.run("preview").out
-    assert told in planned_project.run("review", "plan.json").out
+    assert f"Notes:\n    {message}\n" in planned_project.run("preview").out
+    assert message in planned_project.run("review", "plan.json").out
     messages = [
-        each["message"] for each in planned_project.run("preview", "--json").json["diagnostics"]
+        diagnostic["message"]
+        for diagnostic in planned_project.run("preview", "--json").json["diagnostics"]
     ]
-    assert told in messages
+    assert message in messages
     assert planned_project.run("state", "rename", "data", "scratch", "--yes").code == 0
     assert planned_project.run("preview", "--expect-no-changes").code == 0
-    program(planned_project, MANY)
+    write_program(planned_project, MANY)
     planned_project.run("config", "set", "names", "other")
     assert "Notes:" not in planned_project.run("preview").out, "its inputs are others"
     assert json.loads(planned_project.state_file)["version"] == 3

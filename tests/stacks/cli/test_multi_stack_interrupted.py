@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def estate(tmp_path: Path) -> Iterator[Workspace]:
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
     """The middle one of three stacks takes ten minutes of our time, unless it is told to end."""
     with serve(seed="interrupted") as server:
         made = create_workspace(tmp_path / "fleet", server.url, {"GPUFORM_CLOCK": ""}, {})
@@ -35,36 +35,36 @@ def estate(tmp_path: Path) -> Iterator[Workspace]:
 
 def read_until(process: "subprocess.Popen[str]", text: str) -> None:
     assert process.stdout is not None
-    seen = ""
-    while text not in seen:
+    message = ""
+    while text not in message:
         line = process.stdout.readline()
-        assert line, f"{text!r} never came:\n{seen}"
-        seen += line
+        assert line, f"{text!r} never came:\n{message}"
+        message += line
 
 
-def locks(estate: Workspace) -> list[Path]:
-    return list((estate.root / "state/.pulumi/locks").rglob("*.json"))
+def list_locks(workspace: Workspace) -> list[Path]:
+    return list((workspace.root / "state/.pulumi/locks").rglob("*.json"))
 
 
-def machine(estate: Workspace) -> Any:
-    """What the state has of what takes so long."""
-    resources = estate.export("training/dev")["resources"]
-    return next(each for each in resources if each.get("id") == "m-1")
+def get_machine(workspace: Workspace) -> Any:
+    """Return the slow resource as the state has it."""
+    resources = workspace.export("training/dev")["resources"]
+    return next(resource for resource in resources if resource.get("id") == "m-1")
 
 
-def children(process: "subprocess.Popen[str]") -> list[int]:
-    found = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
-    return [int(each) for each in found.split()]
+def list_child_pids(process: "subprocess.Popen[str]") -> list[int]:
+    content = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+    return [int(word) for word in content.split()]
 
 
 def wait_until_gone(pids: list[int]) -> None:
-    """Each is waited for by what it holds: its place in /proc."""
+    """Wait until each process has ended, as its entry in /proc shows."""
     for pid in pids:
-        while Path(f"/proc/{pid}/stat").exists() and " Z " not in _stat(pid):
+        while Path(f"/proc/{pid}/stat").exists() and " Z " not in _read_process_status(pid):
             os.sched_yield()
 
 
-def _stat(pid: int) -> str:
+def _read_process_status(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -73,8 +73,10 @@ def _stat(pid: int) -> str:
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_first_signal_ends_all_in_good_order(estate: Workspace, number: int) -> None:
-    with estate.start("up", "--all", "--yes") as process:
+def test_the_first_signal_ends_all_stacks_with_states_and_locks_in_order(
+    workspace: Workspace, number: int
+) -> None:
+    with workspace.start("up", "--all", "--yes") as process:
         read_until(process, "creating")
         process.send_signal(number)
         out, err = process.communicate(timeout=LAST_RESORT)
@@ -83,15 +85,15 @@ def test_the_first_signal_ends_all_in_good_order(estate: Workspace, number: int)
     assert "volumes/dev   done" in out
     assert "training/dev  failed" in out
     assert "told/dev      not started" in out
-    assert locks(estate) == []
-    assert machine(estate)["initErrors"] == ["interrupted"]
+    assert list_locks(workspace) == []
+    assert get_machine(workspace)["initErrors"] == ["interrupted"]
 
 
-def test_the_second_signal_leaves_at_once(estate: Workspace) -> None:
-    estate.edit("training/__main__.py", "Patient()", "Deaf()")
-    with estate.start("up", "--all", "--yes") as process:
+def test_the_second_signal_ends_all_processes_at_once(workspace: Workspace) -> None:
+    workspace.edit("training/__main__.py", "Patient()", "Deaf()")
+    with workspace.start("up", "--all", "--yes") as process:
         read_until(process, "creating")
-        left = children(process)
+        left = list_child_pids(process)
         process.send_signal(signal.SIGINT)
         assert process.stderr is not None
         while "Interrupt again to exit at once" not in process.stderr.readline():
@@ -100,27 +102,27 @@ def test_the_second_signal_leaves_at_once(estate: Workspace) -> None:
         process.communicate(timeout=LAST_RESORT)
         assert process.returncode == 8
     wait_until_gone(left)
-    assert locks(estate) == []
-    (operation,) = estate.export("training/dev")["pending_operations"]
+    assert list_locks(workspace) == []
+    (operation,) = workspace.export("training/dev")["pending_operations"]
     assert operation["type"] == "creating"
 
 
-def test_a_run_that_is_killed_alone_leaves_no_process_behind(estate: Workspace) -> None:
-    with estate.start("up", "--all", "--yes") as process:
+def test_killing_the_parent_leaves_no_child_process(workspace: Workspace) -> None:
+    with workspace.start("up", "--all", "--yes") as process:
         read_until(process, "creating")
-        left = children(process)
+        left = list_child_pids(process)
         assert left
         process.kill()
         process.wait()
     wait_until_gone(left)
-    assert locks(estate) == []
-    assert machine(estate)["initErrors"] == ["interrupted"]
+    assert list_locks(workspace) == []
+    assert get_machine(workspace)["initErrors"] == ["interrupted"]
 
 
-def test_a_process_that_is_killed_fails_its_stack_alone(estate: Workspace) -> None:
-    with estate.start("up", "--all", "--yes") as process:
+def test_a_killed_child_process_fails_only_its_stack(workspace: Workspace) -> None:
+    with workspace.start("up", "--all", "--yes") as process:
         read_until(process, "creating")
-        for pid in children(process):
+        for pid in list_child_pids(process):
             os.kill(pid, signal.SIGKILL)
         out, err = process.communicate(timeout=LAST_RESORT)
         assert process.returncode == 1

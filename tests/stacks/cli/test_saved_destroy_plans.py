@@ -11,10 +11,10 @@ from support.stacks.planned_project import PlannedProject
 GATE = "gates:\n  few: {max_destroyed_gpus: 8}\n"
 
 
-def resize(planned_project: PlannedProject, gpus: int) -> None:
+def resize_outside(planned_project: PlannedProject, gpus: int) -> None:
     """Somebody changes the cluster behind the stack's back."""
     resources = json.loads(planned_project.state_file)["checkpoint"]["latest"]["resources"]
-    (id_,) = (each["id"] for each in resources if each["urn"].endswith("::train"))
+    (id_,) = (resource["id"] for resource in resources if resource["urn"].endswith("::train"))
     headers = {
         "Authorization": f"Bearer {os.environ['TOGETHER_API_KEY']}",
         "Content-Type": "application/json",
@@ -30,20 +30,22 @@ def resize(planned_project: PlannedProject, gpus: int) -> None:
         urllib.request.urlopen(request).close()
 
 
-def gpus_in_state(planned_project: PlannedProject) -> Any:
+def get_gpus_in_state(planned_project: PlannedProject) -> Any:
     resources = json.loads(planned_project.state_file)["checkpoint"]["latest"]["resources"]
-    (train,) = (each for each in resources if each["urn"].endswith("::train"))
+    (train,) = (resource for resource in resources if resource["urn"].endswith("::train"))
     return train["outputs"]["num_gpus"]
 
 
 @pytest.mark.slow
-def test_only_looking_changes_nothing(applied_project: PlannedProject) -> None:
-    resize(applied_project, 24)
+def test_preview_only_of_destroy_and_refresh_changes_nothing(
+    applied_project: PlannedProject,
+) -> None:
+    resize_outside(applied_project, 24)
     before = applied_project.state_file, applied_project.sent_changes
-    for command, told in (("destroy", "- 2 to delete"), ("refresh", "~ num_gpus: 16 => 24")):
+    for command, message in (("destroy", "- 2 to delete"), ("refresh", "~ num_gpus: 16 => 24")):
         ran = applied_project.run(command, "--preview-only")
         assert ran.code == 0, ran.err
-        assert told in ran.out
+        assert message in ran.out
         assert applied_project.run(command, "--preview-only", "--json").json["changeSummary"]
         assert applied_project.run(command, "--save-plan", "plan.json", "--yes").code == 0
         assert (
@@ -55,7 +57,7 @@ def test_only_looking_changes_nothing(applied_project: PlannedProject) -> None:
 
 
 @pytest.mark.slow
-def test_a_planned_destroy_is_reviewed_and_done(
+def test_a_saved_destroy_plan_is_reviewed_and_applied(
     applied_project: PlannedProject, terminal: None
 ) -> None:
     assert applied_project.run("destroy", "--save-plan", "plan.json", "--target", "train").code == 0
@@ -77,7 +79,9 @@ def test_a_planned_destroy_is_reviewed_and_done(
 
 
 @pytest.mark.slow
-def test_the_json_of_a_destroy_is_reviewed_as_one(applied_project: PlannedProject) -> None:
+def test_the_json_of_a_destroy_preview_is_reviewed_as_destroy(
+    applied_project: PlannedProject,
+) -> None:
     ran = applied_project.run("destroy", "--preview-only", "--json")
     (applied_project.project / "preview.json").write_text(ran.out)
     ran = applied_project.run("review", "preview.json")
@@ -88,7 +92,7 @@ def test_the_json_of_a_destroy_is_reviewed_as_one(applied_project: PlannedProjec
 
 
 @pytest.mark.slow
-def test_a_planned_destroy_that_is_overtaken_is_refused(applied_project: PlannedProject) -> None:
+def test_an_outdated_destroy_plan_is_refused(applied_project: PlannedProject) -> None:
     assert applied_project.run("destroy", "--save-plan", "plan.json").code == 0
     plan = (applied_project.project / "plan.json").read_text()
     applied_project.edit_plan(lambda document: document.update(operation="refresh"))
@@ -106,7 +110,7 @@ def test_a_planned_destroy_that_is_overtaken_is_refused(applied_project: Planned
 
 
 @pytest.mark.slow
-def test_gates_stop_a_planned_destroy(applied_project: PlannedProject) -> None:
+def test_gates_stop_a_saved_destroy_plan(applied_project: PlannedProject) -> None:
     (applied_project.project / "gates.yaml").write_text(GATE)
     assert applied_project.run("destroy", "--save-plan", "plan.json").code == 5
     assert applied_project.plan_document["gates"][0]["name"] == "few"
@@ -120,36 +124,36 @@ def test_gates_stop_a_planned_destroy(applied_project: PlannedProject) -> None:
 
 
 @pytest.mark.slow
-def test_a_planned_refresh_takes_over_what_was_planned(applied_project: PlannedProject) -> None:
-    resize(applied_project, 24)
+def test_a_saved_refresh_plan_applies_the_planned_drift(applied_project: PlannedProject) -> None:
+    resize_outside(applied_project, 24)
     assert applied_project.run("refresh", "--save-plan", "plan.json").code == 0
     assert applied_project.plan_document["operation"] == "refresh"
-    resize(applied_project, 32)
+    resize_outside(applied_project, 32)
     before = applied_project.state_file
     for command in ("up", "refresh"):
         ran = applied_project.run(command, "--plan", "plan.json", "--yes")
         assert ran.code == 1
         assert "train would set num_gpus to another value than planned" in ran.err
     assert applied_project.state_file == before
-    resize(applied_project, 24)
+    resize_outside(applied_project, 24)
     ran = applied_project.run("refresh", "--plan", "plan.json", "--yes")
     assert ran.code == 0, ran.out + ran.err
-    assert gpus_in_state(applied_project) == 24
+    assert get_gpus_in_state(applied_project) == 24
 
 
 @pytest.mark.slow
-def test_a_planned_refresh_takes_over_no_other_drift(
+def test_a_saved_refresh_plan_refuses_later_drift(
     applied_project: PlannedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not even what happens after the preview of the apply."""
     assert applied_project.run("refresh", "--save-plan", "plan.json").code == 0
 
     def confirm(*_: object) -> bool:
-        resize(applied_project, 24)
+        resize_outside(applied_project, 24)
         return True
 
     monkeypatch.setattr("gpuform.stacks.operations.runs.runner.PlannedRun._is_confirmed", confirm)
     ran = applied_project.run("refresh", "--plan", "plan.json", "--yes")
     assert ran.code == 1
     assert "would be imported from its platform, which the plan does not contain" in ran.out
-    assert gpus_in_state(applied_project) == 16
+    assert get_gpus_in_state(applied_project) == 16

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 CLUSTER = "pulumi-python:dynamic/gpuform.together:Cluster"
 
 
-def resources(stack: str, count: int, replaced: int) -> Iterator[ResourceChange]:
+def build_changes(stack: str, count: int, replaced: int) -> Iterator[ResourceChange]:
     for number in range(count):
         is_replaced = number >= count - replaced
         forced = PropertyChange(
@@ -44,12 +44,13 @@ def resources(stack: str, count: int, replaced: int) -> Iterator[ResourceChange]
         )
 
 
-def stacks(number: int, count: int, replaced: int) -> Review:
+def build_review(number: int, count: int, replaced: int) -> Review:
     names = [f"stack-{at}" for at in range(number)]
     return Review(
         [
             StackFacts(
-                Plan.from_changes("demo", name, resources(name, count, replaced)), f"{name}.json"
+                Plan.from_changes("demo", name, build_changes(name, count, replaced)),
+                f"{name}.json",
             )
             for name in names
         ]
@@ -57,13 +58,13 @@ def stacks(number: int, count: int, replaced: int) -> Review:
 
 
 @pytest.fixture(scope="module")
-def many() -> Review:
-    return stacks(30, 2000, 3)
+def large_review() -> Review:
+    return build_review(30, 2000, 3)
 
 
 @pytest.mark.parametrize("form", ["markdown", "github"])
-def test_thirty_stacks_with_two_thousand_changes_each(many: Review, form: str) -> None:
-    rendered = RENDERERS[form](many)
+def test_markdown_of_60000_changes_fills_the_limit(large_review: Review, form: str) -> None:
+    rendered = RENDERERS[form](large_review)
     assert MAX_COMMENT_LENGTH * 0.9 < count_characters(rendered) <= MAX_COMMENT_LENGTH
     document = parse_markdown(rendered)
     assert document.headings[0] == "gpuform plan: 30 stacks"
@@ -82,32 +83,32 @@ def test_thirty_stacks_with_two_thousand_changes_each(many: Review, form: str) -
     assert rendered.count("gpuform up --stack stack-") == 30
 
 
-def test_a_page_of_them_counts_everything(many: Review) -> None:
-    page = RENDERERS["html"](many)
+def test_the_html_of_60000_changes_counts_all(large_review: Review) -> None:
+    page = RENDERERS["html"](large_review)
     assert len(page) <= 1_500_000
     rendered = parse_html(page).text
     assert "59,910 to update, 90 to replace" in rendered
     assert "more left out here" in rendered
 
 
-def test_the_text_leaves_nothing_out() -> None:
-    assert RENDERERS["text"](stacks(3, 200, 2)).count("together:Cluster") == 600
+def test_the_text_lists_every_change() -> None:
+    assert RENDERERS["text"](build_review(3, 200, 2)).count("together:Cluster") == 600
 
 
-def test_when_everything_is_dangerous_it_is_named_before_it_is_told() -> None:
-    rendered = RENDERERS["github"](stacks(1, 2000, 2000))
+def test_all_dangerous_changes_are_named_before_any_is_described() -> None:
+    rendered = RENDERERS["github"](build_review(1, 2000, 2000))
     assert count_characters(rendered) <= MAX_COMMENT_LENGTH
     assert rendered.count("<details>") > 20
     assert rendered.count("**replace**") > 200
     assert "**GPUs: 32,000 destroyed, 32,000 added**" in rendered
 
 
-def test_a_value_as_long_as_the_document_does_not_drive_out_the_others() -> None:
+def test_a_huge_value_leaves_space_for_other_changes() -> None:
     long = [
         PropertyChange(path=f"p{at}", action=Action.ADD, after={"k": ["漢😀" * 2000]})
         for at in range(100)
     ]
-    first, second = resources("dev", 2, 2)
+    first, second = build_changes("dev", 2, 2)
     first = first.model_copy(update={"changes": (*first.changes, *long), "gpus_removed": 99})
     rendered = RENDERERS["github"](
         Review([StackFacts(Plan.from_changes("demo", "dev", [first, second]))])
@@ -118,7 +119,7 @@ def test_a_value_as_long_as_the_document_does_not_drive_out_the_others() -> None
     assert '! region: "us-central-8" => "eu-west-1"' in rendered
 
 
-def test_thousands_of_stacks_and_of_checks_not_made() -> None:
+def test_thousands_of_stacks_and_skipped_checks_fit_the_limit() -> None:
     plans = [
         Plan.from_changes("demo", f"stack-{at}", [], unchecked=[f"check {at} " + "x" * 3000])
         for at in range(3000)
@@ -130,7 +131,7 @@ def test_thousands_of_stacks_and_of_checks_not_made() -> None:
     assert len(re.findall("more left out here", rendered)) == 2
 
 
-def test_what_matters_most_is_whole_first() -> None:
+def test_the_most_important_parts_are_shown_in_full() -> None:
     def items(count: int) -> list[Item]:
         return [Item(lambda: "b" * 8, lambda: "w" * 98) for _ in range(count)]
 

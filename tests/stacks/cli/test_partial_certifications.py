@@ -7,7 +7,7 @@ from tests.stacks.cli.test_scp_idle import pool
 
 __all__ = ["pool"]  # the fixture
 
-PROOF = """
+CERTIFICATION = """
 certifications:
   fabric:
     platform: scp
@@ -21,23 +21,25 @@ certifications:
         options: {testScale: intra-node}
         floor: 300
 """
-ONE = '["{{ node_pools.pool.node_ids[0] }}"]'
-ALL = '"{{ node_pools.pool.node_ids }}"'
+ONE_NODE = '["{{ node_pools.pool.node_ids[0] }}"]'
+ALL_NODES = '"{{ node_pools.pool.node_ids }}"'
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_a_proof_of_one_node_is_none_of_its_pool(pool: tuple[PlannedProject, str]) -> None:
+def test_the_certified_gate_stops_a_pool_with_an_uncertified_node(
+    pool: tuple[PlannedProject, str],
+) -> None:
     planned_project, _ = pool
     topology = planned_project.project / "topology.yaml"
     declared = topology.read_text()
     (planned_project.project / "gates.yaml").write_text("gates:\n  proven: {certified: true}\n")
-    topology.write_text(declared + PROOF.replace("NODES", ONE))
+    topology.write_text(declared + CERTIFICATION.replace("NODES", ONE_NODE))
     ran = planned_project.run("preview")
     assert ran.code == 5, ran.out + ran.err
     assert "pool: no certification covers 1 of its 2 nodes" in ran.out, ran.out
 
-    topology.write_text(declared + PROOF.replace("NODES", ALL))
+    topology.write_text(declared + CERTIFICATION.replace("NODES", ALL_NODES))
     ran = planned_project.run("up", "--yes")
     assert ran.code == 0, ran.out + ran.err
     assert planned_project.run("preview", "--expect-no-changes").code == 0

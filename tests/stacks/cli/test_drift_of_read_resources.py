@@ -30,7 +30,7 @@ BODY = {
 
 
 @pytest.fixture
-def read(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def read_cluster(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A stack that reads a running cluster, and a way to change what the platform shows of it."""
     with serve(seed="read-told") as server:
         for name, value in environment(server.url).items():
@@ -56,8 +56,8 @@ def is_drift(run: Run) -> bool:
     return bool(ran.code)
 
 
-def test_what_moves_by_itself_is_no_drift(read: Any) -> None:
-    run, show = read
+def test_values_that_change_by_themselves_are_no_drift(read_cluster: Any) -> None:
+    run, show = read_cluster
     assert not is_drift(run)
     show(
         auto_terminate={"estimated_termination": "2031-01-01T00:00:00Z"},
@@ -70,8 +70,8 @@ def test_what_moves_by_itself_is_no_drift(read: Any) -> None:
     assert run("preview", "--refresh", "--expect-no-changes").code == 0
 
 
-def test_everything_else_is_and_nothing_else_is_named(read: Any) -> None:
-    run, show = read
+def test_other_changes_of_a_read_cluster_are_drift(read_cluster: Any) -> None:
+    run, show = read_cluster
     show(
         auto_terminate={"estimated_termination": "2031-01-01T00:00:00Z"},
         project_info={"owner_email": "somebody@else.com"},
@@ -82,8 +82,8 @@ def test_everything_else_is_and_nothing_else_is_named(read: Any) -> None:
     assert "estimated_termination" not in ran.out
 
 
-def test_an_old_state_lacks_outputs_without_drift(read: Any, project: Path) -> None:
-    run, _ = read
+def test_an_old_state_lacks_outputs_without_drift(read_cluster: Any, project: Path) -> None:
+    run, _ = read_cluster
     exported = json.loads(run("stack", "export").out)
     for entry in exported["deployment"]["resources"]:
         for name in ("firewall_rules", "owner_email", "cost_breakdown"):

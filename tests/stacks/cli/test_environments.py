@@ -33,7 +33,7 @@ COMMANDS = (
 )
 
 
-def set_world(
+def set_environment(
     planned_project: PlannedProject, world: StackEnvironment | None, stack: str = "dev"
 ) -> None:
     records = open_intents(
@@ -45,34 +45,32 @@ def set_world(
         record_environment(records, world)
 
 
-def identity(url: str) -> str:
+def get_emulator_id(url: str) -> str:
     with urlopen(f"{url}/_emulator/clock") as answer:
         return str(json.load(answer)["emulator"])
 
 
-def world(planned_project: PlannedProject, stack: str = "dev") -> StackEnvironment | None:
+def get_environment(planned_project: PlannedProject, stack: str = "dev") -> StackEnvironment | None:
     backend = Backend.open(f"file://{planned_project.project}", {})
     return read_environment(open_intents(backend, "demo", stack).records)
 
 
 @pytest.fixture
-def real(applied_project: PlannedProject, monkeypatch: pytest.MonkeyPatch) -> PlannedProject:
+def real_stack(applied_project: PlannedProject, monkeypatch: pytest.MonkeyPatch) -> PlannedProject:
     """A stack whose platform counts as real: no process follows the clock of its emulator."""
-    set_world(applied_project, None)
+    set_environment(applied_project, None)
     monkeypatch.delenv("GPUFORM_CLOCK")
     assert applied_project.run("refresh", "--yes").code == 0
     return applied_project
 
 
 @pytest.fixture
-def elsewhere() -> Iterator[str]:
+def other_emulator_url() -> Iterator[str]:
     with serve() as server:
         yield server.url
 
 
-def assert_all_are_refused(
-    planned_project: PlannedProject, *flags: str, told: tuple[str, ...]
-) -> None:
+def expect_refusals(planned_project: PlannedProject, *flags: str, told: tuple[str, ...]) -> None:
     before = planned_project.state_file, planned_project.sent_changes
     for command in COMMANDS:
         ran = planned_project.run(*command, *flags)
@@ -82,35 +80,33 @@ def assert_all_are_refused(
 
 
 @pytest.mark.slow
-def test_a_real_stack_is_not_emulated(real: PlannedProject) -> None:
+def test_a_real_stack_is_refused_with_emulate(real_stack: PlannedProject) -> None:
     why = "the stack lives on real platforms, and this run would use the emulator"
-    assert_all_are_refused(real, "--emulate", told=(why, "gpuform stack init NAME --emulate"))
+    expect_refusals(real_stack, "--emulate", told=(why, "gpuform stack init NAME --emulate"))
 
 
 @pytest.mark.slow
-def test_an_emulated_stack_is_not_real(
+def test_an_emulated_stack_is_refused_on_real_platforms(
     applied_project: PlannedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("GPUFORM_CLOCK")
     why = "the stack lives on the emulator, and this run would use real platforms"
-    assert_all_are_refused(applied_project, told=(why, "add --emulate"))
+    expect_refusals(applied_project, told=(why, "add --emulate"))
 
 
 @pytest.mark.slow
-def test_a_stack_of_one_emulator_is_not_on_another_one(
-    applied_project: PlannedProject, elsewhere: str, monkeypatch: pytest.MonkeyPatch
+def test_a_stack_of_one_emulator_is_refused_on_another(
+    applied_project: PlannedProject, other_emulator_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ours = identity(applied_project.url)
-    for name, value in environment(elsewhere).items():
+    ours = get_emulator_id(applied_project.url)
+    for name, value in environment(other_emulator_url).items():
         monkeypatch.setenv(name, value)
-    why = (
-        f"lives on emulator {ours}, but this run would use another emulator: {identity(elsewhere)}"
-    )
-    assert_all_are_refused(applied_project, told=(why, "gpuform emulator start"))
+    why = f"lives on emulator {ours}, but this run would use another emulator: {get_emulator_id(other_emulator_url)}"
+    expect_refusals(applied_project, told=(why, "gpuform emulator start"))
 
 
 @pytest.mark.slow
-def test_a_stack_of_one_emulator_is_not_on_that_of_its_project(
+def test_a_stack_of_one_emulator_is_refused_on_the_projects_emulator(
     applied_project: PlannedProject,
 ) -> None:
     before = applied_project.state_file
@@ -121,152 +117,156 @@ def test_a_stack_of_one_emulator_is_not_on_that_of_its_project(
 
 
 def test_an_emulator_that_is_not_the_expected_one_is_refused(
-    planned_project: PlannedProject, elsewhere: str, monkeypatch: pytest.MonkeyPatch
+    planned_project: PlannedProject, other_emulator_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another emulator has taken the port since the variables were set."""
-    monkeypatch.setenv("GPUFORM_EMULATOR", identity(elsewhere))
+    monkeypatch.setenv("GPUFORM_EMULATOR", get_emulator_id(other_emulator_url))
     ran = planned_project.run("up", "--yes")
     assert ran.code == 1
     url = planned_project.url
-    told = f"the emulator at {url} is {identity(url)}, and GPUFORM_EMULATOR names"
-    assert told in ran.err + ran.out
-    assert [each for each in planned_project.sent_changes if "_emulator" not in each] == []
+    message = f"the emulator at {url} is {get_emulator_id(url)}, and GPUFORM_EMULATOR names"
+    assert message in ran.err + ran.out
+    assert [change for change in planned_project.sent_changes if "_emulator" not in change] == []
 
 
 @pytest.mark.slow
-def test_a_stack_without_a_recorded_emulator_belongs_to_the_first_one_and_says_so(
+def test_a_stack_without_a_recorded_emulator_records_the_first_one_and_says_so(
     applied_project: PlannedProject,
 ) -> None:
-    set_world(applied_project, StackEnvironment(True))
+    set_environment(applied_project, StackEnvironment(True))
     ran = applied_project.run("refresh", "--yes")
     assert ran.code == 0
-    told = f"from now on the emulator is {identity(applied_project.url)}"
-    assert told in ran.out + ran.err
-    assert world(applied_project) == StackEnvironment(True, emulator=identity(applied_project.url))
-    assert told not in (again := applied_project.run("refresh", "--yes")).out + again.err
+    message = f"from now on the emulator is {get_emulator_id(applied_project.url)}"
+    assert message in ran.out + ran.err
+    assert get_environment(applied_project) == StackEnvironment(
+        True, emulator=get_emulator_id(applied_project.url)
+    )
+    assert message not in (again := applied_project.run("refresh", "--yes")).out + again.err
 
 
 @pytest.mark.slow
-def test_a_new_stack_belongs_to_the_first_emulator_without_a_word(
+def test_a_new_stack_records_its_first_emulator_silently(
     planned_project: PlannedProject,
 ) -> None:
     assert planned_project.run("stack", "init", "trial", "--emulate").code == 0
     ran = planned_project.run("up", "--yes")
     assert ran.code == 0
     assert "does not record its emulator" not in ran.out + ran.err
-    assert world(planned_project, "trial") == StackEnvironment(
-        True, emulator=identity(planned_project.url)
+    assert get_environment(planned_project, "trial") == StackEnvironment(
+        True, emulator=get_emulator_id(planned_project.url)
     )
 
 
 @pytest.mark.slow
-def test_a_platform_at_another_address_is_another_world(
-    real: PlannedProject, elsewhere: str, monkeypatch: pytest.MonkeyPatch
+def test_a_platform_at_another_address_is_refused(
+    real_stack: PlannedProject, other_emulator_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TOGETHER_BASE_URL", f"{elsewhere}/together")
-    why = f"are at {real.url}/together/v1, but requests to together would go to {elsewhere}"
-    assert_all_are_refused(real, told=(why, "--allow new-address"))
+    monkeypatch.setenv("TOGETHER_BASE_URL", f"{other_emulator_url}/together")
+    why = f"are at {real_stack.url}/together/v1, but requests to together would go to {other_emulator_url}"
+    expect_refusals(real_stack, told=(why, "--allow new-address"))
 
 
 @pytest.mark.slow
-def test_a_real_stack_does_not_go_by_the_clock_of_an_emulator(
-    real: PlannedProject, elsewhere: str, monkeypatch: pytest.MonkeyPatch
+def test_a_real_stack_refuses_the_clock_of_an_emulator(
+    real_stack: PlannedProject, other_emulator_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("GPUFORM_CLOCK", elsewhere)
-    why = f"real platforms, and GPUFORM_CLOCK names an emulator's clock at {elsewhere}"
-    assert_all_are_refused(real, told=(why, "unset GPUFORM_CLOCK"))
+    monkeypatch.setenv("GPUFORM_CLOCK", other_emulator_url)
+    why = f"real platforms, and GPUFORM_CLOCK names an emulator's clock at {other_emulator_url}"
+    expect_refusals(real_stack, told=(why, "unset GPUFORM_CLOCK"))
 
 
 @pytest.mark.slow
-def test_a_real_ttl_is_not_over_by_the_clock_of_an_emulator(
-    real: PlannedProject, elsewhere: str, monkeypatch: pytest.MonkeyPatch
+def test_a_real_ttl_ignores_the_clock_of_an_emulator(
+    real_stack: PlannedProject, other_emulator_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The variable is left over in the shell; the emulator's clock is 30 days ahead."""
-    program = real.project / "__main__.py"
+    program = real_stack.project / "__main__.py"
     program.write_text(program.read_text().replace("cluster_name=", 'ttl="14d", cluster_name='))
-    assert real.run("up", "--yes").code == 0
-    with urlopen(Request(f"{elsewhere}/_emulator/clock", b'{"advance": 2592000}')):
-        monkeypatch.setenv("GPUFORM_CLOCK", elsewhere)
-    before = real.state_file, real.sent_changes
-    assert real.run("expire", "--yes").code == 1
-    assert (real.state_file, real.sent_changes) == before
+    assert real_stack.run("up", "--yes").code == 0
+    with urlopen(Request(f"{other_emulator_url}/_emulator/clock", b'{"advance": 2592000}')):
+        monkeypatch.setenv("GPUFORM_CLOCK", other_emulator_url)
+    before = real_stack.state_file, real_stack.sent_changes
+    assert real_stack.run("expire", "--yes").code == 1
+    assert (real_stack.state_file, real_stack.sent_changes) == before
 
 
 @pytest.mark.slow
-def test_a_new_stack_on_real_platforms_does_not_go_by_the_clock_of_an_emulator(
-    planned_project: PlannedProject, elsewhere: str, monkeypatch: pytest.MonkeyPatch
+def test_a_new_stack_on_real_platforms_refuses_the_clock_of_an_emulator(
+    planned_project: PlannedProject, other_emulator_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("GPUFORM_CLOCK", elsewhere)
+    monkeypatch.setenv("GPUFORM_CLOCK", other_emulator_url)
     ran = planned_project.run("up", "--yes")
     assert ran.code == 1
-    assert f"GPUFORM_CLOCK names an emulator's clock at {elsewhere}" in ran.err
+    assert f"GPUFORM_CLOCK names an emulator's clock at {other_emulator_url}" in ran.err
     assert planned_project.sent_changes == []
 
 
 @pytest.mark.slow
-def test_an_address_that_is_meant_is_taken_over(
-    real: PlannedProject, monkeypatch: pytest.MonkeyPatch
+def test_an_allowed_new_address_is_recorded(
+    real_stack: PlannedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another name of the same machine is another address."""
-    moved = real.url.replace("127.0.0.1", "localhost")
+    moved = real_stack.url.replace("127.0.0.1", "localhost")
     monkeypatch.setenv("TOGETHER_BASE_URL", f"{moved}/together")
-    assert real.run("up", "--yes", "--allow", "new-address").code == 0
-    assert world(real) == StackEnvironment(False, {"together": f"{moved}/together/v1"})
-    assert real.run("refresh", "--yes").code == 0
+    assert real_stack.run("up", "--yes", "--allow", "new-address").code == 0
+    assert get_environment(real_stack) == StackEnvironment(
+        False, {"together": f"{moved}/together/v1"}
+    )
+    assert real_stack.run("refresh", "--yes").code == 0
 
 
 @pytest.mark.slow
-def test_a_state_of_unknown_world_is_not_emulated(real: PlannedProject) -> None:
-    set_world(real, None)
-    before = real.state_file
-    ran = real.run("destroy", "--yes", "--emulate")
+def test_a_state_of_unknown_environment_is_refused_with_emulate(real_stack: PlannedProject) -> None:
+    set_environment(real_stack, None)
+    before = real_stack.state_file
+    ran = real_stack.run("destroy", "--yes", "--emulate")
     assert ran.code == 1
     assert (
         "this run would use the emulator, but it is unknown whether the resources of stack dev "
         "are on the emulator"
     ) in ran.err
-    assert real.state_file == before
+    assert real_stack.state_file == before
 
 
 @pytest.mark.slow
-def test_a_stack_is_made_on_the_emulator(
+def test_stack_init_emulate_creates_an_emulated_stack(
     planned_project: PlannedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("GPUFORM_CLOCK")
-    told = planned_project.run("stack", "init", "trial", "--emulate")
-    assert (told.code, told.out) == (0, "Created and selected stack trial on the emulator.\n")
+    ran = planned_project.run("stack", "init", "trial", "--emulate")
+    assert (ran.code, ran.out) == (0, "Created and selected stack trial on the emulator.\n")
     refused = planned_project.run("up", "--yes")
     assert "the stack lives on the emulator" in refused.err
     assert planned_project.sent_changes == []
     assert planned_project.run("up", "--yes", "--emulate").code == 0
 
 
-def test_a_look_decides_nothing(planned_project: PlannedProject) -> None:
+def test_a_preview_records_no_environment(planned_project: PlannedProject) -> None:
     """What was only previewed on the emulator may still become a real stack."""
     assert planned_project.run("preview").code == 0
-    assert world(planned_project) is None
+    assert get_environment(planned_project) is None
 
 
-def test_the_world_goes_along_with_a_new_name(applied_project: PlannedProject) -> None:
+def test_the_environment_moves_with_a_renamed_stack(applied_project: PlannedProject) -> None:
     assert applied_project.run("stack", "rename", "prod").code == 0
-    assert world(applied_project, "prod") == StackEnvironment(
-        True, emulator=identity(applied_project.url)
+    assert get_environment(applied_project, "prod") == StackEnvironment(
+        True, emulator=get_emulator_id(applied_project.url)
     )
-    assert world(applied_project) is None
+    assert get_environment(applied_project) is None
 
 
 @pytest.mark.slow
-def test_a_removed_stack_leaves_no_world(applied_project: PlannedProject) -> None:
+def test_a_removed_stack_leaves_no_environment(applied_project: PlannedProject) -> None:
     assert applied_project.run("destroy", "--yes", "--skip-preview").code == 0
     assert applied_project.run("stack", "rm", "dev", "--yes").code == 0
     assert applied_project.run("stack", "init", "dev").code == 0
-    assert world(applied_project) is None
+    assert get_environment(applied_project) is None
 
 
 @pytest.mark.slow
-def test_resources_do_not_move_to_another_world(applied_project: PlannedProject) -> None:
+def test_resources_cannot_move_to_another_environment(applied_project: PlannedProject) -> None:
     assert applied_project.run("stack", "init", "prod").code == 0
-    set_world(
+    set_environment(
         applied_project, StackEnvironment(False, {"together": "https://api.together.ai/v1"}), "prod"
     )
     before = applied_project.state_file
@@ -279,7 +279,7 @@ def test_resources_do_not_move_to_another_world(applied_project: PlannedProject)
 
 
 @pytest.mark.slow
-def test_every_screen_of_an_emulated_stack_says_so(applied_project: PlannedProject) -> None:
+def test_every_output_of_an_emulated_stack_says_so(applied_project: PlannedProject) -> None:
     assert "Previewing update (dev, emulated):" in applied_project.run("preview").out
     assert "Updating (dev, emulated):" in applied_project.run("up", "--yes").out
     assert (
@@ -309,14 +309,14 @@ def test_the_state_of_an_emulated_stack_is_shown_without_a_flag(
 
 
 @pytest.mark.slow
-def test_a_real_stack_says_nothing_of_it(real: PlannedProject) -> None:
+def test_output_of_a_real_stack_does_not_mention_emulation(real_stack: PlannedProject) -> None:
     for command in ("preview", "status", "drift"):
-        ran = real.run(command)
+        ran = real_stack.run(command)
         assert ran.code == 0
         assert "emulat" not in ran.out + ran.err
 
 
-def test_a_damaged_record_is_an_error(applied_project: PlannedProject) -> None:
+def test_a_damaged_environment_record_is_an_error(applied_project: PlannedProject) -> None:
     open_intents(
         Backend.open(f"file://{applied_project.project}", {}), "demo", "dev"
     ).records.write("world", {"nonsense": 1})
@@ -343,7 +343,7 @@ def test_projects_of_a_folder_share_emulated_objects(dev: Run, project: Path) ->
         "pulumi.export('name', volume.volume_name)\n"
     )
     resources = dev("stack", "export").json["deployment"]["resources"]
-    volume = next(each["id"] for each in resources if each["type"].endswith("SharedVolume"))
+    (volume,) = [r["id"] for r in resources if r["type"].endswith("SharedVolume")]
     at_other = ("--cwd", str(other))
     assert dev(*at_other, "stack", "init", "dev", "--emulate").code == 0
     assert dev(*at_other, "config", "set", "volume", volume).code == 0

@@ -67,7 +67,9 @@ TOGETHER = {
 ROW = '~ repair["train-worker-1"]: "broken" => "REMAKE"  # its state is ERROR'
 
 
-def control(planned_project: PlannedProject, path: str, body: Any = None, **headers: str) -> Any:
+def call_platform(
+    planned_project: PlannedProject, path: str, body: Any = None, **headers: str
+) -> Any:
     data = None if body is None else json.dumps(body).encode()
     url = f"{planned_project.url}/{path}"
     request = urllib.request.Request(url, data, {"Content-Type": "application/json", **headers})
@@ -75,29 +77,29 @@ def control(planned_project: PlannedProject, path: str, body: Any = None, **head
         return json.load(answer)
 
 
-def servers(planned_project: PlannedProject) -> dict[str, str]:
-    found = control(planned_project, "_emulator/objects")["scp"]["gpu_nodes"]
-    return {each["name"]: each["id"] for each in found}
+def get_server_ids(planned_project: PlannedProject) -> dict[str, str]:
+    gpu_nodes = call_platform(planned_project, "_emulator/objects")["scp"]["gpu_nodes"]
+    return {gpu_node["name"]: gpu_node["id"] for gpu_node in gpu_nodes}
 
 
-def fail(planned_project: PlannedProject, *names: str) -> None:
-    ids = servers(planned_project)
+def fail_servers(planned_project: PlannedProject, *names: str) -> None:
+    ids = get_server_ids(planned_project)
     for name in names or ("train-worker-1",):
-        control(planned_project, f"_emulator/scp/gpu-nodes/{ids[name]}", {"state": "ERROR"})
+        call_platform(planned_project, f"_emulator/scp/gpu-nodes/{ids[name]}", {"state": "ERROR"})
 
 
-def declared(planned_project: PlannedProject, topology: str, *lines: str) -> None:
+def declare(planned_project: PlannedProject, topology: str, *lines: str) -> None:
     (planned_project.project / "__main__.py").write_text(
         "from gpuform.stacks import run\n\nrun('topology.yaml')\n"
     )
     (planned_project.project / "topology.yaml").write_text(
-        topology + "".join(f"    {each}\n" for each in lines)
+        topology + "".join(f"    {line}\n" for line in lines)
     )
     up = planned_project.run("up", "--yes")
     assert up.code == 0, up.out + up.err
 
 
-def nothing_left(planned_project: PlannedProject) -> None:
+def expect_nothing_to_do(planned_project: PlannedProject) -> None:
     empty = planned_project.run("preview", "--refresh", "--expect-no-changes")
     assert (empty.code, empty.err) == (0, ""), empty.out
     assert planned_project.run("repair", "--dry-run").code == 0
@@ -105,82 +107,84 @@ def nothing_left(planned_project: PlannedProject) -> None:
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_a_failed_node_becomes_a_row_a_comment_a_new_node_and_an_empty_plan(
+def test_a_failed_node_is_planned_reviewed_and_recreated(
     planned_project: PlannedProject,
 ) -> None:
-    declared(planned_project, POOL, "repair: {max_unhealthy: 50%}")
-    before = servers(planned_project)
-    fail(planned_project)
-    shown = planned_project.run("preview", "--refresh")
-    assert (shown.code, "Not repaired" in shown.out, ROW in shown.out) == (0, False, True)
+    declare(planned_project, POOL, "repair: {max_unhealthy: 50%}")
+    before = get_server_ids(planned_project)
+    fail_servers(planned_project)
+    ran = planned_project.run("preview", "--refresh")
+    assert (ran.code, "Not repaired" in ran.out, ROW in ran.out) == (0, False, True)
     due = planned_project.run("repair", "--dry-run", "--save-plan", "plan.json")
     assert (due.code, ROW in due.out) == (3, True)
     review = planned_project.run("review", "plan.json", "--format", "github")
     assert "train/train-worker-1 by REMAKE: its state is ERROR" in review.out
-    assert servers(planned_project) == before
+    assert get_server_ids(planned_project) == before
     done = planned_project.run("repair", "--plan", "plan.json", "--yes")
     assert (done.code, done.err) == (0, "")
-    after = servers(planned_project)
+    after = get_server_ids(planned_project)
     assert [name for name in before if before[name] != after[name]] == ["train-worker-1"]
-    nothing_left(planned_project)
+    expect_nothing_to_do(planned_project)
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_a_saved_plan_is_refused_for_another_server_of_the_name(
+def test_a_saved_repair_plan_is_refused_for_another_server_of_the_same_name(
     planned_project: PlannedProject,
 ) -> None:
-    declared(planned_project, POOL, "repair: {}")
-    fail(planned_project)
+    declare(planned_project, POOL, "repair: {}")
+    fail_servers(planned_project)
     assert planned_project.run("repair", "--dry-run", "--save-plan", "plan.json").code == 3
     assert planned_project.run("repair", "--yes", "--allow", "repair").code == 0
-    fail(planned_project)
-    before = servers(planned_project)
+    fail_servers(planned_project)
+    before = get_server_ids(planned_project)
     refused = planned_project.run("repair", "--plan", "plan.json", "--yes")
     assert refused.code == 1
     assert "the repair of node train-worker-1 by REMAKE" in refused.out + refused.err
-    assert servers(planned_project) == before
+    assert get_server_ids(planned_project) == before
 
 
-def test_nobody_makes_anew_what_nobody_has_reviewed(planned_project: PlannedProject) -> None:
-    declared(planned_project, POOL, "repair: {}")
-    before = servers(planned_project)
-    fail(planned_project)
+def test_a_recreation_that_nobody_reviewed_is_not_done(planned_project: PlannedProject) -> None:
+    declare(planned_project, POOL, "repair: {}")
+    before = get_server_ids(planned_project)
+    fail_servers(planned_project)
     ran = planned_project.run("repair", "--yes")
-    assert (ran.code, servers(planned_project)) == (0, before)
+    assert (ran.code, get_server_ids(planned_project)) == (0, before)
     assert "Not repaired: the repair needs a review of the plan" in ran.out
     up = planned_project.run("up", "--yes", "--refresh")
-    assert (up.code, servers(planned_project)) == (1, before)
+    assert (up.code, get_server_ids(planned_project)) == (1, before)
     assert "its state is ERROR; not repaired: the repair needs a review" in up.out + up.err
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_without_a_declaration_up_makes_it_anew_as_ever(planned_project: PlannedProject) -> None:
-    declared(planned_project, POOL)
-    before = servers(planned_project)
-    fail(planned_project)
+def test_up_recreates_a_failed_node_without_a_repair_setting(
+    planned_project: PlannedProject,
+) -> None:
+    declare(planned_project, POOL)
+    before = get_server_ids(planned_project)
+    fail_servers(planned_project)
     assert planned_project.run("repair", "--yes").code == 0
-    assert servers(planned_project) == before
-    shown = planned_project.run("preview", "--refresh")
-    assert 'nodes["1"].state: "ERROR" => "RUNNING"' in shown.out
+    assert get_server_ids(planned_project) == before
+    ran = planned_project.run("preview", "--refresh")
+    assert 'nodes["1"].state: "ERROR" => "RUNNING"' in ran.out
     assert planned_project.run("up", "--yes", "--refresh").code == 0
-    assert servers(planned_project) != before
-    nothing_left(planned_project)
+    assert get_server_ids(planned_project) != before
+    expect_nothing_to_do(planned_project)
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_a_node_is_made_anew_by_name(planned_project: PlannedProject) -> None:
-    declared(planned_project, POOL)
-    before = servers(planned_project)
+def test_repair_by_name_recreates_a_node(planned_project: PlannedProject) -> None:
+    declare(planned_project, POOL)
+    before = get_server_ids(planned_project)
     assert planned_project.run("repair", "train-worker-2", "--yes").code == 0
-    after = servers(planned_project)
+    after = get_server_ids(planned_project)
     assert [name for name in before if before[name] != after[name]] == ["train-worker-2"]
     other = planned_project.run("repair", "train-worker-2", "--mode", "REBOOT_VM", "--yes")
     assert other.code == 1
     assert "use one of REMAKE" in other.out + other.err
-    nothing_left(planned_project)
+    expect_nothing_to_do(planned_project)
 
 
 @pytest.mark.slow
@@ -188,17 +192,20 @@ def test_a_node_is_made_anew_by_name(planned_project: PlannedProject) -> None:
 def test_a_repair_killed_after_its_delete_is_resumed_by_the_same_command(
     planned_project: PlannedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    declared(planned_project, POOL)
-    before = servers(planned_project)
+    declare(planned_project, POOL)
+    before = get_server_ids(planned_project)
     kill_after_delete(planned_project, monkeypatch, "train-worker-2")
-    assert sorted(servers(planned_project)) == ["train-worker-0", "train-worker-1"]
+    assert sorted(get_server_ids(planned_project)) == ["train-worker-0", "train-worker-1"]
     resumed = planned_project.run("repair", "train-worker-2", "--yes")
     assert resumed.code == 0, resumed.out + resumed.err
-    after = servers(planned_project)
+    after = get_server_ids(planned_project)
     assert [name for name in before if before[name] != after[name]] == ["train-worker-2"]
-    nothing_left(planned_project)
+    expect_nothing_to_do(planned_project)
     again = planned_project.run("repair", "train-worker-2", "--yes")
-    assert (again.code, servers(planned_project)["train-worker-2"] != after["train-worker-2"]) == (
+    assert (
+        again.code,
+        get_server_ids(planned_project)["train-worker-2"] != after["train-worker-2"],
+    ) == (
         0,
         True,
     )
@@ -215,7 +222,7 @@ def kill_after_delete(
         delete(self, ids)
         shutil.copytree(state, killed)
         refusal = {"method": "POST", "path": "gpu-nodes$", "status": 400, "count": None}
-        control(planned_project, "_emulator/faults", refusal)
+        call_platform(planned_project, "_emulator/faults", refusal)
 
     with monkeypatch.context() as patched:
         patched.setattr(ScpClient, "delete_nodes", die_after)
@@ -229,100 +236,100 @@ def kill_after_delete(
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_a_repair_of_a_node_alone_is_resumed_by_the_same_command(
+def test_a_killed_repair_of_a_single_node_is_resumed_by_the_same_command(
     planned_project: PlannedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    declared(planned_project, POOL + SOLO)
-    before = servers(planned_project)
+    declare(planned_project, POOL + SOLO)
+    before = get_server_ids(planned_project)
     kill_after_delete(planned_project, monkeypatch, "solo")
-    assert "solo" not in servers(planned_project)
+    assert "solo" not in get_server_ids(planned_project)
     resumed = planned_project.run("repair", "solo", "--yes")
     assert resumed.code == 0, resumed.out + resumed.err
-    after = servers(planned_project)
+    after = get_server_ids(planned_project)
     assert [name for name in before if before[name] != after[name]] == ["solo"]
-    nothing_left(planned_project)
+    expect_nothing_to_do(planned_project)
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_a_node_alone_is_replaced(planned_project: PlannedProject) -> None:
-    declared(planned_project, POOL + SOLO)
-    before = servers(planned_project)
-    fail(planned_project, "solo")
+def test_a_failed_single_node_is_replaced(planned_project: PlannedProject) -> None:
+    declare(planned_project, POOL + SOLO)
+    before = get_server_ids(planned_project)
+    fail_servers(planned_project, "solo")
     due = planned_project.run("repair", "--dry-run")
     assert (due.code, 'repair["solo"]' in due.out) == (3, True), due.out + due.err
     done = planned_project.run("repair", "--yes")
     assert done.code == 0, done.out + done.err
-    after = servers(planned_project)
+    after = get_server_ids(planned_project)
     assert [name for name in before if before[name] != after[name]] == ["solo"]
-    nothing_left(planned_project)
+    expect_nothing_to_do(planned_project)
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_one_that_others_need_is_left_to_up(planned_project: PlannedProject) -> None:
+def test_a_failed_node_with_dependents_is_left_to_up(planned_project: PlannedProject) -> None:
     other = SOLO.replace("gpu_nodes:\n", "").replace("solo", "other")
-    declared(
-        planned_project, POOL + SOLO + other, 'options: {depends_on: ["{{ gpu_nodes.solo }}"]}'
-    )
-    before = servers(planned_project)
-    fail(planned_project, "solo")
+    declare(planned_project, POOL + SOLO + other, 'options: {depends_on: ["{{ gpu_nodes.solo }}"]}')
+    before = get_server_ids(planned_project)
+    fail_servers(planned_project, "solo")
     ran = planned_project.run("repair", "--yes")
-    assert (ran.code, servers(planned_project)) == (1, before)
+    assert (ran.code, get_server_ids(planned_project)) == (1, before)
     assert (
         "solo cannot be replaced without the program, because of its dependents: other"
     ) in ran.out + ran.err
     up = planned_project.run("up", "--yes", "--refresh")
     assert up.code == 0, up.out + up.err
-    after = servers(planned_project)
+    after = get_server_ids(planned_project)
     assert [name for name in before if before[name] != after[name]] == ["solo"]
 
 
-def test_a_node_that_its_scheduler_cannot_use(planned_project: PlannedProject) -> None:
+def test_a_node_that_is_not_ready_in_kubernetes_is_recreated(
+    planned_project: PlannedProject,
+) -> None:
     key = {"Authorization": f"Bearer {ADMIN_KEY}"}
     path = "together/v1/compute/clusters"
-    made = control(planned_project, path, TOGETHER, **key)
-    control(planned_project, "_emulator/clock", {"advance": 7200})
-    shown = control(planned_project, f"{path}/{made['cluster_id']}", **key)
+    made = call_platform(planned_project, path, TOGETHER, **key)
+    call_platform(planned_project, "_emulator/clock", {"advance": 7200})
+    description = call_platform(planned_project, f"{path}/{made['cluster_id']}", **key)
     kubeconfig = planned_project.project / "kubeconfig"
-    kubeconfig.write_bytes(base64.b64decode(shown["kube_config"]))
+    kubeconfig.write_bytes(base64.b64decode(description["kube_config"]))
     drain = f"drain: {{kubernetes: {{kubeconfig: {kubeconfig}}}}}"
-    declared(planned_project, POOL, drain, "repair: {on: [not_ready], approve: automatic}")
+    declare(planned_project, POOL, drain, "repair: {on: [not_ready], approve: automatic}")
     worker = f"_emulator/kubernetes/{made['cluster_id']}/nodes/train-worker-1"
-    control(planned_project, worker, {"ready": False})
-    control(planned_project, "_emulator/clock", {"advance": 300})
+    call_platform(planned_project, worker, {"ready": False})
+    call_platform(planned_project, "_emulator/clock", {"advance": 300})
     assert planned_project.run("repair", "--dry-run").code == 0, "for five minutes only"
-    control(planned_project, "_emulator/clock", {"advance": 400})
+    call_platform(planned_project, "_emulator/clock", {"advance": 400})
     due = planned_project.run("repair", "--dry-run")
     assert due.code == 3
     row = '~ repair["train-worker-1"]: "broken" => "REMAKE"  # NotReady: Kubelet stopped posting'
     assert row in due.out
     assert "no job runs there (Kubernetes)" in due.out
-    before = servers(planned_project)
-    control(planned_project, worker, {"ready": True})
+    before = get_server_ids(planned_project)
+    call_platform(planned_project, worker, {"ready": True})
     assert planned_project.run("repair", "--yes").code == 0
-    assert servers(planned_project) == before
+    assert get_server_ids(planned_project) == before
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_a_cluster_of_tensorone_is_restarted(planned_project: PlannedProject) -> None:
-    declared(planned_project, WORKBENCH)
-    (found,) = control(planned_project, "_emulator/objects")["tensorone"]["clusters"]
+def test_a_degraded_tensorone_cluster_is_restarted(planned_project: PlannedProject) -> None:
+    declare(planned_project, WORKBENCH)
+    (cluster,) = call_platform(planned_project, "_emulator/objects")["tensorone"]["clusters"]
     ill = {"status_details": {"health_checks": {"gpu_health": "degraded"}}}
-    control(planned_project, f"_emulator/tensorone/clusters/{found['id']}", {"shown": ill})
+    call_platform(planned_project, f"_emulator/tensorone/clusters/{cluster['id']}", {"shown": ill})
     ran = planned_project.run("repair", "--dry-run")
     assert (ran.code, "a GPU may be used at 5 % or more" in ran.out) == (0, True)
-    control(planned_project, f"_emulator/tensorone/clusters/{found['id']}", {"idle": True})
+    call_platform(planned_project, f"_emulator/tensorone/clusters/{cluster['id']}", {"idle": True})
     due = planned_project.run("repair", "--dry-run")
     assert due.code == 3
     assert '~ repair["workbench"]: "broken" => "RESTART"' in due.out
     asked = len(planned_project.sent_changes)
     done = planned_project.run("repair", "--yes", "--allow", "repair")
     assert done.code == 0, done.out + done.err
-    assert [each.rpartition("/")[2] for each in planned_project.sent_changes[asked:]] == [
+    assert [change.rpartition("/")[2] for change in planned_project.sent_changes[asked:]] == [
         "stop",
         "start",
     ]
-    told = planned_project.run("repair", "--dry-run")
-    assert (told.code, "without success" in told.out) == (0, True)
+    result = planned_project.run("repair", "--dry-run")
+    assert (result.code, "without success" in result.out) == (0, True)
