@@ -101,7 +101,8 @@ def test_a_stack_of_one_emulator_is_refused_on_another(
     ours = get_emulator_id(applied_project.url)
     for name, value in environment(other_emulator_url).items():
         monkeypatch.setenv(name, value)
-    why = f"lives on emulator {ours}, but this run would use another emulator: {get_emulator_id(other_emulator_url)}"
+    theirs = get_emulator_id(other_emulator_url)
+    why = f"lives on emulator {ours}, but this run would use another emulator: {theirs}"
     expect_refusals(applied_project, told=(why, "gpuform emulator start"))
 
 
@@ -162,7 +163,10 @@ def test_a_platform_at_another_address_is_refused(
     real_stack: PlannedProject, other_emulator_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOGETHER_BASE_URL", f"{other_emulator_url}/together")
-    why = f"are at {real_stack.url}/together/v1, but requests to together would go to {other_emulator_url}"
+    why = (
+        f"are at {real_stack.url}/together/v1,"
+        f" but requests to together would go to {other_emulator_url}"
+    )
     expect_refusals(real_stack, told=(why, "--allow new-address"))
 
 
