@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from cluster_with_jobs import Cluster, Properties, create_cluster
+from support.schedulers.cluster_with_jobs import Cluster, Properties, create_cluster
 
 from gpuform.providers.context import use_context
 from gpuform.providers.together.certification import CertificationLifecycle
@@ -37,27 +37,27 @@ def test_a_worker_without_a_gpu_count_counts_as_one_of_the_others(
 
 def test_shrinking_removes_a_node_for_every_4_gpus(cluster: Cluster) -> None:
     for worker in range(6):
-        cluster.run(worker)
-    declared = cluster.declared(24.0)
-    assert cluster.leaving(declared) == {
+        cluster.start_pod(worker)
+    declared = cluster.declare(24.0)
+    assert cluster.predict_removals(declared) == {
         "train-worker-6": ("idle", []),
         "train-worker-7": ("idle", []),
     }
     outputs = cluster.update(declared)
     assert outputs["ready"] is True
     assert cluster.workers == ["0", "1", "2", "3", "4", "5"]
-    assert (cluster.cordoned, cluster.record) == ([], None)
+    assert (cluster.cordoned, cluster.drain_record) == ([], None)
 
 
 def test_preemptible_nodes_are_not_counted_by_num_gpus(cluster: Cluster) -> None:
     cluster.inputs = {**cluster.inputs, "num_preemptible_gpus": 8.0}
-    cluster.update(cluster.declared(32.0))
+    cluster.update(cluster.declare(32.0))
     cluster.emulator.advance(3600)
     cluster.refresh()
     assert cluster.outs["allocated_preemptible_gpus"] == 8
-    leaving = cluster.leaving(cluster.declared(24.0))
-    assert leaving is not None
-    assert len(leaving) == 2
+    removals = cluster.predict_removals(cluster.declare(24.0))
+    assert removals is not None
+    assert len(removals) == 2
 
 
 def test_a_certification_waits_for_all_nodes_and_names_the_new_ones(cluster: Cluster) -> None:
