@@ -62,12 +62,14 @@ def _find_package_problems() -> Iterator[Finding]:
     """Yield a problem for each required package with a missing or an unsupported version."""
     for requirement_text in requires("gpuform") or ():
         requirement = Requirement(requirement_text)
+        # Packages of extras, and of other systems or Python versions, are not required here.
         if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
             continue
         try:
             installed_version = version(requirement.name)
         except PackageNotFoundError:
             installed_version = ""
+        # A prerelease in the range is accepted: somebody installed it on purpose.
         if installed_version and requirement.specifier.contains(
             installed_version, prereleases=True
         ):
@@ -82,7 +84,7 @@ def _find_package_problems() -> Iterator[Finding]:
 
 def _find_inactive_patches(sdk_version: str) -> Iterator[Finding]:
     """Yield a note for each patch of gpuform without effect on this version of the SDK."""
-    # a patch applies only to code of the SDK that gpuform has been tested with
+    # A patch applies only to code of the SDK that gpuform has been tested with.
     for patch in find_inactive_patches():
         yield Finding(
             AREA,
@@ -97,7 +99,7 @@ def _check_home(environ: Mapping[str, str]) -> Iterator[Finding]:
     """Yield a warning if the folder of the selected stack, PULUMI_HOME, is not writable."""
     home_value = environ.get("PULUMI_HOME")
     folder = Path(home_value) if home_value else Path.home() / ".pulumi"
-    # the folder may not exist yet: then the nearest existing parent must be writable
+    # The folder may not exist yet: then the nearest existing parent must be writable.
     existing_folder = next((path for path in (folder, *folder.parents) if path.exists()), folder)
     if not existing_folder.is_dir() or not os.access(existing_folder, os.W_OK):
         yield Finding(
@@ -110,6 +112,7 @@ def _check_home(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 def _check_variables(environ: Mapping[str, str]) -> Iterator[Finding]:
     job = find_ci_job(environ)
+    # A job has no terminal: a question would never be answered.
     if job is not None:
         yield Finding(
             AREA,

@@ -41,7 +41,7 @@ def examine(
     """Return the findings about all requirements of a run in a folder.
 
     Nothing is changed, and no error is raised. `stack` is the stack to examine, by default the
-    selected one; `interpreter` returns a project's own Python, or None for this one.
+    selected one; `find_interpreter` returns a project's own Python, or None for this one.
     """
     examination = Examination()
     used_platforms: set[str] = set()
@@ -51,6 +51,7 @@ def examine(
         examination.add_findings(
             "project", lambda: examine_program(project, find_interpreter, used_platforms)
         )
+    # A stack and its backend can be examined without a program, as of another language.
     backend = examination.get_or_report(
         BACKEND, lambda: Backend.open(get_backend_url(environ, project), environ)
     )
@@ -60,6 +61,7 @@ def examine(
     if project is not None and backend is not None:
         config = _examine_stack(examination, project, backend, stack, environ, used_platforms)
     examination.add_findings(PLATFORMS, lambda: examine_platforms(config, environ, used_platforms))
+    # Credentials in the environment or the configuration must not appear in an error's text.
     examination.secrets += Settings(config=config.get, environ=environ).list_secrets()
     return examination.list_redacted()
 
@@ -79,10 +81,11 @@ def _find_project(examination: Examination, directory: Path) -> Project | None:
 
 def _check_backend(backend: Backend) -> Iterator[Finding]:
     backend.check_writable()
-    # a finding must not show a password in the URL
+    # A finding must not show a password in the URL.
     url = strip_credentials(backend.url)
     yield Finding(BACKEND, Level.OK, f"{url} is readable and writable")
     free_bytes = backend.free_space()
+    # Buckets have no limit: then the value is None.
     if free_bytes is not None and free_bytes < _MIN_FREE_BYTES:
         yield Finding(
             BACKEND,
@@ -111,12 +114,7 @@ def _examine_stack(
     The platforms of the state are added to `used_platforms`, secret values to the examination.
     """
     stack_name = examination.get_or_report(
-        "stack",
-        lambda: (
-            get_short_name(project, requested_name)
-            if requested_name
-            else find_selected_stack(project, environ)
-        ),
+        "stack", lambda: _choose_stack(project, requested_name, environ)
     )
     full_names = examination.get_or_report("stack", lambda: backend.list_stacks(project.name)) or []
     names = [full_name.rsplit("/", 1)[-1] for full_name in full_names]
@@ -130,6 +128,7 @@ def _examine_stack(
     state = examination.get_or_report(area, lambda: stacks.read_state(examined_stack))
     if state is not None:
         examination.add_findings(area, lambda: stacks.check_state(examined_stack, state))
+        # Credentials of a platform that only the state names are needed for a destroy.
         used_platforms.update(stacks.list_used_platforms(state))
     settings = examination.get_or_report(area, lambda: stacks.load_settings(examined_stack))
     if settings is None:
@@ -142,11 +141,21 @@ def _examine_stack(
     if program_config is None:
         return {}
     values, secret_keys = program_config
+    # Findings so far and later ones may repeat secret values: they are masked at the end.
     examination.secrets += (values[key] for key in secret_keys)
     examination.add_findings(
         area, lambda: stacks.report_configuration(examined_stack, crypter, values, len(secret_keys))
     )
     return values
+
+
+def _choose_stack(
+    project: Project, requested_name: str | None, environ: Mapping[str, str]
+) -> str | None:
+    """Return the short name of the requested or selected stack, or None."""
+    if requested_name:
+        return get_short_name(project, requested_name)
+    return find_selected_stack(project, environ)
 
 
 def _build_no_stack_finding(stack_name: str | None, names: list[str]) -> Finding:

@@ -85,6 +85,7 @@ def build_failure(area: str, error: Exception, level: Level = Level.PROBLEM) -> 
     if isinstance(error, OSError):
         message = f"{error.filename or 'a file'}: {error.strerror or type(error).__name__}"
         return Finding(area, level, message, _RETRY_REMEDY)
+    # The innermost frame shows where the check failed; its values stay out of the report.
     frames = traceback.extract_tb(error.__traceback__)
     location = f" in {frames[-1].name}, line {frames[-1].lineno}" if frames else ""
     return Finding(
@@ -101,6 +102,7 @@ _STYLES = {Level.OK: "add", Level.NOTE: "dim", Level.WARNING: "warning", Level.P
 def render_findings(findings: Sequence[Finding], paint: Paint = PLAIN) -> Iterator[str]:
     """Yield the lines of a report: findings by area, and the numbers of problems and warnings."""
     width = max(len(level) for level in Level)
+    # Findings come in the order of the areas: no sorting is needed.
     for area, area_findings in groupby(findings, key=lambda finding: finding.area):
         yield paint("bold", f"{area[:1].upper()}{area[1:]}:")
         for finding in area_findings:

@@ -35,14 +35,16 @@ def examine_platforms(
     """
     settings = Settings(config=config.get, environ=environ)
     names = sorted(all_platforms(), key=lambda name: name not in used_platforms)
+    # One platform may take its whole timeout: asking in turn would add these up.
     with ThreadPoolExecutor(len(names), thread_name_prefix="doctor") as pool:
         answers = list(pool.map(lambda name: _probe_platform(name, settings), names))
     clock = environ.get(CLOCK_VARIABLE, "").rstrip("/")
     for name, answer in zip(names, answers, strict=True):
         yield from _describe_answer(name, answer, in_use=name in used_platforms)
+        # With an emulator's clock a difference to the machine's clock is intended.
         if isinstance(answer, _PlatformAnswer) and not clock:
             yield from _check_clock_skew(name, answer.probe.clock_ahead)
-        # waits use the emulator's clock, so that real platforms would be waited for wrongly
+        # Waits use the emulator's clock, so that real platforms would be waited for wrongly.
         elif isinstance(answer, _PlatformAnswer) and answer.probe.address != clock:
             yield _build_clock_finding(name)
     for name, unusable in list_unusable_platforms().items():
@@ -90,6 +92,7 @@ def _describe_answer(
     name: str, answer: _PlatformAnswer | Exception, *, in_use: bool
 ) -> Iterator[Finding]:
     if isinstance(answer, _PlatformAnswer):
+        # Several kinds may have the same refusal: each text is shown once.
         refusals = sorted({refusal for refusal in answer.refusals if refusal})
         rights = "read and write" if answer.reports_rights and not refusals else "read"
         needs_key = all_platforms()[name].needs_key
@@ -98,6 +101,7 @@ def _describe_answer(
         for reason in refusals:
             level = Level.WARNING if in_use else Level.NOTE
             yield Finding(AREA, level, f"{name}: {reason}", "use this key only for plans")
+    # Most projects use one platform: the others need no key.
     elif isinstance(answer, MissingCredentials) and not in_use:
         yield Finding(AREA, Level.NOTE, f"{name}: not used, and {answer.message}")
     elif isinstance(answer, GpuformError):

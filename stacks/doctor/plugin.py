@@ -61,6 +61,7 @@ def _start(program: Path, environ: Mapping[str, str]) -> "Iterator[subprocess.Po
         process = subprocess.Popen(  # noqa: S603 - the program that the CLI would start
             [str(program)],
             env=dict(environ),
+            # The plugin must not read the user's input.
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -74,6 +75,7 @@ def _start(program: Path, environ: Mapping[str, str]) -> "Iterator[subprocess.Po
     try:
         yield process
     finally:
+        # The plugin serves until it is killed, as under the CLI.
         process.kill()
         process.communicate()
 
@@ -81,7 +83,7 @@ def _start(program: Path, environ: Mapping[str, str]) -> "Iterator[subprocess.Po
 def _read_port(process: "subprocess.Popen[str]", program: Path, timeout_s: float) -> int:
     assert process.stdout  # noqa: S101 - it is a pipe
     lines: Queue[str] = Queue()
-    # reading a pipe has no timeout: a thread reads the line
+    # Reading a pipe has no timeout: a thread reads the line.
     threading.Thread(target=lambda: lines.put(_read_line(process)), daemon=True).start()
     try:
         first_line = lines.get(timeout=timeout_s)
@@ -117,6 +119,7 @@ def _read_last_error(process: "subprocess.Popen[str]") -> str:
 
 
 def _request_version(port: int, program: Path, timeout_s: float) -> str:
+    # Plugins listen on the local interface, without encryption.
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         stub = provider_pb2_grpc.ResourceProviderStub(channel)
         try:
@@ -174,6 +177,7 @@ def _check_installed(search: PluginSearch) -> Iterator[Finding]:
     installed_plugins = list_installed_plugins(plugins)
     yield from find_untested_cli(AREA, search.environ)
     for plugin in installed_plugins:
+        # Pulumi's CLI marks an installation under way by a .partial file.
         if plugin.partial.exists():
             yield _build_problem(
                 f"{plugin.folder} is incomplete: an installation was interrupted, and Pulumi "
@@ -202,7 +206,7 @@ def _check_installed(search: PluginSearch) -> Iterator[Finding]:
 
 
 def _check_newest(plugins: list[InstalledPlugin], search: PluginSearch) -> Iterator[Finding]:
-    # the list is sorted by version
+    # The list is sorted by version.
     *older_plugins, newest_plugin = plugins
     for plugin in older_plugins:
         yield Finding(

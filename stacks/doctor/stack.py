@@ -4,7 +4,7 @@
 """
 
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuform.providers.records import Intent
@@ -20,7 +20,7 @@ from gpuform.stacks.engine.secrets import (
     find_settings_crypter,
 )
 from gpuform.stacks.engine.stack import SecretsChange
-from gpuform.stacks.engine.state import SecretsProvider, edits, load_checkpoint
+from gpuform.stacks.engine.state import ResourceState, SecretsProvider, edits, load_checkpoint
 from gpuform.stacks.engine.store import (
     Backend,
     SealedState,
@@ -66,6 +66,7 @@ def open_secrets(stack: ExaminedStack, settings: StackSettings) -> SecretsManage
     Raises:
         EngineError: the passphrase or the key is missing or wrong.
     """
+    # The state may name its secrets provider where the settings name none.
     data = stack.backend.read(stack.project.name, stack.name)
     stored_provider = load_checkpoint(data).secrets_provider if data else None
 
@@ -112,6 +113,7 @@ def read_state(stack: ExaminedStack) -> SealedState:
         sealed_state = read_sealed(backend, project, stack.name)
         if sealed_state.fault is not None:
             raise sealed_state.fault
+        # A readable state may still be inconsistent, after an edit by hand.
         edits.check(sealed_state.snapshot)
     return sealed_state
 
@@ -152,6 +154,15 @@ def check_state(stack: ExaminedStack, sealed_state: SealedState) -> Iterator[Fin
             f"{', '.join(pending_operations)}",
             "run `gpuform up`, which looks for the objects, or `gpuform refresh`",
         )
+    yield from _find_pending_resources(stack, resources)
+    if find_last_good_backup(stack.backend, stack.project.name, stack.name) is None and resources:
+        yield Finding(stack.area, Level.NOTE, "there is no backup of an earlier state yet")
+
+
+def _find_pending_resources(
+    stack: ExaminedStack, resources: Sequence[ResourceState]
+) -> Iterator[Finding]:
+    """Yield warnings for resources that the next update waits for or deletes."""
     unready_names = [
         name_of(resource.urn)
         for resource in resources
@@ -170,14 +181,13 @@ def check_state(stack: ExaminedStack, sealed_state: SealedState) -> Iterator[Fin
             f"old objects are not deleted yet: {', '.join(deleted_names)}",
             "`gpuform up` deletes them",
         )
-    if find_last_good_backup(stack.backend, stack.project.name, stack.name) is None and resources:
-        yield Finding(stack.area, Level.NOTE, "there is no backup of an earlier state yet")
 
 
 def find_locks(stack: ExaminedStack) -> Iterator[Finding]:
     """Yield the locks of the stack, as warnings after the end of the locking process."""
     holders = stack.backend.create_lock(stack.project.name, stack.name).list_holders()
     for holder in holders:
+        # A process on another machine cannot be checked: its lock is only a note.
         is_abandoned = holder.has_ended or bool(holder.fault)
         yield Finding(
             stack.area,
@@ -224,6 +234,7 @@ def _list_unresolved_intents(stack: ExaminedStack) -> Iterator[Intent]:
 def list_used_platforms(sealed_state: SealedState) -> Iterator[str]:
     """Yield the platform of each resource of gpuform in the state, with duplicates."""
     for resource in sealed_state.snapshot.resources:
+        # Types of other providers have no `gpuform.` in their token.
         _, _, platform_and_kind = resource.type.rpartition("gpuform.")
         if ":" in platform_and_kind and platform_and_kind != resource.type:
             yield platform_and_kind.partition(":")[0]

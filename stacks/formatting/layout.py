@@ -80,7 +80,7 @@ class _Layout:
         start = token.start_mark.index
         gap = self._text[self._position : start]
         is_first = not self._lines or "\n" in gap
-        # comments in the gap may belong to blocks that this token ends
+        # Comments in the gap may belong to blocks that this token ends.
         outer_blocks = list(self._blocks)
         for empty_token in empty_tokens:
             self._update_blocks(empty_token, is_first=is_first)

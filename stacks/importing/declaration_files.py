@@ -61,6 +61,7 @@ class TopologyDeclarations:
             self.defaulted_variables = {
                 variable.name for variable in variables if "default" in variable.fields
             }
+        # The plan would not read a file that no topology includes.
         if target.resolve() not in _list_files(topology):
             raise EngineError(
                 f"{format_path(target)} is not part of {format_path(topology)}",
@@ -85,7 +86,7 @@ class TopologyDeclarations:
         pending_imports = {}
         for instance in self._instances:
             option = instance.declaration.options.get("import")
-            # an object of a `for_each` has a key: one id cannot be of all its instances
+            # An object of a `for_each` has a key: one id cannot be of all its instances.
             if option is not None and isinstance(option.node, ScalarNode) and instance.key == ALONE:
                 id_ = option.node.text
                 if not has_expression(id_):
@@ -105,6 +106,7 @@ class TopologyDeclarations:
         instance = self._instances_by_name.get((platform, kind, name))
         if instance is None or instance.module or "id" in instance.declaration.options:
             return None
+        # Without `for_each` an entry has one instance and no key.
         key = None if instance.declaration.is_single else instance.key
         return ResourceReference(instance.declaration.section, instance.declaration.name, key=key)
 
@@ -164,6 +166,7 @@ def open_declarations(
     folder, entry = get_folder_and_entry(project.program)
     program = folder / ("__main__.py" if entry == "." else entry)
     topology = find_topology_file(folder)
+    # A new project has neither: a topology needs no program.
     if python or (topology is None and program.exists()):
         return _ProgramDeclarations(_to_relative_path(target or program))
     topology = _to_relative_path(topology or folder / "topology.yaml")
@@ -222,6 +225,7 @@ class _ProgramDeclarations:
         """Return the edit of the program, with the resources at the end."""
         names = PythonNames()
         for resource in self._resources:
+            # A new statement can refer to a resource only by a variable.
             if resource.variable:
                 names.assign(_SECTIONS_BY_KIND[resource.kind], resource.name, resource.variable)
         new_source = add_resources(self._source or "", declared, names, str(self._path))

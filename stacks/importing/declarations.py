@@ -62,6 +62,7 @@ class ReferenceIndex:
         index = cls()
         for resource in resources:
             outputs = {
+                # The id of the state is the platform's; an output named id may be another value.
                 "id": resource.id,
                 **{k: v for k, v in resource.outputs.items() if k != "id"},
             }
@@ -93,6 +94,7 @@ class ReferenceIndex:
         for kind, output in _list_referenced_outputs(rules):
             reference = self._references.get((platform, kind, output, value))
             if reference is not None:
+                # A reference to a resource itself means its id.
                 steps = () if output == "id" else (output,)
                 return ResourceReference(reference.section, reference.name, steps, reference.key)
         return None
@@ -161,12 +163,14 @@ def _read_object(
 ) -> ObservedObject | str:
     """Return the object, or the problem as a text."""
     lifecycle = load_lifecycle_class(choice.platform, choice.kind)
+    # The region of the platform's list wins over the configured one: the object is there.
     settings = replace(settings, region=choice.region or settings.region)
     try:
         with use_context(create_context()):
             response = lifecycle.with_settings(settings).read(choice.id, {})
     except GpuformError as error:
         return f"{choice}: {error}"
+    # A read of a missing object returns no id, as Pulumi's protocol demands.
     if not response.id:
         return f"{choice}: object not found on the platform"
     return ObservedObject(choice, response.inputs or {}, response.outs or {})
@@ -273,6 +277,7 @@ def find_value_problems(observed: ObservedObject) -> list[str]:
     required = {
         name for name, model_field in model.model_fields.items() if model_field.is_required()
     }
+    # A missing value is no problem here: UNKNOWN stands in its place.
     missing = required - observed.inputs.keys()
     problems = validate_inputs(model, {**dict.fromkeys(missing, UNKNOWN), **observed.inputs})[1]
     reported_problems = (
@@ -296,11 +301,13 @@ class _DeclarationBuilder:
         kind = load_lifecycle_class(choice.platform, choice.kind)
         model = kind.inputs
         inputs = {
+            # What the object itself reports wins over the platform's list.
             **{k: v for k, v in choice.listed_inputs.items() if k in model.model_fields},
             **observed.inputs,
         }
         values = {**inputs, **self._find_missing_values(choice, model, inputs, kind.import_field)}
         known_values = {k: v for k, v in values.items() if not isinstance(v, ConfigReference)}
+        # The value of a reference is not known here: validation must accept any value for it.
         unknown = dict.fromkeys(values.keys() - known_values.keys(), UNKNOWN)
         for problem in validate_inputs(model, {**known_values, **unknown})[1]:
             self.problems.append(f"{choice}: {problem.path} {problem.reason}")
@@ -349,6 +356,7 @@ class _DeclarationBuilder:
             problem = (
                 f"the stack has no value for config.{variable}, a secret that no platform reports"
             )
+            # Several objects may need the same secret: one message is enough.
             if problem not in self.problems:
                 self.problems.append(problem)
                 self.hints.append(f"set it: gpuform config set --secret {variable}")
@@ -365,7 +373,9 @@ class _DeclarationBuilder:
             variable_fields = (
                 {"secret": True} if type_ == "string" else {"type": type_, "secret": True}
             )
+            # The stack's configuration holds text only.
             secret_text = value if isinstance(value, str) else json.dumps(value)
+            # The configuration may already have this variable with another value.
             variable = self._choose_variable_name(f"{name}_{key}", secret_text)
             self.variables[variable] = ConfigEntry(variable, variable_fields)
             self.secrets[variable] = secret_text
@@ -391,6 +401,7 @@ def _drop_computed_values(model: type[InputModel], values: dict[str, Value]) -> 
         if model.normalize(dict(fewer_values)) == normalized:
             remaining_values = fewer_values
             continue
+        # A nested value may be partly computed, such as the counts beside a list.
         for inner in value if isinstance(value, dict) else ():
             fewer_parts = {
                 key: other_value

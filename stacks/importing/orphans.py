@@ -47,9 +47,11 @@ def list_managed_objects(resource: ResourceState) -> Iterator[ObjectKey]:
     Nothing for resources of other providers, resources without an id, and external resources.
     """
     lifecycle = lifecycle_of(resource.type)
+    # An external resource only reads an object: it does not own the object.
     if lifecycle is None or not resource.id or resource.external:
         return
     yield lifecycle.platform, lifecycle.kind, resource.id
+    # The nodes of a pool are objects of their own kind in the platform's list.
     parts = resource.outputs.get(lifecycle.parts_field) if lifecycle.parts_field else None
     for part_id in parts if isinstance(parts, list) else ():
         yield lifecycle.platform, lifecycle.parts_kind, str(part_id)
@@ -127,6 +129,7 @@ def find_orphans(search: OrphanSearch) -> OrphanReport:
     for existing in _list_still_existing(
         [existing for existing in existing_objects if _get_key(existing) not in owned_keys], search
     ):
+        # The clocks of platform and machine may differ: an age is never negative.
         age_s = None if existing.created_at is None else max(0.0, now - existing.created_at)
         if age_s is None or age_s >= search.min_age_s:
             report.objects.append(Orphan(existing, age_s, made_by.get(existing.id)))
@@ -177,6 +180,7 @@ def _list_objects(
     try:
         existing_objects = list_existing_objects(platform, search.settings, search.regions)
     except MissingCredentials as error:
+        # Only platforms that the user named must answer.
         if search.platforms:
             report.failures.append(f"{platform} could not be asked: {error}")
         else:
@@ -186,6 +190,7 @@ def _list_objects(
         report.failures.append(f"{platform} could not be asked: {error}")
         return []
     report.asked_platforms.append(platform)
+    # A group is not an object of its own: its parts are listed as well.
     return [existing for existing in existing_objects if not existing.part_ids]
 
 

@@ -107,6 +107,7 @@ def plan_import(request: ImportRequest) -> ImportPlan:
     sorter = _ObjectSorter(request, *_find_owners(request), _map_interrupted_creates(request.stack))
     for choice in request.selected_objects:
         sorter.add(choice)
+    # Requested names are checked first; derived names are chosen around them later.
     names = ResourceNames(_collect_names(request.declarations, resources))
     for choice in sorter.new:
         if (choice.section, choice.name) in names.taken:
@@ -119,6 +120,7 @@ def plan_import(request: ImportRequest) -> ImportPlan:
     )
     if sorter.new:
         observed_objects = read_objects(sorter.new, request.settings)
+        # The one object that the user named is refused with all its problems instead.
         if not request.is_single_object:
             observed_objects, warnings = _drop_undeclarable_objects(observed_objects)
         new_declaration = build_declaration(
@@ -168,6 +170,7 @@ def _find_owners(request: ImportRequest) -> tuple[_Owners, _Owners]:
     own_name = build_full_name(stack.project.name, stack.name)
     others = find_owners(stack.backend, excluded_stack=own_name)
     for unreadable in others.unreadable:
+        # An unreadable state may own the object: an import could take it away.
         raise unreadable
     own_owners = map_owners((own_name, resource) for resource in stack.snapshot.resources)
     return own_owners, map_owners(others.resources)
@@ -219,6 +222,8 @@ class _ObjectSorter:
             self._add_owned(choice, own_owner, pending_name)
         elif pending_name is not None and choice.name in ("", pending_name):
             self.messages.append(f"{choice}: already declared as {pending_name}")
+            # The entry's resource may have any parent: the URN's middle is unknown before the
+            # update.
             urns = f"**gpuform.{choice.platform}:{choice.kind}::{pending_name}"
             self.pending.append(ImportTarget(*choice.key, pending_name, urns))
         elif other_owner is not None and not is_bound:
@@ -246,6 +251,7 @@ class _ObjectSorter:
         is_declared = (choice.section, name) in self.request.declarations.names
         suffix = "" if is_declared else "; its declaration was not found"
         self.messages.append(f"{choice}: already in the stack as {name}{suffix}")
+        # The import has succeeded, but was interrupted before the option was removed.
         if pending_name is not None:
             self.finished_targets.append(ImportTarget(*choice.key, name, owner.urn))
 
@@ -257,7 +263,7 @@ def _collect_names(
     sections = {kind: section for section, kind in SECTIONS.items()}
     used_names = set(declarations.names)
     for resource in resources:
-        # the first key is the resource's own object, the others are its parts
+        # The first key is the resource's own object, the others are its parts.
         for _, kind, _ in islice(list_managed_objects(resource), 1):
             used_names.add((sections[kind], name_of(resource.urn)))
     return used_names

@@ -75,12 +75,14 @@ class FileEdit:
         if self.before == self.after:
             return
         try:
+            # An interrupted write must not leave half a program or topology.
             replace_file(self.path, self.after.encode(), mode=0o644)
         except OSError as error:
             raise ImportRefused(f"{self.path} cannot be written: {error.strerror}") from error
 
     def undo(self) -> None:
         """Restore the earlier text or delete the new file, unless somebody changed the file."""
+        # Somebody may have edited the file while the import ran.
         if read_text_file(self.path) != self.after or self.before == self.after:
             return
         if self.before is None:
@@ -96,6 +98,7 @@ def read_text_file(path: Path) -> str | None:
         ImportRefused: the file cannot be read, or is not UTF-8.
     """
     try:
+        # Reading as text would change the line breaks of the file.
         return path.read_bytes().decode()
     except FileNotFoundError:
         return None

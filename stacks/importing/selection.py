@@ -87,7 +87,7 @@ class ImportFilter:
             )
         type_ = f"{existing.platform}:{existing.kind}"
         return (
-            # a group and its parts would be the same hardware, declared twice
+            # A group and its parts would be the same hardware, declared twice.
             (type_ in self.types if self.types else not is_grouping_object(existing))
             and (
                 not self.names or any(fnmatchcase(existing.name, pattern) for pattern in self.names)
@@ -172,6 +172,7 @@ def select_object(
             hint="use letters, digits, hyphens, underscores and dots: import TYPE NAME ID",
         )
     lifecycle = load_lifecycle_class(platform, kind)
+    # The command line may give an input with the id, as ID@VALUE, where no platform reports it.
     object_id = importing.parse_object_id(lifecycle, id_text)
     listed_object = next(
         (
@@ -185,18 +186,11 @@ def select_object(
         listed_inputs = importing.merge_import_inputs(
             lifecycle, id_text, listed_object.listed_inputs if listed_object else {}
         )
-    if listed_object is None:
-        return ImportChoice(
-            platform, kind, object_id, name, region=region, listed_inputs=listed_inputs
-        )
+    object_name, listed_region = "", ""
+    if listed_object is not None:
+        object_name, listed_region = listed_object.name, listed_object.region
     return ImportChoice(
-        platform,
-        kind,
-        object_id,
-        name,
-        listed_object.name,
-        listed_object.region or region,
-        listed_inputs,
+        platform, kind, object_id, name, object_name, listed_region or region, listed_inputs
     )
 
 
@@ -232,6 +226,7 @@ def parse_type(type_text: str) -> tuple[str, str]:
     Raises:
         ImportRefused: no platform has this type.
     """
+    # A complete token has the short type behind `gpuform.` (dynamic form) or `gpuform:` (plugin).
     platform, _, kind = type_text.rpartition("gpuform.")[2].removeprefix("gpuform:").partition(":")
     try:
         load_lifecycle_class(platform, kind)

@@ -78,6 +78,7 @@ def build_topology_schema() -> dict[str, Any]:
         "description": "GPU clusters and related resources.",
         "type": "object",
         "properties": {**properties, **sections},
+        # YAML anchors need a place that the topology ignores.
         "patternProperties": {"^x-": {"description": "Ignored: a place for anchors."}},
         "additionalProperties": False,
         "definitions": definitions,
@@ -94,9 +95,11 @@ def _build_module_schema(entry: Schema) -> Schema:
     module_schema = build_model_schema(ModuleInputs, expressions=False)
     properties = module_schema["properties"]
     for name in ("file", "name"):
+        # Null has no meaning here: a module needs its file and its name.
         properties[name]["type"] = "string"
     properties["name"] |= _NAME_SCHEMA
     properties["with"]["propertyNames"] = _NAME_SCHEMA
+    # `for_each` and `when` of a module may be expressions, as those of entries.
     entry_fields = {name: {**entry[name], **properties[name]} for name in ("for_each", "when")}
     return {
         **module_schema,
@@ -221,6 +224,7 @@ def _remove_optional_marks(value: Any) -> Any:
         key: _remove_optional_marks(item) for key, item in value.items() if key != "default"
     }
     choices = [choice for choice in simplified.get("anyOf", ()) if choice != _NULL]
+    # Pydantic writes an optional field as a choice between its type and null.
     if "anyOf" in simplified and len(choices) == 1:
         del simplified["anyOf"]
         simplified = {**choices[0], **simplified}

@@ -44,6 +44,7 @@ def build_model_schema(model: type[InputModel], *, expressions: bool = True) -> 
     each value may be an expression.
     """
     schema = _SchemaBuilder(expressions).build_object(model, FieldRules())
+    # The file's `defaults` may hold required fields.
     schema.pop("required", None)
     return {**schema, "properties": {**schema["properties"], **_build_reference_fields(model)}}
 
@@ -81,6 +82,7 @@ class _SchemaBuilder:
         if "$ref" in schema and rules.nested:
             return self.allow_expression(self.build_object(rules.nested, rules))
         value_schema = {key: value for key, value in schema.items() if key not in _FIELD_KEYWORDS}
+        # An enum of one value takes an expression beside it; a const does not.
         if "const" in value_schema:
             value_schema["enum"] = [value_schema.pop("const")]
         if value_schema.get("type") == "array":
@@ -98,6 +100,7 @@ class _SchemaBuilder:
             return schema
         if "enum" in schema or "pattern" in schema:
             return {"anyOf": [schema, {"type": "string", "pattern": _EXPRESSION}]}
+        # A text may be an expression without any change of the schema.
         if kind not in _TYPE_LABELS:
             return schema
         return {**schema, "type": [kind, "string"], **_build_expression_pattern(_TYPE_LABELS[kind])}

@@ -12,6 +12,7 @@ def build_plan_schema() -> dict[str, Any]:
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = "gpuform plan"
     schema["properties"]["format_version"]["const"] = FORMAT_VERSION
+    # Pydantic counts a field with a default as optional; every plan has this one.
     schema["required"] = ["format_version", *schema["required"]]
     return schema
 

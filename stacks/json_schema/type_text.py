@@ -38,6 +38,7 @@ def _get_properties(model: type[BaseModel]) -> dict[str, Any]:
 
 def render_yaml_value(value: Any) -> str:
     """Return a value as written in a YAML file, in one line."""
+    # A plain text such as `no` would be another type in YAML.
     if isinstance(value, str) and _PLAIN.fullmatch(value) and parse_plain_scalar(value) == value:
         return value
     return json.dumps(value, ensure_ascii=False)

@@ -107,7 +107,7 @@ def _list_entries(lines: Sequence[str]) -> Iterator[NamedEntry]:
         indent = len(key_match["indent"])
         if indent == 0:
             section, depth = key_match["key"], 0
-            # a section's line ends the entry before, and is no entry itself
+            # A section's line ends the entry before, and is no entry itself.
             starts.append(("", "", Span(number, 0, 0)))
         elif section in NAMED_SECTIONS and (depth == 0 or indent <= depth):
             depth = indent
@@ -134,6 +134,7 @@ def find_references(
         spans = [_build_span(get_position, path_match.start(1), path_match.end(1))]
         for step in _STEP.finditer(unquoted, path_match.start(2), path_match.end(2)):
             group = "name" if step["name"] is not None else "key"
+            # A key in brackets may be quoted; an expression there is searched for references.
             name = step[group].strip().strip("\"'").strip()
             if group == "key" and name == step[group].strip():  # an expression in brackets
                 begin = step.start("key")
@@ -186,6 +187,7 @@ class Cursor:
     def locate(cls, lines: Sequence[str], line: int, column: int) -> "Cursor":
         """Return the cursor at a line and column of a text."""
         line_text = lines[line] if line < len(lines) else ""
+        # Only what is before the cursor counts: the rest is not typed over yet.
         before = line_text[:column]
         if _is_in_comment(before):
             return cls("nothing", (), "")
@@ -260,6 +262,7 @@ def _build_flow_cursor(path: tuple[str, ...], text: str) -> Cursor:
             word, in_value = "", True
         else:
             word += sign
+    # The cursor is in a list: its path is that of the mapping around the list.
     while keys and keys[-1] is None:  # an item of a list
         keys.pop()
     inner = tuple(mapping_keys[-1] for mapping_keys in keys[:-1] if mapping_keys)
@@ -282,6 +285,7 @@ def _find_outer_keys(lines: Sequence[str], line: int, indent: int) -> tuple[str,
             outer_keys.append(match["key"])
             # Only keys further to the left than the last one found are around the line.
             indent = key_indent
+        # A top-level key ends the search: nothing is around it.
         if key_indent == 0:
             break
     return tuple(reversed(outer_keys))

@@ -59,6 +59,7 @@ class EditorSession:
         if document is None:
             return
         first_version = document.version
+        # Every key starts a check: only the one after the last key runs.
         await asyncio.sleep(_CHECK_DELAY_S)
         async with self._check_lock:  # one at a time, the newest text of each
             if not self._is_current(uri, first_version):
@@ -107,6 +108,7 @@ class EditorSession:
         """Return the URI of a file, in the client's spelling for an open file."""
         paths = ((_uri_to_path(uri), uri) for uri in self._open_documents)
         open_uris = {open_path.resolve(): uri for open_path, uri in paths if open_path is not None}
+        # Clients compare URIs as text, and encode some characters differently.
         return open_uris.get(path.resolve()) or from_fs_path(str(path)) or ""
 
     def to_line_and_column(self, uri: str, client_position: types.Position) -> tuple[int, int]:
@@ -303,7 +305,10 @@ def _add_completion(server: LanguageServer, session: EditorSession) -> None:
                     label=completion.name,
                     kind=_COMPLETION_KINDS[completion.kind],
                     text_edit=build_edit(completion),
+                    # Editors filter by the replaced text, which begins with the dot.
                     filter_text=f".{completion.name}" if completion.replaced_length else None,
+                    # Editors sort by name otherwise, and required keys would be lost among the
+                    # others.
                     sort_text=f"{'0' if completion.is_first else '1'}{number:04}",
                     documentation=types.MarkupContent(
                         types.MarkupKind.Markdown, completion.documentation

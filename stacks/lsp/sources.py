@@ -113,6 +113,7 @@ class Source:
     @cached_property
     def _expression_events(self) -> Sequence[Any]:
         """Return the scalar events with expressions."""
+        # The tree has no end positions and no quotes of scalars: the events have both.
         events = yaml.parse(self.text, Loader=LOADER)
         return [
             event for event in events if isinstance(event, yaml.ScalarEvent) and "{{" in event.value
@@ -291,5 +292,6 @@ def _resolve_module_file(module: MappingNode, including_path: Path) -> Path | No
 
 
 def _to_line_and_column(line_starts: Sequence[int], begin: int, offset: int) -> tuple[int, int]:
+    # Line breaks inside a scalar count: an expression may span several lines.
     line = bisect_right(line_starts, begin + offset) - 1
     return line, begin + offset - line_starts[line]

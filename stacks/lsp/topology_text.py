@@ -173,6 +173,7 @@ class TopologyText:
         reference_and_step = self.outline.find_reference_at(line, column)
         if reference_and_step is not None:
             steps = reference_and_step[0].steps
+            # What a module declares is in its own file.
             if steps[0] == "modules" and len(steps) > 1:
                 return self._find_module_output(steps)
             return self._find_entry(steps[0], steps[1]) if len(steps) > 1 else None
@@ -191,6 +192,7 @@ class TopologyText:
         references_by_file = {
             source.path: source.references for source in self.sources.list_sharing(self.path)
         }
+        # The text is not valid YAML yet: its lines still show references.
         if not references_by_file:
             references_by_file = {self.path: list(self.outline.list_references())}
         spans = [
@@ -297,6 +299,7 @@ class TopologyText:
         line_text = self.outline.lines[line]
         if _IDENTIFIER.fullmatch(completion.name) or line_text[begin : begin + 1] != ".":
             return completion
+        # The quote must differ from the one around the expression.
         outer_quotes = re.findall(r"[\"']", line_text[: line_text.rfind("{{", 0, column)])
         quote = '"' if outer_quotes[-1:] == ["'"] else "'"
         return replace(

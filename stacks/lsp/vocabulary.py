@@ -94,6 +94,7 @@ def _find_entry_words(section: str, rest: Sequence[str], platform: str | None) -
     if platform is not None and has_kind(platform, kind):
         model = load_lifecycle_class(platform, kind).inputs
     if not rest:
+        # Without a known platform only the fields of every entry can be offered.
         entry_words = _build_field_words(EntryInputs)
         if model is None:
             return entry_words

@@ -128,9 +128,11 @@ class CommandRunner:
     ) -> CommandResult:
         settings = {READS_ONLY: "1", "NO_COLOR": "1", "PULUMI_DISABLE_CI_DETECTION": "true"}
         if not self.runs_programs:
+            # The variable says that the interpreter was chosen already: no other one is started.
             settings[MOVED] = "1"
         try:
             completed = subprocess.run(  # noqa: S603 - gpuform itself, and no shell reads the arguments
+                # -P keeps modules of the project's folder out of gpuform's own imports.
                 [sys.executable, "-P", "-m", "gpuform.stacks.cli", *arguments],
                 cwd=folder,
                 env={**environ, **settings},
@@ -194,6 +196,7 @@ def run_simulation(
     `state` is an exported state to begin with, or None for an empty stack. Each encrypted value of
     the settings has a placeholder, unless `inputs` give another value.
     """
+    # The settings are encrypted, and this process must not need the passphrase.
     secrets = {**_build_placeholders(project, stack), **(inputs.get("secrets") or {})}
     case_values = {key: value for key, value in inputs.items() if value is not None}
     values, problems = validate_inputs(
@@ -201,6 +204,7 @@ def run_simulation(
     )
     if problems:
         return Answer(ok=False, told={"problems": [str(problem) for problem in problems]})
+    # The emulator of an ended simulation may still hold files for a moment.
     temporary_folder = tempfile.TemporaryDirectory(
         prefix="gpuform-simulation-", ignore_cleanup_errors=True
     )

@@ -117,6 +117,7 @@ class Projects:
         """Yield all loadable projects below the root."""
         for file in find_project_files(self.root):
             try:
+                # Projects in other languages are left out: gpuform cannot plan them.
                 yield load_project(file)
             except EngineError:
                 continue
@@ -153,6 +154,7 @@ class Projects:
                 "configuration of a stack",
             )
         try:
+            # One byte more than allowed shows that the file is too large.
             data = path.read_bytes()[: _MAX_FILE_SIZE + 1]
         except OSError as error:
             raise RequestRefused(f"{name} cannot be read: {error.strerror}") from error
@@ -180,6 +182,7 @@ class Projects:
         """
         pure = PurePosixPath(name)
         path = project.directory / pure
+        # Hidden folders hold states, journals and virtualenvs.
         is_hidden = any(part.startswith(".") for part in pure.parts)
         if (
             pure.is_absolute()
@@ -213,6 +216,7 @@ class Projects:
                     )
 
     def _resolve_folder(self, folder: str) -> Path:
+        # A link below the root may lead outside: only the resolved path counts.
         path = (self.root / folder).resolve()
         if not path.is_relative_to(self.root):
             raise RequestRefused(f"{folder} is not in the served folder")
@@ -256,6 +260,7 @@ class Projects:
             prefix="gpuform-proposal-", ignore_cleanup_errors=True
         ) as folder:
             copy = Path(folder) / project.directory.name
+            # Links stay links: copies of their targets would bring files from outside into the copy.
             shutil.copytree(project.directory, copy, ignore=_NOT_COPIED, symlinks=True)
             for name, proposed_text in files.items():
                 (copy / name).parent.mkdir(parents=True, exist_ok=True)

@@ -60,6 +60,7 @@ def serve(root: Path, *, runs_programs: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="gpuform-", ignore_cleanup_errors=True) as folder:
         # What is copied for proposals and simulations goes with the server, however that ends.
         tempfile.tempdir = os.environ["TMPDIR"] = folder
+        # The operating system has not every signal: Windows has no SIGHUP.
         for signal_name in ("SIGTERM", "SIGHUP", "SIGINT"):
             number = getattr(signal, signal_name, None)
             if number is not None:

@@ -176,6 +176,7 @@ class Tools:
                     0, page_text.lower().find(lowered_words[0]) - _EXCERPT_LENGTH // 2
                 )
                 excerpts[name] = page_text[excerpt_start : excerpt_start + _EXCERPT_LENGTH]
+            # Agents pay for every character of an answer.
             if len(excerpts) == _MAX_PAGES:
                 break
         return Answer(ok=True, told={"pages": excerpts})
@@ -269,11 +270,14 @@ class Tools:
                     **project_folder.environ,
                     "PULUMI_BACKEND_URL": get_project_backend(project, os.environ),
                 }
+                # A proposal may name any address as a scheduler, and would get credentials sent
+                # there.
                 if project_folder.is_proposal:
                     environ[KNOWN_SCHEDULERS] = self._list_schedulers(project, stack)
                 result = self.commands.run_proposal(
                     project_folder, *arguments, needs_platforms=True, environ=environ
                 )
+            # A plan that gates stop is saved as well: the person sees why.
             if not result.succeeded and result.exit_code != _GATES_STOP_EXIT_CODE:
                 return _build_failure(result)
             return self._build_plan_answer(project, target, stack)
@@ -386,6 +390,7 @@ def _require_plan_path(target: Path, name: str) -> None:
         )
     if not target.parent.is_dir():
         raise RequestRefused(f"the folder of {name} does not exist", hint="use an existing folder")
+    # Any other file of the project would be lost.
     if target.exists():
         try:
             is_plan = "format_version" in json.loads(target.read_text(encoding="utf-8"))
