@@ -44,7 +44,7 @@ def examine_platforms(
         # With an emulator's clock a difference to the machine's clock is intended.
         if isinstance(answer, _PlatformAnswer) and not clock:
             yield from _check_clock_skew(name, answer.probe.clock_ahead)
-        # Waits use the emulator's clock, so that real platforms would be waited for wrongly.
+        # With an emulator's clock, waits for a real platform would end at wrong times.
         elif isinstance(answer, _PlatformAnswer) and answer.probe.address != clock:
             yield _build_clock_finding(name)
     for name, unusable in list_unusable_platforms().items():

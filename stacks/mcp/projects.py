@@ -260,7 +260,7 @@ class Projects:
             prefix="gpuform-proposal-", ignore_cleanup_errors=True
         ) as folder:
             copy = Path(folder) / project.directory.name
-            # Links stay links: copies of their targets would bring files from outside into the copy.
+            # Links stay links: copied targets would bring files from outside into the copy.
             shutil.copytree(project.directory, copy, ignore=_NOT_COPIED, symlinks=True)
             for name, proposed_text in files.items():
                 (copy / name).parent.mkdir(parents=True, exist_ok=True)
