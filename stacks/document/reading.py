@@ -259,7 +259,7 @@ class Composer:
         """Describe an unclosed quote, at the position of the quote.
 
         Returns None if the syntax error has another cause. A quote that a later line's quote closes
-        by accident is recognized by the error right behind the closing quote.
+        by accident is recognized by the error right after the closing quote.
         """
         hint = "close the quote, or remove it"
         is_cut_off = "quoted scalar" in (error.context or "") and "unexpected" in (
@@ -433,6 +433,6 @@ def _compose_root(text: str, start: SourcePosition, problems: Diagnostics) -> No
 
 
 def _find_end_position(before: str, start: SourcePosition) -> SourcePosition:
-    """Return the position behind the text `before`, which begins at `start`."""
+    """Return the position after the text `before`, which begins at `start`."""
     lines = LINE_BREAK.split(before)
     return start._replace(line=len(lines), column=len(lines[-1]) + 1)

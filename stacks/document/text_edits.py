@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 Span: TypeAlias = tuple[int, int]
-"""The first character of a part of a text, and the character behind its last one."""
+"""The first character of a part of a text, and the character after its last one."""
 
 _DASH: Final = re.compile(r"^ *-(?=\s)", re.MULTILINE)
 _LINE: Final = re.compile(r"[^\n]*\n?")
@@ -75,9 +75,9 @@ def find_listed(members: Sequence[Span], at: int) -> Span:
 
 
 def find_end(text: str, node: Node) -> int:
-    """Return the index behind the last character of a node.
+    """Return the index after the last character of a node.
 
-    PyYAML's end mark of a block is behind the comments and empty lines that follow the block. An
+    PyYAML's end mark of a block is after the comments and empty lines that follow the block. An
     alias has the marks of its anchor, so the end of its key counts.
     """
     end = 0
@@ -89,7 +89,7 @@ def find_end(text: str, node: Node) -> int:
         node = last
     stop = int(node.end_mark.index)
     if isinstance(node, ScalarNode) and node.style in ("|", ">"):
-        # PyYAML's end mark of a block scalar is behind the empty lines that follow.
+        # PyYAML's end mark of a block scalar is after the empty lines that follow.
         stop = len(text[:stop].rstrip())
     return max(end, stop)
 
@@ -115,7 +115,7 @@ def find_item(text: str, sequence: SequenceNode, at: int) -> Span:
 
 
 def find_dash(text: str, sequence: SequenceNode, at: int) -> int:
-    """Return the position behind the dash of item `at`, or of the item itself without a dash."""
+    """Return the position after the dash of item `at`, or of the item itself without a dash."""
     begin = find_line_start(text, sequence.start_mark.index)
     if at:
         begin = find_end(text, sequence.value[at - 1])
@@ -125,9 +125,9 @@ def find_dash(text: str, sequence: SequenceNode, at: int) -> int:
 
 
 def append_lines(source: str, node: Node | None, lines: Sequence[str], column: int = 0) -> str:
-    """Return the text with lines behind a block, or at the end of a document without any.
+    """Return the text with lines after a block, or at the end of a document without any.
 
-    Comments behind the block that stand at `column` or further to the right belong to the block.
+    Comments after the block that stand at `column` or further to the right belong to the block.
     """
     at = 0 if node is None else find_next_line(source, find_end(source, node))
     for line in _LINE.finditer(source, at):

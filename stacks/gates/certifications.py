@@ -67,7 +67,11 @@ def check_certifications(steps: Iterable[Step]) -> tuple[CertificationCheck, ...
 def find_uncertified(
     proofs: Sequence[CertificationCheck] | None, patterns: Sequence[str]
 ) -> Iterator[str]:
-    """Yield a finding for each resource whose nodes are not certified."""
+    """Yield a finding for each resource with nodes that are not certified.
+
+    `patterns` select resources; empty for all. Without `proofs`, which only planning finds, the one
+    finding says so.
+    """
     if proofs is None:
         yield "a plan made with `gpuform preview` checks certifications"
     for check in proofs or ():

@@ -101,7 +101,7 @@ def _find_python_files(root: Path) -> Iterator[Path]:
 class _PythonFile:
     """Read one Python file.
 
-    `own` are the names of the program's modules, `imported_names` the names behind import aliases;
+    `own` are the names of the program's modules, `imported_names` the names before import aliases;
     `texts` and `stacks` are the values of variables.
     """
 

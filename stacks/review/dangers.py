@@ -206,7 +206,7 @@ _FORCES = "forces it"
 
 
 def format_reason(change: ResourceChange) -> str:
-    """Format the reason of `change` with the fields behind a replacement; empty for no reason."""
+    """Format the reason of `change` with the fields forcing a replacement; empty for no reason."""
     reasons = [
         f"{_join_paths(paths)} {cause}" if paths else cause for paths, cause in list_causes(change)
     ]
@@ -264,7 +264,7 @@ def select_visible_changes(change: ResourceChange) -> tuple[PropertyChange, ...]
 
 
 def is_visible(change: ResourceChange) -> bool:
-    """Return True if a plan has anything to show for `change`."""
+    """Return True if the resource changes, or has a property change to show."""
     return change.action is not PlanAction.SAME or bool(select_visible_changes(change))
 
 

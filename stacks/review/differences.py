@@ -257,7 +257,7 @@ def _build_value_rows(mark: str, label: str, value: Any, depth: int = 0) -> Iter
 
 
 def _format_note(change: PropertyChange) -> str:
-    """Format the note behind a change: that it forces replacement, or else its reason."""
+    """Format the note after a change: that it forces replacement, or else its reason."""
     if change.forces_replacement:
         return f"  {FORCES}"
     note = get_note(change)

@@ -296,7 +296,7 @@ class _DeclaredNames:
         elif head == "module" and rest:
             steps = ["modules", *rest]
         else:
-            # `NAME.PROPERTY` of Pulumi; `TYPE.NAME.PROPERTY` of Terraform, behind `data` or not
+            # `NAME.PROPERTY` of Pulumi; `TYPE.NAME.PROPERTY` of Terraform, after `data` or not
             for at, name in enumerate(foreign.steps[:3]):
                 section = self.find_section(name)
                 if section is not None:

@@ -376,7 +376,7 @@ def _visit_dependencies(
     sorted_resources: dict[Instance, CheckedResource],
     problems: Diagnostics,
 ) -> None:
-    """Append `first` to the sorted resources, behind all dependencies of `first`.
+    """Append `first` to the sorted resources, after all dependencies of `first`.
 
     The walk is not recursive, because a chain may be as long as the topology.
     """

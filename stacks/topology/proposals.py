@@ -43,7 +43,7 @@ class TeamFiles:
 
 
 def find_team_files() -> TeamFiles | None:
-    """Return the files of the project behind a proposal, or None outside of a proposal."""
+    """Return the files of the project of a proposal, or None outside of a proposal."""
     folder = os.environ.get(VARIABLE)
     return _read_folder(Path(folder)) if folder else None
 

@@ -43,10 +43,10 @@ class Values(Protocol):
         """Return the value of a module's output."""
 
     def list_input_resources(self, name: str) -> list[Instance]:
-        """Return the resources behind an input's value."""
+        """Return the resources in the expressions of an input's argument."""
 
     def list_output_resources(self, module: ModuleInstance, name: str) -> list[Instance]:
-        """Return the resources behind an output's value."""
+        """Return the resources in the expressions of a module's output."""
 
     def find_resources_named_by_input(self, name: str) -> list[Instance] | None:
         """Return the resources named by an input, or None if the input is another value."""
@@ -80,7 +80,7 @@ class References:
     values: Values
 
     def find_values(self, reference: ExpressionReference, *, alone: bool) -> Iterator[Leaf]:
-        """Yield the values behind a reference, each with its path among the variables.
+        """Yield the values of a reference, each with its path among the variables.
 
         `alone` is True if the reference is the complete expression: then a resource means its id.
         A function has no values. Raises ExpressionError for an unknown name.
@@ -121,7 +121,7 @@ class References:
         raise _create_unknown_error(root, list_roots())
 
     def find_resources(self, reference: ExpressionReference) -> list[Instance]:
-        """Return the resources behind a reference, empty for other values.
+        """Return the resources of a reference; empty for other values.
 
         For an input or an output of a module, these are the resources in its expressions.
         """

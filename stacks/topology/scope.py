@@ -248,7 +248,7 @@ class Scope:
         )
 
     def list_input_resources(self, name: str) -> list[Instance]:
-        """Return the resources behind an input's value."""
+        """Return the resources in the expressions of an input's argument; none without any."""
         argument, outer = self._find_argument(name), self.outer
         if argument is None or outer is None:
             return []
@@ -256,7 +256,7 @@ class Scope:
         return self._evaluate_once(key, "", lambda _: outer.find_resources(argument)) or []
 
     def list_output_resources(self, module: ModuleInstance, name: str) -> list[Instance]:
-        """Return the resources behind an output's value."""
+        """Return the resources in the expressions of a module's output."""
         node, inside = module.declaration.topology.outputs[name].node, self.enter_module
         key = ("resources out", module, name)
         return (

@@ -124,7 +124,7 @@ _SECTIONS: Final = ("", "start", "guides", "concepts", "reference")
 def _complete_page(
     context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Complete names of commands and pages, or behind a command the subcommands."""
+    """Complete names of commands and pages, or after a command the subcommands."""
     words: Sequence[str] = context.params.get("page") or ()
     path = _find_command_path(context, words)
     names = _list_subcommands(context, path) if path is not None else []

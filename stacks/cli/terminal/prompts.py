@@ -101,7 +101,7 @@ def confirm_all_plans(screen: Screen, plan: StacksPlan) -> bool:
             if answer.lower() in ("", "no", "n"):
                 return False
             screen.print(f"Answer {expected_answer} or no.")
-    # Ctrl-C leaves the cursor behind the question: the next output begins on a new line.
+    # Ctrl-C leaves the cursor after the question: the next output begins on a new line.
     except KeyboardInterrupt:
         screen.print()
         return False

@@ -363,7 +363,7 @@ class _CreateSearch:
 def _add_recovered(
     snapshot: Snapshot, results: RecoveredCreates, others: Mapping[str, ResourceState]
 ) -> Snapshot:
-    """Return the state with the recovered entries, each behind all dependencies.
+    """Return the state with the recovered entries, each after all its dependencies.
 
     Missing dependencies are taken from `others` (by URN), other dangling references dropped.
     Pending creates with a known result are removed. `results` is changed to the entries as added.

@@ -43,7 +43,7 @@ class ProviderRequest:
         return "_".join(["default", *(re.sub(r"\W", "_", part) for part in qualifiers)])
 
     def build_inputs(self, config: PropertyMap) -> PropertyMap:
-        """Return the default provider's inputs: the package's keys of `config`, and its source.
+        """Return the default provider's inputs: the package's keys of `config`, version and URL.
 
         The provider of dynamic resources gets the keys of all packages.
         """

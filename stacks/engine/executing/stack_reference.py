@@ -36,7 +36,7 @@ def qualify_stack_name(name: str, project: str) -> str:
 
 
 def find_referenced_stacks(inputs: Iterable[PropertyMap], project: str) -> tuple[str, ...]:
-    """Return the sorted full names of the stacks behind the inputs of stack references.
+    """Return the sorted full names of the stacks named by inputs of stack references.
 
     Invalid names are left out.
     """

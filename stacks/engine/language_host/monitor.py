@@ -332,7 +332,7 @@ class Monitor:
     def _apply_rules(self, registration: Registration, step: Step) -> None:
         """Raise CheckFailed with all problems that the rules find in the registration.
 
-        It is remembered for the rules of later registrations. Skipped steps and deletions are not
+        The registration is kept for the rules of later ones. Skipped steps and deletions are not
         checked.
         """
         if step.new is None or step.skipped:

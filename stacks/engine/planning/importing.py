@@ -211,7 +211,7 @@ def build_import_steps(
 
 
 def _parse_import_id(registration: Registration) -> str:
-    """Return the object id in `import_`, without the value of an input behind the id."""
+    """Return the object id in `import_`, without the value of an input after the id."""
     kind = _find_lifecycle_class(registration)
     return parse_object_id(kind, registration.import_id) if kind else registration.import_id
 

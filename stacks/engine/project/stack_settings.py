@@ -97,7 +97,10 @@ class StackSettings:
         return f"{self.path.name}:{line}:{column}"
 
     def set(self, key: str, value: Json) -> None:
-        """Set a key to a text, to `{"secure": ciphertext}`, or to an object or list of those."""
+        """Set a key to a text, to `{"secure": ciphertext}`, or to an object or list of such values.
+
+        The text of the file changes; `save` writes the file.
+        """
         full = self.project.qualify_key(key)
         content = self.content
         # The file may have the key without namespace; both spellings together would be an error.

@@ -22,7 +22,7 @@ def build_own_name(project: str, stack: str, kind: str) -> str:
 
 
 def get_suffix(name: str, stack: str) -> str:
-    """Return the part of a file's name behind the stack's name: the format and compression."""
+    """Return the part of a file's name after the stack's name: the format and compression."""
     return name.rpartition("/")[2].removeprefix(stack)
 
 

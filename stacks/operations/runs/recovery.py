@@ -65,7 +65,7 @@ def recover_earlier_runs(
     ):
         return stack
     cancelled = threading.Event()
-    # A second signal ends the process: the lock must not stay behind.
+    # A second signal ends the process: the lock must be released first.
     terminate = lock.release if lock is not None else cancelled.set
     with callbacks.interruptions.register(cancelled.set, terminate):
         save = None if lock is None else stack.save

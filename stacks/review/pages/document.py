@@ -113,7 +113,7 @@ def _add_full_items(part: Part, used: int, limit: int) -> int:
     Gives up after `_MAX_MISSES` items in a row that do not fit.
     """
     misses = 0
-    # One long item must not hide the shorter ones behind it.
+    # One long item must not hide the shorter ones after it.
     for index in sorted(part.in_brief):
         make = part.items[index].full
         if make is None:

@@ -1,4 +1,4 @@
-"""Define values that are known once the resources behind them are registered.
+"""Define values that are known once their resources are registered.
 
 They follow the rules of Pulumi's outputs: a value made of an unknown value is unknown,
 a value made of a secret is secret, and a value made of resources depends on these

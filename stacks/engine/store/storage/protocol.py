@@ -100,7 +100,7 @@ class Storage(Protocol):
         """Delete the existing ones of `names`."""
 
     def list_entries(self, folder: str, after: str = "") -> list[Entry]:
-        """List everything below `folder` with a name behind `after`, sorted by name."""
+        """List everything below `folder` with a name after `after`, sorted by name."""
 
     def locate(self, name: str) -> str:
         """Return the location of `name` for messages."""
