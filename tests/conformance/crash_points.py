@@ -104,8 +104,8 @@ def _build_scenario(
     before: Callable[[KindDescription], Mapping[str, Any]] | None,
     after: Callable[[KindDescription], Mapping[str, Any]] | None,
 ) -> Callable[[PrepareKind], Scenario]:
-    def create_scenario(location: PrepareKind) -> Scenario:
-        description = location(kind)
+    def create_scenario(prepare_kind: PrepareKind) -> Scenario:
+        description = prepare_kind(kind)
         steps = (
             [declare_one(description, item(description))] if item else []
             for item in (before, after)
@@ -122,42 +122,46 @@ def _build_scenarios() -> dict[str, Callable[[PrepareKind], Scenario]]:
     }
     scenarios["abandon-topology"] = lambda _: Scenario([], TOPOLOGY, abandons=True)
     for kind in CREATED_KINDS:
-        good = lambda item: item.good  # noqa: E731 - one of three
-        created = _build_scenario(kind, None, good)
+        get_valid_inputs = lambda item: item.valid_inputs  # noqa: E731 - one of three
+        created = _build_scenario(kind, None, get_valid_inputs)
         scenarios[f"create-{kind}"] = created
         scenarios[f"abandon-{kind}"] = partial(_abandon_create, created)
-        scenarios[f"update-{kind}"] = _build_scenario(kind, good, lambda item: item.in_place.inputs)
-        scenarios[f"replace-{kind}"] = _build_scenario(
-            kind, good, lambda item: item.replacing.inputs
+        scenarios[f"update-{kind}"] = _build_scenario(
+            kind, get_valid_inputs, lambda item: item.in_place.inputs
         )
-        scenarios[f"destroy-{kind}"] = _build_scenario(kind, good, None)
+        scenarios[f"replace-{kind}"] = _build_scenario(
+            kind, get_valid_inputs, lambda item: item.replacing.inputs
+        )
+        scenarios[f"destroy-{kind}"] = _build_scenario(kind, get_valid_inputs, None)
     return scenarios | {
         f"replace-create-first-{FAST_KIND}": _build_create_first_replacement,
         f"refresh-{CLUSTER}": _build_refresh,
         f"import-{FAST_KIND}": _build_import,
         f"shrink-{CLUSTER}": _build_shrink,
-        f"shrink-and-revert-{CLUSTER}": lambda location: replace(
-            _build_shrink(location), reverts=True
+        f"shrink-and-revert-{CLUSTER}": lambda prepare_kind: replace(
+            _build_shrink(prepare_kind), reverts=True
         ),
     }
 
 
-def _build_eviction_scenario(removal: NodeRemoval, location: PrepareKind) -> Scenario:
-    description = location(removal.kind)
+def _build_eviction_scenario(removal: NodeRemoval, prepare_kind: PrepareKind) -> Scenario:
+    description = prepare_kind(removal.kind)
 
-    def start(world: "CrashedProject") -> object:
-        (entry,) = world.stack.resources
-        RunningJob.start(world.platform, Path.cwd(), removal, map_ids_by_name(entry))
+    def start(project: "CrashedProject") -> object:
+        (entry,) = project.stack.resources
+        RunningJob.start(project.platform, Path.cwd(), removal, map_ids_by_name(entry))
         if removal.fault:
-            world.stack.refresh()
+            project.stack.refresh()
 
     before, after = removal.build_inputs(description)
     ends = [] if after is None else [declare_one(description, after)]
     return Scenario([declare_one(description, before)], ends, outside_change=start, has_job=True)
 
 
-def _abandon_create(created: Callable[[PrepareKind], Scenario], location: PrepareKind) -> Scenario:
-    return replace(created(location), abandons=True)
+def _abandon_create(
+    created: Callable[[PrepareKind], Scenario], prepare_kind: PrepareKind
+) -> Scenario:
+    return replace(created(prepare_kind), abandons=True)
 
 
 def _build_create_first_replacement(_place: PrepareKind) -> Scenario:
@@ -170,8 +174,8 @@ def _build_create_first_replacement(_place: PrepareKind) -> Scenario:
 
 
 def _build_refresh(_place: PrepareKind) -> Scenario:
-    def drift(world: "CrashedProject") -> object:
-        return world.platform.send(CLUSTER, CLUSTER.outside_update.fill_ids(world.stack.id))
+    def drift(project: "CrashedProject") -> object:
+        return project.platform.send(CLUSTER, CLUSTER.outside_update.fill_ids(project.stack.id))
 
     return Scenario(
         [declare_one(CLUSTER)], [declare_one(CLUSTER)], outside_change=drift, refreshes=True
@@ -182,11 +186,11 @@ def _build_shrink(_place: PrepareKind) -> Scenario:
     """Run a job on the newest node, which the platform would remove without a drain."""
     larger, smaller = ({**CLUSTER.valid_inputs, "num_gpus": count} for count in (24, 16))
 
-    def start(world: "CrashedProject") -> object:
-        (cluster_id,) = world.stack.ids
+    def start(project: "CrashedProject") -> object:
+        (cluster_id,) = project.stack.ids
         pod = {"name": "train-0", "node": "train-worker-2"}
         path = f"/_emulator/kubernetes/{cluster_id}/pods"
-        return world.platform.http.post(path, json=pod).raise_for_status()
+        return project.platform.http.post(path, json=pod).raise_for_status()
 
     return Scenario(
         [declare_one(CLUSTER, larger)], [declare_one(CLUSTER, smaller)], outside_change=start
@@ -194,9 +198,9 @@ def _build_shrink(_place: PrepareKind) -> Scenario:
 
 
 def _build_import(_place: PrepareKind) -> Scenario:
-    def make(world: "CrashedProject") -> object:
+    def make(project: "CrashedProject") -> object:
         assert FAST_KIND.create is not None
-        return world.platform.send(FAST_KIND, FAST_KIND.create)
+        return project.platform.send(FAST_KIND, FAST_KIND.create)
 
     return Scenario(
         [],
@@ -313,11 +317,11 @@ def patch_slurm_runners(http: httpx.Client, hook: CrashHook | None) -> None:
         cluster = load_access(self.kubeconfig, self.cluster).server.rpartition("/")[2]
         return run_slurm_command(http, cluster, command, count_command, is_change=is_change)
 
-    for location, run_there in (
+    for runner_class, run_there in (
         (PodCommandRunner, run),
         (LocalCommandRunner, build_local_runner(http, count_command)),
     ):
-        setattr(location, "run", run_there)  # noqa: B010 - a method of another shape to mypy
+        setattr(runner_class, "run", run_there)  # noqa: B010 - a method of another shape to mypy
 
 
 @dataclass(frozen=True)
@@ -462,7 +466,7 @@ def check_recovery(folder: Path, name: str) -> None:
 
 def crash_at_every_point(name: str, folder: Path) -> dict[str, Any]:
     """Kill the run at the first, the second, ... point until a run ends by itself."""
-    base, log, points_file = folder / "base", folder / "log", folder / "told"
+    base, log, points_file = folder / "base", folder / "log", folder / "point"
     status = run_in_child(lambda: prepare(base, name), log)
     if status:
         return {"points": 0, "failures": [{"at": "before", "why": log.read_text()}]}

@@ -126,7 +126,7 @@ def check_recovery(folder: Path, file: str) -> None:
 
 
 def crash_at_every_point(file: str, folder: Path) -> dict[str, Any]:
-    base, log, points_file = folder / "base", folder / "log", folder / "told"
+    base, log, points_file = folder / "base", folder / "log", folder / "point"
     failures = []
     if run_in_child(lambda: create_project(base, file), log):
         return {"points": 0, "failures": [{"at": "before", "why": log.read_text()}]}

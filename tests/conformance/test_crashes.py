@@ -65,7 +65,7 @@ def test_a_run_killed_at_any_point_with_a_bucket_is_recovered(
     record_property("points", run_crash_loop(scenario, tmp_path, CRASH_BACKEND=position))
 
 
-@pytest.mark.sampled(48)
+@pytest.mark.sampled(49)
 @pytest.mark.parametrize("taking", [name.removeprefix("take-") for name in NODE_REMOVAL_SCENARIOS])
 def test_a_node_removal_killed_at_any_point_hurts_no_job(
     taking: str, tmp_path: Path, record_property: Recorder

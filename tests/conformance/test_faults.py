@@ -260,6 +260,7 @@ def test_an_object_deleted_by_others_during_its_create_is_created_again(
     case.check(result, was_answered=description.kind != "NodePool")
 
 
+@pytest.mark.sampled(17)
 def test_an_object_deleted_by_others_before_an_update_is_recreated_after_a_refresh(
     case: FaultCase, platform: Platform
 ) -> None:
@@ -272,6 +273,7 @@ def test_an_object_deleted_by_others_before_an_update_is_recreated_after_a_refre
     assert_next_run_recovers(case.stack, platform, case.declared)
 
 
+@pytest.mark.sampled(18)
 def test_a_create_without_capacity_leaves_no_object_and_no_intent(
     case: FaultCase, platform: Platform
 ) -> None:

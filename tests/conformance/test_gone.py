@@ -84,6 +84,7 @@ def test_a_contradicted_404_makes_no_object_gone(
     assert_recovers_without_proxy(stack, description, platform)
 
 
+@pytest.mark.sampled(12)
 @slow
 @parametrize_proxies(HARMLESS)
 def test_an_empty_list_alone_makes_no_object_gone(

@@ -56,6 +56,7 @@ RUNS: dict[str, Run] = {
 runs = pytest.mark.parametrize("run", [pytest.param(run, id=name) for name, run in RUNS.items()])
 
 
+@pytest.mark.sampled(5)
 @runs
 def test_three_deleted_objects_are_kept_in_the_state_and_reported(
     run: Run, embedded: EmbeddedStack, platform: Platform
@@ -72,6 +73,7 @@ def test_three_deleted_objects_are_kept_in_the_state_and_reported(
     assert platform.list_objects(FAST_KIND) == []
 
 
+@pytest.mark.sampled(5)
 @runs
 def test_three_deleted_objects_are_forgotten_with_permission(
     run: Run, embedded: EmbeddedStack, platform: Platform, monkeypatch: pytest.MonkeyPatch
@@ -85,6 +87,7 @@ def test_three_deleted_objects_are_forgotten_with_permission(
     assert embedded.ids == (ids if run is RUNS["preview-refresh"] else platform.list_ids(FAST_KIND))
 
 
+@pytest.mark.sampled(3)
 @runs
 def test_two_deleted_objects_are_forgotten_without_permission(
     run: Run, embedded: EmbeddedStack, platform: Platform

@@ -24,7 +24,7 @@ ListedObject = tuple[str, int]
 class Platform:
     """Objects with ids; a request whose number is in `held` waits for its event."""
 
-    things: list[str]
+    object_names: list[str]
     hidden: set[str] = field(default_factory=set)
     """Those of them that nobody finds who looks at them alone."""
     unlisted: set[str] = field(default_factory=set)
@@ -52,11 +52,11 @@ class Platform:
 
     def list(self) -> list[ListedObject]:
         number = self._count_request("list")
-        return [(id_, number) for id_ in self.things if id_ not in self.unlisted]
+        return [(id_, number) for id_ in self.object_names if id_ not in self.unlisted]
 
     def get(self, id_: str) -> ListedObject:
         number = self._count_request(id_)
-        if id_ not in self.things or id_ in self.hidden:
+        if id_ not in self.object_names or id_ in self.hidden:
             raise NotFound("gone", method="GET", path=id_, status=404)
         return id_, number
 
@@ -107,10 +107,13 @@ def test_many_readers_need_two_requests(
     first = platform.hold(0)
     reads: list[Future[ListedObject]] = [pool.submit(listing.read_one, "t0")]
     platform.wait_for_requests(1)
-    reads += [pool.submit(listing.read_one, id_) for id_ in platform.things[1:]]
+    reads += [pool.submit(listing.read_one, id_) for id_ in platform.object_names[1:]]
     _wait_for_readers(listing, 63)
     first.set()
-    assert [read.result() for read in reads] == [("t0", 0), *((t, 1) for t in platform.things[1:])]
+    assert [read.result() for read in reads] == [
+        ("t0", 0),
+        *((t, 1) for t in platform.object_names[1:]),
+    ]
     assert platform.sent == ["t0", "list"]
 
 
@@ -120,7 +123,7 @@ def test_an_answer_is_never_older_than_its_question(
     first = platform.hold(0)
     lists = [pool.submit(listing.read_all)]
     platform.wait_for_requests(1)
-    platform.things.append("new")
+    platform.object_names.append("new")
     late = [pool.submit(listing.read_one, "new"), pool.submit(listing.read_one, "t1")]
     _wait_for_readers(listing, 2)
     first.set()
@@ -212,8 +215,8 @@ def test_an_interrupted_reader_does_not_interrupt_others(
 def test_one_request_is_sent_at_a_time(
     listing: Listing[ListedObject], platform: Platform, pool: ThreadPoolExecutor
 ) -> None:
-    reads = [pool.submit(listing.read_one, id_) for id_ in platform.things * 8]
-    assert [read.result()[0] for read in reads] == platform.things * 8
+    reads = [pool.submit(listing.read_one, id_) for id_ in platform.object_names * 8]
+    assert [read.result()[0] for read in reads] == platform.object_names * 8
     assert platform.most_at_a_time == 1
 
 
@@ -270,7 +273,7 @@ class TestGoneObjects:
     def test_a_404_is_no_evidence_if_a_listed_object_has_one_too(
         self, listing: Listing[ListedObject], platform: Platform
     ) -> None:
-        platform.hidden = set(platform.things)
+        platform.hidden = set(platform.object_names)
         with pytest.raises(Contradicted, match="does not find another object either"):
             listing.read_one("gone")
         assert platform.sent == ["gone", "list", "t0", "list"]
@@ -282,7 +285,7 @@ class TestGoneObjects:
         with ThreadPoolExecutor() as pool:
             read = pool.submit(listing.read_one, "gone")
             platform.wait_for_requests(3)
-            platform.things.remove("t0")
+            platform.object_names.remove("t0")
             held.set()
             with pytest.raises(NotFound):
                 read.result()
@@ -354,8 +357,8 @@ class TestReadersOfOneRefresh:
     def test_any_number_of_readers_need_one_lookup_and_one_list(
         self, listing: Listing[ListedObject], platform: Platform
     ) -> None:
-        read = [listing.read_one(id_) for id_ in platform.things]
-        assert read == [("t0", 0), *((id_, 1) for id_ in platform.things[1:])]
+        read = [listing.read_one(id_) for id_ in platform.object_names]
+        assert read == [("t0", 0), *((id_, 1) for id_ in platform.object_names[1:])]
         assert len(listing.read_all()) == 64
         assert platform.sent == ["t0", "list"]
 
@@ -370,14 +373,14 @@ class TestReadersOfOneRefresh:
             with use_context(ProviderContext(fresh_since=as_of)):
                 return listing.read_one(id_)
 
-        ids = platform.things * 8
+        ids = platform.object_names * 8
         assert [listed_object[0] for listed_object in pool.map(read, ids)] == ids
         assert len(platform.sent) <= 2
 
     @pytest.mark.usefixtures("as_of")
     def test_absence_is_confirmed(self, listing: Listing[ListedObject], platform: Platform) -> None:
         listing.read_all()
-        platform.things.append("new")
+        platform.object_names.append("new")
         assert listing.read_one("new") == ("new", 1)
         with pytest.raises(NotFound):
             listing.read_one("gone")

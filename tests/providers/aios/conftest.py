@@ -49,11 +49,11 @@ class Registry:
 
         A PUT that removes no node is left out: gpuform sends it to read the present record.
         """
-        found = self.call_emulator("GET", "requests")
+        requests = self.call_emulator("GET", "requests")
         self.call_emulator("DELETE", "requests")
         return [
             (request["method"], request["path"], request["body"])
-            for request in found
+            for request in requests
             if request["method"] != "GET"
             and not request["path"].endswith("/query")
             and request["body"] != EMPTY_UPDATE.body
@@ -65,8 +65,8 @@ class Registry:
     def get_record(self, cluster_id: str) -> Json:
         answer = self.send_request("GET", f"/clusters/{cluster_id}")
         assert answer.status_code == 200, answer.text
-        found: Json = answer.json()
-        return found
+        record: Json = answer.json()
+        return record
 
     def create_context(self, name: str = "west") -> ProviderContext:
         return ProviderContext(
@@ -104,9 +104,9 @@ class StoredResource:
 
     def check(self, declared: Json) -> Json:
         """Return the inputs that the lifecycle's check accepts."""
-        found = self.lifecycle.check(self.state, {**declared, "__provider": "p"})
-        assert [(failure.property, failure.reason) for failure in found.failures] == []
-        return {**found.inputs, "__provider": "p"}
+        check_result = self.lifecycle.check(self.state, {**declared, "__provider": "p"})
+        assert [(failure.property, failure.reason) for failure in check_result.failures] == []
+        return {**check_result.inputs, "__provider": "p"}
 
     def apply(self, declared: Json) -> list[str]:
         """Create or update the resource; return "created" or the planned paths."""
@@ -131,10 +131,10 @@ class StoredResource:
     def refresh(self) -> bool:
         """Read the object into the state; return False if it is gone."""
         with use_context(self.registry.create_context(self.name)):
-            seen = self.lifecycle.read(self.id, self.state)
-        if seen.id:
-            self.state = {**seen.outs, "__provider": "p"}
-        return bool(seen.id)
+            read_result = self.lifecycle.read(self.id, self.state)
+        if read_result.id:
+            self.state = {**read_result.outs, "__provider": "p"}
+        return bool(read_result.id)
 
     def delete(self) -> None:
         with use_context(self.registry.create_context(self.name)):

@@ -1,4 +1,4 @@
-"""Random courses of two stacks and a colleague at one lagging registry, and what holds of them."""
+"""Play random courses of two stacks and a colleague at one lagging registry, and check them."""
 
 import copy
 import random
@@ -22,7 +22,7 @@ from gpuform.schemas.aios.documents import node_to_entry
 from gpuform.schemas.aios.parts import complete_node
 
 from .conftest import StoredResource
-from .lagging_registry import Faults, LaggingRegistry, sums_of
+from .lagging_registry import Faults, LaggingRegistry, compute_sums
 
 Json = dict[str, Any]
 WEST, EAST = "west", "east"
@@ -37,16 +37,16 @@ class Stack:
     name: str
     registry: LaggingRegistry
     folder: Path
-    things: dict[str, StoredResource] = field(default_factory=dict)
+    resources: dict[str, StoredResource] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
-    is_at_work: bool = False
+    is_running: bool = False
 
     def __post_init__(self) -> None:
         self.url = f"http://{self.name}.test"
         self.intents = Intents(FolderRecords(self.folder / self.name))
 
     def create_context(self, name: str) -> ProviderContext:
-        ours = {thing.id for thing in self.things.values() if thing.id}
+        ours = {thing.id for thing in self.resources.values() if thing.id}
         return ProviderContext(
             urn=f"urn:pulumi:dev::{self.name}::type::{name}",
             clock=self.registry.clock,
@@ -55,57 +55,57 @@ class Stack:
             on_warning=self.warnings.append,
         )
 
-    def thing(self, name: str, kind: Any = GpuNodeLifecycle) -> StoredResource:
-        if name not in self.things:
-            self.things[name] = StoredResource(self, kind(), name)  # type: ignore[arg-type]
-        return self.things[name]
+    def get_resource(self, name: str, kind: Any = GpuNodeLifecycle) -> StoredResource:
+        if name not in self.resources:
+            self.resources[name] = StoredResource(self, kind(), name)  # type: ignore[arg-type]
+        return self.resources[name]
 
     @contextmanager
-    def working(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-        """The environment of a run of this stack."""
+    def use_environment(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        """Run the block in the environment of a run of this stack."""
         with monkeypatch.context() as patched:
             patched.setenv("AIOS_REGISTRY_URL", self.url)
             patched.setenv("AIOS_PARSER_URL", self.url)
-            was, self.is_at_work = self.is_at_work, True
+            was, self.is_running = self.is_running, True
             try:
                 yield
             finally:
-                self.is_at_work = was
+                self.is_running = was
 
 
 @dataclass
 class Colleague:
-    """Adds, changes and removes nodes of its own, always with the right sums, without lag."""
+    """A colleague who writes its own nodes with the right sums, and reads without lag."""
 
     registry: LaggingRegistry
-    chance: random.Random
+    rng: random.Random
     own: dict[str, Json] = field(default_factory=dict)
     number: int = 0
 
-    def act(self) -> None:
+    def write_randomly(self) -> None:
         record = self.registry.get_record(WEST)
         if record is None:
             self.own.clear()
             return
         entries = record["nodes"]["nodeData"]
         acts = [self._add] + [self._remove, self._change] * bool(self.own)
-        self.chance.choice(acts)(entries)
+        self.rng.choice(acts)(entries)
 
     def _add(self, entries: list[Json]) -> None:
         self.number += 1
-        entry = wired({"id": f"theirs-{self.number}", **NODE, "memory": 1000 + self.number})
+        entry = build_entry({"id": f"theirs-{self.number}", **NODE, "memory": 1000 + self.number})
         self.own[entry["id"]] = entry
         self._write("$push", {"nodes.nodeData": entry}, [*entries, entry])
 
     def _remove(self, entries: list[Json]) -> None:
-        id_ = self.chance.choice(sorted(self.own))
+        id_ = self.rng.choice(sorted(self.own))
         del self.own[id_]
-        left = [entry for entry in entries if entry["id"] != id_]
-        self._write("$pull", {"nodes.nodeData": {"id": id_}}, left)
+        remaining_entries = [entry for entry in entries if entry["id"] != id_]
+        self._write("$pull", {"nodes.nodeData": {"id": id_}}, remaining_entries)
 
     def _change(self, entries: list[Json]) -> None:
-        id_ = self.chance.choice(sorted(self.own))
-        memory = self.chance.choice([1, 2, 3, 4])
+        id_ = self.rng.choice(sorted(self.own))
+        memory = self.rng.choice([1, 2, 3, 4])
         self.own[id_]["memory"] = memory
         at = next(at for at, entry in enumerate(entries) if entry and entry["id"] == id_)
         entries[at]["memory"] = memory
@@ -113,14 +113,14 @@ class Colleague:
 
     def _write(self, operator: str, fields: Json, entries: list[Json]) -> None:
         body: Json = {operator: fields}
-        body["$set"] = {**body.get("$set", {}), **sums_of(entries)}
+        body["$set"] = {**body.get("$set", {}), **compute_sums(entries)}
         status, answer = self.registry.update(WEST, body)
         assert status == 200, answer
 
 
 @dataclass
 class Course:
-    """One random course. Each act is checked, and all at the end, when the registry is well."""
+    """One random course: each command is checked, and everything at the end without faults."""
 
     seed: int
     folder: Path
@@ -128,21 +128,21 @@ class Course:
     log: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.chance = random.Random(self.seed)
+        self.rng = random.Random(self.seed)
         self.registry = LaggingRegistry(
             self.seed,
-            has_entry_ids=self.chance.random() < 0.7,
-            envelope=self.chance.choice(["raw", "wrapped"]),
+            has_entry_ids=self.rng.random() < 0.7,
+            envelope=self.rng.choice(["raw", "wrapped"]),
         )
         self.stacks = [Stack(name, self.registry, self.folder) for name in ("one", "two")]
-        self.colleague = Colleague(self.registry, self.chance)
-        self.wanted: dict[str, dict[str, Json]] = {stack.name: {} for stack in self.stacks}
-        self.east: list[Json] = []
+        self.colleague = Colleague(self.registry, self.rng)
+        self.declared_nodes: dict[str, dict[str, Json]] = {stack.name: {} for stack in self.stacks}
+        self.declared_east_nodes: list[Json] = []
         self.attempted: dict[int, Json] = {}
         self.failures: list[str] = []
 
     def play(self, acts: int = 12) -> None:
-        transport = self.registry.transport()
+        transport = self.registry.create_transport()
         with (
             mount_transport(self.stacks[0].url, transport),
             mount_transport(self.stacks[1].url, transport),
@@ -151,79 +151,79 @@ class Course:
 
     def _play(self, acts: int) -> None:
         one = self.stacks[0]
-        with one.working(self.monkeypatch):
-            one.thing(WEST, ClusterLifecycle).apply({**RECORD, "cluster_id": WEST})
-        self.colleague.act()
+        with one.use_environment(self.monkeypatch):
+            one.get_resource(WEST, ClusterLifecycle).apply({**RECORD, "cluster_id": WEST})
+        self.colleague.write_randomly()
         self.registry.faults = Faults(
-            lag=self.chance.choice([0.0, 0.5, 1.0]),
-            lost_before=self.chance.choice([0.0, 0.1]),
-            lost_after=self.chance.choice([0.0, 0.1, 0.2]),
-            proxy=self.chance.choice([0.0, 0.05]),
-            partial=self.chance.choice([0.0, 0.3]),
-            others=self.chance.choice([0.0, 0.2, 0.5]),
+            lag=self.rng.choice([0.0, 0.5, 1.0]),
+            lost_before=self.rng.choice([0.0, 0.1]),
+            lost_after=self.rng.choice([0.0, 0.1, 0.2]),
+            proxy=self.rng.choice([0.0, 0.05]),
+            partial=self.rng.choice([0.0, 0.3]),
+            others=self.rng.choice([0.0, 0.2, 0.5]),
         )
-        self.registry.others = self._interfere
+        self.registry.others = self._write_as_others
         for _ in range(acts):
-            self._act(self.chance.choice(self.stacks))
+            self._run_random_command(self.rng.choice(self.stacks))
             assert not self.failures, self.failures[0]
-            self.registry.clock.moment += self.chance.choice([0, 1, 10, 100])
-        self._end()
+            self.registry.clock.moment += self.rng.choice([0, 1, 10, 100])
+        self._recover_everything()
 
-    def _interfere(self) -> None:
-        """The colleague writes, or the stack that is not at work, which others do not interrupt."""
-        idle = [stack for stack in self.stacks if not stack.is_at_work]
-        if idle and self.chance.random() < 0.2:
-            self._act(idle[0])
+    def _write_as_others(self) -> None:
+        """Let the colleague write, or the other stack, whose commands are not interrupted."""
+        idle = [stack for stack in self.stacks if not stack.is_running]
+        if idle and self.rng.random() < 0.2:
+            self._run_random_command(idle[0])
         else:
-            self.colleague.act()
+            self.colleague.write_randomly()
 
-    def _act(self, stack: Stack) -> None:
-        name = self.chance.choice(["a", "b", "c"])
-        wanted = self.wanted[stack.name]
-        act = self.chance.choice(["up", "up", "change", "destroy", "refresh", "list"])
-        if act == "list" and stack is self.stacks[0]:
-            self.east = [
-                {"id": f"e{at}", **NODE, "swap": self.chance.choice([1, 2])}
-                for at in self.chance.sample(range(4), self.chance.choice([0, 1, 2, 3]))
+    def _run_random_command(self, stack: Stack) -> None:
+        name = self.rng.choice(["a", "b", "c"])
+        declared = self.declared_nodes[stack.name]
+        command = self.rng.choice(["up", "up", "change", "destroy", "refresh", "list"])
+        if command == "list" and stack is self.stacks[0]:
+            self.declared_east_nodes = [
+                {"id": f"e{at}", **NODE, "swap": self.rng.choice([1, 2])}
+                for at in self.rng.sample(range(4), self.rng.choice([0, 1, 2, 3]))
             ]
             self._run(stack, EAST, "up")
-        elif act == "destroy":
-            wanted.pop(name, None)
+        elif command == "destroy":
+            declared.pop(name, None)
             self._run(stack, name, "destroy")
-        elif act == "refresh":
+        elif command == "refresh":
             self._run(stack, name, "refresh")
         else:
-            memory = self.chance.choice([1, 2, 3, 4]) if act == "change" else NODE["memory"]
-            wanted[name] = {**NODE, "memory": memory}
+            memory = self.rng.choice([1, 2, 3, 4]) if command == "change" else NODE["memory"]
+            declared[name] = {**NODE, "memory": memory}
             self._run(stack, name, "up")
 
-    def _declared(self, stack: Stack, name: str) -> Json:
+    def _build_inputs(self, stack: Stack, name: str) -> Json:
         if name == EAST:
-            return {**RECORD, "cluster_id": EAST, "nodes": {"node_data": self.east}}
-        own = self.wanted[stack.name][name]
+            return {**RECORD, "cluster_id": EAST, "nodes": {"node_data": self.declared_east_nodes}}
+        own = self.declared_nodes[stack.name][name]
         return {"cluster_id": WEST, "node_id": f"{stack.name}-{name}", **own}
 
-    def _run(self, stack: Stack, name: str, act: str) -> bool:
-        """Does an act as an engine does it; whether it succeeded."""
-        thing = stack.thing(name, ClusterLifecycle if name == EAST else GpuNodeLifecycle)
-        self.log.append(f"+{self.registry.clock.moment - 1.8e9:.0f}s {stack.name} {act} {name}")
-        with stack.working(self.monkeypatch):
+    def _run(self, stack: Stack, name: str, command: str) -> bool:
+        """Run a command as an engine does, and return whether it succeeded."""
+        resource = stack.get_resource(name, ClusterLifecycle if name == EAST else GpuNodeLifecycle)
+        self.log.append(f"+{self.registry.clock.moment - 1.8e9:.0f}s {stack.name} {command} {name}")
+        with stack.use_environment(self.monkeypatch):
             try:
-                self._recover(thing)
-                if act == "up":
-                    declared = self._declared(stack, name)
-                    self.attempted[id(thing)] = declared
-                    thing.apply(declared)
-                    self._learn_of_lost_values(str(thing.state.get("not_ready_reason")))
-                    self._check_up(stack, name, thing)
-                elif thing.id and act == "refresh":
-                    if not thing.refresh():
-                        self._check_gone(thing)
-                        thing.id, thing.state = "", {}
-                elif thing.id and act == "destroy":
-                    thing.delete()
-                    self._check_gone(thing)
-                    thing.id, thing.state = "", {}
+                self._recover(resource)
+                if command == "up":
+                    declared = self._build_inputs(stack, name)
+                    self.attempted[id(resource)] = declared
+                    resource.apply(declared)
+                    self._adopt_lost_values(str(resource.state.get("not_ready_reason")))
+                    self._check_up(stack, name, resource)
+                elif resource.id and command == "refresh":
+                    if not resource.refresh():
+                        self._check_gone(resource)
+                        resource.id, resource.state = "", {}
+                elif resource.id and command == "destroy":
+                    resource.delete()
+                    self._check_gone(resource)
+                    resource.id, resource.state = "", {}
             except AssertionError as error:  # within a request of the other stack's
                 self.failures.append(str(error))
                 return False
@@ -232,87 +232,100 @@ class Course:
                 self.monkeypatch.setenv("GPUFORM_ADOPT", f"{WEST}/{stack.name}-{name}")
                 return False
             except GpuformError as error:
-                self._learn_of_lost_values(str(error))
+                self._adopt_lost_values(str(error))
                 self.log.append(f"  {type(error).__name__}: {str(error)[:200]}")
                 return False
             else:
                 return True
 
-    def _learn_of_lost_values(self, error: str) -> None:
-        """Of a node that came between two requests nobody knows the values: the error names it."""
+    def _adopt_lost_values(self, error: str) -> None:
+        """Take over the current values of the colleague's nodes that gpuform could not restore.
+
+        A node created between two requests is overwritten with unknown values; the error names it.
+        """
         lost = re.search("; gpuform could not restore the values of (.*?)(?:\n|;|$)", error)
         for id_ in (lost[1] if lost else "").split(", "):
             if id_ in self.colleague.own:
-                now = next(entry for entry in self.entries(WEST) if entry["id"] == id_)
+                now = next(entry for entry in self.list_entries(WEST) if entry["id"] == id_)
                 self.colleague.own[id_] = {k: v for k, v in now.items() if k != "_id"}
 
-    def _recover(self, thing: StoredResource) -> None:
-        """Find what an interrupted create has made, as every command of an engine does first."""
-        call = thing.registry.create_context(thing.name)
-        declared = self.attempted.get(id(thing))
-        if thing.id or declared is None or not call.intents.list_for_urn(str(call.urn)):
+    def _recover(self, resource: StoredResource) -> None:
+        """Find the object of an interrupted create, as every command of an engine does first."""
+        call = resource.registry.create_context(resource.name)
+        declared = self.attempted.get(id(resource))
+        if resource.id or declared is None or not call.intents.list_for_urn(str(call.urn)):
             return
         with use_context(call):
-            found = thing.lifecycle.recover_create(thing.check(declared))
-        if found is not None:
+            recovered = resource.lifecycle.recover_create(resource.check(declared))
+        if recovered is not None:
             self.log.append("  recovered")
-            thing.id, thing.state = found.id, {**found.outs, "__provider": "p"}
+            resource.id, resource.state = recovered.id, {**recovered.outs, "__provider": "p"}
 
-    def entries(self, cluster_id: str) -> list[Json]:
+    def list_entries(self, cluster_id: str) -> list[Json]:
         record = self.registry.get_record(cluster_id)
         return record["nodes"]["nodeData"] if record else []
 
-    def _check_up(self, stack: Stack, name: str, thing: StoredResource) -> None:
-        if thing.state.get("ready") is False:
-            self.log.append(f"  not ready: {thing.state.get('not_ready_reason')}")
+    def _check_up(self, stack: Stack, name: str, resource: StoredResource) -> None:
+        if resource.state.get("ready") is False:
+            self.log.append(f"  not ready: {resource.state.get('not_ready_reason')}")
             return
         if name == EAST:
-            found = plain(self.entries(EAST))
-            assert found == plain(map(wired, self.east)), f"{found}; {self.describe()}"
+            found = strip_entries(self.list_entries(EAST))
+            assert found == strip_entries(map(build_entry, self.declared_east_nodes)), (
+                f"{found}; {self.describe()}"
+            )
             return
         id_ = f"{stack.name}-{name}"
-        found = [entry for entry in self.entries(WEST) if entry["id"] == id_]
-        own = wired({"id": id_, **self.wanted[stack.name][name]})
-        assert plain(found) == plain([own]), f"{found} is not {own}; {self.describe()}"
+        found = [entry for entry in self.list_entries(WEST) if entry["id"] == id_]
+        own = build_entry({"id": id_, **self.declared_nodes[stack.name][name]})
+        assert strip_entries(found) == strip_entries([own]), (
+            f"{found} is not {own}; {self.describe()}"
+        )
 
-    def _check_gone(self, thing: StoredResource) -> None:
-        cluster_id, _, node_id = thing.id.partition("/")
-        found = [entry for entry in self.entries(cluster_id) if entry["id"] == node_id]
-        assert found == [], self.describe()
+    def _check_gone(self, resource: StoredResource) -> None:
+        cluster_id, _, node_id = resource.id.partition("/")
+        entries = [entry for entry in self.list_entries(cluster_id) if entry["id"] == node_id]
+        assert entries == [], self.describe()
 
-    def _end(self) -> None:
-        """All faults end; every stack makes what it wants, and nothing is left to do."""
+    def _recover_everything(self) -> None:
+        """End all faults, apply every declaration, and check the registry's entries."""
         self.registry.faults, self.registry.others = Faults(), lambda: None
         self.registry.clock.moment += 1000
         for _ in range(3):
-            done = [self._run(stack, *each) for stack in self.stacks for each in self._wants(stack)]
+            done = [
+                self._run(stack, *each)
+                for stack in self.stacks
+                for each in self._list_final_commands(stack)
+            ]
         assert all(done), self.describe()
         expected = {}
         for stack in self.stacks:
-            for name, own in self.wanted[stack.name].items():
+            for name, own in self.declared_nodes[stack.name].items():
                 id_ = f"{stack.name}-{name}"
-                expected[id_] = wired({"id": id_, **own})
-        found = plain(self.entries(WEST))
-        whole = plain([*expected.values(), *self.colleague.own.values()])
-        assert found == whole, f"{found} is not {whole}; {self.describe()}"
+                expected[id_] = build_entry({"id": id_, **own})
+        entries = strip_entries(self.list_entries(WEST))
+        expected_entries = strip_entries([*expected.values(), *self.colleague.own.values()])
+        assert entries == expected_entries, (
+            f"{entries} is not {expected_entries}; {self.describe()}"
+        )
 
-    def _wants(self, stack: Stack) -> list[tuple[str, str]]:
-        names = [name for name in stack.things if name not in (WEST, EAST)]
-        wanted = self.wanted[stack.name]
+    def _list_final_commands(self, stack: Stack) -> list[tuple[str, str]]:
+        names = [name for name in stack.resources if name not in (WEST, EAST)]
+        declared = self.declared_nodes[stack.name]
         acts = [(name, "refresh") for name in names]
-        acts += [(name, "up" if name in wanted else "destroy") for name in names]
-        acts += [(name, "up") for name in wanted if name not in names]
-        return acts + [(EAST, "up")] * (EAST in stack.things)
+        acts += [(name, "up" if name in declared else "destroy") for name in names]
+        acts += [(name, "up") for name in declared if name not in names]
+        return acts + [(EAST, "up")] * (EAST in stack.resources)
 
     def describe(self) -> str:
         return "\n".join([f"seed {self.seed}: {self.registry.faults}", *self.log])
 
 
-def wired(entry: Json) -> Json:
+def build_entry(entry: Json) -> Json:
     return copy.deepcopy(node_to_entry(entry))
 
 
-def plain(entries: Any) -> list[Json]:
-    """Entries without what Mongo adds, by their ids."""
-    found = [{k: v for k, v in each.items() if k != "_id"} for each in entries]
-    return sorted(found, key=lambda each: str(each.get("id")))
+def strip_entries(entries: Any) -> list[Json]:
+    """Return the entries without Mongo's fields, sorted by id."""
+    stripped_entries = [{k: v for k, v in entry.items() if k != "_id"} for entry in entries]
+    return sorted(stripped_entries, key=lambda entry: str(entry.get("id")))

@@ -1,8 +1,8 @@
-"""A clusters registry written from its document alone, as bad as a registry may be.
+"""Serve a clusters registry, written from its document alone, with every fault it may have.
 
-Updates and filters are mongomock's. A GET and a query show what the record was up to 30 seconds
-ago, each by its own lag; answers are lost before or after the effect; proxies answer in its place;
-queries leave nodes or their details out; others write between any two requests.
+Updates and filters are mongomock's. A GET and a query show a record of up to 30 seconds ago, each
+with its own lag. Answers are lost before or after the effect, proxies answer, queries omit nodes or
+their details, and others write between any two requests.
 """
 
 import copy
@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 LONGEST_LAG = 30.0
 NOTHING: Json = {"$pull": {"nodes.nodeData": {"id": {"$in": []}}}}
-"""The PUT that is only a look."""
+"""An update that changes nothing: gpuform reads a record with it."""
 SUMS = {
     "gpus.count": ("gpus", "count"),
     "gpus.memory": ("gpus", "memory"),
@@ -42,7 +42,7 @@ _KNOWN = frozenset(
 
 @dataclass
 class Clock:
-    """Time that passes only while somebody sleeps, and a little with each request."""
+    """A clock that moves while somebody sleeps, and a little with each request."""
 
     moment: float = 1_800_000_000.0
     is_platforms: bool = True
@@ -56,7 +56,7 @@ class Clock:
 
 @dataclass
 class Faults:
-    """How often what happens to a request, as a share of 1."""
+    """How often each fault happens to a request, as a share of 1."""
 
     lag: float = 0.0
     lost_before: float = 0.0
@@ -68,7 +68,7 @@ class Faults:
 
 @dataclass
 class LaggingRegistry:
-    """The registry and its Parser. `others` is called right before a request of ours is served."""
+    """The registry and its Parser; `others` is called right before a request of ours is served."""
 
     seed: int
     clock: Clock = field(default_factory=Clock)
@@ -84,16 +84,16 @@ class LaggingRegistry:
     query_has_nodes: bool = True
 
     def __post_init__(self) -> None:
-        self.chance = random.Random(self.seed)
+        self.rng = random.Random(self.seed)
         self._records = mongomock.MongoClient().registry.clusters
         self._versions: list[tuple[float, dict[str, Json]]] = [(0.0, {})]
         self._is_inside = False
 
     def get_record(self, cluster_id: str) -> Json | None:
-        """The record as it is, for a test."""
+        """Return the current record without lag, or None."""
         return copy.deepcopy(self._versions[-1][1].get(cluster_id))
 
-    def transport(self) -> httpx.BaseTransport:
+    def create_transport(self) -> httpx.BaseTransport:
         return httpx.MockTransport(self.serve)
 
     def serve(self, request: httpx.Request) -> httpx.Response:
@@ -101,15 +101,15 @@ class LaggingRegistry:
         path = request.url.path
         self.requests.append((request.method, path, body))
         self.clock.moment += 0.05
-        if not self._is_inside and self.chance.random() < self.faults.others:
+        if not self._is_inside and self.rng.random() < self.faults.others:
             self._is_inside = True
             try:
                 self.others()
             finally:
                 self._is_inside = False
-        fault = self._fault()
+        fault = self._choose_fault()
         if fault == "proxy":
-            page = self.chance.choice([(404, "<h1>404</h1>"), (200, "sign in"), (502, "bad")])
+            page = self.rng.choice([(404, "<h1>404</h1>"), (200, "sign in"), (502, "bad")])
             return httpx.Response(page[0], html=page[1], request=request)
         if fault == "lost_before":
             raise httpx.ReadError("closed", request=request)
@@ -118,11 +118,11 @@ class LaggingRegistry:
             raise httpx.ReadError("closed", request=request)
         return httpx.Response(status, json=answer, request=request)
 
-    def _fault(self) -> str:
-        drawn = self.chance.random()
+    def _choose_fault(self) -> str:
+        drawn = self.rng.random()
         method, path, body = self.requests[-1]
-        is_look = method == "GET" or path.endswith("/query") or body == NOTHING
-        if self.next_write and not is_look:
+        is_read = method == "GET" or path.endswith("/query") or body == NOTHING
+        if self.next_write and not is_read:
             fault, self.next_write = self.next_write, ""
             return fault
         for name in ("proxy", "lost_before", "lost_after"):
@@ -138,111 +138,117 @@ class LaggingRegistry:
             case ("POST", "api", "createCluster"):
                 return self._create(body)
             case ("GET", "clusters", id_):
-                found = self._shown().get(id_)
-                return self._found(found and self._partly(found, 0.3))
+                record = self._get_shown_records().get(id_)
+                return self._answer_record(record and self._omit_fields(record, 0.3))
             case ("PUT", "clusters", id_):
                 return self.update(id_, body)
             case ("DELETE", "clusters", id_):
                 if self._records.find_one({"id": id_}) is None:
-                    return self._found(None)
+                    return self._answer_record(None)
                 self._records.delete_one({"id": id_})
-                self._keep()
+                self._record_version()
                 return 200, {"message": "Cluster deleted"}
         return 404, {"message": "no such route"}
 
-    def _found(self, record: Json | None) -> tuple[int, Any]:
+    def _answer_record(self, record: Json | None) -> tuple[int, Any]:
         return (404, {"error": "Cluster not found"}) if record is None else (200, record)
 
     def _query(self, body: Any) -> list[Json]:
-        """A filter in the other envelope is none."""
+        """Return the matching records; a filter in the other envelope matches all."""
         is_wrapped = set(body) == {"query"}
         if is_wrapped == (self.envelope == "wrapped"):
-            wanted = body["query"] if is_wrapped else body
+            record_filter = body["query"] if is_wrapped else body
         else:
-            wanted = {}
-        shown = mongomock.MongoClient().registry.clusters
-        for record in self._shown().values():
-            shown.insert_one(copy.deepcopy(record))
-        found = [self._partly(each, 1.0) for each in shown.find(wanted)]
+            record_filter = {}
+        shown_records = mongomock.MongoClient().registry.clusters
+        for record in self._get_shown_records().values():
+            shown_records.insert_one(copy.deepcopy(record))
+        records = [
+            self._omit_fields(matching_record, 1.0)
+            for matching_record in shown_records.find(record_filter)
+        ]
         if self.query_has_nodes:
-            return found
-        return [{k: v for k, v in each.items() if k != "nodes"} for each in found]
+            return records
+        return [
+            {k: v for k, v in matching_record.items() if k != "nodes"}
+            for matching_record in records
+        ]
 
     def _create(self, body: Any) -> tuple[int, Any]:
         values = body["body"]["spec"]["values"]
         result: Any = [False, "E11000 duplicate key error"]
         if self._records.find_one({"id": values["id"]}) is None:
             record = {k: v for k, v in values.items() if k in _KNOWN and k != "status"}
-            made = {"_id": self._new_id(), **copy.deepcopy(record), "status": "live"}
+            made = {"_id": self._create_id(), **copy.deepcopy(record), "status": "live"}
             self._records.insert_one(made)
-            self._keep()
+            self._record_version()
             result = self.get_record(values["id"])
         return 200, {"success": True, "task_id": "", "result": result}
 
     def update(self, id_: str, body: Json) -> tuple[int, Any]:
-        """A Mongo update; paths that the schema does not have are dropped."""
-        kept = {
+        """Apply a Mongo update without paths that the schema does not have."""
+        known_fields = {
             operator: {p: v for p, v in fields.items() if p.split(".")[0] in _KNOWN}
             for operator, fields in body.items()
         }
         if self._records.find_one({"id": id_}) is None:
-            return self._found(None)
+            return self._answer_record(None)
         try:
-            self._records.update_one({"id": id_}, {o: f for o, f in kept.items() if f})
+            self._records.update_one({"id": id_}, {o: f for o, f in known_fields.items() if f})
         except Exception as error:  # noqa: BLE001 - as the service: any failure is a 500
             return 500, {"error": str(error)}
-        self._keep()
+        self._record_version()
         return 200, self.get_record(id_)
 
-    def _keep(self) -> None:
-        """Mongoose gives each entry an id; a new version of all records is there from now on."""
-        for found in list(self._records.find({})):
-            entries = found.get("nodes", {}).get("nodeData", [])
+    def _record_version(self) -> None:
+        """Give each entry an id, as Mongoose does, and store a new version of all records."""
+        for record in list(self._records.find({})):
+            entries = record.get("nodes", {}).get("nodeData", [])
             if self.has_entry_ids and any(each and "_id" not in each for each in entries):
-                entries = [each and {"_id": self._new_id(), **each} for each in entries]
+                entries = [each and {"_id": self._create_id(), **each} for each in entries]
                 update = {"$set": {"nodes.nodeData": entries}}
-                self._records.update_one({"id": found["id"]}, update)
+                self._records.update_one({"id": record["id"]}, update)
         records = {each["id"]: {**each, "__v": 0} for each in self._records.find({})}
         self._versions.append((self.clock.moment, copy.deepcopy(records)))
 
-    def _new_id(self) -> str:
-        return f"{int(self.clock.moment):08x}{self.chance.getrandbits(64):016x}"
+    def _create_id(self) -> str:
+        return f"{int(self.clock.moment):08x}{self.rng.getrandbits(64):016x}"
 
-    def _shown(self) -> dict[str, Json]:
-        """The records as they were a while ago."""
-        lag = self.chance.uniform(0, LONGEST_LAG) if self.chance.random() < self.faults.lag else 0.0
+    def _get_shown_records(self) -> dict[str, Json]:
+        """Return the records of a random moment within the lag."""
+        lag = self.rng.uniform(0, LONGEST_LAG) if self.rng.random() < self.faults.lag else 0.0
         moment = self.clock.moment - (lag if self.fixed_lag is None else self.fixed_lag)
-        shown = next(records for at, records in reversed(self._versions) if at <= moment)
-        return copy.deepcopy(shown)
+        shown_records = next(records for at, records in reversed(self._versions) if at <= moment)
+        return copy.deepcopy(shown_records)
 
-    def _partly(self, record: Json, share: float) -> Json:
-        """Perhaps without its nodes, or with their ids alone."""
-        if self.chance.random() >= self.faults.partial * share:
+    def _omit_fields(self, record: Json, share: float) -> Json:
+        """Return the record, perhaps without its nodes, or with only the ids of its nodes."""
+        if self.rng.random() >= self.faults.partial * share:
             return record
-        if self.chance.random() < 0.5:
+        if self.rng.random() < 0.5:
             return {name: value for name, value in record.items() if name != "nodes"}
-        entries = [{"id": each["id"]} for each in record["nodes"]["nodeData"] if each]
+        entries = [{"id": entry["id"]} for entry in record["nodes"]["nodeData"] if entry]
         return {**record, "nodes": {**record["nodes"], "nodeData": entries}}
 
 
-def wrong_sums(record: Json) -> list[str]:
-    """The sums of a record that are not those of its entries."""
+def find_wrong_sums(record: Json) -> list[str]:
+    """Return the paths of the sums that differ from those of the record's entries."""
     entries = record["nodes"]["nodeData"]
     wrong = [] if record["nodes"]["count"] == len(entries) else ["nodes.count"]
     for name, path in SUMS.items():
-        told = _at(record, path)
-        if told != sum(_at(entry, path) for entry in entries):
+        stored_sum = _get_number(record, path)
+        if stored_sum != sum(_get_number(entry, path) for entry in entries):
             wrong.append(name)
     return wrong
 
 
-def sums_of(entries: list[Json]) -> Json:
-    """The sums of entries by their dotted paths, as another well-behaved writer sets them."""
-    sums = {name: sum(_at(entry, path) for entry in entries) for name, path in SUMS.items()}
+def compute_sums(entries: list[Json]) -> Json:
+    """Return the sums of entries by their dotted paths, as another correct writer sets them."""
+    sums = {name: sum(_get_number(entry, path) for entry in entries) for name, path in SUMS.items()}
     return {"nodes.count": len(entries), **sums}
 
 
-def _at(value: Any, path: tuple[str, ...]) -> Any:
+def _get_number(value: Any, path: tuple[str, ...]) -> Any:
     for name in path:
         value = (value or {}).get(name)
     return value or 0

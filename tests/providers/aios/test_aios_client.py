@@ -15,7 +15,9 @@ from gpuform.providers.operations import Settings
 from gpuform.schemas.aios.updates import UpdateRequest
 
 
-def answering(content: Any, status: int = 200) -> tuple[AiosClient, list[httpx.Request]]:
+def create_client_with_answer(
+    content: Any, status: int = 200
+) -> tuple[AiosClient, list[httpx.Request]]:
     """A client of a registry that says one thing, and what it was asked."""
     asked: list[httpx.Request] = []
 
@@ -41,42 +43,46 @@ ONE = f"{URL}/cluster-west-vision-001"
 
 
 def test_get_cluster_parses_the_documents_example() -> None:
-    client, asked = answering(CLUSTER)
+    client, asked = create_client_with_answer(CLUSTER)
     assert pair_with_types(shown(client.get_cluster(CLUSTER["id"]))) == pair_with_types(CLUSTER)
     assert sent(asked[0]) == ("GET", ONE, None)
     assert "authorization" not in asked[0].headers
 
 
 def test_update_cluster_sends_the_documents_example() -> None:
-    client, asked = answering(CLUSTER)
+    client, asked = create_client_with_answer(CLUSTER)
     client.update_cluster(CLUSTER["id"], UpdateRequest(UPDATE))
     assert sent(asked[0]) == ("PUT", ONE, UPDATE)
     assert asked[0].headers["content-type"] == "application/json"
 
 
 def test_delete_cluster_sends_the_documents_example() -> None:
-    client, asked = answering({"message": "Cluster deleted"})
+    client, asked = create_client_with_answer({"message": "Cluster deleted"})
     client.delete_cluster(CLUSTER["id"])
     assert sent(asked[0]) == ("DELETE", ONE, None)
 
 
 @pytest.mark.parametrize(("envelope", "body"), [("raw", QUERY), ("wrapped", {"query": QUERY})])
 def test_the_example_query_is_sent_in_either_envelope(envelope: Any, body: Any) -> None:
-    client, asked = answering([CLUSTER, {**CLUSTER, "id": "small", "gpus": {"count": 1}}])
-    found = client.query_clusters(QUERY, envelope)
-    assert [each.id for each in found] == [CLUSTER["id"]]
+    client, asked = create_client_with_answer(
+        [CLUSTER, {**CLUSTER, "id": "small", "gpus": {"count": 1}}]
+    )
+    records = client.query_clusters(QUERY, envelope)
+    assert [record.id for record in records] == [CLUSTER["id"]]
     assert sent(asked[0]) == ("POST", f"{URL}/query", body)
 
 
 def test_an_unreadable_record_hides_no_other_record() -> None:
-    client, _ = answering([{"regionId": "nowhere"}, CLUSTER, {"id": "x", "nodes": 7}, "text"])
-    assert [each.id for each in client.get_shared_listing().read_all()] == [CLUSTER["id"]]
+    client, _ = create_client_with_answer(
+        [{"regionId": "nowhere"}, CLUSTER, {"id": "x", "nodes": 7}, "text"]
+    )
+    assert [record.id for record in client.get_shared_listing().read_all()] == [CLUSTER["id"]]
     with pytest.raises(ServerError, match="unexpected form"):
         client.query_clusters({})
 
 
 def test_a_filter_that_cannot_be_checked_is_not_sent() -> None:
-    client, asked = answering([])
+    client, asked = create_client_with_answer([])
     with pytest.raises(GpuformError, match=r"filter\.a\.\$regex"):
         client.query_clusters({"a": {"$regex": "x"}})
     assert asked == []
@@ -94,7 +100,7 @@ def test_a_filter_that_cannot_be_checked_is_not_sent() -> None:
     ],
 )
 def test_an_answer_of_200_without_a_record_is_an_error(content: Any, message: str) -> None:
-    client, _ = answering(content)
+    client, _ = create_client_with_answer(content)
     with pytest.raises(ServerError, match=message) as caught:
         client.create_by_parser({})
     assert caught.value.is_definite is False
@@ -110,14 +116,14 @@ def test_an_answer_of_200_without_a_record_is_an_error(content: Any, message: st
     ],
 )
 def test_the_message_of_a_500_decides_whether_it_is_definite(message: str, definite: bool) -> None:
-    client, _ = answering({"error": message}, 500)
+    client, _ = create_client_with_answer({"error": message}, 500)
     with pytest.raises(GpuformError, match="answered 500") as caught:
         client.create_directly({})
     assert caught.value.is_definite is definite  # type: ignore[attr-defined]
 
 
 def test_a_missing_record_raises_not_found() -> None:
-    client, _ = answering({"error": "Cluster not found"}, 404)
+    client, _ = create_client_with_answer({"error": "Cluster not found"}, 404)
     with pytest.raises(NotFound, match="Cluster not found"):
         client.get_cluster("west")
 
@@ -138,10 +144,10 @@ def test_the_lookup_queries_records_for_programs(registry: Any) -> None:
     assert [cluster.id for cluster in clusters()] == [CLUSTER["id"], "east"]
     for settings in ("raw", "wrapped", "both"):
         registry.configure(query_envelope=settings)
-        (found,) = clusters({"regionId": "us-east-1"})
-        assert found.id == "east"
-    (found,) = clusters(QUERY | {"regionId": "us-east-1"}, envelope="wrapped")
-    assert found.nodes.count == 2
+        (record,) = clusters({"regionId": "us-east-1"})
+        assert record.id == "east"
+    (record,) = clusters(QUERY | {"regionId": "us-east-1"}, envelope="wrapped")
+    assert record.nodes.count == 2
 
 
 def test_the_plan_of_a_new_record_reports_a_missing_parser_address(
@@ -154,5 +160,5 @@ def test_the_plan_of_a_new_record_reports_a_missing_parser_address(
         call.on_skipped_check = unchecked.append
         with use_context(call):
             assert cluster.lifecycle.check({}, {**DECLARED, "create_mode": mode}).failures == []
-    (text,) = unchecked
-    assert "set AIOS_PARSER_URL, or declare create_mode: direct" in text
+    (message,) = unchecked
+    assert "set AIOS_PARSER_URL, or declare create_mode: direct" in message

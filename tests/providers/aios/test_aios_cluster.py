@@ -139,7 +139,7 @@ def test_an_added_node_is_sent_with_the_new_sums(cluster: Any, registry: Any) ->
     assert body["$set"]["gpus.count"] == 4
     assert set(body) == {"$addToSet", "$set"}
     record = registry.get_record(ID)
-    assert [each["id"] for each in record["nodes"]["nodeData"]] == ["node-1", "node-2", "node-3"]
+    assert [entry["id"] for entry in record["nodes"]["nodeData"]] == ["node-1", "node-2", "node-3"]
     assert record["storage"] == {"disks": 4, "size": 2097152}
 
 
@@ -173,7 +173,7 @@ def test_changed_removed_and_added_nodes_take_four_updates(cluster: Any, registr
     assert with_sums[0] == {"$set": {"nodes.nodeData.1.swap": 1, "swap": 8193}}
     assert [set(body) for body in with_sums[1:]] == [{"$pull", "$set"}, {"$addToSet", "$set"}]
     record = registry.get_record(ID)
-    assert [each["id"] for each in record["nodes"]["nodeData"]] == ["node-2", "node-3"]
+    assert [entry["id"] for entry in record["nodes"]["nodeData"]] == ["node-2", "node-3"]
     assert record["swap"] == 4097
     assert cluster.list_planned_paths({**changed, "tags": []}) == []
 
@@ -284,7 +284,7 @@ def test_a_push_whose_answer_is_lost_is_not_repeated(cluster: Any, registry: Any
     cluster.apply(DECLARED)
     registry.inject_fault("PUT", PATH, drop="after")
     cluster.apply(with_nodes(FIRST, SECOND, THIRD))
-    ids = [each["id"] for each in registry.get_record(ID)["nodes"]["nodeData"]]
+    ids = [entry["id"] for entry in registry.get_record(ID)["nodes"]["nodeData"]]
     assert ids == ["node-1", "node-2", "node-3"]
 
 

@@ -43,14 +43,14 @@ def separate_node(cluster: Any, gpu_node: Any) -> Any:
     return made
 
 
-def entries(registry: Any) -> list[str]:
+def list_entry_ids(registry: Any) -> list[str]:
     return [entry["id"] for entry in registry.get_record(ID)["nodes"]["nodeData"]]
 
 
-def without_first(declared: Any) -> Any:
-    left = copy.deepcopy(declared)
-    del left["nodes"]["node_data"][0]
-    return left
+def drop_first_node(declared: Any) -> Any:
+    remaining = copy.deepcopy(declared)
+    del remaining["nodes"]["node_data"][0]
+    return remaining
 
 
 def is_drain_finished(registry: Any, thing: Any, scheduler: SimulatedScheduler) -> bool:
@@ -64,7 +64,7 @@ def test_deleting_a_node_waits_for_its_job(
     began = scheduler.clock.now()
     separate_node.delete()
     assert scheduler.clock.now() - began >= 20 * 60
-    assert entries(registry) == []
+    assert list_entry_ids(registry) == []
     assert is_drain_finished(registry, separate_node, scheduler)
 
 
@@ -76,7 +76,7 @@ def test_a_busy_node_stays_with_policy_fail(
     registry.list_writes()
     with pytest.raises(GpuformError, match=f"node {ID}/{FIRST}: no node was removed: jobs run"):
         separate_node.delete()
-    assert (registry.list_writes(), entries(registry)) == ([], [FIRST])
+    assert (registry.list_writes(), list_entry_ids(registry)) == ([], [FIRST])
     assert is_drain_finished(registry, separate_node, scheduler)
 
 
@@ -85,10 +85,10 @@ def test_the_plan_of_a_deletion_shows_the_nodes_jobs(
 ) -> None:
     scheduler.start_job(FIRST, 20)
     with use_context(registry.create_context()):
-        found = separate_node.lifecycle.predict_nodes_removed_with_object(
+        removed_nodes = separate_node.lifecycle.predict_nodes_removed_with_object(
             separate_node.id, separate_node.state, "deleted"
         )
-    assert [(node.name, len(node.jobs)) for node in found.nodes] == [(FIRST, 1)]
+    assert [(node.name, len(node.jobs)) for node in removed_nodes.nodes] == [(FIRST, 1)]
 
 
 def test_removing_an_entry_of_a_record_waits_for_its_job(
@@ -97,15 +97,15 @@ def test_removing_an_entry_of_a_record_waits_for_its_job(
     cluster.apply(declared_with_nodes)
     scheduler.start_job(FIRST, 20)
     with use_context(registry.create_context()):
-        inputs = cluster.check(without_first(declared_with_nodes))
-        found = cluster.lifecycle.predict_removed_nodes(cluster.id, cluster.state, inputs)
-    assert [(node.name, len(node.jobs)) for node in found.nodes] == [(FIRST, 1)]
+        inputs = cluster.check(drop_first_node(declared_with_nodes))
+        removed_nodes = cluster.lifecycle.predict_removed_nodes(cluster.id, cluster.state, inputs)
+    assert [(node.name, len(node.jobs)) for node in removed_nodes.nodes] == [(FIRST, 1)]
     began = scheduler.clock.now()
-    cluster.apply(without_first(declared_with_nodes))
+    cluster.apply(drop_first_node(declared_with_nodes))
     assert scheduler.clock.now() - began >= 20 * 60
-    assert entries(registry) == NODES[1:]
+    assert list_entry_ids(registry) == NODES[1:]
     assert is_drain_finished(registry, cluster, scheduler)
-    assert cluster.list_planned_paths(without_first(declared_with_nodes)) == []
+    assert cluster.list_planned_paths(drop_first_node(declared_with_nodes)) == []
 
 
 def test_deleting_a_record_waits_for_the_jobs_of_all_nodes(
@@ -130,16 +130,16 @@ def test_nodes_cordoned_by_a_killed_run_are_uncordoned(
     with pytest.raises(KeyboardInterrupt):
         separate_node.delete()
     scheduler.before = lambda _: None
-    assert (entries(registry), scheduler.cordoned) == ([], [FIRST])
+    assert (list_entry_ids(registry), scheduler.cordoned) == ([], [FIRST])
     separate_node.delete()
     assert is_drain_finished(registry, separate_node, scheduler)
 
 
 def test_without_a_scheduler_nothing_is_drained(registry: Any, cluster: Any) -> None:
     cluster.apply(DECLARED)
-    told: list[str] = []
+    warnings: list[str] = []
     call = registry.create_context()
-    call.on_skipped_check = told.append
+    call.on_skipped_check = warnings.append
     with use_context(call):
         assert (
             cluster.lifecycle.predict_nodes_removed_with_object(
@@ -147,5 +147,5 @@ def test_without_a_scheduler_nothing_is_drained(registry: Any, cluster: Any) -> 
             )
             is None
         )
-    assert told == []
+    assert warnings == []
     cluster.delete()

@@ -25,7 +25,7 @@ ALONE = {name: value for name, value in DECLARED.items() if name != "nodes"}
 FIRST, SECOND = DECLARED["nodes"]["node_data"]
 
 
-def node(entry: Any, **changes: Any) -> Any:
+def declare_node(entry: Any, **changes: Any) -> Any:
     """A node of the example, declared alone."""
     own = {name: value for name, value in copy.deepcopy(entry).items() if name != "id"}
     return {"cluster_id": ID, "node_id": entry["id"], **own, **changes}
@@ -37,7 +37,7 @@ def test_the_documents_nodes_form_the_documents_record(
     cluster.apply(ALONE)
     registry.list_writes()
     first, second = gpu_node("one"), gpu_node("two")
-    first.apply(node(FIRST))
+    first.apply(declare_node(FIRST))
     ((method, path, body),) = registry.list_writes()
     assert (method, path, set(body)) == ("PUT", PATH, {"$addToSet", "$set"})
     assert pair_with_types(body["$addToSet"]["nodes.nodeData"]) == pair_with_types(
@@ -56,12 +56,12 @@ def test_the_documents_nodes_form_the_documents_record(
         "network.txBandwidth": 10000,
         "network.rxBandwidth": 10000,
     }
-    second.apply(node(SECOND))
+    second.apply(declare_node(SECOND))
     assert pair_with_types(remove_mongo_keys(registry.get_record(ID))) == pair_with_types(CLUSTER)
     assert first.id == f"{ID}/node-1"
-    for each in (cluster, first, second):
-        assert each.refresh() is True
-    assert first.list_planned_paths(node(FIRST)) == []
+    for stored_resource in (cluster, first, second):
+        assert stored_resource.refresh() is True
+    assert first.list_planned_paths(declare_node(FIRST)) == []
     assert cluster.list_planned_paths(ALONE) == []
 
 
@@ -70,10 +70,10 @@ def test_a_changed_entry_is_set_in_place_with_its_sum(
 ) -> None:
     cluster.apply(ALONE)
     first, second = gpu_node("one"), gpu_node("two")
-    first.apply(node(FIRST))
-    second.apply(node(SECOND))
+    first.apply(declare_node(FIRST))
+    second.apply(declare_node(SECOND))
     registry.list_writes()
-    changed = node(SECOND, memory=60000)
+    changed = declare_node(SECOND, memory=60000)
     assert second.apply(changed) == ["memory"]
     body = {"$set": {"nodes.nodeData.1.memory": 60000, "memory": 131072 + 60000}}
     assert registry.list_writes() == [("PUT", PATH, body)]
@@ -86,14 +86,14 @@ def test_a_deletion_pulls_the_entry_and_lowers_the_sums(
 ) -> None:
     cluster.apply(ALONE)
     first, second = gpu_node("one"), gpu_node("two")
-    first.apply(node(FIRST))
-    second.apply(node(SECOND))
+    first.apply(declare_node(FIRST))
+    second.apply(declare_node(SECOND))
     with use_context(registry.create_context()):
         first.lifecycle.check_deletion(first.state)
     assert "the hardware remains" in registry.warnings[0]
     first.delete()
     record = registry.get_record(ID)
-    assert [each["id"] for each in record["nodes"]["nodeData"]] == ["node-2"]
+    assert [entry["id"] for entry in record["nodes"]["nodeData"]] == ["node-2"]
     assert (record["nodes"]["count"], record["gpus"]["count"]) == (1, 1)
     registry.list_writes()
     first.delete()
@@ -113,24 +113,24 @@ def test_a_lost_answer_adds_nothing_to_the_sums_twice(
     cluster: Any, gpu_node: Any, registry: Any, when: str, fault: Any
 ) -> None:
     cluster.apply(ALONE)
-    thing = gpu_node("one")
+    node = gpu_node("one")
     if when != "create":
-        thing.apply(node(FIRST))
+        node.apply(declare_node(FIRST))
     registry.inject_fault("PUT", PATH, **fault)
     if when == "delete":
-        thing.delete()
+        node.delete()
         expected = (0, 0, 0)
     else:
         memory = 131072 if when == "create" else 7
-        declared = node(FIRST, memory=memory)
+        declared = declare_node(FIRST, memory=memory)
         try:
-            thing.apply(declared)
+            node.apply(declared)
         except GpuformError:  # the result of its create is unknown: the next run looks again
-            thing.apply(declared)
+            node.apply(declared)
         expected = (1, 2, memory)
     record = registry.get_record(ID)
-    found = (record["nodes"]["count"], record["gpus"]["count"], record["memory"])
-    assert found == expected
+    sums = (record["nodes"]["count"], record["gpus"]["count"], record["memory"])
+    assert sums == expected
     assert len(record["nodes"]["nodeData"]) == expected[0]
 
 
@@ -139,14 +139,14 @@ def test_sums_are_right_after_twenty_concurrent_creates(
     cluster: Any, gpu_node: Any, registry: Any
 ) -> None:
     cluster.apply(ALONE)
-    things = [gpu_node(f"n{at}") for at in range(20)]
+    nodes = [gpu_node(f"n{at}") for at in range(20)]
 
     def life(at: int) -> None:
         entry = {**SECOND, "id": f"n{at}"}
-        things[at].apply(node(entry))
-        things[at].apply(node(entry, swap=at))
+        nodes[at].apply(declare_node(entry))
+        nodes[at].apply(declare_node(entry, swap=at))
         if at % 2:
-            things[at].delete()
+            nodes[at].delete()
 
     with ThreadPoolExecutor(10) as pool:
         list(pool.map(life, range(20)))
@@ -154,13 +154,15 @@ def test_sums_are_right_after_twenty_concurrent_creates(
     assert record["nodes"]["count"] == len(record["nodes"]["nodeData"]) == 10
     assert record["gpus"]["count"] == 10
     assert record["swap"] == sum(range(0, 20, 2))
-    swaps = {each["id"]: each["swap"] for each in record["nodes"]["nodeData"]}
+    swaps = {
+        stored_entry["id"]: stored_entry["swap"] for stored_entry in record["nodes"]["nodeData"]
+    }
     assert swaps == {f"n{at}": at for at in range(0, 20, 2)}
 
 
 def test_a_node_of_a_missing_record_is_refused(gpu_node: Any, registry: Any) -> None:
     with pytest.raises(GpuformError, match=r"cluster .* not found in the registry") as caught:
-        gpu_node("one").apply(node(FIRST))
+        gpu_node("one").apply(declare_node(FIRST))
     assert "declare it as an aios.Cluster" in str(caught.value)
     assert registry.intents.list_all() == []
 
@@ -169,7 +171,7 @@ def test_an_existing_entry_is_not_adopted(cluster: Any, gpu_node: Any, registry:
     cluster.apply(DECLARED)
     registry.list_writes()
     with pytest.raises(GpuformError, match="already has a GpuNode named 'node-1'"):
-        gpu_node("one").apply(node(FIRST))
+        gpu_node("one").apply(declare_node(FIRST))
     assert registry.list_writes() == []
 
 
@@ -179,9 +181,9 @@ def test_the_values_of_a_moved_entry_are_restored(
     """Somebody removes the first node right before the second one is changed by its place."""
     cluster.apply(ALONE)
     first, second, third = gpu_node("one"), gpu_node("two"), gpu_node("three")
-    first.apply(node(FIRST))
-    second.apply(node(SECOND))
-    third.apply(node({**SECOND, "id": "node-3"}, memory=333))
+    first.apply(declare_node(FIRST))
+    second.apply(declare_node(SECOND))
+    third.apply(declare_node({**SECOND, "id": "node-3"}, memory=333))
     client = get_client(Settings())
     update = client.update_cluster
 
@@ -194,16 +196,16 @@ def test_the_values_of_a_moved_entry_are_restored(
         return update(cluster_id, request)
 
     monkeypatch.setattr(client, "update_cluster", late)
-    assert second.apply(node(SECOND, memory=7)) == ["memory"]
+    assert second.apply(declare_node(SECOND, memory=7)) == ["memory"]
     assert second.state["ready"] is False
     reason = second.state["not_ready_reason"]
     assert f"node-2 of cluster {ID} was not changed" in reason
     assert "the values of node-3 were overwritten; gpuform restored the values" in reason
     record = registry.get_record(ID)
-    memories = {each["id"]: each["memory"] for each in record["nodes"]["nodeData"]}
+    memories = {entry["id"]: entry["memory"] for entry in record["nodes"]["nodeData"]}
     assert memories == {"node-2": SECOND["memory"], "node-3": 333}
     assert (record["memory"], record["nodes"]["count"]) == (SECOND["memory"] + 333, 2)
-    assert second.apply(node(SECOND, memory=7)) == ["memory"]
+    assert second.apply(declare_node(SECOND, memory=7)) == ["memory"]
     assert second.state["ready"] is True
     assert registry.get_record(ID)["memory"] == 7 + 333
 
@@ -213,9 +215,9 @@ def test_an_entry_created_behind_the_last_node_is_removed(
 ) -> None:
     """Two nodes go right before the third and last one is changed by its place."""
     cluster.apply(ALONE)
-    things = [gpu_node(name) for name in ("one", "two", "three")]
-    for at, thing in enumerate(things):
-        thing.apply(node({**SECOND, "id": f"node-{at}"}))
+    nodes = [gpu_node(name) for name in ("one", "two", "three")]
+    for at, node in enumerate(nodes):
+        node.apply(declare_node({**SECOND, "id": f"node-{at}"}))
     client = get_client(Settings())
     update = client.update_cluster
 
@@ -226,10 +228,10 @@ def test_an_entry_created_behind_the_last_node_is_removed(
         return update(cluster_id, request)
 
     monkeypatch.setattr(client, "update_cluster", late)
-    things[2].apply(node({**SECOND, "id": "node-2"}, memory=7))
-    assert f"node-2 of cluster {ID} was not changed" in things[2].state["not_ready_reason"]
+    nodes[2].apply(declare_node({**SECOND, "id": "node-2"}, memory=7))
+    assert f"node-2 of cluster {ID} was not changed" in nodes[2].state["not_ready_reason"]
     record = registry.get_record(ID)
-    assert [each and each["id"] for each in record["nodes"]["nodeData"]] == ["node-2"]
+    assert [entry and entry["id"] for entry in record["nodes"]["nodeData"]] == ["node-2"]
     assert (record["memory"], record["nodes"]["count"]) == (SECOND["memory"], 1)
 
 
@@ -268,8 +270,8 @@ def test_after_any_history_the_sums_are_those_of_the_entries(entries: list[Any])
         else:
             body = build_node_removal(parsed, entry["id"], None).body
         record = apply_update(record, body)
-        seen = wire.Cluster.model_validate(record)
-        nodes = [entry_to_declared(each) for each in seen.nodes.node_data]
-        dumped = seen.model_dump(exclude_none=True)
+        parsed_record = wire.Cluster.model_validate(record)
+        nodes = [entry_to_declared(node_entry) for node_entry in parsed_record.nodes.node_data]
+        dumped = parsed_record.model_dump(exclude_none=True)
         for path in (NODE_COUNT, *SUM_PATHS):
             assert (get_value(dumped, path) or 0) == sum_declared_nodes(nodes)[path], path

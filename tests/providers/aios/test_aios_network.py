@@ -134,7 +134,9 @@ POLICIES = st.dictionaries(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.lists(st.tuples(POLICIES, POLICIES), min_size=1, max_size=3))
-def test_policies_keep_their_shape_there_and_back(cluster: Any, registry: Any, given: Any) -> None:
+def test_policies_are_read_in_the_shape_they_were_sent(
+    cluster: Any, registry: Any, given: Any
+) -> None:
     """Keys are the user's: nothing becomes snake_case or camelCase, and no value another one."""
     for policies, system in given:
         own = {"actions_policy_map": policies, "custom_policy_system": system}
@@ -143,6 +145,9 @@ def test_policies_keep_their_shape_there_and_back(cluster: Any, registry: Any, g
         config = registry.get_record(ID)["config"]
         assert (config["actionsPolicyMap"], config["customPolicySystem"]) == (policies, system)
         cluster.refresh()
-        kept = cluster.state["config"]
-        assert (kept["actions_policy_map"], kept["custom_policy_system"]) == (policies, system)
+        stored_config = cluster.state["config"]
+        assert (stored_config["actions_policy_map"], stored_config["custom_policy_system"]) == (
+            policies,
+            system,
+        )
         assert cluster.list_planned_paths(declared) == []

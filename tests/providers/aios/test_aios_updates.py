@@ -61,17 +61,17 @@ DECLARATIONS = st.fixed_dictionaries(
 )
 
 
-def declared(values: Any) -> Any:
-    found, problems = validate_inputs(ClusterInputs, values)
+def validate_record(values: Any) -> Any:
+    inputs, problems = validate_inputs(ClusterInputs, values)
     assert problems == []
-    return found
+    return inputs
 
 
 @pytest.mark.slow
 @settings(deadline=None)
 @given(DECLARATIONS, DECLARATIONS)
-def test_updates_make_any_record_as_declared(first: Any, second: Any) -> None:
-    before, after = declared(first), declared(second)
+def test_updates_change_any_record_into_its_declaration(first: Any, second: Any) -> None:
+    before, after = validate_record(first), validate_record(second)
     record = build_cluster_document(before, with_status=True)
     rules = get_field_rules(ClusterInputs)
     nodes = (before["nodes"]["node_data"], after["nodes"]["node_data"])
@@ -86,14 +86,14 @@ def test_updates_make_any_record_as_declared(first: Any, second: Any) -> None:
     parsed = wire.Cluster.model_validate(record)
     echo = select_declared_fields(ClusterInputs, cluster_to_declared(parsed), after)
     assert not requires_action(compute_changes(ClusterInputs, echo, after))
-    assert {each.id for each in parsed.nodes.node_data} == {each["id"] for each in nodes[1]}
+    assert {node.id for node in parsed.nodes.node_data} == {node["id"] for node in nodes[1]}
     if not requires_action(compute_changes(ClusterInputs, before, after)):
         assert (fields, requests) == ({}, [])
 
 
 def test_the_documents_change_gives_the_documents_update() -> None:
-    before = declared(DECLARED)
-    after = declared({**DECLARED, "tags": ["gpu", "updated"], "reputation": 97})
+    before = validate_record(DECLARED)
+    after = validate_record({**DECLARED, "tags": ["gpu", "updated"], "reputation": 97})
     body = build_field_changes(get_field_rules(ClusterInputs), before, after)
     assert body == {"$set": {"tags": ["gpu", "updated"], "reputation": 97}}
     assert apply_update(CLUSTER, body)["reputation"] == 97

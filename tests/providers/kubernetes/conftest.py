@@ -1,4 +1,4 @@
-"""An emulated cluster that is ready, and its scheduler, over real HTTPS."""
+"""Provide a ready emulated cluster and its scheduler, over real HTTPS."""
 
 import base64
 import json
@@ -50,25 +50,25 @@ class Cluster:
     def names(self) -> list[str]:
         return [node.name for node in self.scheduler.list_nodes()]
 
-    def jobs(self) -> dict[str, str]:
-        """The node of each job."""
+    def map_jobs_to_nodes(self) -> dict[str, str]:
+        """Return the node of each job."""
         return {job.id: node.name for node in self.scheduler.list_nodes() for job in node.jobs}
 
-    def control(self, method: str, path: str, body: object = None) -> Any:
-        return asked(self.server, method, f"/_emulator{path}", body)
+    def send_control(self, method: str, path: str, body: object = None) -> Any:
+        return send_request(self.server, method, f"/_emulator{path}", body)
 
-    def fault(self, **rule: object) -> None:
-        self.control("POST", "/faults", rule)
+    def add_fault(self, **rule: object) -> None:
+        self.send_control("POST", "/faults", rule)
 
     def add_pod(self, name: str, **fields: object) -> None:
-        self.control("POST", f"/kubernetes/{self.id}/pods", {"name": name, **fields})
+        self.send_control("POST", f"/kubernetes/{self.id}/pods", {"name": name, **fields})
 
-    def requests(self) -> list[dict[str, Any]]:
-        found = self.control("GET", "/requests")
-        return [each for each in found if each["platform"] == "kubernetes"]
+    def list_requests(self) -> list[dict[str, Any]]:
+        requests = self.send_control("GET", "/requests")
+        return [request for request in requests if request["platform"] == "kubernetes"]
 
 
-def asked(server: Server, method: str, path: str, body: object = None) -> Any:
+def send_request(server: Server, method: str, path: str, body: object = None) -> Any:
     data = None if body is None else json.dumps(body).encode()
     headers = {"Authorization": f"Bearer {ADMIN_KEY}"}
     request = urllib.request.Request(server.url + path, data, headers, method=method)
@@ -86,21 +86,24 @@ def kubernetes_server() -> Iterator[Server]:
 def cluster(
     kubernetes_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Cluster]:
-    """Three workers, with a shared volume `data` of 1 TiB. No file may be left behind."""
+    """Yield a cluster with three workers and a shared volume `data` of 1 TiB.
+
+    No test may leave a temporary file.
+    """
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", os.fspath(folder))
     server = kubernetes_server
-    asked(server, "POST", "/_emulator/reset")
-    made = asked(server, "POST", "/together/v1/compute/clusters", CLUSTER)
+    send_request(server, "POST", "/_emulator/reset")
+    made = send_request(server, "POST", "/together/v1/compute/clusters", CLUSTER)
     server.clock.advance(3600)
     path = f"/together/v1/compute/clusters/{made['cluster_id']}"
-    text = base64.b64decode(asked(server, "GET", path)["kube_config"]).decode()
-    found = Cluster(server, made["cluster_id"], text)
+    kubeconfig = base64.b64decode(send_request(server, "GET", path)["kube_config"]).decode()
+    ready_cluster = Cluster(server, made["cluster_id"], kubeconfig)
     with (
         closing(EmulatorClock(server.url)) as clock,
-        closing(found.client),
+        closing(ready_cluster.client),
         use_context(ProviderContext(clock=clock)),
     ):
-        yield found
+        yield ready_cluster
     assert list(folder.iterdir()) == []

@@ -6,68 +6,79 @@ from typing import Any
 
 from support.platforms.emulator_hooks import rewrite_answers
 
-from tests.providers.kubernetes.test_lying_readiness import LyingWorld, at_fault, proven, world
-from tests.providers.kubernetes.test_repair_of_failed import Managed
+from tests.providers.kubernetes.test_lying_readiness import (
+    ContradictoryCluster,
+    certified_cluster,
+    list_certified_nodes,
+    list_faulty_nodes,
+)
+from tests.providers.kubernetes.test_repair_of_failed import ManagedCluster
 
-__all__ = ["world"]  # the fixture
+__all__ = ["certified_cluster"]  # the fixture
 
 
 @contextmanager
-def exchanged(world: LyingWorld, name: str) -> Iterator[list[str]]:
-    """Once something is put into the list, the platform tells another machine for the node."""
-    told: list[str] = []
+def report_other_machine(certified_cluster: ContradictoryCluster, name: str) -> Iterator[list[str]]:
+    """Report another machine for the node as soon as the yielded list has its id."""
+    machines: list[str] = []
 
     def rewrite(environ: dict[str, Any], answer: Any) -> Any:
         is_platform = environ["PATH_INFO"].startswith("/together/")
-        return _with_machine(answer, name, told[0]) if told and is_platform else answer
+        return _replace_machine(answer, name, machines[0]) if machines and is_platform else answer
 
-    with rewrite_answers(world.cluster.server, rewrite):
-        yield told
+    with rewrite_answers(certified_cluster.cluster.server, rewrite):
+        yield machines
 
 
-def _with_machine(value: Any, name: str, machine: str) -> Any:
+def _replace_machine(value: Any, name: str, machine: str) -> Any:
     if isinstance(value, list):
-        return [_with_machine(each, name, machine) for each in value]
+        return [_replace_machine(item, name, machine) for item in value]
     if not isinstance(value, dict):
         return value
     other = {"instance_id": machine} if value.get("host_name") == name else {}
-    return {key: _with_machine(each, name, machine) for key, each in value.items()} | other
+    return {key: _replace_machine(item, name, machine) for key, item in value.items()} | other
 
 
-def test_a_machine_that_came_during_the_test_is_not_proven(world: LyingWorld) -> None:
-    new, *others = world.nodes()
-    with exchanged(world, new) as told:
-        made = world.create_with(lambda: told.append("another"))
-        assert (made.outs["ready"], proven(made.outs)) == (False, others)
-        again = world.update(made, world.declared())
-    assert (again.outs["ready"], proven(again.outs)) == (True, [new, *others])
+def test_a_machine_replaced_during_its_test_is_tested_again(
+    certified_cluster: ContradictoryCluster,
+) -> None:
+    new, *others = certified_cluster.list_nodes()
+    with report_other_machine(certified_cluster, new) as machines:
+        made = certified_cluster.create_with_fault(lambda: machines.append("another"))
+        assert (made.outs["ready"], list_certified_nodes(made.outs)) == (False, others)
+        again = certified_cluster.update(made, certified_cluster.build_inputs())
+    assert (again.outs["ready"], list_certified_nodes(again.outs)) == (True, [new, *others])
     assert [result["nodes"] for result in again.outs["results"]] == [[new]]
 
 
-def test_a_machine_that_went_during_the_test_is_blamed_no_more(world: LyingWorld) -> None:
+def test_a_failed_machine_replaced_during_its_test_is_not_blamed(
+    certified_cluster: ContradictoryCluster,
+) -> None:
     """And the others have passed, whatever the whole says."""
-    slow, *others = world.nodes()
-    cluster = Managed(world)
-    world.set(slow_nodes={slow: 100})
-    with exchanged(world, slow) as told:
-        made = world.create_with(lambda: told.append("another"))
-        assert (made.outs["ready"], proven(made.outs)) == (False, others)
-        assert (at_fault(world), cluster.refresh()) == ([], [])
+    slow, *others = certified_cluster.list_nodes()
+    cluster = ManagedCluster(certified_cluster)
+    certified_cluster.change_settings(slow_nodes={slow: 100})
+    with report_other_machine(certified_cluster, slow) as machines:
+        made = certified_cluster.create_with_fault(lambda: machines.append("another"))
+        assert (made.outs["ready"], list_certified_nodes(made.outs)) == (False, others)
+        assert (list_faulty_nodes(certified_cluster), cluster.refresh()) == ([], [])
 
 
-def test_who_is_there_in_place_of_a_failed_machine_is_not_repaired(world: LyingWorld) -> None:
-    cluster = Managed(world)
-    slow = world.nodes()[0]
-    world.set(slow_nodes={slow: 100})
-    world.create(world.declared())
+def test_the_replacement_of_a_failed_machine_is_not_repaired(
+    certified_cluster: ContradictoryCluster,
+) -> None:
+    cluster = ManagedCluster(certified_cluster)
+    slow = certified_cluster.list_nodes()[0]
+    certified_cluster.change_settings(slow_nodes={slow: 100})
+    certified_cluster.create(certified_cluster.build_inputs())
     assert [request.node for request in cluster.refresh()] == [slow]
-    with exchanged(world, slow) as told:
-        told.append("another")
+    with report_other_machine(certified_cluster, slow) as machines:
+        machines.append("another")
         cluster.update()
         assert cluster.refresh() == []
     sent = [
         request
-        for request in world.cluster.control("GET", "/requests")
+        for request in certified_cluster.cluster.send_control("GET", "/requests")
         if request["method"] == "POST"
     ]
     assert not [request for request in sent if "remediation" in request["path"]]

@@ -19,7 +19,7 @@ from gpuform.stacks.access.kubeconfig_document import ClusterLabel
 from gpuform.stacks.engine.errors import EngineError
 
 
-def config(user: dict[str, Any], **at: Any) -> str:
+def build_kubeconfig(user: dict[str, Any], **at: Any) -> str:
     return yaml.safe_dump(
         {
             "apiVersion": "v1",
@@ -33,7 +33,7 @@ def config(user: dict[str, Any], **at: Any) -> str:
 
 
 def test_a_token_signs_in() -> None:
-    access = load_access(config({"token": "s3cret"}), "train")
+    access = load_access(build_kubeconfig({"token": "s3cret"}), "train")
     assert access.server == "http://127.0.0.1/x"
     assert access.headers()["Authorization"] == "Bearer s3cret"
     assert "s3cret" in access.secrets
@@ -41,7 +41,7 @@ def test_a_token_signs_in() -> None:
 
 
 def test_a_password_signs_in() -> None:
-    access = load_access(config({"username": "me", "password": "s3cret"}), "train")
+    access = load_access(build_kubeconfig({"username": "me", "password": "s3cret"}), "train")
     expected = base64.b64encode(b"me:s3cret").decode()
     assert access.headers()["Authorization"] == f"Basic {expected}"
 
@@ -53,11 +53,11 @@ def test_a_password_signs_in() -> None:
         "- a list",
         "{s3cret: [",
         "current-context: s3cret",
-        config({"exec": {"command": "s3cret"}}),
-        config({"auth-provider": {"name": "gcp", "config": {"access-token": "s3cret"}}}),
-        config({"client-certificate-data": "s3cret"}, server="https://k.test"),
-        config({"token": "s3cret"}, **{"certificate-authority-data": "s3cret!"}),
-        config({"token": "s3cret"}).replace("current-context: c", "current-context: d"),
+        build_kubeconfig({"exec": {"command": "s3cret"}}),
+        build_kubeconfig({"auth-provider": {"name": "gcp", "config": {"access-token": "s3cret"}}}),
+        build_kubeconfig({"client-certificate-data": "s3cret"}, server="https://k.test"),
+        build_kubeconfig({"token": "s3cret"}, **{"certificate-authority-data": "s3cret!"}),
+        build_kubeconfig({"token": "s3cret"}).replace("current-context: c", "current-context: d"),
     ],
 )
 def test_an_unusable_kubeconfig_is_refused_and_never_shown(text: str) -> None:
@@ -80,15 +80,15 @@ def test_an_unusable_kubeconfig_is_refused_and_never_shown(text: str) -> None:
         {"token": ["s3cret"]},
     ],
 )
-def test_a_kubeconfig_with_more_than_a_way_to_sign_in_is_refused(
+def test_a_kubeconfig_with_two_ways_to_sign_in_is_refused(
     user: dict[str, Any], tmp_path: Path
 ) -> None:
     """Also where only kubectl would run the program, or send the file."""
-    text = config(user)
+    kubeconfig = build_kubeconfig(user)
     mark = ClusterLabel("id", "urn", "/state")
     for read in (
-        lambda: load_access(text, "train"),
-        lambda: Credential.from_kubeconfig("train", mark, SecretStr(text)),
+        lambda: load_access(kubeconfig, "train"),
+        lambda: Credential.from_kubeconfig("train", mark, SecretStr(kubeconfig)),
     ):
         with pytest.raises((GpuformError, EngineError), match="train") as refused:
             read()
@@ -108,20 +108,20 @@ def test_a_kubeconfig_with_more_than_a_way_to_sign_in_is_refused(
     ],
 )
 def test_an_address_without_https_or_http_is_refused(at: dict[str, Any]) -> None:
-    text = config({"token": "t"}, **at)
+    kubeconfig = build_kubeconfig({"token": "t"}, **at)
     with pytest.raises(GpuformError, match="train") as refused:
-        load_access(text, "train")
+        load_access(kubeconfig, "train")
     assert "s3cret" not in str(refused.value)
 
 
-def test_of_a_credential_only_what_signs_in_is_written() -> None:
-    text = yaml.safe_load(config({"token": "t"}))
+def test_only_the_used_part_of_a_credential_is_written() -> None:
+    kubeconfig = yaml.safe_load(build_kubeconfig({"token": "t"}))
     forged = {"name": "gpuform", "extension": {"id": "theirs", "urn": "u", "state": "s"}}
-    text["contexts"][0]["context"]["extensions"] = [forged]
-    text["contexts"].append({"name": "mine", "context": {"cluster": "k", "user": "u"}})
-    text["preferences"] = {"colors": True}
+    kubeconfig["contexts"][0]["context"]["extensions"] = [forged]
+    kubeconfig["contexts"].append({"name": "mine", "context": {"cluster": "k", "user": "u"}})
+    kubeconfig["preferences"] = {"colors": True}
     made = Credential.from_kubeconfig(
-        "train", ClusterLabel("id", "urn", "/state"), SecretStr(yaml.safe_dump(text))
+        "train", ClusterLabel("id", "urn", "/state"), SecretStr(yaml.safe_dump(kubeconfig))
     )
     assert made.content_by_section == {
         "clusters": {"server": "http://127.0.0.1/x/"},
@@ -134,7 +134,7 @@ def test_of_a_credential_only_what_signs_in_is_written() -> None:
 def test_a_context_name_with_invisible_characters_is_refused(name: str) -> None:
     with pytest.raises(EngineError, match="is not a valid context name") as refused:
         Credential.from_kubeconfig(
-            name, ClusterLabel("id", "urn", "/state"), SecretStr(config({"token": "t"}))
+            name, ClusterLabel("id", "urn", "/state"), SecretStr(build_kubeconfig({"token": "t"}))
         )
     assert refused.value.message.isprintable()
     assert "--context NAME" in (refused.value.hint or "")
@@ -144,7 +144,9 @@ def test_files_that_the_users_own_names_are_read(tmp_path: Path) -> None:
     """Those of the context alone, from the kubeconfig's own folder."""
     (tmp_path / "token").write_text("s3cret\n")
     (tmp_path / "ca.pem").write_text("PEM")
-    own = yaml.safe_load(config({"tokenFile": "token"}, **{"certificate-authority": "ca.pem"}))
+    own = yaml.safe_load(
+        build_kubeconfig({"tokenFile": "token"}, **{"certificate-authority": "ca.pem"})
+    )
     own["users"].append({"name": "gone", "user": {"tokenFile": "not-there"}})
     made = flatten_kubeconfig(own, tmp_path)
     assert made["users"][0]["user"] == {"token": "s3cret"}
@@ -155,16 +157,16 @@ def test_files_that_the_users_own_names_are_read(tmp_path: Path) -> None:
 
 
 def test_only_the_authority_of_the_kubeconfig_is_trusted(cluster: Any) -> None:
-    whole = yaml.safe_load(cluster.kubeconfig)
-    del whole["clusters"][0]["cluster"]["certificate-authority-data"]
-    access = load_access(yaml.safe_dump(whole), "train")
+    kubeconfig = yaml.safe_load(cluster.kubeconfig)
+    del kubeconfig["clusters"][0]["cluster"]["certificate-authority-data"]
+    access = load_access(yaml.safe_dump(kubeconfig), "train")
     with (
         closing(KubernetesClient(access, "train")) as client,
         pytest.raises(GpuformError, match="no connection"),
     ):
         KubernetesScheduler(client).list_nodes()
-    whole["clusters"][0]["cluster"]["insecure-skip-tls-verify"] = True
-    access = load_access(yaml.safe_dump(whole), "train")
+    kubeconfig["clusters"][0]["cluster"]["insecure-skip-tls-verify"] = True
+    access = load_access(yaml.safe_dump(kubeconfig), "train")
     assert access.tls is not None
     assert access.tls.verify_mode is ssl.CERT_NONE
     with closing(KubernetesClient(access, "train")) as client:
@@ -175,18 +177,23 @@ def test_only_the_authority_of_the_kubeconfig_is_trusted(cluster: Any) -> None:
     "server", ["http://k.test", "http://10.0.0.1:6443", "http://127.0.0.1.k.test", "http://127.1"]
 )
 @pytest.mark.parametrize("user", [{"token": "s3cret"}, {"username": "ada", "password": "s3cret"}])
-def test_no_credential_goes_to_another_machine_over_http(server: str, user: dict[str, Any]) -> None:
+def test_no_credential_is_sent_to_another_machine_over_http(
+    server: str, user: dict[str, Any]
+) -> None:
     with pytest.raises(MissingCredentials, match="signs in over http") as refused:
-        load_access(config(user, server=server), "train")
+        load_access(build_kubeconfig(user, server=server), "train")
     assert "s3cret" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
     "server", ["http://127.0.0.1:8001", "http://[::1]:8001", "http://localhost", "https://k.test"]
 )
-def test_a_credential_goes_to_this_machine_and_over_https(server: str) -> None:
-    assert "s3cret" in load_access(config({"token": "s3cret"}, server=server), "train").secrets
+def test_a_credential_is_sent_to_this_machine_and_over_https(server: str) -> None:
+    assert (
+        "s3cret"
+        in load_access(build_kubeconfig({"token": "s3cret"}, server=server), "train").secrets
+    )
 
 
-def test_nobody_signs_in_over_http_without_a_credential() -> None:
-    assert load_access(config({}, server="http://k.test"), "train").tls is None
+def test_http_without_a_credential_signs_nobody_in() -> None:
+    assert load_access(build_kubeconfig({}, server="http://k.test"), "train").tls is None

@@ -19,7 +19,7 @@ from gpuform.providers.kubernetes.scheduler import (
 from gpuform.schemas.policies.drain import RunningJob
 
 
-def pod(namespace: str = "default", **metadata: Any) -> dict[str, Any]:
+def build_pod(namespace: str = "default", **metadata: Any) -> dict[str, Any]:
     return {
         "metadata": {"name": "p", "namespace": namespace, **metadata},
         "spec": {"nodeName": "n"},
@@ -27,7 +27,7 @@ def pod(namespace: str = "default", **metadata: Any) -> dict[str, Any]:
     }
 
 
-def owned(kind: str) -> dict[str, Any]:
+def build_owned_pod(kind: str) -> dict[str, Any]:
     return {"ownerReferences": [{"kind": kind, "name": "o", "controller": True}]}
 
 
@@ -41,28 +41,39 @@ def with_gpus(
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        (pod(), True),
-        (pod(deletionTimestamp="2026-01-01T00:00:00Z"), True),
-        (pod(**owned("ReplicaSet")), True),
-        (pod(**owned("Job")), True),
-        (pod("kube-system"), True),
-        (pod("kube-system", **owned("ReplicaSet")), False),
-        (pod("gpu-operator", **owned("ReplicaSet")), False),
-        (pod(**owned("DaemonSet")), False),
-        (pod(annotations={"kubernetes.io/config.mirror": "x"}), False),
-        ({**pod(), "status": {"phase": "Succeeded"}}, False),
-        ({**pod(), "status": {}}, True),
-        (with_gpus(pod("gpu-operator", **owned("ReplicaSet"))), True),
-        (with_gpus(pod("kube-system", **owned("StatefulSet")), "nvidia.com/mig-1g.10gb"), True),
-        (with_gpus(pod("gpu-operator", **owned("ReplicaSet")), "cpu"), False),
-        (with_gpus(pod("gpu-operator", **owned("ReplicaSet")), amount="0"), False),
-        (with_gpus(pod("gpu-operator", **owned("DaemonSet"))), False),
-        ({**pod("gpu-operator", **owned("ReplicaSet")), "spec": {"resourceClaims": [{}]}}, True),
-        (pod("gpu-operator", **owned("Job")), True),
-        (pod(ownerReferences=[{"kind": "DaemonSet", "name": "o"}]), True),
+        (build_pod(), True),
+        (build_pod(deletionTimestamp="2026-01-01T00:00:00Z"), True),
+        (build_pod(**build_owned_pod("ReplicaSet")), True),
+        (build_pod(**build_owned_pod("Job")), True),
+        (build_pod("kube-system"), True),
+        (build_pod("kube-system", **build_owned_pod("ReplicaSet")), False),
+        (build_pod("gpu-operator", **build_owned_pod("ReplicaSet")), False),
+        (build_pod(**build_owned_pod("DaemonSet")), False),
+        (build_pod(annotations={"kubernetes.io/config.mirror": "x"}), False),
+        ({**build_pod(), "status": {"phase": "Succeeded"}}, False),
+        ({**build_pod(), "status": {}}, True),
+        (with_gpus(build_pod("gpu-operator", **build_owned_pod("ReplicaSet"))), True),
+        (
+            with_gpus(
+                build_pod("kube-system", **build_owned_pod("StatefulSet")), "nvidia.com/mig-1g.10gb"
+            ),
+            True,
+        ),
+        (with_gpus(build_pod("gpu-operator", **build_owned_pod("ReplicaSet")), "cpu"), False),
+        (with_gpus(build_pod("gpu-operator", **build_owned_pod("ReplicaSet")), amount="0"), False),
+        (with_gpus(build_pod("gpu-operator", **build_owned_pod("DaemonSet"))), False),
+        (
+            {
+                **build_pod("gpu-operator", **build_owned_pod("ReplicaSet")),
+                "spec": {"resourceClaims": [{}]},
+            },
+            True,
+        ),
+        (build_pod("gpu-operator", **build_owned_pod("Job")), True),
+        (build_pod(ownerReferences=[{"kind": "DaemonSet", "name": "o"}]), True),
     ],
 )
-def test_a_pod_hurt_by_the_end_of_its_node_is_a_job(given: dict[str, Any], expected: bool) -> None:
+def test_a_pod_that_ends_with_its_node_is_a_job(given: dict[str, Any], expected: bool) -> None:
     assert is_job(given) is expected
 
 
@@ -85,18 +96,18 @@ def test_a_node_of_the_control_plane_with_gpus_is_a_worker(
 def test_list_nodes_takes_two_requests_and_shows_only_jobs(cluster: Any) -> None:
     cluster.add_pod("a", node=cluster.names[1], runs_for=60)
     cluster.add_pod("done", node=cluster.names[1], runs_for=0)
-    cluster.control("DELETE", "/requests")
+    cluster.send_control("DELETE", "/requests")
     scheduler: Scheduler = cluster.scheduler
     nodes = scheduler.list_nodes()
     assert [node.jobs for node in nodes] == [(), (RunningJob(id="default/a", name="a"),), ()]
     assert [node.joined_at is not None and node.joined_at > 0 for node in nodes] == [True] * 3
     assert not any(node.is_failed or node.is_cordoned or node.owner_label for node in nodes)
-    assert len(cluster.requests()) == 2
+    assert len(cluster.list_requests()) == 2
 
 
 def test_a_node_that_is_not_ready_is_failed(cluster: Any) -> None:
     name = cluster.names[2]
-    cluster.control("POST", f"/kubernetes/{cluster.id}/nodes/{name}", {"ready": False})
+    cluster.send_control("POST", f"/kubernetes/{cluster.id}/nodes/{name}", {"ready": False})
     assert [node.is_failed for node in cluster.scheduler.list_nodes()] == [False, False, True]
 
 
@@ -127,13 +138,13 @@ def test_a_node_cordoned_by_somebody_else_stays_unchanged(cluster: Any) -> None:
 
 
 def test_a_cordon_is_repeated_while_others_write(cluster: Any) -> None:
-    cluster.fault(method="PATCH", path="/nodes/", status=409, count=3)
+    cluster.add_fault(method="PATCH", path="/nodes/", status=409, count=3)
     cluster.scheduler.cordon([cluster.names[0]], "run-1")
     assert cluster.scheduler.list_nodes()[0].owner_label == "run-1"
 
 
 def test_a_cordon_whose_answer_was_lost_is_done_once_more(cluster: Any) -> None:
-    cluster.fault(method="PATCH", path="/nodes/", drop="after")
+    cluster.add_fault(method="PATCH", path="/nodes/", drop="after")
     cluster.scheduler.cordon([cluster.names[0]], "run-1")
     assert cluster.scheduler.list_nodes()[0].owner_label == "run-1"
 
@@ -142,14 +153,14 @@ def test_an_eviction_ends_jobs_in_their_grace_period_and_leaves_daemons(cluster:
     name = cluster.names[0]
     cluster.add_pod("a", node=name, grace=60)
     cluster.add_pod("elsewhere", node=cluster.names[1])
-    cluster.control("DELETE", "/requests")
+    cluster.send_control("DELETE", "/requests")
     for _ in range(2):
         cluster.scheduler.evict([name])
-    sent = [request["path"] for request in cluster.requests() if request["method"] == "POST"]
+    sent = [request["path"] for request in cluster.list_requests() if request["method"] == "POST"]
     assert sent == [f"/{cluster.id}/api/v1/namespaces/default/pods/a/eviction"]
-    assert cluster.jobs() == {"default/a": name, "default/elsewhere": cluster.names[1]}
+    assert cluster.map_jobs_to_nodes() == {"default/a": name, "default/elsewhere": cluster.names[1]}
     cluster.server.clock.advance(61)
-    assert cluster.jobs() == {"default/elsewhere": cluster.names[1]}
+    assert cluster.map_jobs_to_nodes() == {"default/elsewhere": cluster.names[1]}
 
 
 def test_an_eviction_forbidden_by_a_budget_is_no_error(cluster: Any) -> None:
@@ -163,19 +174,19 @@ def test_an_eviction_forbidden_by_a_budget_is_no_error(cluster: Any) -> None:
         cluster.add_pod(pod_name, node=name, labels={"app": "a"})
     cluster.scheduler.evict([name])
     cluster.server.clock.advance(60)
-    assert cluster.jobs() == {"default/two": name}
+    assert cluster.map_jobs_to_nodes() == {"default/two": name}
     cluster.scheduler.evict([name])
     cluster.server.clock.advance(60)
-    assert cluster.jobs() == {"default/two": name}
+    assert cluster.map_jobs_to_nodes() == {"default/two": name}
 
 
 @pytest.mark.parametrize("fault", [{"status": 503}, {"drop": "before"}])
 def test_a_short_outage_is_waited_out_and_a_long_one_is_an_error(
     cluster: Any, fault: dict[str, Any]
 ) -> None:
-    cluster.fault(path="/pods", count=2, **fault)
+    cluster.add_fault(path="/pods", count=2, **fault)
     assert len(cluster.scheduler.list_nodes()) == 3
-    cluster.fault(path="/pods", count=None, **fault)
+    cluster.add_fault(path="/pods", count=None, **fault)
     with pytest.raises(GpuformError, match="Kubernetes of cluster train"):
         cluster.scheduler.list_nodes()
 
@@ -193,7 +204,7 @@ def test_the_error_for_a_wrong_token_does_not_show_the_token(cluster: Any) -> No
 
 
 def test_an_answer_of_another_form_is_an_error(cluster: Any) -> None:
-    cluster.fault(path="/pods", status=500, body={"message": "etcdserver: no leader"})
+    cluster.add_fault(path="/pods", status=500, body={"message": "etcdserver: no leader"})
     with pytest.raises(ServerError, match="no leader"):
         cluster.scheduler.list_nodes()
 

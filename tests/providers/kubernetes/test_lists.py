@@ -39,7 +39,7 @@ def busy_nodes(client: KubernetesClient) -> list[str]:
     return [node.name for node in KubernetesScheduler(client).list_nodes() if node.jobs]
 
 
-def names(client: KubernetesClient) -> list[str]:
+def list_node_names(client: KubernetesClient) -> list[str]:
     return [pod["metadata"]["name"] for pod in client.list_objects(PODS)]
 
 
@@ -56,10 +56,12 @@ def test_a_job_on_a_later_page_is_listed(
 
 def test_an_expired_token_begins_the_list_again(fake: Kubernetes, client: KubernetesClient) -> None:
     fake.misbehavior.page_size, fake.misbehavior.expired_tokens = 2, 1
-    assert names(client) == ALL
+    assert list_node_names(client) == ALL
 
 
-def test_tokens_that_always_expire_are_an_error(fake: Kubernetes, client: KubernetesClient) -> None:
+def test_tokens_that_always_expire_raise_an_error(
+    fake: Kubernetes, client: KubernetesClient
+) -> None:
     fake.misbehavior.page_size, fake.misbehavior.expired_tokens = 2, 99
     with pytest.raises(ForeignAnswer, match=r"incomplete after 3 readings: .*token has expired"):
         client.list_objects(PODS)
@@ -99,7 +101,7 @@ def test_pages_of_different_moments_are_read_again(
 
 
 @pytest.mark.parametrize("fault", ["repeats_page", "is_doubled"])
-def test_an_object_that_comes_twice_is_an_error(
+def test_an_object_listed_twice_is_an_error(
     fake: Kubernetes, client: KubernetesClient, fault: str
 ) -> None:
     fake.misbehavior.page_size = 2

@@ -32,7 +32,7 @@ HOUR = 3600.0
         (None, format_time(NOW - HOUR), False),
     ],
 )
-def test_a_time_before_the_nodes_creation_or_in_the_future_is_left_out(
+def test_a_not_ready_time_before_the_nodes_creation_or_in_the_future_is_ignored(
     created: str | None, since: object, is_believed: bool
 ) -> None:
     clock = FakeClock()

@@ -34,53 +34,55 @@ def lifecycle(
     get_client(Settings()).close()
 
 
-def shared(cluster: Any, **fields: Any) -> dict[str, Any]:
+def declare_shared_claim(cluster: Any, **fields: Any) -> dict[str, Any]:
     named = {"cluster_id": cluster.id, "name": "shared", "volume_name": "data"}
     return {**named, "storage": "10Gi", **fields}
 
 
-def local(cluster: Any, **fields: Any) -> dict[str, Any]:
+def declare_local_claim(cluster: Any, **fields: Any) -> dict[str, Any]:
     named = {"cluster_id": cluster.id, "name": "local"}
     return {**named, "storage_class_name": "local-storage-class", "storage": "50Gi", **fields}
 
 
-def kept(cluster: Any, name: str) -> Any:
+def get_claim(cluster: Any, name: str) -> Any:
     return cluster.client.get_object(FOLDER + build_path(name))
 
 
-def test_a_claim_has_the_form_of_the_reference_and_says_whose_it_is(
+def test_a_claim_has_the_documented_form_and_an_owner_annotation(
     cluster: Any, lifecycle: VolumeClaimLifecycle
 ) -> None:
-    made = lifecycle.create(shared(cluster, labels={"team": "a"}))
+    made = lifecycle.create(declare_shared_claim(cluster, labels={"team": "a"}))
     assert made.id == f"{cluster.id}/default/shared"
     assert (made.outs["status"], made.outs["ready"]) == ("Bound", True)
     assert (made.outs["bound_volume"], made.outs["capacity"]) == ("data", "1Ti")
-    claim = kept(cluster, "shared")
+    claim = get_claim(cluster, "shared")
     assert claim["metadata"]["annotations"] == {OWNER_ANNOTATION: URN}
     assert claim["metadata"]["labels"] == {"team": "a"}
     assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
     assert claim["spec"]["volumeName"] == "data"
 
 
-def test_the_clusters_credential_is_kept_nowhere(
+def test_the_state_of_a_claim_has_no_credential_of_the_cluster(
     cluster: Any, lifecycle: VolumeClaimLifecycle
 ) -> None:
     token = cluster.kubeconfig.rpartition("token: ")[2].strip()
-    made = lifecycle.create(shared(cluster))
+    made = lifecycle.create(declare_shared_claim(cluster))
     assert token not in json.dumps(made.outs)
 
 
-def test_a_local_claim_waits_for_nobody(cluster: Any, lifecycle: VolumeClaimLifecycle) -> None:
-    made = lifecycle.create(local(cluster))
+def test_a_local_claim_is_ready_before_a_pod_uses_it(
+    cluster: Any, lifecycle: VolumeClaimLifecycle
+) -> None:
+    made = lifecycle.create(declare_local_claim(cluster))
     assert (made.outs["status"], made.outs["ready"]) == ("Pending", True)
     with pytest.raises(GpuformError, match="grows only bound claims"):
-        lifecycle.update(made.id, made.outs, local(cluster, storage="60Gi"))
+        lifecycle.update(made.id, made.outs, declare_local_claim(cluster, storage="60Gi"))
     cluster.add_pod("job", claims=["local"])
-    grown = lifecycle.update(made.id, made.outs, local(cluster, storage="60Gi"))
+    grown = lifecycle.update(made.id, made.outs, declare_local_claim(cluster, storage="60Gi"))
     assert (grown.outs["status"], grown.outs["capacity"]) == ("Bound", "60Gi")
 
 
-def test_a_claim_of_somebody_else_is_never_taken(
+def test_a_claim_of_somebody_else_is_never_adopted(
     cluster: Any, lifecycle: VolumeClaimLifecycle
 ) -> None:
     spec = {
@@ -89,95 +91,99 @@ def test_a_claim_of_somebody_else_is_never_taken(
         "resources": {"requests": {"storage": "1Gi"}},
     }
     cluster.client.create_object(FOLDER, {"metadata": {"name": "shared"}, "spec": spec})
-    before = kept(cluster, "shared")
+    before = get_claim(cluster, "shared")
     with pytest.raises(NameTaken, match=f"{cluster.id}/default/shared"):
-        lifecycle.create(shared(cluster))
-    assert kept(cluster, "shared") == before
+        lifecycle.create(declare_shared_claim(cluster))
+    assert get_claim(cluster, "shared") == before
 
 
-def test_a_claim_that_took_the_name_while_ours_was_sent_is_not_adopted(
+def test_a_claim_that_others_created_during_our_create_is_not_adopted(
     cluster: Any, lifecycle: VolumeClaimLifecycle
 ) -> None:
-    cluster.fault(method="POST", path="/persistentvolumeclaims$", drop="before")
-    cluster.fault(method="GET", path="/persistentvolumeclaims/", skip=2, status=503, count=20)
+    cluster.add_fault(method="POST", path="/persistentvolumeclaims$", drop="before")
+    cluster.add_fault(method="GET", path="/persistentvolumeclaims/", skip=2, status=503, count=20)
     with pytest.raises(GpuformError, match="create is unknown"):
-        lifecycle.create(shared(cluster))
-    cluster.control("DELETE", "/faults")
+        lifecycle.create(declare_shared_claim(cluster))
+    cluster.send_control("DELETE", "/faults")
     spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
     cluster.client.create_object(FOLDER, {"metadata": {"name": "shared"}, "spec": spec})
     with pytest.raises(NameTaken):
-        lifecycle.create(shared(cluster))
+        lifecycle.create(declare_shared_claim(cluster))
 
 
-def test_one_made_anew_by_somebody_else_is_left_alone(
+def test_a_claim_that_others_created_again_stays_unchanged(
     cluster: Any, lifecycle: VolumeClaimLifecycle
 ) -> None:
-    made = lifecycle.create(shared(cluster))
+    made = lifecycle.create(declare_shared_claim(cluster))
     cluster.client.delete_object(FOLDER + build_path("shared"), {})
     spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
     cluster.client.create_object(FOLDER, {"metadata": {"name": "shared"}, "spec": spec})
     assert lifecycle.read(made.id, made.outs).id == ""
     with pytest.raises(GpuformError, match="no longer exists in the cluster"):
-        lifecycle.update(made.id, made.outs, shared(cluster, storage="20Gi"))
+        lifecycle.update(made.id, made.outs, declare_shared_claim(cluster, storage="20Gi"))
     lifecycle.delete(made.id, made.outs)
-    assert kept(cluster, "shared")["spec"]["resources"]["requests"] == {"storage": "1Gi"}
+    assert get_claim(cluster, "shared")["spec"]["resources"]["requests"] == {"storage": "1Gi"}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         ({"volume_name": "nothing"}, "the cluster has no volume 'nothing'"),
         ({"storage": "2Ti"}, "volume 'data' exists and is not bound to the claim yet"),
     ],
 )
-def test_what_a_claim_waits_for_is_told(
-    cluster: Any, lifecycle: VolumeClaimLifecycle, fields: dict[str, Any], told: str
+def test_the_reason_of_an_unbound_claim_is_reported(
+    cluster: Any, lifecycle: VolumeClaimLifecycle, fields: dict[str, Any], message: str
 ) -> None:
-    made = lifecycle.create(shared(cluster, **fields))
+    made = lifecycle.create(declare_shared_claim(cluster, **fields))
     assert made.outs["ready"] is False
-    assert told in made.outs["not_ready_reason"]
+    assert message in made.outs["not_ready_reason"]
 
 
 @pytest.mark.slow
-def test_a_claim_that_pods_use_goes_when_they_have_ended(
+def test_a_claim_is_deleted_when_its_pods_have_ended(
     cluster: Any, lifecycle: VolumeClaimLifecycle
 ) -> None:
-    made = lifecycle.create(shared(cluster))
+    made = lifecycle.create(declare_shared_claim(cluster))
     cluster.add_pod("job", claims=["shared"], runs_for=60)
     lifecycle.delete(made.id, made.outs)
     assert cluster.client.list_objects(FOLDER) == ()
-    made = lifecycle.create(shared(cluster))
+    made = lifecycle.create(declare_shared_claim(cluster))
     cluster.add_pod("server", claims=["shared"])
     with pytest.raises(GpuformError, match="used by server"):
         lifecycle.delete(made.id, made.outs)
 
 
-def test_a_claim_is_gone_with_its_cluster(cluster: Any, lifecycle: VolumeClaimLifecycle) -> None:
-    made = lifecycle.create(shared(cluster))
+def test_a_claim_of_a_deleted_cluster_is_gone(
+    cluster: Any, lifecycle: VolumeClaimLifecycle
+) -> None:
+    made = lifecycle.create(declare_shared_claim(cluster))
     get_client(Settings()).delete_cluster(cluster.id)
     for seconds in (0, 3600):
         cluster.server.clock.advance(seconds)
         assert lifecycle.read(made.id, made.outs).id == ""
         lifecycle.delete(made.id, made.outs)
     with pytest.raises(GpuformError, match=r"cluster .* not found"):
-        lifecycle.create(shared(cluster))
+        lifecycle.create(declare_shared_claim(cluster))
 
 
-def test_labels_of_others_stay(cluster: Any, lifecycle: VolumeClaimLifecycle) -> None:
-    made = lifecycle.create(shared(cluster, labels={"team": "a", "old": "x"}))
+def test_labels_of_others_are_kept(cluster: Any, lifecycle: VolumeClaimLifecycle) -> None:
+    made = lifecycle.create(declare_shared_claim(cluster, labels={"team": "a", "old": "x"}))
     cluster.client.patch_object(
         FOLDER + build_path("shared"), {"metadata": {"labels": {"theirs": "y"}}}
     )
-    changed = lifecycle.update(made.id, made.outs, shared(cluster, labels={"team": "b"}))
+    changed = lifecycle.update(
+        made.id, made.outs, declare_shared_claim(cluster, labels={"team": "b"})
+    )
     assert changed.outs["ready"] is True
-    assert kept(cluster, "shared")["metadata"]["labels"] == {"team": "b", "theirs": "y"}
+    assert get_claim(cluster, "shared")["metadata"]["labels"] == {"team": "b", "theirs": "y"}
 
 
-def test_an_import_declares_what_a_program_would(
+def test_an_imported_claim_has_the_inputs_of_its_declaration(
     cluster: Any, lifecycle: VolumeClaimLifecycle
 ) -> None:
-    lifecycle.create(shared(cluster))
-    found = lifecycle.read(f"{cluster.id}/default/shared", {})
-    assert found.inputs == {**shared(cluster), "access_modes": ["ReadWriteMany"]}
+    lifecycle.create(declare_shared_claim(cluster))
+    imported = lifecycle.read(f"{cluster.id}/default/shared", {})
+    assert imported.inputs == {**declare_shared_claim(cluster), "access_modes": ["ReadWriteMany"]}
     assert lifecycle.read("no-such-id", {}).id == ""

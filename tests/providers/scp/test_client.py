@@ -63,13 +63,13 @@ def ids(scp: EmulatedScp) -> list[str]:
     return nodes
 
 
-def answering(*answers: httpx.Response, **fields: Any) -> ScpClient:
+def create_client_with_answers(*answers: httpx.Response, **fields: Any) -> ScpClient:
     """A client of a platform that gives the answers in turn."""
     rest = iter(answers)
     return ScpClient(Connection(KEYS, httpx.MockTransport(lambda _: next(rest)), **fields))
 
 
-def refusal(status: int, *details: Any, **headers: str) -> httpx.Response:
+def build_refusal(status: int, *details: Any, **headers: str) -> httpx.Response:
     errors = [{"detail": detail} for detail in details]
     return httpx.Response(status, json={"errors": errors}, headers=headers)
 
@@ -87,14 +87,14 @@ def test_a_create_whose_answer_is_lost_is_sent_once(scp: EmulatedScp, client: Sc
 
 @pytest.mark.parametrize("resource_id", ["", " , ", None])
 def test_a_create_may_be_answered_without_an_id(resource_id: str | None) -> None:
-    scp = answering(httpx.Response(202, json={"resource_id": resource_id}))
+    scp = create_client_with_answers(httpx.Response(202, json={"resource_id": resource_id}))
     assert scp.create_nodes(build_create_request("fabric-a", "a-001", "a-002")) == []
 
 
 def test_only_ids_of_nodes_are_returned_by_a_create(client: ScpClient) -> None:
     nodes = client.create_nodes(build_create_request("fabric-a", "a-001", "a-002", "a-003"))
     assert len(nodes) == 3
-    assert {len(each) for each in nodes} == {32}
+    assert {len(node_id) for node_id in nodes} == {32}
 
 
 @pytest.mark.parametrize("language", ["ko-KR", "en-US"])
@@ -131,7 +131,9 @@ def test_a_shortage_raises_out_of_capacity(scp: EmulatedScp, language: str) -> N
 @pytest.mark.parametrize("status", [400, 403, 409])
 def test_messages_of_a_shortage_are_recognized(text: str, status: int) -> None:
     with pytest.raises(OutOfCapacity, match="answered"):
-        answering(refusal(status, text)).create_nodes(build_create_request("f-1", "a-001", "a-002"))
+        create_client_with_answers(build_refusal(status, text)).create_nodes(
+            build_create_request("f-1", "a-001", "a-002")
+        )
 
 
 @pytest.mark.parametrize(
@@ -156,12 +158,14 @@ def test_messages_of_a_shortage_are_recognized(text: str, status: int) -> None:
 @pytest.mark.parametrize("status", [400, 403])
 def test_messages_of_other_refusals_are_no_shortage(text: str, status: int) -> None:
     with pytest.raises((InvalidRequest, PermissionDenied)):
-        answering(refusal(status, text)).create_nodes(build_create_request("f-1", "a-001", "a-002"))
+        create_client_with_answers(build_refusal(status, text)).create_nodes(
+            build_create_request("f-1", "a-001", "a-002")
+        )
 
 
 def test_a_404_is_never_a_shortage() -> None:
     with pytest.raises(NotFound):
-        answering(refusal(404, "Out of stock")).get_node("x")
+        create_client_with_answers(build_refusal(404, "Out of stock")).get_node("x")
 
 
 # What a person reads.
@@ -181,13 +185,15 @@ def test_a_404_is_never_a_shortage() -> None:
 )
 def test_the_details_of_a_refusal_are_in_the_message(details: Any, message: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        answering(refusal(400, *details)).get_fabric("x")
+        create_client_with_answers(build_refusal(400, *details)).get_fabric("x")
     assert str(caught.value) == f"scp: GET /v1/cluster-fabrics/x answered 400{message}"
 
 
 def test_errors_that_are_no_objects_are_withheld() -> None:
     with pytest.raises(InvalidRequest) as caught:
-        answering(httpx.Response(400, json={"errors": ["withheld", 1, None]})).get_fabric("x")
+        create_client_with_answers(
+            httpx.Response(400, json={"errors": ["withheld", 1, None]})
+        ).get_fabric("x")
     assert "withheld" not in str(caught.value)
 
 
@@ -204,12 +210,14 @@ def test_errors_that_are_no_objects_are_withheld() -> None:
 )
 def test_no_error_has_a_secret(echo: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        answering(refusal(400, echo)).create_nodes(build_create_request("f-1", "a-001", "a-002"))
-    told = f"{caught.value} {caught.value!r} {vars(caught.value)}"
+        create_client_with_answers(build_refusal(400, echo)).create_nodes(
+            build_create_request("f-1", "a-001", "a-002")
+        )
+    error_texts = f"{caught.value} {caught.value!r} {vars(caught.value)}"
     assert not [
         secret
         for secret in (PASSWORD, PASSWORD[:8], "token-4711", "AK-4711", "SK-4711")
-        if secret in told
+        if secret in error_texts
     ]
 
 
@@ -227,7 +235,7 @@ def test_no_log_has_a_secret(
 def test_an_answer_of_another_form_is_named_without_its_values() -> None:
     odd = {**NODE, "init_script": {"token": "hunter2"}, "pfs_ip": "hunter2"}
     with pytest.raises(ServerError, match=r"unexpected form \(init_script, pfs_ip\)") as caught:
-        answering(httpx.Response(200, json=odd)).get_node("x")
+        create_client_with_answers(httpx.Response(200, json=odd)).get_node("x")
     assert "hunter2" not in str(caught.value)
     assert caught.value.__suppress_context__
 
@@ -274,9 +282,9 @@ def test_a_401_with_a_wrong_clock_names_the_difference(
     ],
 )
 def test_the_date_of_a_401_gives_the_difference_of_the_clocks(date: str, told: str) -> None:
-    answer = refusal(401, "no", **({"Date": date} if date else {}))
+    answer = build_refusal(401, "no", **({"Date": date} if date else {}))
     with pytest.raises(AuthError) as caught:
-        answering(answer, now=lambda: 1_795_248_000.0).list_nodes()
+        create_client_with_answers(answer, now=lambda: 1_795_248_000.0).list_nodes()
     assert told in str(caught.value)
 
 
@@ -321,10 +329,10 @@ def test_repeated_requests_with_an_effect_are_no_error(
     client.release_nat(ids[0])
     client.modify_members(here, there, others[:1])
     scp.move_clock(1000)
-    found = {node.id: node for node in client.list_nodes()}
-    assert found[ids[1]].state == "RUNNING"
-    assert not found[ids[0]].policy_use_nat
-    assert found[others[0]].cluster_fabric_id == there
+    nodes_by_id = {node.id: node for node in client.list_nodes()}
+    assert nodes_by_id[ids[1]].state == "RUNNING"
+    assert not nodes_by_id[ids[0]].policy_use_nat
+    assert nodes_by_id[others[0]].cluster_fabric_id == there
 
 
 def test_a_request_whose_effect_exists_already_is_no_error(
@@ -365,20 +373,20 @@ def test_deleting_missing_nodes_is_no_error(
 
 def test_a_refusal_stays_an_error_if_the_node_cannot_be_read(call: ProviderContext) -> None:
     with use_context(call), pytest.raises(Conflict, match="locked"):
-        answering(refusal(409, "locked"), refusal(401, "no")).stop_nodes([ID])
+        create_client_with_answers(
+            build_refusal(409, "locked"), build_refusal(401, "no")
+        ).stop_nodes([ID])
 
 
 def test_an_empty_list_of_nodes_sends_no_request() -> None:
-    scp = answering()
+    scp = create_client_with_answers()
     scp.delete_nodes([])
     scp.start_nodes([])
     scp.stop_nodes([])
     scp.modify_members("a", "b", [])
 
 
-def test_a_node_that_shows_as_terminated_is_gone(
-    scp: EmulatedScp, client: ScpClient, ids: list[str]
-) -> None:
+def test_a_terminated_node_is_gone(scp: EmulatedScp, client: ScpClient, ids: list[str]) -> None:
     scp.call_emulator("POST", "/scp/settings", {"terminated_seconds": 5000})
     client.delete_nodes(ids)
     scp.move_clock(1000)
@@ -439,14 +447,18 @@ def test_the_current_version_gives_no_warning(
 def test_headers_of_a_deprecation_are_recognized(
     headers: dict[str, str], is_told: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    answering(httpx.Response(200, json={"products": []}, headers=headers)).list_products()
+    create_client_with_answers(
+        httpx.Response(200, json={"products": []}, headers=headers)
+    ).list_products()
     assert ("is deprecated" in caplog.text) == is_told
 
 
 def test_an_old_version_is_warned_about_without_a_header(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    answering(httpx.Response(200, json={"products": []}), version="1.0").list_products()
+    create_client_with_answers(
+        httpx.Response(200, json={"products": []}), version="1.0"
+    ).list_products()
     assert "may end (2025-12-31)" in caplog.text
 
 
@@ -487,10 +499,10 @@ def test_each_region_has_a_client_of_its_own() -> None:
     assert get_client(settings, "kr-south2") is not get_client(settings)
 
 
-def test_shared_readers_look_at_one_node_or_the_list(scp: EmulatedScp, ids: list[str]) -> None:
+def test_shared_readers_read_one_node_or_the_list(scp: EmulatedScp, ids: list[str]) -> None:
     shared = scp.client.get_node_listing("fabric-a")
     assert shared.read_one(ids[0]).gpu_node_name == "a-001"
-    assert [each.id for each in shared.read_all()] == ids
+    assert [node.id for node in shared.read_all()] == ids
     with pytest.raises(NotFound):
         shared.read_one("0" * 32)
 
@@ -503,6 +515,6 @@ def test_a_closed_client_can_be_used_again(client: ScpClient) -> None:
 def test_an_error_names_method_and_path(client: ScpClient) -> None:
     with pytest.raises(ApiError) as caught:
         client.get_fabric("0" * 32)
-    found = caught.value
-    assert (found.method, found.status, found.code) == ("GET", 404, "ClusterFabricNotFound")
-    assert found.path == f"/v1/cluster-fabrics/{'0' * 32}"
+    error = caught.value
+    assert (error.method, error.status, error.code) == ("GET", 404, "ClusterFabricNotFound")
+    assert error.path == f"/v1/cluster-fabrics/{'0' * 32}"

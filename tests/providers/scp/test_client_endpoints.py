@@ -37,7 +37,7 @@ def _create() -> wire.CreateGpuNodes:
     return wire.CreateGpuNodes(**{**CREATE, **parts})
 
 
-def _filters(endpoint: Endpoint) -> dict[str, str]:
+def _list_filters(endpoint: Endpoint) -> dict[str, str]:
     return {k: v for k, v in endpoint.query.items() if k not in {"size", "page", "sort"}}
 
 
@@ -45,11 +45,11 @@ CALLS: dict[str, Callable[[ScpClient, Endpoint], Any]] = {
     "1.1": lambda scp, _: scp.assign_nat(ID, ""),
     "1.2": lambda scp, _: scp.create_nodes(_create()),
     "1.3": lambda scp, _: scp.delete_nodes([ID]),
-    "1.4": lambda scp, endpoint: scp.list_fabrics(**_filters(endpoint)),
-    "1.5": lambda scp, endpoint: scp.list_images(**_filters(endpoint)),
-    "1.6": lambda scp, endpoint: scp.list_products(**_filters(endpoint)),
-    "1.7": lambda scp, endpoint: scp.list_nodes(**_filters(endpoint)),
-    "1.8": lambda scp, endpoint: scp.list_node_pools(**_filters(endpoint)),
+    "1.4": lambda scp, endpoint: scp.list_fabrics(**_list_filters(endpoint)),
+    "1.5": lambda scp, endpoint: scp.list_images(**_list_filters(endpoint)),
+    "1.6": lambda scp, endpoint: scp.list_products(**_list_filters(endpoint)),
+    "1.7": lambda scp, endpoint: scp.list_nodes(**_list_filters(endpoint)),
+    "1.8": lambda scp, endpoint: scp.list_node_pools(**_list_filters(endpoint)),
     "1.9": lambda scp, _: scp.lock_node(ID),
     "1.10": lambda scp, _: scp.modify_members(ID, ID, [ID]),
     "1.11": lambda scp, _: scp.release_nat(ID),
@@ -61,15 +61,15 @@ CALLS: dict[str, Callable[[ScpClient, Endpoint], Any]] = {
 }
 
 
-def _plain(value: Any) -> Any:
+def _to_plain_values(value: Any) -> Any:
     if isinstance(value, BaseModel):
-        return {name: _plain(getattr(value, name)) for name in type(value).model_fields}
+        return {name: _to_plain_values(getattr(value, name)) for name in type(value).model_fields}
     if isinstance(value, tuple | list):
-        return [_plain(item) for item in value]
+        return [_to_plain_values(item) for item in value]
     return value.get_secret_value() if isinstance(value, SecretStr) else value
 
 
-def _meant(endpoint: Endpoint) -> Any:
+def _build_expected_body(endpoint: Endpoint) -> Any:
     """What the client gives out for the document's answer."""
     if endpoint.number == "1.2":
         return [ID]
@@ -105,13 +105,13 @@ def test_every_endpoint_is_called() -> None:
 def test_a_request_is_as_documented(endpoint: Endpoint) -> None:
     platform = Platform(endpoint)
     scp = ScpClient(Connection(CREDENTIALS, httpx.MockTransport(platform)))
-    assert _plain(CALLS[endpoint.number](scp, endpoint)) == _meant(endpoint)
+    assert _to_plain_values(CALLS[endpoint.number](scp, endpoint)) == _build_expected_body(endpoint)
     sent = platform.asked[0]
     assert sent.method == endpoint.method
     assert sent.url.path == "/base" + re.sub(r"\{\w+\}", ID, endpoint.path)
     assert set(sent.url.params) == set(endpoint.query)
-    given = _filters(endpoint)
-    assert {name: sent.url.params[name] for name in given} == given
+    filters = _list_filters(endpoint)
+    assert {name: sent.url.params[name] for name in filters} == filters
     assert (json.loads(sent.content) if sent.content else None) == endpoint.body
     if endpoint.body is not None:
         assert sent.headers["content-type"] == "application/json"
@@ -141,11 +141,11 @@ def test_only_the_filters_given_are_sent() -> None:
         ("1.8", ScpClient.list_node_pools),
     )
     for number, call in calls:
-        platform = Platform(next(each for each in ENDPOINTS if each.number == number))
+        platform = Platform(next(endpoint for endpoint in ENDPOINTS if endpoint.number == number))
         call(ScpClient(Connection(CREDENTIALS, httpx.MockTransport(platform))))
         asked.append(platform.asked[0])
     assert set(asked[0].url.params) == {"page", "size", "sort"}
-    assert [str(each.url.query) for each in asked[1:]] == ["b''", "b''"]
+    assert [str(request.url.query) for request in asked[1:]] == ["b''", "b''"]
 
 
 # Over HTTP, with a signature that is checked.
@@ -214,6 +214,6 @@ def test_a_node_is_created_changed_moved_and_deleted(scp: EmulatedScp) -> None:
 def test_all_fields_of_a_created_node_are_read(scp: EmulatedScp) -> None:
     (id_, _) = scp.client.create_nodes(build_create_request("fabric-a", "a-001", "a-002"))
     node = scp.client.get_node(id_)
-    assert _plain(node).keys() == NODE.keys()
+    assert _to_plain_values(node).keys() == NODE.keys()
     assert (node.gpu_node_name, node.network_id, node.root_account) == ("a-001", SUBNET, "root")
     assert node.product_type_id == H100

@@ -66,11 +66,11 @@ def test_smaller_pages_than_requested_lose_no_item() -> None:
     assert sorted(read_all_pages(pages.page, str)) == list(range(8))
 
 
-def test_a_platform_without_pages_is_read_to_an_end() -> None:
+def test_a_platform_that_ignores_pages_is_read_to_the_end() -> None:
     assert read_all_pages(lambda _: (99, [1, 2, 3]), str) == [1, 2, 3]
 
 
-def test_an_item_that_moves_to_the_page_before_is_not_missed() -> None:
+def test_an_item_that_moves_to_an_earlier_page_is_not_missed() -> None:
     """One goes and one comes between two pages: the count is the same, and 4 is not seen."""
 
     def change(pages: Pages) -> None:
@@ -84,7 +84,7 @@ def test_an_item_that_moves_to_the_page_before_is_not_missed() -> None:
 
 @pytest.mark.slow
 @given(st.sets(_ID), st.lists(st.lists(_ID, max_size=3), max_size=8))
-def test_a_list_that_stops_changing_is_read_as_it_is_then(
+def test_a_list_is_read_again_until_it_stops_changing(
     ids: set[int], toggled: list[list[int]]
 ) -> None:
     """During the first pass items come and go."""
@@ -141,7 +141,7 @@ def test_nodes_are_sorted_by_name() -> None:
     platform = Platform(gpu_nodes=[node(number) for number in (5, 3, 1, 4, 2, 7, 6)])
     names = [node.gpu_node_name for node in platform.client().list_nodes()]
     assert names == [f"n-{number:03d}" for number in range(1, 8)]
-    assert {each["size"] for each in platform.asked} == {str(SIZE)}
+    assert {query["size"] for query in platform.asked} == {str(SIZE)}
 
 
 def test_fabrics_are_sorted_by_name() -> None:
@@ -149,11 +149,13 @@ def test_fabrics_are_sorted_by_name() -> None:
         {"id": f"f{number}", "cluster_name": f"c{9 - number}", "created_at": str(number)}
         for number in range(7)
     ]
-    found = Platform(cluster_fabrics=fabrics).client().list_fabrics()
-    assert [cluster.cluster_name for cluster in found] == [f"c{number}" for number in range(3, 10)]
+    listed_fabrics = Platform(cluster_fabrics=fabrics).client().list_fabrics()
+    assert [cluster.cluster_name for cluster in listed_fabrics] == [
+        f"c{number}" for number in range(3, 10)
+    ]
 
 
-def test_filters_are_exact_even_if_the_platforms_are_not() -> None:
+def test_inexact_matches_of_the_platforms_filters_are_dropped() -> None:
     """Which of its filters compare a part of a text is not documented."""
     platform = Platform(
         gpu_nodes=[
@@ -174,7 +176,7 @@ def test_filters_are_exact_even_if_the_platforms_are_not() -> None:
     assert scp.list_fabrics(node_pool_id="P") == []
 
 
-def test_a_terminated_node_is_gone_unless_it_is_asked_for() -> None:
+def test_a_terminated_node_is_listed_only_on_request() -> None:
     scp = Platform(gpu_nodes=[node(1), node(2, state="TERMINATED")]).client()
     assert [node.id for node in scp.list_nodes()] == ["i1"]
     assert [node.id for node in scp.list_nodes(state="TERMINATED")] == ["i2"]

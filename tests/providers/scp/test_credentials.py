@@ -45,26 +45,32 @@ def home(tmp_path: Path) -> Home:
     return Home(tmp_path)
 
 
-def _keys(found: Credentials) -> tuple[str, str]:
-    return found.access_key, found.secret_key
+def _get_keys(credentials: Credentials) -> tuple[str, str]:
+    return credentials.access_key, credentials.secret_key
 
 
 # Keys.
 
 
-def test_the_environment_wins_over_the_stack_and_that_over_the_files(home: Home) -> None:
+def test_keys_of_the_environment_precede_the_stacks_which_precede_the_files(home: Home) -> None:
     path = home.write("credentials.json", FILE_KEYS)
-    found = home.find({**SOUTH})
-    assert (_keys(found), found.source) == (("file-access", "file-secret"), str(path))
-    assert _keys(home.find(SOUTH, CONFIG_KEYS)) == ("stack-access", "stack-secret")
-    found = home.find({**SOUTH, **KEYS}, CONFIG_KEYS)
-    assert _keys(found) == ("env-access", "env-secret")
-    assert "SCP_TF_ACCESS_KEY" in found.source
+    credentials = home.find({**SOUTH})
+    assert (_get_keys(credentials), credentials.source) == (
+        ("file-access", "file-secret"),
+        str(path),
+    )
+    assert _get_keys(home.find(SOUTH, CONFIG_KEYS)) == ("stack-access", "stack-secret")
+    credentials = home.find({**SOUTH, **KEYS}, CONFIG_KEYS)
+    assert _get_keys(credentials) == ("env-access", "env-secret")
+    assert "SCP_TF_ACCESS_KEY" in credentials.source
 
 
 def test_an_empty_variable_counts_as_unset(home: Home) -> None:
     empty = dict.fromkeys(KEYS, "")
-    assert _keys(home.find({**SOUTH, **empty}, CONFIG_KEYS)) == ("stack-access", "stack-secret")
+    assert _get_keys(home.find({**SOUTH, **empty}, CONFIG_KEYS)) == (
+        "stack-access",
+        "stack-secret",
+    )
 
 
 def test_missing_keys_are_named_in_the_error(home: Home) -> None:
@@ -82,7 +88,7 @@ def test_missing_keys_are_named_in_the_error(home: Home) -> None:
         ({}, {"scp:secretKey": "k-1"}, "SCP_TF_ACCESS_KEY is not"),
     ],
 )
-def test_half_of_a_pair_is_not_completed_from_the_files(
+def test_half_a_pair_of_keys_is_not_completed_from_the_files(
     home: Home, variables: dict[str, str], config: dict[str, str], missing: str
 ) -> None:
     home.write("credentials.json", FILE_KEYS)
@@ -92,7 +98,7 @@ def test_half_of_a_pair_is_not_completed_from_the_files(
 
 
 @pytest.mark.parametrize("name", FILE_KEYS)
-def test_half_of_a_pair_in_the_file_is_named(home: Home, name: str) -> None:
+def test_half_a_pair_of_keys_in_the_file_is_named(home: Home, name: str) -> None:
     path = home.write("credentials.json", {name: "hunter2"})
     (other,) = set(FILE_KEYS) - {name}
     with pytest.raises(MissingCredentials) as caught:
@@ -104,16 +110,16 @@ def test_half_of_a_pair_in_the_file_is_named(home: Home, name: str) -> None:
 def test_token_and_account_come_from_the_source_of_the_keys(home: Home) -> None:
     home.write("credentials.json", {**FILE_KEYS, "auth-token": "file-token"})
     home.write("config.json", {"account-id": "file-account"})
-    found = home.find(SOUTH)
-    assert (found.auth_token, found.account_id) == ("file-token", "file-account")
-    found = home.find({**SOUTH, **KEYS})
-    assert (found.auth_token, found.account_id) == ("", "")
+    credentials = home.find(SOUTH)
+    assert (credentials.auth_token, credentials.account_id) == ("file-token", "file-account")
+    credentials = home.find({**SOUTH, **KEYS})
+    assert (credentials.auth_token, credentials.account_id) == ("", "")
     more = {"SCP_TF_AUTH_TOKEN": "env-token", "SCP_TF_ACCOUNT_ID": "env-account"}
-    found = home.find({**SOUTH, **KEYS, **more})
-    assert (found.auth_token, found.account_id) == ("env-token", "env-account")
+    credentials = home.find({**SOUTH, **KEYS, **more})
+    assert (credentials.auth_token, credentials.account_id) == ("env-token", "env-account")
     more = {"scp:authToken": "stack-token", "scp:accountId": "stack-account"}
-    found = home.find(SOUTH, {**CONFIG_KEYS, **more})
-    assert (found.auth_token, found.account_id) == ("stack-token", "stack-account")
+    credentials = home.find(SOUTH, {**CONFIG_KEYS, **more})
+    assert (credentials.auth_token, credentials.account_id) == ("stack-token", "stack-account")
 
 
 def test_credentials_show_no_secret() -> None:
@@ -184,19 +190,21 @@ def test_a_broken_file_that_is_not_needed_is_no_error(home: Home) -> None:
     assert home.find({**KEYS, **OVERRIDE}).base_url == "http://127.0.0.1:8080/scp"
 
 
-def test_the_home_of_the_process_is_used(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_read_from_the_home_of_the_process(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     home.write("credentials.json", FILE_KEYS)
     home.write("config.json", {"default-region": "kr-south3"})
     monkeypatch.setenv("HOME", str(home.path))
     for name in (*KEYS, *OVERRIDE, "SCP_TF_AUTH_URL", "SCP_TF_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
-    assert _keys(find_credentials(Settings())) == ("file-access", "file-secret")
+    assert _get_keys(find_credentials(Settings())) == ("file-access", "file-secret")
 
 
 # The address.
 
 
-def _url(region: str, environment: str) -> str:
+def _get_url(region: str, environment: str) -> str:
     return f"https://multinodegpucluster.{region}.{environment}.samsungsdscloud.com"
 
 
@@ -231,13 +239,13 @@ def test_the_address_is_that_of_region_and_environment(
     environment: str,
 ) -> None:
     home.write("config.json", file)
-    found = home.find({**KEYS, **variables}, config)
-    assert found.base_url == _url(region, environment)
+    credentials = home.find({**KEYS, **variables}, config)
+    assert credentials.base_url == _get_url(region, environment)
 
 
 def test_a_requested_region_wins_over_the_default(home: Home) -> None:
-    found = home.find({**KEYS, **SOUTH}, region="kr-south2")
-    assert found.base_url == _url("kr-south2", "g")
+    credentials = home.find({**KEYS, **SOUTH}, region="kr-south2")
+    assert credentials.base_url == _get_url("kr-south2", "g")
     assert home.find({**KEYS, **OVERRIDE}, region="kr-south2").base_url.endswith("/scp")
 
 

@@ -28,14 +28,14 @@ def scp(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatedScp]:
         yield platform
 
 
-def test_images_of_a_region(scp: EmulatedScp) -> None:
+def test_images_are_those_of_the_region(scp: EmulatedScp) -> None:
     (image,) = (image for image in lookups.images("kr-west1") if image.id == IMAGE)
     assert (image.os_distro, image.scp_os_version) == ("UBUNTU", "22.04")
     with pytest.raises(InvalidRequest, match="region_id"):
         lookups.images("mars-1")
 
 
-def test_types_of_servers(scp: EmulatedScp) -> None:
+def test_server_types_have_their_gpus_and_states(scp: EmulatedScp) -> None:
     (product,) = (product for product in lookups.products("SCALE", IMAGE) if product.id == H100)
     assert product.product_attrs.gpu_model == "H100"
     assert product.state == "AVAILABLE"
@@ -43,14 +43,14 @@ def test_types_of_servers(scp: EmulatedScp) -> None:
     assert len(lookups.products()) >= len(lookups.products(image_id=IMAGE))
 
 
-def test_vendor_pools(scp: EmulatedScp) -> None:
+def test_vendor_pools_have_their_fabrics(scp: EmulatedScp) -> None:
     assert POOL in [pool.node_pool_id for pool in lookups.node_pools()]
     assert POOL in [pool.node_pool_id for pool in lookups.node_pools(SUBNET)]
     assert [pool.node_pool_id for pool in lookups.node_pools(node_pool_id=POOL)] == [POOL]
     assert lookups.node_pools(cluster_fabric_id=ID) == ()
 
 
-def test_fabrics_and_nodes(scp: EmulatedScp) -> None:
+def test_existing_fabrics_and_nodes_are_returned(scp: EmulatedScp) -> None:
     assert (lookups.fabrics(), lookups.gpu_nodes()) == ([], [])
     nodes = scp.client.create_nodes(build_create_request("fabric-a", "a-001", "a-002"))
     scp.client.create_nodes(build_create_request("fabric-b", "b-001", "b-002"))

@@ -42,16 +42,16 @@ def test_a_newer_image_is_noticed_after_a_refresh_and_plans_nothing(
         "GpuNode", {**node_inputs, "cluster_fabric_id": pool.outs["cluster_fabric_id"]}
     )
     request.getfixturevalue("newer")
-    for thing, kind in ((pool, NodePoolLifecycle), (solo, GpuNodeLifecycle)):
-        assert "newer_image" not in thing.outs
-        assert [*kind.list_notices(thing.inputs, thing.outs, 0)] == []
+    for resource, kind in ((pool, NodePoolLifecycle), (solo, GpuNodeLifecycle)):
+        assert "newer_image" not in resource.outs
+        assert [*kind.list_notices(resource.inputs, resource.outs, 0)] == []
         offers.cached_lists.clear()
-        seen = environment.refresh(thing)
-        assert seen.outs["newer_image"] == {"id": NEWER, "name": "RHEL 8.10 for BM"}
-        assert environment.list_changes(seen) == {}
-        (notice,) = kind.list_notices(seen.inputs, seen.outs, 0)
+        refreshed = environment.refresh(resource)
+        assert refreshed.outs["newer_image"] == {"id": NEWER, "name": "RHEL 8.10 for BM"}
+        assert environment.list_changes(refreshed) == {}
+        (notice,) = kind.list_notices(refreshed.inputs, refreshed.outs, 0)
         assert (notice.kind, NEWER in notice.text) == ("image", True)
-        assert environment.refresh(seen).outs == seen.outs
+        assert environment.refresh(refreshed).outs == refreshed.outs
 
 
 def test_the_notice_stays_after_an_update_and_without_an_answer(

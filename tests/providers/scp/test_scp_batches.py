@@ -30,9 +30,9 @@ def test_batches_are_even_and_of_five_at_most(number: int, sizes: list[int]) -> 
 @given(st.integers(0, 999))
 def test_batches_have_every_item_and_none_has_only_one(number: int) -> None:
     items = list(range(number))
-    found = split_into_batches(items)
-    assert [item for batch in found for item in batch] == items
-    sizes = [len(batch) for batch in found]
+    batches = split_into_batches(items)
+    assert [item for batch in batches for item in batch] == items
+    sizes = [len(batch) for batch in batches]
     assert all(MIN_FABRIC_SIZE <= size <= MAX_BATCH_SIZE for size in sizes) or number == 1
     assert max(sizes, default=0) - min(sizes, default=0) <= 1
     assert len(sizes) == -(-number // MAX_BATCH_SIZE)

@@ -44,7 +44,9 @@ def kubeconfig(environment: Any, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def nodes(environment: Any, pool_inputs: dict[str, Any], node_inputs: dict[str, Any]) -> list[Any]:
+def create_nodes(
+    environment: Any, pool_inputs: dict[str, Any], node_inputs: dict[str, Any]
+) -> list[Any]:
     """Two that have joined the fabric of a pool."""
     pool = environment.create("NodePool", {**pool_inputs, "count": 2}, "pool")
     fabric = pool.outs["cluster_fabric_id"]
@@ -52,7 +54,7 @@ def nodes(environment: Any, pool_inputs: dict[str, Any], node_inputs: dict[str, 
     return [environment.create("GpuNode", {**named, "gpu_node_name": name}, name) for name in NAMES]
 
 
-def declared(nodes: list[Any], kubeconfig: str, **fields: Any) -> dict[str, Any]:
+def declare_certification(nodes: list[Any], kubeconfig: str, **fields: Any) -> dict[str, Any]:
     return {
         "name": "fabric",
         "node_ids": [node.id for node in nodes],
@@ -62,9 +64,9 @@ def declared(nodes: list[Any], kubeconfig: str, **fields: Any) -> dict[str, Any]
     }
 
 
-def slow(environment: Any, **nodes: float) -> None:
-    told = {name.replace("_", "-"): figure for name, figure in nodes.items()}
-    environment.call_emulator("POST", "kubernetes/settings", {"slow_nodes": told})
+def slow_down_nodes(environment: Any, **nodes: float) -> None:
+    slow_nodes = {name.replace("_", "-"): figure for name, figure in nodes.items()}
+    environment.call_emulator("POST", "kubernetes/settings", {"slow_nodes": slow_nodes})
 
 
 @pytest.mark.slow
@@ -72,16 +74,16 @@ def slow(environment: Any, **nodes: float) -> None:
 def test_a_failed_node_is_recreated_and_the_new_one_is_certified(
     environment: Any, nodes: list[Any], kubeconfig: str
 ) -> None:
-    slow(environment, train_worker_1=250)
-    proof = environment.create("Certification", declared(nodes, kubeconfig), "fabric")
+    slow_down_nodes(environment, train_worker_1=250)
+    proof = environment.create("Certification", declare_certification(nodes, kubeconfig), "fabric")
     assert "node train-worker-1: communication/nccl-all-reduce: 250 GB/s" in proof.reason
-    assert [each["machine"] for each in proof.outs["evidence"]] == [nodes[0].id]
+    assert [evidence["machine"] for evidence in proof.outs["evidence"]] == [nodes[0].id]
 
-    seen = [environment.refresh(node) for node in nodes]
-    assert [each.outs["faults"] for each in seen[:1]] == [[]]
-    [fault] = seen[1].outs["faults"]
+    refreshed_nodes = [environment.refresh(node) for node in nodes]
+    assert [node.outs["faults"] for node in refreshed_nodes[:1]] == [[]]
+    [fault] = refreshed_nodes[1].outs["faults"]
     assert (fault["cause"], fault["instance"]) == (FaultCause.FAILED_CERTIFICATION, nodes[1].id)
-    replaced = environment.diff(seen[1], seen[1].inputs)
+    replaced = environment.diff(refreshed_nodes[1], refreshed_nodes[1].inputs)
     assert replaced == ['repair["train-worker-1"]']
 
 
@@ -90,13 +92,17 @@ def test_a_failed_node_is_recreated_and_the_new_one_is_certified(
 def test_changed_nodes_plan_another_certification(
     environment: Any, nodes: list[Any], kubeconfig: str
 ) -> None:
-    proof = environment.create("Certification", declared(nodes[:1], kubeconfig), "fabric")
+    proof = environment.create(
+        "Certification", declare_certification(nodes[:1], kubeconfig), "fabric"
+    )
     assert proof.outs["ready"] is True
-    changes = environment.list_changes(proof, declared(nodes, kubeconfig))
+    changes = environment.list_changes(proof, declare_certification(nodes, kubeconfig))
     assert changes["evidence"] == ("1 node proven", "all nodes proven")
-    proof = environment.update(proof, declared(nodes, kubeconfig))
-    assert [each["node"] for each in proof.outs["evidence"]] == NAMES
-    assert environment.list_changes(proof, declared(nodes[:1], kubeconfig)).keys() == {"node_ids"}
+    proof = environment.update(proof, declare_certification(nodes, kubeconfig))
+    assert [evidence["node"] for evidence in proof.outs["evidence"]] == NAMES
+    assert environment.list_changes(proof, declare_certification(nodes[:1], kubeconfig)).keys() == {
+        "node_ids"
+    }
 
 
 @pytest.mark.slow
@@ -105,7 +111,9 @@ def test_a_missing_node_is_not_certified(
     environment: Any, nodes: list[Any], kubeconfig: str
 ) -> None:
     ids = [*(node.id for node in nodes), "no-such-node"]
-    proof = environment.create("Certification", declared(nodes, kubeconfig, node_ids=ids), "fabric")
+    proof = environment.create(
+        "Certification", declare_certification(nodes, kubeconfig, node_ids=ids), "fabric"
+    )
     assert proof.outs["ready"] is False
     assert "2 of 3 declared nodes exist" in proof.reason
 
@@ -121,5 +129,5 @@ def test_a_missing_node_is_not_certified(
 def test_contradictory_inputs_are_refused(
     environment: Any, fields: dict[str, Any], path: str
 ) -> None:
-    inputs = {**declared([], "k"), "node_ids": ["a"], **fields}
+    inputs = {**declare_certification([], "k"), "node_ids": ["a"], **fields}
     assert path in environment.find_problems("Certification", inputs)

@@ -35,7 +35,7 @@ def pool_of_four(environment: Any, pool_inputs: Properties) -> Any:
     return made
 
 
-def smaller(pool: Any, count: int = 3, **drain: Any) -> Properties:
+def shrink_inputs(pool: Any, count: int = 3, **drain: Any) -> Properties:
     return {**pool.inputs, "count": count, "drain": {**ASKED, **drain}}
 
 
@@ -53,11 +53,11 @@ def test_shrinking_removes_the_idle_node_and_not_the_newest(
 ) -> None:
     for name in ("train-001", "train-003", "train-004"):
         scheduler.start_job(name, 100)
-    assert environment.list_changes(pool_of_four, smaller(pool_of_four)) == {"count": (4, 3)}
-    (goes,) = predict_removed_nodes(environment, pool_of_four, smaller(pool_of_four)).nodes
+    assert environment.list_changes(pool_of_four, shrink_inputs(pool_of_four)) == {"count": (4, 3)}
+    (goes,) = predict_removed_nodes(environment, pool_of_four, shrink_inputs(pool_of_four)).nodes
     assert (goes.name, goes.because) == ("train-002", "idle")
     assert environment.count_writes() == {}
-    pool = environment.update(pool_of_four, smaller(pool_of_four))
+    pool = environment.update(pool_of_four, shrink_inputs(pool_of_four))
     assert list(pool.nodes) == ["train-001", "train-003", "train-004"]
     assert pool.outs["ready"] is True
     assert environment.count_writes() == {DELETE: 1}
@@ -71,7 +71,7 @@ def test_shrinking_waits_for_jobs(
     for name in scheduler.names:
         scheduler.start_job(name, 30)
     began = environment.now
-    pool = environment.update(pool_of_four, smaller(pool_of_four))
+    pool = environment.update(pool_of_four, shrink_inputs(pool_of_four))
     assert environment.now - began >= 30 * 60
     assert list(pool.nodes) == ["train-001", "train-002", "train-003"]
 
@@ -81,9 +81,9 @@ def test_busy_nodes_stay_and_are_not_cordoned(
 ) -> None:
     for name in scheduler.names:
         scheduler.start_job(name, 300)
-    told = "pool train: no node was removed: .*jobs still run on train-004"
-    with pytest.raises(GpuformError, match=told):
-        environment.update(pool_of_four, smaller(pool_of_four, wait_minutes=10))
+    message = "pool train: no node was removed: .*jobs still run on train-004"
+    with pytest.raises(GpuformError, match=message):
+        environment.update(pool_of_four, shrink_inputs(pool_of_four, wait_minutes=10))
     assert (
         environment.count_writes(),
         scheduler.cordoned,
@@ -132,7 +132,7 @@ def test_an_interrupted_removal_is_undone_by_the_next_run_or_refresh(
 
         scheduler.before = die
         with pytest.raises(KeyboardInterrupt):
-            environment.update(pool_of_four, smaller(pool_of_four))
+            environment.update(pool_of_four, shrink_inputs(pool_of_four))
         scheduler.before = lambda _: None
         assert scheduler.cordoned == ["train-004"]
         with environment.use_context(pool_of_four.name):
@@ -145,7 +145,7 @@ def test_an_interrupted_removal_is_undone_by_the_next_run_or_refresh(
     assert environment.count_writes() == {}
 
 
-def test_a_node_chosen_by_a_killed_run_is_not_taken_for_idle(
+def test_a_node_chosen_by_a_killed_run_does_not_count_as_idle(
     environment: Any, pool_of_four: Any, scheduler: SimulatedScheduler
 ) -> None:
     for name in scheduler.names:
@@ -157,14 +157,14 @@ def test_a_node_chosen_by_a_killed_run_is_not_taken_for_idle(
 
     scheduler.before = die
     with pytest.raises(KeyboardInterrupt):
-        environment.update(pool_of_four, smaller(pool_of_four))
+        environment.update(pool_of_four, shrink_inputs(pool_of_four))
     scheduler.before = lambda _: None
     assert (scheduler.cordoned, find_drain_record(environment, pool_of_four).chosen) == (
         ["train-004"],
         ("train-004",),
     )
     with pytest.raises(GpuformError, match="jobs still run on train-004"):
-        environment.update(pool_of_four, smaller(pool_of_four, wait_minutes=10))
+        environment.update(pool_of_four, shrink_inputs(pool_of_four, wait_minutes=10))
     assert (
         environment.count_writes(),
         scheduler.cordoned,
@@ -183,8 +183,8 @@ class TestWithoutAScheduler:
         pool = environment.create("NodePool", pool_inputs)
         fewer = {**pool_inputs, "count": 2}
         assert predict_removed_nodes(environment, pool, fewer) is None
-        (told,) = environment.unchecked
-        assert told.startswith("the jobs on nodes of pool train whose GPUs are removed: ")
+        (unchecked,) = environment.unchecked
+        assert unchecked.startswith("the jobs on nodes of pool train whose GPUs are removed: ")
         assert list(environment.update(pool, fewer).nodes) == ["train-001", "train-002"]
 
     def test_declared_names_are_removed(self, environment: Any, pool_inputs: Properties) -> None:
@@ -218,10 +218,10 @@ class TestKubeconfig:
     def test_a_missing_kubeconfig_is_an_error(
         self, environment: Any, pool_of_four: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        assert predict_removed_nodes(environment, pool_of_four, smaller(pool_of_four)) is None
+        assert predict_removed_nodes(environment, pool_of_four, shrink_inputs(pool_of_four)) is None
         assert "kubeconfig cannot be read (FileNotFoundError)" in environment.unchecked[-1]
         with pytest.raises(GpuformError, match="cannot be read"):
-            environment.update(pool_of_four, smaller(pool_of_four))
+            environment.update(pool_of_four, shrink_inputs(pool_of_four))
         assert environment.count_writes() == {}
 
     def test_a_kubeconfig_without_a_current_context_is_refused(
@@ -251,7 +251,7 @@ def test_contradictory_drains_are_refused(
     assert list(environment.find_problems("NodePool", {**pool_inputs, "drain": drain})) == [path]
 
 
-class TestEveryWayToTakeANode:
+class TestEveryRemovalOfANode:
     """Each waits for the jobs of the very nodes that it takes, or takes none."""
 
     @staticmethod
@@ -310,11 +310,13 @@ class TestEveryWayToTakeANode:
     ) -> None:
         scheduler.start_job("train-002", 20)
         with environment.use_context(pool_of_four.name, preview=True):
-            found = NodePoolLifecycle().predict_nodes_removed_with_object(
+            removed_nodes = NodePoolLifecycle().predict_nodes_removed_with_object(
                 pool_of_four.id, pool_of_four.outs, "deleted"
             )
-        assert [(node.name, node.because) for node in found.busy] == [("train-002", "deleted")]
-        assert len(found.nodes) == 4
+        assert [(node.name, node.because) for node in removed_nodes.busy] == [
+            ("train-002", "deleted")
+        ]
+        assert len(removed_nodes.nodes) == 4
         began = environment.now
         environment.delete(pool_of_four)
         assert environment.now - began >= 20 * 60

@@ -29,15 +29,15 @@ def test_a_fabric_without_members_is_ready_and_has_no_id(environment: Any) -> No
 def test_a_fabric_shows_its_members(environment: Any, pool_inputs: Properties) -> None:
     fabric = environment.create("Fabric", FABRIC, name="fabric")
     pool = environment.create("NodePool", pool_inputs)
-    seen = environment.refresh(fabric)
-    assert seen.outs["cluster_fabric_id"] == pool.outs["cluster_fabric_id"]
-    assert seen.outs["state"] == "RUNNING"
-    members = {member["gpu_node_id"] for member in seen.outs["gpu_node_details"]}
+    refreshed = environment.refresh(fabric)
+    assert refreshed.outs["cluster_fabric_id"] == pool.outs["cluster_fabric_id"]
+    assert refreshed.outs["state"] == "RUNNING"
+    members = {member["gpu_node_id"] for member in refreshed.outs["gpu_node_details"]}
     assert members == set(pool.outs["node_ids"])
-    assert environment.list_changes(seen) == {}
+    assert environment.list_changes(refreshed) == {}
     # Its last node ends it; the declaration stays.
     environment.delete(pool)
-    empty = environment.refresh(seen)
+    empty = environment.refresh(refreshed)
     assert empty.outs["cluster_fabric_id"] == ""
     assert (empty.outs["ready"], environment.list_changes(empty)) == (True, {})
 
@@ -81,7 +81,7 @@ def test_a_failed_fabric_is_not_ready(environment: Any, pool_inputs: Properties)
 
 def test_an_import_needs_vendor_pool_and_name(environment: Any, pool_inputs: Properties) -> None:
     environment.create("NodePool", pool_inputs)
-    inputs, found = environment.import_object("Fabric", "POOL001-krw1a/fabric1")
+    inputs, imported = environment.import_object("Fabric", "POOL001-krw1a/fabric1")
     assert inputs == FABRIC
-    assert found.outs["state"] == "RUNNING"
+    assert imported.outs["state"] == "RUNNING"
     assert environment.import_object("Fabric", "no-such-form") is None

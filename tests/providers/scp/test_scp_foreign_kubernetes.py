@@ -22,9 +22,9 @@ def fake(environment: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     monkeypatch.setenv("GPUFORM_ALLOW", "real-schedulers")
     kubernetes = Kubernetes(environment.clock)
     with serve_cluster(kubernetes) as address:
-        text = render_kubeconfig(address)
-        (tmp_path / "kubeconfig").write_text(text)
-        with closing(get_kubernetes_client(text, "pool train")):
+        kubeconfig = render_kubeconfig(address)
+        (tmp_path / "kubeconfig").write_text(kubeconfig)
+        with closing(get_kubernetes_client(kubeconfig, "pool train")):
             yield kubernetes
 
 
@@ -36,7 +36,7 @@ def pool(environment: Any, pool_inputs: dict[str, Any], tmp_path: Path) -> Any:
     return made
 
 
-def joined(fake: Kubernetes, pool: Any, **names: str) -> None:
+def join_nodes(fake: Kubernetes, pool: Any, **names: str) -> None:
     """Every node of the pool, by its own name or another one, with its address."""
     for node in pool.nodes.values():
         name = node["gpu_node_name"]
@@ -48,7 +48,7 @@ def test_a_kubernetes_without_the_pools_nodes_removes_no_node(
     environment: Any, pool: Any, fake: Kubernetes, fault: str
 ) -> None:
     if fault != "empty":
-        joined(fake, pool)
+        join_nodes(fake, pool)
         fake.start_pod("train-002", "job")
     fake.misbehavior.is_foreign = fault == "foreign"
     fake.misbehavior.hidden_nodes = set(NAMES) if fault == "hidden" else set()
@@ -64,7 +64,7 @@ def test_a_kubernetes_without_the_pools_nodes_removes_no_node(
 def test_a_hidden_node_is_not_chosen_for_removal(
     environment: Any, pool: Any, fake: Kubernetes
 ) -> None:
-    joined(fake, pool)
+    join_nodes(fake, pool)
     fake.start_pod("train-003", "job")
     fake.misbehavior.hidden_nodes = {"train-003"}
     smaller = environment.update(pool, {**pool.inputs, "count": 2})
@@ -79,7 +79,7 @@ def test_a_hidden_node_is_not_chosen_for_removal(
 def test_a_job_on_a_node_of_another_name_is_waited_for(
     environment: Any, pool: Any, fake: Kubernetes
 ) -> None:
-    joined(fake, pool, **{"train-002": "ip-192-168-0-2.internal"})
+    join_nodes(fake, pool, **{"train-002": "ip-192-168-0-2.internal"})
     fake.start_pod("ip-192-168-0-2.internal", "job")
     with pytest.raises(GpuformError, match="jobs still run on train-002: ml/job"):
         environment.delete(pool)
@@ -92,7 +92,7 @@ def test_a_job_on_a_node_of_another_name_is_waited_for(
 def test_a_node_that_fits_two_names_is_not_removed(
     environment: Any, pool: Any, fake: Kubernetes
 ) -> None:
-    joined(fake, pool)
+    join_nodes(fake, pool)
     fake.add_node("b", addresses={"InternalIP": pool.nodes["train-001"]["policy_ip"]})
     with pytest.raises(
         GpuformError, match="the node of train-001 is unknown: it may be b or train-001"
@@ -105,7 +105,7 @@ def test_pods_hidden_by_a_gateway_remove_no_node(
     environment: Any, pool: Any, fake: Kubernetes
 ) -> None:
     """It shows those of some namespaces alone, and no error."""
-    joined(fake, pool)
+    join_nodes(fake, pool)
     fake.start_pod("train-002", "job")
     fake.misbehavior.hidden_namespaces = {"kube-system", "ml"}
     with pytest.raises(GpuformError, match="jobs on train-001 are unknown: no pod is visible"):
@@ -116,7 +116,7 @@ def test_pods_hidden_by_a_gateway_remove_no_node(
 def test_pods_that_may_not_be_listed_remove_no_node(
     environment: Any, pool: Any, fake: Kubernetes
 ) -> None:
-    joined(fake, pool)
+    join_nodes(fake, pool)
     fake.misbehavior.forbidden = {"pods"}
     with pytest.raises(GpuformError, match="pods is forbidden"):
         environment.delete(pool)
@@ -128,7 +128,7 @@ def test_a_lagging_list_hides_no_job(
     environment: Any, pool: Any, fake: Kubernetes, lag_s: float
 ) -> None:
     """The job starts right before the cordon, and is seen some seconds later."""
-    joined(fake, pool)
+    join_nodes(fake, pool)
     environment.move_clock(60)
     fake.misbehavior.lag_s = lag_s
 

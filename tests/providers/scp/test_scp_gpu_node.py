@@ -227,9 +227,9 @@ class TestLocks:
         with pytest.raises(NotAllowed):
             environment.delete(node)
         assert environment.count_writes() == {}
-        seen = environment.refresh(node)
-        assert seen.outs["lock_enabled"] is True
-        assert environment.list_changes(seen) == {}
+        refreshed = environment.refresh(node)
+        assert refreshed.outs["lock_enabled"] is True
+        assert environment.list_changes(refreshed) == {}
 
 
 def test_a_failed_node_is_shown_in_every_plan_and_not_replaced(
@@ -256,11 +256,11 @@ def test_unknown_values_are_changes_in_place(environment: Any, inputs: Propertie
 
 def test_an_import_needs_no_replacement(environment: Any, inputs: Properties) -> None:
     node = environment.create("GpuNode", {**inputs, **NAT})
-    imported, found = environment.import_object("GpuNode", node.id)
+    imported, outputs = environment.import_object("GpuNode", node.id)
     assert imported["cluster_fabric_id"] == inputs["cluster_fabric_id"]
     assert "nat_enabled" not in imported  # it takes an id that nobody tells
-    assert environment.diff(found, {**inputs, **NAT}) == []
+    assert environment.diff(outputs, {**inputs, **NAT}) == []
     environment.count_writes()
-    after = environment.update(found, {**inputs, **NAT})
+    after = environment.update(outputs, {**inputs, **NAT})
     assert environment.count_writes() == {}
     assert after.outs["ready"] is True

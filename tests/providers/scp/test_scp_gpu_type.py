@@ -45,13 +45,15 @@ def second_type(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PRODUCTS, SECOND, other)
 
 
-def checked(
+def check_inputs(
     environment: Any, inputs: Properties, old: Properties | None = None, kind: str = "NodePool"
 ) -> tuple[Properties, dict[str, str]]:
     """What a check makes of inputs, and what is wrong with them."""
     with environment.use_context("thing"):
-        found = KINDS[kind]().check(old or {}, inputs)
-    return dict(found.inputs), {failure.property: failure.reason for failure in found.failures}
+        check_result = KINDS[kind]().check(old or {}, inputs)
+    return dict(check_result.inputs), {
+        failure.property: failure.reason for failure in check_result.failures
+    }
 
 
 @dataclass
@@ -69,28 +71,28 @@ class Made:
         return {node["server_type"] for node in self.outs["gpu_nodes"].values()}
 
 
-def made(environment: Any, inputs: Properties, kind: str = "NodePool") -> Made:
-    inputs, wrong = checked(environment, inputs, kind=kind)
+def create_by_gpu(environment: Any, inputs: Properties, kind: str = "NodePool") -> Made:
+    inputs, wrong = check_inputs(environment, inputs, kind=kind)
     assert wrong == {}
     with environment.use_context("thing"):
         created = KINDS[kind]().create(inputs)
     return Made(kind, created.id, inputs, created.outs)
 
 
-def test_the_gpu_finds_the_type_and_a_later_plan_plans_nothing(
+def test_the_gpu_type_selects_the_server_type_and_a_later_plan_is_empty(
     environment: Any, by_gpu: Properties
 ) -> None:
-    inputs, wrong = checked(environment, by_gpu)
+    inputs, wrong = check_inputs(environment, by_gpu)
     assert (inputs["server_type_id"], inputs["gpu_type"], wrong) == (H100, "H100", {})
-    pool = made(environment, by_gpu)
+    pool = create_by_gpu(environment, by_gpu)
     assert pool.outs["server_type_id"] == H100
     assert pool.servers == {"g2v192m1920_metal"}
-    again, wrong = checked(environment, by_gpu, pool.inputs)
+    again, wrong = check_inputs(environment, by_gpu, pool.inputs)
     assert (again, wrong) == (pool.inputs, {})
     assert environment.list_changes(pool, again) == {}
-    seen = environment.refresh(pool)
-    assert (seen.outs["server_type_id"], seen.outs["gpu_type"]) == (H100, "H100")
-    assert environment.list_changes(seen, again) == {}
+    refreshed = environment.refresh(pool)
+    assert (refreshed.outs["server_type_id"], refreshed.outs["gpu_type"]) == (H100, "H100")
+    assert environment.list_changes(refreshed, again) == {}
 
 
 def test_one_list_is_requested_for_all_and_none_for_a_kept_id(
@@ -98,7 +100,7 @@ def test_one_list_is_requested_for_all_and_none_for_a_kept_id(
 ) -> None:
     environment.count_requests()
     for _ in range(3):
-        checked(environment, by_gpu)
+        check_inputs(environment, by_gpu)
     asked = [
         request
         for request in environment.call_emulator("GET", "requests")
@@ -111,16 +113,16 @@ def test_one_list_is_requested_for_all_and_none_for_a_kept_id(
 def test_a_second_type_replaces_nothing_and_is_refused_for_new_resources(
     environment: Any, by_gpu: Properties, request: pytest.FixtureRequest
 ) -> None:
-    pool = made(environment, by_gpu)
+    pool = create_by_gpu(environment, by_gpu)
     request.getfixturevalue("second_type")
     offers.cached_lists.clear()
-    again, wrong = checked(environment, by_gpu, pool.inputs)
+    again, wrong = check_inputs(environment, by_gpu, pool.inputs)
     assert (again["server_type_id"], wrong) == (H100, {})
     assert environment.list_changes(pool, again) == {}
     more = {**by_gpu, "count": 3}
-    grown = environment.update(pool, checked(environment, more, pool.inputs)[0])
+    grown = environment.update(pool, check_inputs(environment, more, pool.inputs)[0])
     assert [node["server_type"] for node in grown.nodes.values()] == ["g2v192m1920_metal"] * 3
-    _, wrong = checked(environment, by_gpu)
+    _, wrong = check_inputs(environment, by_gpu)
     assert list(wrong) == ["gpu_type"]
     for part in (f"{H100} (g2v192m1920_metal)", f"{SECOND} (g4v256_metal)", "server_type_id"):
         assert part in wrong["gpu_type"]
@@ -131,10 +133,10 @@ def test_a_second_type_that_is_out_of_stock_is_ignored(
 ) -> None:
     empty = replace(PRODUCTS[H100], product_id=SECOND, state="UNAVAILABLE")
     monkeypatch.setitem(PRODUCTS, SECOND, empty)
-    assert checked(environment, by_gpu)[0]["server_type_id"] == H100
+    assert check_inputs(environment, by_gpu)[0]["server_type_id"] == H100
     monkeypatch.setitem(PRODUCTS, H100, replace(PRODUCTS[H100], gpu_model="H200"))
     offers.cached_lists.clear()
-    _, wrong = checked(environment, by_gpu)
+    _, wrong = check_inputs(environment, by_gpu)
     assert "is UNAVAILABLE" in wrong["gpu_type"]
 
 
@@ -149,7 +151,7 @@ def test_a_second_type_that_is_out_of_stock_is_ignored(
 def test_an_unknown_gpu_is_refused(
     environment: Any, by_gpu: Properties, gpu: str, message: str
 ) -> None:
-    _, wrong = checked(environment, {**by_gpu, "gpu_type": gpu})
+    _, wrong = check_inputs(environment, {**by_gpu, "gpu_type": gpu})
     assert list(wrong) == ["gpu_type"]
     assert message in wrong["gpu_type"]
 
@@ -157,25 +159,25 @@ def test_an_unknown_gpu_is_refused(
 def test_exactly_one_of_gpu_type_and_server_type_id_is_declared(
     environment: Any, by_gpu: Properties
 ) -> None:
-    _, wrong = checked(environment, {**by_gpu, "server_type_id": H100})
+    _, wrong = check_inputs(environment, {**by_gpu, "server_type_id": H100})
     assert wrong == {"gpu_type": "conflicts with server_type_id: keep one of the two"}
-    _, wrong = checked(environment, {k: v for k, v in by_gpu.items() if k != "gpu_type"})
+    _, wrong = check_inputs(environment, {k: v for k, v in by_gpu.items() if k != "gpu_type"})
     assert list(wrong) == ["server_type_id"]
     assert "or a gpu_type" in wrong["server_type_id"]
-    _, wrong = checked(environment, {**by_gpu, "gpu_type": ""})
+    _, wrong = check_inputs(environment, {**by_gpu, "gpu_type": ""})
     assert list(wrong) == ["gpu_type"]
 
 
 def test_gpu_type_in_place_of_its_server_type_id_plans_nothing(
     environment: Any, by_gpu: Properties, pool_inputs: Properties
 ) -> None:
-    pool = made(environment, by_gpu)
+    pool = create_by_gpu(environment, by_gpu)
     by_id = {k: v for k, v in by_gpu.items() if k != "gpu_type"} | {"server_type_id": H100}
-    assert environment.list_changes(pool, checked(environment, by_id, pool.inputs)[0]) == {}
+    assert environment.list_changes(pool, check_inputs(environment, by_id, pool.inputs)[0]) == {}
     own = {"gpu_node_name_prefix": "old", "cluster_fabric_name": "old-one"}
-    old = made(environment, {**pool_inputs, **own})
+    old = create_by_gpu(environment, {**pool_inputs, **own})
     named = {k: v for k, v in old.inputs.items() if k != "server_type_id"} | {"gpu_type": "H100"}
-    again, wrong = checked(environment, named, old.inputs)
+    again, wrong = check_inputs(environment, named, old.inputs)
     assert wrong == {}
     assert environment.list_changes(old, again) == {}
 
@@ -184,28 +186,28 @@ def test_the_id_of_the_state_stays_where_several_types_have_the_gpu(
     environment: Any, by_gpu: Properties, second_type: None
 ) -> None:
     old = {k: v for k, v in by_gpu.items() if k != "gpu_type"} | {"server_type_id": SECOND}
-    assert checked(environment, by_gpu, old)[0]["server_type_id"] == SECOND
+    assert check_inputs(environment, by_gpu, old)[0]["server_type_id"] == SECOND
 
 
 def test_another_gpu_replaces_the_nodes(environment: Any, by_gpu: Properties) -> None:
-    pool = made(environment, by_gpu)
-    other, wrong = checked(environment, {**by_gpu, "gpu_type": "A100"}, pool.inputs)
+    pool = create_by_gpu(environment, by_gpu)
+    other, wrong = check_inputs(environment, {**by_gpu, "gpu_type": "A100"}, pool.inputs)
     assert (other["server_type_id"], wrong) == (A100, {})
     assert environment.diff(pool, other) == ["server_type_id"]
 
 
 def test_an_unknown_gpu_type_is_not_checked(environment: Any, by_gpu: Properties) -> None:
-    inputs, wrong = checked(environment, to_pulumi({**by_gpu, "gpu_type": UNKNOWN}))
+    inputs, wrong = check_inputs(environment, to_pulumi({**by_gpu, "gpu_type": UNKNOWN}))
     assert wrong == {}
     assert to_properties(inputs)["server_type_id"] is UNKNOWN
     assert environment.count_requests()["GET"] <= 3  # the image and the pool alone
 
 
-def test_a_platform_that_does_not_answer_is_asked_again_by_the_create(
+def test_the_type_is_looked_up_by_the_create_if_the_plan_got_no_answer(
     environment: Any, by_gpu: Properties
 ) -> None:
     environment.inject_fault("GET", "/v1/gpu-nodes/products", status=503, count=None)
-    inputs, wrong = checked(environment, by_gpu)
+    inputs, wrong = check_inputs(environment, by_gpu)
     assert (wrong, "server_type_id" in inputs) == ({}, False)
     assert "were not checked with SCP" in environment.unchecked[0]
     environment.remove_faults()
@@ -213,7 +215,7 @@ def test_a_platform_that_does_not_answer_is_asked_again_by_the_create(
         created = NodePoolLifecycle().create(inputs)
     assert Made("NodePool", created.id, inputs, created.outs).servers == {"g2v192m1920_metal"}
     offers.cached_lists.clear()
-    later, _ = checked(environment, by_gpu, inputs)
+    later, _ = check_inputs(environment, by_gpu, inputs)
     assert later["server_type_id"] == H100
     changes = NodePoolLifecycle().list_changes(created.outs, later)
     assert [(change.path, change.replaces, change.is_sent) for change in changes] == [
@@ -225,10 +227,13 @@ def test_without_an_answer_a_change_to_gpu_type_is_refused(
     environment: Any, by_gpu: Properties
 ) -> None:
     environment.inject_fault("GET", "/v1/gpu-nodes/products", status=503, count=None)
-    kept = {**by_gpu, "server_type_id": H100}
-    assert checked(environment, by_gpu, kept) == (kept, {})
-    for old in ({**kept, "gpu_type": "A100"}, {k: v for k, v in kept.items() if k != "gpu_type"}):
-        _, wrong = checked(environment, by_gpu, old)
+    inputs_with_id = {**by_gpu, "server_type_id": H100}
+    assert check_inputs(environment, by_gpu, inputs_with_id) == (inputs_with_id, {})
+    for old in (
+        {**inputs_with_id, "gpu_type": "A100"},
+        {k: v for k, v in inputs_with_id.items() if k != "gpu_type"},
+    ):
+        _, wrong = check_inputs(environment, by_gpu, old)
         assert list(wrong) == ["gpu_type"]
         assert "plan again" in wrong["gpu_type"]
 
@@ -236,12 +241,12 @@ def test_without_an_answer_a_change_to_gpu_type_is_refused(
 def test_a_single_node_is_found_by_its_gpu(
     environment: Any, by_gpu: Properties, node_inputs: Properties, second_type: None
 ) -> None:
-    pool = made(environment, {**by_gpu, "gpu_type": "A100"})
+    pool = create_by_gpu(environment, {**by_gpu, "gpu_type": "A100"})
     inputs = {k: v for k, v in node_inputs.items() if k != "server_type_id"}
     inputs |= {"cluster_fabric_id": pool.outs["cluster_fabric_id"], "image_id": RUNS_ALL}
-    _, wrong = checked(environment, {**inputs, "gpu_type": "H100"}, kind="GpuNode")
+    _, wrong = check_inputs(environment, {**inputs, "gpu_type": "H100"}, kind="GpuNode")
     assert "2 server types have H100" in wrong["gpu_type"]
-    node = made(environment, {**inputs, "gpu_type": "A100"}, "GpuNode")
+    node = create_by_gpu(environment, {**inputs, "gpu_type": "A100"}, "GpuNode")
     assert node.outs["server_type"] == "g1v128m1024_metal"
     with (
         environment.use_context("other"),

@@ -14,7 +14,7 @@ Properties = dict[str, Any]
 KINDS = {"NodePool": NodePoolLifecycle, "GpuNode": GpuNodeLifecycle}
 
 
-def hours(environment: Any) -> Properties:
+def build_hours(environment: Any) -> Properties:
     """They begin in four hours."""
     start = datetime.fromtimestamp(environment.now, UTC) + timedelta(hours=4)
     stop = start + timedelta(hours=10)
@@ -26,14 +26,14 @@ def advance(environment: Any, **time: float) -> None:
     synchronize_clock(environment.clock)
 
 
-def planned(environment: Any, thing: Any, inputs: Properties) -> dict[str, Any]:
+def plan_paths(environment: Any, thing: Any, inputs: Properties) -> dict[str, Any]:
     """What a plan would change, by path; what only stays is not among it."""
     with environment.use_context(thing.name):
         changes = KINDS[thing.kind]().list_changes(thing.outs, inputs)
     return {change.path: change.after for change in changes if change.action != "keep"}
 
 
-def states(thing: Any) -> set[str]:
+def list_states(thing: Any) -> set[str]:
     return {node["state"] for node in thing.nodes.values()}
 
 
@@ -41,36 +41,36 @@ def states(thing: Any) -> set[str]:
 def test_a_pool_is_stopped_outside_of_its_hours_and_started_in_them(
     environment: Any, pool_inputs: Properties
 ) -> None:
-    inputs = {**pool_inputs, "schedule": hours(environment)}
+    inputs = {**pool_inputs, "schedule": build_hours(environment)}
     made = environment.create("NodePool", inputs)
-    assert states(made) == {"RUNNING"}, "who makes it wants to use it"
-    assert planned(environment, made, inputs) == {}, "only `gpuform expire` stops it"
+    assert list_states(made) == {"RUNNING"}, "who makes it wants to use it"
+    assert plan_paths(environment, made, inputs) == {}, "only `gpuform expire` stops it"
 
     stopped = environment.update(made, {**inputs, "state": "STOPPED"})
-    assert states(stopped) == {"STOPPED"}
-    assert planned(environment, stopped, inputs) == {}
-    assert planned(environment, environment.refresh(stopped), inputs) == {}
+    assert list_states(stopped) == {"STOPPED"}
+    assert plan_paths(environment, stopped, inputs) == {}
+    assert plan_paths(environment, environment.refresh(stopped), inputs) == {}
 
     larger = environment.update(stopped, {**inputs, "count": 4})
-    assert (states(larger), larger.outs["ready"]) == ({"STOPPED"}, True)
+    assert (list_states(larger), larger.outs["ready"]) == ({"STOPPED"}, True)
 
     advance(environment, hours=5)
     inputs = {**inputs, "count": 4}
-    assert planned(environment, larger, inputs) == {"state": "RUNNING"}
-    assert states(environment.update(larger, inputs)) == {"RUNNING"}
+    assert plan_paths(environment, larger, inputs) == {"state": "RUNNING"}
+    assert list_states(environment.update(larger, inputs)) == {"RUNNING"}
 
 
 @pytest.mark.slow
 def test_a_node_with_a_state_of_its_own_keeps_it(environment: Any, pool_inputs: Properties) -> None:
     del pool_inputs["count"]
     nodes = {"head": {"state": "RUNNING"}, "worker": {}, "spare": {"state": "STOPPED"}}
-    inputs = {**pool_inputs, "nodes": nodes, "schedule": hours(environment)}
+    inputs = {**pool_inputs, "nodes": nodes, "schedule": build_hours(environment)}
     made = environment.create("NodePool", inputs)
     assert NodePoolLifecycle.is_off(made.outs) is False, "the spare one is not the pool's"
     stopped = environment.update(made, {**inputs, "state": "STOPPED"})
-    found = {key: node["state"] for key, node in stopped.nodes.items()}
-    assert found == {"head": "RUNNING", "worker": "STOPPED", "spare": "STOPPED"}
-    assert planned(environment, stopped, inputs) == {}
+    states_by_key = {key: node["state"] for key, node in stopped.nodes.items()}
+    assert states_by_key == {"head": "RUNNING", "worker": "STOPPED", "spare": "STOPPED"}
+    assert plan_paths(environment, stopped, inputs) == {}
 
 
 def test_a_node_is_stopped_outside_of_its_hours(
@@ -78,13 +78,13 @@ def test_a_node_is_stopped_outside_of_its_hours(
 ) -> None:
     pool = environment.create("NodePool", {**pool_inputs, "count": 2}, name="pool")
     fabric = {"cluster_fabric_id": pool.outs["cluster_fabric_id"]}
-    inputs = {**node_inputs, **fabric, "schedule": hours(environment), "ttl": "7d"}
+    inputs = {**node_inputs, **fabric, "schedule": build_hours(environment), "ttl": "7d"}
     made = environment.create("GpuNode", inputs)
     stopped = environment.update(made, {**inputs, "state": "STOPPED"})
     assert stopped.outs["state"] == "STOPPED"
-    assert planned(environment, stopped, inputs) == {}
+    assert plan_paths(environment, stopped, inputs) == {}
     advance(environment, hours=5)
-    assert planned(environment, stopped, inputs) == {"state": "RUNNING"}
+    assert plan_paths(environment, stopped, inputs) == {"state": "RUNNING"}
     created = GpuNodeLifecycle.get_creation_time(stopped.outs)
     assert created is not None
     assert 0 < environment.clock.now() - created < 86400
@@ -94,7 +94,7 @@ def test_a_node_is_stopped_outside_of_its_hours(
 def test_a_locked_pool_is_stopped_only_with_permission(
     environment: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    inputs = {**pool_inputs, "schedule": hours(environment), "lock_enabled": True}
+    inputs = {**pool_inputs, "schedule": build_hours(environment), "lock_enabled": True}
     made = environment.create("NodePool", inputs)
     with pytest.raises(NotAllowed, match="locked"):
         environment.diff(made, {**inputs, "state": "STOPPED"})
@@ -114,13 +114,16 @@ def test_a_pool_is_as_old_as_its_oldest_node(environment: Any, pool_inputs: Prop
 def test_a_change_of_records_alone_sends_nothing(environment: Any, pool_inputs: Properties) -> None:
     made = environment.create("NodePool", pool_inputs)
     environment.count_writes()
-    inputs = {**pool_inputs, "schedule": hours(environment), "expires": "9000-01-01"}
+    inputs = {**pool_inputs, "schedule": build_hours(environment), "expires": "9000-01-01"}
     with environment.use_context(made.name):
         changes = NodePoolLifecycle().list_changes(made.outs, inputs)
-    assert {(each.path, each.is_sent) for each in changes} == {
+    assert {(change.path, change.is_sent) for change in changes} == {
         ("expires", False),
         ("schedule", False),
     }
     changed = environment.update(made, inputs)
     assert environment.count_writes() == {}
-    assert (changed.outs["expires"], changed.outs["schedule"]) == ("9000-01-01", hours(environment))
+    assert (changed.outs["expires"], changed.outs["schedule"]) == (
+        "9000-01-01",
+        build_hours(environment),
+    )

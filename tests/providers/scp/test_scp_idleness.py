@@ -32,26 +32,30 @@ MADE_AT = "2027-01-15T07:00:00Z"
 LOOK = 600.0
 
 
-def points(*uses: float | None, node: str = "train-001") -> list[Properties]:
+def build_points(*uses: float | None, node: str = "train-001") -> list[Properties]:
     return [
         {"nodeName": node, "deviceId": at, "value": use, "gpuModel": "H100"}
         for at, use in enumerate(uses)
     ]
 
 
-def shown(*data: Properties, unit: str = "%", axis: tuple[float, float] = (0, 100)) -> GpuHeatmap:
+def build_heatmap(
+    *data: Properties, unit: str = "%", axis: tuple[float, float] = (0, 100)
+) -> GpuHeatmap:
     """A heatmap whose utilization has these points."""
     metric = {"unit": unit, "yAxisMin": axis[0], "yAxisMax": axis[1], "data": data}
     return GpuHeatmap.model_validate({"utilization": metric})
 
 
-def heatmap(*uses: float | None, unit: str = "%", node: str = "train-001") -> GpuHeatmap:
-    return shown(*points(*uses, node=node), unit=unit)
+def build_utilization_heatmap(
+    *uses: float | None, unit: str = "%", node: str = "train-001"
+) -> GpuHeatmap:
+    return build_heatmap(*build_points(*uses, node=node), unit=unit)
 
 
 QUIET_USES = (1.0, *[0.0] * 7)
-QUIET = heatmap(*QUIET_USES)
-BUSY = heatmap(*[50.0] * 8)
+QUIET = build_utilization_heatmap(*QUIET_USES)
+BUSY = build_utilization_heatmap(*[50.0] * 8)
 OVERVIEW = Overview(total_nodes=4, utilization=0.0)
 
 
@@ -61,7 +65,7 @@ class Watched:
 
     monkeypatch: pytest.MonkeyPatch
     clock: FakeClock = field(default_factory=start_clock)
-    told: GpuHeatmap | GpuformError = QUIET
+    heatmap_answer: GpuHeatmap | GpuformError = QUIET
     overview_: Overview = OVERVIEW
     workloads: list[Consumer] | GpuformError = field(default_factory=list)
     clock_ahead: float | None = None
@@ -84,9 +88,9 @@ class Watched:
         self.monkeypatch.setattr(idleness, "get_client", lambda _: self)
 
     def get_heatmap(self, retry: object) -> GpuHeatmap:
-        if isinstance(self.told, GpuformError):
-            raise self.told
-        return self.told
+        if isinstance(self.heatmap_answer, GpuformError):
+            raise self.heatmap_answer
+        return self.heatmap_answer
 
     def get_overview(self, retry: object) -> Overview:
         return self.overview_
@@ -149,95 +153,107 @@ def test_a_clock_that_jumps_there_and_back_proves_nothing(watched: Watched) -> N
         assert not watched.look().is_idle
 
 
-def _job(watched: Watched) -> None:
+def _start_job(watched: Watched) -> None:
     watched.scheduler.start_job("train-001", 1.0)
 
 
-def _unknown(watched: Watched) -> None:
+def _hide_node_from_scheduler(watched: Watched) -> None:
     watched.scheduler.nodes_by_name.clear()
     watched.scheduler.nodes_by_name["another"] = replace(
         SimulatedScheduler(watched.clock).nodes_by_name["w0"]
     )
 
 
-def _node(**fields: Any) -> Callable[[Watched], None]:
+def _change_node(**fields: Any) -> Callable[[Watched], None]:
     def change(watched: Watched) -> None:
         watched.node = watched.node.model_copy(update=fields)
 
     return change
 
 
-def _told(told: GpuHeatmap | GpuformError) -> Callable[[Watched], None]:
+def _change_heatmap(heatmap_answer: GpuHeatmap | GpuformError) -> Callable[[Watched], None]:
     def change(watched: Watched) -> None:
-        watched.told = told
+        watched.heatmap_answer = heatmap_answer
 
     return change
 
 
-def _overview(**fields: Any) -> Callable[[Watched], None]:
+def _change_overview(**fields: Any) -> Callable[[Watched], None]:
     def change(watched: Watched) -> None:
         watched.overview_ = watched.overview_.model_copy(update=fields)
 
     return change
 
 
-def _workloads(workloads: list[Consumer] | GpuformError) -> Callable[[Watched], None]:
+def _change_workloads(workloads: list[Consumer] | GpuformError) -> Callable[[Watched], None]:
     def change(watched: Watched) -> None:
         watched.workloads = workloads
 
     return change
 
 
-def _consumer(use: float) -> Consumer:
+def _build_consumer(use: float) -> Consumer:
     return Consumer(name="train", namespace="ml", stat=GpuStat(gpu_request=8, gpu_utilization=use))
 
 
-def _backwards(watched: Watched) -> None:
+def _move_clock_back(watched: Watched) -> None:
     watched.clock.time -= 5000.0
 
 
 DOUBTS: dict[str, Callable[[Watched], None]] = {
-    "a job": _job,
-    "a scheduler that does not know it": _unknown,
-    "a stopped node": _node(state="STOPPED"),
-    "a locked node": _node(lock_enabled=True),
-    "a node that was changed": _node(modified_at="2027-01-16T11:40:00Z"),
-    "a date that is none": _node(created_at="soon"),
-    "one GPU at work": _told(heatmap(0.0, 5.0, *[0.0] * 6)),
-    "a busy fleet, of whose other GPUs nobody knows": _told(heatmap(*[90.0] * 5, node="other")),
-    "another cluster, which is idle": _told(heatmap(*[0.4] * 5, node="other")),
-    "five of its eight GPUs": _told(heatmap(*[0.0] * 5)),
-    "nine GPUs of eight": _told(heatmap(*[0.0] * 9)),
-    "a GPU that is shown twice": _told(shown(*points(*QUIET_USES), *points(0.0))),
-    "a GPU without its number": _told(
-        shown(*points(*QUIET_USES), {**points(0.0, node="other")[0], "deviceId": None})
+    "a job": _start_job,
+    "a scheduler that does not know it": _hide_node_from_scheduler,
+    "a stopped node": _change_node(state="STOPPED"),
+    "a locked node": _change_node(lock_enabled=True),
+    "a node that was changed": _change_node(modified_at="2027-01-16T11:40:00Z"),
+    "a date that is none": _change_node(created_at="soon"),
+    "one GPU at work": _change_heatmap(build_utilization_heatmap(0.0, 5.0, *[0.0] * 6)),
+    "a busy fleet, of whose other GPUs nobody knows": _change_heatmap(
+        build_utilization_heatmap(*[90.0] * 5, node="other")
     ),
-    "a GPU of no node": _told(shown(*points(*QUIET_USES), *points(0.0, node=""))),
-    "no figures": _told(heatmap()),
-    "a figure that is not told": _told(heatmap(None, *[0.0] * 7)),
-    "a figure that cannot be": _told(heatmap(-1.0, *[0.0] * 7)),
-    "another unit": _told(heatmap(*QUIET_USES, unit="W")),
-    "fractions for percents": _told(shown(*points(*QUIET_USES), axis=(0, 1))),
-    "an overview that shows more use": _overview(utilization=0.9),
-    "an overview that does not show the use": _overview(utilization=None),
-    "an overview that cannot be": _overview(total_nodes=-1),
-    "an overview of fewer nodes": _overview(total_nodes=0),
-    "a workload that uses more": _workloads([_consumer(0.9)]),
-    "workloads that are not shown": _workloads(NotEnoughEvidence("some are missing")),
-    "a clock that went backwards": _backwards,
+    "another cluster, which is idle": _change_heatmap(
+        build_utilization_heatmap(*[0.4] * 5, node="other")
+    ),
+    "five of its eight GPUs": _change_heatmap(build_utilization_heatmap(*[0.0] * 5)),
+    "nine GPUs of eight": _change_heatmap(build_utilization_heatmap(*[0.0] * 9)),
+    "a GPU that is shown twice": _change_heatmap(
+        build_heatmap(*build_points(*QUIET_USES), *build_points(0.0))
+    ),
+    "a GPU without its number": _change_heatmap(
+        build_heatmap(
+            *build_points(*QUIET_USES), {**build_points(0.0, node="other")[0], "deviceId": None}
+        )
+    ),
+    "a GPU of no node": _change_heatmap(
+        build_heatmap(*build_points(*QUIET_USES), *build_points(0.0, node=""))
+    ),
+    "no figures": _change_heatmap(build_utilization_heatmap()),
+    "a figure that is not told": _change_heatmap(build_utilization_heatmap(None, *[0.0] * 7)),
+    "a figure that cannot be": _change_heatmap(build_utilization_heatmap(-1.0, *[0.0] * 7)),
+    "another unit": _change_heatmap(build_utilization_heatmap(*QUIET_USES, unit="W")),
+    "fractions for percents": _change_heatmap(
+        build_heatmap(*build_points(*QUIET_USES), axis=(0, 1))
+    ),
+    "an overview that shows more use": _change_overview(utilization=0.9),
+    "an overview that does not show the use": _change_overview(utilization=None),
+    "an overview that cannot be": _change_overview(total_nodes=-1),
+    "an overview of fewer nodes": _change_overview(total_nodes=0),
+    "a workload that uses more": _change_workloads([_build_consumer(0.9)]),
+    "workloads that are not shown": _change_workloads(NotEnoughEvidence("some are missing")),
+    "a clock that went backwards": _move_clock_back,
 }
 
 
 @pytest.mark.parametrize("doubt", DOUBTS)
 def test_any_sign_of_use_begins_the_time_again(watched: Watched, doubt: str) -> None:
     assert watched.looks(3000.0).because.startswith("idle for 50m")
-    before = watched.node, watched.told, dict(watched.scheduler.nodes_by_name)
+    before = watched.node, watched.heatmap_answer, dict(watched.scheduler.nodes_by_name)
     DOUBTS[doubt](watched)
     try:
         assert not watched.look().is_idle
     except NotEnoughEvidence:
         assert doubt == "workloads that are not shown"
-    watched.node, watched.told, watched.scheduler.nodes_by_name = before
+    watched.node, watched.heatmap_answer, watched.scheduler.nodes_by_name = before
     watched.overview_, watched.workloads = OVERVIEW, []
     watched.scheduler.ends.clear()
     watched.clock.time += LOOK
@@ -247,35 +263,35 @@ def test_any_sign_of_use_begins_the_time_again(watched: Watched, doubt: str) -> 
 
 def test_a_silent_lens_ends_the_quiet_time(watched: Watched) -> None:
     watched.looks(3000.0)
-    watched.told = Unreachable("lens is silent")
+    watched.heatmap_answer = Unreachable("lens is silent")
     with pytest.raises(GpuformError, match="lens is silent"):
         watched.look()
     assert QuietPeriods.from_intents(watched.intents).find("pool") is None
 
 
 def test_a_lens_without_the_nodes_is_reported(watched: Watched) -> None:
-    watched.told = heatmap(*[0.4] * 5, node="other")
+    watched.heatmap_answer = build_utilization_heatmap(*[0.4] * 5, node="other")
     assert (
         watched.look().because == "Lens: no answer names train-001: Lens may not monitor the node"
     )
 
 
 def test_a_node_with_five_gpus_in_lens_is_reported(watched: Watched) -> None:
-    watched.told = heatmap(*[0.0] * 5)
+    watched.heatmap_answer = build_utilization_heatmap(*[0.0] * 5)
     because = watched.look().because
     assert because.startswith("Lens: it reports 5 of the 8 GPUs of train-001; the heatmap shows")
 
 
 def test_gpus_that_power_names_are_bounded_by_the_lowest_of_the_busiest(watched: Watched) -> None:
     """The five busiest are shown below 5%, so the three that power alone shows are, too."""
-    told = heatmap(*[1.0] * 5).model_dump()
-    hottest = [{**point, "value": 90.0} for point in points(*[0.0] * 8)[3:]]
-    told["power"] = {"unit": "W", "data": hottest}
-    watched.told = GpuHeatmap.model_validate(told)
+    answer = build_utilization_heatmap(*[1.0] * 5).model_dump()
+    hottest = [{**point, "value": 90.0} for point in build_points(*[0.0] * 8)[3:]]
+    answer["power"] = {"unit": "W", "data": hottest}
+    watched.heatmap_answer = GpuHeatmap.model_validate(answer)
     assert watched.looks(3600.0).is_idle
-    told["utilization"]["data"] = points(*[5.0] * 5, node="other")
-    told["power"]["data"] = [{**point, "value": 90.0} for point in points(*[0.0] * 8)]
-    watched.told = GpuHeatmap.model_validate(told)
+    answer["utilization"]["data"] = build_points(*[5.0] * 5, node="other")
+    answer["power"]["data"] = [{**point, "value": 90.0} for point in build_points(*[0.0] * 8)]
+    watched.heatmap_answer = GpuHeatmap.model_validate(answer)
     assert (
         "the 5 busiest GPUs are used 5% or more: Lens does not show the utilization of 8 other GPUs"
         in watched.look().because
@@ -283,43 +299,47 @@ def test_gpus_that_power_names_are_bounded_by_the_lowest_of_the_busiest(watched:
 
 
 def test_a_gpu_whose_power_is_a_sentinel_is_not_named(watched: Watched) -> None:
-    told = heatmap(*[1.0] * 5).model_dump()
-    lost = [{**point, "value": value} for point in points(*[0.0] * 8)[5:] for value in (-1.0,)]
-    told["power"] = {"unit": "W", "data": lost}
-    watched.told = GpuHeatmap.model_validate(told)
+    answer = build_utilization_heatmap(*[1.0] * 5).model_dump()
+    lost = [
+        {**point, "value": value} for point in build_points(*[0.0] * 8)[5:] for value in (-1.0,)
+    ]
+    answer["power"] = {"unit": "W", "data": lost}
+    watched.heatmap_answer = GpuHeatmap.model_validate(answer)
     assert "it reports 5 of the 8 GPUs of train-001" in watched.look().because
 
 
 def test_a_short_utilization_that_leaves_out_gpus_is_no_evidence(watched: Watched) -> None:
-    told = heatmap(*[1.0] * 4).model_dump()
-    told["power"] = {
+    answer = build_utilization_heatmap(*[1.0] * 4).model_dump()
+    answer["power"] = {
         "unit": "W",
-        "data": [{**point, "value": 90.0} for point in points(*[0.0] * 8)],
+        "data": [{**point, "value": 90.0} for point in build_points(*[0.0] * 8)],
     }
-    watched.told = GpuHeatmap.model_validate(told)
+    watched.heatmap_answer = GpuHeatmap.model_validate(answer)
     assert "utilization shows 4 GPUs and leaves out train-001 4, " in watched.look().because
 
 
 def test_a_long_utilization_that_has_lost_the_busy_gpu_is_no_evidence(watched: Watched) -> None:
     """Seven GPUs are shown idle; the eighth, which power shows, was lost on the way."""
-    told = shown(*points(*QUIET_USES)[:-1]).model_dump()
-    told["power"] = {
+    answer = build_heatmap(*build_points(*QUIET_USES)[:-1]).model_dump()
+    answer["power"] = {
         "unit": "W",
-        "data": [{**point, "value": 90.0} for point in points(*[0.0] * 8)],
+        "data": [{**point, "value": 90.0} for point in build_points(*[0.0] * 8)],
     }
-    watched.told = GpuHeatmap.model_validate(told)
+    watched.heatmap_answer = GpuHeatmap.model_validate(answer)
     assert "utilization shows 7 GPUs and leaves out train-001 7" in watched.look().because
 
 
 def test_fractions_for_percents_contradict_the_overview(watched: Watched) -> None:
     """0.95 is 95 percent to whoever reads the reference's note on percentages."""
-    watched.told = heatmap(*[0.95] * 8)
+    watched.heatmap_answer = build_utilization_heatmap(*[0.95] * 8)
     watched.overview_ = Overview(total_nodes=1, utilization=0.95)
     assert "overview: utilization is 95%, and no GPU" in watched.look().because
 
 
 def test_other_busy_nodes_prove_nothing_against_it(watched: Watched) -> None:
-    watched.told = shown(*points(99.0, 98.0, 97.0, node="other"), *points(*QUIET_USES))
+    watched.heatmap_answer = build_heatmap(
+        *build_points(99.0, 98.0, 97.0, node="other"), *build_points(*QUIET_USES)
+    )
     watched.overview_ = Overview(total_nodes=2, utilization=0.98)
     assert watched.looks(3600.0).is_idle
 
@@ -364,7 +384,7 @@ def test_random_observations_give_idleness_only_without_long_gaps(
         quiet_since: float | None = None
         for pause, is_quiet in course:
             watched.clock.time += pause
-            watched.told = QUIET if is_quiet else BUSY
+            watched.heatmap_answer = QUIET if is_quiet else BUSY
             if not is_quiet:
                 quiet_since = None
             elif quiet_since is None or pause > 900:
@@ -385,8 +405,8 @@ def test_inputs_that_contradict_idle_are_refused(
     environment: Any, pool_inputs: Properties, values: Properties, path: str
 ) -> None:
     with environment.use_context("train", preview=True):
-        found = NodePoolLifecycle().check({}, {**pool_inputs, **values}).failures
-    assert path in [each.property for each in found]
+        failures = NodePoolLifecycle().check({}, {**pool_inputs, **values}).failures
+    assert path in [failure.property for failure in failures]
 
 
 def test_nodes_stopped_as_idle_stay_stopped_until_idle_is_removed(
@@ -401,16 +421,16 @@ def test_nodes_stopped_as_idle_stay_stopped_until_idle_is_removed(
     assert read_idleness(declared) is not None
     stopped = environment.update(pool, {**declared, "state": "STOPPED"})
     assert stopped.outs["stopped_by"].startswith("idleness, each GPU used below 5% for 1h up to ")
-    kept = {"state": ("STOPPED", "STOPPED")}
-    assert environment.list_changes(stopped, declared) == kept
-    seen = environment.refresh(stopped)
-    assert seen.outs["stopped_by"] == stopped.outs["stopped_by"]
-    assert environment.list_changes(seen, declared) == kept
+    expected_changes = {"state": ("STOPPED", "STOPPED")}
+    assert environment.list_changes(stopped, declared) == expected_changes
+    refreshed = environment.refresh(stopped)
+    assert refreshed.outs["stopped_by"] == stopped.outs["stopped_by"]
+    assert environment.list_changes(refreshed, declared) == expected_changes
     monkeypatch.setenv("GPUFORM_ALLOW", "start-terminated")
-    assert environment.list_changes(seen, declared)["state"][1] != "STOPPED"
+    assert environment.list_changes(refreshed, declared)["state"][1] != "STOPPED"
     monkeypatch.delenv("GPUFORM_ALLOW")
     without = {name: value for name, value in declared.items() if name != "idle"}
-    assert environment.list_changes(seen, without)["state"][1] != "STOPPED"
-    started = environment.update(seen, without)
+    assert environment.list_changes(refreshed, without)["state"][1] != "STOPPED"
+    started = environment.update(refreshed, without)
     assert started.outs.get("stopped_by") is None
     assert {node["state"] for node in started.outs["gpu_nodes"].values()} == {"RUNNING"}

@@ -328,8 +328,12 @@ def hide(monkeypatch: pytest.MonkeyPatch, environment: Any, ids: set[str], secon
     nodes, node = ScpClient.list_nodes, ScpClient.get_node
 
     def list_others(self: ScpClient, **filters: Any) -> Any:
-        found = nodes(self, **filters)
-        return found if environment.now >= until else [each for each in found if each.id not in ids]
+        listed_nodes = nodes(self, **filters)
+        return (
+            listed_nodes
+            if environment.now >= until
+            else [node for node in listed_nodes if node.id not in ids]
+        )
 
     def show_others(self: ScpClient, node_id: str) -> Any:
         return node(self, "0" * 32 if node_id in ids and environment.now < until else node_id)

@@ -19,11 +19,11 @@ PUBLIC_IP = "0123456789abcdef0123456789abcdef"
 OTHER_IP = "fedcba9876543210fedcba9876543210"
 
 
-def many(inputs: Properties, count: int, **fields: Any) -> Properties:
+def declare_many(inputs: Properties, count: int, **fields: Any) -> Properties:
     return {**inputs, "count": count, **fields}
 
 
-def one_by_one(inputs: Properties, **nodes: Properties) -> Properties:
+def declare_single_nodes(inputs: Properties, **nodes: Properties) -> Properties:
     return {key: value for key, value in inputs.items() if key != "count"} | {"nodes": nodes}
 
 
@@ -32,14 +32,14 @@ class TestBatches:
     def test_creates_are_batched_and_a_deletion_is_one_request(
         self, environment: Any, pool_inputs: Properties
     ) -> None:
-        eight = many(pool_inputs, 8)
+        eight = declare_many(pool_inputs, 8)
         pool = environment.create("NodePool", eight)
         assert pool.id == "POOL001-krw1a/fabric1/train"
         assert environment.count_writes() == {CREATE: 2}
         assert list(pool.nodes) == [f"train-00{number}" for number in range(1, 9)]
         assert len({node["cluster_fabric_id"] for node in pool.nodes.values()}) == 1
         assert sorted(pool.outs["node_ids"]) == sorted(n["id"] for n in pool.nodes.values())
-        pool = environment.update(pool, many(pool_inputs, 13))
+        pool = environment.update(pool, declare_many(pool_inputs, 13))
         assert environment.count_writes() == {CREATE: 1}
         assert (len(pool.nodes), pool.outs["ready"]) == (13, True)
         environment.delete(pool)
@@ -50,7 +50,7 @@ class TestBatches:
         self, environment: Any, pool_inputs: Properties
     ) -> None:
         pool = environment.create("NodePool", pool_inputs)
-        pool = environment.update(pool, many(pool_inputs, 4))
+        pool = environment.update(pool, declare_many(pool_inputs, 4))
         assert environment.count_writes() == {CREATE: 2}
         assert pool.outs["ready"] is True
 
@@ -58,7 +58,9 @@ class TestBatches:
         self, environment: Any, pool_inputs: Properties
     ) -> None:
         environment.call_emulator("POST", "scp/settings", {"joining_one_allowed": False})
-        pool = environment.update(environment.create("NodePool", pool_inputs), many(pool_inputs, 4))
+        pool = environment.update(
+            environment.create("NodePool", pool_inputs), declare_many(pool_inputs, 4)
+        )
         assert "2 to 5 servers are allowed, not 1" in pool.reason
         assert len(pool.nodes) == 3
 
@@ -70,7 +72,7 @@ class TestBatches:
             "POST", "scp/settings", {"joining_while_creating": joining_while_creating}
         )
         started = environment.now
-        pool = environment.create("NodePool", many(pool_inputs, 200))
+        pool = environment.create("NodePool", declare_many(pool_inputs, 200))
         assert (pool.outs["ready"], len(pool.nodes)) == (True, 200)
         # 120 s until the fabric has an id, 900 s until its last node is RUNNING.
         assert environment.now - started <= 1.1 * (120 + 900)
@@ -85,7 +87,7 @@ class TestBatches:
         environment.inject_fault(
             "GET", "^/v1/cluster-fabrics/", status_override="CREATING", count=None
         )
-        pool = environment.create("NodePool", many(pool_inputs, 8))
+        pool = environment.create("NodePool", declare_many(pool_inputs, 8))
         assert pool.outs["ready"] is True
 
 
@@ -93,9 +95,9 @@ class TestSize:
     def test_shrinking_deletes_the_named_nodes_then_the_newest(
         self, environment: Any, pool_inputs: Properties
     ) -> None:
-        pool = environment.create("NodePool", many(pool_inputs, 5))
+        pool = environment.create("NodePool", declare_many(pool_inputs, 5))
         environment.count_writes()
-        pool = environment.update(pool, many(pool_inputs, 3, remove=["train-002"]))
+        pool = environment.update(pool, declare_many(pool_inputs, 3, remove=["train-002"]))
         assert list(pool.nodes) == ["train-001", "train-003", "train-004"]
         assert environment.count_writes() == {DELETE: 1}
         assert set(environment.list_node_states()) == set(pool.nodes)
@@ -106,7 +108,7 @@ class TestSize:
         pool = environment.create("NodePool", pool_inputs)
         environment.set_node_state(pool.nodes["train-001"]["id"], "ERROR")
         pool = environment.refresh(pool)
-        pool = environment.update(pool, many(pool_inputs, 2))
+        pool = environment.update(pool, declare_many(pool_inputs, 2))
         assert list(pool.nodes) == ["train-002", "train-003"]
         assert pool.outs["ready"] is True
 
@@ -152,7 +154,7 @@ class TestSize:
         environment.move_clock(3600)
         assert environment.refresh(pool) is None
         with pytest.raises(GpuformError, match="refresh first"):
-            environment.update(pool, many(pool_inputs, 4))
+            environment.update(pool, declare_many(pool_inputs, 4))
         environment.delete(pool)
 
 
@@ -161,13 +163,13 @@ class TestInPlace:
     def test_all_nodes_are_stopped_and_started_by_one_request(
         self, environment: Any, pool_inputs: Properties
     ) -> None:
-        pool = environment.create("NodePool", many(pool_inputs, 5))
+        pool = environment.create("NodePool", declare_many(pool_inputs, 5))
         environment.count_writes()
-        pool = environment.update(pool, many(pool_inputs, 5, state="STOPPED"))
+        pool = environment.update(pool, declare_many(pool_inputs, 5, state="STOPPED"))
         assert environment.count_writes() == {"POST /v1/gpu-nodes/stop": 1}
         assert set(environment.list_node_states().values()) == {"STOPPED"}
         assert (pool.outs["ready"], environment.list_changes(pool)) == (True, {})
-        pool = environment.update(pool, many(pool_inputs, 5))
+        pool = environment.update(pool, declare_many(pool_inputs, 5))
         assert environment.count_writes() == {"POST /v1/gpu-nodes/start": 1}
         assert pool.outs["ready"] is True
 
@@ -175,7 +177,7 @@ class TestInPlace:
         self, environment: Any, pool_inputs: Properties
     ) -> None:
         nat = {"nat_enabled": True, "public_ip_address_id": PUBLIC_IP}
-        inputs = one_by_one(
+        inputs = declare_single_nodes(
             pool_inputs,
             a={"ip_address": "192.168.0.77", **nat},
             b={"gpu_node_name": "chief", "lock_enabled": True},
@@ -198,7 +200,7 @@ class TestInPlace:
         def with_ip(id_: str | None) -> Properties:
             nat = {"nat_enabled": id_ is not None}
             more = {"public_ip_address_id": id_} if id_ else {}
-            return one_by_one(pool_inputs, a={**nat, **more}, b={})
+            return declare_single_nodes(pool_inputs, a={**nat, **more}, b={})
 
         nat = "POST /v1/gpu-nodes/*/public-nat-ip"
         release = "DELETE /v1/gpu-nodes/*/public-nat-ip"
@@ -218,8 +220,8 @@ class TestInPlace:
     def test_a_changed_address_replaces_that_node_alone(
         self, environment: Any, pool_inputs: Properties
     ) -> None:
-        pool = environment.create("NodePool", one_by_one(pool_inputs, a={}, b={}))
-        changed = one_by_one(pool_inputs, a={}, b={"ip_address": "192.168.0.99"})
+        pool = environment.create("NodePool", declare_single_nodes(pool_inputs, a={}, b={}))
+        changed = declare_single_nodes(pool_inputs, a={}, b={"ip_address": "192.168.0.99"})
         assert environment.diff(pool, changed) == []
         after = environment.update(pool, changed)
         assert after.outs["ready"] is True
@@ -229,9 +231,9 @@ class TestInPlace:
         assert after.nodes["b"]["gpu_node_name"] == "train-b"
 
     def test_another_name_is_another_node(self, environment: Any, pool_inputs: Properties) -> None:
-        pool = environment.create("NodePool", one_by_one(pool_inputs, a={}, b={}))
+        pool = environment.create("NodePool", declare_single_nodes(pool_inputs, a={}, b={}))
         after = environment.update(
-            pool, one_by_one(pool_inputs, a={}, b={"gpu_node_name": "other"})
+            pool, declare_single_nodes(pool_inputs, a={}, b={"gpu_node_name": "other"})
         )
         assert set(environment.list_node_states()) == {"train-a", "other"}
         assert after.nodes["a"]["id"] == pool.nodes["a"]["id"]
@@ -240,13 +242,17 @@ class TestInPlace:
         self, environment: Any, pool_inputs: Properties
     ) -> None:
         wrong = {"nat_enabled": True, "public_ip_address_id": "none"}
-        pool = environment.create("NodePool", one_by_one(pool_inputs, a={}, b={}))
-        pool = environment.update(pool, one_by_one(pool_inputs, a=wrong, b={"state": "STOPPED"}))
+        pool = environment.create("NodePool", declare_single_nodes(pool_inputs, a={}, b={}))
+        pool = environment.update(
+            pool, declare_single_nodes(pool_inputs, a=wrong, b={"state": "STOPPED"})
+        )
         assert pool.outs["ready"] is False
         assert pool.reason.startswith("pool train: train-a: scp: POST ")
         assert pool.nodes["b"]["state"] == "STOPPED"
         right = {**wrong, "public_ip_address_id": PUBLIC_IP}
-        pool = environment.update(pool, one_by_one(pool_inputs, a=right, b={"state": "STOPPED"}))
+        pool = environment.update(
+            pool, declare_single_nodes(pool_inputs, a=right, b={"state": "STOPPED"})
+        )
         assert pool.outs["ready"] is True
 
 
@@ -257,7 +263,7 @@ class TestLocks:
     def test_locked_nodes_are_neither_deleted_nor_stopped_without_permission(
         self, environment: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        locked = many(pool_inputs, 3, lock_enabled=True)
+        locked = declare_many(pool_inputs, 3, lock_enabled=True)
         pool = environment.create("NodePool", locked)
         assert all(node["lock_enabled"] for node in pool.nodes.values())
         environment.count_writes()
@@ -271,7 +277,7 @@ class TestLocks:
             environment.delete(pool)
         assert environment.count_writes() == {}
         with environment.grant_permission(monkeypatch, "unlock"):
-            pool = environment.update(pool, many(locked, 2))
+            pool = environment.update(pool, declare_many(locked, 2))
             assert environment.count_writes() == {self.UNLOCK: 1, DELETE: 1}
             environment.delete(pool)
             assert environment.count_writes() == {self.UNLOCK: 2, DELETE: 1}
@@ -279,7 +285,7 @@ class TestLocks:
     def test_a_locked_node_is_locked_again_after_its_stop(
         self, environment: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        locked = many(pool_inputs, 2, lock_enabled=True)
+        locked = declare_many(pool_inputs, 2, lock_enabled=True)
         pool = environment.create("NodePool", locked)
         environment.count_writes()
         with environment.grant_permission(monkeypatch, "unlock"):
@@ -298,7 +304,7 @@ class TestLocks:
         environment.client.lock_node(pool.nodes["train-003"]["id"])
         environment.count_writes()
         with pytest.raises(NotAllowed, match="train-003"):
-            environment.update(pool, many(pool_inputs, 2))
+            environment.update(pool, declare_many(pool_inputs, 2))
         assert environment.count_writes() == {}
         assert environment.list_changes(pool) == {}
 
@@ -323,9 +329,9 @@ class TestFabrics:
     def test_a_move_is_one_request(
         self, environment: Any, pool_inputs: Properties, other: Any
     ) -> None:
-        pool = environment.create("NodePool", many(pool_inputs, 5))
+        pool = environment.create("NodePool", declare_many(pool_inputs, 5))
         environment.count_writes()
-        moved = many(pool_inputs, 5, cluster_fabric_name="fabric2")
+        moved = declare_many(pool_inputs, 5, cluster_fabric_name="fabric2")
         assert environment.find_problems("NodePool", moved, pool) == {}
         assert environment.diff(pool, moved) == []
         after = environment.update(pool, moved)
@@ -420,19 +426,21 @@ class TestFabrics:
     def test_a_new_fabric_of_one_node_is_refused(
         self, environment: Any, pool_inputs: Properties
     ) -> None:
-        problems = environment.find_problems("NodePool", many(pool_inputs, 1))
+        problems = environment.find_problems("NodePool", declare_many(pool_inputs, 1))
         assert "one server cannot create the fabric fabric1" in problems["count"]
-        problems = environment.find_problems("NodePool", one_by_one(pool_inputs, a={}))
+        problems = environment.find_problems("NodePool", declare_single_nodes(pool_inputs, a={}))
         assert list(problems) == ["nodes"]
 
     def test_the_last_node_of_a_fabric_is_not_replaced(
         self, environment: Any, pool_inputs: Properties
     ) -> None:
-        pool = environment.create("NodePool", one_by_one(pool_inputs, a={}, b={}))
-        pool = environment.update(pool, one_by_one(pool_inputs, a={}))
+        pool = environment.create("NodePool", declare_single_nodes(pool_inputs, a={}, b={}))
+        pool = environment.update(pool, declare_single_nodes(pool_inputs, a={}))
         environment.count_writes()
         with pytest.raises(GpuformError, match="deletes the last node of fabric fabric1"):
-            environment.update(pool, one_by_one(pool_inputs, a={"ip_address": "192.168.0.99"}))
+            environment.update(
+                pool, declare_single_nodes(pool_inputs, a={"ip_address": "192.168.0.99"})
+            )
         assert environment.count_writes() == {}
 
 
@@ -445,7 +453,7 @@ class TestTrouble:
         pool = environment.create("NodePool", pool_inputs)
         assert pool.outs["ready"] is False
         assert pool.reason == "pool train: train-002: its state is ERROR; another run recreates it"
-        kept = {pool.nodes[name]["id"] for name in ("train-001", "train-003")}
+        kept_ids = {pool.nodes[name]["id"] for name in ("train-001", "train-003")}
         environment.count_writes()
         path = 'nodes["train-002"].state'
         assert environment.list_changes(pool) == {path: ("ERROR", "RUNNING")}
@@ -455,13 +463,13 @@ class TestTrouble:
             True,
             sorted(environment.list_node_states()),
         )
-        assert kept < {node["id"] for node in pool.nodes.values()}
+        assert kept_ids < {node["id"] for node in pool.nodes.values()}
 
     def test_a_batch_without_capacity_keeps_the_other_batches(
         self, environment: Any, pool_inputs: Properties
     ) -> None:
         environment.call_emulator("POST", "scp/settings", {"capacity": {"POOL001-krw1a": 8}})
-        inputs = many(pool_inputs, 11)
+        inputs = declare_many(pool_inputs, 11)
         pool = environment.create("NodePool", inputs)
         assert pool.outs["ready"] is False
         # The second and the third batch are sent at once: one of them is refused.
@@ -503,7 +511,7 @@ class TestTrouble:
         self, environment: Any, pool_inputs: Properties, skip: int
     ) -> None:
         environment.inject_fault("POST", "^/v1/gpu-nodes$", drop="after", skip=skip)
-        pool = environment.create("NodePool", many(pool_inputs, 13))
+        pool = environment.create("NodePool", declare_many(pool_inputs, 13))
         assert (pool.outs["ready"], len(pool.nodes)) == (True, 13)
         assert environment.count_writes()[CREATE] == 3
         assert sorted(environment.list_node_states()) == list(pool.nodes)
@@ -512,7 +520,7 @@ class TestTrouble:
         self, environment: Any, pool_inputs: Properties
     ) -> None:
         environment.inject_fault("POST", "^/v1/gpu-nodes$", drop="before", skip=1)
-        pool = environment.create("NodePool", many(pool_inputs, 8))
+        pool = environment.create("NodePool", declare_many(pool_inputs, 8))
         assert pool.outs["ready"] is False
         assert "the result of its create is unknown" in pool.reason
         assert len(pool.nodes) == 4
@@ -537,11 +545,11 @@ class TestTrouble:
     ) -> None:
         """The state never heard of the new nodes; their record did."""
         before = environment.create("NodePool", pool_inputs)
-        environment.update(before, many(pool_inputs, 5))
+        environment.update(before, declare_many(pool_inputs, 5))
         environment.count_writes()
         for again in (
             environment.refresh(before),
-            environment.update(before, many(pool_inputs, 5)),
+            environment.update(before, declare_many(pool_inputs, 5)),
         ):
             assert len(again.outs["node_ids"]) == 5
         assert environment.count_writes() == {}
@@ -553,14 +561,14 @@ class TestTrouble:
         self, environment: Any, pool_inputs: Properties
     ) -> None:
         before = environment.create("NodePool", pool_inputs)
-        environment.update(before, many(pool_inputs, 5))
+        environment.update(before, declare_many(pool_inputs, 5))
         environment.delete(before)
         assert environment.list_node_states() == {}
 
     def test_an_interruption_keeps_every_id(
         self, environment: Any, pool_inputs: Properties
     ) -> None:
-        pool = environment.create("NodePool", many(pool_inputs, 8), timeout=130)
+        pool = environment.create("NodePool", declare_many(pool_inputs, 8), timeout=130)
         assert "not done after" in pool.reason
         assert len(pool.outs["node_ids"]) == 4
         pool = environment.update(pool)
@@ -594,9 +602,11 @@ class TestTrouble:
     def test_a_node_of_others_with_a_declared_name_stays_unchanged(
         self, environment: Any, pool_inputs: Properties
     ) -> None:
-        theirs = environment.create("NodePool", one_by_one(pool_inputs, a={}, b={}), name="theirs")
+        theirs = environment.create(
+            "NodePool", declare_single_nodes(pool_inputs, a={}, b={}), name="theirs"
+        )
         names = {"train-001": {"gpu_node_name": "train-a"}, "train-002": {}}
-        mine = {**one_by_one(pool_inputs, **names), "cluster_fabric_name": "fabric2"}
+        mine = {**declare_single_nodes(pool_inputs, **names), "cluster_fabric_name": "fabric2"}
         environment.count_writes()
         with pytest.raises(NameTaken, match="this project has no record of creating it") as caught:
             environment.create("NodePool", mine)
@@ -606,13 +616,13 @@ class TestTrouble:
     def test_a_taken_name_stops_only_its_node_when_the_pool_grows(
         self, environment: Any, pool_inputs: Properties
     ) -> None:
-        pool = environment.create("NodePool", many(pool_inputs, 2))
-        other = one_by_one(pool_inputs, x={"gpu_node_name": "train-003"})
+        pool = environment.create("NodePool", declare_many(pool_inputs, 2))
+        other = declare_single_nodes(pool_inputs, x={"gpu_node_name": "train-003"})
         fabric = {"cluster_fabric_id": pool.outs["cluster_fabric_id"]}
         theirs = {**other, **fabric, "gpu_node_name_prefix": "theirs"}
         environment.create("NodePool", theirs, name="theirs")
         environment.count_writes()
-        pool = environment.update(pool, many(pool_inputs, 4))
+        pool = environment.update(pool, declare_many(pool_inputs, 4))
         assert "train-003: scp already has" in pool.reason
         assert list(pool.nodes) == ["train-001", "train-002", "train-004"]
         assert environment.count_writes() == {CREATE: 1}
@@ -623,23 +633,23 @@ class TestImport:
         self, environment: Any, pool_inputs: Properties
     ) -> None:
         pool = environment.create("NodePool", pool_inputs)
-        inputs, found = environment.import_object("NodePool", pool.id)
+        inputs, outputs = environment.import_object("NodePool", pool.id)
         unseen = {"server_type_id", "os_user_password"}
         assert inputs == {k: v for k, v in pool_inputs.items() if k not in unseen}
-        assert environment.diff(found, pool_inputs) == []
+        assert environment.diff(outputs, pool_inputs) == []
         environment.count_writes()
-        assert environment.update(found, pool_inputs).outs["ready"] is True
+        assert environment.update(outputs, pool_inputs).outs["ready"] is True
         assert environment.count_writes() == {}
 
     def test_named_nodes_are_imported_as_a_map(
         self, environment: Any, pool_inputs: Properties
     ) -> None:
-        pool = environment.create("NodePool", one_by_one(pool_inputs, a={}, b={}))
-        inputs, found = environment.import_object("NodePool", pool.id)
+        pool = environment.create("NodePool", declare_single_nodes(pool_inputs, a={}, b={}))
+        inputs, outputs = environment.import_object("NodePool", pool.id)
         assert inputs["nodes"] == {"a": {}, "b": {}}
-        assert list(found.nodes) == ["a", "b"]
+        assert list(outputs.nodes) == ["a", "b"]
         recorded = {"server_type_id", "os_user_password"}
-        assert set(environment.list_changes(found, pool.inputs)) == recorded
+        assert set(environment.list_changes(outputs, pool.inputs)) == recorded
 
     @pytest.mark.parametrize("id_", ["x", "POOL001-krw1a/fabric1", "POOL001-krw1a/fabric1/none"])
     def test_an_id_of_no_pool_is_not_found(self, environment: Any, id_: str) -> None:

@@ -13,7 +13,7 @@ from gpuform.schemas.values import UNKNOWN
 Properties = dict[str, Any]
 
 
-def node(key: str, state: str = "RUNNING", **fields: Any) -> Properties:
+def build_node(key: str, state: str = "RUNNING", **fields: Any) -> Properties:
     return {
         "id": f"id-{key}",
         "gpu_node_name": f"train-{key}",
@@ -30,7 +30,7 @@ def declared(pool_inputs: Properties) -> Properties:
     return {**pool_inputs, "count": 3}
 
 
-def stored(declared: Properties, *nodes: Properties, **fields: Any) -> Properties:
+def build_state(declared: Properties, *nodes: Properties, **fields: Any) -> Properties:
     """Outputs of a pool with these nodes, in count's keys."""
     keyed = {node["gpu_node_name"]: node for node in nodes}
     ids = [node["id"] for node in nodes]
@@ -40,10 +40,10 @@ def stored(declared: Properties, *nodes: Properties, **fields: Any) -> Propertie
 
 @pytest.fixture
 def three_nodes(declared: Properties) -> Properties:
-    return stored(declared, node("001"), node("002"), node("003"))
+    return build_state(declared, build_node("001"), build_node("002"), build_node("003"))
 
 
-def shown(old: Properties, new: Properties) -> dict[str, tuple[Any, Any]]:
+def format_changes(old: Properties, new: Properties) -> dict[str, tuple[Any, Any]]:
     changes = NodePoolLifecycle().list_changes(old, new)
     return {
         change.path: (change.before, change.after)
@@ -52,103 +52,117 @@ def shown(old: Properties, new: Properties) -> dict[str, tuple[Any, Any]]:
     }
 
 
-def replacing(old: Properties, new: Properties) -> list[str]:
+def list_replacing_paths(old: Properties, new: Properties) -> list[str]:
     return [change.path for change in NodePoolLifecycle().list_changes(old, new) if change.replaces]
 
 
 def test_nodes_as_declared_plan_nothing(declared: Properties, three_nodes: Properties) -> None:
-    assert shown(three_nodes, declared) == {}
+    assert format_changes(three_nodes, declared) == {}
     assert (
-        shown(three_nodes, {**declared, "count": 3.0, "init_script": "", "cluster_fabric_id": ""})
+        format_changes(
+            three_nodes, {**declared, "count": 3.0, "init_script": "", "cluster_fabric_id": ""}
+        )
         == {}
     )
-    assert shown(three_nodes, {**declared, "os_user_id": "root", "remove": ["train-003"]}) == {}
-    assert shown(three_nodes, {**declared, "tags": {"team": "x"}}) == {}
-    assert shown(three_nodes, {**declared, "cluster_fabric_id": "f1", "state": "RUNNING"}) == {}
+    assert (
+        format_changes(three_nodes, {**declared, "os_user_id": "root", "remove": ["train-003"]})
+        == {}
+    )
+    assert format_changes(three_nodes, {**declared, "tags": {"team": "x"}}) == {}
+    assert (
+        format_changes(three_nodes, {**declared, "cluster_fabric_id": "f1", "state": "RUNNING"})
+        == {}
+    )
 
 
 def test_growth_shows_a_number_and_shrinking_the_removed_nodes(
     declared: Properties, three_nodes: Properties
 ) -> None:
-    assert shown(three_nodes, {**declared, "count": 5}) == {"count": (3, 5)}
-    assert shown(three_nodes, {**declared, "count": 2, "remove": ["train-001"]}) == {
+    assert format_changes(three_nodes, {**declared, "count": 5}) == {"count": (3, 5)}
+    assert format_changes(three_nodes, {**declared, "count": 2, "remove": ["train-001"]}) == {
         "count": (3, 2),
         'nodes["train-001"]': ("id-001", None),
     }
 
 
 def test_a_stopped_node_is_drift_of_that_node_alone(declared: Properties) -> None:
-    old = stored(declared, node("001"), node("002", "STOPPED"), node("003"))
-    assert shown(old, declared) == {'nodes["train-002"].state': ("STOPPED", "RUNNING")}
+    old = build_state(declared, build_node("001"), build_node("002", "STOPPED"), build_node("003"))
+    assert format_changes(old, declared) == {'nodes["train-002"].state': ("STOPPED", "RUNNING")}
 
 
 def test_a_missing_node_is_a_change_of_the_count(declared: Properties) -> None:
-    old = stored({**declared, "count": 2}, node("001"), node("003"))
-    assert shown(old, declared) == {"count": (2, 3)}
+    old = build_state({**declared, "count": 2}, build_node("001"), build_node("003"))
+    assert format_changes(old, declared) == {"count": (2, 3)}
 
 
 def test_a_failed_node_is_planned_as_recreated(declared: Properties) -> None:
-    old = stored(declared, node("001"), node("002", "ERROR"), node("003"), ready=False)
+    old = build_state(
+        declared, build_node("001"), build_node("002", "ERROR"), build_node("003"), ready=False
+    )
     (change,) = NodePoolLifecycle().list_changes(old, declared)
     assert (change.path, change.replaces) == ('nodes["train-002"].state', False)
     assert "deletes and recreates it" in change.because
 
 
 def test_a_node_that_changes_state_plans_nothing(declared: Properties) -> None:
-    nodes = [node("001"), node("002", "CREATING"), node("003")]
-    old = stored(declared, *nodes, ready=False, not_ready_reason="1 CREATING")
-    (found,) = NodePoolLifecycle().list_changes(old, declared)
-    assert (found.path, found.because) == ("ready", "resume waiting: 1 CREATING")
+    nodes = [build_node("001"), build_node("002", "CREATING"), build_node("003")]
+    old = build_state(declared, *nodes, ready=False, not_ready_reason="1 CREATING")
+    (change,) = NodePoolLifecycle().list_changes(old, declared)
+    assert (change.path, change.because) == ("ready", "resume waiting: 1 CREATING")
 
 
 def test_a_move_of_all_is_one_change(declared: Properties, three_nodes: Properties) -> None:
     moved = {**declared, "cluster_fabric_name": "fabric2"}
-    assert shown(three_nodes, moved) == {"cluster_fabric_name": ("fabric1", "fabric2")}
-    astray = node("002", cluster_fabric_name="fabric9", cluster_fabric_id="f9")
-    old = stored(declared, node("001"), astray, node("003"))
-    assert shown(old, declared) == {
+    assert format_changes(three_nodes, moved) == {"cluster_fabric_name": ("fabric1", "fabric2")}
+    astray = build_node("002", cluster_fabric_name="fabric9", cluster_fabric_id="f9")
+    old = build_state(declared, build_node("001"), astray, build_node("003"))
+    assert format_changes(old, declared) == {
         'nodes["train-002"].cluster_fabric_name': ("fabric9", "fabric1")
     }
 
 
 def test_a_shared_input_is_one_change(declared: Properties, three_nodes: Properties) -> None:
-    assert shown(three_nodes, {**declared, "lock_enabled": True}) == {"lock_enabled": (None, True)}
-    assert shown(three_nodes, {**declared, "state": "STOPPED"}) == {"state": ("RUNNING", "STOPPED")}
+    assert format_changes(three_nodes, {**declared, "lock_enabled": True}) == {
+        "lock_enabled": (None, True)
+    }
+    assert format_changes(three_nodes, {**declared, "state": "STOPPED"}) == {
+        "state": ("RUNNING", "STOPPED")
+    }
     stopped = {**three_nodes, "state": "STOPPED"}
-    assert shown(stopped, declared) == {"state": ("STOPPED", "RUNNING")}
+    assert format_changes(stopped, declared) == {"state": ("STOPPED", "RUNNING")}
     locked = {**three_nodes, "lock_enabled": True}
     (change,) = NodePoolLifecycle().list_changes(locked, declared)
     assert (change.path, change.action) == ("lock_enabled", Action.KEEP)
 
 
 def test_changes_of_single_nodes_have_their_own_paths(declared: Properties) -> None:
-    keys = {"a": node("a"), "b": node("b", lock_enabled=True), "c": node("c")}
+    keys = {"a": build_node("a"), "b": build_node("b", lock_enabled=True), "c": build_node("c")}
     base = {key: value for key, value in declared.items() if key != "count"}
     declared_before: Properties = {"nodes": {"a": {}, "b": {}, "c": {}}}
     old = {**base, **declared_before, "gpu_nodes": keys, "node_ids": [], "ready": True}
     nodes = {"a": {"ip_address": "192.168.0.8"}, "b": {"lock_enabled": False}, "d": {}}
-    assert shown(old, {**base, "nodes": nodes}) == {
+    assert format_changes(old, {**base, "nodes": nodes}) == {
         'nodes["d"]': (None, "train-d"),
         'nodes["c"]': ("id-c", None),
         'nodes["a"].ip_address': ("192.168.0.7", "192.168.0.8"),
         'nodes["b"].lock_enabled': (True, False),
     }
-    assert shown(old, {**base, **declared_before}) == {}
+    assert format_changes(old, {**base, **declared_before}) == {}
     # Another key for the same name is the same node.
     renamed = {"a": {}, "b": {}, "x": {"gpu_node_name": "train-c"}}
-    assert shown(old, {**base, "nodes": renamed}) == {}
+    assert format_changes(old, {**base, "nodes": renamed}) == {}
 
 
 def test_an_unknown_input_is_a_change_in_place(
     declared: Properties, three_nodes: Properties
 ) -> None:
     for name in ("count", "cluster_fabric_name", "cluster_fabric_id"):
-        found = shown(three_nodes, {**declared, name: UNKNOWN})
-        assert list(found) == [name]
-        assert replacing(three_nodes, {**declared, name: UNKNOWN}) == []
+        changes = format_changes(three_nodes, {**declared, name: UNKNOWN})
+        assert list(changes) == [name]
+        assert list_replacing_paths(three_nodes, {**declared, name: UNKNOWN}) == []
     base = {key: value for key, value in declared.items() if key != "count"}
     nodes = {"a": {"nat_enabled": True, "public_ip_address_id": UNKNOWN}}
-    assert list(shown(three_nodes, {**base, "nodes": nodes})) == ["nodes"]
+    assert list(format_changes(three_nodes, {**base, "nodes": nodes})) == ["nodes"]
 
 
 @pytest.mark.parametrize(
@@ -169,18 +183,20 @@ def test_an_unknown_input_is_a_change_in_place(
 def test_an_input_fixed_at_creation_replaces_the_pool(
     declared: Properties, three_nodes: Properties, name: str, value: str
 ) -> None:
-    assert replacing(three_nodes, {**declared, name: value}) == [name]
+    assert list_replacing_paths(three_nodes, {**declared, name: value}) == [name]
 
 
 def test_outputs_without_nodes_are_compared_by_their_inputs(declared: Properties) -> None:
     old = {**declared, "ready": False, "not_ready_reason": "interrupted"}
-    assert shown(old, declared) == {"ready": (False, True)}
-    assert shown(old, {**declared, "count": 4}) == {"count": (3, 4)}
+    assert format_changes(old, declared) == {"ready": (False, True)}
+    assert format_changes(old, {**declared, "count": 4}) == {"count": (3, 4)}
 
 
 class TestGuards:
     def test_locked_nodes_need_a_permission(self, declared: Properties) -> None:
-        old = stored(declared, node("001"), node("002", lock_enabled=True), node("003"))
+        old = build_state(
+            declared, build_node("001"), build_node("002", lock_enabled=True), build_node("003")
+        )
         guard = find_deletion_guard(old)
         assert guard is not None
         assert (guard.permission, guard.because) == (
@@ -196,14 +212,16 @@ class TestGuards:
             assert "train-002" in guard.because
 
     def test_a_stop_with_an_unlock_needs_no_permission(self, declared: Properties) -> None:
-        old = stored(declared, *(node(key, lock_enabled=True) for key in ("001", "002", "003")))
+        old = build_state(
+            declared, *(build_node(key, lock_enabled=True) for key in ("001", "002", "003"))
+        )
         assert find_change_guard(old, {**declared, "state": "STOPPED"}) is not None
         unlocked = {**declared, "state": "STOPPED", "lock_enabled": False}
         assert find_change_guard(old, unlocked) is None
         assert find_change_guard(old, {**unlocked, "count": 2}) is not None
 
     def test_unknown_inputs_need_no_permission_yet(self, declared: Properties) -> None:
-        old = stored(declared, node("001", lock_enabled=True))
+        old = build_state(declared, build_node("001", lock_enabled=True))
         assert find_change_guard(old, {**declared, "count": UNKNOWN}) is None
         assert find_change_guard(declared, declared) is None
         assert find_deletion_guard(declared) is None
@@ -213,15 +231,15 @@ def test_the_plan_of_a_replaced_pool_shows_the_new_nodes(declared: Properties) -
     named = {name: value for name, value in declared.items() if name != "count"}
     edge = {"nat_enabled": True, "public_ip_address_id": "ip-1", "lock_enabled": True}
     before = {**named, "nodes": {"edge": edge, "inner": {}}, "lock_enabled": True}
-    old = stored(before, node("edge", policy_use_nat=True), node("inner"))
+    old = build_state(before, build_node("edge", policy_use_nat=True), build_node("inner"))
     old["gpu_nodes"] = {key: old["gpu_nodes"][f"train-{key}"] for key in ("edge", "inner")}
     new = {
         **named,
         "nodes": {"edge": {"nat_enabled": False, "lock_enabled": True}, "inner": {}},
         "image_id": "IMAGE-other",
     }
-    changes = shown(old, new)
-    assert replacing(old, new) == ["image_id"]
+    changes = format_changes(old, new)
+    assert list_replacing_paths(old, new) == ["image_id"]
     assert changes['nodes["edge"].nat_enabled'] == (True, False)
     assert changes['nodes["edge"].public_ip_address_id'] == ("ip-1", None)
     assert changes["lock_enabled"] == (True, None)

@@ -81,35 +81,37 @@ def pool(environment: Any, pool_inputs: Properties, conditions: Conditions) -> A
     return made
 
 
-def declared(pool: Any, **repair: Any) -> Properties:
+def declare_repair(pool: Any, **repair: Any) -> Properties:
     return {**pool.inputs, "repair": {**AUTOMATIC, **repair}}
 
 
-def broken(environment: Any, pool: Any, *names: str) -> Any:
+def break_nodes(environment: Any, pool: Any, *names: str) -> Any:
     for name in names or ("train-002",):
         environment.set_node_state(pool.nodes[name]["id"], "ERROR")
     return environment.refresh(pool)
 
 
-def ids(pool: Any) -> dict[str, str]:
+def map_ids_by_name(pool: Any) -> dict[str, str]:
     return {name: node["id"] for name, node in pool.nodes.items()}
 
 
 def list_recreated(before: Any, after: Any) -> list[str]:
-    return sorted(name for name, id_ in ids(after).items() if ids(before)[name] != id_)
+    return sorted(
+        name for name, id_ in map_ids_by_name(after).items() if map_ids_by_name(before)[name] != id_
+    )
 
 
-def notices(pool: Any, inputs: Properties | None = None) -> list[str]:
-    told = NodePoolLifecycle().list_notices(inputs or pool.inputs, pool.outs, 0.0)
-    return [each.text for each in told if each.kind == "repair"]
+def list_repair_notices(pool: Any, inputs: Properties | None = None) -> list[str]:
+    pool_notices = NodePoolLifecycle().list_notices(inputs or pool.inputs, pool.outs, 0.0)
+    return [notice.text for notice in pool_notices if notice.kind == "repair"]
 
 
 def count_most_unavailable(environment: Any) -> int:
     """How many of the four were gone at once, at the most, by what the runs told; not yet repaired
     ones are there."""
     phases = [message for message in environment.messages if re.search(r"[0-9] [A-Z]+", message)]
-    there = [map(int, re.findall(r"([0-9]+) (?:RUNNING|ERROR)", each)) for each in phases]
-    return max(4 - sum(each) for each in there)
+    there = [map(int, re.findall(r"([0-9]+) (?:RUNNING|ERROR)", phase)) for phase in phases]
+    return max(4 - sum(counts) for counts in there)
 
 
 def assert_free(environment: Any, pool: Any, scheduler: SimulatedScheduler) -> None:
@@ -123,7 +125,7 @@ def test_a_failed_node_is_planned_recreated_and_then_unchanged(
     environment: Any, pool: Any, scheduler: SimulatedScheduler
 ) -> None:
     scheduler.start_job("train-002", 30)
-    pool = broken(environment, pool)
+    pool = break_nodes(environment, pool)
     assert environment.list_changes(pool) == {ROW: ("broken", "REMAKE")}
     with environment.use_context(pool.name, preview=True):
         leaving = NodePoolLifecycle().predict_removed_nodes(pool.id, pool.outs, pool.inputs)
@@ -140,9 +142,12 @@ def test_a_failed_node_is_planned_recreated_and_then_unchanged(
 
 
 def test_a_fault_shows_the_time_of_its_first_observation(environment: Any, pool: Any) -> None:
-    pool = broken(environment, pool)
+    pool = break_nodes(environment, pool)
     (fault,) = pool.outs["faults"]
-    assert (fault["because"], fault["instance"]) == ("its state is ERROR", ids(pool)["train-002"])
+    assert (fault["because"], fault["instance"]) == (
+        "its state is ERROR",
+        map_ids_by_name(pool)["train-002"],
+    )
     environment.move_clock(7200)
     (later,) = environment.refresh(pool).outs["faults"]
     assert later["since"] == fault["since"] != ""
@@ -151,7 +156,7 @@ def test_a_fault_shows_the_time_of_its_first_observation(environment: Any, pool:
 def test_a_state_of_an_older_version_shows_its_failed_nodes(
     environment: Any, pool: Any, scheduler: SimulatedScheduler
 ) -> None:
-    pool = broken(environment, pool)
+    pool = break_nodes(environment, pool)
     del pool.outs["faults"]
     assert environment.list_changes(pool) == {ROW: ("broken", "REMAKE")}
     assert list_recreated(pool, environment.update(pool)) == ["train-002"]
@@ -161,33 +166,38 @@ def test_without_a_declared_repair_failed_nodes_are_recreated(
     environment: Any, pool_inputs: Properties
 ) -> None:
     pool = environment.create("NodePool", {**pool_inputs, "count": 4})
-    pool = broken(environment, pool, *NAMES[:3])
+    pool = break_nodes(environment, pool, *NAMES[:3])
     assert set(environment.list_changes(pool)) == {f'nodes["{name}"].state' for name in NAMES[:3]}
-    assert notices(pool) == []
+    assert list_repair_notices(pool) == []
 
 
 def test_a_declared_review_is_required_before_a_repair(
     environment: Any, pool: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    news = declared(pool, approve="reviewed")
-    pool = broken(environment, pool)
+    news = declare_repair(pool, approve="reviewed")
+    pool = break_nodes(environment, pool)
     assert ROW not in environment.list_changes(pool, news)
     (fault,) = pool.outs["faults"]
-    (told,) = notices(pool, news)
-    assert told.startswith(f"node train-002 is broken: its state is ERROR, since {fault['since']}.")
-    assert told.endswith("Not repaired: the repair needs a review of the plan")
+    (notice,) = list_repair_notices(pool, news)
+    assert notice.startswith(
+        f"node train-002 is broken: its state is ERROR, since {fault['since']}."
+    )
+    assert notice.endswith("Not repaired: the repair needs a review of the plan")
     stayed = environment.update(pool, news)
     assert "train-002: its state is ERROR; not repaired: the repair needs" in stayed.reason
-    assert (ids(stayed), environment.count_writes()) == (ids(pool), {})
+    assert (map_ids_by_name(stayed), environment.count_writes()) == (map_ids_by_name(pool), {})
     monkeypatch.setenv(VARIABLE, "repair")
     assert ROW in environment.list_changes(pool, news)
 
 
 def test_above_max_unhealthy_no_node_is_recreated(environment: Any, pool: Any) -> None:
-    pool = broken(environment, pool, *NAMES[:3])
+    pool = break_nodes(environment, pool, *NAMES[:3])
     assert [path for path in environment.list_changes(pool) if path.startswith("repair")] == []
-    assert "3 of 4 nodes are unhealthy, more than repair.max_unhealthy (50%)" in notices(pool)[0]
-    assert ids(environment.update(pool)) == ids(pool)
+    assert (
+        "3 of 4 nodes are unhealthy, more than repair.max_unhealthy (50%)"
+        in list_repair_notices(pool)[0]
+    )
+    assert map_ids_by_name(environment.update(pool)) == map_ids_by_name(pool)
     assert environment.count_writes() == {}
 
 
@@ -197,9 +207,9 @@ def test_above_max_unhealthy_no_node_is_recreated(environment: Any, pool: Any) -
 def test_max_parallel_limits_the_repairs_at_a_time(
     environment: Any, pool: Any, scheduler: SimulatedScheduler, parallel: int
 ) -> None:
-    pool = broken(environment, pool, *NAMES[:3])
+    pool = break_nodes(environment, pool, *NAMES[:3])
     environment.messages.clear()
-    mended = environment.update(pool, declared(pool, max_unhealthy=4, max_parallel=parallel))
+    mended = environment.update(pool, declare_repair(pool, max_unhealthy=4, max_parallel=parallel))
     assert list_recreated(pool, mended) == NAMES[:3]
     assert count_most_unavailable(environment) == parallel
     assert environment.count_writes()["DELETE /v1/gpu-nodes"] == 3 // parallel + 3 % parallel
@@ -210,9 +220,9 @@ def test_a_broken_node_that_stays_does_not_stop_other_repairs(
     environment: Any, pool: Any, scheduler: SimulatedScheduler, conditions: Conditions
 ) -> None:
     conditions.not_ready("train-004", an_hour_ago(environment))
-    pool = broken(environment, pool)
-    news = declared(pool, on=["platform"])
-    assert notices(pool, news)[0].endswith("Not repaired: repair.on has no not_ready")
+    pool = break_nodes(environment, pool)
+    news = declare_repair(pool, on=["platform"])
+    assert list_repair_notices(pool, news)[0].endswith("Not repaired: repair.on has no not_ready")
     scheduler.nodes_by_name["train-004"] = scheduler.nodes_by_name["train-004"].__class__(
         "train-004", is_failed=True
     )
@@ -226,7 +236,7 @@ def test_a_broken_node_that_stays_does_not_stop_other_repairs(
 def test_repairs_stop_at_the_first_node_that_does_not_come_back(
     environment: Any, pool: Any, scheduler: SimulatedScheduler
 ) -> None:
-    pool = broken(environment, pool, *NAMES[:2])
+    pool = break_nodes(environment, pool, *NAMES[:2])
     environment.inject_fault("POST", "/v1/gpu-nodes$", status=400, count=None)
     stopped = environment.update(pool)
     assert "the repair has stopped: train-001 was refused" in stopped.reason
@@ -234,7 +244,7 @@ def test_repairs_stop_at_the_first_node_that_does_not_come_back(
     assert environment.count_writes()["DELETE /v1/gpu-nodes"] == 1
     environment.remove_faults()
     mended = environment.update(environment.refresh(stopped))
-    assert set(ids(mended)) == set(NAMES)
+    assert set(map_ids_by_name(mended)) == set(NAMES)
     assert environment.list_changes(mended) == {}
 
 
@@ -242,8 +252,8 @@ def test_a_broken_node_with_a_job_is_not_recreated(
     environment: Any, pool: Any, scheduler: SimulatedScheduler
 ) -> None:
     scheduler.start_job("train-002", 300)
-    pool = broken(environment, pool)
-    news = {**declared(pool), "drain": {**ASKED, "wait_minutes": 5}}
+    pool = break_nodes(environment, pool)
+    news = {**declare_repair(pool), "drain": {**ASKED, "wait_minutes": 5}}
     with pytest.raises(GpuformError, match="jobs still run on train-002"):
         environment.update(pool, news)
     assert environment.count_writes() == {}
@@ -252,7 +262,7 @@ def test_a_broken_node_with_a_job_is_not_recreated(
 
 def test_the_repair_of_a_locked_node_needs_a_permission(environment: Any, pool: Any) -> None:
     pool = environment.update(pool, {**pool.inputs, "lock_enabled": True})
-    pool = broken(environment, pool)
+    pool = break_nodes(environment, pool)
     with pytest.raises(GpuformError, match="train-002 is locked"):
         environment.diff(pool, pool.inputs)
 
@@ -260,9 +270,9 @@ def test_the_repair_of_a_locked_node_needs_a_permission(environment: Any, pool: 
 def test_a_node_that_has_recovered_is_not_recreated(
     environment: Any, pool: Any, scheduler: SimulatedScheduler
 ) -> None:
-    pool = broken(environment, pool)
+    pool = break_nodes(environment, pool)
     environment.set_node_state(pool.nodes["train-002"]["id"], "RUNNING")
-    assert ids(environment.update(pool)) == ids(pool)
+    assert map_ids_by_name(environment.update(pool)) == map_ids_by_name(pool)
     assert "node train-002 is no longer broken: it stays as it is" in environment.messages
 
 
@@ -270,11 +280,11 @@ def test_the_server_in_place_of_a_broken_one_is_never_recreated(
     environment: Any, pool: Any, scheduler: SimulatedScheduler
 ) -> None:
     """The state is of before a run that was killed: what it says is about a server that is gone."""
-    before = broken(environment, pool)
+    before = break_nodes(environment, pool)
     mended = environment.update(before)
     environment.count_writes()
     again = environment.update(environment.refresh(before), before.inputs)
-    assert (ids(again), environment.count_writes()) == (ids(mended), {})
+    assert (map_ids_by_name(again), environment.count_writes()) == (map_ids_by_name(mended), {})
 
 
 UBUNTU = "IMAGE-4mQzWvT9hLxRbYc2NfKpJd"
@@ -286,7 +296,7 @@ def test_the_lower_limit_of_repair_and_rollout_holds(
     environment: Any, pool: Any, scheduler: SimulatedScheduler
 ) -> None:
     pool = environment.update(pool, {**pool.inputs, "rollout": {"max_unavailable": 3}})
-    pool = broken(environment, pool)
+    pool = break_nodes(environment, pool)
     environment.messages.clear()
     news = {**pool.inputs, "image_id": UBUNTU}
     assert set(environment.list_changes(pool, news)) == {"image_id", ROW}
@@ -300,10 +310,10 @@ def test_the_lower_limit_of_repair_and_rollout_holds(
 def test_shrinking_deletes_a_broken_node_first(
     environment: Any, pool: Any, scheduler: SimulatedScheduler
 ) -> None:
-    pool = broken(environment, pool)
+    pool = break_nodes(environment, pool)
     smaller = environment.update(pool, {**pool.inputs, "count": 3})
     assert sorted(smaller.nodes) == ["train-001", "train-003", "train-004"]
-    assert {**ids(pool), **ids(smaller)} == ids(pool)
+    assert {**map_ids_by_name(pool), **map_ids_by_name(smaller)} == map_ids_by_name(pool)
     assert environment.count_writes() == {"DELETE /v1/gpu-nodes": 1}
 
 
@@ -313,7 +323,7 @@ def test_a_repaired_node_of_a_stopped_pool_is_stopped(
     environment: Any, pool: Any, scheduler: SimulatedScheduler
 ) -> None:
     pool = environment.update(pool, {**pool.inputs, "state": "STOPPED"})
-    pool = broken(environment, pool)
+    pool = break_nodes(environment, pool)
     mended = environment.update(pool)
     assert list_recreated(pool, mended) == ["train-002"]
     assert {node["state"] for node in mended.nodes.values()} == {"STOPPED"}
@@ -339,14 +349,14 @@ class TestNotReady:
     ) -> None:
         """Slurm does not tell since when: it is counted from the first look."""
         conditions.not_ready("train-002")
-        seen = environment.refresh(pool)
-        assert (seen.outs["faults"], environment.list_changes(seen)) == ([], {})
-        assert seen.nodes["train-002"]["trouble"].startswith("NotReady: kubelet")
+        refreshed = environment.refresh(pool)
+        assert (refreshed.outs["faults"], environment.list_changes(refreshed)) == ([], {})
+        assert refreshed.nodes["train-002"]["trouble"].startswith("NotReady: kubelet")
         environment.clock.sleep(599, threading.Event())
-        seen = environment.refresh(seen)
-        assert seen.outs["faults"] == []
+        refreshed = environment.refresh(refreshed)
+        assert refreshed.outs["faults"] == []
         environment.clock.sleep(2, threading.Event())
-        assert [fault["node"] for fault in environment.refresh(seen).outs["faults"]] == [
+        assert [fault["node"] for fault in environment.refresh(refreshed).outs["faults"]] == [
             "train-002"
         ]
 
@@ -357,10 +367,10 @@ class TestNotReady:
         self, environment: Any, pool: Any, conditions: Conditions, since: str
     ) -> None:
         conditions.not_ready("train-002", since)
-        seen = environment.refresh(pool)
-        assert (seen.outs["faults"], environment.list_changes(seen)) == ([], {})
+        refreshed = environment.refresh(pool)
+        assert (refreshed.outs["faults"], environment.list_changes(refreshed)) == ([], {})
         environment.clock.sleep(601, threading.Event())
-        assert [fault["node"] for fault in environment.refresh(seen).outs["faults"]] == [
+        assert [fault["node"] for fault in environment.refresh(refreshed).outs["faults"]] == [
             "train-002"
         ]
 
@@ -378,8 +388,8 @@ class TestNotReady:
     ) -> None:
         for name in NAMES[2:]:
             conditions.not_ready(name)
-        pool = broken(environment, pool)
-        assert "3 of 4 nodes are unhealthy" in notices(pool)[0]
+        pool = break_nodes(environment, pool)
+        assert "3 of 4 nodes are unhealthy" in list_repair_notices(pool)[0]
 
     def test_a_node_that_is_ready_again_is_not_recreated(
         self, environment: Any, pool: Any, scheduler: SimulatedScheduler, conditions: Conditions
@@ -387,7 +397,7 @@ class TestNotReady:
         conditions.not_ready("train-002", an_hour_ago(environment))
         pool = environment.refresh(pool)
         conditions.told["train-002"] = NodeCondition()
-        assert ids(environment.update(pool)) == ids(pool)
+        assert map_ids_by_name(environment.update(pool)) == map_ids_by_name(pool)
         assert "node train-002 is usable again: it stays as it is" in environment.messages
 
     def test_a_stopped_node_that_is_not_ready_is_no_fault(
@@ -449,19 +459,19 @@ def test_contradictory_repairs_are_refused(
     assert path in problems
 
 
-def heat(environment: Any, node: str, degrees: float) -> None:
-    shown = json.loads(json.dumps(HEATMAP["data"]))
-    for point in shown["temperature"]["data"]:
+def overheat_nodes(environment: Any, node: str, degrees: float) -> None:
+    heatmap = json.loads(json.dumps(HEATMAP["data"]))
+    for point in heatmap["temperature"]["data"]:
         point["nodeName"], point["value"] = node, degrees
-    environment.call_emulator("POST", "lens/settings", {"heatmap": shown})
+    environment.call_emulator("POST", "lens/settings", {"heatmap": heatmap})
 
 
 def test_an_overheated_node_is_recreated(
     environment: Any, pool: Any, scheduler: SimulatedScheduler
 ) -> None:
-    news = declared(pool, on=["overheated"], max_temperature=90)
+    news = declare_repair(pool, on=["overheated"], max_temperature=90)
     pool = environment.update(pool, news)
-    heat(environment, "train-002", 95)
+    overheat_nodes(environment, "train-002", 95)
     pool = environment.refresh(pool)
     assert "has 95 °C, above 90 °C (Lens)" in pool.outs["faults"][0]["because"]
     assert list(environment.list_changes(pool)) == [ROW]
@@ -471,14 +481,14 @@ def test_an_overheated_node_is_recreated(
 def test_a_node_that_has_cooled_is_not_recreated(
     environment: Any, pool: Any, scheduler: SimulatedScheduler
 ) -> None:
-    pool = environment.update(pool, declared(pool, on=["overheated"], max_temperature=90))
-    heat(environment, "train-002", 95)
+    pool = environment.update(pool, declare_repair(pool, on=["overheated"], max_temperature=90))
+    overheat_nodes(environment, "train-002", 95)
     pool = environment.refresh(pool)
-    heat(environment, "train-002", 60)
-    assert ids(environment.update(pool)) == ids(pool)
+    overheat_nodes(environment, "train-002", 60)
+    assert map_ids_by_name(environment.update(pool)) == map_ids_by_name(pool)
 
 
-class TestAskedFor:
+class TestRequestedRepairs:
     @pytest.fixture(autouse=True)
     def _asked(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(REPAIR_VARIABLE, "train-002")
@@ -499,7 +509,7 @@ class TestAskedFor:
         self, environment: Any, pool_inputs: Properties
     ) -> None:
         pool = environment.create("NodePool", {**pool_inputs, "count": 4})
-        pool = broken(environment, pool, "train-002", "train-003")
+        pool = break_nodes(environment, pool, "train-002", "train-003")
         assert set(environment.list_changes(pool)) == {ROW, 'nodes["train-003"].state'}
         assert list_recreated(pool, environment.update(pool)) == ["train-002", "train-003"]
 
@@ -522,10 +532,10 @@ class TestAskedFor:
             patched.setattr(Repairs, "forget", die)
             with pytest.raises(Killed):
                 environment.update(pool)
-        seen = environment.refresh(pool)
-        assert list_recreated(pool, seen) == ["train-002"]
+        refreshed = environment.refresh(pool)
+        assert list_recreated(pool, refreshed) == ["train-002"]
         environment.count_writes()
-        assert ids(environment.update(seen)) == ids(seen)
+        assert map_ids_by_name(environment.update(refreshed)) == map_ids_by_name(refreshed)
         assert environment.count_writes() == {}
         assert "was recreated already, by the interrupted run of" in " ".join(environment.messages)
 
@@ -544,7 +554,7 @@ class TestAskedFor:
         scheduler: SimulatedScheduler,
     ) -> None:
         monkeypatch.setenv(REPAIR_VARIABLE, "")
-        news = {**declared(pool), "count": 1}
+        news = {**declare_repair(pool), "count": 1}
         pool = environment.update(pool, news)
         (name,) = pool.nodes
         monkeypatch.setenv(REPAIR_VARIABLE, name)
@@ -554,7 +564,7 @@ class TestAskedFor:
         assert environment.count_writes() == {}
 
 
-class TestOneNode:
+class TestSingleNodes:
     """An scp.GpuNode: its repair is its replacement."""
 
     @pytest.fixture
@@ -570,9 +580,9 @@ class TestOneNode:
 
     def test_a_failed_node_with_a_repair_is_replaced(self, environment: Any, node: Any) -> None:
         environment.set_node_state(node.id, "ERROR")
-        seen = environment.refresh(node)
-        assert environment.diff(seen, node.inputs) == ['repair["solo"]']
-        (fault,) = seen.outs["faults"]
+        refreshed = environment.refresh(node)
+        assert environment.diff(refreshed, node.inputs) == ['repair["solo"]']
+        (fault,) = refreshed.outs["faults"]
         assert (fault["node"], fault["instance"]) == ("solo", node.id)
 
     def test_a_failed_node_without_a_repair_stays(self, environment: Any, node: Any) -> None:
@@ -590,7 +600,7 @@ class TestOneNode:
         environment.set_node_state(node.id, "ERROR")
         inputs = {**node.inputs, "repair": {}}
         notices = GpuNodeLifecycle().list_notices(inputs, environment.refresh(node).outs, 0.0)
-        assert "the repair needs a review of the plan" in next(each.text for each in notices)
+        assert "the repair needs a review of the plan" in next(notice.text for notice in notices)
 
 
 @given(
@@ -646,9 +656,9 @@ def test_a_killed_repair_deletes_each_broken_server_exactly_once(
     pool = environment.create(
         "NodePool", {**pool_inputs, "count": 4, "drain": ASKED, "repair": repair}
     )
-    wanted = {ids(pool)[name] for name in failed}
-    others = set(ids(pool).values()) - wanted
-    pool = broken(environment, pool, *failed)
+    broken_ids = {map_ids_by_name(pool)[name] for name in failed}
+    others = set(map_ids_by_name(pool).values()) - broken_ids
+    pool = break_nodes(environment, pool, *failed)
     environment.messages.clear()
     environment.call_emulator("DELETE", "requests")
     sent = 0
@@ -676,12 +686,14 @@ def test_a_killed_repair_deletes_each_broken_server_exactly_once(
     assert pool.outs["ready"] is True
     assert environment.list_changes(pool) == {}
     requests = [
-        each for each in environment.call_emulator("GET", "requests") if each["method"] == "DELETE"
+        recorded_request
+        for recorded_request in environment.call_emulator("GET", "requests")
+        if recorded_request["method"] == "DELETE"
     ]
     deleted = [id_ for request in requests for id_ in request["body"]["gpu_node_ids"]]
-    assert sorted(deleted) == sorted(wanted)
+    assert sorted(deleted) == sorted(broken_ids)
     assert all(len(request["body"]["gpu_node_ids"]) <= parallel for request in requests)
     assert count_most_unavailable(environment) <= parallel
-    assert others < set(ids(pool).values())
-    assert set(ids(pool)) == set(NAMES)
+    assert others < set(map_ids_by_name(pool).values())
+    assert set(map_ids_by_name(pool)) == set(NAMES)
     assert_free(environment, pool, scheduler)

@@ -31,11 +31,11 @@ def test_new_output_fields_of_nodes_plan_nothing_for_an_old_state(
         assert all(shown_node[name] for name in OF_NODE)
         for name in OF_NODE:
             del shown_node[name]
-    for thing in (pool, solo):
-        assert environment.list_changes(thing) == {}
-        seen = environment.refresh(thing)
-        assert environment.list_changes(seen) == {}
-        assert environment.refresh(seen).outs == seen.outs
+    for resource in (pool, solo):
+        assert environment.list_changes(resource) == {}
+        refreshed = environment.refresh(resource)
+        assert environment.list_changes(refreshed) == {}
+        assert environment.refresh(refreshed).outs == refreshed.outs
     assert environment.refresh(solo).outs["modified_by"]
 
 
@@ -50,9 +50,9 @@ def test_new_output_fields_of_a_fabric_plan_nothing_for_an_old_state(
     for name in OF_FABRIC:
         del fabric.outs[name]
     assert environment.list_changes(fabric) == {}
-    seen = environment.refresh(fabric)
-    assert environment.list_changes(seen) == {}
-    assert environment.refresh(seen).outs == seen.outs
+    refreshed = environment.refresh(fabric)
+    assert environment.list_changes(refreshed) == {}
+    assert environment.refresh(refreshed).outs == refreshed.outs
 
 
 @pytest.mark.parametrize("bad", [None, "many", {"a": 1}, [1], True])

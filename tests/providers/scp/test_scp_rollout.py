@@ -33,41 +33,43 @@ def pool(environment: Any, pool_inputs: Properties) -> Any:
     return made
 
 
-def declared(pool: Any, image: str = UBUNTU, **rollout: Any) -> Properties:
+def declare_other_image(pool: Any, image: str = UBUNTU, **rollout: Any) -> Properties:
     return {**pool.inputs, "image_id": image, "rollout": rollout}
 
 
-def images(pool: Any) -> dict[str, str]:
+def list_images(pool: Any) -> dict[str, str]:
     return {name: node["image_id"] for name, node in pool.nodes.items()}
 
 
-def watched(environment: Any, scheduler: SimulatedScheduler) -> list[list[str]]:
+def watch_states(environment: Any, scheduler: SimulatedScheduler) -> list[list[str]]:
     """The states of nodes at each look of the scheduler: what it cannot use just then."""
-    seen: list[list[str]] = []
+    observed_states: list[list[str]] = []
 
     def look(_: str) -> None:
         states = environment.list_node_states()
-        seen.append([name for name in NAMES if states.get(name) != "RUNNING"])
+        observed_states.append([name for name in NAMES if states.get(name) != "RUNNING"])
 
     scheduler.before = look
-    return seen
+    return observed_states
 
 
 def test_the_plan_of_a_rollout_shows_order_and_time(
     environment: Any, pool: Any, scheduler: SimulatedScheduler
 ) -> None:
     scheduler.start_job("train-001", 30)
-    assert environment.diff(pool, declared(pool)) == []
+    assert environment.diff(pool, declare_other_image(pool)) == []
     with environment.use_context(pool.name):
-        (change,) = NodePoolLifecycle().list_changes(pool.outs, declared(pool), pool.id)
+        (change,) = NodePoolLifecycle().list_changes(pool.outs, declare_other_image(pool), pool.id)
     assert (change.path, change.replaces) == ("image_id", False)
     assert change.because == (
         "1 at a time: train-001, train-002, train-003, train-004, those without jobs first; "
         "at most 14h00m"
     )
     with environment.use_context(pool.name, preview=True):
-        found = NodePoolLifecycle().predict_removed_nodes(pool.id, pool.outs, declared(pool))
-    assert [(node.name, node.because, len(node.jobs)) for node in found.nodes] == [
+        removed_nodes = NodePoolLifecycle().predict_removed_nodes(
+            pool.id, pool.outs, declare_other_image(pool)
+        )
+    assert [(node.name, node.because, len(node.jobs)) for node in removed_nodes.nodes] == [
         ("train-002", "replaced", 0),
         ("train-003", "replaced", 0),
         ("train-004", "replaced", 0),
@@ -84,7 +86,7 @@ def test_nodes_are_replaced_one_at_a_time_after_their_jobs(
     for name in NAMES[:3]:
         scheduler.start_job(name, 45)
     ids = {name: node["id"] for name, node in pool.nodes.items()}
-    away = watched(environment, scheduler)
+    away = watch_states(environment, scheduler)
     ends, deleted = dict(scheduler.ends), {}
     real = scheduler.before
 
@@ -94,8 +96,8 @@ def test_nodes_are_replaced_one_at_a_time_after_their_jobs(
             deleted.setdefault(name, environment.now)
 
     scheduler.before = look
-    rolled = environment.update(pool, declared(pool))
-    assert images(rolled) == dict.fromkeys(NAMES, UBUNTU)
+    rolled = environment.update(pool, declare_other_image(pool))
+    assert list_images(rolled) == dict.fromkeys(NAMES, UBUNTU)
     assert not {node["id"] for node in rolled.nodes.values()} & set(ids.values())
     assert max(map(len, away)) <= 1
     assert all(deleted.get(name, ends[name]) >= ends[name] for name in ends)
@@ -103,7 +105,7 @@ def test_nodes_are_replaced_one_at_a_time_after_their_jobs(
         [],
         None,
     )
-    assert environment.list_changes(rolled, declared(pool)) == {}
+    assert environment.list_changes(rolled, declare_other_image(pool)) == {}
 
 
 @pytest.mark.slow
@@ -114,8 +116,8 @@ def test_a_share_of_nodes_is_replaced_at_a_time_with_pauses(
     pool = environment.create("NodePool", {**pool_inputs, "count": 4, "rollout": {}})
     environment.count_writes()
     began = environment.now
-    rolled = environment.update(pool, declared(pool, max_unavailable="50%", pause="1h"))
-    assert images(rolled) == dict.fromkeys(NAMES, UBUNTU)
+    rolled = environment.update(pool, declare_other_image(pool, max_unavailable="50%", pause="1h"))
+    assert list_images(rolled) == dict.fromkeys(NAMES, UBUNTU)
     assert environment.count_writes() == {"DELETE /v1/gpu-nodes": 2, "POST /v1/gpu-nodes": 2}
     assert [message for message in environment.messages if message.startswith("pausing")] == [
         "pausing for 1h00m"
@@ -141,7 +143,7 @@ def test_a_state_of_a_version_without_rollouts_plans_nothing(environment: Any, p
     for node in pool.nodes.values():
         del node["image_id"], node["product_type_id"]
     assert environment.list_changes(pool) == {}
-    assert list(environment.list_changes(pool, declared(pool))) == ["image_id"]
+    assert list(environment.list_changes(pool, declare_other_image(pool))) == ["image_id"]
 
 
 @pytest.mark.slow
@@ -150,13 +152,13 @@ def test_a_rollout_stops_when_a_new_node_is_refused(
     environment: Any, pool: Any, scheduler: SimulatedScheduler
 ) -> None:
     environment.inject_fault("POST", "/v1/gpu-nodes$", status=400, count=None)
-    stopped = environment.update(pool, declared(pool))
+    stopped = environment.update(pool, declare_other_image(pool))
     assert "the rollout has stopped: train-001 was refused (" in stopped.reason
     assert "; train-002, train-003, train-004 is unchanged" in stopped.reason
     assert environment.list_node_states().keys() == {"train-002", "train-003", "train-004"}
     environment.remove_faults()
-    rolled = environment.update(stopped, declared(pool))
-    assert images(rolled) == dict.fromkeys(NAMES, UBUNTU)
+    rolled = environment.update(stopped, declare_other_image(pool))
+    assert list_images(rolled) == dict.fromkeys(NAMES, UBUNTU)
     assert scheduler.cordoned == []
 
 
@@ -168,13 +170,15 @@ def test_a_refused_deletion_stops_the_rollout(
 ) -> None:
     environment.inject_fault("DELETE", "/v1/gpu-nodes$", status=400, count=None)
     began = environment.now
-    stopped = environment.update(pool, declared(pool, on_failure=on_failure))
+    stopped = environment.update(pool, declare_other_image(pool, on_failure=on_failure))
     assert "train-001 was not deleted (" in stopped.reason
     assert environment.count_writes() == {"DELETE /v1/gpu-nodes": deletions}
     assert environment.now - began < 3600
     assert (len(environment.list_node_states()), scheduler.cordoned) == (4, [])
     environment.remove_faults()
-    assert images(environment.update(stopped, declared(pool))) == dict.fromkeys(NAMES, UBUNTU)
+    assert list_images(environment.update(stopped, declare_other_image(pool))) == dict.fromkeys(
+        NAMES, UBUNTU
+    )
 
 
 @pytest.mark.slow
@@ -182,15 +186,15 @@ def test_a_refused_deletion_stops_the_rollout(
 def test_the_next_node_stays_until_the_new_one_joins_its_scheduler(
     environment: Any, pool: Any, scheduler: SimulatedScheduler
 ) -> None:
-    known = scheduler.nodes_by_name.pop("train-001")
+    joined_node = scheduler.nodes_by_name.pop("train-001")
     for name in NAMES:
         scheduler.start_job(name, 50)
     with pytest.raises(GpuformError, match="no node has the name, an id or an address of"):
-        environment.update(pool, declared(pool))
+        environment.update(pool, declare_other_image(pool))
     assert (environment.count_writes(), scheduler.cordoned) == ({}, [])
-    scheduler.nodes_by_name["train-001"] = known
-    rolled = environment.update(pool, declared(pool))
-    assert images(rolled) == dict.fromkeys(NAMES, UBUNTU)
+    scheduler.nodes_by_name["train-001"] = joined_node
+    rolled = environment.update(pool, declare_other_image(pool))
+    assert list_images(rolled) == dict.fromkeys(NAMES, UBUNTU)
     assert scheduler.cordoned == []
 
 
@@ -211,7 +215,7 @@ def test_a_rollout_stops_when_a_new_node_does_not_join(
     environment: Any, pool: Any, scheduler: SimulatedScheduler
 ) -> None:
     never_joins(environment, pool, scheduler)
-    stopped = environment.update(pool, declared(pool))
+    stopped = environment.update(pool, declare_other_image(pool))
     assert "train-001 has not joined its scheduler; train-002, train-003, " in stopped.reason
     assert environment.count_writes() == {"DELETE /v1/gpu-nodes": 1, "POST /v1/gpu-nodes": 1}
     assert scheduler.cordoned == []
@@ -219,13 +223,15 @@ def test_a_rollout_stops_when_a_new_node_does_not_join(
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_on_failure_continue_goes_on_after_a_failure(
+def test_on_failure_continue_replaces_the_other_nodes_after_a_failure(
     environment: Any, pool: Any, scheduler: SimulatedScheduler
 ) -> None:
     never_joins(environment, pool, scheduler)
-    rolled = environment.update(pool, declared(pool, max_unavailable=2, on_failure="continue"))
+    rolled = environment.update(
+        pool, declare_other_image(pool, max_unavailable=2, on_failure="continue")
+    )
     assert rolled.reason == "train-001 has not joined its scheduler"
-    assert images(rolled) == dict.fromkeys(NAMES, UBUNTU)
+    assert list_images(rolled) == dict.fromkeys(NAMES, UBUNTU)
 
 
 @pytest.mark.slow
@@ -244,13 +250,15 @@ def test_a_killed_rollout_is_resumed(
 
     scheduler.before = die
     with pytest.raises(KeyboardInterrupt):
-        environment.update(pool, declared(pool))
+        environment.update(pool, declare_other_image(pool))
     scheduler.before = lambda _: None
-    done = {name for name, image in images(environment.refresh(pool)).items() if image == UBUNTU}
+    done = {
+        name for name, image in list_images(environment.refresh(pool)).items() if image == UBUNTU
+    }
     assert len(done) in (1, 2)
     environment.count_writes()
-    rolled = environment.update(environment.refresh(pool), declared(pool))
-    assert images(rolled) == dict.fromkeys(NAMES, UBUNTU)
+    rolled = environment.update(environment.refresh(pool), declare_other_image(pool))
+    assert list_images(rolled) == dict.fromkeys(NAMES, UBUNTU)
     assert environment.count_writes()["DELETE /v1/gpu-nodes"] == 4 - len(done)
     assert scheduler.cordoned == []
 
@@ -263,7 +271,7 @@ def test_failed_nodes_count_against_max_unavailable(
     for name in NAMES[:2]:
         environment.set_node_state(pool.nodes[name]["id"], "ERROR")
     pool = environment.refresh(pool)
-    away = watched(environment, scheduler)
+    away = watch_states(environment, scheduler)
     mended = environment.update(pool, pool.inputs)
     assert mended.outs["ready"] is True
     assert away[-1] == []

@@ -38,7 +38,7 @@ ACCOUNT = "f5c8e56a4d9b49a8bd89e14758a32d53"
         (ACCOUNT, "yo3qIYnkataiRMtot7FqU+VcXKxuyHWEhyaT5Dm3D4Q="),
     ],
 )
-def test_the_signature_of_the_published_example(account_id: str, expected: str) -> None:
+def test_the_signature_equals_the_published_example(account_id: str, expected: str) -> None:
     credentials = Credentials("AKEXAMPLE", "SKEXAMPLE", base_url="", account_id=account_id)
     assert compute_signature(credentials, "GET", VECTOR_URL, "1605290625682") == expected
     assert compute_signature(credentials, "get", VECTOR_URL, "1605290625682") == expected
@@ -48,7 +48,7 @@ def test_the_signature_of_the_published_example(account_id: str, expected: str) 
     assert headers.get("Scp-AccountId", "") == account_id
 
 
-def test_a_token_of_temporary_keys_is_sent() -> None:
+def test_temporary_keys_are_sent_with_their_token() -> None:
     credentials = Credentials("AK", "SK", base_url="", auth_token="T")
     assert build_signed_headers(credentials, "GET", "http://x/", 1.0)["X-Auth-Token"] == "T"
     plain = build_signed_headers(Credentials("AK", "SK", base_url=""), "GET", "http://x/", 1.0)
@@ -60,7 +60,7 @@ def test_secrets_are_in_no_repr() -> None:
     assert not [secret for secret in credentials.secrets if secret in repr(credentials)]
 
 
-def expected_signature(method: str, url: str, timestamp: str, account: str = "") -> str:
+def compute_expected_signature(method: str, url: str, timestamp: str, account: str = "") -> str:
     """The rule, in other words than the client's."""
     parts = [method, url, timestamp, "AK", account, "Openapi"]
     mac = hmac.new(b"SK", "".join(parts).encode("utf-8"), hashlib.sha256)
@@ -126,7 +126,7 @@ def test_the_sent_url_is_the_signed_one(wire: Wire, name: str, prefix: str, acco
     url = f"http://{headers['Host']}{path}"
     assert path.isascii()
     assert httpx.URL(url).params["type"] == name
-    assert headers["Scp-Signature"] == expected_signature(
+    assert headers["Scp-Signature"] == compute_expected_signature(
         method, url, headers["Scp-Timestamp"], account
     )
 
@@ -138,7 +138,9 @@ def test_any_id_is_one_segment_of_the_path(wire: Wire) -> None:
     ((method, path, headers),) = wire.seen
     assert path == "/scp/v1/gpu-nodes/%EA%B0%80%2F..%2Fx%3Fy%23z"
     url = f"http://{headers['Host']}{path}"
-    assert headers["Scp-Signature"] == expected_signature(method, url, headers["Scp-Timestamp"])
+    assert headers["Scp-Signature"] == compute_expected_signature(
+        method, url, headers["Scp-Timestamp"]
+    )
 
 
 def test_each_attempt_is_signed_at_its_own_time(call: ProviderContext) -> None:
@@ -147,8 +149,8 @@ def test_each_attempt_is_signed_at_its_own_time(call: ProviderContext) -> None:
 
     def platform(request: httpx.Request) -> httpx.Response:
         stamps.append(request.headers["Scp-Timestamp"])
-        given = request.headers["Scp-Signature"]
-        assert given == expected_signature("GET", str(request.url), stamps[-1])
+        signature = request.headers["Scp-Signature"]
+        assert signature == compute_expected_signature("GET", str(request.url), stamps[-1])
         return httpx.Response(503 if len(stamps) < 3 else 200, json={"products": []})
 
     credentials = Credentials("AK", "SK", base_url="http://scp.test")

@@ -154,8 +154,8 @@ def test_the_last_match_is_the_result(figures: list[float]) -> None:
 @settings(max_examples=25, deadline=None)
 @given(st.text(max_size=50))
 def test_a_result_is_finite_or_none(text: str) -> None:
-    found = search_result(f"busbw: {text}", "busbw: (?s:(.*))")
-    assert found is None or math.isfinite(found)
+    result = search_result(f"busbw: {text}", "busbw: (?s:(.*))")
+    assert result is None or math.isfinite(result)
 
 
 @pytest.mark.parametrize("told", ["nan", "inf", "1e999", "1_000", "1,000", "fast", "٣", "0x10"])

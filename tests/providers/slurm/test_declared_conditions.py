@@ -42,7 +42,7 @@ def cluster(
         yield made
 
 
-def conditions(cluster: SlurmCluster, **schedulers: Any) -> dict[str, NodeCondition]:
+def read_conditions(cluster: SlurmCluster, **schedulers: Any) -> dict[str, NodeCondition]:
     with closing(EmulatorClock(cluster.url)) as clock, use_context(ProviderContext(clock=clock)):
         parsed = ScheduledDrainInputs.model_validate(schedulers)
         return list_node_conditions(parsed, "nodes")
@@ -54,20 +54,20 @@ SLURM = {"via": "local"}
 
 def test_a_problem_in_kubernetes_has_its_start_time(cluster: SlurmCluster) -> None:
     assert {
-        worker: conditions(cluster, kubernetes=KUBERNETES)[worker] for worker in WORKERS
+        worker: read_conditions(cluster, kubernetes=KUBERNETES)[worker] for worker in WORKERS
     } == dict.fromkeys(WORKERS, NodeCondition())
     cluster.call_emulator("POST", f"/kubernetes/{cluster.id}/nodes/{WORKERS[1]}", {"ready": False})
-    found = conditions(cluster, kubernetes=KUBERNETES)
-    assert found[WORKERS[1]].problem == "NotReady: Kubelet stopped posting status (Kubernetes)"
-    assert found[WORKERS[1]].problem_since.startswith("20")
-    assert found[WORKERS[0]] == NodeCondition()
+    conditions = read_conditions(cluster, kubernetes=KUBERNETES)
+    assert conditions[WORKERS[1]].problem == "NotReady: Kubelet stopped posting status (Kubernetes)"
+    assert conditions[WORKERS[1]].problem_since.startswith("20")
+    assert conditions[WORKERS[0]] == NodeCondition()
 
 
 def test_a_problem_in_slurm_has_a_reason_and_no_time(cluster: SlurmCluster) -> None:
     command = ("scontrol", "update", f"NodeName={NODES[1]}", "State=DOWN", "Reason=bad NIC")
     assert cluster.run_command(*command)[2] == 0
-    found = conditions(cluster, slurm=SLURM)
-    assert found == {
+    conditions = read_conditions(cluster, slurm=SLURM)
+    assert conditions == {
         NODES[0]: NodeCondition(),
         NODES[1]: NodeCondition("DOWN, bad NIC (Slurm)"),
         NODES[2]: NodeCondition(),
@@ -76,19 +76,19 @@ def test_a_problem_in_slurm_has_a_reason_and_no_time(cluster: SlurmCluster) -> N
 
 def test_a_drained_node_has_no_problem(cluster: SlurmCluster) -> None:
     cluster.run_command("scontrol", "update", f"NodeName={NODES[1]}", "State=DRAIN", "Reason=ours")
-    assert conditions(cluster, slurm=SLURM)[NODES[1]] == NodeCondition()
+    assert read_conditions(cluster, slurm=SLURM)[NODES[1]] == NodeCondition()
 
 
-def test_both_declared_schedulers_are_asked(cluster: SlurmCluster) -> None:
+def test_both_declared_schedulers_are_queried(cluster: SlurmCluster) -> None:
     cluster.run_command(
         "scontrol", "update", f"NodeName={NODES[1]}", "State=DOWN", "Reason=bad NIC"
     )
-    found = conditions(cluster, kubernetes=KUBERNETES, slurm=SLURM)
-    assert {*WORKERS, *NODES} <= {*found}
-    assert found[NODES[1]].problem.endswith("(Slurm)")
+    conditions = read_conditions(cluster, kubernetes=KUBERNETES, slurm=SLURM)
+    assert {*WORKERS, *NODES} <= {*conditions}
+    assert conditions[NODES[1]].problem.endswith("(Slurm)")
 
 
 def test_a_scheduler_that_does_not_answer_is_an_error(cluster: SlurmCluster) -> None:
     Path("kubeconfig").unlink()
     with pytest.raises(GpuformError, match="kubeconfig cannot be read"):
-        conditions(cluster, kubernetes=KUBERNETES)
+        read_conditions(cluster, kubernetes=KUBERNETES)

@@ -31,40 +31,40 @@ def cluster(server: Server) -> Iterator[SlurmCluster]:
         yield made
 
 
-def asked(cluster: SlurmCluster, **inputs: object) -> Scheduler:
+def open_scheduler(cluster: SlurmCluster, **inputs: object) -> Scheduler:
     parsed = SlurmInputs.model_validate(inputs)
     return create_slurm_scheduler(parsed, kubeconfig=cluster.kubeconfig, cluster="train")
 
 
 @pytest.fixture
 def scheduler(cluster: SlurmCluster) -> Scheduler:
-    return asked(cluster)
+    return open_scheduler(cluster)
 
 
-def jobs(scheduler: Scheduler) -> dict[str, list[str]]:
+def list_jobs(scheduler: Scheduler) -> dict[str, list[str]]:
     return {node.name: [job.id for job in node.jobs] for node in scheduler.list_nodes()}
 
 
-def test_jobs_are_waited_for_requeued_and_come_back(
+def test_jobs_are_waited_for_or_requeued_and_run_again(
     cluster: SlurmCluster, scheduler: Scheduler
 ) -> None:
     nodes = [ScheduledNode(name, addresses=(name, name)) for name in NODES]
     assert list(scheduler.list_nodes()) == nodes
     long = cluster.submit(name="pre | train", user="ada", nodes=NODES[:2], count=2)
     short = cluster.submit(nodes=NODES[2:], runs_for=600)
-    assert jobs(scheduler) == dict(zip(NODES, [[long], [long], [short]], strict=True))
+    assert list_jobs(scheduler) == dict(zip(NODES, [[long], [long], [short]], strict=True))
 
     scheduler.cordon(NODES[1:], MARK)
     waiting = cluster.submit(runs_for=60)
     cluster.advance(603)
-    assert jobs(scheduler)[NODES[2]] == [short]  # COMPLETING
+    assert list_jobs(scheduler)[NODES[2]] == [short]  # COMPLETING
     cluster.advance(3)
-    assert jobs(scheduler)[NODES[2]] == []
+    assert list_jobs(scheduler)[NODES[2]] == []
     assert cluster.get_job_states()[waiting] == "PENDING"
 
     scheduler.evict([NODES[1]])
     cluster.advance(10)
-    assert jobs(scheduler)[NODES[1]] == []
+    assert list_jobs(scheduler)[NODES[1]] == []
     scheduler.uncordon(NODES, MARK)
     cluster.advance(200)
     assert cluster.get_job_states()[long] == "RUNNING"
@@ -73,12 +73,16 @@ def test_jobs_are_waited_for_requeued_and_come_back(
 def test_jobs_that_cannot_be_requeued_are_cancelled(
     cluster: SlurmCluster, scheduler: Scheduler
 ) -> None:
-    kept = cluster.submit(nodes=NODES[:1], gpus=2)
+    other_job = cluster.submit(nodes=NODES[:1], gpus=2)
     fixed = cluster.submit(nodes=NODES[:1], gpus=2, can_requeue=False)
     shell = cluster.submit(nodes=NODES[:1], gpus=2, is_batch=False)
     scheduler.evict(NODES[:1])
     cluster.advance(10)
-    assert cluster.get_job_states() == {kept: "PENDING", fixed: "CANCELLED", shell: "CANCELLED"}
+    assert cluster.get_job_states() == {
+        other_job: "PENDING",
+        fixed: "CANCELLED",
+        shell: "CANCELLED",
+    }
 
 
 def test_nodes_that_the_platform_removes_leave_slurm(
@@ -87,10 +91,10 @@ def test_nodes_that_the_platform_removes_leave_slurm(
     doomed = cluster.submit(nodes=NODES[2:])
     cluster.resize(16)
     cluster.advance(3600)
-    assert sorted(jobs(scheduler)) == list(NODES[:2])
-    (told,) = cluster.call_slurm("GET", "/jobs")
-    assert told["label"] == doomed
-    assert told["ended"] == ["killed"]
+    assert sorted(list_jobs(scheduler)) == list(NODES[:2])
+    (job,) = cluster.call_slurm("GET", "/jobs")
+    assert job["label"] == doomed
+    assert job["ended"] == ["killed"]
 
 
 def test_a_silent_controller_is_an_error(cluster: SlurmCluster, scheduler: Scheduler) -> None:
@@ -106,27 +110,27 @@ def test_an_unknown_node_is_named(scheduler: Scheduler) -> None:
 
 def test_a_missing_pod_of_slurm_is_an_error(cluster: SlurmCluster) -> None:
     with pytest.raises(GpuformError, match="no pod of Slurm runs in cluster train") as caught:
-        asked(cluster, namespace="hpc").list_nodes()
+        open_scheduler(cluster, namespace="hpc").list_nodes()
     assert "pod_selector" in str(caught.value)
 
 
 def test_commands_can_run_in_the_login_pod(cluster: SlurmCluster) -> None:
-    login = asked(cluster, pod_selector="app.kubernetes.io/name=login", container="login")
+    login = open_scheduler(cluster, pod_selector="app.kubernetes.io/name=login", container="login")
     assert len(login.list_nodes()) == 3
 
 
 def test_a_missing_container_is_an_error(cluster: SlurmCluster) -> None:
     with pytest.raises(Unreachable, match="exec in pod slurm-controller-0 of cluster train") as no:
-        asked(cluster, container="sssd").list_nodes()
+        open_scheduler(cluster, container="sssd").list_nodes()
     assert "400" in str(no.value)
 
 
 def test_a_wrong_token_is_never_shown(cluster: SlurmCluster) -> None:
     document = yaml.safe_load(cluster.kubeconfig)
     document["users"][0]["user"]["token"] = "not-the-token"
-    text = yaml.safe_dump(document)
-    with closing(get_kubernetes_client(text, "other")), pytest.raises(AuthError) as caught:
-        create_slurm_scheduler(SlurmInputs(), kubeconfig=text, cluster="other").list_nodes()
+    kubeconfig = yaml.safe_dump(document)
+    with closing(get_kubernetes_client(kubeconfig, "other")), pytest.raises(AuthError) as caught:
+        create_slurm_scheduler(SlurmInputs(), kubeconfig=kubeconfig, cluster="other").list_nodes()
     assert "not-the-token" not in str(caught.value)
 
 

@@ -23,7 +23,7 @@ NODES = ["w0", "w1", "w2"]
 JOB = {"script": "#!/bin/bash\nmeasure\n", "result": r"Avg bus bandwidth\s*:\s*([\d.]+)"}
 
 
-def category_of(nodes: str) -> CategoryInputs:
+def get_category(nodes: str) -> CategoryInputs:
     declared = {"domain": "communication", "variant": "nccl-all-reduce", "floor": 300}
     return CategoryInputs.model_validate({**declared, "job": {**JOB, "nodes": nodes}})
 
@@ -44,7 +44,7 @@ def make_tester(call: ProviderContext, slurm: Slurm, category: CategoryInputs) -
 
 
 def certify(call: ProviderContext, slurm: Slurm, *, nodes: str = "each") -> Any:
-    category = category_of(nodes)
+    category = get_category(nodes)
     tester = make_tester(call, slurm, category)
     certification_request = CertificationRequest(
         label="fabric",
@@ -60,14 +60,14 @@ def certify(call: ProviderContext, slurm: Slurm, *, nodes: str = "each") -> Any:
         ).certify()
 
 
-def proven(outputs: Any) -> list[str]:
+def list_certified_nodes(outputs: Any) -> list[str]:
     return [result.node for result in outputs.evidence]
 
 
 def test_every_node_passes_when_slurm_reports_everything(
     call: ProviderContext, slurm: Slurm
 ) -> None:
-    assert proven(certify(call, slurm)) == NODES
+    assert list_certified_nodes(certify(call, slurm)) == NODES
     assert len(slurm.jobs) == 3
 
 
@@ -79,39 +79,41 @@ def test_a_node_that_no_job_ran_on_does_not_pass(
     slurm.misbehavior.runs_elsewhere = {"w1": "w0"}
     slurm.misbehavior.forgets_after_s = forgets_after_s
     outputs = certify(call, slurm)
-    assert proven(outputs) == ["w0", "w2"]
+    assert list_certified_nodes(outputs) == ["w0", "w2"]
     assert "w1" in (outputs.not_ready_reason or "")
 
 
-def test_a_job_over_all_nodes_proves_those_that_it_ran_on(
+def test_a_job_over_all_nodes_certifies_the_nodes_it_ran_on(
     call: ProviderContext, slurm: Slurm
 ) -> None:
     slurm.misbehavior.runs_elsewhere = {"w1": "w9"}
-    assert proven(certify(call, slurm, nodes="all")) == ["w0", "w2"]
+    assert list_certified_nodes(certify(call, slurm, nodes="all")) == ["w0", "w2"]
 
 
-def test_completed_with_another_exit_code_proves_nothing(
+def test_a_completed_job_with_another_exit_code_certifies_no_node(
     call: ProviderContext, slurm: Slurm
 ) -> None:
     slurm.misbehavior.exit_codes = {"w1": "3:0", "w2": "0:9"}
     outputs = certify(call, slurm)
-    assert proven(outputs) == ["w0"]
+    assert list_certified_nodes(outputs) == ["w0"]
     assert "COMPLETED with exit code 3:0" in (outputs.not_ready_reason or "")
 
 
-def test_completed_without_the_last_line_of_the_script_proves_nothing(
+def test_a_completed_job_without_the_last_line_of_its_script_certifies_no_node(
     call: ProviderContext, slurm: Slurm
 ) -> None:
     slurm.misbehavior.loses_last_line = True
     outputs = certify(call, slurm)
-    assert proven(outputs) == []
+    assert list_certified_nodes(outputs) == []
     assert "does not say how the script ended" in (outputs.not_ready_reason or "")
 
 
-def test_completed_without_nodes_proves_nothing(call: ProviderContext, slurm: Slurm) -> None:
+def test_a_completed_job_without_nodes_certifies_no_node(
+    call: ProviderContext, slurm: Slurm
+) -> None:
     slurm.misbehavior.shows_no_node = True
     outputs = certify(call, slurm)
-    assert proven(outputs) == []
+    assert list_certified_nodes(outputs) == []
     assert "reports no node that the job ran on" in (outputs.not_ready_reason or "")
 
 
@@ -119,7 +121,7 @@ class Killed(BaseException):
     """The process ends here."""
 
 
-def certify_and_die(
+def certify_and_crash(
     call: ProviderContext, slurm: Slurm, monkeypatch: pytest.MonkeyPatch, at_command: int
 ) -> None:
     """Kill a certification right after its n-th command took effect."""
@@ -147,8 +149,8 @@ def test_jobs_that_the_queue_shows_late_are_not_submitted_again(
     at_command: int,
 ) -> None:
     slurm.misbehavior.lag_s = lag_s
-    certify_and_die(call, slurm, monkeypatch, at_command)
-    assert proven(certify(call, slurm)) == NODES
+    certify_and_crash(call, slurm, monkeypatch, at_command)
+    assert list_certified_nodes(certify(call, slurm)) == NODES
     assert len(slurm.jobs) == 3
 
 
@@ -156,8 +158,8 @@ def test_jobs_that_the_queue_shows_late_are_cancelled_with_their_certification(
     call: ProviderContext, slurm: Slurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slurm.misbehavior.lag_s = 5.0
-    certify_and_die(call, slurm, monkeypatch, 3)
-    tester = make_tester(call, slurm, category_of("each"))
+    certify_and_crash(call, slurm, monkeypatch, 3)
+    tester = make_tester(call, slurm, get_category("each"))
     run = tester.find_run()
     assert run is not None
     with use_context(call):
@@ -165,7 +167,7 @@ def test_jobs_that_the_queue_shows_late_are_cancelled_with_their_certification(
     assert [job.state for job in slurm.jobs] == ["CANCELLED"] * 3
 
 
-def test_the_name_of_a_node_is_no_figure(call: ProviderContext, slurm: Slurm) -> None:
+def test_the_name_of_a_node_is_not_parsed_as_a_figure(call: ProviderContext, slurm: Slurm) -> None:
     """A pattern for any number at the end of a line would find it in the line of the nodes."""
     slurm.figure = 100.0
     slurm.nodes["w450"] = slurm.nodes["w0"]
@@ -228,7 +230,7 @@ def test_jobs_of_others_that_are_hidden_are_waited_for(call: ProviderContext, sl
     assert slurm.list_jobs_on("w1") == []
 
 
-def test_a_node_of_another_name_is_known_by_its_address(
+def test_a_node_of_another_name_is_recognized_by_its_address(
     call: ProviderContext, slurm: Slurm
 ) -> None:
     slurm.nodes["gpu-a"] = {**slurm.nodes.pop("w1"), "address": "10.0.0.1"}

@@ -31,14 +31,14 @@ def jobs(folder: Path) -> BatchQueue:
     return BatchQueue(LocalCommandRunner(), folder=str(folder))
 
 
-def ended(jobs: BatchQueue, name: str) -> bool:
-    return name in (found := jobs.find_jobs([name])) and found[name].has_ended
+def has_job_ended(jobs: BatchQueue, name: str) -> bool:
+    return name in (found_jobs := jobs.find_jobs([name])) and found_jobs[name].has_ended
 
 
-def test_a_job_on_two_nodes_and_its_figure(jobs: BatchQueue, slurm: Slurm) -> None:
+def test_a_job_on_two_nodes_reports_its_figure(jobs: BatchQueue, slurm: Slurm) -> None:
     script = PRINTS + 'echo "$SLURM_JOB_NUM_NODES nodes: it\'s"\n'
     job_id = jobs.submit(BatchJob("certify-two", script, ["w0", "w2"]))
-    wait_until(lambda: ended(jobs, "certify-two"), "an end")
+    wait_until(lambda: has_job_ended(jobs, "certify-two"), "an end")
     (run,) = jobs.find_jobs(["certify-two", "certify-none"]).values()
     assert (run.job_id, run.state, run.nodes) == (job_id, "COMPLETED", ("w0", "w2"))
     assert run.has_succeeded
@@ -51,15 +51,17 @@ def test_a_job_on_two_nodes_and_its_figure(jobs: BatchQueue, slurm: Slurm) -> No
     assert "Requeue=0" in slurm.run("scontrol", "show", "job", job_id)
 
 
-def test_a_job_that_fails_tells_its_exit_code(jobs: BatchQueue) -> None:
+def test_a_failed_job_reports_its_exit_code(jobs: BatchQueue) -> None:
     jobs.submit(BatchJob("certify-bad", PRINTS + "exit 7\n", ["w1"]))
-    wait_until(lambda: ended(jobs, "certify-bad"), "an end")
+    wait_until(lambda: has_job_ended(jobs, "certify-bad"), "an end")
     run = jobs.find_jobs(["certify-bad"])["certify-bad"]
     assert (run.state, run.exit_code, run.has_succeeded) == ("FAILED", "7:0", False)
     assert parse_exit_code(jobs.read_output("certify-bad")) == 7
 
 
-def test_a_drained_node_keeps_the_job_waiting_and_tells_why(jobs: BatchQueue, slurm: Slurm) -> None:
+def test_a_job_on_a_drained_node_waits_and_reports_the_reason(
+    jobs: BatchQueue, slurm: Slurm
+) -> None:
     slurm.run("scontrol", "update", "NodeName=w1", "State=DRAIN", "Reason=fan 3")
     job_id = jobs.submit(BatchJob("certify-waits", PRINTS, ["w0", "w1"]))
     wait_until(
@@ -71,7 +73,7 @@ def test_a_drained_node_keeps_the_job_waiting_and_tells_why(jobs: BatchQueue, sl
     assert run.reason == "ReqNodeNotAvail, UnavailableNodes:w1"
     assert jobs.read_output("certify-waits") == ""
     jobs.cancel([job_id])
-    wait_until(lambda: ended(jobs, "certify-waits"), "an end")
+    wait_until(lambda: has_job_ended(jobs, "certify-waits"), "an end")
     assert jobs.find_jobs(["certify-waits"])["certify-waits"].state == "CANCELLED"
     jobs.cancel([job_id, "77777"])
 
@@ -83,7 +85,7 @@ def test_a_job_waits_for_the_jobs_of_others(jobs: BatchQueue, slurm: Slurm) -> N
     assert jobs.find_jobs(["certify-behind"])["certify-behind"].state == "PENDING"
     assert other.is_running()
     other.end()
-    wait_until(lambda: ended(jobs, "certify-behind"), "an end")
+    wait_until(lambda: has_job_ended(jobs, "certify-behind"), "an end")
 
 
 def test_a_running_job_is_found_by_another_run_and_cancelled(
@@ -95,20 +97,20 @@ def test_a_running_job_is_found_by_another_run_and_cancelled(
     run = later.find_jobs(["certify-long"])["certify-long"]
     assert (run.job_id, run.state, run.exit_code) == (job_id, "RUNNING", "")
     later.cancel([job_id])
-    wait_until(lambda: ended(later, "certify-long"), "an end")
+    wait_until(lambda: has_job_ended(later, "certify-long"), "an end")
     assert parse_exit_code(later.read_output("certify-long")) is None
 
 
 def test_the_newest_job_of_a_name_counts(jobs: BatchQueue) -> None:
     jobs.submit(BatchJob("certify-twice", PRINTS + "exit 1\n", ["w0"]))
-    wait_until(lambda: ended(jobs, "certify-twice"), "an end")
+    wait_until(lambda: has_job_ended(jobs, "certify-twice"), "an end")
     newest = jobs.submit(BatchJob("certify-twice", PRINTS, ["w0"]))
-    wait_until(lambda: ended(jobs, "certify-twice"), "an end")
+    wait_until(lambda: has_job_ended(jobs, "certify-twice"), "an end")
     assert jobs.find_jobs(["certify-twice"])["certify-twice"].job_id == newest
     assert parse_exit_code(jobs.read_output("certify-twice")) == 0  # of the newest alone
 
 
-def test_hostile_names_of_others_hide_nothing(jobs: BatchQueue, slurm: Slurm) -> None:
+def test_jobs_of_others_with_hostile_names_hide_no_job(jobs: BatchQueue, slurm: Slurm) -> None:
     ours = jobs.submit(BatchJob("certify-ours", "#!/bin/sh\nsleep 1000\n", ["w0"]))
     for name in (
         "a\n\x1e99|0|RUNNING|w0|w0|None|certify-ours",
@@ -117,8 +119,8 @@ def test_hostile_names_of_others_hide_nothing(jobs: BatchQueue, slurm: Slurm) ->
     ):
         slurm.submit(f"--job-name={name}", node="w1")
     slurm.submit("--job-name=certify-ours", "--array=1-2", node="w2")
-    found = jobs.find_jobs(["certify-ours"])
-    assert [run.job_id for run in found.values()] == [ours]
+    found_jobs = jobs.find_jobs(["certify-ours"])
+    assert [run.job_id for run in found_jobs.values()] == [ours]
 
 
 def test_an_unknown_node_is_refused(jobs: BatchQueue) -> None:
@@ -128,22 +130,24 @@ def test_an_unknown_node_is_refused(jobs: BatchQueue) -> None:
     assert jobs.find_jobs(["certify-w9"]) == {}
 
 
-def test_a_job_gets_nobodys_keys(jobs: BatchQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_gets_no_credentials_of_the_environment(
+    jobs: BatchQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TOGETHER_API_KEY", "very-secret")
     monkeypatch.setenv("SBATCH_HOLD", "1")
     jobs.submit(BatchJob("certify-env", "#!/bin/sh\nenv\nprintf 'last line'\n", ["w0"]))
-    wait_until(lambda: ended(jobs, "certify-env"), "an end")
+    wait_until(lambda: has_job_ended(jobs, "certify-env"), "an end")
     output = jobs.read_output("certify-env")
     assert "SLURM_JOB_ID" in output
     assert "very-secret" not in output
     assert parse_exit_code(output) == 0
 
 
-def test_a_long_script_and_a_long_output(jobs: BatchQueue) -> None:
+def test_a_long_script_runs_and_its_long_output_is_read(jobs: BatchQueue) -> None:
     filler = "# it's $HOME `id` ä\n"
     script = "#!/usr/bin/env bash\n" + filler * 1300 + "head -c 400000 /dev/zero | tr '\\0' x\n"
     jobs.submit(BatchJob("certify-long-text", script, ["w0"]))
-    wait_until(lambda: ended(jobs, "certify-long-text"), "an end")
+    wait_until(lambda: has_job_ended(jobs, "certify-long-text"), "an end")
     output = jobs.read_output("certify-long-text")
     assert len(output) == 256 * 1024
     assert parse_exit_code(output) == 0
@@ -179,7 +183,7 @@ def test_a_lost_answer_never_leads_to_two_jobs(folder: Path, slurm: Slurm) -> No
     assert slurm.run("squeue", "-h", "--name=certify-lost", "-o", "%i").split() == [job_id]
 
 
-def test_a_job_that_is_never_seen_is_an_unknown_outcome(folder: Path) -> None:
+def test_a_submitted_job_that_is_never_listed_has_an_unknown_outcome(folder: Path) -> None:
     jobs = BatchQueue(Losing(runs_it=False), folder=str(folder))
     with (
         use_context(ProviderContext(clock=FakeClock())),
@@ -188,7 +192,7 @@ def test_a_job_that_is_never_seen_is_an_unknown_outcome(folder: Path) -> None:
         jobs.submit(BatchJob("certify-never", PRINTS, ["w0"]))
 
 
-def test_a_controller_that_stops_answering(jobs: BatchQueue, slurm: Slurm) -> None:
+def test_a_controller_that_stops_answering_is_an_error(jobs: BatchQueue, slurm: Slurm) -> None:
     slurm.stop("slurmctld")
     try:
         with pytest.raises(Unreachable, match="Unable to contact slurm controller"):
@@ -208,7 +212,7 @@ def forgetful(started: Slurm) -> Iterator[Slurm]:
         yield slurm
 
 
-def test_what_slurm_has_forgotten_is_known_by_its_output(
+def test_a_forgotten_job_is_found_by_its_output(
     forgetful: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("SLURM_CONF", "PATH"):
@@ -224,10 +228,10 @@ def test_what_slurm_has_forgotten_is_known_by_its_output(
     assert search_result(jobs.read_output("certify-old"), PATTERN) == 487.87
 
 
-def test_a_script_that_swallows_an_option_is_found_all_the_same(jobs: BatchQueue) -> None:
+def test_a_job_is_found_even_if_its_script_swallows_an_option(jobs: BatchQueue) -> None:
     script = "#!/bin/sh\n#SBATCH --comment\necho begun\nexit 4"
     job_id = jobs.submit(BatchJob("certify-odd", script, ["w0"]))
-    wait_until(lambda: ended(jobs, "certify-odd"), "an end")
+    wait_until(lambda: has_job_ended(jobs, "certify-odd"), "an end")
     assert jobs.find_jobs(["certify-odd"])["certify-odd"].job_id == job_id
     assert parse_exit_code(jobs.read_output("certify-odd")) == 4
 
@@ -244,7 +248,7 @@ def test_a_job_is_submitted_and_read_through_ssh(slurm: Slurm, folder: Path) -> 
         jobs = BatchQueue(commands, folder=str(folder))
         filler = "# it's $HOME `id` 'quoted'\n" * 1100
         jobs.submit(BatchJob("certify-ssh", PRINTS + filler + "exit 5", ["w1"]))
-        wait_until(lambda: ended(jobs, "certify-ssh"), "an end")
+        wait_until(lambda: has_job_ended(jobs, "certify-ssh"), "an end")
         assert jobs.find_jobs(["certify-ssh"])["certify-ssh"].exit_code == "5:0"
         assert search_result(jobs.read_output("certify-ssh"), PATTERN) == 487.87
         assert jobs.read_output("certify-none") == ""

@@ -13,15 +13,15 @@ def read(call: ProviderContext, cluster: SlurmCluster) -> dict[str, Any]:
         return dict(ClusterLifecycle().read(cluster.id, {}).outs)
 
 
-def told(outs: dict[str, Any], name: str) -> list[Any]:
+def list_removed_jobs(outs: dict[str, Any], name: str) -> list[Any]:
     return [node.get(name) for node in outs["gpu_worker_nodes"]]
 
 
-def notices(outs: dict[str, Any]) -> list[str]:
+def list_notices(outs: dict[str, Any]) -> list[str]:
     return [notice.text for notice in ClusterLifecycle.list_notices({}, outs, 0.0)]
 
 
-def host(outs: dict[str, Any], slurm_name: str) -> str:
+def create_context(outs: dict[str, Any], slurm_name: str) -> str:
     names = {n["slurm_worker_hostname"]: n["host_name"] for n in outs["gpu_worker_nodes"]}
     return str(names[slurm_name])
 
@@ -36,9 +36,9 @@ def test_the_jobs_of_both_schedulers_are_shown(
 ) -> None:
     cluster.submit(nodes=[NODES[0]])  # at work is no news
     outs = read(call, cluster)
-    assert told(outs, "kubernetes") == ["Ready"] * 3
-    assert told(outs, "slurm") == ["usable"] * 3
-    assert (outs["ready"], notices(outs)) == (True, [])
+    assert list_removed_jobs(outs, "kubernetes") == ["Ready"] * 3
+    assert list_removed_jobs(outs, "slurm") == ["usable"] * 3
+    assert (outs["ready"], list_notices(outs)) == (True, [])
 
 
 def test_a_node_that_is_down_in_slurm_is_not_ready(
@@ -46,7 +46,7 @@ def test_a_node_that_is_down_in_slurm_is_not_ready(
 ) -> None:
     update(cluster, "State=DOWN", "Reason=bad GPU")
     outs = read(call, cluster)
-    name = host(outs, NODES[1])
+    name = create_context(outs, NODES[1])
     assert outs["ready"] is False
     assert outs["not_ready_reason"] == f"Slurm cannot use worker {name}: DOWN (bad GPU)"
 
@@ -54,18 +54,20 @@ def test_a_node_that_is_down_in_slurm_is_not_ready(
 def test_a_node_drained_in_slurm_is_reported(call: ProviderContext, cluster: SlurmCluster) -> None:
     update(cluster, "State=DRAIN", "Reason=new disk")
     outs = read(call, cluster)
-    name = host(outs, NODES[1])
+    name = create_context(outs, NODES[1])
     assert outs["ready"] is True
-    text = f"worker {name} takes no new jobs: it is drained (new disk) in Slurm"
-    assert notices(outs) == [text]
+    message = f"worker {name} takes no new jobs: it is drained (new disk) in Slurm"
+    assert list_notices(outs) == [message]
 
 
-def test_a_silent_controller_breaks_nothing(call: ProviderContext, cluster: SlurmCluster) -> None:
+def test_a_silent_controller_does_not_fail_a_refresh(
+    call: ProviderContext, cluster: SlurmCluster
+) -> None:
     unchecked: list[str] = []
     call.on_skipped_check = unchecked.append
     cluster.call_slurm("POST", "/controller", {"is_answering": False})
     outs = read(call, cluster)
-    assert (outs["ready"], told(outs, "slurm")) == (True, [None] * 3)
-    assert told(outs, "kubernetes") == ["Ready"] * 3
+    assert (outs["ready"], list_removed_jobs(outs, "slurm")) == (True, [None] * 3)
+    assert list_removed_jobs(outs, "kubernetes") == ["Ready"] * 3
     assert "Slurm did not answer" in outs["workers_not_asked"]
     assert unchecked == [f"the workers of cluster train: {outs['workers_not_asked']}"]

@@ -38,8 +38,8 @@ printf 'NodeName=w0 Arch=x86_64\\n   State=IDLE ThreadsPerCore=1\\n'
 @pytest.fixture(scope="module")
 def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
     tools = tmp_path_factory.mktemp("tools")
-    for name, text in (("sudo", _SUDO), ("scontrol", _SCONTROL), ("squeue", "#!/bin/sh\n")):
-        (tools / name).write_text(text)
+    for name, script in (("sudo", _SUDO), ("scontrol", _SCONTROL), ("squeue", "#!/bin/sh\n")):
+        (tools / name).write_text(script)
         (tools / name).chmod(0o755)
     with real_sshd.run_sshd({"PATH": f"{tools}:{os.environ['PATH']}"}) as daemon:
         yield daemon
@@ -50,7 +50,7 @@ def commands(sshd: Sshd, **inputs: object) -> SshCommandRunner:
     return SshCommandRunner(parsed, options=("-F", str(sshd.configuration)))
 
 
-def test_the_scheduler_reads_through_ssh(sshd: Sshd) -> None:
+def test_nodes_and_jobs_are_read_through_ssh(sshd: Sshd) -> None:
     (node,) = SlurmScheduler(commands(sshd)).list_nodes()
     assert node.name == "w0"
     assert node.jobs == ()
@@ -65,7 +65,7 @@ def test_every_argument_arrives_unchanged(sshd: Sshd, words: list[str]) -> None:
     assert output.stdout == "".join(f"{word}\x1e" for word in words or [""])
 
 
-def test_only_changes_run_under_sudo(sshd: Sshd) -> None:
+def test_only_changing_commands_run_under_sudo(sshd: Sshd) -> None:
     command = ["echo", "Reason=gpuform: a 'b'"]
     assert commands(sshd).run(command, is_change=True).stdout == f"as root: {' '.join(command)}\n"
     assert commands(sshd).run(command).stdout == "Reason=gpuform: a 'b'\n"
