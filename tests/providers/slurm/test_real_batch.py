@@ -153,8 +153,8 @@ def test_a_long_script_runs_and_its_long_output_is_read(jobs: BatchQueue) -> Non
     assert parse_exit_code(output) == 0
 
 
-class Losing:
-    """Commands whose sbatch is run, and whose answer is lost."""
+class LossyCommandRunner:
+    """Runs commands on this machine, and loses the answer of sbatch."""
 
     label = "this machine"
 
@@ -175,7 +175,7 @@ class Losing:
 
 
 def test_a_lost_answer_never_leads_to_two_jobs(folder: Path, slurm: Slurm) -> None:
-    commands = Losing()
+    commands = LossyCommandRunner()
     jobs = BatchQueue(commands, folder=str(folder))
     job_id = jobs.submit(BatchJob("certify-lost", "#!/bin/sh\nsleep 1000\n", ["w0"]))
     assert jobs.find_jobs(["certify-lost"])["certify-lost"].job_id == job_id
@@ -184,10 +184,13 @@ def test_a_lost_answer_never_leads_to_two_jobs(folder: Path, slurm: Slurm) -> No
 
 
 def test_a_submitted_job_that_is_never_listed_has_an_unknown_outcome(folder: Path) -> None:
-    jobs = BatchQueue(Losing(runs_it=False), folder=str(folder))
+    jobs = BatchQueue(LossyCommandRunner(runs_it=False), folder=str(folder))
     with (
         use_context(ProviderContext(clock=FakeClock())),
-        pytest.raises(UnknownOutcome, match="certify-never was submitted: the connection broke"),
+        pytest.raises(
+            UnknownOutcome,
+            match="job certify-never: the result of its submission is unknown: the connection",
+        ),
     ):
         jobs.submit(BatchJob("certify-never", PRINTS, ["w0"]))
 
