@@ -1,4 +1,4 @@
-"""A project directory and an emulated Together, used through the command line as a person would."""
+"""Provide a project and an emulated Together to tests that use the command line as people do."""
 
 import contextlib
 import json
@@ -23,7 +23,7 @@ OUTPUTS = "pulumi.export('status', train.status)\npulumi.export('kubeconfig', tr
 
 @dataclass(frozen=True)
 class Result:
-    """What a command printed and how it ended."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -36,7 +36,7 @@ class Result:
 
 @dataclass
 class Project:
-    """A stack `dev` of a Pulumi project, worked on through the command line."""
+    """A stack `dev` of a Pulumi project, used through the command line."""
 
     directory: Path
     emulator: Server
@@ -45,26 +45,26 @@ class Project:
     def declare(
         self, cluster: dict[str, Any] | None = None, volume: dict[str, Any] | None = None
     ) -> None:
-        """A cluster, and the shared volume that it uses; None leaves one out."""
+        """Write a program with a cluster and its shared volume; None leaves either out."""
         lines = ["import pulumi", "from gpuform.providers.together import Cluster, SharedVolume"]
         if volume is not None:
             lines.append(f"data = SharedVolume('data', **{volume!r})")
         if cluster is not None:
             attach = ", volume_id=data.id" if volume is not None else ""
             lines += [f"train = Cluster('train', **{cluster!r}{attach})", OUTPUTS]
-        self.program("\n".join(lines))
+        self.write_program("\n".join(lines))
 
-    def program(self, text: str) -> None:
-        (self.directory / "__main__.py").write_text(dedent(text))
+    def write_program(self, program: str) -> None:
+        (self.directory / "__main__.py").write_text(dedent(program))
 
     def run(self, *arguments: str, **environ: str | None) -> Result:
-        """`gpuform ARGUMENTS`; an environment variable given as None is not set."""
+        """Run `gpuform ARGUMENTS` in this process; an environment variable of None is not set."""
         with contextlib.chdir(self.directory):
             done = CliRunner().invoke(cli, arguments, env=self.environ | environ)
         return Result(done.exit_code, done.stdout, done.stderr)
 
     def run_process(self, *arguments: str) -> Result:
-        """The same as a process of its own."""
+        """Run `gpuform ARGUMENTS` in a process of its own."""
         done = subprocess.run(
             [sys.executable, "-m", "gpuform.stacks.cli", *arguments],
             cwd=self.directory,
@@ -76,23 +76,23 @@ class Project:
         )
         return Result(done.returncode, done.stdout, done.stderr)
 
-    def ok(self, *arguments: str, **environ: str | None) -> Result:
+    def run_ok(self, *arguments: str, **environ: str | None) -> Result:
         result = self.run(*arguments, **environ)
         assert result.code == 0, result.text
         return result
 
     def up(self) -> Result:
-        return self.ok("up", "--yes", "--skip-preview")
+        return self.run_ok("up", "--yes", "--skip-preview")
 
-    def plan(self, *arguments: str, code: int = 0) -> dict[str, Any]:
-        """The preview as JSON."""
+    def read_plan(self, *arguments: str, code: int = 0) -> dict[str, Any]:
+        """Return the preview as JSON."""
         result = self.run("preview", "--json", *arguments)
         assert result.code == code, result.text
         return json.loads(result.out)
 
-    def steps(self, *arguments: str) -> dict[str, dict[str, Any]]:
-        """What a preview would change, by resource name."""
-        steps = self.plan(*arguments)["steps"]
+    def list_changes(self, *arguments: str) -> dict[str, dict[str, Any]]:
+        """Return the changes of a preview, by resource name."""
+        steps = self.read_plan(*arguments)["steps"]
         return {s["urn"].rsplit("::", 1)[1]: s for s in steps if s["op"] != "same"}
 
     @property
@@ -100,25 +100,25 @@ class Project:
         path = self.directory / ".pulumi/stacks/training/dev.json"
         return json.loads(path.read_text())["checkpoint"]["latest"]
 
-    def resource(self, name: str) -> dict[str, Any]:
-        (found,) = [r for r in self.state["resources"] if r["urn"].endswith(f"::{name}")]
-        return found
+    def get_resource(self, name: str) -> dict[str, Any]:
+        (resource,) = [r for r in self.state["resources"] if r["urn"].endswith(f"::{name}")]
+        return resource
 
-    def admin(self, method: str, path: str, **options: Any) -> Any:
+    def send_control_request(self, method: str, path: str, **options: Any) -> Any:
         url = f"{self.emulator.url}/_emulator/{path}"
         return httpx.request(method, url, trust_env=False, **options, verify=False).json()
 
     @property
     def objects(self) -> dict[str, list[dict[str, Any]]]:
-        return self.admin("GET", "objects")["together"]
+        return self.send_control_request("GET", "objects")["together"]
 
-    def requests(self, *methods: str) -> list[tuple[str, str, Any]]:
-        """The product requests since the log was last cleared."""
-        log = self.admin("GET", "requests")
+    def list_requests(self, *methods: str) -> list[tuple[str, str, Any]]:
+        """Return the requests to the platform with these methods since the log was cleared."""
+        log = self.send_control_request("GET", "requests")
         return [(r["method"], r["path"], r["body"]) for r in log if r["method"] in methods]
 
     def forget_requests(self) -> None:
-        self.admin("DELETE", "requests")
+        self.send_control_request("DELETE", "requests")
 
 
 @pytest.fixture(scope="session")
@@ -140,6 +140,6 @@ def project(tmp_path: Path, emulator: Server) -> Project:
         **environment(emulator.url),
     }
     made = Project(directory, emulator, environ)
-    made.admin("POST", "reset")
-    made.ok("stack", "init", "dev")
+    made.send_control_request("POST", "reset")
+    made.run_ok("stack", "init", "dev")
     return made

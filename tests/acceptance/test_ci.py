@@ -1,4 +1,4 @@
-"""In a CI job: nothing is asked, the log is plain and folds, and exit codes tell how it ended."""
+"""Runs in a CI job: no questions, a plain log with groups, and exit codes for every ending."""
 
 import os
 import pty
@@ -25,8 +25,8 @@ CLUSTER = {
 }
 
 
-def on_a_terminal(project: Any, *arguments: str, **environ: str) -> tuple[int, str]:
-    """The exit code of a command whose streams are a terminal, and what it showed there."""
+def run_on_terminal(project: Any, *arguments: str, **environ: str) -> tuple[int, str]:
+    """Run a command whose streams are a terminal; return the exit code and the output."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [*GPUFORM, *arguments],
@@ -37,7 +37,7 @@ def on_a_terminal(project: Any, *arguments: str, **environ: str) -> tuple[int, s
         stderr=theirs,
     )
     os.close(theirs)
-    seen = b""
+    output = b""
     while True:
         try:
             data = os.read(ours, 65536)
@@ -45,9 +45,9 @@ def on_a_terminal(project: Any, *arguments: str, **environ: str) -> tuple[int, s
             break
         if not data:
             break
-        seen += data
+        output += data
     os.close(ours)
-    return process.wait(timeout=LAST_RESORT), seen.decode()
+    return process.wait(timeout=LAST_RESORT), output.decode()
 
 
 @pytest.mark.parametrize(
@@ -64,45 +64,45 @@ def on_a_terminal(project: Any, *arguments: str, **environ: str) -> tuple[int, s
     ],
 )
 @pytest.mark.slow
-def test_nothing_is_asked_on_a_terminal_of_a_job(
+def test_a_job_with_a_terminal_is_asked_no_question(
     project: Any, command: tuple[str, ...], remedy: str
 ) -> None:
     project.declare(CLUSTER)
-    code, told = on_a_terminal(project, *command, **GITHUB)
-    assert code == 1, told
-    assert remedy in told
-    assert "\x1b" not in told
+    code, output = run_on_terminal(project, *command, **GITHUB)
+    assert code == 1, output
+    assert remedy in output
+    assert "\x1b" not in output
 
 
-def test_a_missing_passphrase_is_told(project: Any) -> None:
+def test_a_missing_passphrase_is_an_error_with_the_variables_to_set(project: Any) -> None:
     del project.environ["PULUMI_CONFIG_PASSPHRASE"]
     project.declare(CLUSTER)
-    code, told = on_a_terminal(project, "preview", **GITHUB)
+    code, output = run_on_terminal(project, "preview", **GITHUB)
     assert code == 1
-    assert "PULUMI_CONFIG_PASSPHRASE_FILE" in told
+    assert "PULUMI_CONFIG_PASSPHRASE_FILE" in output
 
 
-def test_the_log_is_plain_and_folds(project: Any) -> None:
+def test_the_log_of_a_job_has_no_colors_and_can_be_folded(project: Any) -> None:
     project.declare(CLUSTER)
-    code, told = on_a_terminal(project, "up", "--yes", **GITHUB)
-    assert code == 0, told
-    assert "\x1b" not in told
-    lines = told.replace("\r\n", "\n").splitlines()
+    code, output = run_on_terminal(project, "up", "--yes", **GITHUB)
+    assert code == 0, output
+    assert "\x1b" not in output
+    lines = output.replace("\r\n", "\n").splitlines()
     assert lines[0] == "Previewing update (dev, emulated):"
     first, last = lines.index("::group::Updating (dev, emulated)"), lines.index("::endgroup::")
     folded = lines[first + 1 : last]
     assert folded[-1].startswith("+  train  together:Cluster  created in 20m")
     assert 3 < len(folded) < 12
     assert "    + 1 created" in lines[last:]
-    assert "ada on" in project.ok("stack", "history").out
+    assert "ada on" in project.run_ok("stack", "history").out
 
 
-def test_a_job_that_is_cancelled(project: Any) -> None:
+def test_a_cancelled_job_records_what_it_created(project: Any) -> None:
     begun = project.directory / "begun"
     os.mkfifo(begun)
     program = PROGRAM.replace("PROVIDER", "Patient")
-    told_by = f"open({str(begun)!r}, 'w').close()"
-    project.program(program.replace('print("in create", flush=True)', told_by))
+    announcement = f"open({str(begun)!r}, 'w').close()"
+    project.write_program(program.replace('print("in create", flush=True)', announcement))
     del project.environ["GPUFORM_CLOCK"]  # waiting takes real time, until it is interrupted
     process = subprocess.Popen(
         [*GPUFORM, "up", "--yes", "--skip-preview"],
@@ -115,20 +115,20 @@ def test_a_job_that_is_cancelled(project: Any) -> None:
     with process:
         begun.read_text()  # comes back once the create has begun
         process.send_signal(signal.SIGTERM)
-        told, _ = process.communicate(timeout=LAST_RESORT)
+        output, _ = process.communicate(timeout=LAST_RESORT)
     assert process.returncode == failures.FAILED
-    assert "Interrupted: gpuform starts" in told
-    group, rest = told.split("::endgroup::")
+    assert "Interrupted: gpuform starts" in output
+    group, rest = output.split("::endgroup::")
     assert "creating failed" in group
     assert "The update was interrupted." in rest
-    assert project.resource("a")["id"] == "m-1"
-    assert "failed" in project.ok("stack", "history").out
+    assert project.get_resource("a")["id"] == "m-1"
+    assert "failed" in project.run_ok("stack", "history").out
 
 
 class TestExitCodes:
-    """What the page of exit codes says."""
+    """The exit codes on the page of exit codes."""
 
-    def test_each(self, project: Any) -> None:
+    def test_each_exit_code_on_the_page_occurs(self, project: Any) -> None:
         project.declare(CLUSTER)
         assert project.run("preview").code == failures.SUCCESS
         assert project.run("preview", "--expect-no-changes").code == failures.UNEXPECTED_CHANGES

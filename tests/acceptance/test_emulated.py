@@ -17,7 +17,7 @@ def test_the_next_command_finds_the_same_clusters(project):
         ["refresh", "--emulate", "--yes", "--expect-no-changes"],
         ["destroy", "--emulate", "--yes"],
     ):
-        project.ok(*command, **UNSET)
+        project.run_ok(*command, **UNSET)
     assert project.state.get("resources", []) == []
     assert (project.directory / ".gpuform").is_dir()
     assert project.objects == {"clusters": [], "volumes": []}, "the other emulator saw nothing"
@@ -25,8 +25,8 @@ def test_the_next_command_finds_the_same_clusters(project):
 
 def test_the_environment_of_an_emulator_is_printed(project):
     port = project.emulator.url.rpartition(":")[2]
-    shown = project.ok("emulator", "env", "--port", port).out
-    assert "export TOGETHER_BASE_URL=" in shown
-    assert "export TOGETHER_API_KEY=" in shown
-    assert "export GPUFORM_CLOCK=" in shown
-    assert port in shown
+    output = project.run_ok("emulator", "env", "--port", port).out
+    assert "export TOGETHER_BASE_URL=" in output
+    assert "export TOGETHER_API_KEY=" in output
+    assert "export GPUFORM_CLOCK=" in output
+    assert port in output

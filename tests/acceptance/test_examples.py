@@ -48,7 +48,7 @@ class Project:
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("source", PROJECTS, ids=lambda p: str(p.relative_to(EXAMPLES[0].parent)))
-def test_an_example_comes_up_stays_and_goes(source, tmp_path):
+def test_an_example_is_created_stays_unchanged_and_is_destroyed(source, tmp_path):
     project = Project(source, tmp_path / "project")
     project.run("stack", "init", "dev")
     printed = project.run("preview", "--emulate")
@@ -70,7 +70,7 @@ def test_an_example_comes_up_stays_and_goes(source, tmp_path):
 
 @pytest.mark.parametrize("example", IN_PYTHON, ids=lambda path: path.name)
 @pytest.mark.slow
-def test_both_forms_are_one_plan_and_one_state(example, tmp_path):
+def test_topology_and_program_of_an_example_have_one_plan_and_state(example, tmp_path):
     plans, states = [], []
     for form, source in (("yaml", example), ("python", example / "python")):
         project = Project(source, tmp_path / form)
@@ -90,7 +90,7 @@ def test_both_forms_are_one_plan_and_one_state(example, tmp_path):
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 @pytest.mark.slow
-def test_a_topology_is_the_same_with_the_sdk_and_without(example, tmp_path):
+def test_a_topology_has_the_same_state_with_and_without_the_sdk(example, tmp_path):
     plans, states, printed = [], [], []
     for way in ("without", "with"):
         project = Project(example, tmp_path / way / "project")

@@ -1,4 +1,4 @@
-"""The examples' own tests: they pass on the originals, and find every mistake of a list."""
+"""The examples' own tests pass on the originals, and find every mistake of a list."""
 
 import shutil
 from pathlib import Path
@@ -24,9 +24,9 @@ def copy_with_mistake(mistake: dict[str, Any], folder: Path) -> Path:
     copy = folder / Path(mistake["in"]).name
     shutil.copytree(EXAMPLES / mistake["in"], copy, ignore=_NOT_COPIED)
     file = copy / mistake.get("file", "topology.yaml")
-    text = file.read_text(encoding="utf-8")
-    assert text.count(mistake["old"]) == 1, mistake
-    file.write_text(text.replace(mistake["old"], mistake["new"]), encoding="utf-8")
+    content = file.read_text(encoding="utf-8")
+    assert content.count(mistake["old"]) == 1, mistake
+    file.write_text(content.replace(mistake["old"], mistake["new"]), encoding="utf-8")
     return copy
 
 
@@ -35,9 +35,9 @@ def test_every_example_has_tests() -> None:
     assert {path.relative_to(EXAMPLES).parts[0] for path in PROJECTS} == numbered
 
 
-def test_the_list_is_long_and_all_over_the_examples() -> None:
+def test_the_list_has_mistakes_in_every_example() -> None:
     assert len(MISTAKES) >= 30
-    assert {Path(each["in"]).parts[0] for each in MISTAKES} == {
+    assert {Path(mistake["in"]).parts[0] for mistake in MISTAKES} == {
         path.relative_to(EXAMPLES).parts[0] for path in PROJECTS
     }
 
@@ -46,8 +46,13 @@ def test_the_list_is_long_and_all_over_the_examples() -> None:
 @pytest.mark.sampled(1)
 def test_the_examples_pass_their_tests() -> None:
     results = CaseRunner(2).run(read_cases(PROJECTS, Path()))
-    told = [str(each) for result in results for each in (*result.findings, result.error) if each]
-    assert told == []
+    messages = [
+        str(message)
+        for result in results
+        for message in (*result.findings, result.error)
+        if message
+    ]
+    assert messages == []
     assert {result.status for result in results} == {Status.PASSED}
 
 
@@ -62,8 +67,13 @@ def test_the_templates_pass_their_tests(tmp_path: Path) -> None:
             files = project_files(template, template, "", python=python)
             write_project(folders[-1], files, force=False)
     results = CaseRunner(2).run(read_cases(folders, Path()))
-    told = [str(each) for result in results for each in (*result.findings, result.error) if each]
-    assert told == []
+    messages = [
+        str(message)
+        for result in results
+        for message in (*result.findings, result.error)
+        if message
+    ]
+    assert messages == []
     assert {result.status for result in results} == {Status.PASSED}
 
 
@@ -71,7 +81,7 @@ def test_the_templates_pass_their_tests(tmp_path: Path) -> None:
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda it: f"{it['in']}: {it['wrong']}")
 def test_a_mistake_fails_a_case_of_its_example(mistake: dict[str, Any], tmp_path: Path) -> None:
-    """A case that could not be played has found nothing."""
+    """A case that could not run has found nothing."""
     cases = read_cases([copy_with_mistake(mistake, tmp_path)], Path())
     results = CaseRunner(2).run(cases)
     assert [result.error for result in results if result.status is Status.BROKEN] == []

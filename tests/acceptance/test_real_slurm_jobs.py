@@ -1,7 +1,8 @@
-"""Nodes go while real jobs of a real Slurm run on them: a cluster shrinks, a pool is rolled out.
+"""Nodes are removed while jobs of a real Slurm run on them: a scale-down and a rollout.
 
-The platforms are emulated, and their clock with them: an hour of waiting passes at once, while real
-jobs run on until a test ends them.
+The platforms and their clock are emulated: an hour of waiting passes at once, while real jobs run
+until
+a test ends them.
 """
 
 import json
@@ -45,7 +46,7 @@ OLD_IMAGE, NEW_IMAGE = "IMAGE-4mQzWvT9hLxRbYc2NfKpJd", "IMAGE-7XFMaJpLsapKvskFMj
 
 
 class Project:
-    """Example 06, or a topology of its own, whose Slurm is asked on this machine."""
+    """Example 06, or another topology, whose Slurm runs on this machine."""
 
     def __init__(self, directory: Path, slurm: Slurm, topology: str = "") -> None:
         self.directory = directory
@@ -56,18 +57,18 @@ class Project:
             (directory / "topology.yaml").write_text(topology)
         scripts = sysconfig.get_path("scripts")
         self.environment = {
-            **{key: each for key, each in slurm.environment.items() if "TOGETHER" not in key},
+            **{key: value for key, value in slurm.environment.items() if "TOGETHER" not in key},
             "PATH": f"{scripts}{os.pathsep}{slurm.environment['PATH']}",
             "PULUMI_HOME": str(directory.parent / "home"),
             "PULUMI_CONFIG_PASSPHRASE": "",
             "GPUFORM_ALLOW": "real-schedulers",
         }
 
-    def decide(self, on_busy: str) -> None:
-        text = (EXAMPLE / "topology.yaml").read_text()
+    def set_on_busy(self, on_busy: str) -> None:
+        topology = (EXAMPLE / "topology.yaml").read_text()
         here = f"{{on_busy: {on_busy}, wait_minutes: 60, slurm: {{via: local}}}}"
-        changed = text.replace("{on_busy: wait, wait_minutes: 240}", here)
-        assert changed != text
+        changed = topology.replace("{on_busy: wait, wait_minutes: 240}", here)
+        assert changed != topology
         (self.directory / "topology.yaml").write_text(changed)
 
     def run(self, *command: str, code: int = 0) -> str:
@@ -78,8 +79,8 @@ class Project:
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
 
-    def images(self) -> dict[str, str]:
-        """By node, as the state has them."""
+    def read_images(self) -> dict[str, str]:
+        """Return the images of the nodes in the state, by node."""
         resources = json.loads(self.run("stack", "export"))["deployment"]["resources"]
         nodes = resources[-1]["outputs"]["gpu_nodes"]
         return {name: node["image_id"] for name, node in nodes.items()}
@@ -91,9 +92,9 @@ def slurm() -> Iterator[Slurm]:
         yield started
 
 
-def test_a_job_is_waited_for_and_only_evict_ends_it(tmp_path: Path, slurm: Slurm) -> None:
+def test_a_scale_down_waits_for_a_job_and_only_evict_ends_it(tmp_path: Path, slurm: Slurm) -> None:
     project = Project(tmp_path / "project", slurm)
-    project.decide("wait")
+    project.set_on_busy("wait")
     project.run("stack", "init", "dev")
     project.run("up", "--emulate", "--yes")
     jobs = [slurm.submit(node=node) for node in NODES]
@@ -102,8 +103,8 @@ def test_a_job_is_waited_for_and_only_evict_ends_it(tmp_path: Path, slurm: Slurm
     newest = jobs[-1]
 
     project.run("config", "set", "gpus", "16")
-    told = project.run("up", "--emulate", "--yes", code=1)
-    assert f"removes node training-worker-2: the newest; runs {newest.id} " in told
+    output = project.run("up", "--emulate", "--yes", code=1)
+    assert f"removes node training-worker-2: the newest; runs {newest.id} " in output
     assert all(job.is_running() for job in jobs)
     wait_until(
         lambda: all("DRAIN" not in slurm.get_state(node) for node in NODES), "nodes in service"
@@ -111,17 +112,17 @@ def test_a_job_is_waited_for_and_only_evict_ends_it(tmp_path: Path, slurm: Slurm
 
     newest.end()
     wait_until(lambda: slurm.get_state(NODES[2]) == "IDLE", "an idle node")
-    told = project.run("up", "--emulate", "--yes")
-    assert "removes node training-worker-2: idle" in told
+    output = project.run("up", "--emulate", "--yes")
+    assert "removes node training-worker-2: idle" in output
     assert slurm.get_state(NODES[2]) == "IDLE+DRAIN"
     assert jobs[0].is_running()
     assert jobs[1].is_running()
 
-    project.decide("evict")
+    project.set_on_busy("evict")
     project.run("config", "set", "gpus", "8")
     slurm.stop("slurmctld")
-    told = project.run("up", "--emulate", "--yes", code=1)
-    assert "Unable to contact slurm controller" in told
+    output = project.run("up", "--emulate", "--yes", code=1)
+    assert "Unable to contact slurm controller" in output
     slurm.start_controller()
     wait_until(jobs[1].is_running, "the job that went on without a controller")
 
@@ -131,7 +132,7 @@ def test_a_job_is_waited_for_and_only_evict_ends_it(tmp_path: Path, slurm: Slurm
     jobs[0].end()
 
 
-def test_six_nodes_change_their_image_and_no_job_is_killed(tmp_path: Path) -> None:
+def test_a_rollout_of_six_nodes_kills_no_job(tmp_path: Path) -> None:
     with run_slurm(POOL_NODES) as slurm:
         project = Project(tmp_path / "project", slurm, POOL)
         project.run("stack", "init", "dev")
@@ -143,17 +144,20 @@ def test_six_nodes_change_their_image_and_no_job_is_killed(tmp_path: Path) -> No
             wait_until(job.is_running, "a running job")
 
         project.run("config", "set", "image", NEW_IMAGE)
-        for left in (3, 2, 1):
-            told = project.run("up", "--emulate", "--yes", code=1)
-            assert f"jobs still run on {busy[-left]}: {jobs[busy[-left]].id} " in told
-            old = [name for name, image in project.images().items() if image == OLD_IMAGE]
-            assert old == [*busy[-left:]]
+        for remaining_count in (3, 2, 1):
+            output = project.run("up", "--emulate", "--yes", code=1)
+            assert (
+                f"jobs still run on {busy[-remaining_count]}: {jobs[busy[-remaining_count]].id} "
+                in output
+            )
+            old = [name for name, image in project.read_images().items() if image == OLD_IMAGE]
+            assert old == [*busy[-remaining_count:]]
             assert all(jobs[node].is_running() for node in old)
             wait_until(
                 lambda: all("DRAIN" not in slurm.get_state(n) for n in POOL_NODES), "in service"
             )
-            jobs[busy[-left]].end()
+            jobs[busy[-remaining_count]].end()
         project.run("up", "--emulate", "--yes")
-        assert set(project.images().values()) == {NEW_IMAGE}
+        assert set(project.read_images().values()) == {NEW_IMAGE}
         assert all(job.has_ended() for job in jobs.values())
         project.run("preview", "--emulate", "--expect-no-changes")

@@ -1,4 +1,4 @@
-"""A real Slurm reads the topology of a stack: before and after nodes are others."""
+"""A real Slurm reads the exported topology of a stack, also after its nodes have changed."""
 
 import re
 from pathlib import Path
@@ -33,39 +33,39 @@ MAIN = "from gpuform.stacks import run\n\nrun('topology.yaml')\n"
 KNOWN = (*(f"train-{number:03d}" for number in range(8, 13)), "batch-001", "batch-002")
 
 
-def shown(slurm: Slurm) -> dict[str, set[str]]:
-    """What Slurm says: the nodes of each switch, by the names that Slurm makes of its lists."""
-    told = slurm.run("scontrol", "show", "topology")
-    found = re.findall(r"SwitchName=(\S+) Level=\d+ LinkSpeed=\d+ Nodes=(\S+)", told)
+def read_switches(slurm: Slurm) -> dict[str, set[str]]:
+    """Return the nodes of each switch as Slurm shows them, with its host lists expanded."""
+    output = slurm.run("scontrol", "show", "topology")
+    switches = re.findall(r"SwitchName=(\S+) Level=\d+ LinkSpeed=\d+ Nodes=(\S+)", output)
     return {
         switch: {*slurm.run("scontrol", "show", "hostnames", nodes).split()}
-        for switch, nodes in found
+        for switch, nodes in switches
     }
 
 
-def declared(project: Any, *numbers: int) -> None:
+def declare_nodes(project: Any, *numbers: int) -> None:
     nodes = ", ".join(f'"{number:03d}": {{}}' for number in numbers)
     (project.directory / "topology.yaml").write_text(
         TOPOLOGY.format(name="train", nodes=f"{{{nodes}}}", scp=SCP_POOL)
     )
 
 
-def test_slurm_shows_the_switches_that_were_written(project: Any, tmp_path: Path) -> None:
-    project.program(MAIN)
-    declared(project, 8, 9, 10)
+def test_slurm_shows_the_switches_of_the_written_topology(project: Any, tmp_path: Path) -> None:
+    project.write_program(MAIN)
+    declare_nodes(project, 8, 9, 10)
     project.up()
     path = tmp_path / "topology.conf"
-    project.ok("topology", "--format", "slurm-tree", "--output", str(path))
+    project.run_ok("topology", "--format", "slurm-tree", "--output", str(path))
     batch = {"batch-001", "batch-002"}
     with run_slurm(KNOWN, path.read_text()) as slurm:
         before = {"train-a": {"train-008", "train-009", "train-010"}, "train-b": batch}
-        assert shown(slurm) == before
+        assert read_switches(slurm) == before
 
-        declared(project, 8, 10, 11, 12)
+        declare_nodes(project, 8, 10, 11, 12)
         project.up()
-        written = project.ok("topology", "--format", "slurm-tree")
-        assert shown(slurm) == before, "nobody has told Slurm yet"
+        written = project.run_ok("topology", "--format", "slurm-tree")
+        assert read_switches(slurm) == before, "nobody has told Slurm yet"
         slurm.topology_file.write_text(written.out)
         slurm.run("scontrol", "reconfigure")
         after = {"train-a": {"train-008", "train-010", "train-011", "train-012"}, "train-b": batch}
-        wait_until(lambda: shown(slurm) == after, "the topology after the replacement")
+        wait_until(lambda: read_switches(slurm) == after, "the topology after the replacement")

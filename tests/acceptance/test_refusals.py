@@ -1,4 +1,4 @@
-"""What is refused: while planning, all at once; when applying, for want of rights."""
+"""Refusals: while planning, all problems at once; while applying, for lack of rights."""
 
 import pytest
 from support.topologies.declarations import CLUSTER, VOLUME
@@ -36,7 +36,7 @@ WRONG = {
 }
 
 
-def test_everything_wrong_is_told_at_once_with_its_path(project):
+def test_all_problems_are_reported_at_once_with_their_paths(project):
     lines = ["from gpuform.providers.together import Cluster, SharedVolume"]
     lines += [f"Cluster({name!r}, **{wrong!r})" for name, (wrong, _, _) in WRONG.items()]
     elsewhere = {**VOLUME, "region": "us-east-2"}
@@ -44,26 +44,26 @@ def test_everything_wrong_is_told_at_once_with_its_path(project):
         f"far = SharedVolume('far', **{elsewhere!r})",
         f"Cluster('apart', **{CLUSTER!r}, volume_id=far.id)",
     ]
-    project.program("\n".join(lines))
+    project.write_program("\n".join(lines))
     for command in (["preview"], ["up", "--yes"]):
         refused = project.run(*command)
         assert refused.code == 1
-        told = " ".join(refused.text.split())
+        output = " ".join(refused.text.split())
         for name, (_, path, hint) in WRONG.items():
-            start = told.find(f"resource '{name}'")
+            start = output.find(f"resource '{name}'")
             assert start >= 0, (name, refused.text)
-            message = told[start : start + 600]
+            message = output[start : start + 600]
             assert path in message, message
             assert hint in message, message
-        message = told[told.find("resource 'apart'") :]
+        message = output[output.find("resource 'apart'") :]
         assert "volume_id" in message
         assert "us-east-2" in message
-    assert project.requests("POST", "PUT", "DELETE") == []
+    assert project.list_requests("POST", "PUT", "DELETE") == []
 
 
-def test_a_preview_without_a_key_says_what_was_not_checked(project):
+def test_a_preview_without_a_key_lists_the_missing_checks(project):
     project.declare({**CLUSTER, "gpu_type": "Z9"})
-    plan = project.ok("preview", TOGETHER_API_KEY=None)
+    plan = project.run_ok("preview", TOGETHER_API_KEY=None)
     assert "TOGETHER_API_KEY" in plan.text
     assert "Z9" in plan.text
     assert "ot checked" in plan.text
@@ -89,7 +89,7 @@ def test_applying_needs_the_right_key(project, key, words):
     ]
 
 
-def test_what_a_member_may_not_do_is_not_begun(project):
+def test_a_run_that_a_member_may_not_make_does_not_start(project):
     project.declare(CLUSTER)
     refused = project.run("up", "--yes", TOGETHER_API_KEY=MEMBER_KEY)
     assert refused.code == 1
@@ -102,15 +102,15 @@ def test_what_a_member_may_not_do_is_not_begun(project):
 def test_the_key_can_be_secret_configuration(project):
     key = project.environ["TOGETHER_API_KEY"]
     project.declare(None, VOLUME)
-    project.ok("config", "set", "--secret", "together:apiKey", key)
+    project.run_ok("config", "set", "--secret", "together:apiKey", key)
     assert key not in (project.directory / "Pulumi.dev.yaml").read_text()
-    assert project.ok("up", "--yes", TOGETHER_API_KEY=None)
+    assert project.run_ok("up", "--yes", TOGETHER_API_KEY=None)
     assert len(project.objects["volumes"]) == 1
-    assert project.ok("destroy", "--yes", TOGETHER_API_KEY=None)
+    assert project.run_ok("destroy", "--yes", TOGETHER_API_KEY=None)
     assert project.objects["volumes"] == []
 
 
-def test_a_passphrase_is_asked_for_in_two_ways(project):
+def test_a_wrong_and_a_missing_passphrase_are_errors(project):
     project.declare(CLUSTER)
     refused = project.run("preview", PULUMI_CONFIG_PASSPHRASE=None)
     assert refused.code == 1
@@ -121,7 +121,7 @@ def test_a_passphrase_is_asked_for_in_two_ways(project):
     assert "passphrase" in wrong.text
 
 
-def test_without_a_stack_the_command_says_which_there_are(project):
+def test_a_command_without_a_stack_lists_the_stacks(project):
     project.declare(CLUSTER)
     missing = project.run("preview", "--stack", "prod")
     assert missing.code == 6
@@ -129,7 +129,7 @@ def test_without_a_stack_the_command_says_which_there_are(project):
     assert "gpuform stack init prod" in missing.text
 
 
-def test_up_asks_and_does_nothing_without_an_answer(project):
+def test_up_without_an_answer_changes_nothing(project):
     project.declare(CLUSTER)
     refused = project.run("up")
     assert refused.code == 1
@@ -146,7 +146,7 @@ def test_a_reserved_cluster_is_replaced_or_destroyed_only_with_permission(projec
         refused = project.run(*command)
         assert refused.code == 1, refused.text
         assert "--allow destroy-reserved" in refused.text
-    project.program("")
+    project.write_program("")
     refused = project.run("preview")
     assert (refused.code, "--allow destroy-reserved" in refused.text) == (1, True), refused.text
     project.declare({**RESERVED, "duration_days": 30, "cluster_name": "other"})
@@ -154,8 +154,8 @@ def test_a_reserved_cluster_is_replaced_or_destroyed_only_with_permission(projec
     misspelt = project.run("preview", "--allow", "destroy-all")
     assert misspelt.code == 1
     assert "destroy-reserved" in misspelt.text
-    project.ok("preview", "--allow", "destroy-reserved")
-    project.ok("up", "--yes", GPUFORM_ALLOW="destroy-reserved")
+    project.run_ok("preview", "--allow", "destroy-reserved")
+    project.run_ok("up", "--yes", GPUFORM_ALLOW="destroy-reserved")
     assert [c["name"] for c in project.objects["clusters"]] == ["other"]
-    project.ok("destroy", "--yes", "--allow", "destroy-reserved")
+    project.run_ok("destroy", "--yes", "--allow", "destroy-reserved")
     assert project.objects["clusters"] == []

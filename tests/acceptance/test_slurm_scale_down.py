@@ -1,4 +1,4 @@
-"""Example 06 does what its README says: a cluster gets smaller when the job of a node has ended."""
+"""Example 06 does what its README says: a cluster shrinks when the job of a node has ended."""
 
 import os
 import re
@@ -13,21 +13,23 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "06-slurm-scale-down"
 
 
 @pytest.mark.slow
-def test_the_commands_of_the_readme_in_their_order(tmp_path: Path) -> None:
+def test_the_readmes_commands_shrink_the_cluster_after_the_job_has_ended(tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()
     for name in ("Pulumi.yaml", "__main__.py", "topology.yaml", "slurm.py"):
         (project / name).write_text((EXAMPLE / name).read_text())
     readme = (EXAMPLE / "README.md").read_text()
     commands = "\n".join(re.findall(r"```bash\n(.*?)```", readme, re.DOTALL))
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("TOGETHER_")}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("TOGETHER_")
+    }
     scripts = sysconfig.get_path("scripts")
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", commands],
         cwd=project,
         env={
-            **kept,
-            "PATH": f"{scripts}{os.pathsep}{kept['PATH']}",
+            **environment,
+            "PATH": f"{scripts}{os.pathsep}{environment['PATH']}",
             "PULUMI_HOME": str(tmp_path / "home"),
         },
         capture_output=True,

@@ -18,40 +18,40 @@ def client(project) -> together.Together:
     return together.Together(api_key=ADMIN_KEY, base_url=url, max_retries=0)
 
 
-def test_a_cluster_and_its_volume_come_up_and_stay_the_same(project):
+def test_a_cluster_and_its_volume_are_created_and_stay_unchanged(project):
     project.declare(CLUSTER, VOLUME)
-    plan = project.ok("preview")
+    plan = project.run_ok("preview")
     assert "num_gpus" in plan.out
     assert project.objects == {"clusters": [], "volumes": []}
     up = project.up()
     assert "RunningAcceptanceTests" in up.text, "the platform's own phases are shown"
     (cluster,) = project.objects["clusters"]
     assert cluster["status"] == "Ready"
-    assert project.ok("preview", "--expect-no-changes")
-    assert project.ok("refresh", "--yes", "--skip-preview", "--expect-no-changes")
-    assert project.ok("preview", "--expect-no-changes")
-    assert project.ok("up", "--yes", "--expect-no-changes")
-    shown = project.run_process("stack", "output", "status")
-    assert (shown.code, shown.out.strip(), shown.err) == (0, "Ready", "")
+    assert project.run_ok("preview", "--expect-no-changes")
+    assert project.run_ok("refresh", "--yes", "--skip-preview", "--expect-no-changes")
+    assert project.run_ok("preview", "--expect-no-changes")
+    assert project.run_ok("up", "--yes", "--expect-no-changes")
+    result = project.run_process("stack", "output", "status")
+    assert (result.code, result.out.strip(), result.err) == (0, "Ready", "")
 
 
-def test_scaling_is_one_request_with_the_changed_field_alone(project):
+def test_scaling_sends_one_request_with_only_the_changed_field(project):
     project.declare(CLUSTER, VOLUME)
     project.up()
     for gpus in (24, 16):
         project.declare({**CLUSTER, "num_gpus": gpus}, VOLUME)
-        (step,) = project.steps().values()
+        (step,) = project.list_changes().values()
         assert (step["op"], step["diffReasons"]) == ("update", ["num_gpus"])
         project.forget_requests()
         project.up()
-        ((_, path, body),) = project.requests("PUT", "POST", "DELETE")
+        ((_, path, body),) = project.list_requests("PUT", "POST", "DELETE")
         assert body == {"num_gpus": gpus}
         cluster = client(project).clusters.retrieve(path.rsplit("/", 1)[1])
         assert (cluster.status, len(cluster.gpu_worker_nodes) * 8) == ("Ready", gpus)
         assert project.run("preview", "--expect-no-changes").code == 0
 
 
-def test_another_region_or_gpu_type_is_a_replacement_that_names_the_field(project):
+def test_another_region_or_gpu_type_replaces_the_cluster_and_names_the_field(project):
     project.declare(CLUSTER)
     project.up()
     for field, value in (("region", "us-central-4"), ("gpu_type", "H200_SXM")):
@@ -70,7 +70,7 @@ def test_a_replacement_deletes_first_and_keeps_the_volume(project):
     project.forget_requests()
     project.declare({**CLUSTER, "cluster_name": "second"}, VOLUME)
     project.up()
-    verbs = [method for method, path, _ in project.requests("POST", "DELETE")]
+    verbs = [method for method, path, _ in project.list_requests("POST", "DELETE")]
     assert verbs == ["DELETE", "POST"]
     assert [c["name"] for c in project.objects["clusters"]] == ["second"]
     assert len(project.objects["volumes"]) == 1
@@ -80,10 +80,10 @@ def test_a_volume_grows_in_place_and_does_not_shrink(project):
     project.declare(None, VOLUME)
     project.up()
     project.declare(None, {**VOLUME, "size_tib": 8})
-    (step,) = project.steps().values()
+    (step,) = project.list_changes().values()
     assert (step["op"], step["diffReasons"]) == ("update", ["size_tib"])
     project.up()
-    assert [v["size_tib"] for v in _volumes(project)] == [8]
+    assert [v["size_tib"] for v in _list_volumes(project)] == [8]
     project.declare(None, {**VOLUME, "size_tib": 3})
     refused = project.run("preview")
     assert refused.code == 1
@@ -91,75 +91,77 @@ def test_a_volume_grows_in_place_and_does_not_shrink(project):
     assert "shrink" in refused.text
 
 
-def _volumes(project):
+def _list_volumes(project):
     return [v.model_dump() for v in client(project).clusters.storage.list().volumes]
 
 
-def test_a_change_by_someone_else_is_drift_of_that_field_alone(project):
+def test_a_change_by_someone_else_is_drift_of_only_that_field(project):
     project.declare(CLUSTER)
     project.up()
     (cluster,) = client(project).clusters.list().clusters
     client(project).clusters.update(cluster.cluster_id, num_gpus=32)
-    shown = project.ok("refresh", "--yes")
-    assert "num_gpus: 16 => 32" in shown.text
-    (step,) = project.steps().values()
+    result = project.run_ok("refresh", "--yes")
+    assert "num_gpus: 16 => 32" in result.text
+    (step,) = project.list_changes().values()
     assert (step["op"], list(step["detailedDiff"])) == ("update", ["num_gpus"])
     assert project.run("preview", "--expect-no-changes").code == 7
 
 
-def test_destroy_takes_the_cluster_first_and_waits_until_the_volume_is_free(project):
+def test_destroy_deletes_the_cluster_first_and_waits_until_the_volume_is_detached(project):
     project.declare(CLUSTER, VOLUME)
     project.up()
     project.forget_requests()
-    project.ok("destroy", "--yes")
-    deletes = [path for _, path, _ in project.requests("DELETE")]
+    project.run_ok("destroy", "--yes")
+    deletes = [path for _, path, _ in project.list_requests("DELETE")]
     assert len(deletes) == 2
     assert "storage" not in deletes[0]
     assert "storage/volumes" in deletes[1]
     assert project.objects == {"clusters": [], "volumes": []}
     assert project.state.get("resources", []) == []
-    assert project.ok("stack", "rm", "dev", "--yes")
+    assert project.run_ok("stack", "rm", "dev", "--yes")
 
 
-def test_an_object_of_the_same_name_is_left_alone_until_it_is_imported(project):
+def test_an_object_with_the_same_name_is_unchanged_until_it_is_imported(project):
     client(project).clusters.storage.create(**VOLUME)
-    project.admin("POST", "clock", json={"advance": 600})
+    project.send_control_request("POST", "clock", json={"advance": 600})
     project.declare(None, VOLUME)
     refused = project.run("up", "--yes", "--skip-preview")
     assert refused.code == 1
     (volume,) = project.objects["volumes"]
-    told = f'import_="{volume["id"]}"'
-    assert told in refused.text
-    project.program(
+    import_option = f'import_="{volume["id"]}"'
+    assert import_option in refused.text
+    project.write_program(
         "import pulumi\n"
         "from gpuform.providers.together import SharedVolume\n"
-        f"SharedVolume('data', **{VOLUME!r}, opts=pulumi.ResourceOptions({told}))\n"
+        f"SharedVolume('data', **{VOLUME!r}, opts=pulumi.ResourceOptions({import_option}))\n"
     )
-    assert "= 1 to import" in project.ok("preview").out
+    assert "= 1 to import" in project.run_ok("preview").out
     project.forget_requests()
     project.up()
-    assert project.requests("POST", "PUT", "DELETE") == []
-    project.ok("preview", "--expect-no-changes")
+    assert project.list_requests("POST", "PUT", "DELETE") == []
+    project.run_ok("preview", "--expect-no-changes")
     project.declare(None, VOLUME)
-    project.ok("preview", "--expect-no-changes")
-    project.ok("destroy", "--yes")
+    project.run_ok("preview", "--expect-no-changes")
+    project.run_ok("destroy", "--yes")
     assert project.objects["volumes"] == []
 
 
 def test_the_kubeconfig_can_be_used(project):
     project.declare(CLUSTER)
     project.up()
-    assert "[secret]" in project.ok("stack", "output").out
-    assert project.ok("stack", "output", "kubeconfig").out.strip() == "[secret]"
-    kubeconfig = yaml.safe_load(project.ok("stack", "output", "kubeconfig", "--show-secrets").out)
+    assert "[secret]" in project.run_ok("stack", "output").out
+    assert project.run_ok("stack", "output", "kubeconfig").out.strip() == "[secret]"
+    kubeconfig = yaml.safe_load(
+        project.run_ok("stack", "output", "kubeconfig", "--show-secrets").out
+    )
     assert kubeconfig["kind"] == "Config"
     assert kubeconfig["clusters"][0]["cluster"]["server"].startswith("https://")
     assert kubeconfig["users"][0]["user"]["token"]
 
 
-def test_no_secret_is_found_anywhere(project):
+def test_secrets_are_in_no_output_and_no_file(project):
     project.declare(CLUSTER, VOLUME)
-    shown = [
+    results = [
         project.run("preview", "--json", "-v"),
         project.run("up", "--yes", "-v"),
         project.run("up", "--yes", "--json", "-v"),
@@ -168,21 +170,21 @@ def test_no_secret_is_found_anywhere(project):
         project.run("stack", "output", "--json"),
         project.run("preview", "-v"),
     ]
-    config = project.ok("stack", "output", "kubeconfig", "--show-secrets").out
+    config = project.run_ok("stack", "output", "kubeconfig", "--show-secrets").out
     token = yaml.safe_load(config)["users"][0]["user"]["token"]
     encoded = base64.b64encode(config.strip().encode()).decode()[:40]
     key = project.environ["TOGETHER_API_KEY"]
-    places = {f"command {i}": result.text for i, result in enumerate(shown)}
-    places["requests"] = json.dumps(project.admin("GET", "requests"))
+    texts_by_source = {f"command {i}": result.text for i, result in enumerate(results)}
+    texts_by_source["requests"] = json.dumps(project.send_control_request("GET", "requests"))
     for path in project.directory.rglob("*"):
         if path.is_file():
-            places[str(path)] = path.read_text(errors="replace")
-    for place, text in places.items():
+            texts_by_source[str(path)] = path.read_text(errors="replace")
+    for source, content in texts_by_source.items():
         for secret in (token, encoded, key):
-            assert secret not in text, place
+            assert secret not in content, source
 
 
-def test_the_state_is_pulumis(project):
+def test_the_state_has_pulumis_format(project):
     project.declare(CLUSTER, VOLUME)
     project.up()
     types = [r["type"] for r in project.state["resources"]]
@@ -193,10 +195,10 @@ def test_the_state_is_pulumis(project):
         "pulumi-python:dynamic/gpuform.together:Cluster",
     ]
     for name in ("data", "train"):
-        pickled = project.resource(name)["inputs"]["__provider"]
+        pickled = project.get_resource(name)["inputs"]["__provider"]
         assert isinstance(pickled, str), "no secret is in it"
         assert len(pickled) < 200
-    outputs = project.resource("train")["outputs"]
+    outputs = project.get_resource("train")["outputs"]
     assert outputs["ready"] is True
     assert outputs["kube_config"]["ciphertext"].startswith("v1:")
     assert {k: outputs[k] for k in CLUSTER if k != "driver_version"} == {
@@ -204,7 +206,7 @@ def test_the_state_is_pulumis(project):
     }
 
 
-def test_both_spellings_of_the_driver_are_one(project):
+def test_both_spellings_of_the_driver_are_equal(project):
     project.declare(CLUSTER)
     project.up()
     pair = {k: v for k, v in CLUSTER.items() if k != "driver_version"}
@@ -212,9 +214,9 @@ def test_both_spellings_of_the_driver_are_one(project):
     assert project.run("preview", "--expect-no-changes").code == 0
 
 
-def test_what_falls_with_a_volume_names_its_own_reasons_too(project):
+def test_a_cluster_replaced_with_its_volume_also_names_its_own_reasons(project):
     project.declare(CLUSTER, VOLUME)
     project.up()
     project.declare({**CLUSTER, "region": "us-central-4"}, {**VOLUME, "region": "us-central-4"})
-    plan = project.ok("preview").out
+    plan = project.run_ok("preview").out
     assert "volume_id depends on a replaced resource; region cannot be changed in place" in plan

@@ -1,4 +1,4 @@
-"""Topologies through the command line: from `stack init` to `destroy`, and what is refused."""
+"""Topologies through the command line: from `stack init` to `destroy`, and refusals."""
 
 from textwrap import dedent
 
@@ -38,38 +38,40 @@ BAD = (
 )
 
 
-def declare(project, text=TOPOLOGY):
-    (project.directory / "topology.yaml").write_text(text)
+def declare(project, topology=TOPOLOGY):
+    (project.directory / "topology.yaml").write_text(topology)
 
 
-def clusters(project):
-    """The names of those that the platform has."""
-    return sorted(each["name"] for each in project.objects["clusters"])
+def list_clusters(project):
+    """Return the names of the clusters on the platform."""
+    return sorted(cluster["name"] for cluster in project.objects["clusters"])
 
 
-def urns(project):
-    return sorted(each["urn"].rpartition("::")[2] for each in project.state.get("resources", ()))
+def list_names(project):
+    return sorted(
+        resource["urn"].rpartition("::")[2] for resource in project.state.get("resources", ())
+    )
 
 
-def test_the_example_comes_up_stays_and_goes(project):
+def test_a_topology_is_created_stays_unchanged_and_is_destroyed(project):
     declare(project)
-    assert {name: step["op"] for name, step in project.steps().items()} == {
+    assert {name: step["op"] for name, step in project.list_changes().items()} == {
         "training-dev": "create",
         "data": "create",
         "train-a": "create",
         "train-b": "create",
     }
     project.up()
-    assert urns(project) == ["data", "default", "train-a", "train-b", "training-dev"]
-    train = project.resource("train-a")
+    assert list_names(project) == ["data", "default", "train-a", "train-b", "training-dev"]
+    train = project.get_resource("train-a")
     assert train["inputs"]["num_gpus"] == 16
     assert train["customTimeouts"] == {"create": 2700}
-    assert train["propertyDependencies"]["volume_id"] == [project.resource("data")["urn"]]
-    assert clusters(project) == ["train-a", "train-b"]
-    project.ok("preview", "--expect-no-changes")
-    project.ok("refresh", "--yes")
-    project.ok("preview", "--expect-no-changes")
-    assert "apiVersion" in project.ok("stack", "output", "kubeconfig", "--show-secrets").out
+    assert train["propertyDependencies"]["volume_id"] == [project.get_resource("data")["urn"]]
+    assert list_clusters(project) == ["train-a", "train-b"]
+    project.run_ok("preview", "--expect-no-changes")
+    project.run_ok("refresh", "--yes")
+    project.run_ok("preview", "--expect-no-changes")
+    assert "apiVersion" in project.run_ok("stack", "output", "kubeconfig", "--show-secrets").out
     files = (file for file in project.directory.rglob("*") if file.is_file())
     assert not [file for file in files if b"apiVersion" in file.read_bytes()]
 
@@ -79,69 +81,71 @@ def test_the_example_comes_up_stays_and_goes(project):
     assert len(project.objects["clusters"]) == 2
     declare(project, TOPOLOGY.replace("{protect: true}", "{protect: false}"))
     project.up()
-    project.ok("destroy", "--yes")
+    project.run_ok("destroy", "--yes")
     assert project.objects == {**project.objects, "clusters": [], "volumes": []}
-    assert urns(project) == []
+    assert list_names(project) == []
 
 
-def test_configuration_and_keys_change_only_what_uses_them(project):
+def test_configuration_and_keys_change_only_the_resources_that_use_them(project):
     declare(project)
     project.up()
-    project.ok("config", "set", "gpus", "24")
-    assert {name: step["op"] for name, step in project.steps().items()} == {
+    project.run_ok("config", "set", "gpus", "24")
+    assert {name: step["op"] for name, step in project.list_changes().items()} == {
         "train-a": "update",
         "train-b": "update",
     }
     refused = project.run("config", "set", "gpus", "20")
     assert refused.code == 1
     assert "topology.yaml:2:3: config.gpus: 20 is not a multiple of 8" in refused.text
-    project.ok("config", "rm", "gpus")
+    project.run_ok("config", "rm", "gpus")
     declare(project, TOPOLOGY.replace(", b: us-central-8}", "}"))
-    assert {name: step["op"] for name, step in project.steps().items()} == {"train-b": "delete"}
+    assert {name: step["op"] for name, step in project.list_changes().items()} == {
+        "train-b": "delete"
+    }
     project.up()
-    assert clusters(project) == ["train-a"]
+    assert list_clusters(project) == ["train-a"]
 
 
-def test_a_program_says_the_same_as_none(project):
+def test_a_program_that_runs_the_topology_has_the_same_plan(project):
     declare(project)
     project.up()
-    project.program('from gpuform.stacks import run\nrun("topology.yaml")\n')
-    project.ok("preview", "--expect-no-changes")
+    project.write_program('from gpuform.stacks import run\nrun("topology.yaml")\n')
+    project.run_ok("preview", "--expect-no-changes")
 
 
 @pytest.mark.parametrize("program", ["", "from gpuform.stacks import run\nrun()\n"])
-def test_a_bad_topology_changes_nothing_and_tells_all(project, program):
+def test_a_bad_topology_changes_nothing_and_all_problems_are_reported(project, program):
     declare(project)
     project.up()
     before, objects = project.state, project.objects
     if program:
-        project.program(program)
+        project.write_program(program)
     declare(project, BAD)
     project.forget_requests()
     for command in (["preview"], ["up", "--yes"], ["up", "--yes", "--skip-preview"]):
         result = project.run(*command)
         assert result.code == 1
-        for place in ("8:5: shared_vol", "16:15: clusters.train.a.g", "23:19: clusters."):
-            assert f"topology.yaml:{place}" in result.text
+        for position in ("8:5: shared_vol", "16:15: clusters.train.a.g", "23:19: clusters."):
+            assert f"topology.yaml:{position}" in result.text
         assert "Traceback" not in result.text
-    assert project.requests("POST", "PUT", "PATCH", "DELETE") == []
+    assert project.list_requests("POST", "PUT", "PATCH", "DELETE") == []
     assert project.objects == objects
     assert project.state["resources"] == before["resources"]
 
 
-def test_a_directory_without_either(project):
+def test_a_directory_without_topology_and_program_is_an_error(project):
     result = project.run("up", "--yes")
     assert result.code == 1
     assert "no program: " in result.text
     assert "or a topology.yaml" in result.text
 
 
-def test_a_topology_of_another_name_is_the_programs_to_run(project):
+def test_a_topology_with_another_name_is_run_only_by_a_program(project):
     (project.directory / "parts").mkdir()
     (project.directory / "parts/train.yml").write_text(TOPOLOGY)
-    project.program('from gpuform.stacks import run\nrun("parts/train.yml")\n')
+    project.write_program('from gpuform.stacks import run\nrun("parts/train.yml")\n')
     project.up()
-    project.program('from gpuform.stacks import run\nrun("parts/none.yml")\n')
+    project.write_program('from gpuform.stacks import run\nrun("parts/none.yml")\n')
     result = project.run("preview")
     assert result.code == 1
     assert "parts/none.yml:1:1: cannot be read: No such file or directory" in result.text

@@ -1,6 +1,9 @@
-"""`gpuform`, and what it puts on disk: `counted.py FILE COMMAND...` writes the figures to FILE.
+"""Run `gpuform` and count its writes to disk.
 
-Counted are the fsyncs, and the bytes that files have grown by since they were last synced.
+`counted.py FILE COMMAND...` writes the figures to FILE.
+
+The figures are the number of fsyncs, and the bytes by which files have grown since their last
+fsync.
 """
 
 import atexit
@@ -15,8 +18,8 @@ from pathlib import Path
 from gpuform.stacks.cli import main
 
 
-class Syncs:
-    """Counts in place of `os.fsync`."""
+class FsyncCounter:
+    """Replaces `os.fsync` and counts its calls and the written bytes."""
 
     def __init__(self, fsync: Callable[[int], None]) -> None:
         self._fsync = fsync
@@ -26,17 +29,17 @@ class Syncs:
 
     def __call__(self, handle: int) -> None:
         self._fsync(handle)
-        about = os.fstat(handle)
+        file_status = os.fstat(handle)
         file = Path(f"/proc/self/fd/{handle}").resolve()
         with self._lock:
             self.fsyncs += 1
-            if stat.S_ISREG(about.st_mode):
-                self.written += about.st_size - self._sizes.get(file, 0)
-                self._sizes[file] = about.st_size
+            if stat.S_ISREG(file_status.st_mode):
+                self.written += file_status.st_size - self._sizes.get(file, 0)
+                self._sizes[file] = file_status.st_size
 
 
 if __name__ == "__main__":
-    syncs = Syncs(os.fsync)
+    syncs = FsyncCounter(os.fsync)
     os.fsync = syncs  # type: ignore[assignment]
     file = Path(sys.argv[1])
     atexit.register(lambda: file.write_text(json.dumps([syncs.fsyncs, syncs.written])))

@@ -1,10 +1,10 @@
-"""What the engine costs on top of the Pulumi SDK, which runs the same program without an engine.
+"""Measure the engine's cost on top of the Pulumi SDK, which runs the program without an engine.
 
 python tests/benchmarks/engine_cost.py [--sizes 1000 5000] [--slow 64 1000] [--times 3]
 
-Dynamic resources whose provider answers at once: `up`, and a `preview` that finds nothing to do,
-as ratios to the SDK alone. Then creates of one second each, all at the same time. Of several runs
-the fastest counts.
+Dynamic resources whose provider answers at once: `up`, and a `preview` without changes, as ratios
+to
+the SDK alone. Then creates of one second each, all in parallel. Of several runs the fastest counts.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 sys.path.insert(0, str(Path(__file__).parent))
-from running import measured, table
+from running import measure, render_table
 
 SDK_ALONE = [sys.executable, str(Path(__file__).parent / "sdk_alone.py")]
 GPUFORM = [sys.executable, "-m", "gpuform.stacks.cli"]
@@ -52,8 +52,10 @@ def declare(count, seconds):
 
 @dataclass(frozen=True, order=True)
 class Run:
-    """Its time in seconds, its peak memory in MiB; `span` is from the first registration until
-    the program has all ids."""
+    """Time in seconds and peak memory in MiB of a run.
+
+    `span` is the time from the first registration until the program has all ids.
+    """
 
     seconds: float
     peak: float
@@ -73,19 +75,19 @@ class Stack:
         program = f"from machines import declare\n\ndeclare({count}, {seconds})\n"
         (self.directory / "__main__.py").write_text(program)
 
-    def sdk(self, *arguments: str) -> Run:
+    def run_sdk_alone(self, *arguments: str) -> Run:
         return min(self._run([*SDK_ALONE, *arguments]) for _ in range(self.times))
 
-    def up(self, *arguments: str) -> Run:
-        """Of an empty stack."""
-        return min(self._up(arguments) for _ in range(self.times))
+    def run_up(self, *arguments: str) -> Run:
+        """Return the fastest `up` of an empty stack."""
+        return min(self._run_up_once(arguments) for _ in range(self.times))
 
-    def preview(self) -> Run:
-        """Of a stack in which nothing is to be done."""
+    def run_preview(self) -> Run:
+        """Return the fastest `preview` of a stack without changes."""
         command = [*GPUFORM, "preview", "--expect-no-changes"]
         return min(self._run(command) for _ in range(self.times))
 
-    def _up(self, arguments: Sequence[str]) -> Run:
+    def _run_up_once(self, arguments: Sequence[str]) -> Run:
         shutil.rmtree(self.directory / ".pulumi", ignore_errors=True)
         self._run([*GPUFORM, "stack", "init", "dev"])
         return self._run([*GPUFORM, "up", "--yes", "--skip-preview", *arguments])
@@ -99,17 +101,24 @@ class Stack:
         }
         span = self.directory / "span"
         span.unlink(missing_ok=True)
-        done = measured(command, self.directory, environ)
+        done = measure(command, self.directory, environ)
         return Run(done.seconds, done.peak, float(span.read_text()) if span.exists() else 0.0)
 
 
-def compared(stack: Stack, sizes: Sequence[int]) -> list[tuple[str, ...]]:
-    """Rows of ratios to the SDK alone, a column for each size."""
+def compare_with_sdk(stack: Stack, sizes: Sequence[int]) -> list[tuple[str, ...]]:
+    """Return rows of ratios to the SDK alone, a column for each size."""
     runs, spared = [], []
     for size in sizes:
         stack.declare(size)
-        runs.append((stack.sdk(), stack.up(), stack.sdk("--preview"), stack.preview()))
-        spared.append(stack.sdk("--spared").seconds)
+        runs.append(
+            (
+                stack.run_sdk_alone(),
+                stack.run_up(),
+                stack.run_sdk_alone("--preview"),
+                stack.run_preview(),
+            )
+        )
+        spared.append(stack.run_sdk_alone("--spared").seconds)
     own = [run[1].seconds - sdk for run, sdk in zip(runs, spared, strict=True)]
     rows = [("resources that are made at once", *map(str, sizes))]
     for offset, name in ((0, "up"), (2, "unchanged preview")):
@@ -129,12 +138,14 @@ def compared(stack: Stack, sizes: Sequence[int]) -> list[tuple[str, ...]]:
     ]
 
 
-def slow(stack: Stack, counts: Sequence[int], seconds: float) -> list[tuple[str, ...]]:
-    """Rows of creates that take their time, all at once."""
+def measure_slow_creates(
+    stack: Stack, counts: Sequence[int], seconds: float
+) -> list[tuple[str, ...]]:
+    """Return rows of creates with `seconds` each, all in parallel, a column for each count."""
     runs = []
     for count in counts:
         stack.declare(count, seconds)
-        runs.append((stack.sdk(), stack.up("--parallel", str(count))))
+        runs.append((stack.run_sdk_alone(), stack.run_up("--parallel", str(count))))
     return [
         (f"creates of {seconds:g} s, side by side", *map(str, counts)),
         ("first registration to last answer", *(f"{ours.span:.2f} s" for _, ours in runs)),
@@ -144,7 +155,7 @@ def slow(stack: Stack, counts: Sequence[int], seconds: float) -> list[tuple[str,
 
 
 def main() -> None:
-    """Prints the figures."""
+    """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 5000])
     parser.add_argument("--slow", type=int, nargs="+", default=[64, 1000], help="slow creates")
@@ -153,8 +164,8 @@ def main() -> None:
     options = parser.parse_args()
     with TemporaryDirectory() as name:
         stack = Stack(Path(name), options.times)
-        sys.stdout.write(table(compared(stack, options.sizes)) + "\n")
-        sys.stdout.write(table(slow(stack, options.slow, options.seconds)))
+        sys.stdout.write(render_table(compare_with_sdk(stack, options.sizes)) + "\n")
+        sys.stdout.write(render_table(measure_slow_creates(stack, options.slow, options.seconds)))
 
 
 if __name__ == "__main__":

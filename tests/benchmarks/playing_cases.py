@@ -1,9 +1,10 @@
-"""Cases of `gpuform test` per second, beside a run on the emulator by hand for each of them.
+"""Measure the cases of `gpuform test` per second, beside a run on the emulator by hand for each.
 
 python tests/benchmarks/playing_cases.py [--cases 40] [--jobs 2]
 
-Each case brings up a volume and four clusters from nothing. By hand it is a `gpuform up --emulate`
-in a folder of its own, one after the other.
+Each case creates a volume and four clusters. By hand it is a `gpuform up --emulate` in a folder of
+its
+own, one after the other.
 """
 
 import argparse
@@ -13,8 +14,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 sys.path.insert(0, str(Path(__file__).parent))
-from running import Measured, measured, table
-from validating import written
+from running import Measured, measure, render_table
+from validating import write_topology
 
 CLUSTERS = 4
 PROJECT = "name: bench\nruntime: python\nbackend: {url: file://.}\n"
@@ -28,7 +29,7 @@ GPUFORM = (sys.executable, "-m", "gpuform.stacks.cli")
 
 
 def main() -> None:
-    """Prints the figures."""
+    """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=40)
     parser.add_argument("--jobs", type=int, default=2)
@@ -38,27 +39,35 @@ def main() -> None:
         declare(folder, options.cases)
         test = (*GPUFORM, "test", str(folder))
         ways = [
-            ("gpuform test -j 1", options.cases, measured([*test, "-j", "1"], folder)),
+            ("gpuform test -j 1", options.cases, measure([*test, "-j", "1"], folder)),
             (
                 f"gpuform test -j {options.jobs}",
                 options.cases,
-                measured([*test, "-j", str(options.jobs)], folder),
+                measure([*test, "-j", str(options.jobs)], folder),
             ),
-            ("gpuform up --emulate", 1, by_hand(folder)),
+            ("gpuform up --emulate", 1, run_by_hand(folder)),
         ]
     rows = [("way", "cases per second", "seconds per case", "peak of a process", "ratio")]
     by_hand_once = ways[-1][2].seconds
     for label, count, taken in ways:
-        each = taken.seconds / count
-        ratio = f"{each / by_hand_once:.2f}"
-        rows.append((label, f"{1 / each:.1f}", f"{each:.2f}", f"{taken.peak:.0f} MiB", ratio))
-    sys.stdout.write(table(rows))
+        seconds_per_case = taken.seconds / count
+        ratio = f"{seconds_per_case / by_hand_once:.2f}"
+        rows.append(
+            (
+                label,
+                f"{1 / seconds_per_case:.1f}",
+                f"{seconds_per_case:.2f}",
+                f"{taken.peak:.0f} MiB",
+                ratio,
+            )
+        )
+    sys.stdout.write(render_table(rows))
 
 
 def declare(folder: Path, cases: int) -> None:
-    """A project of one topology, and its tests."""
+    """Write a project with a topology and its test cases."""
     (folder / "Pulumi.yaml").write_text(PROJECT)
-    Path(written(folder, CLUSTERS)).rename(folder / "topology.yaml")
+    Path(write_topology(folder, CLUSTERS)).rename(folder / "topology.yaml")
     planned = ", ".join(f"train-{number}: create" for number in range(CLUSTERS))
     tests = folder / "tests"
     tests.mkdir()
@@ -71,12 +80,12 @@ def declare(folder: Path, cases: int) -> None:
     (tests / "bench.yaml").write_text("cases:\n" + "".join(texts))
 
 
-def by_hand(folder: Path) -> Measured:
-    """One run of a new stack."""
+def run_by_hand(folder: Path) -> Measured:
+    """Create a stack, and return the figures of its first `up`."""
     home = folder / "home"
     environ = {**os.environ, "PULUMI_HOME": str(home), "PULUMI_CONFIG_PASSPHRASE": ""}
-    measured([*GPUFORM, "stack", "init", "dev"], folder, environ)
-    return measured([*GPUFORM, "up", "--emulate", "--yes", "-s", "dev"], folder, environ)
+    measure([*GPUFORM, "stack", "init", "dev"], folder, environ)
+    return measure([*GPUFORM, "up", "--emulate", "--yes", "-s", "dev"], folder, environ)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`gpuform`, and what it prints: `printed.py FILE COMMAND...` has standard output in FILE."""
+"""Run `gpuform` with its standard output in a file: `printed.py FILE COMMAND...`."""
 
 import sys
 from pathlib import Path

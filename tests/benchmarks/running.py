@@ -1,7 +1,7 @@
-"""What the benchmarks share: an emulated platform whose time runs, and commands that are measured.
+"""Provide an emulated platform with a running clock, and measured commands, to the benchmarks.
 
-Run as a program it is that platform, in a process of its own so that it costs the measured one
-nothing: `running.py SPEED` prints its address and serves until its input ends.
+Run as a program it is the platform, in a process of its own, so that it costs the measured command
+nothing: `running.py SPEED` prints the address and serves until its input ends.
 """
 
 import json
@@ -24,11 +24,11 @@ from gpuform.providers.emulator.server import Server, environment
 from gpuform.providers.emulator.store import Store
 
 CREATE_SECONDS = 1200.0
-"""How long the emulator takes to make a cluster, on its own clock."""
+"""How long the emulator takes to create a cluster, on its own clock."""
 
 
 class RunningClock(Clock):
-    """An emulator's time that runs by itself, `speed` times as fast as ours."""
+    """An emulator's clock that runs by itself, `speed` times as fast as real time."""
 
     def __init__(self, store: Store, speed: float) -> None:
         super().__init__(store)
@@ -40,33 +40,33 @@ class RunningClock(Clock):
 
 @dataclass(frozen=True)
 class Measured:
-    """One command: its time and its processor time in seconds, its peak memory in MiB."""
+    """Time and processor time in seconds and peak memory in MiB of a command."""
 
     seconds: float
     peak: float
     work: float
 
 
-def measured(
+def measure(
     command: Sequence[str], directory: Path | None = None, environ: dict[str, str] | None = None
 ) -> Measured:
-    """Runs a command as a process; ends the benchmark when it fails."""
+    """Run a command in a process and return its figures; end the benchmark if it fails."""
     began = time.monotonic()
-    with TemporaryFile("w+") as printed:
+    with TemporaryFile("w+") as output:
         process = subprocess.Popen(
             command,
             cwd=directory,
             env=environ,
             stdin=subprocess.DEVNULL,
-            stdout=printed,
+            stdout=output,
             stderr=subprocess.STDOUT,
         )
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         seconds = time.monotonic() - began
         if process.returncode:
-            printed.seek(0)
-            sys.exit(f"{' '.join(command)} failed:\n{printed.read()}")
+            output.seek(0)
+            sys.exit(f"{' '.join(command)} failed:\n{output.read()}")
     return Measured(seconds, usage.ru_maxrss / 1024, usage.ru_utime + usage.ru_stime)
 
 
@@ -83,15 +83,15 @@ class Bench:
         (self.directory / "__main__.py").write_text(program)
 
     def run(self, *arguments: str, by: Sequence[str] = ("-m", "gpuform.stacks.cli")) -> Measured:
-        """`gpuform ARGUMENTS` as a process; ends the benchmark when it fails.
+        """Run `gpuform ARGUMENTS` and return the figures; end the benchmark if the command fails.
 
         `by` is what Python runs, with the arguments after it.
         """
-        return measured([sys.executable, *by, *arguments], self.directory, self.environ)
+        return measure([sys.executable, *by, *arguments], self.directory, self.environ)
 
     @property
     def environ(self) -> dict[str, str]:
-        """The variables of a command."""
+        """Return the environment of a command."""
         variables = environment(self.url)
         del variables["GPUFORM_CLOCK"]  # it waits in real time
         return {
@@ -102,25 +102,25 @@ class Bench:
             "PULUMI_CONFIG_PASSPHRASE": "",
         }
 
-    def platform_work(self) -> float:
-        """Seconds of processor time that the platform has taken so far."""
+    def read_platform_seconds(self) -> float:
+        """Return the seconds of processor time that the platform has taken so far."""
         fields = Path(f"/proc/{self.process}/stat").read_text().rpartition(")")[2].split()
         return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
-    def requests(self) -> list[dict[str, Any]]:
-        """The requests since they were last forgotten; `time` is in seconds of our clock."""
+    def list_requests(self) -> list[dict[str, Any]]:
+        """Return the requests since the last `forget_requests`; `time` is in real seconds."""
         log = httpx.get(
             f"{self.url}/_emulator/requests", trust_env=False, timeout=60, verify=False
         ).json()
-        return [{**each, "time": each["time"] / self.speed} for each in log]
+        return [{**request, "time": request["time"] / self.speed} for request in log]
 
     def forget_requests(self) -> None:
         httpx.delete(f"{self.url}/_emulator/requests", trust_env=False, verify=False)
 
 
 @contextmanager
-def bench(speed: float) -> Iterator[Bench]:
-    """An empty stack on an empty platform."""
+def create_bench(speed: float) -> Iterator[Bench]:
+    """Yield an empty stack on an empty platform."""
     with TemporaryDirectory() as name:
         directory = Path(name)
         (directory / "Pulumi.yaml").write_text("name: bench\nruntime: python\n")
@@ -132,16 +132,16 @@ def bench(speed: float) -> Iterator[Bench]:
         )
         with platform:
             url = json.loads(platform.stdout.readline())  # type: ignore[union-attr]
-            made = Bench(directory, url, speed, platform.pid)
+            stack = Bench(directory, url, speed, platform.pid)
             try:
-                made.run("stack", "init", "dev")
-                yield made
+                stack.run("stack", "init", "dev")
+                yield stack
             finally:
                 platform.stdin.close()  # type: ignore[union-attr]
 
 
-def table(rows: Sequence[tuple[str, ...]]) -> str:
-    """Names and values, aligned."""
+def render_table(rows: Sequence[tuple[str, ...]]) -> str:
+    """Return names and values as aligned lines."""
     width = max(len(name) for name, *_ in rows)
     return "".join(
         f"{name:<{width}}" + "".join(f"  {value:>12}" for value in values) + "\n"
@@ -150,7 +150,7 @@ def table(rows: Sequence[tuple[str, ...]]) -> str:
 
 
 def main() -> None:
-    """Serves until standard input ends."""
+    """Serve until standard input ends."""
     store = Store(None)
     listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
     with Server(listener, store, RunningClock(store, float(sys.argv[1]))) as server:

@@ -1,8 +1,7 @@
-"""The reference: the Pulumi SDK alone, its program on a monitor that answers at once.
+"""Run a program on the Pulumi SDK alone, with a monitor that answers at once, as the reference.
 
-`sdk_alone.py [--preview]` runs the project of the working folder: the program's own work and the
-SDK's, nothing of an engine. With `--spared` it is spared what gpuform spares the SDK; `--without`
-takes one patch away again.
+`sdk_alone.py [--preview]` runs the project of the working folder: the work of the program and the
+SDK, without an engine. `--spared` applies gpuform's patches of the SDK; `--without` leaves one out.
 """
 
 import argparse
@@ -31,7 +30,7 @@ FEATURES = (
 
 
 class Monitor:
-    """Each resource exists, and its outputs are its inputs."""
+    """A resource monitor for which each resource exists, with its inputs as outputs."""
 
     def GetDeploymentInfo(self, _request: Any) -> Any:
         return resource_pb2.DeploymentInfo(
@@ -64,23 +63,23 @@ class Engine:
 
 
 def main() -> None:
-    """Runs the program as the arguments say."""
+    """Run the program as the arguments say."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--preview", action="store_true")
     parser.add_argument("--spared", action="store_true")
     parser.add_argument("--without", choices=[patch.name for patch in PATCHES])
     options = parser.parse_args()
-    with ExitStack() as spared:
+    with ExitStack() as patches:
         if options.spared:
             gc.set_threshold(*COLLECTION_THRESHOLDS)
             for patch in PATCHES:
                 if patch.name != options.without:
-                    spared.enter_context(patch.apply())
+                    patches.enter_context(patch.apply())
         run(preview=options.preview)
 
 
 def run(*, preview: bool) -> None:
-    """Runs `__main__.py` of the working folder."""
+    """Run `__main__.py` of the working folder."""
     settings.configure(
         settings.Settings(
             project="bench",

@@ -1,11 +1,12 @@
-"""What each patch of the SDK gains: a program on the SDK alone, with all patches and without one.
+"""Measure the gain of each patch of the SDK: a program on the SDK with all patches and without one.
 
 python tests/benchmarks/sdk_patches.py [--size 1000] [--times 3]
 
-Half of the resources are clusters, with their many typed outputs; half are dynamic resources whose
-provider is defined in the program. Processor time counts, of several runs the least. The monitor
-answers at once, so that the wait for outputs costs little here: what its patch gains grows with the
-square of the resources whose answers take time.
+Half of the resources are clusters with many typed outputs; half are dynamic resources whose
+provider
+is defined in the program. Of several runs the least processor time counts. The monitor answers at
+once, so that the wait for outputs costs little here: the gain of its patch grows with the square of
+the number of resources whose answers take time.
 """
 
 import argparse
@@ -14,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 sys.path.insert(0, str(Path(__file__).parent))
-from running import measured, table
+from running import measure, render_table
 
 from gpuform.stacks.engine.sdk_patches import PATCHES
 
@@ -51,7 +52,7 @@ for number in range({half}):
 
 
 def main() -> None:
-    """Prints the table."""
+    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", type=int, default=1000)
     parser.add_argument("--times", type=int, default=3)
@@ -61,19 +62,22 @@ def main() -> None:
         (project / "__main__.py").write_text(PROGRAM.format(half=options.size // 2))
         (project / "Pulumi.yaml").write_text("name: bench\nruntime: python\n")
 
-        def work(*flags: str) -> float:
+        def measure_work(*flags: str) -> float:
             command = [*SDK_ALONE, "--preview", *flags]
-            return min(measured(command, project).work for _ in range(options.times))
+            return min(measure(command, project).work for _ in range(options.times))
 
-        spared = work("--spared")
-        rows = [("all patches", f"{spared:.2f} s", "1.00"), ("no patch", *_against(work(), spared))]
+        spared = measure_work("--spared")
+        rows = [
+            ("all patches", f"{spared:.2f} s", "1.00"),
+            ("no patch", *_compare(measure_work(), spared)),
+        ]
         for patch in PATCHES:
-            slower = work("--spared", "--without", patch.name)
-            rows.append((f"without {patch.name}", *_against(slower, spared)))
-    sys.stdout.write(table([("program", f"{options.size} resources", "ratio"), *rows]))
+            slower = measure_work("--spared", "--without", patch.name)
+            rows.append((f"without {patch.name}", *_compare(slower, spared)))
+    sys.stdout.write(render_table([("program", f"{options.size} resources", "ratio"), *rows]))
 
 
-def _against(seconds: float, best: float) -> tuple[str, str]:
+def _compare(seconds: float, best: float) -> tuple[str, str]:
     return f"{seconds:.2f} s", f"{seconds / best:.2f}"
 
 

@@ -1,9 +1,9 @@
-"""How long a command takes before it does anything: `--help`, and a `preview` of one resource.
+"""Measure the time before a command does anything: `--help`, and a `preview` of one resource.
 
 python tests/benchmarks/starting.py [--times 5]
 
-Beside what cannot be avoided: Python's own start, the import of Pulumi, the derivation of the key
-from the passphrase. Of several runs the fastest counts.
+Beside the unavoidable: Python's own start, the import of Pulumi, the derivation of the key from the
+passphrase. Of several runs the fastest counts.
 """
 
 import argparse
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from running import Measured, bench, measured, table
+from running import Measured, create_bench, measure, render_table
 
 PROGRAM = """
 from gpuform.providers.together import SharedVolume
@@ -23,26 +23,30 @@ DERIVE = "import hashlib; hashlib.pbkdf2_hmac('sha256', b'', b'12345678', 1_000_
 
 
 def main() -> None:
-    """Prints the figures."""
+    """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--times", type=int, default=5)
     options = parser.parse_args()
 
-    def fastest(run: Callable[[], Measured]) -> float:
+    def measure_fastest(run: Callable[[], Measured]) -> float:
         return min(run().seconds for _ in range(options.times))
 
-    def python(code: str) -> float:
-        return fastest(lambda: measured([sys.executable, "-c", code]))
+    def measure_python(code: str) -> float:
+        return measure_fastest(lambda: measure([sys.executable, "-c", code]))
 
-    nothing, pulumi, deriving = python("pass"), python("import pulumi"), python(DERIVE)
-    with bench(1000.0) as stack:
+    nothing, pulumi, deriving = (
+        measure_python("pass"),
+        measure_python("import pulumi"),
+        measure_python(DERIVE),
+    )
+    with create_bench(1000.0) as stack:
         stack.declare(PROGRAM)
         stack.run("up", "--yes", "--skip-preview")
-        helping = fastest(lambda: stack.run("--help"))
-        previewing = fastest(lambda: stack.run("preview", "--expect-no-changes"))
+        helping = measure_fastest(lambda: stack.run("--help"))
+        previewing = measure_fastest(lambda: stack.run("preview", "--expect-no-changes"))
     least = pulumi + deriving - nothing
     sys.stdout.write(
-        table(
+        render_table(
             [
                 ("python -c pass", f"{nothing:.3f} s"),
                 ("gpuform --help", f"{helping:.3f} s"),

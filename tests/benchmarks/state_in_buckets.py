@@ -1,8 +1,8 @@
-"""What keeping the state in a bucket costs: requests and bytes of an `up` of 1000 resources.
+"""Measure the cost of a state in a bucket: requests and bytes of an `up` of 1000 resources.
 
-`python tests/benchmarks/state_in_buckets.py` prints a row for `file://` and one for `s3://`, with
-moto's server behind a proxy that counts and that delays each answer as a region nearby would. The
-provider answers at once, so that the state is what the engine has to do.
+`python tests/benchmarks/state_in_buckets.py` prints a row for `file://` and rows for `s3://`, with
+moto's server behind a proxy that counts requests and delays each answer like a nearby region. The
+provider answers at once, so that the engine's only work is the state.
 """
 
 import argparse
@@ -30,8 +30,8 @@ from writing_state import PROVIDER
 KINDS = ("journal", "checkpoint", "copy", "lock", "other")
 
 
-def up(place: str, folder: Path, count: int, *, gzip: bool) -> float:
-    """Seconds of one `up`, in a process of its own."""
+def measure_up(backend_url: str, folder: Path, count: int, *, gzip: bool) -> float:
+    """Return the seconds of an `up` in a process of its own."""
     (folder / "Pulumi.yaml").write_text("name: bench\nruntime: python\n")
     (folder / "instant.py").write_text(PROVIDER)
     (folder / "__main__.py").write_text(
@@ -40,7 +40,7 @@ def up(place: str, folder: Path, count: int, *, gzip: bool) -> float:
     environ = {
         **os.environ,
         **KEYS,
-        "PULUMI_BACKEND_URL": place,
+        "PULUMI_BACKEND_URL": backend_url,
         "PULUMI_HOME": str(folder / "home"),
         "PULUMI_CONFIG_PASSPHRASE": "x",
         "PULUMI_DIY_BACKEND_GZIP": str(gzip).lower(),
@@ -55,8 +55,8 @@ def up(place: str, folder: Path, count: int, *, gzip: bool) -> float:
     return time.monotonic() - began
 
 
-def kind_of(request: Request) -> str:
-    """What a request that writes is for."""
+def get_kind(request: Request) -> str:
+    """Return what a request that writes is for: one of KINDS."""
     if "/gpuform/" in request.name:
         return "journal" if ".journal/" in request.name else "lock"
     if "/locks/" in request.name:
@@ -66,32 +66,34 @@ def kind_of(request: Request) -> str:
     return "copy" if not request.sent else "other"
 
 
-def tell(name: str, seconds: float, requests: list[Request]) -> None:
-    writes = [each for each in requests if each.method in ("PUT", "POST", "DELETE")]
-    number, sent = Counter(map(kind_of, writes)), Counter[str]()
-    for each in writes:
-        sent[kind_of(each)] += each.sent
+def print_figures(name: str, seconds: float, requests: list[Request]) -> None:
+    writes = [request for request in requests if request.method in ("PUT", "POST", "DELETE")]
+    number, sent = Counter(map(get_kind, writes)), Counter[str]()
+    for request in writes:
+        sent[get_kind(request)] += request.sent
     parts = ", ".join(f"{number[k]} {k} ({sent[k] / 1024:.0f} KiB)" for k in KINDS if number[k])
     total, reads = sum(sent.values()) / 1024, len(requests) - len(writes)
-    say(f"{name:<12} {seconds:5.1f} s {total:7.0f} KiB  {len(requests)} requests: {parts}", reads)
+    print_line(
+        f"{name:<12} {seconds:5.1f} s {total:7.0f} KiB  {len(requests)} requests: {parts}", reads
+    )
 
 
-def say(text: str, reads: int | None = None) -> None:
+def print_line(text: str, reads: int | None = None) -> None:
     more = "" if reads is None else f", {reads} reads"
     sys.stdout.write(f"{text}{more}\n")
 
 
-def in_a_folder(count: int) -> None:
+def measure_folder(count: int) -> None:
     script = str(Path(__file__).with_name("writing_state.py"))
     done = subprocess.run(
         [sys.executable, script, str(count)], capture_output=True, text=True, check=True
     )
-    found = json.loads(done.stderr.splitlines()[-1])
-    checkpoints, journal = (found[f"{kind} MiB"] * 1024 for kind in ("checkpoint", "journal"))
-    say(
-        f"{'file://':<12} {found['seconds']:5.1f} s {checkpoints + journal:7.0f} KiB  "
-        f"{found['fsyncs']} fsyncs: journal ({journal:.0f} KiB), "
-        f"{found['checkpoints']} checkpoints ({checkpoints:.0f} KiB)"
+    figures = json.loads(done.stderr.splitlines()[-1])
+    checkpoints, journal = (figures[f"{kind} MiB"] * 1024 for kind in ("checkpoint", "journal"))
+    print_line(
+        f"{'file://':<12} {figures['seconds']:5.1f} s {checkpoints + journal:7.0f} KiB  "
+        f"{figures['fsyncs']} fsyncs: journal ({journal:.0f} KiB), "
+        f"{figures['checkpoints']} checkpoints ({checkpoints:.0f} KiB)"
     )
 
 
@@ -99,17 +101,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--resources", type=int, default=1000)
     parser.add_argument("--delay", type=float, default=0.03, help="seconds before each answer")
-    given = parser.parse_args()
-    in_a_folder(given.resources)
+    options = parser.parse_args()
+    measure_folder(options.resources)
     with serve_buckets() as server, serve_proxy(server) as front:
-        front.delay = given.delay
+        front.delay = options.delay
         for gzip in (False, True):
             with TemporaryDirectory() as folder:
                 first = len(front.requests)
-                place = build_bucket_url(server.create_bucket(), front.port)
-                seconds = up(place, Path(folder), given.resources, gzip=gzip)
+                backend_url = build_bucket_url(server.create_bucket(), front.port)
+                seconds = measure_up(backend_url, Path(folder), options.resources, gzip=gzip)
                 name = "s3:// gzip" if gzip else "s3://"
-                tell(name, seconds, front.requests[first:])
+                print_figures(name, seconds, front.requests[first:])
 
 
 if __name__ == "__main__":

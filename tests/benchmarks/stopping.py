@@ -1,4 +1,4 @@
-"""How long an interrupted `up` takes to end in good order: 5 s at most, says the page on speed.
+"""Measure how long an interrupted `up` takes to end cleanly: at most 5 s by the page on speed.
 
 python tests/benchmarks/stopping.py [--clusters 100] [--times 5]
 
@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from running import Bench, bench, table
+from running import Bench, create_bench, render_table
 
 PROGRAM = """
 from gpuform.providers.together import Cluster
@@ -25,9 +25,9 @@ for number in range(%d):
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def seconds_to_stop(number: signal.Signals, clusters: int) -> float:
-    """From the signal to the end of the process."""
-    with bench(1.0) as stack:
+def measure_stop(number: signal.Signals, clusters: int) -> float:
+    """Return the seconds from the signal to the end of the process."""
+    with create_bench(1.0) as stack:
         stack.declare(PROGRAM % clusters)
         command = [sys.executable, "-m", "gpuform.stacks.cli", "up", "--yes", "--skip-preview"]
         process = subprocess.Popen(
@@ -37,7 +37,7 @@ def seconds_to_stop(number: signal.Signals, clusters: int) -> float:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        while created(stack) < clusters:
+        while count_creates(stack) < clusters:
             if process.poll() is not None:
                 sys.exit("the run ended before it was told to")
             time.sleep(0.05)
@@ -48,21 +48,21 @@ def seconds_to_stop(number: signal.Signals, clusters: int) -> float:
         return time.monotonic() - began
 
 
-def created(stack: Bench) -> int:
-    return sum(each["method"] == "POST" for each in stack.requests())
+def count_creates(stack: Bench) -> int:
+    return sum(request["method"] == "POST" for request in stack.list_requests())
 
 
 def main() -> None:
-    """Prints the figures."""
+    """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clusters", type=int, default=100)
     parser.add_argument("--times", type=int, default=5)
     options = parser.parse_args()
     rows = []
     for number in SIGNALS:
-        slowest = max(seconds_to_stop(number, options.clusters) for _ in range(options.times))
+        slowest = max(measure_stop(number, options.clusters) for _ in range(options.times))
         rows.append((f"{number.name} while {options.clusters} are made", f"{slowest:.2f} s"))
-    sys.stdout.write(table(rows))
+    sys.stdout.write(render_table(rows))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Each benchmark runs, with small numbers; their figures are for people."""
+"""Each benchmark runs with small numbers; the figures are for people."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ HERE = Path(__file__).parent
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("script", "arguments", "told"),
+    ("script", "arguments", "labels"),
     [
         ("waiting.py", ["--clusters", "4", "--seconds", "0.5"], ("ratio, whole command", "MiB")),
         ("validating.py", ["--resources", "80"], ("ratio", "growth", "MiB")),
@@ -41,7 +41,9 @@ HERE = Path(__file__).parent
         ("state_in_buckets.py", ["--resources", "20"], ("file://", "s3://", "journal")),
     ],
 )
-def test_it_prints_its_figures(script: str, arguments: list[str], told: tuple[str, ...]) -> None:
+def test_a_benchmark_prints_its_figures(
+    script: str, arguments: list[str], labels: tuple[str, ...]
+) -> None:
     done = subprocess.run(
         [sys.executable, str(HERE / script), *arguments],
         capture_output=True,
@@ -50,5 +52,5 @@ def test_it_prints_its_figures(script: str, arguments: list[str], told: tuple[st
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    for text in told:
-        assert text in done.stdout
+    for label in labels:
+        assert label in done.stdout

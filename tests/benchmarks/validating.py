@@ -1,4 +1,4 @@
-"""A topology of many resources is validated: time and peak memory beside PyYAML's plain parsing.
+"""Measure the validation of a topology of many resources beside PyYAML's plain parsing.
 
 python tests/benchmarks/validating.py [--resources 10000]
 """
@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from running import measured, table
+from running import measure, render_table
 
 HEAD = """config: {gpus: {type: integer, default: 16}}
 shared_volumes:
@@ -30,16 +30,16 @@ PLAIN = "import sys, yaml; yaml.safe_load(open(sys.argv[1]))"
 
 
 def main() -> None:
-    """Prints the figures of a quarter of the resources, of all, and how they grow."""
+    """Print the figures of a quarter of the resources, of all, and the growth."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--resources", type=int, default=10_000)
     options = parser.parse_args()
     counts = (options.resources // 4, options.resources)
     with tempfile.TemporaryDirectory() as folder:
-        files = [written(Path(folder), count) for count in counts]
-        plain = [measured([sys.executable, "-c", PLAIN, file]) for file in files]
+        files = [write_topology(Path(folder), count) for count in counts]
+        plain = [measure([sys.executable, "-c", PLAIN, file]) for file in files]
         command = [sys.executable, "-m", "gpuform.stacks.cli", "validate"]
-        validate = [measured([*command, file]) for file in files]
+        validate = [measure([*command, file]) for file in files]
     rows = [("resources", *map(str, counts), "growth")]
     for label, (few, all_) in (("yaml.safe_load", plain), ("gpuform validate", validate)):
         growth = f"{all_.seconds / few.seconds:.1f}"
@@ -48,11 +48,11 @@ def main() -> None:
         rows.append(("  peak memory", f"{few.peak:.0f} MiB", f"{all_.peak:.0f} MiB", growth))
     ratios = [ours.seconds / theirs.seconds for ours, theirs in zip(validate, plain, strict=True)]
     rows.append(("ratio", *(f"{ratio:.2f}" for ratio in ratios), ""))
-    sys.stdout.write(table(rows))
+    sys.stdout.write(render_table(rows))
 
 
-def written(folder: Path, count: int) -> str:
-    """The path of a topology with so many clusters."""
+def write_topology(folder: Path, count: int) -> str:
+    """Write a topology with `count` clusters, and return its path."""
     file = folder / f"topology-{count}.yaml"
     clusters = (CLUSTER.replace("NUMBER", str(number)) for number in range(count))
     file.write_text(HEAD + "".join(clusters))

@@ -1,4 +1,4 @@
-"""64 clusters whose create takes 1 s: `gpuform up` over the platform's own time, and its requests.
+"""Measure 64 creates of 1 s: `gpuform up` beyond the platform's own time, and its requests.
 
 python tests/benchmarks/waiting.py [--clusters 64] [--seconds 1]
 """
@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from running import CREATE_SECONDS, bench, table
+from running import CREATE_SECONDS, create_bench, render_table
 
 from gpuform.providers.context import PollSchedule
 from gpuform.providers.together.cluster import POLL_INTERVAL_S
@@ -30,26 +30,26 @@ for number in range({clusters}):
 
 
 def main() -> None:
-    """Prints the figures."""
+    """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clusters", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=1.0, help="what the platform takes")
     options = parser.parse_args()
-    with bench(CREATE_SECONDS / options.seconds) as stack:
+    with create_bench(CREATE_SECONDS / options.seconds) as stack:
         stack.declare("")
         empty = stack.run("up", "--yes", "--skip-preview")
         stack.declare(PROGRAM.format(clusters=options.clusters))
         stack.forget_requests()
         made = stack.run("up", "--yes", "--skip-preview")
-        requests = stack.requests()
-    creates = [each["time"] for each in requests if each["method"] == "POST"]
-    waiting = [each["time"] for each in requests if each["time"] > max(creates)]
+        requests = stack.list_requests()
+    creates = [request["time"] for request in requests if request["method"] == "POST"]
+    waiting = [request["time"] for request in requests if request["time"] > max(creates)]
     length = max(waiting) - max(creates)
     interval = PollSchedule(POLL_INTERVAL_S).compute_delay(0, waited=0)
     span, own = max(waiting) - min(creates), options.seconds
     per_interval = len(waiting) / max(1.0, length / interval)
     sys.stdout.write(
-        table(
+        render_table(
             [
                 ("clusters", f"{len(creates)}"),
                 ("platform's own time", f"{own:.2f} s"),

@@ -1,7 +1,7 @@
-"""What keeping the state costs: bytes and syncs of an `up` of 1000 and of 5000 dynamic resources.
+"""Measure the cost of the state: bytes and fsyncs of an `up` of 1000 and of 5000 dynamic resources.
 
 `python tests/benchmarks/writing_state.py` prints a table; the last row is the ratio. The provider
-answers at once, so that the state is what the engine has to do.
+answers at once, so that the engine's only work is the state.
 """
 
 import json
@@ -41,28 +41,28 @@ COLUMNS = (
 )
 
 
-def measure(count: int) -> dict[str, float]:
-    """One `up` in this process."""
+def measure_up(count: int) -> dict[str, float]:
+    """Return the figures of an `up` in this process."""
     from gpuform.stacks.cli.app import cli
     from gpuform.stacks.engine.state import FileLog
     from gpuform.stacks.engine.store import Backend
 
-    found = {"resources": count, "checkpoints": 0, "fsyncs": 0}
+    figures = {"resources": count, "checkpoints": 0, "fsyncs": 0}
     sizes = {"checkpoint": 0, "journal": 0, "final": 0}
     write, append, fsync = Backend.write, FileLog.append, os.fsync
 
-    def counted_write(self, project, stack, data):
-        found["checkpoints"] += 1
+    def count_write(self, project, stack, data):
+        figures["checkpoints"] += 1
         sizes["checkpoint"] += len(data)
         sizes["final"] = len(data)
         write(self, project, stack, data)
 
-    def counted_append(self, data):
+    def count_append(self, data):
         sizes["journal"] += len(data)
         append(self, data)
 
-    def counted_fsync(handle):
-        found["fsyncs"] += 1
+    def count_fsync(handle):
+        figures["fsyncs"] += 1
         fsync(handle)
 
     with TemporaryDirectory() as folder:
@@ -75,13 +75,13 @@ def measure(count: int) -> dict[str, float]:
             f"from instant import Thing\nfor n in range({count}):\n    Thing(f'thing-{{n}}')\n"
         )
         _run(cli, "stack", "init", "dev")
-        Backend.write, FileLog.append, os.fsync = counted_write, counted_append, counted_fsync
+        Backend.write, FileLog.append, os.fsync = count_write, count_append, count_fsync
         began = time.monotonic()
         _run(cli, "up", "--yes", "--skip-preview", "--json")
-        found["seconds"] = time.monotonic() - began
-    found |= {f"{name} MiB": size / 2**20 for name, size in sizes.items()}
-    found["peak MiB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return found
+        figures["seconds"] = time.monotonic() - began
+    figures |= {f"{name} MiB": size / 2**20 for name, size in sizes.items()}
+    figures["peak MiB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return figures
 
 
 def _run(cli, *arguments: str) -> None:
@@ -94,7 +94,7 @@ def _run(cli, *arguments: str) -> None:
 
 def main() -> None:
     if len(sys.argv) > 1:
-        found = measure(int(sys.argv[1]))
+        found = measure_up(int(sys.argv[1]))
         sys.stderr.write(json.dumps(found) + "\n")
         return
     rows = []
@@ -103,13 +103,13 @@ def main() -> None:
             [sys.executable, __file__, str(size)], capture_output=True, text=True, check=True
         )
         rows.append(json.loads(done.stderr.splitlines()[-1]))
-    _tell([name for name, _ in COLUMNS])
+    _print_row([name for name, _ in COLUMNS])
     for row in rows:
-        _tell([f"{row[name]:{form}}" for name, form in COLUMNS])
-    _tell([f"x{rows[-1][name] / max(rows[0][name], 1e-9):.1f}" for name, _ in COLUMNS])
+        _print_row([f"{row[name]:{form}}" for name, form in COLUMNS])
+    _print_row([f"x{rows[-1][name] / max(rows[0][name], 1e-9):.1f}" for name, _ in COLUMNS])
 
 
-def _tell(cells: list[str]) -> None:
+def _print_row(cells: list[str]) -> None:
     widths = (len(name) for name, _ in COLUMNS)
     line = " | ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True))
     sys.stdout.write(line + "\n")
