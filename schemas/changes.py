@@ -87,7 +87,7 @@ def compute_changes(
     """Return the changes of a resource's properties, in the order of the model.
 
     A field that is no longer declared, and whose value the platform keeps, is an entry with the
-    action KEEP, which is no change.
+    action KEEP, which is not a change.
 
     Args:
         model: the input model of the resource.

@@ -110,19 +110,19 @@ def _read_validator_message(rules: FieldRules, error: ErrorDetails) -> str:
 
 
 def _describe_not_integer(shown: str, error: ErrorDetails) -> str:
-    """Return the message for a value that is no whole number; `shown` is the value as YAML."""
+    """Return the message for a value that is not a whole number; `shown` is the value as YAML."""
     text = "the text " if isinstance(error["input"], str) else ""
     return f"must be a whole number, not {text}{shown}"
 
 
 def _describe_not_text(shown: str, error: ErrorDetails) -> str:
-    """Return the message for a value that is no text; `shown` is the value as YAML."""
+    """Return the message for a value that is not text; `shown` is the value as YAML."""
     is_number = isinstance(error["input"], int | float) and not isinstance(error["input"], bool)
     return f"must be text, not {shown}" + (": write it in quotes" if is_number else "")
 
 
 def _describe_not_multiple(shown: str, error: ErrorDetails) -> str:
-    """Return the message for a number that is no multiple, with the nearest multiples."""
+    """Return the message for a number that is not a multiple, with the nearest multiples."""
     step = error["ctx"]["multiple_of"]
     lower_multiple = error["input"] // step * step
     suggestions = (

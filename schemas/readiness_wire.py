@@ -143,9 +143,9 @@ class Measurement(WireModel):
         """Return the final value of a metric, or None without one.
 
         The value is the greatest of all message sizes, as the engine judges it
-        (BandwidthMeasurement, 'How it works'). Values that are no decimal number are skipped. None
-        until the measurement is complete, if it ended without a result, and for a bandwidth whose
-        job has failed.
+        (BandwidthMeasurement, 'How it works'). Values that are not decimal numbers are skipped.
+        None until the measurement is complete, if it ended without a result, and for a bandwidth
+        whose job has failed.
         """
         completed = find_true_condition(self.status.conditions, "Complete")
         if completed is None or completed.reason in _REASONS_WITHOUT_RESULT:

@@ -106,7 +106,7 @@ class Credit(BaseModel):
     """What lack of credit has done, or may do, to one resource.
 
     `text` says what has happened, or until when the resource runs; empty if there is nothing to
-    say. `next` says what the platform takes away next, if anything.
+    say. `next` says what the platform revokes next, if anything.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -118,7 +118,7 @@ class Credit(BaseModel):
         description="When the platform stopped or revoked the resource, or until when the "
         "resource runs; empty: unknown.",
     )
-    next: str = Field(default="", description="What the platform takes away next.")
+    next: str = Field(default="", description="What the platform revokes next.")
 
 
 class NoticeKind(StrEnum):

@@ -92,13 +92,13 @@ class ConfigKeys:
             raise EngineError(
                 "the configuration that the topology declares cannot be read:\n  "
                 + "\n  ".join(str(each).replace("\n", "\n  ") for each in problems),
-                hint="Correct the file: `gpuform validate` tells all that is wrong with it.",
+                hint="Correct the file: `gpuform validate` reports all of its problems.",
             )
         return cls(project, variables, topology.alone)
 
     @classmethod
     def without_topology(cls, project: Project) -> "ConfigKeys":
-        """Those of Pulumi.yaml and of the platforms: a run tells of its topology's itself."""
+        """Return the keys of Pulumi.yaml and platforms, for a run, which reports its topology's."""
         return cls(project, {}, complete=False)
 
     def find(self, key: str) -> ConfigKey:
@@ -210,7 +210,7 @@ class _ProgramTopology:
 
 
 def _topology_of(project: Project) -> _ProgramTopology | None:
-    """The topology of a project's program; None where it has none, or it cannot be told."""
+    """Return the topology of a project's program, or None if there is none or it is unknown."""
     folder, entry = get_folder_and_entry(project.program)
     file = folder / ("__main__.py" if entry == "." else entry)
     try:

@@ -1,6 +1,6 @@
 """What people apply to clusters themselves: the claims that a program declares, as YAML.
 
-The program is run as for a preview and nobody is asked: neither platforms nor clusters.
+The program is run as for a preview, but sends no request to platforms or clusters.
 """
 
 from collections.abc import Collection, Mapping, Sequence

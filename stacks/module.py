@@ -36,7 +36,7 @@ class Module(pulumi.ComponentResource):
     """
 
     outputs: Mapping[str, pulumi.Output[Any]]
-    """What the file gives out, by name."""
+    """The outputs of the file, by name."""
 
     def __init__(
         self,

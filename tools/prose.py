@@ -72,7 +72,7 @@ PHRASES: Final = (
     Phrase(r"\b(real|emulated|another|its) worlds?\b", "environment"),
     Phrase(r"\bstands? (beside|behind|below|above)\b", "is beside, follows"),
 )
-"""The phrases to replace. "Write plainly" in CONTRIBUTING.md says what else makes prose plain."""
+"""The phrases to replace, each with other words. None may match plain English: see the tests."""
 
 
 @dataclass(frozen=True, slots=True)

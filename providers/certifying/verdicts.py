@@ -1,7 +1,7 @@
 """Judge by measurements which nodes have passed a certification, and which nodes evidence covers.
 
 `runs` calls it with the results of a tester. Only what is shown counts as passed: not a job without
-the figure that a floor needs, nor a node without a job, nor a figure that is no number. Pure.
+the figure that a floor needs, nor a node without a job, nor a figure that is not a number. Pure.
 """
 
 import json

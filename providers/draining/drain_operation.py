@@ -299,7 +299,7 @@ class DrainOperation:
         """Return the nodes to remove.
 
         First come `count` nodes chosen by priority, then the nodes of `reason_by_node`. Names in
-        `reason_by_node` that are no workers are ignored.
+        `reason_by_node` that are not workers are ignored.
 
         Raises:
             InvalidNodeNames: the requested names do not fit the nodes.

@@ -123,7 +123,7 @@ class SlurmOnKubernetes:
         # A missing node and an unknown one may be one machine under two names.
         if missing and unmatched_names:
             raise GpuformError(
-                f"Slurm has no node for {', '.join(missing)}, but has nodes that are no workers "
+                f"Slurm has no node for {', '.join(missing)}, but has nodes that are not workers "
                 f"of the cluster: {', '.join(unmatched_names)}. Which nodes are the same machine "
                 "is unknown, and so are the jobs on them",
                 hint="delete the removed nodes from Slurm, or remove the workers on the "

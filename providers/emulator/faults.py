@@ -77,7 +77,7 @@ class FaultRule(BaseModel):
     """Regular expression: objects that the request creates under a matching name fail later."""
 
     preempted: bool = False
-    """Whether the preemptible nodes of the objects in the answer are taken away before the answer.
+    """Whether the preemptible nodes of the objects in the answer are removed before the answer.
     """
 
     takes: str | None = None

@@ -140,7 +140,7 @@ class ErrorAnswers:
 def build_foreign_answer_error(
     platform: str, response: "httpx.Response", method: str, path: str, message: str = ""
 ) -> ForeignAnswer:
-    """Return the error for an answer that is no answer of the platform, such as a proxy's page.
+    """Return the error for an answer that does not come from the platform, such as a proxy's page.
 
     `message` contains no secrets.
     """

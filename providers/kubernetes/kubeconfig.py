@@ -285,7 +285,7 @@ def load_declared_kubeconfig(
     """Return the declared kubeconfig as YAML, with the declared context as the current one.
 
     The content of files that the current context names is embedded, unless the kubeconfig comes
-    from the project and `is_typed` is False. Returns "" for a file that is no YAML mapping.
+    from the project and `is_typed` is False. Returns "" for a file that is not a YAML mapping.
 
     Args:
         declared: path and context; ~/.kube/config without a path.

@@ -93,7 +93,7 @@ class KubernetesScheduler:
     def evict(self, node_names: Collection[str]) -> None:
         """Evict the pods on nodes, as far as disruption budgets allow now.
 
-        Pods that are no jobs are evicted, too. Pods of DaemonSets and mirror pods stay. A refused
+        Pods that are not jobs are evicted, too. Pods of DaemonSets and mirror pods stay. A refused
         eviction is no error, and nothing waits for the end of the pods.
         """
         for pod in self._list_pods():

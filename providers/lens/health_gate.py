@@ -195,7 +195,7 @@ def _explain_closed(
 ) -> str:
     """Return why the gate stays closed, or "" if the gate opens.
 
-    Reasons are bounds that do not hold, and answers that are no evidence. `heatmap` is None if the
+    Reasons are bounds that do not hold, and answers that are not evidence. `heatmap` is None if the
     condition needs none.
     """
     observations = [Observation("overview", find_overview_contradictions(condition, overview))]

@@ -87,7 +87,7 @@ def _create_recorded_change(
 def compare_inputs(kind: Traits, old: Properties, declared: Properties) -> list[FieldChange]:
     """Return the changes from stored to declared inputs, the kind's own changes and due repairs.
 
-    A stopped object that stays off adds an entry that is no change (KEEP), with the reason. If a
+    A stopped object that stays off adds an entry that is not a change (KEEP), with the reason. If a
     change replaces the object, values that are no longer declared count as removed.
 
     Some changes are only recorded in the state: of gpuform's own fields; of a required field (or

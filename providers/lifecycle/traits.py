@@ -59,7 +59,7 @@ class Traits:
     drift_outputs: ClassVar[frozenset[str]] = frozenset()
     """The outputs whose change is drift, too, although no declared value has changed."""
     volatile_outputs: ClassVar[frozenset[str]] = frozenset()
-    """The outputs that change all the time, which is no drift, also after `.get`."""
+    """The outputs that change all the time. Their changes are not drift, also after `.get`."""
     is_bound: ClassVar[bool] = False
     """The resource only binds an existing object: any number of resources may have the same id."""
     is_eventually_consistent: ClassVar[bool] = False

@@ -83,7 +83,7 @@ def uninstall(environ: Mapping[str, str], version: str | None) -> list[Installed
 def _build_program(python: Path) -> tuple[str, bytes]:
     """Return the file name and the contents of a program to start the plugin with `python`.
 
-    On Windows this is pip's .exe where one stands beside `python`, else a batch file; elsewhere a
+    On Windows this is pip's .exe if there is one beside `python`, else a batch file; elsewhere a
     shell script.
     """
     if not WINDOWS:

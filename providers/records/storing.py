@@ -91,7 +91,7 @@ def read_record(records: Records, name: str, kind: type[Record]) -> Record | Non
 
 
 def build_damaged_error(where: str) -> GpuformError:
-    """Return the error for a record that is no JSON of the expected form; `where` is its place."""
+    """Return the error for a record that is not JSON of the expected form; `where` is its place."""
     return GpuformError(
         f"the record {where} is damaged; an earlier run wrote the record",
         hint="compare with the platform (`gpuform orphans`), then remove the record",

@@ -5,7 +5,7 @@ path is in state files. The work is in `client` (requests), `cluster_view` (answ
 (starts and stops) and `repairing` (restarts).
 
 Statuses and requests are from TensorOne's documentation ('GPU Clusters'). Auto-termination may stop
-a cluster, as its declaration allows: that is no drift, the plan reports it, and a start needs the
+a cluster, as its declaration allows: that is not drift, the plan reports it, and a start needs the
 permission `start-terminated`.
 """
 

@@ -188,7 +188,7 @@ def evaluate_cluster(
 def decode_kube_config(encoded: str) -> str | None:
     """Return the kubeconfig as YAML, from base64 or from YAML; None for an empty text.
 
-    A text that is no base64 is returned unchanged.
+    Text that is not base64 is returned unchanged.
     """
     if not encoded:
         return None

@@ -418,7 +418,7 @@ def _unescape(match: re.Match[str]) -> str:
 def _join_bytes(match: re.Match[str]) -> str:
     """Return the character whose UTF-8 bytes or UTF-16 halves the matched characters are.
 
-    The first of them, if they are no such bytes.
+    The first of them, if they are not such bytes.
     """
     text = match[0]
     try:

@@ -126,7 +126,7 @@ NEEDS_NODE_POOL: Final = (
 def find_server_type_problems(values: Values) -> Iterator[Problem]:
     """Yield a problem if no server type is declared.
 
-    A server_type_id may stand beside the gpu_type that it was found for.
+    A server_type_id may be declared together with the gpu_type that the id belongs to.
     """
     # the gpu_type is looked up in the list of products
     if values.get("server_type_id") is None and values.get("gpu_type") is None:

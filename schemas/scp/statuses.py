@@ -48,7 +48,7 @@ READY_FABRIC_STATES: Final = frozenset({"RUNNING"})
 def to_unix_time(text: str | None) -> float | None:
     """Return a time (`2024-05-17T00:23:17Z`, `2024-07-11 08:56:59`) in Unix seconds.
 
-    A time without a zone counts as UTC. None for text that is no time.
+    A time without a zone counts as UTC. None for text that is not a time.
     """
     try:
         moment = datetime.fromisoformat(text or "")

@@ -38,7 +38,7 @@ def _read_or_empty(value: Any, read: Callable[[Any], Any]) -> Any:
 LenientText = Annotated[str, WrapValidator(_read_or_empty)]
 """Text that is only shown.
 
-A value that is no text becomes "", so that it does not make an answer unreadable.
+A value that is not text becomes "", so that it does not make an answer unreadable.
 """
 
 LenientTime = Annotated[str | None, WrapValidator(_read_or_none)]

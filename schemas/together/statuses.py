@@ -133,7 +133,7 @@ def to_unix_time(text: str | None) -> float | None:
 def is_same_moment(left: str, right: str) -> bool:
     """Return True if two texts name one moment.
 
-    Texts that are no times are compared as texts.
+    Texts that are not times are compared as texts.
     """
     try:
         # servers answer in UTC whatever offset was declared
@@ -145,6 +145,6 @@ def is_same_moment(left: str, right: str) -> bool:
 def is_before(earlier: str, later: str) -> bool:
     """Return True if the first time is before the second.
 
-    Raises ValueError for text that is no time.
+    Raises ValueError for text that is not a time.
     """
     return datetime.fromisoformat(earlier) < datetime.fromisoformat(later)

@@ -69,7 +69,7 @@ class GitLab:
             # An older plan would be of other commits.
             if newest_job.status != "success":
                 raise GpuformError(
-                    f"GitLab: the last plan of merge request !{number} is not there: its job "
+                    f"GitLab: the last plan of merge request !{number} does not exist: its job "
                     f"{newest_job.id} is {newest_job.status}",
                     hint="run the command again, and review what it shows",
                 )

@@ -233,7 +233,7 @@ def _list_pieces(tree: nodes.Template) -> Iterator[str | nodes.Expr]:
 def _check_size(expressions: Sequence[nodes.Node]) -> None:
     """Raise ExpressionError for expressions with too many or too deeply nested parts.
 
-    Constants that are no plain values are refused too.
+    Constants that are not plain values are refused too.
     """
     level, count = expressions, 0
     # Level by level: recursion would itself overflow on a deep expression.

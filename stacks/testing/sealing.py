@@ -1,4 +1,4 @@
-"""Seal a process that plays a case, so that it reaches its emulator and nothing else.
+"""Seal a process that runs a case, so that the process can contact only its emulator.
 
 `processes` seals every process that it starts, before anything of the project is read. Schedulers
 that a topology names are refused earlier, with their names (`gpuform.providers.environment`); the

@@ -29,7 +29,7 @@ class CheckingSource:
     input_values: Mapping[str, ConfigValue] = field(default_factory=dict)
     """The inputs of a module that no file includes."""
     exports: Mapping[str, Collection[str]] = field(default_factory=dict)
-    """What other stacks are known to give out, by the name of the reference."""
+    """The known outputs of other stacks, by the name of the reference."""
 
     def get_config(self, name: str) -> Any:
         """Return the value of a variable, UNKNOWN for a secret or missing value."""

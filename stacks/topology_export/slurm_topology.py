@@ -6,12 +6,12 @@ From `man topology.conf` (Slurm 23.11 and newer): BlockName with Nodes, and Bloc
 with Nodes or with Switches, in short lists.
 
 A block is an NVLink domain over several nodes, such as a rack of GB200. A server whose NVLink ends
-inside it is no block.
+inside is not a block.
 
 From `man slurm.conf`, 'NodeName': a range fills its numbers up to the width of the first one. A
 rendered list names exactly the nodes that it was built from.
 
-Switches are those in the labels of a cluster's nodes. A fabric stands above its switches, or in
+Switches are those in the labels of a cluster's nodes. A fabric is above its switches, or in
 their place if none is known. Nodes without switches and fabric are under one switch for their
 cluster.
 

@@ -178,7 +178,7 @@ def test_unknown_and_missing_slurm_nodes_are_named(
     with pytest.raises(GpuformError) as raised:
         combine(kubernetes, slurm).list_nodes()
     assert raised.value.message == (
-        "Slurm has no node for w0, w1, but has nodes that are no workers of the cluster: y, z. "
+        "Slurm has no node for w0, w1, but has nodes that are not workers of the cluster: y, z. "
         "Which nodes are the same machine is unknown, and so are the jobs on them"
     )
     assert raised.value.hint == (

@@ -64,7 +64,7 @@ def test_each_form_of_a_plan_is_the_same_review(stack: Replay) -> None:
         read_plan("told.json", contents[1][:-40])
 
 
-def test_a_destroy_and_a_refresh_are_told_for_what_they_are(stack: Replay) -> None:
+def test_a_destroy_and_a_refresh_are_recognized_as_such(stack: Replay) -> None:
     write(stack, BEFORE)
     for content in (
         told(stack, "destroy", "--preview-only"),

@@ -27,7 +27,7 @@ def by_the_cli(estate: Workspace, name: str, *arguments: str) -> Result:
     return pulumi(estate.root / folder, *arguments, *flags, **estate.variables)
 
 
-def test_each_engine_goes_on_with_what_the_other_has_made(estate: Workspace) -> None:
+def test_each_engine_continues_what_the_other_has_created(estate: Workspace) -> None:
     estate.run_successfully("up", "--all", "--yes")
     for name in STACK_NAMES:
         done = by_the_cli(estate, name, "preview", "--expect-no-changes")

@@ -1,4 +1,4 @@
-"""What others are told of the cluster: a program reads stacks as a topology does."""
+"""Report about the cluster to others: a program reads stacks as a topology does."""
 
 import pulumi
 

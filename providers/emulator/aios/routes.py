@@ -175,7 +175,7 @@ class AiosApi(PlatformApi):
 def _parse_body() -> Document:
     """Return the request's JSON object, {} without a body.
 
-    Raises `ApiError` 400 for a body that is no JSON object.
+    Raises `ApiError` 400 for a body that is not a JSON object.
     """
     try:
         body = json.loads(request.get_data() or b"{}")

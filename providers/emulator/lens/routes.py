@@ -92,7 +92,7 @@ class LensApi(PlatformApi):
         """Answer a page of the workloads in the settings: `data` inside `data`, as documented.
 
         `total` is the number of all workloads, or the setting `total`. Answers 400 for a page
-        number or page size that is no positive integer.
+        number or page size that is not a positive integer.
         """
         try:
             number = int(request.args.get("pageNum", "1"))

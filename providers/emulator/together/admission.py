@@ -88,7 +88,7 @@ def _check_location(body: CreateCluster) -> None:
 
 
 def _check_sizes(num_gpus: int, body: CreateCluster | UpdateCluster) -> None:
-    """Raise `ApiError` 400 for numbers of GPUs that are no multiples of 8, or too large parts.
+    """Raise `ApiError` 400 for numbers of GPUs that are not multiples of 8, or too large parts.
 
     `num_gpus` has to be positive; reserved and pooled GPUs are parts of it. Preemptible ones come
     on top, without a limit.

@@ -93,8 +93,8 @@ class PoolRepairs:
     def is_due(self, replacement: Replacement) -> bool:
         """Return True if a node should be replaced now, after another look at its fault.
 
-        Always True for a replacement that is no repair. Records a repair that people have requested
-        by name. A repair that is no longer needed is dropped with a warning.
+        Always True for a replacement that is not a repair. Records a repair that people have
+        requested by name. A repair that is no longer needed is dropped with a warning.
 
         Raises:
             GpuformError: the scheduler or Lens cannot be asked.

@@ -1,6 +1,6 @@
-"""Run `gpuform test`: play the test cases of a project on the emulator.
+"""Run `gpuform test`: run the test cases of a project on the emulator.
 
-The cases are read and played by `stacks/testing`; this module prints the results.
+`stacks/testing` reads and runs the cases; this module prints the results.
 """
 
 import json
@@ -139,7 +139,7 @@ def _is_continued_in_virtualenv(cases: Sequence["Case"]) -> bool:
 
 
 def _print_cases(session: Session, cases: Sequence["Case"], *, as_json: bool) -> None:
-    """Print the names of the cases, without playing them."""
+    """Print the names of the cases, without running them."""
     if as_json:
         rows = [
             {"name": case.address, "file": str(case.file), "description": case.inputs.description}
@@ -153,7 +153,7 @@ def _print_cases(session: Session, cases: Sequence["Case"], *, as_json: bool) ->
 
 
 def _play_cases(session: Session, cases: Sequence["Case"], options: _PlayOptions) -> int:
-    """Play the cases and print or write the results; return FAILED unless all have passed.
+    """Run the cases and print or write the results; return FAILED unless all have passed.
 
     With `update` unused snapshots are removed.
     """

@@ -1,7 +1,7 @@
 """Write a command's output, errors and questions, and read and write the files of flags.
 
-All commands write through a `Screen`: text of platforms and programs is escaped, so that it is no
-command to the terminal or to a CI system.
+All commands write through a `Screen`: text of platforms and programs is escaped, so that it is not
+a command to the terminal or to a CI system.
 
 GitHub takes lines that begin with `::`, and `##[` anywhere, for workflow commands; Azure Pipelines
 `##vso[` (logging commands) and `##[group]` (formatting commands); TeamCity `##teamcity[`. GitLab's

@@ -217,7 +217,7 @@ def flatten_attributes(
 ) -> dict[str, Any]:
     """Return the state's attributes under the names of properties.
 
-    Members of nested objects stand beside the others; values are converted.
+    Members of nested objects are put beside the others; values are converted.
     """
     nested_objects = (attributes.get(name) for name in terraform_type.nested_arguments)
     members = {

@@ -175,7 +175,7 @@ class _TerraformConverter:
     ) -> Iterator[tuple[str, Any]]:
         """Yield names and raw values of arguments.
 
-        Members of nested arguments stand beside the others; without an equivalent they have the
+        Members of nested arguments are put beside the others; without an equivalent they have the
         state's values.
         """
         for name, raw in block.body.items():

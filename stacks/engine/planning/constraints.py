@@ -69,7 +69,7 @@ def format_property_problem(registration: Registration, subject: str, reason: st
 
 
 def _format_check_failure(registration: Registration, news: PropertyMap, failure: Failure) -> str:
-    """Format the provider's complaint about an input, with a plain value that is no secret."""
+    """Format the provider's complaint about an input, with a plain value that is not secret."""
     value = news.get(property_paths.get_root(failure.property))
     unwrapped = unwrap_secrets(value)
     value_suffix = ""

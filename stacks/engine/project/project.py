@@ -93,7 +93,7 @@ class Project:
     def qualify_key(self, key: str) -> str:
         """Return the configuration key with namespace: `size` of project demo is `demo:size`.
 
-        Raises ProjectError for a text that is no key.
+        Raises ProjectError for text that is not a key.
         """
         parts = key.split(":")
         # `project:config:key` is the spelling of Pulumi's first years.

@@ -95,7 +95,7 @@ def parse(text: str, where: str) -> MappingNode | None:
 def get_entries(node: MappingNode, where: str) -> dict[str, tuple[ScalarNode, Node]]:
     """Return key and value nodes by key.
 
-    Raises YamlError for duplicates and keys that are no scalars.
+    Raises YamlError for duplicates and keys that are not scalars.
     """
     node_pairs: dict[str, tuple[ScalarNode, Node]] = {}
     for key, value in node.value:

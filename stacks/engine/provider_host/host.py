@@ -497,7 +497,7 @@ def _to_comparable(
     """Return old outputs and new inputs in the form for the provider's comparison.
 
     Outputs written in plugin form do not say which provider manages the resource. The engine puts
-    the provider into the state itself: for a gpuform resource that is no change.
+    the provider into the state itself: for a gpuform resource that is not a change.
     """
     plain_olds, plain_news = to_provider(olds), to_provider(news)
     if isinstance(served, Lifecycle) and PROVIDER_KEY in plain_news:

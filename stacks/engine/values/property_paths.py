@@ -21,7 +21,7 @@ Path: TypeAlias = tuple[str | int, ...]
 
 
 class PathError(ValueError):
-    """A text that is no path, or a path whose parts the values do not have."""
+    """Text that is not a path, or a path whose parts the values do not have."""
 
 
 _SEGMENT = re.compile(
@@ -98,7 +98,7 @@ def ignore_changes(
 ) -> tuple[PropertyMap, list[str]]:
     """Return `news` with the old value at each path, and the paths without a match in the values.
 
-    Where the old properties have no value, the new ones lose theirs. A text that is no path is
+    Where the old properties have no value, the new ones lose theirs. Text that is not a path is
     ignored, as in Pulumi.
     """
     result: Any = news

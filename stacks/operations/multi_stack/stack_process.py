@@ -165,12 +165,12 @@ def encode_message(message: BaseModel) -> bytes:
 
 
 def decode_process_message(line: bytes) -> ProcessMessage:
-    """Return the message of a process. Raises ValueError for a line that is no such message."""
+    """Return the message of a process. Raises ValueError for a line that is not such a message."""
     return _PROCESS_MESSAGES.validate_json(line)
 
 
 def decode_task_message(line: bytes) -> TaskMessage:
-    """Return the message to a process. Raises ValueError for a line that is no such message."""
+    """Return the message to a process. Raises ValueError for a line that is not such a message."""
     return _TASK_MESSAGES.validate_json(line)
 
 

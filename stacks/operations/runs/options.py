@@ -29,7 +29,7 @@ class RunOptions:
         exclude_dependents: leave the dependents of excluded resources alone, too.
         replace: URNs, names and patterns of resources that are replaced.
         target_replace: resources that are targeted and replaced.
-        continue_on_error: go on with the resources that do not depend on a failed one.
+        continue_on_error: continue with the resources that do not depend on a failed one.
         save_plan: the file that gets a preview's plan.
         plan: the file of a plan that limits the changes.
         digest: the digest that this plan must have.

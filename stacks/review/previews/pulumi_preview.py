@@ -67,8 +67,8 @@ class Preview:
     """Hold a preview's document, with the facts of its event form.
 
     `failed`: the preview failed without a message. `is_applied`: the document is of a run, not of a
-    preview. `refreshes` and `runs_program` are None for a document that is no event log: whether
-    the run only refreshes, and whether the program ran to its end.
+    preview. `refreshes` and `runs_program` are None for a document that is not an event log:
+    whether the run only refreshes, and whether the program ran to its end.
     """
 
     document: Mapping[str, Any]
