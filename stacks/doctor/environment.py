@@ -111,6 +111,7 @@ def _check_home(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _check_variables(environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield a note for a job of a CI system, and a warning for permissions in every run."""
     job = find_ci_job(environ)
     # A job has no terminal: a question would never be answered.
     if job is not None:

@@ -67,7 +67,10 @@ def examine(
 
 
 def _find_project(examination: Examination, directory: Path) -> Project | None:
-    """Return the project, also one in another language; None outside of a project."""
+    """Return the project, also one in another language, or None outside of a project.
+
+    For another language a note is added, and only the state can be examined.
+    """
     try:
         return find_project(directory)
     except OtherRuntime as error:  # what works from the state alone can be used
@@ -80,6 +83,11 @@ def _find_project(examination: Examination, directory: Path) -> Project | None:
 
 
 def _check_backend(backend: Backend) -> Iterator[Finding]:
+    """Yield whether the backend is writable, has space, and keeps backups.
+
+    Raises:
+        EngineError: the backend cannot be read or written.
+    """
     backend.check_writable()
     # A finding must not show a password in the URL.
     url = strip_credentials(backend.url)
@@ -159,6 +167,7 @@ def _choose_stack(
 
 
 def _build_no_stack_finding(stack_name: str | None, names: list[str]) -> Finding:
+    """Return the finding for an unselected or unknown stack; `names` are the existing ones."""
     known_stacks = f"stacks of this project: {', '.join(names)}" if names else ""
     if stack_name is None:
         remedy = "select one with --stack NAME or `gpuform stack select NAME`"
@@ -216,6 +225,7 @@ def examine_program(
 
 
 def _check_topology(file: Path, used_platforms: set[str]) -> Finding:
+    """Return whether the topology is valid, and add all platforms to `used_platforms`."""
     problems = Diagnostics()
     topology_plan = plan(file, read_plan_context(file, None), problems)
     used_platforms.update(topology_plan.topology.list_platforms())

@@ -78,6 +78,7 @@ class _PlatformAnswer:
 
 
 def _probe_platform(name: str, settings: Settings) -> _PlatformAnswer | Exception:
+    """Return the platform's answer to the credentials, or the error of the request."""
     try:
         probe = probe_platform(name, settings)
         lifecycles = [load_lifecycle_class(name, kind) for kind in all_platforms()[name].lifecycles]
@@ -91,6 +92,7 @@ def _probe_platform(name: str, settings: Settings) -> _PlatformAnswer | Exceptio
 def _describe_answer(
     name: str, answer: _PlatformAnswer | Exception, *, in_use: bool
 ) -> Iterator[Finding]:
+    """Yield the findings about one answer; problems of unused platforms are warnings or notes."""
     if isinstance(answer, _PlatformAnswer):
         # Several kinds may have the same refusal: each text is shown once.
         refusals = sorted({refusal for refusal in answer.refusals if refusal})
@@ -125,6 +127,7 @@ def _get_error_prefix(error: GpuformError) -> str:
 
 
 def _build_clock_finding(name: str) -> Finding:
+    """Return the problem of an emulator's clock beside a platform that is not this emulator."""
     return Finding(
         AREA,
         Level.PROBLEM,

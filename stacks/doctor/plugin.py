@@ -57,6 +57,11 @@ def read_plugin_version(
 
 @contextmanager
 def _start(program: Path, environ: Mapping[str, str]) -> "Iterator[subprocess.Popen[str]]":
+    """Start the plugin as the CLI does, yield the process, and kill it at the end.
+
+    Raises:
+        GpuformError: the program cannot be started.
+    """
     try:
         process = subprocess.Popen(  # noqa: S603 - the program that the CLI would start
             [str(program)],
@@ -81,6 +86,11 @@ def _start(program: Path, environ: Mapping[str, str]) -> "Iterator[subprocess.Po
 
 
 def _read_port(process: "subprocess.Popen[str]", program: Path, timeout_s: float) -> int:
+    """Return the port from the plugin's first line of output.
+
+    Raises:
+        GpuformError: the plugin prints nothing in time, ends, or prints anything else.
+    """
     assert process.stdout  # noqa: S101 - it is a pipe
     lines: Queue[str] = Queue()
     # Reading a pipe has no timeout: a thread reads the line.
@@ -120,6 +130,11 @@ def _read_last_error(process: "subprocess.Popen[str]") -> str:
 
 def _request_version(port: int, program: Path, timeout_s: float) -> str:
     # Plugins listen on the local interface, without encryption.
+    """Return the version of the plugin on a port.
+
+    Raises:
+        GpuformError: the plugin does not answer in time.
+    """
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         stub = provider_pb2_grpc.ResourceProviderStub(channel)
         try:
@@ -157,6 +172,7 @@ def examine_plugin(search: PluginSearch) -> list[Finding]:
 
 
 def _check_plugin(search: PluginSearch) -> Iterator[Finding]:
+    """Yield the findings about the plugin of the project, or else of this machine."""
     project = search.project
     plugin_folder = find_project_plugin(project) if project else None
     if project is None or plugin_folder is None:
@@ -173,6 +189,7 @@ def _check_plugin(search: PluginSearch) -> Iterator[Finding]:
 
 
 def _check_installed(search: PluginSearch) -> Iterator[Finding]:
+    """Yield the findings about installed plugins, and about one on the PATH, which comes first."""
     plugins = get_plugins_folder(search.environ, windows=search.windows)
     installed_plugins = list_installed_plugins(plugins)
     yield from find_untested_cli(AREA, search.environ)
@@ -207,6 +224,7 @@ def _check_installed(search: PluginSearch) -> Iterator[Finding]:
 
 def _check_newest(plugins: list[InstalledPlugin], search: PluginSearch) -> Iterator[Finding]:
     # The list is sorted by version.
+    """Yield a note for each older plugin, and the findings about the newest one."""
     *older_plugins, newest_plugin = plugins
     for plugin in older_plugins:
         yield Finding(
@@ -218,6 +236,7 @@ def _check_newest(plugins: list[InstalledPlugin], search: PluginSearch) -> Itera
 def _check_folder(
     folder: Path, search: PluginSearch, installed_plugin: InstalledPlugin | None = None
 ) -> Iterator[Finding]:
+    """Yield the findings about the program in a plugin's folder."""
     program = find_executable(folder, windows=search.windows)
     if program is None:
         yield _build_problem(
@@ -242,7 +261,7 @@ def _check_program(
 ) -> Iterator[Finding]:
     """Yield whether the program starts and has the version of this gpuform.
 
-    `installed_plugin` is None for a program from the PATH or from Pulumi.yaml.
+    `installed_plugin` is None for a program from the PATH or from Pulumi.yaml; the remedy differs.
     """
     python = find_interpreter(program.read_bytes())
     start_problem = next(_find_start_problems(program, python, search), None)

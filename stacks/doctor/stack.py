@@ -119,7 +119,7 @@ def read_state(stack: ExaminedStack) -> SealedState:
 
 
 def check_state(stack: ExaminedStack, sealed_state: SealedState) -> Iterator[Finding]:
-    """Yield the traces of interrupted and failed runs in a valid state."""
+    """Yield the number of resources, and the traces of interrupted and failed runs."""
     resources = [
         resource
         for resource in sealed_state.snapshot.resources
@@ -162,7 +162,7 @@ def check_state(stack: ExaminedStack, sealed_state: SealedState) -> Iterator[Fin
 def _find_pending_resources(
     stack: ExaminedStack, resources: Sequence[ResourceState]
 ) -> Iterator[Finding]:
-    """Yield warnings for resources that the next update waits for or deletes."""
+    """Yield warnings for unready resources, and for old objects to delete."""
     unready_names = [
         name_of(resource.urn)
         for resource in resources
@@ -184,7 +184,10 @@ def _find_pending_resources(
 
 
 def find_locks(stack: ExaminedStack) -> Iterator[Finding]:
-    """Yield the locks of the stack, as warnings after the end of the locking process."""
+    """Yield the locks of the stack, or an OK finding without locks.
+
+    A lock whose process has ended, or whose file is damaged, is a warning; another lock is a note.
+    """
     holders = stack.backend.create_lock(stack.project.name, stack.name).list_holders()
     for holder in holders:
         # A process on another machine cannot be checked: its lock is only a note.

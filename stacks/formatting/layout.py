@@ -167,6 +167,7 @@ class _Layout:
 
     def _add_text(self, token: Any, source: str) -> None:
         # A block scalar is moved as a whole: its relative indentation is part of the value.
+        """Add the text of a token; further lines are indented like values, block scalars moved."""
         if isinstance(token, tokens.ScalarToken) and token.style in ("|", ">"):
             current_block = self._blocks[-1] if self._blocks else _Block(-1, 0)
             length, (header, *lines) = _move_block_scalar(
@@ -198,6 +199,7 @@ class _Layout:
             self._add_gap_line(gap_line, outer_blocks, next_block)
 
     def _add_gap_line(self, gap_line: str, outer_blocks: list[_Block], next_block: _Block) -> None:
+        """Add a comment line at its block's indentation, or an empty line after a full one."""
         blank, mark, comment = gap_line.partition("#")
         if not mark:
             if self._lines and self._lines[-1]:

@@ -82,7 +82,10 @@ class TopologyDeclarations:
 
     @cached_property
     def pending_imports(self) -> Mapping[ObjectKey, str]:
-        """Return the entry name by object of each `import` option with a literal id."""
+        """Return the entry name by object, for each `import` option with a literal id.
+
+        Instances of a `for_each` and ids that are expressions are left out.
+        """
         pending_imports = {}
         for instance in self._instances:
             option = instance.declaration.options.get("import")
@@ -194,10 +197,12 @@ class _ProgramDeclarations:
 
     @property
     def names(self) -> DeclaredNames:
+        """Return the section and the name of each resource in the program's text."""
         return {(_SECTIONS_BY_KIND[resource.kind], resource.name) for resource in self._resources}
 
     @property
     def pending_imports(self) -> Mapping[ObjectKey, str]:
+        """Return the resource name by object, for each literal `import_` option."""
         importing_resources = (resource for resource in self._resources if resource.import_id)
         return {
             (resource.platform, resource.kind, resource.import_id): resource.name
@@ -222,7 +227,10 @@ class _ProgramDeclarations:
         return ResourceReference(_SECTIONS_BY_KIND[kind], name) if is_assigned else None
 
     def build_addition(self, declared: Declarations) -> FileEdit:
-        """Return the edit of the program, with the resources at the end."""
+        """Return the edit of the program, with the resources at the end.
+
+        New statements refer to resources by the variables of the program.
+        """
         names = PythonNames()
         for resource in self._resources:
             # A new statement can refer to a resource only by a variable.

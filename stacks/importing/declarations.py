@@ -58,7 +58,7 @@ class ReferenceIndex:
 
     @classmethod
     def from_resources(cls, resources: Iterable[DeclaredResource]) -> "ReferenceIndex":
-        """Return an index of the ids and the text outputs of the resources."""
+        """Return an index of the ids and the non-empty text outputs of the resources."""
         index = cls()
         for resource in resources:
             outputs = {
@@ -89,6 +89,11 @@ class ReferenceIndex:
     def _find_reference(
         self, platform: str, rules: FieldRules | None, value: Any
     ) -> ResourceReference | None:
+        """Return the reference for a field's value, or None.
+
+        None also for values that are not text, and for fields that cannot hold another resource's
+        output.
+        """
         if rules is None or not isinstance(value, str):
             return None
         for kind, output in _list_referenced_outputs(rules):
@@ -161,7 +166,7 @@ def read_objects(choices: Sequence[ImportChoice], settings: Settings) -> list[Ob
 def _read_object(
     choice: ImportChoice, settings: Settings, create_context: Callable[[], ProviderContext]
 ) -> ObservedObject | str:
-    """Return the object, or the problem as a text."""
+    """Return the object, or the problem as a text that begins with the object's label."""
     lifecycle = load_lifecycle_class(choice.platform, choice.kind)
     # The region of the platform's list wins over the configured one: the object is there.
     settings = replace(settings, region=choice.region or settings.region)
@@ -288,6 +293,8 @@ def find_value_problems(observed: ObservedObject) -> list[str]:
 
 @dataclass(slots=True)
 class _DeclarationBuilder:
+    """Build the entries of one import, and collect variables, secrets, problems and their hints."""
+
     options: DeclarationOptions
     references: ReferenceIndex
     variables: dict[str, ConfigEntry] = field(default_factory=dict)
@@ -296,7 +303,10 @@ class _DeclarationBuilder:
     hints: list[str] = field(default_factory=list)
 
     def build_entry(self, observed: ObservedObject, name: str) -> ResourceEntry:
-        """Return the entry of one object; add missing and invalid values to `problems`."""
+        """Return the entry of one object; add missing and invalid values to `problems`.
+
+        The entry has the object's id as its `import` option.
+        """
         choice = observed.choice
         kind = load_lifecycle_class(choice.platform, choice.kind)
         model = kind.inputs
@@ -327,10 +337,11 @@ class _DeclarationBuilder:
         inputs: Mapping[str, Any],
         import_field: str,
     ) -> dict[str, Value]:
-        """Return values for missing fields: set on the command line, or required secrets.
+        """Return values for fields without a value: set on the command line, or required secrets.
 
-        `inputs` are the values that are there. Other required fields, and the `import_field`, are
-        added to `problems`.
+        `inputs` are the values that are there already. A required secret becomes a reference to the
+        configuration variable of the field's name. Other required fields, and the `import_field`,
+        are added to `problems`.
         """
         missing_values: dict[str, Value] = {}
         for name, field_ in model.model_fields.items():
@@ -364,7 +375,10 @@ class _DeclarationBuilder:
     def _move_secrets_to_config(
         self, name: str, model: type[InputModel], values: Mapping[str, Value]
     ) -> dict[str, Value]:
-        """Return the values with references to new secret variables in place of secrets."""
+        """Return the values with references to new secret variables in place of secrets.
+
+        The variables are named NAME_FIELD, and their values are added to `secrets`.
+        """
         public_values = dict(values)
         for key, value in values.items():
             if isinstance(value, ConfigReference) or not get_field_rules(model)[key].holds_secret:
@@ -414,6 +428,7 @@ def _drop_computed_values(model: type[InputModel], values: dict[str, Value]) -> 
 
 
 def _to_declared_resource(observed: ObservedObject, name: str) -> DeclaredResource:
+    """Return the resource that an entry under this name will declare."""
     choice = observed.choice
     outputs = {**observed.inputs, **observed.outputs}
     return DeclaredResource(*choice.key, outputs, ResourceReference(choice.section, name))

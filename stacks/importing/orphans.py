@@ -106,7 +106,8 @@ class OrphanSearch:
 def find_orphans(search: OrphanSearch) -> OrphanReport:
     """Compare the platforms' objects with the states of all stacks, and change nothing.
 
-    A platform or a state that cannot be read is reported in `failures`, not raised.
+    Only objects of the minimum age, or of unknown age, are reported. A platform or a state that
+    cannot be read is reported in `failures`, not raised.
     """
     report = OrphanReport()
     # The lists come first: what a run makes meanwhile is in its state by the time that is read.
@@ -176,7 +177,10 @@ def _get_key(existing: ExistingObject) -> tuple[str, str, str]:
 def _list_objects(
     platform: str, search: OrphanSearch, report: OrphanReport
 ) -> list[ExistingObject]:
-    """Return the platform's objects without groups, or none and a reason in `report`."""
+    """Return the platform's objects without groups, or none and a reason in `report`.
+
+    Missing credentials are a failure only for a platform that the user named.
+    """
     try:
         existing_objects = list_existing_objects(platform, search.settings, search.regions)
     except MissingCredentials as error:

@@ -99,6 +99,8 @@ class ImportPlan:
 def plan_import(request: ImportRequest) -> ImportPlan:
     """Return the plan of an import, after reading new objects from the platforms.
 
+    Nothing is written or changed. Objects that this stack has already are only reported.
+
     Raises:
         ImportRefused: a name is taken, a value is missing, or another stack owns the object.
         EngineError: an object, or the state of another stack, cannot be read.
@@ -209,9 +211,11 @@ class _ObjectSorter:
     def add(self, choice: ImportChoice) -> None:
         """Add one object to the matching list, or skip the object with a message.
 
+        An object in this stack is reported; one that an entry names is pending; one that another
+        stack owns or an interrupted create made is skipped; every other one is new.
+
         Raises:
-            ImportRefused: the user named this object alone, and another stack owns it or an
-                interrupted create made it.
+            ImportRefused: the object would be skipped, and the user named it alone.
         """
         is_bound = load_lifecycle_class(choice.platform, choice.kind).is_bound
         pending_name = self.request.declarations.pending_imports.get(choice.key)
@@ -241,6 +245,7 @@ class _ObjectSorter:
             self.new.append(choice)
 
     def _skip_or_refuse(self, reason: str, hint: str) -> None:
+        """Report a skipped object, or raise ImportRefused for an object named alone."""
         if self.request.is_single_object:
             raise ImportRefused(reason, hint=hint)
         self.messages.append(f"{reason}: skipped; {hint}")
@@ -270,6 +275,7 @@ def _collect_names(
 
 
 def _build_target(request: ImportRequest, name: str, choice: ImportChoice) -> ImportTarget:
+    """Return the target with the URN that the new entry's resource will have."""
     stack = request.stack
     form = parse_form(request.settings.config(FORM_CONFIG), stack.name)
     type_ = form.build_type(choice.platform, choice.kind)

@@ -111,7 +111,7 @@ def read_text_file(path: Path) -> str | None:
 def list_declared_resources(
     declarations: ProjectDeclarations, resources: Iterable[ResourceState]
 ) -> list[DeclaredResource]:
-    """Return the declared resources of a state, as targets of references."""
+    """Return the resources of a state with an id and an entry to refer to."""
     declared_resources = []
     for resource in resources:
         platform, _, kind = short_type(resource.type).partition(":")

@@ -239,5 +239,6 @@ def parse_type(type_text: str) -> tuple[str, str]:
 
 
 def _has_tag(tags: Mapping[str, str | None], tag_text: str) -> bool:
+    """Return whether `tags` has the tag NAME, or NAME with this value for NAME=VALUE."""
     name, is_pair, value = tag_text.partition("=")
     return name in tags and (not is_pair or tags[name] == value)

@@ -92,6 +92,9 @@ def _build_entry_alias(
 ) -> Iterator[SourceEdit]:
     """Yield the edit of the entry: a changed alias for a rename back, or a new alias.
 
+    The entry's options and their `aliases` are added if they are missing. No edit without the
+    entry.
+
     Raises:
         RenameRefused: other entries share the options.
     """
@@ -157,7 +160,10 @@ def _require_unique_alias(
 
 
 def _has_alias(sources: Sequence[Source], section: str, name: str, earlier_name: str) -> bool:
-    """Return whether an entry, or each instance of the entry, has the alias."""
+    """Return whether an entry, or each instance of the entry, has the alias.
+
+    `earlier_name` is the full name without the key of an instance.
+    """
     for source in sources:
         entry = source.find_fields(section, name)
         options = entry.get("options") if entry is not None else None
@@ -182,7 +188,8 @@ def _get_name_prefix(topology: TopologyText, entry: NamedEntry) -> str:
     """Return the prefix of the resource's full name: empty, or the name of its one module.
 
     Raises:
-        RenameRefused: several instances of modules include the file.
+        RenameRefused: the file is included as a module more than once, with a `for_each`, or inside
+            of another module.
     """
     inclusions = [
         (source, module.get("name"), module.get("for_each"))

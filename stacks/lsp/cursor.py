@@ -185,7 +185,7 @@ class Cursor:
 
     @classmethod
     def locate(cls, lines: Sequence[str], line: int, column: int) -> "Cursor":
-        """Return the cursor at a line and column of a text."""
+        """Return what can be written at a line and column, and the keys that lead there."""
         line_text = lines[line] if line < len(lines) else ""
         # Only what is before the cursor counts: the rest is not typed over yet.
         before = line_text[:column]
@@ -213,6 +213,7 @@ class Cursor:
 
 
 def _build_expression_cursor(path: tuple[str, ...], text: str) -> Cursor:
+    """Return the cursor behind the `text` of an open expression."""
     typed_match = _PATH.search(text)
     prefix = typed_match[0] if typed_match else ""
     before = text[: len(text) - len(prefix)].rstrip()
@@ -235,6 +236,7 @@ def _is_in_comment(text: str) -> bool:
 
 
 def _get_open_quote(text: str) -> str:
+    """Return the quote that is open at the end of the text, or an empty text."""
     quote = ""
     for character in text:
         if character in "\"'" and quote in ("", character):

@@ -58,7 +58,7 @@ def find_renameable(
 def build_rename_edits(
     topology: TopologyText, entry: NamedEntry, new_name: str
 ) -> list[SourceEdit]:
-    """Return all edits for giving an entry a new name.
+    """Return all edits for giving an entry a new name, in topologies, settings and test files.
 
     A resource of a project with stacks gets its earlier name as an alias, which keeps its object.
 
@@ -111,6 +111,7 @@ def _require_readable(source: Source) -> None:
 def _build_name_edits(
     sources: Sequence[Source], entry: NamedEntry, new_name: str
 ) -> Iterator[SourceEdit]:
+    """Yield the edits of the entry's own name and of the references to the entry."""
     for source in sources:
         declared_entry = source.find_entry(entry.section, entry.name)
         if declared_entry is not None:
@@ -191,7 +192,11 @@ def _list_references(root: Node) -> Iterator[tuple[str, str]]:
 def _build_settings_edits(
     topology: TopologyText, old_name: str, new_name: str
 ) -> Iterator[SourceEdit]:
-    """Yield the edits of a configuration key in the settings of the project and all stacks."""
+    """Yield the edits of a configuration key in the settings of the project and all stacks.
+
+    Raises:
+        RenameRefused: a file has the new key already, or is not valid YAML.
+    """
     project = topology.project
     if project is None:
         return

@@ -243,6 +243,8 @@ def make_server() -> LanguageServer:
 
 
 def _add_diagnostics(server: LanguageServer, session: EditorSession) -> None:
+    """Check files when they are opened, changed, saved or closed, and watch other files."""
+
     @server.feature(types.TEXT_DOCUMENT_DID_OPEN)
     async def handle_open(parameters: types.DidOpenTextDocumentParams) -> None:
         await session.check_after_delay(parameters.text_document.uri)
@@ -279,6 +281,8 @@ def _add_diagnostics(server: LanguageServer, session: EditorSession) -> None:
 
 
 def _add_completion(server: LanguageServer, session: EditorSession) -> None:
+    """Answer requests for completion."""
+
     @server.feature(
         types.TEXT_DOCUMENT_COMPLETION,
         types.CompletionOptions(trigger_characters=[".", ":", "{", " ", "|"]),
@@ -322,6 +326,8 @@ def _add_completion(server: LanguageServer, session: EditorSession) -> None:
 
 
 def _add_navigation(server: LanguageServer, session: EditorSession) -> None:
+    """Answer requests for hovers, definitions and references."""
+
     @server.feature(types.TEXT_DOCUMENT_HOVER)
     def build_hover(parameters: types.HoverParams) -> types.Hover | None:
         uri = parameters.text_document.uri
@@ -361,6 +367,8 @@ def _add_navigation(server: LanguageServer, session: EditorSession) -> None:
 
 
 def _add_rename(server: LanguageServer, session: EditorSession) -> None:
+    """Answer requests for renames; a refused one shows its reason to the user."""
+
     @server.feature(types.TEXT_DOCUMENT_PREPARE_RENAME)
     def prepare_rename(parameters: types.PrepareRenameParams) -> types.Range | None:
         uri = parameters.text_document.uri

@@ -121,12 +121,14 @@ class Source:
 
     @property
     def _scalar_ranges(self) -> Iterator[tuple[tuple[int, int], tuple[int, int], str]]:
+        """Yield begin, end and quote of each scalar with an expression, as (line, column)."""
         for event in self._expression_events:
             begin, end = event.start_mark, event.end_mark
             style = event.style if event.style in ("'", '"') else ""
             yield (begin.line, begin.column), (end.line, end.column), style
 
     def _find_references(self) -> Iterator[Reference]:
+        """Yield the references in all expressions of the file."""
         ends = [0, *(line_break.end() for line_break in LINE_BREAK.finditer(self.text))]
         for event in self._expression_events:
             begin = event.start_mark.index
@@ -157,7 +159,8 @@ class Sources:
     ) -> "Sources":
         """Read the project's topology with all modules, and `path` in any case.
 
-        `texts` are the texts of open files, by resolved path.
+        `texts` are the texts of open files, by resolved path; other files are read from disk, and
+        missing ones are skipped. Without a project only the files around `path` are read.
         """
         main_topology = None if project is None else _find_topology(project)
         reader = _SourceReader(texts)
@@ -208,6 +211,7 @@ class Sources:
 
 
 def _find_topology(project: Project) -> Path | None:
+    """Return the project's topology, or None if the project has a program or no files."""
     try:
         topology = find_topology(project.program)
     except EngineError:  # its program is not there
@@ -216,6 +220,8 @@ def _find_topology(project: Project) -> Path | None:
 
 
 class _SourceReader:
+    """Read files once each, by namespace."""
+
     def __init__(self, texts: Mapping[Path, str]) -> None:
         self._texts = texts
         self._started_paths: set[Path] = set()
@@ -241,6 +247,7 @@ class _SourceReader:
                     self.read(module_path)
 
     def _read_with_included(self, path: Path, known_paths: set[Path]) -> Iterator[Source]:
+        """Yield a file and the files that it includes by path, except for `known_paths`."""
         path = path.resolve()
         text = self._texts.get(path)
         if path in known_paths or (text is None and not path.is_file()):

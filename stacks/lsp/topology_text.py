@@ -68,6 +68,7 @@ class TopologyText:
 
     @cached_property
     def project(self) -> Project | None:
+        """Return the project around the file, or None."""
         try:
             return find_project(self.path.parent)
         except EngineError:
@@ -114,7 +115,10 @@ class TopologyText:
         }
 
     def list_completions(self, line: int, column: int) -> list[Completion]:
-        """Return the words for the cursor, required ones marked as first."""
+        """Return the words for the cursor, required ones marked as first.
+
+        No words inside of comments and quoted texts, and where users choose the text.
+        """
         cursor = Cursor.locate(self.outline.lines, line, column)
         if cursor.kind == "nothing":
             return []
@@ -220,6 +224,7 @@ class TopologyText:
         return self._find_entry(reference_and_step[0].steps[0], reference_and_step[0].steps[1])
 
     def _find_own_entry(self, line: int, column: int) -> NamedEntry | None:
+        """Return the entry of this text whose name is under the cursor, or None."""
         entry = self.outline.find_entry_at(line, column)
         if entry is not None:
             return entry
@@ -358,7 +363,10 @@ class TopologyText:
         return next((word for word in words if word.start() <= column <= word.end()), None)
 
     def _find_module_output(self, steps: tuple[str, ...]) -> tuple[Path, NamedEntry | None] | None:
-        """Return the file of a module and the referenced output, or None."""
+        """Return the file of a module and the referenced output, or None without the module.
+
+        The output is None if the reference names none.
+        """
         path = self.module_paths.get(steps[1])
         if path is None or not path.is_file():
             return None
@@ -368,6 +376,7 @@ class TopologyText:
         return path, next((output for output in outputs if output is not None), None)
 
     def _read_text(self, path: Path) -> str:
+        """Return the text of a file from the editor or from disk, empty if it cannot be read."""
         text = self.open_texts.get(path.resolve())
         if text is None:
             try:
@@ -385,6 +394,7 @@ class TopologyText:
         return None if entry is None else self.outline.find_value(entry, "platform")
 
     def _complete_expression(self, cursor: Cursor) -> list[Completion]:
+        """Return roots, names, keys, outputs or filters for the steps typed so far."""
         if cursor.operator:
             words = FILTERS if cursor.operator == "|" else SANDBOX.tests
             return [Completion(name, "filter") for name in sorted(words) if name.isidentifier()]
@@ -423,6 +433,7 @@ class TopologyText:
         return [Completion(word.name, "output", _describe_word(word)) for word in outputs]
 
     def _complete_module(self, steps: list[str]) -> list[Completion]:
+        """Return module names, the keys of a module's instances, or the module's outputs."""
         if not steps:
             return [Completion(name, "name") for name in self.module_paths]
         path = self.module_paths.get(steps[0])
@@ -435,6 +446,7 @@ class TopologyText:
         return [Completion(name, "output") for name in names]
 
     def _describe_reference(self, reference: Reference, step_index: int) -> str:
+        """Return the description of one step of a reference in Markdown, empty if unknown."""
         root, *rest = reference.steps
         if step_index == 0:
             kind = SECTIONS.get(root)

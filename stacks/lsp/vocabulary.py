@@ -89,6 +89,7 @@ def find_outputs(section: str, platform: str | None) -> dict[str, Word]:
 
 
 def _find_entry_words(section: str, rest: Sequence[str], platform: str | None) -> dict[str, Word]:
+    """Return the words below an entry, where `rest` are the keys inside of the entry."""
     kind = SECTIONS[section]
     model: type[InputModel] | None = None
     if platform is not None and has_kind(platform, kind):
@@ -149,6 +150,7 @@ def _build_section_words() -> dict[str, Word]:
 
 @cache
 def _build_field_words(model: type[BaseModel]) -> dict[str, Word]:
+    """Return the fields of a model as words, by name."""
     rules = get_field_rules(model)
     is_input = issubclass(model, InputModel)
     words = {}

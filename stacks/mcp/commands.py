@@ -126,6 +126,11 @@ class CommandRunner:
     def _run(
         self, folder: Path, arguments: Sequence[str], environ: Mapping[str, str]
     ) -> CommandResult:
+        """Run one command with read-only access, and return its unmasked output.
+
+        Raises:
+            RequestRefused: the command did not end in time.
+        """
         settings = {READS_ONLY: "1", "NO_COLOR": "1", "PULUMI_DISABLE_CI_DETECTION": "true"}
         if not self.runs_programs:
             # The variable says that the interpreter was chosen already: no other one is started.
@@ -153,6 +158,7 @@ class CommandRunner:
 
 
 def _is_needed_to_ask(name: str) -> bool:
+    """Return whether a command needs the variable to ask platforms or the backend."""
     return name in _list_secret_variables() or name.startswith(_BACKEND_PREFIXES)
 
 
@@ -164,7 +170,8 @@ def _list_secret_variables() -> set[str]:
 def _find_secrets(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the possibly secret values of the environment, by variable.
 
-    The emulator's keys are left out: the documentation has them.
+    The passphrase of a passphrase file is included. The emulator's keys are left out: the
+    documentation has them.
     """
     secret_variables = _list_secret_variables()
     emulator_keys = set(

@@ -71,6 +71,7 @@ def shorten_answer(answer: Answer) -> Answer:
 
 
 def _shorten_value(value: Any) -> Any:
+    """Return the value with each text inside cut to the allowed length."""
     if isinstance(value, str) and len(value) > MAX_TEXT_LENGTH:
         return f"{value[:MAX_TEXT_LENGTH]}... ({len(value)} characters)"
     if isinstance(value, Mapping):
@@ -217,6 +218,11 @@ class Projects:
 
     def _resolve_folder(self, folder: str) -> Path:
         # A link below the root may lead outside: only the resolved path counts.
+        """Return the folder below the root.
+
+        Raises:
+            RequestRefused: the folder is not below the root, or does not exist.
+        """
         path = (self.root / folder).resolve()
         if not path.is_relative_to(self.root):
             raise RequestRefused(f"{folder} is not in the served folder")

@@ -283,6 +283,7 @@ class Tools:
             return self._build_plan_answer(project, target, stack)
 
     def _build_plan_answer(self, project: Project, target: Path, stack: str) -> Answer:
+        """Return the answer about a saved plan: summary, digest, commands, and review."""
         plan = read_plan(target)
         name = target.relative_to(project.directory).as_posix()
         project_folder = ProjectFolder(project.directory, {})
@@ -366,6 +367,7 @@ def _get_resources(export_result: CommandResult) -> list[dict[str, Any]]:
 
 
 def _get_command(plan: Plan) -> str:
+    """Return the gpuform command that applies the plan."""
     return "up" if plan.operation == "update" else plan.operation
 
 
