@@ -175,10 +175,11 @@ def test_a_selected_stack_of_another_project_is_not_the_own_one_of_that_name(
     (other.folder / "project/Pulumi.yaml").write_text("name: other\nruntime: python\n")
     other.did(pulumi, "stack", "init", "dev")
     project.did(pulumi, "stack", "select", "organization/other/dev")
-    for command in ("export", "ls"):
-        refused = project.run(gpuform, "stack", command)
-        assert (refused.code, refused.stdout) == (6, "")
-        assert "'organization/other/dev' does not belong to this project" in refused.stderr
+    refused = project.run(gpuform, "stack", "export")
+    assert (refused.code, refused.stdout) == (6, "")
+    assert "'organization/other/dev' does not belong to this project" in refused.stderr
+    listed = project.run(gpuform, "stack", "ls")
+    assert (listed.code, "dev" in listed.stdout, "*" in listed.stdout) == (0, True, False)
     refused = project.run(gpuform, "stack", "export", "--stack", "organization/other/dev")
     assert refused.code == 6
     assert project.run(gpuform, "stack", "export", "--stack", "dev").code == 0
