@@ -1,4 +1,7 @@
-"""Whole stacks. A topology's `__main__.py` is `run("topology.yaml")`."""
+"""Run stacks of GPU clusters. A topology's `__main__.py` is `run("topology.yaml")`.
+
+User programs import `run`, `Module`, `expression` and `is_emulated` from here.
+"""
 
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +12,7 @@ __all__ = ["Module", "expression", "is_emulated", "run"]
 
 
 def __getattr__(name: str) -> Any:
-    """`Module`, only when a program asks for it: every command imports this package."""
+    """Import `Module` when a program uses the class: every command imports this package."""
     if name == "Module":
         from gpuform.stacks.module import Module  # noqa: PLC0415 - as said
 
@@ -18,11 +21,11 @@ def __getattr__(name: str) -> Any:
 
 
 def expression(text: str, /, **variables: Any) -> Any:
-    """The value of a topology's text with `{{ }}`, in a Python program.
+    """Return the value of a topology's text with `{{ }}`, for a Python program.
 
-    `variables` are what it refers to: values, outputs, resources, or objects of these. The value is
-    an output where one of them is needed that is an output or a resource; it fails as it would in a
-    topology. What a topology can say is thus never lost on the way to Python:
+    `variables` are the names in the text: values, outputs, resources, or objects of these. The
+    value is an output if the text uses an output or a resource; errors are those of a topology. So
+    Python programs can use every expression of a topology:
 
         expression("{{ clusters.train.urls | dictsort }}", clusters={"train": train})
     """
@@ -32,13 +35,15 @@ def expression(text: str, /, **variables: Any) -> Any:
 
 
 def is_emulated() -> bool:
-    """Whether every platform of this run is the emulator: for what must not reach a real one.
+    """Return whether every platform of this run is the emulator.
 
-    password = (
-        config.get_secret("password", "Only4Tests!")
-        if is_emulated()
-        else config.require_secret("password")
-    )
+    Programs use this to keep values for tests away from real platforms:
+
+        password = (
+            config.get_secret("password", "Only4Tests!")
+            if is_emulated()
+            else config.require_secret("password")
+        )
     """
     from gpuform.providers.environment import are_emulated  # noqa: PLC0415 - as above
 
@@ -46,13 +51,13 @@ def is_emulated() -> bool:
 
 
 def run(path: str = "topology.yaml") -> None:
-    """Registers what a topology file declares, in the running Pulumi program.
+    """Register the declarations of a topology file in the running Pulumi program.
 
-    `path` is relative to the current folder, which is the program's. Ends the program with every
-    problem of the file, each with file:line:column, before anything is registered.
+    `path` is relative to the current folder, which is the program's. If the file has problems, the
+    program ends with all of them, each with file:line:column, before anything is registered.
     """
     from pathlib import Path  # noqa: PLC0415 - every command imports this package
 
-    from gpuform.stacks.program import run_topology  # noqa: PLC0415
+    from gpuform.stacks.topology_program import run_topology  # noqa: PLC0415
 
     run_topology(Path(path))

@@ -1,6 +1,7 @@
-"""What is known of a configuration key: where it is declared, of which type, whether it is secret.
+"""Find out about configuration keys: where each is declared, of which type, whether it is secret.
 
 A topology, Pulumi.yaml and the platforms declare keys. A Python program may read any others.
+`gpuform config`, `doctor` and runs call this module.
 """
 
 import ast
@@ -27,31 +28,34 @@ from gpuform.stacks.topology.configuration import format_encryption_hint, resolv
 from gpuform.stacks.topology.declarations import ConfigVariable
 
 _FORM = "gpuform:form"
-_PULUMIS = "pulumi"
-"""The namespace that the Pulumi CLI keeps its own settings of a stack in."""
+_PULUMI_NAMESPACE = "pulumi"
+"""The namespace in which the Pulumi CLI keeps its own settings of a stack."""
 
 
 @cache
-def _platforms_keys() -> dict[str, Setting]:
-    """The settings of all platforms, under their own keys and under the plugin's."""
-    own = {each.config: each for each in list_settings()}
-    return own | {build_plugin_key(key): each for key, each in own.items()}
+def _get_platform_settings() -> dict[str, Setting]:
+    """Return the settings of all platforms, under the platforms' keys and under the plugin's."""
+    settings_by_key = {setting.config: setting for setting in list_settings()}
+    return settings_by_key | {
+        build_plugin_key(key): setting for key, setting in settings_by_key.items()
+    }
 
 
-def _namespaces() -> set[str]:
-    return {key.partition(":")[0] for key in (*_platforms_keys(), _FORM)}
+def _get_platform_namespaces() -> set[str]:
+    return {key.partition(":")[0] for key in (*_get_platform_settings(), _FORM)}
 
 
 class UnknownKey(EngineError):
-    """Nothing reads the key."""
+    """Raised for a key that nothing reads."""
 
     help_page = "reference/configuration"
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigKey:
-    """A configuration key. `declared` says by what; empty for what only a program can know.
+    """A configuration key.
 
+    `declared` says where the key is declared; it is empty for a key that only a program can know.
     `check` raises EngineError for a text that cannot be its value.
     """
 
@@ -62,8 +66,8 @@ class ConfigKey:
 
 
 @dataclass(frozen=True, slots=True)
-class InTheClear:
-    """A secret that everybody can read who sees the stack's file, and what to do about it."""
+class PlaintextSecret:
+    """A secret in plain text in a stack's file, and the remedy."""
 
     key: str
     text: str
@@ -72,16 +76,20 @@ class InTheClear:
 
 @dataclass(frozen=True, slots=True)
 class ConfigKeys:
-    """The keys of a project. `complete`: nothing reads what is not declared here."""
+    """The keys of a project. With `complete`, nothing reads a key that is not declared here."""
 
     project: Project
     variables: Mapping[str, ConfigVariable]
     complete: bool
 
     @classmethod
-    def of(cls, project: Project) -> "ConfigKeys":
-        """Those of a project's files. Raises EngineError when its topology cannot be read."""
-        topology = _topology_of(project)
+    def from_project(cls, project: Project) -> "ConfigKeys":
+        """Return the keys of a project's files.
+
+        Raises:
+            EngineError: the topology's configuration cannot be read.
+        """
+        topology = _find_program_topology(project)
         if topology is None or not topology.file.exists():
             return cls.without_topology(project)
         from gpuform.stacks.topology.configuration import read_config  # noqa: PLC0415 - Jinja
@@ -91,86 +99,120 @@ class ConfigKeys:
         if problems:
             raise EngineError(
                 "the configuration that the topology declares cannot be read:\n  "
-                + "\n  ".join(str(each).replace("\n", "\n  ") for each in problems),
+                + "\n  ".join(str(problem).replace("\n", "\n  ") for problem in problems),
                 hint="Correct the file: `gpuform validate` reports all of its problems.",
             )
-        return cls(project, variables, topology.alone)
+        return cls(project, variables, topology.is_entire_program)
 
     @classmethod
     def without_topology(cls, project: Project) -> "ConfigKeys":
-        """Return the keys of Pulumi.yaml and platforms, for a run, which reports its topology's."""
+        """Return the keys of Pulumi.yaml and of the platforms.
+
+        A run itself reports the problems of the topology's keys.
+        """
         return cls(project, {}, complete=False)
 
-    def find(self, key: str) -> ConfigKey:
-        """What is known of a key. Raises UnknownKey, with the nearest one, for what none reads."""
-        full = self.project.qualify_key(key)
-        found = self._declared(full)
-        if found is not None:
-            return found
-        namespace = full.partition(":")[0]
-        if namespace == self.project.name and self.complete:
-            raise self._unknown(full, "neither the topology nor Pulumi.yaml declares it")
-        if namespace != self.project.name and namespace in _namespaces():
-            raise self._unknown(full, f"{namespace} has no such setting")
-        if namespace not in (self.project.name, _PULUMIS) and self.complete:
-            raise self._unknown(full, f"nothing in this project is called {namespace}")
-        return ConfigKey(self._shown(full))
+    def find_key(self, key: str) -> ConfigKey:
+        """Return the known facts about a key.
 
-    def in_the_clear(self, settings: StackSettings) -> Iterator[InTheClear]:
-        """What is declared secret and stands in the clear in a stack's file."""
-        for full, value in settings.config.items():
-            key = self._declared(full)
+        Raises:
+            UnknownKey: nothing reads the key; the hint has the nearest one.
+        """
+        full_key = self.project.qualify_key(key)
+        declared_key = self._find_declared_key(full_key)
+        if declared_key is not None:
+            return declared_key
+        namespace = full_key.partition(":")[0]
+        if namespace == self.project.name and self.complete:
+            raise self._create_unknown_key_error(
+                full_key, "neither the topology nor Pulumi.yaml declares it"
+            )
+        if namespace != self.project.name and namespace in _get_platform_namespaces():
+            raise self._create_unknown_key_error(full_key, f"{namespace} has no such setting")
+        if namespace not in (self.project.name, _PULUMI_NAMESPACE) and self.complete:
+            raise self._create_unknown_key_error(
+                full_key, f"nothing in this project is called {namespace}"
+            )
+        return ConfigKey(self._shorten_key(full_key))
+
+    def find_plaintext_secrets(self, settings: StackSettings) -> Iterator[PlaintextSecret]:
+        """Yield values of a stack's file declared as secret and not encrypted."""
+        for full_key, value in settings.config.items():
+            key = self._find_declared_key(full_key)
             if key is not None and key.secret and value and not is_secure(value):
-                told = f"{settings.locate_key(full)}: {key.name} is a secret ({key.declared}) and "
-                yield InTheClear(
-                    full, f"{told}stands there in the clear", format_encryption_hint(key.name)
+                subject = (
+                    f"{settings.locate_key(full_key)}: {key.name} is a secret ({key.declared}) and "
+                )
+                yield PlaintextSecret(
+                    full_key,
+                    f"{subject}is stored there in plain text",
+                    format_encryption_hint(key.name),
                 )
 
-    def _declared(self, full: str) -> ConfigKey | None:
-        namespace, _, name = full.partition(":")
-        shown = self._shown(full)
-        defaults = {self.project.qualify_key(k): d for k, d in self.project.config.items()}
-        default, setting = defaults.get(full), _platforms_keys().get(full)
+    def _find_declared_key(self, full_key: str) -> ConfigKey | None:
+        namespace, _, name = full_key.partition(":")
+        short_key = self._shorten_key(full_key)
+        defaults = {
+            self.project.qualify_key(key): key_default
+            for key, key_default in self.project.config.items()
+        }
+        default, setting = defaults.get(full_key), _get_platform_settings().get(full_key)
         secret = (default is not None and default.secret) or (
             setting is not None and setting.secret
         )
         if namespace == self.project.name and name in self.variables:
             variable = self.variables[name]
-            where = f"declared at {variable.position}"
-            return ConfigKey(shown, where, secret or variable.secret, partial(_check, variable))
+            declared = f"declared at {variable.position}"
+            return ConfigKey(
+                short_key, declared, secret or variable.secret, partial(_check_variable, variable)
+            )
         if default is not None:
-            where = f"declared in {self.project.path.name}"
-            return ConfigKey(shown, where, secret, partial(_check_default, shown, default))
+            declared = f"declared in {self.project.path.name}"
+            return ConfigKey(
+                short_key, declared, secret, partial(_check_default, short_key, default)
+            )
         if setting is not None:
-            return ConfigKey(shown, setting.description.removesuffix("."), secret)
-        if full == _FORM:
-            return ConfigKey(shown, "how resources reach their platform", check=_check_form)
+            return ConfigKey(short_key, setting.description.removesuffix("."), secret)
+        if full_key == _FORM:
+            return ConfigKey(short_key, "how resources reach their platform", check=_check_form)
         return None
 
-    def _unknown(self, full: str, why: str) -> UnknownKey:
-        namespace, _, name = full.partition(":")
+    def _create_unknown_key_error(self, full_key: str, reason: str) -> UnknownKey:
+        namespace, _, name = full_key.partition(":")
         declared = [*self.variables, *map(self.project.qualify_key, self.project.config)]
-        settings = _platforms_keys()
-        known = tuple(map(self._shown, (*declared, *settings, _FORM)))
+        settings = _get_platform_settings()
+        known_keys = tuple(map(self._shorten_key, (*declared, *settings, _FORM)))
         is_own = namespace == self.project.name
-        near = find_nearest_name(self._shown(full), known)
-        meant = [near] if near else [each for each in settings if each.endswith(f":{name}")]
-        there = [each for each in known if (":" not in each) == is_own]
-        if namespace in _namespaces() and not is_own:
-            there = [each for each in there if each.startswith(f"{namespace}:")]
-        listed = f"there is {', '.join(there)}" if there else "none is declared"
+        nearest_key = find_nearest_name(self._shorten_key(full_key), known_keys)
+        suggestions = (
+            [nearest_key]
+            if nearest_key
+            else [setting_key for setting_key in settings if setting_key.endswith(f":{name}")]
+        )
+        declared_keys = [known_key for known_key in known_keys if (":" not in known_key) == is_own]
+        if namespace in _get_platform_namespaces() and not is_own:
+            declared_keys = [
+                declared_key
+                for declared_key in declared_keys
+                if declared_key.startswith(f"{namespace}:")
+            ]
+        list_hint = (
+            f"declared keys: {', '.join(declared_keys)}"
+            if declared_keys
+            else "no keys are declared"
+        )
         return UnknownKey(
-            f"nothing reads the configuration key {self._shown(full)}: {why}",
-            hint=f"did you mean {' or '.join(meant)}?" if meant else listed,
+            f"nothing reads the configuration key {self._shorten_key(full_key)}: {reason}",
+            hint=f"did you mean {' or '.join(suggestions)}?" if suggestions else list_hint,
         )
 
-    def _shown(self, full: str) -> str:
-        return full.removeprefix(f"{self.project.name}:")
+    def _shorten_key(self, full_key: str) -> str:
+        return full_key.removeprefix(f"{self.project.name}:")
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
-    """The one text that a stack is about to set."""
+class _SingleValue:
+    """The one value that a stack is about to set, as a configuration."""
 
     text: str
 
@@ -181,53 +223,57 @@ class _Given:
         return False
 
 
-def _check(variable: ConfigVariable, text: str) -> None:
+def _check_variable(variable: ConfigVariable, value: str) -> None:
     problems = Diagnostics()
-    resolve_config([variable], _Given(text), problems)
+    resolve_config([variable], _SingleValue(value), problems)
     if problems:
         raise EngineError("\n".join(map(str, problems)))
 
 
-def _check_default(name: str, default: ConfigDefault, text: str) -> None:
-    if not matches_type(text, default):
+def _check_default(name: str, default: ConfigDefault, value: str) -> None:
+    if not matches_type(value, default):
         raise EngineError(
-            f"the value of {name} is not of the type {default.type}, which Pulumi.yaml asks for",
-            hint=f"Set another one: gpuform config set {name} VALUE",
+            f"the value of {name} is not of the type {default.type}, which Pulumi.yaml declares",
+            hint=f"Set another value: gpuform config set {name} VALUE",
         )
 
 
-def _check_form(text: str) -> None:
-    if text not in tuple(Form):
-        raise EngineError(f"{_FORM} is {' or '.join(Form)}, not {text!r}")
+def _check_form(value: str) -> None:
+    if value not in tuple(Form):
+        raise EngineError(f"{_FORM} is {' or '.join(Form)}, not {value!r}")
 
 
 @dataclass(frozen=True, slots=True)
 class _ProgramTopology:
-    """The topology that a program runs; `alone`: the program does nothing else."""
+    """The topology that a program runs; `is_entire_program`: the program does nothing else."""
 
     file: Path
-    alone: bool
+    is_entire_program: bool
 
 
-def _topology_of(project: Project) -> _ProgramTopology | None:
-    """Return the topology of a project's program, or None if there is none or it is unknown."""
+def _find_program_topology(project: Project) -> _ProgramTopology | None:
+    """Return the topology of a project's program, or None if the source shows none."""
     folder, entry = get_folder_and_entry(project.program)
     file = folder / ("__main__.py" if entry == "." else entry)
     try:
         body = ast.parse(file.read_bytes()).body
     except FileNotFoundError:
-        found = find_topology_file(folder)
-        return _ProgramTopology(found, alone=True) if found else None
+        topology_file = find_topology_file(folder)
+        return _ProgramTopology(topology_file, is_entire_program=True) if topology_file else None
     except (OSError, SyntaxError, ValueError, RecursionError):
         return None
-    others = [each for each in body if not (_is_text(each) or _is_import(each))]
-    runs = [path for each in others if (path := _run(each)) is not None]
-    if not runs or not any(map(_is_import, body)):
+    statements = [
+        statement for statement in body if not (_is_docstring(statement) or _is_import(statement))
+    ]
+    run_paths = [
+        path for statement in statements if (path := _find_run_path(statement)) is not None
+    ]
+    if not run_paths or not any(map(_is_import, body)):
         return None
-    return _ProgramTopology(folder / runs[0], alone=len(others) == 1)
+    return _ProgramTopology(folder / run_paths[0], is_entire_program=len(statements) == 1)
 
 
-def _is_text(statement: ast.stmt) -> bool:
+def _is_docstring(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
@@ -235,13 +281,13 @@ def _is_import(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.ImportFrom) and statement.module == "gpuform.stacks"
 
 
-def _run(statement: ast.stmt) -> str | None:
-    """The file that `run(...)` names."""
+def _find_run_path(statement: ast.stmt) -> str | None:
+    """Return the file in a statement `run(...)`, or None for another statement."""
     call = statement.value if isinstance(statement, ast.Expr) else None
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
         return None
     if call.func.id != "run":
         return None
-    given = call.args[0] if call.args else ast.Constant("topology.yaml")
-    is_path = isinstance(given, ast.Constant) and isinstance(given.value, str)
-    return str(given.value) if is_path else None  # type: ignore[attr-defined]
+    argument = call.args[0] if call.args else ast.Constant("topology.yaml")
+    is_path = isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+    return str(argument.value) if is_path else None  # type: ignore[attr-defined]

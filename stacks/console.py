@@ -1,4 +1,4 @@
-"""Evaluate an expression of a topology against a stack, for `gpuform console`."""
+"""Evaluate expressions of a topology against a stack's state, for `gpuform console`."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,8 +20,7 @@ from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.engine.values import Secret
 from gpuform.stacks.expressions.budget import ExpressionError
 from gpuform.stacks.expressions.template import has_expression, parse
-from gpuform.stacks.program import lookups
-from gpuform.stacks.resource_rules import kind_of
+from gpuform.stacks.resource_rules import find_kind
 from gpuform.stacks.topology.configuration import ConfigValue
 from gpuform.stacks.topology.declarations import (
     ALONE,
@@ -38,43 +37,47 @@ from gpuform.stacks.topology.planning import PlanContext, PlannedTopology, plan,
 from gpuform.stacks.topology.references import list_roots
 from gpuform.stacks.topology.scope import Scope
 from gpuform.stacks.topology.sources import CheckingSource
+from gpuform.stacks.topology_program import create_lookup_finder
 
 Key = tuple[str, str, str]
-"""A resource by platform, kind and name: topologies have one of each."""
+"""The platform, kind and name of a resource: a topology has only one resource for each."""
 
-_SECTION_OF = {kind: section for section, kind in SECTIONS.items()}
+_SECTION_BY_KIND = {kind: section for section, kind in SECTIONS.items()}
 
 
-def by_key(entries: Iterable[ResourceState]) -> dict[Key, ResourceState]:
-    """The resources of a state, without old objects that wait for their deletion."""
-    found = {}
+def group_by_key(entries: Iterable[ResourceState]) -> dict[Key, ResourceState]:
+    """Return the resources of a state by key, without old objects to be deleted."""
+    entries_by_key = {}
     for entry in entries:
-        kind = kind_of(entry.type)
+        kind = find_kind(entry.type)
         if kind is not None and not entry.delete:
-            found[(*kind, name_of(entry.urn))] = entry
-    return found
+            entries_by_key[(*kind, name_of(entry.urn))] = entry
+    return entries_by_key
 
 
-def key_of(instance: Instance) -> Key:
-    """What a declared resource has in a state."""
-    own = instance.declaration
-    return own.platform, own.kind, instance.name
+def get_key(instance: Instance) -> Key:
+    """Return the key of a declared resource in a state."""
+    declaration = instance.declaration
+    return declaration.platform, declaration.kind, instance.name
 
 
-def with_stored(names: Names, keys: Iterable[Key]) -> Names:
-    """The names with an entry for each other resource of the state, those in modules among them."""
-    declared = {key_of(each) for each in Scope(names).list_resources()}
+def add_stored_resources(names: Names, keys: Iterable[Key]) -> Names:
+    """Return the names with an entry for each undeclared resource of the state.
+
+    Resources of modules are included.
+    """
+    declared = {get_key(instance) for instance in Scope(names).list_resources()}
     groups: dict[str, dict[str, Group[Instance]]] = {
-        section: dict(found) for section, found in names.groups.items()
+        section: dict(group) for section, group in names.groups.items()
     }
     for key in keys:
-        section, name = _SECTION_OF[key[1]], key[2]
+        section, name = _SECTION_BY_KIND[key[1]], key[2]
         if key not in declared and name not in groups[section]:
-            groups[section][name] = _stored(section, key)
+            groups[section][name] = _build_group(section, key)
     return replace(names, groups=groups)
 
 
-def _stored(section: str, key: Key) -> Group[Instance]:
+def _build_group(section: str, key: Key) -> Group[Instance]:
     declaration = Declaration(
         section=section,
         name=key[2],
@@ -87,10 +90,11 @@ def _stored(section: str, key: Key) -> Group[Instance]:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """What is not in the state is UNKNOWN; what is made of a secret is a Secret.
+class StateSource:
+    """The source of values for expressions: resources missing in the state are UNKNOWN.
 
-    `stack_outputs` are the outputs of the stack that a reference names.
+    A value made of a secret is a Secret. `stack_outputs` returns the outputs of the stack that a
+    reference names.
     """
 
     checking: CheckingSource
@@ -99,49 +103,53 @@ class Stored:
     stack_outputs: Callable[[str], Mapping[str, Any]]
 
     def get_config(self, name: str) -> Any:
-        """UNKNOWN when not set."""
-        found = self.configured.get(name)
-        if found is None:
+        """Return the value of a variable, UNKNOWN without a value."""
+        config_value = self.configured.get(name)
+        if config_value is None:
             return UNKNOWN
-        return Secret(found.value) if found.secret else found.value
+        return Secret(config_value.value) if config_value.secret else config_value.value
 
     def get_input(self, _name: str) -> Any:
-        """No stack is a module."""
+        """Return UNKNOWN: a stack has no inputs, unlike a module."""
         return UNKNOWN
 
     def make_secret(self, value: Any) -> Any:
-        """The value as one."""
-        return value if value is UNKNOWN else Secret(_opened(value))
+        """Return the value as a Secret."""
+        return value if value is UNKNOWN else Secret(_unwrap_secrets(value))
 
     def get_property(self, instance: Instance, name: str) -> Any:
-        """What the state has; UNKNOWN for a resource that the next `up` makes."""
-        entry = self.entries.get(key_of(instance))
+        """Return the state's value; UNKNOWN for a resource missing in the state."""
+        entry = self.entries.get(get_key(instance))
         if entry is None:
             return UNKNOWN
         if name in ("id", "urn"):
             return entry.id if name == "id" else entry.urn
-        return _plain({**entry.inputs, **entry.outputs}.get(name))
+        return _to_expression_value({**entry.inputs, **entry.outputs}.get(name))
 
     def get_stack_output(self, reference: str, name: str) -> Any:
-        """Raises ExpressionError for an output that the other stack does not have."""
+        """Return an output of another stack.
+
+        Raises:
+            ExpressionError: the other stack has no such output.
+        """
         outputs = self.stack_outputs(reference)
         if name not in outputs:
             raise ExpressionError(
                 f"the stack of stack_references.{reference} has no output {name}",
-                f"there is {', '.join(sorted(outputs))}" if outputs else "it has none at all",
+                f"its outputs are {', '.join(sorted(outputs))}" if outputs else "it has no outputs",
             )
-        return _plain(outputs[name])
+        return _to_expression_value(outputs[name])
 
     def lookup(self, platform: str, name: str) -> Any:
-        """A Function."""
+        """Return the function of a platform's lookup."""
         return self.checking.lookup(platform, name)
 
     def get_name(self, name: str) -> Any:
-        """The name of the `project` or `stack`."""
+        """Return the name of the `project` or `stack`."""
         return self.checking.get_name(name)
 
     def is_pending(self, value: Any) -> bool:
-        """Whether a value, or a part of it, is not known, or secret."""
+        """Return whether a value or a part of the value is unknown or secret."""
         return contains_unknown(value) or _has_secret(value)
 
     def join(
@@ -150,36 +158,36 @@ class Stored:
         make: Callable[[Sequence[Any]], Any],
         _of_secret: Callable[[], None],
     ) -> Any:
-        """UNKNOWN where a part is; else a Secret, since one of them is."""
+        """Return the result of `make`: UNKNOWN if a part is unknown, else a Secret."""
         if contains_unknown(list(parts)):
             return UNKNOWN
-        return Secret(make([_opened(part) for part in parts]))
+        return Secret(make([_unwrap_secrets(part) for part in parts]))
 
 
-def shown(value: Any, *, show_secrets: bool) -> Any:
-    """A value for people: secret parts masked, and unknown ones named."""
+def render_value(value: Any, *, show_secrets: bool) -> Any:
+    """Return a value for display, with masked secrets and unknown parts as `[unknown]`."""
     if value is UNKNOWN:
         return "[unknown]"
     if isinstance(value, Secret):
-        return shown(value.value, show_secrets=True) if show_secrets else MASK
+        return render_value(value.value, show_secrets=True) if show_secrets else MASK
     if isinstance(value, Mapping):
-        return {key: shown(item, show_secrets=show_secrets) for key, item in value.items()}
+        return {key: render_value(item, show_secrets=show_secrets) for key, item in value.items()}
     if isinstance(value, list):
-        return [shown(item, show_secrets=show_secrets) for item in value]
+        return [render_value(item, show_secrets=show_secrets) for item in value]
     return value
 
 
-def _plain(value: Any) -> Any:
-    """A value of a state as expressions have it: whole numbers are whole, and UNKNOWN is ours."""
+def _to_expression_value(value: Any) -> Any:
+    """Return a value of a state as an expression value: whole numbers are integers."""
     if value is values.UNKNOWN:
         return UNKNOWN
     if isinstance(value, Secret):
-        return Secret(_plain(value.value))
+        return Secret(_to_expression_value(value.value))
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list) else value
+        return {key: _to_expression_value(item) for key, item in value.items()}
+    return [_to_expression_value(item) for item in value] if isinstance(value, list) else value
 
 
 def _has_secret(value: Any) -> bool:
@@ -190,62 +198,73 @@ def _has_secret(value: Any) -> bool:
     return isinstance(value, Secret)
 
 
-def _opened(value: Any) -> Any:
+def _unwrap_secrets(value: Any) -> Any:
     if isinstance(value, Secret):
-        return _opened(value.value)
+        return _unwrap_secrets(value.value)
     if isinstance(value, Mapping):
-        return {key: _opened(item) for key, item in value.items()}
-    return [_opened(item) for item in value] if isinstance(value, list) else value
+        return {key: _unwrap_secrets(item) for key, item in value.items()}
+    return [_unwrap_secrets(item) for item in value] if isinstance(value, list) else value
 
 
 @dataclass(frozen=True, slots=True)
 class Console:
-    """A stack as expressions see it: nothing is locked, and nothing is changed."""
+    """Evaluates expressions against a stack; nothing is locked or changed."""
 
     scope: Scope
     settings: Settings
 
     @classmethod
-    def of(cls, stack: Stack, environ: Mapping[str, str]) -> "Console":
-        """That of a stack. Raises TopologyError with what is wrong in its topology."""
-        texts, secret = stack.settings.build_program_config(stack.crypter)
+    def from_stack(cls, stack: Stack, environ: Mapping[str, str]) -> "Console":
+        """Return the console of a stack.
+
+        Raises:
+            TopologyError: the stack's topology has problems.
+        """
+        config_values, secret = stack.settings.build_program_config(stack.crypter)
         prefix = f"{stack.project.name}:"
-        own = {k.removeprefix(prefix): v for k, v in texts.items() if k.startswith(prefix)}
-        config = _Config(own, frozenset(key.removeprefix(prefix) for key in secret))
+        project_values = {
+            key.removeprefix(prefix): value
+            for key, value in config_values.items()
+            if key.startswith(prefix)
+        }
+        config = _StackConfig(project_values, frozenset(key.removeprefix(prefix) for key in secret))
         program = {"project": stack.project.name, "stack": stack.name}
-        planned = _planned(stack, PlanContext(config, program))
-        entries = by_key(stack.snapshot.resources)
-        source = Stored(
-            CheckingSource(planned.config, program, lookups()),
+        planned = _plan_topology(stack, PlanContext(config, program))
+        entries = group_by_key(stack.snapshot.resources)
+        source = StateSource(
+            CheckingSource(planned.config, program, create_lookup_finder()),
             planned.config,
             entries,
-            _stack_outputs(stack, planned),
+            _create_output_reader(stack, planned),
         )
-        names = replace(with_stored(planned.names, entries), source=source, passed={})
-        return cls(Scope(names), Settings(config=texts.get, environ=environ))
+        names = replace(add_stored_resources(planned.names, entries), source=source, passed={})
+        return cls(Scope(names), Settings(config=config_values.get, environ=environ))
 
-    def evaluate(self, text: str) -> Any:
-        """The value of an expression, with or without its `{{ }}`, or of a text with some.
+    def evaluate(self, expression: str) -> Any:
+        """Return the value of an expression, or of a text with expressions.
 
-        Raises UserError for what cannot be evaluated.
+        An expression may lack the `{{ }}`.
+
+        Raises:
+            UserError: the expression cannot be evaluated.
         """
-        whole = text if has_expression(text) else f"{{{{ {text} }}}}"
+        template = expression if has_expression(expression) else f"{{{{ {expression} }}}}"
         try:
             with use_lookup_settings(self.settings):
-                return self.scope.evaluate(parse(whole), SourcePosition("the expression"))
+                return self.scope.evaluate(parse(template), SourcePosition("the expression"))
         except ExpressionError as error:
             raise EngineError(str(error), hint=error.hint or None) from None
         except TopologyError as error:
             raise EngineError(error.diagnostics[0].message, error.diagnostics[0].hint) from None
 
-    def completions(self, begun: str) -> Iterator[str]:
-        """What may stand where `begun` is: names, one step at a time."""
-        *steps, last = begun.split(".")
-        for name in self._names(steps):
+    def find_completions(self, prefix: str) -> Iterator[str]:
+        """Yield the possible continuations of `prefix`, one step further."""
+        *steps, last = prefix.split(".")
+        for name in self._list_names(steps):
             if name.startswith(last):
                 yield ".".join([*steps, name])
 
-    def _names(self, steps: list[str]) -> Iterable[str]:
+    def _list_names(self, steps: list[str]) -> Iterable[str]:
         names = self.scope.names
         if not steps:
             return list_roots()
@@ -259,11 +278,11 @@ class Console:
         group = groups.get(steps[1])
         if group is None:
             return ()
-        own = 2 if group.declaration.is_single else 3
-        if len(steps) < own:
+        own_step_count = 2 if group.declaration.is_single else 3
+        if len(steps) < own_step_count:
             return tuple(group.instances)
         instance = next(iter(group.instances.values()), None)
-        if len(steps) > own or instance is None:
+        if len(steps) > own_step_count or instance is None:
             return ()
         if steps[0] == MODULES:
             return list(instance.declaration.topology.outputs)
@@ -271,8 +290,8 @@ class Console:
 
 
 @dataclass(frozen=True, slots=True)
-class _Config:
-    """The values of a stack, in the clear."""
+class _StackConfig:
+    """The decrypted values of a stack."""
 
     texts: Mapping[str, str]
     secret: frozenset[str]
@@ -284,29 +303,31 @@ class _Config:
         return name in self.secret
 
 
-def _planned(stack: Stack, surroundings: PlanContext) -> PlannedTopology:
-    """The stack's topology; for a program, one that declares its configuration alone."""
+def _plan_topology(stack: Stack, context: PlanContext) -> PlannedTopology:
+    """Return the stack's planned topology; for a program, one with only the configuration."""
     program, problems = stack.project.program, Diagnostics()
     file = find_topology_file(program if program.is_dir() else program.parent)
     if file is not None:
-        planned = plan(file, surroundings, problems)
+        planned = plan(file, context, problems)
     else:
-        config = surroundings.config
-        assert isinstance(config, _Config)  # noqa: S101 - made above
-        place = SourcePosition(Path(stack.settings.path).name)
-        variables = {name: ConfigVariable(name, place, {}) for name in config.texts}
-        planned = plan_topology(Topology(config=variables), surroundings, problems)
+        config = context.config
+        assert isinstance(config, _StackConfig)  # noqa: S101 - made above
+        position = SourcePosition(Path(stack.settings.path).name)
+        variables = {name: ConfigVariable(name, position, {}) for name in config.texts}
+        planned = plan_topology(Topology(config=variables), context, problems)
     if problems:
         raise TopologyError(problems)
     return planned
 
 
-def _stack_outputs(stack: Stack, planned: PlannedTopology) -> Callable[[str], Mapping[str, Any]]:
+def _create_output_reader(
+    stack: Stack, planned: PlannedTopology
+) -> Callable[[str], Mapping[str, Any]]:
     @cache
-    def outputs(reference: str) -> Mapping[str, Any]:
+    def read_outputs(reference: str) -> Mapping[str, Any]:
         node = planned.topology.stack_references[reference].node
         name = Scope(planned.names).evaluate_node(node, Diagnostics())
-        found = stack.references.read({"name": name})["outputs"]
-        return found if isinstance(found, Mapping) else {}
+        stack_outputs = stack.references.read({"name": name})["outputs"]
+        return stack_outputs if isinstance(stack_outputs, Mapping) else {}
 
-    return outputs
+    return read_outputs

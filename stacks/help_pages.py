@@ -1,4 +1,4 @@
-"""Find and read the pages of the documentation that is installed with gpuform.
+"""Find and read the pages of the installed documentation, for `gpuform help` and the MCP server.
 
 A page's name is its path below docs/ without `.md`.
 """
@@ -16,7 +16,7 @@ from typing import Final
 from gpuform.stacks.engine.errors import EngineError
 
 PACKAGE: Final = "gpuform.docs"
-"""Where the pages are, of a clone and of an installed wheel."""
+"""The package with the pages, in a clone and in an installed wheel."""
 
 _COMMENT: Final = re.compile(r"<!--.*?-->\n?", re.DOTALL)
 _FENCED: Final = re.compile(r"(?ms)^( *)(`{3,})[^\n`]*\n.*?^ *\2`*[ \t]*$")
@@ -25,140 +25,154 @@ _LINK: Final = re.compile(r"\]\((?=[^)])(?P<page>[^)\s#:]+\.md)?(?P<anchor>#[^)\
 _HEADING: Final = re.compile(r"(?m)^(?P<level>#{1,6}) +(?P<text>.+?) *$")
 
 
-class NoSuchPage(EngineError):
-    """No page, or no part of one, has that name; the hint has the nearest ones."""
+class UnknownPage(EngineError):
+    """Raised for an unknown page or section; the hint has the nearest ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page as Markdown, without comments and pictures; its links are names of pages."""
+    """A page in Markdown, without comments and pictures; links are names of pages."""
 
     name: str
     text: str
 
     @property
     def title(self) -> str:
-        """Its first heading."""
-        found = _HEADING.search(self.text)
-        return found["text"] if found else self.name
+        """Return the page's first heading, or the page's name."""
+        heading = _HEADING.search(self.text)
+        return heading["text"] if heading else self.name
 
-    def section(self, anchor: str) -> str:
-        """The part below the heading with this anchor. Raises NoSuchPage."""
-        headings = list(_headings(self.text))
-        for at, (begin, level, slug) in enumerate(headings):
+    def get_section(self, anchor: str) -> str:
+        """Return the section with this anchor, up to the next heading of the level or above.
+
+        Raises:
+            UnknownPage: no heading has this anchor.
+        """
+        headings = list(_find_headings(self.text))
+        for index, (begin, level, slug) in enumerate(headings):
             if slug == anchor:
-                ends = (start for start, other, _ in headings[at + 1 :] if other <= level)
+                ends = (
+                    start for start, next_level, _ in headings[index + 1 :] if next_level <= level
+                )
                 return self.text[begin : next(ends, len(self.text))].rstrip() + "\n"
-        raise NoSuchPage(
-            f"the page {self.name} has no part {anchor}",
-            hint=_nearest(f"{self.name}#{anchor}", [f"{self.name}#{slug}" for *_, slug in headings])
-            or f"the whole page: gpuform help {self.name}",
+        raise UnknownPage(
+            f"the page {self.name} has no section {anchor}",
+            hint=_suggest_names(
+                f"{self.name}#{anchor}", [f"{self.name}#{slug}" for *_, slug in headings]
+            )
+            or f"complete page: gpuform help {self.name}",
         )
 
 
-def page_names() -> list[str]:
-    """All names, sorted; the first page of a folder stands before the others."""
-    found = {
+def list_page_names() -> list[str]:
+    """Return all names, sorted; the index page of a folder comes first in the folder."""
+    names = {
         file.relative_to(folder).with_suffix("").as_posix()
-        for folder in page_folders()
+        for folder in find_page_folders()
         for file in folder.rglob("*.md")
     }
-    return sorted(found, key=lambda name: name.removesuffix("index").split("/"))
+    return sorted(names, key=lambda name: name.removesuffix("index").split("/"))
 
 
 def read_page(name: str) -> Page:
-    """The page of a name of `page_names`."""
-    file = next(path for folder in page_folders() if (path := folder / f"{name}.md").exists())
-    return Page(name, _readable(file.read_text(encoding="utf-8"), name))
+    """Return the page with a name of `list_page_names`."""
+    file = next(path for folder in find_page_folders() if (path := folder / f"{name}.md").exists())
+    return Page(name, _clean_markdown(file.read_text(encoding="utf-8"), name))
 
 
-def find_page(given: str) -> str:
-    """The name of the page that somebody means by a name, or by the end of one.
+def find_page(query: str) -> str:
+    """Return the name of the page with this name, or with this end of a name.
 
-    Raises NoSuchPage.
+    Raises:
+        UnknownPage: no page matches, or several do.
     """
-    names = page_names()
-    wanted = given.strip("/").removesuffix(".md")
-    exact = [name for name in (wanted, f"{wanted}/index") if name in names]
-    found = exact or [name for name in names if _ends(name, wanted)]
-    if not found:
-        hint = _nearest(wanted, names)
-        raise NoSuchPage(f"there is no page {given}", hint=hint or "all pages: gpuform help")
-    if len(found) > 1 and not exact:
-        choice = "\n".join(f"gpuform help {name}" for name in found)
-        raise NoSuchPage(f"several pages are called {given}", hint=choice)
-    return found[0]
+    names = list_page_names()
+    page_name = query.strip("/").removesuffix(".md")
+    exact_matches = [name for name in (page_name, f"{page_name}/index") if name in names]
+    matches = exact_matches or [name for name in names if _ends_with(name, page_name)]
+    if not matches:
+        hint = _suggest_names(page_name, names)
+        raise UnknownPage(f"unknown page {query}", hint=hint or "all pages: gpuform help")
+    if len(matches) > 1 and not exact_matches:
+        choice = "\n".join(f"gpuform help {name}" for name in matches)
+        raise UnknownPage(f"several pages are named {query}", hint=choice)
+    return matches[0]
 
 
-def page_folders() -> list[Path]:
-    """Return the folders of the pages.
+def find_page_folders() -> list[Path]:
+    """Return the folders with pages.
 
-    Their package has no modules, and `importlib.resources` does not find it in a clone.
+    The package `gpuform.docs` has no modules, and `importlib.resources` does not find it in a
+    clone.
     """
     return [path for path in map(Path, import_module(PACKAGE).__path__) if path.is_dir()]
 
 
-def _ends(name: str, wanted: str) -> bool:
-    return f"/{name}".removesuffix("/index").endswith(f"/{wanted}")
+def _ends_with(name: str, suffix: str) -> bool:
+    return f"/{name}".removesuffix("/index").endswith(f"/{suffix}")
 
 
-def _nearest(wanted: str, names: list[str]) -> str | None:
-    """By the whole name, else by its last part."""
-    last = {name.rpartition("/")[2]: name for name in names}
-    near = get_close_matches(wanted, names, n=3) or [
-        last[each] for each in get_close_matches(wanted.rpartition("/")[2], last, n=3)
+def _suggest_names(query: str, names: list[str]) -> str | None:
+    """Return a hint with names similar to the query or to the query's end, or None."""
+    names_by_last_part = {name.rpartition("/")[2]: name for name in names}
+    similar_names = get_close_matches(query, names, n=3) or [
+        names_by_last_part[last_part]
+        for last_part in get_close_matches(query.rpartition("/")[2], names_by_last_part, n=3)
     ]
-    return f"did you mean {' or '.join(near)}?" if near else None
+    return f"did you mean {' or '.join(similar_names)}?" if similar_names else None
 
 
-def _readable(text: str, name: str) -> str:
-    """What stands in fenced blocks stays as it is."""
-    parts = (part if is_fenced else _prose(part, name) for is_fenced, part in _split(text))
+def _clean_markdown(markdown: str, name: str) -> str:
+    """Return a page without comments and pictures; fenced blocks stay unchanged."""
+    parts = (
+        part if is_fenced else _clean_prose(part, name)
+        for is_fenced, part in _split_fenced_blocks(markdown)
+    )
     return "".join(parts).strip() + "\n"
 
 
-def _split(text: str) -> Iterator[tuple[bool, str]]:
-    """The parts of a page in order, and whether each is a fenced block."""
+def _split_fenced_blocks(markdown: str) -> Iterator[tuple[bool, str]]:
+    """Yield (is_fenced, part) for the fenced blocks of a page and the parts between."""
     end = 0
-    for fenced in _FENCED.finditer(text):
-        yield False, text[end : fenced.start()]
+    for fenced in _FENCED.finditer(markdown):
+        yield False, markdown[end : fenced.start()]
         yield True, fenced[0]
         end = fenced.end()
-    yield False, text[end:]
+    yield False, markdown[end:]
 
 
-def _prose(text: str, name: str) -> str:
-    def target(link: re.Match[str]) -> str:
+def _clean_prose(markdown: str, name: str) -> str:
+    def rewrite_link(link: re.Match[str]) -> str:
         page = name
         if link["page"]:
             folder = posixpath.dirname(name)
             page = posixpath.normpath(posixpath.join(folder, link["page"].removesuffix(".md")))
         return f"]({page}{link['anchor'] or ''})"
 
-    text = _IMAGE.sub("", _COMMENT.sub("", text))
-    return re.sub(r"\n{3,}", "\n\n", _LINK.sub(target, text))
+    markdown = _IMAGE.sub("", _COMMENT.sub("", markdown))
+    return re.sub(r"\n{3,}", "\n\n", _LINK.sub(rewrite_link, markdown))
 
 
-def _headings(text: str) -> Iterator[tuple[int, int, str]]:
-    """Where each heading begins, its level, and its anchor as the site has it."""
+def _find_headings(markdown: str) -> Iterator[tuple[int, int, str]]:
+    """Yield the offset, the level and the anchor of each heading; anchors are the site's."""
     begin = 0
-    seen: set[str] = set()
-    for is_fenced, part in _split(text):
-        for found in () if is_fenced else _HEADING.finditer(part):
-            slug = _slug(found["text"])
+    used_anchors: set[str] = set()
+    for is_fenced, part in _split_fenced_blocks(markdown):
+        for heading in () if is_fenced else _HEADING.finditer(part):
+            slug = _build_anchor(heading["text"])
             number = 0
-            while (unique := f"{slug}_{number}" if number else slug) in seen:
+            while (unique := f"{slug}_{number}" if number else slug) in used_anchors:
                 number += 1
-            seen.add(unique)
-            yield begin + found.start(), len(found["level"]), unique
+            used_anchors.add(unique)
+            yield begin + heading.start(), len(heading["level"]), unique
         begin += len(part)
 
 
-def _slug(heading: str) -> str:
-    """As Python-Markdown makes it."""
-    shown = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
-    plain = unicodedata.normalize("NFKD", shown).encode("ascii", "ignore").decode()
-    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", plain).strip().lower())
+def _build_anchor(heading: str) -> str:
+    """Return a heading's anchor in Python-Markdown's form."""
+    title = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+    ascii_title = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode()
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", ascii_title).strip().lower())
 
 
-__all__ = ["NoSuchPage", "Page", "find_page", "page_names", "read_page"]
+__all__ = ["Page", "UnknownPage", "find_page", "list_page_names", "read_page"]

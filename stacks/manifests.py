@@ -1,6 +1,6 @@
-"""What people apply to clusters themselves: the claims that a program declares, as YAML.
+"""Render the volume claims of a program as Kubernetes manifests, for `gpuform manifests`.
 
-The program is run as for a preview, but sends no request to platforms or clusters.
+The program runs as for a preview, without requests to platforms or clusters.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -19,7 +19,7 @@ from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.engine.values import PropertyMap
-from gpuform.stacks.resource_rules import kind_of
+from gpuform.stacks.resource_rules import find_kind
 from gpuform.stacks.review.value_text import to_display_value
 from gpuform.stacks.topology_runner import run_topology
 
@@ -27,70 +27,85 @@ _CLAIM = ("together", "VolumeClaim")
 
 
 @dataclass(frozen=True)
-class Claims:
-    """The claims of one cluster, by the names that people may call it."""
+class ClusterClaims:
+    """The volume claims of one cluster.
+
+    `other_names` are further names that users may pass for it.
+    """
 
     cluster: str
-    also: frozenset[str]
+    other_names: frozenset[str]
     documents: list[dict[str, object]] = field(default_factory=list)
 
     @property
     def names(self) -> frozenset[str]:
-        return self.also | {self.cluster}
+        return self.other_names | {self.cluster}
 
 
-def claims_of(program: Program, entries: Sequence[ResourceState]) -> list[Claims]:
-    """The claims that a program declares, by cluster.
+def collect_claims(program: Program, entries: Sequence[ResourceState]) -> list[ClusterClaims]:
+    """Return the volume claims of a program by cluster.
 
-    `entries` are those of the stack's state: ids and outputs are known by them, if at all. Raises
-    EngineError for a claim that is wrong, or needs what is not known before `up`.
+    `entries` are the resources of the stack's state: only their ids and outputs are known.
+
+    Raises:
+        EngineError: a claim is not valid, or uses a value that is known only after `up`.
     """
-    known = {entry.urn: entry for entry in entries if not entry.delete}
+    entries_by_urn = {entry.urn: entry for entry in entries if not entry.delete}
 
-    def answer(asked: Registration | Read) -> tuple[str, PropertyMap]:
-        entry = known.get(asked.urn)
-        outputs = {**(entry.outputs if entry else {}), **asked.inputs}
-        return entry.id if entry else f"id-of-{asked.name}", outputs
+    def get_known_result(request: Registration | Read) -> tuple[str, PropertyMap]:
+        entry = entries_by_urn.get(request.urn)
+        outputs = {**(entry.outputs if entry else {}), **request.inputs}
+        return entry.id if entry else f"id-of-{request.name}", outputs
 
-    recorded = record(program, answer, program.config, run_topology)
-    declared = {asked.urn: asked for asked in recorded.declared}
-    found: dict[str, Claims] = {}
-    for asked in recorded.declared:
-        if kind_of(asked.type) == _CLAIM and isinstance(asked, Registration):
-            inputs = to_display_value(asked.inputs)
-            urns = (asked.property_dependencies or {}).get("cluster_id", ())
-            claims = _of_cluster(str(inputs.get("cluster_id")), urns, declared)
-            kept = found.setdefault(claims.cluster, claims)
-            kept.documents.append(_document(asked.name, inputs))
-    return list(found.values())
+    recorded = record(program, get_known_result, program.config, run_topology)
+    declared = {request.urn: request for request in recorded.declared}
+    claims_by_cluster: dict[str, ClusterClaims] = {}
+    for request in recorded.declared:
+        if find_kind(request.type) == _CLAIM and isinstance(request, Registration):
+            inputs = to_display_value(request.inputs)
+            urns = (request.property_dependencies or {}).get("cluster_id", ())
+            claims = _create_cluster_claims(str(inputs.get("cluster_id")), urns, declared)
+            cluster_claims = claims_by_cluster.setdefault(claims.cluster, claims)
+            cluster_claims.documents.append(_build_document(request.name, inputs))
+    return list(claims_by_cluster.values())
 
 
-def chosen(found: Sequence[Claims], names: Collection[str]) -> list[Claims]:
-    """Those of the clusters of these names; all without names. Raises EngineError."""
-    known = {name for each in found for name in each.names}
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        there = ", ".join(each.cluster for each in found)
+def select_clusters(claims: Sequence[ClusterClaims], names: Collection[str]) -> list[ClusterClaims]:
+    """Return the claims of the named clusters, or all claims if `names` is empty.
+
+    Raises:
+        NoAccess: no cluster with claims has a name.
+    """
+    known_names = {name for cluster_claims in claims for name in cluster_claims.names}
+    unknown_names = [name for name in names if name not in known_names]
+    if unknown_names:
+        cluster_names = ", ".join(cluster_claims.cluster for cluster_claims in claims)
         raise NoAccess(
-            f"no cluster '{unknown[0]}' has volume claims in this stack",
-            hint=f"clusters with claims: {there}" if there else "the stack declares no claims",
+            f"no cluster '{unknown_names[0]}' has volume claims in this stack",
+            hint=f"clusters with claims: {cluster_names}"
+            if cluster_names
+            else "the stack declares no claims",
         )
-    return [each for each in found if not names or each.names & set(names)]
-
-
-def as_yaml(found: Sequence[Claims]) -> str:
-    """One document for each claim, in the form of the platform's reference."""
-    texts = [
-        f"# cluster {escape_invisible(each.cluster)}\n"
-        + yaml.dump(document, Dumper=_Dumper, sort_keys=False)
-        for each in found
-        for document in each.documents
+    return [
+        cluster_claims
+        for cluster_claims in claims
+        if not names or cluster_claims.names & set(names)
     ]
-    return "---\n".join(texts)
+
+
+def render_manifests(claims: Sequence[ClusterClaims]) -> str:
+    """Return one YAML document for each claim, in the form of the platform's reference."""
+    documents = [
+        f"# cluster {escape_invisible(cluster_claims.cluster)}\n"
+        + yaml.dump(document, Dumper=_Dumper, sort_keys=False)
+        for cluster_claims in claims
+        for document in cluster_claims.documents
+    ]
+    return "---\n".join(documents)
 
 
 class _Dumper(yaml.SafeDumper):
-    """Lists in one line, as the reference writes them."""
+    """Writes lists on one line, as the platform's reference does."""
 
 
 _Dumper.add_representer(
@@ -101,26 +116,29 @@ _Dumper.add_representer(
 )
 
 
-def _of_cluster(
+def _create_cluster_claims(
     cluster_id: str, urns: Collection[str], declared: Mapping[str, Registration | Read]
-) -> Claims:
-    """A cluster of the stack by its resource; another one by its id."""
+) -> ClusterClaims:
+    """Return an empty list of claims for a cluster.
+
+    The cluster's name is that of its resource, or the id of a cluster outside of the program.
+    """
     for urn in urns:
-        asked = declared.get(urn)
-        name = to_display_value(asked.inputs).get("cluster_name") if asked else None
-        also = {cluster_id, *([name] if isinstance(name, str) else [])}
-        return Claims(name_of(urn), frozenset(also))
-    return Claims(cluster_id, frozenset())
+        request = declared.get(urn)
+        name = to_display_value(request.inputs).get("cluster_name") if request else None
+        other_names = {cluster_id, *([name] if isinstance(name, str) else [])}
+        return ClusterClaims(name_of(urn), frozenset(other_names))
+    return ClusterClaims(cluster_id, frozenset())
 
 
-def _document(name: str, inputs: PropertyMap) -> dict[str, object]:
+def _build_document(name: str, inputs: PropertyMap) -> dict[str, object]:
     declared = {key: value for key, value in inputs.items() if key != PROVIDER_KEY}
     values, problems = validate_inputs(VolumeClaimInputs, declared)
     if problems:
         raise NoAccess(f"volume claim '{name}': {'; '.join(map(str, problems))}")
     if contains_unknown(values):
         raise NoAccess(
-            f"volume claim '{name}' needs what is known only after it was made",
-            hint="run `gpuform up` first, or write the value down",
+            f"volume claim '{name}' uses a value that is known only after `gpuform up`",
+            hint="run `gpuform up` first, or declare the value",
         )
     return build_manifest(VolumeClaimInputs.model_validate(values))

@@ -1,4 +1,4 @@
-"""Modules in Python programs: `gpuform.stacks.Module`."""
+"""Register module files from Python programs: `gpuform.stacks.Module`."""
 
 import inspect
 from collections.abc import Mapping
@@ -12,7 +12,6 @@ from gpuform.schemas.values import UNKNOWN
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.document.nodes import Entry, ScalarNode
 from gpuform.stacks.engine.urn import MODULE_TYPE
-from gpuform.stacks.program import lookups
 from gpuform.stacks.topology.configuration import ConfigValue
 from gpuform.stacks.topology.declarations import MODULES, ConfigVariable, Inclusion, Topology
 from gpuform.stacks.topology.errors import TopologyError
@@ -21,22 +20,23 @@ from gpuform.stacks.topology.loading import check_inputs, load_module
 from gpuform.stacks.topology.planning import PlanContext, plan_topology
 from gpuform.stacks.topology.registering import ProgramSource, evaluate_outputs, register_resources
 from gpuform.stacks.topology.scope import Scope
+from gpuform.stacks.topology_program import create_lookup_finder
 
 
 class Module(pulumi.ComponentResource):
-    """An instance of a module file, as `include` makes one in a topology.
+    """An instance of a module file, as `include` creates one in a topology.
 
         pool = Module("train", "pool.yaml", {"gpus": 16, "volume": data})
         pulumi.export("kubeconfig", pool.outputs["kubeconfig"])
 
-    Its resources have the same names and URNs as in a topology: `train-` goes before each. `file`
-    is relative to the current folder, which is the program's. An input may be an output, or a
-    resource, which means its id. Whatever is wrong is raised as TopologyError, before anything is
+    Its resources have the same names and URNs as in a topology, with the prefix `train-`. `file` is
+    relative to the current folder, which is the program's. An input may be an output, or a
+    resource, which means its id. TopologyError is raised for any problem before anything is
     registered.
     """
 
     outputs: Mapping[str, pulumi.Output[Any]]
-    """The outputs of the file, by name."""
+    """The outputs of the module file, by name."""
 
     def __init__(
         self,
@@ -45,21 +45,26 @@ class Module(pulumi.ComponentResource):
         inputs: Mapping[str, Any] | None = None,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
-        place, problems = _caller(), Diagnostics()
-        given = {key: _id_of(value) for key, value in (inputs or {}).items() if value is not None}
-        topology = _including(name, Path(file), list(given), place, problems)
+        position, problems = _find_caller(), Diagnostics()
+        given_inputs = {
+            key: _to_input(value) for key, value in (inputs or {}).items() if value is not None
+        }
+        topology = _build_topology(name, Path(file), list(given_inputs), position, problems)
         program_names = {"project": pulumi.get_project(), "stack": pulumi.get_stack()}
         planned = plan_topology(
             topology,
-            PlanContext(_NoConfig(), program_names, lookups()),
+            PlanContext(_NoConfig(), program_names, create_lookup_finder()),
             problems,
-            {key: ConfigValue(_known(value), secret=False) for key, value in given.items()},
+            {
+                key: ConfigValue(_to_known_value(value), secret=False)
+                for key, value in given_inputs.items()
+            },
         )
         if problems:
             raise TopologyError(problems)
         super().__init__(MODULE_TYPE, name, None, opts)
-        program = ProgramSource(planned, given)
-        module = next(each for each in planned.modules if each.module is None)
+        program = ProgramSource(planned, given_inputs)
+        module = next(instance for instance in planned.modules if instance.module is None)
         program.modules[module] = self
         scope = Scope(replace(planned.names, source=program, passed={}))
         register_resources(planned, scope, program)
@@ -68,7 +73,7 @@ class Module(pulumi.ComponentResource):
 
 
 class _NoConfig:
-    """A module has inputs instead."""
+    """An empty configuration: a module has inputs instead."""
 
     def get(self, _name: str) -> str | None:
         return None
@@ -77,25 +82,33 @@ class _NoConfig:
         return False
 
 
-def _including(
-    name: str, file: Path, inputs: list[str], place: SourcePosition, problems: Diagnostics
+def _build_topology(
+    name: str, file: Path, inputs: list[str], position: SourcePosition, problems: Diagnostics
 ) -> Topology:
-    """A topology that includes the module, and hands on what it is given itself."""
-    found = load_module(file, InclusionPath((), (place,)), problems)
-    given = {
-        key: Entry(place, ScalarNode(place, text := f"{{{{ inputs['{key}'] }}}}", text))
+    """Return a topology with the module, whose inputs are passed on to the module."""
+    module_topology = load_module(file, InclusionPath((), (position,)), problems)
+    arguments = {
+        key: Entry(position, ScalarNode(position, text := f"{{{{ inputs['{key}'] }}}}", text))
         for key in inputs
     }
     module = Inclusion(
-        section=MODULES, name=name, position=place, file=file, arguments=given, topology=found
+        section=MODULES,
+        name=name,
+        position=position,
+        file=file,
+        arguments=arguments,
+        topology=module_topology,
     )
     check_inputs(module, problems)
-    variables = {key: ConfigVariable(key, place, {}) for key in inputs}
+    variables = {key: ConfigVariable(key, position, {}) for key in inputs}
     return Topology(inputs=variables, modules={name: module})
 
 
-def _caller() -> SourcePosition:
-    """The line of the program that makes the module, or its subclass."""
+def _find_caller() -> SourcePosition:
+    """Return the position of the program's line with the call of `Module`.
+
+    Frames of the constructors of subclasses are skipped.
+    """
     frame = inspect.currentframe()
     while frame is not None and (
         "__class__" in frame.f_locals or frame.f_code.co_filename == __file__
@@ -106,14 +119,14 @@ def _caller() -> SourcePosition:
     return SourcePosition(format_path(Path(frame.f_code.co_filename)), frame.f_lineno)
 
 
-def _id_of(value: Any) -> Any:
+def _to_input(value: Any) -> Any:
     return value.id if isinstance(value, pulumi.CustomResource) else value
 
 
-def _known(value: Any) -> Any:
-    """The value with UNKNOWN for what is known only later."""
+def _to_known_value(value: Any) -> Any:
+    """Return the value with UNKNOWN in the place of outputs."""
     if isinstance(value, pulumi.Output):
         return UNKNOWN
     if isinstance(value, Mapping):
-        return {key: _known(item) for key, item in value.items()}
-    return [_known(item) for item in value] if isinstance(value, list | tuple) else value
+        return {key: _to_known_value(item) for key, item in value.items()}
+    return [_to_known_value(item) for item in value] if isinstance(value, list | tuple) else value

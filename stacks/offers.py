@@ -1,8 +1,7 @@
-"""List what an account can declare on its platforms, and which names, keys and images a stack
-already uses there.
+"""List an account's offers on the platforms, for `gpuform offers`, and keep the last answers.
 
-It completes arguments and tells probable misspellings where no platform is asked. It is never taken
-for what a platform offers now.
+The kept answers complete arguments of commands and reveal probable misspellings without a request
+to a platform. They are never taken for a platform's present offers.
 """
 
 import json
@@ -30,8 +29,8 @@ from gpuform.stacks.topology.planning import PlannedTopology
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
-    """An offer with the prices of one GPU by how it is paid for; none are known of most things."""
+class PricedOffer:
+    """An offer with the prices of one GPU by billing type; most offers have no known price."""
 
     offer: Offer
     prices: Mapping[str, Price] = field(default_factory=dict)
@@ -39,149 +38,184 @@ class Priced:
 
 @dataclass(slots=True)
 class Offers:
-    """What was found, and who was asked.
+    """The offers found, and the platforms that were asked.
 
-    `documented` are platforms that have no lists, `not_asked` those without credentials, with the
-    reason; with `failures` the rest is not all that there is.
+    `documented` are platforms whose offers come from documents, `not_asked` those without
+    credentials, with the reason. With `failures` the list is incomplete.
     """
 
-    found: list[Offer] = field(default_factory=list)
+    offers: list[Offer] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     documented: list[str] = field(default_factory=list)
     not_asked: dict[str, str] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
 
 
-def ask(settings: Settings, platforms: Sequence[str] = (), regions: Sequence[str] = ()) -> Offers:
-    """What the platforms offer, all of them when none are named.
+def query_offers(
+    settings: Settings, platforms: Sequence[str] = (), regions: Sequence[str] = ()
+) -> Offers:
+    """Return the offers of the named platforms, or of all platforms if none is named.
 
-    Raises EngineError for a platform that says of nothing what it offers.
+    Raises:
+        EngineError: a platform has no list of offers.
     """
     known = list_platforms_with_offers()
-    for each in platforms:
-        if each not in known:
-            near = find_nearest_name(each, tuple(known))
-            meant = f"did you mean {near}?" if near else f"use one of {', '.join(known)}"
-            raise EngineError(f"{each} is no platform that says what it offers", hint=meant)
+    for platform_name in platforms:
+        if platform_name not in known:
+            nearest_name = find_nearest_name(platform_name, tuple(known))
+            hint = (
+                f"did you mean {nearest_name}?"
+                if nearest_name
+                else f"use one of {', '.join(known)}"
+            )
+            raise EngineError(f"{platform_name} is not a platform with a list of offers", hint=hint)
     offers = Offers()
     for platform in platforms or known:
-        _ask_one(platform, settings, regions, offers)
+        _query_platform(platform, settings, regions, offers)
     return offers
 
 
-def _ask_one(platform: str, settings: Settings, regions: Sequence[str], offers: Offers) -> None:
+def _query_platform(
+    platform: str, settings: Settings, regions: Sequence[str], offers: Offers
+) -> None:
     try:
-        found = list_offers(platform, settings, regions)
+        platform_offers = list_offers(platform, settings, regions)
     except MissingCredentials as error:
         offers.not_asked[platform] = error.message
     except GpuformError as error:
         offers.failures.append(f"{platform} could not be asked: {error}")
     else:
-        offers.found += found
+        offers.offers += platform_offers
         (offers.documented if is_documented(platform) else offers.asked).append(platform)
 
 
-def with_gpu(offers: Sequence[Offer], gpu: str) -> list[Offer]:
-    """What has this GPU: types whose names hold `gpu`, and what else there is in their regions.
+def filter_by_gpu(offers: Sequence[Offer], gpu: str) -> list[Offer]:
+    """Return the offers with a GPU type whose name contains `gpu`.
 
-    Raises EngineError when there is none, with the nearest name.
+    Offers without a GPU, such as images, are included if they are for a region with the GPU.
+
+    Raises:
+        EngineError: no offer has the GPU; the hint has the nearest name.
     """
-    wanted = _folded(gpu)
-    having = [each for each in offers if each.gpu and wanted in _folded(each.gpu)]
-    if not having:
-        known = tuple(dict.fromkeys(each.gpu for each in offers if each.gpu))
-        near = find_nearest_name(gpu, known)
-        hint = f"did you mean {near}?" if near else f"there is {', '.join(known) or 'nothing'}"
-        raise EngineError(f"nobody who was asked offers {gpu}", hint=hint)
-    places = {(each.platform, each.region) for each in having}
-    platforms = {each.platform for each in having if not each.region}
+    folded_gpu = _fold_name(gpu)
+    gpu_offers = [offer for offer in offers if offer.gpu and folded_gpu in _fold_name(offer.gpu)]
+    if not gpu_offers:
+        known_gpus = tuple(dict.fromkeys(offer.gpu for offer in offers if offer.gpu))
+        nearest_gpu = find_nearest_name(gpu, known_gpus)
+        hint = (
+            f"did you mean {nearest_gpu}?"
+            if nearest_gpu
+            else f"offered GPUs: {', '.join(known_gpus) or 'none'}"
+        )
+        raise EngineError(f"no queried platform offers {gpu}", hint=hint)
+    regions = {(offer.platform, offer.region) for offer in gpu_offers}
+    platforms = {offer.platform for offer in gpu_offers if not offer.region}
     return [
-        each
-        for each in offers
-        if each in having
-        or (not each.gpu and ((each.platform, each.region) in places or each.platform in platforms))
+        offer
+        for offer in offers
+        if offer in gpu_offers
+        or (
+            not offer.gpu
+            and ((offer.platform, offer.region) in regions or offer.platform in platforms)
+        )
     ]
 
 
-def priced(offers: Iterable[Offer], book: PriceBook) -> list[Priced]:
-    """The offers with what the price book says of them."""
+def add_prices(offers: Iterable[Offer], book: PriceBook) -> list[PricedOffer]:
+    """Return the offers with the prices of the price book."""
     return [
-        Priced(each, book.find_gpu_prices(each.platform, each.name, each.region))
-        if each.what in (GPU_TYPE, SERVER_TYPE)
-        else Priced(each)
-        for each in offers
+        PricedOffer(offer, book.find_gpu_prices(offer.platform, offer.name, offer.region))
+        if offer.what in (GPU_TYPE, SERVER_TYPE)
+        else PricedOffer(offer)
+        for offer in offers
     ]
 
 
-def _folded(name: str) -> str:
+def _fold_name(name: str) -> str:
     return "".join(filter(str.isalnum, name.casefold()))
 
 
-FILE: Final = Path(".gpuform") / "offers.json"
-LATELY: Final = 24 * 3600.0
-"""Seconds for which it is used."""
+OFFERS_FILE: Final = Path(".gpuform") / "offers.json"
+RECENT_S: Final = 24 * 3600.0
+"""How long kept offers are used."""
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """Offers, and when their platforms were asked, in Unix seconds, by platform."""
+class RecentOffers:
+    """Kept offers, and when each platform was asked, in Unix seconds."""
 
     offers: tuple[Offer, ...] = ()
-    at: Mapping[str, float] | None = None
+    asked_at: Mapping[str, float] | None = None
 
 
-def keep(folder: Path, offers: Iterable[Offer], platforms: Iterable[str], now: float) -> None:
-    """Keeps what these platforms offer; what is known of others stays. Failing to is no error."""
-    before, asked = seen_lately(folder, now), set(platforms)
-    at = {each: when for each, when in (before.at or {}).items() if each not in asked}
-    kept = [each for each in before.offers if each.platform in at] + list(offers)
-    document = {"at": {**at, **dict.fromkeys(asked, now)}, "offers": [asdict(e) for e in kept]}
+def save_offers(
+    folder: Path, offers: Iterable[Offer], platforms: Iterable[str], now: float
+) -> None:
+    """Save the offers of the named platforms; saved offers of others stay.
+
+    `now` is Unix time in seconds. Errors of the disk are ignored.
+    """
+    recent, asked_platforms = read_recent_offers(folder, now), set(platforms)
+    asked_at = {
+        platform: asked_time
+        for platform, asked_time in (recent.asked_at or {}).items()
+        if platform not in asked_platforms
+    }
+    all_offers = [offer for offer in recent.offers if offer.platform in asked_at] + list(offers)
+    document = {
+        "at": {**asked_at, **dict.fromkeys(asked_platforms, now)},
+        "offers": [asdict(offer) for offer in all_offers],
+    }
     try:
-        (folder / FILE).parent.mkdir(exist_ok=True)
-        replace_file(folder / FILE, json.dumps(document).encode())
+        (folder / OFFERS_FILE).parent.mkdir(exist_ok=True)
+        replace_file(folder / OFFERS_FILE, json.dumps(document).encode())
     except OSError:
         return
 
 
-def seen_lately(folder: Path, now: float) -> Seen:
-    """What was offered within a day; nothing where nobody has asked, or the file is damaged."""
+def read_recent_offers(folder: Path, now: float) -> RecentOffers:
+    """Return the offers saved within a day; none if there are none, or the file is damaged."""
     try:
-        document = json.loads((folder / FILE).read_bytes())
-        times = {str(key): float(when) for key, when in document["at"].items()}
-        at = {key: when for key, when in times.items() if 0 <= now - when <= LATELY}
-        offers = tuple(Offer(**each) for each in document["offers"])
+        document = json.loads((folder / OFFERS_FILE).read_bytes())
+        times = {str(key): float(asked_time) for key, asked_time in document["at"].items()}
+        asked_at = {
+            key: asked_time
+            for key, asked_time in times.items()
+            if 0 <= now - asked_time <= RECENT_S
+        }
+        offers = tuple(Offer(**fields) for fields in document["offers"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return Seen()
-    return Seen(tuple(each for each in offers if each.platform in at), at)
+        return RecentOffers()
+    return RecentOffers(tuple(offer for offer in offers if offer.platform in asked_at), asked_at)
 
 
-def misspelt(planned: PlannedTopology, seen: Seen) -> Iterator[Diagnostic]:
-    """Warnings of values that no platform offered, and that look like one that it did."""
-    known: dict[tuple[str, str], dict[str, None]] = {}
-    for offer in seen.offers:
-        known.setdefault((offer.platform, offer.field), {})[offer.name] = None
+def find_misspelled_values(planned: PlannedTopology, recent: RecentOffers) -> Iterator[Diagnostic]:
+    """Yield a warning for each value with a similar offer, but without an equal one."""
+    offered_names: dict[tuple[str, str], dict[str, None]] = {}
+    for offer in recent.offers:
+        offered_names.setdefault((offer.platform, offer.field), {})[offer.name] = None
     for resource in planned.resources:
-        own = resource.instance.declaration
+        declaration = resource.instance.declaration
         for key, value in resource.values.items():
-            offered = known.get((own.platform, key), {})
-            near = _near(value, offered)
-            if near:
-                message = f"{resource.instance.address}.{key}: {own.platform} offered no {value}"
+            offered = offered_names.get((declaration.platform, key), {})
+            nearest_name = _find_nearest_offer(value, offered)
+            if nearest_name:
+                path = f"{resource.instance.address}.{key}"
                 yield Diagnostic(
                     resource.find_position(key),
                     "offers",
-                    f"{message} when it was asked lately",
-                    f"did you mean {near}? `gpuform offers` asks again",
+                    f"{path}: {declaration.platform} did not offer {value} when last queried",
+                    f"did you mean {nearest_name}? `gpuform offers` queries again",
                     "warning",
                 )
 
 
-def completed(folder: Path, now: float, key: Callable[[Offer], str]) -> list[str]:
-    """Values for a shell to complete an argument with."""
-    return sorted({key(each) for each in seen_lately(folder, now).offers} - {""})
+def complete_argument(folder: Path, now: float, key: Callable[[Offer], str]) -> list[str]:
+    """Return values for completing an argument; `key` selects the field of an offer."""
+    return sorted({key(offer) for offer in read_recent_offers(folder, now).offers} - {""})
 
 
-def _near(value: Any, offered: Mapping[str, None]) -> str | None:
+def _find_nearest_offer(value: Any, offered: Mapping[str, None]) -> str | None:
     if not isinstance(value, str) or not offered or value in offered:
         return None
     return find_nearest_name(value, offered)

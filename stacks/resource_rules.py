@@ -1,7 +1,7 @@
 """Check rules over several resources of a topology, and find the lifecycle of a resource type.
 
-A rule looks at one registration with those before it, while planning; the values that are not known
-yet are the platform's to check.
+The engine checks each registration with the earlier ones while it plans; values that are not known
+yet are left to the platform.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,29 +23,35 @@ if TYPE_CHECKING:
     from gpuform.providers.lifecycle import Lifecycle
 
 
-def kind_of(type_: str) -> tuple[str, str] | None:
-    """Platform and kind of a gpuform resource's type, in either form; None for any other type."""
+def find_kind(type_: str) -> tuple[str, str] | None:
+    """Return platform and kind of a gpuform resource's type, or None for another type.
+
+    The type may be of either form.
+    """
     platform, _, kind = get_own_type(type_).partition(":")
     return (platform, kind) if has_kind(platform, kind) else None
 
 
 def is_secret_property(type_: str, name: str) -> bool:
-    """Whether a property of a gpuform resource is secret by its model, whatever it is made of."""
-    kind = kind_of(type_)
+    """Return whether the model of a gpuform resource marks a property as secret."""
+    kind = find_kind(type_)
     return kind is not None and name in load_lifecycle_class(*kind).list_secret_names()
 
 
-def lifecycle_of(type_: str) -> "type[Lifecycle[Any, Any]] | None":
-    """The lifecycle of a gpuform resource's type, imported now; None for any other type."""
-    kind = kind_of(type_)
+def find_lifecycle(type_: str) -> "type[Lifecycle[Any, Any]] | None":
+    """Return the lifecycle class of a gpuform resource's type, or None for another type.
+
+    The class is imported at the call.
+    """
+    kind = find_kind(type_)
     return load_lifecycle_class(*kind) if kind else None
 
 
-def write_refusal(lifecycle: "type[Lifecycle[Any, Any]]", settings: Settings) -> str | None:
-    """Why the key may not change objects of this kind; empty when it may.
+def find_write_refusal(lifecycle: "type[Lifecycle[Any, Any]]", settings: Settings) -> str | None:
+    """Return why the API key may not change objects of this kind; empty if the key may.
 
-    None when nobody can tell beforehand, or the platform does not answer: then it refuses the
-    change itself.
+    None means unknown: the platform has no way to ask, or does not answer. The platform then
+    refuses the change itself.
     """
     try:
         return lifecycle.find_write_refusal(settings)
@@ -53,103 +59,113 @@ def write_refusal(lifecycle: "type[Lifecycle[Any, Any]]", settings: Settings) ->
         return None
 
 
-def _types(platform: str, kind: str) -> tuple[str, ...]:
-    """The types of a kind's resources, in either form."""
+def _list_types(platform: str, kind: str) -> tuple[str, ...]:
+    """Return the types of a kind's resources, in either form."""
     return tuple(form.build_type(platform, kind) for form in Form)
 
 
-_CLUSTER, _VOLUME = _types("together", "Cluster"), _types("together", "SharedVolume")
-_RECORD, _RECORD_NODE = _types("aios", "Cluster"), _types("aios", "GpuNode")
+_CLUSTER, _VOLUME = _list_types("together", "Cluster"), _list_types("together", "SharedVolume")
+_RECORD, _RECORD_NODE = _list_types("aios", "Cluster"), _list_types("aios", "GpuNode")
 
 
-def volume_in_region(cluster: Registration, others: RegistrationIndex) -> Iterator[Problem]:
-    """A Together cluster can only use a shared volume of its own region."""
+def check_volume_region(cluster: Registration, others: RegistrationIndex) -> Iterator[Problem]:
+    """Yield a problem if a Together cluster uses a shared volume of another region."""
     if cluster.type not in _CLUSTER:
         return
     urns = (cluster.property_dependencies or {}).get("volume_id", ())
     for volume in filter(None, map(others.get, urns)):
-        theirs, ours = volume.inputs.get("region"), cluster.inputs.get("region")
-        if volume.type not in _VOLUME or not isinstance(theirs, str) or not isinstance(ours, str):
+        volume_region, cluster_region = volume.inputs.get("region"), cluster.inputs.get("region")
+        if (
+            volume.type not in _VOLUME
+            or not isinstance(volume_region, str)
+            or not isinstance(cluster_region, str)
+        ):
             continue
-        if theirs != ours:
+        if volume_region != cluster_region:
             yield Problem(
                 "volume_id",
-                f"shared volume '{volume.name}' is in {theirs}, the cluster in {ours}; a cluster "
-                f"can only use a volume of its own region: declare both in one region, or a volume "
-                f"of its own for {ours}",
+                f"shared volume '{volume.name}' is in {volume_region}, the cluster in "
+                f"{cluster_region}; a cluster can only use a volume of its own region: declare "
+                f"both in one region, or another volume in {cluster_region}",
             )
 
 
-def volume_in_use(volume: ResourceState, staying: Sequence[ResourceState]) -> Iterator[EngineError]:
-    """A Together volume goes only with the clusters that mount it: until then it is in use."""
+def check_volume_use(
+    volume: ResourceState, remaining: Sequence[ResourceState]
+) -> Iterator[EngineError]:
+    """Yield an error for each remaining cluster with a mounted Together volume to delete."""
     if volume.type not in _VOLUME or not volume.id:
         return
-    for cluster in staying:
-        mounted = cluster.outputs.get("volume_id", cluster.inputs.get("volume_id"))
-        if cluster.type in _CLUSTER and unwrap_secrets(mounted) == volume.id:
+    for cluster in remaining:
+        mounted_id = cluster.outputs.get("volume_id", cluster.inputs.get("volume_id"))
+        if cluster.type in _CLUSTER and unwrap_secrets(mounted_id) == volume.id:
             yield EngineError(
                 f"shared volume '{name_of(volume.urn)}' ({volume.id}) cannot be deleted or "
-                f"replaced: cluster '{name_of(cluster.urn)}' mounts it, and stays",
-                hint="keep the volume as it is, or delete the cluster before it or in the same run",
+                f"replaced: cluster '{name_of(cluster.urn)}' mounts it and is not deleted",
+                hint="keep the volume unchanged, or delete the cluster first or in the same run",
             )
 
 
-def one_owner_of_nodes(resource: Registration, others: RegistrationIndex) -> Iterator[Problem]:
-    """A node of an AIOS record is its cluster's or an aios.GpuNode's, and of one of these only."""
+def check_node_owners(resource: Registration, others: RegistrationIndex) -> Iterator[Problem]:
+    """Yield problems of AIOS nodes declared by a cluster and a GpuNode, or by two GpuNodes."""
     if resource.type in _RECORD and _declares_nodes(resource):
         # One that names it as the resource comes after it.
-        for node in _with_texts(others, _RECORD_NODE, resource, "cluster_id"):
-            yield Problem("nodes.node_data", _two_owners(node, resource))
+        for node in _find_with_equal_inputs(others, _RECORD_NODE, resource, "cluster_id"):
+            yield Problem("nodes.node_data", _describe_two_owners(node, resource))
     elif resource.type in _RECORD_NODE:
-        for cluster in filter(_declares_nodes, _clusters_of(resource, others)):
-            yield Problem("cluster_id", _two_owners(resource, cluster))
-        for node in _with_texts(others, (resource.type,), resource, "cluster_id", "node_id"):
+        for cluster in filter(_declares_nodes, _find_clusters(resource, others)):
+            yield Problem("cluster_id", _describe_two_owners(resource, cluster))
+        for node in _find_with_equal_inputs(
+            others, (resource.type,), resource, "cluster_id", "node_id"
+        ):
             if node.urn != resource.urn:
-                yield Problem("node_id", f"is declared by '{node.name}', too: keep one of the two")
+                yield Problem("node_id", f"is also declared by '{node.name}': keep one of the two")
 
 
-def _with_texts(
-    others: RegistrationIndex, types: Iterable[str], like: Registration, *names: str
+def _find_with_equal_inputs(
+    others: RegistrationIndex, types: Iterable[str], registration: Registration, *names: str
 ) -> Iterator[Registration]:
-    """Yield the registrations of these types with the same known texts, in the same registry.
+    """Yield the registrations of given types with equal known texts, in one registry.
 
-    Another provider may be for another registry, which may have the same ids.
+    Another provider may use another registry, which may have the same ids.
     """
-    texts = {name: like.inputs.get(name) for name in names}
-    found = chain.from_iterable(others.find_with_inputs(each, texts) for each in types)
-    return (each for each in found if each.provider == like.provider)
+    inputs = {name: registration.inputs.get(name) for name in names}
+    registrations = chain.from_iterable(others.find_with_inputs(type_, inputs) for type_ in types)
+    return (other for other in registrations if other.provider == registration.provider)
 
 
-def _clusters_of(node: Registration, others: RegistrationIndex) -> Iterable[Registration]:
-    """The records that a node names, by their id or as the resource."""
+def _find_clusters(node: Registration, others: RegistrationIndex) -> Iterable[Registration]:
+    """Return the cluster records to which a node belongs, by id or by reference."""
     urns = (node.property_dependencies or {}).get("cluster_id", ())
-    named = (each for each in map(others.get, urns) if each and each.type in _RECORD)
-    found = (*named, *_with_texts(others, _RECORD, node, "cluster_id"))
-    return {each.urn: each for each in found}.values()
+    referenced = (
+        cluster for cluster in map(others.get, urns) if cluster and cluster.type in _RECORD
+    )
+    clusters = (*referenced, *_find_with_equal_inputs(others, _RECORD, node, "cluster_id"))
+    return {cluster.urn: cluster for cluster in clusters}.values()
 
 
 def _declares_nodes(cluster: Registration) -> bool:
-    """Also with an empty list: then it has none."""
+    """Return whether the cluster itself declares nodes; an empty list declares none."""
     nodes = unwrap_secrets(cluster.inputs.get("nodes"))
     return isinstance(nodes, dict) and nodes.get("node_data") is not None
 
 
-def _two_owners(node: Registration, cluster: Registration) -> str:
+def _describe_two_owners(node: Registration, cluster: Registration) -> str:
     return (
-        f"cluster '{cluster.name}' declares its nodes itself, and '{node.name}' is one of its "
-        "nodes, too: declare all of them in nodes.node_data, or all as aios.GpuNode resources and "
-        "leave nodes out"
+        f"cluster '{cluster.name}' declares its nodes itself, and '{node.name}' declares one of "
+        "them again: declare all nodes in nodes.node_data, or all as aios.GpuNode resources and "
+        "omit nodes"
     )
 
 
-DELETION_RULES: tuple[DeletionRule, ...] = (volume_in_use,)
-"""Every rule over what is deleted and what stays."""
+DELETION_RULES: tuple[DeletionRule, ...] = (check_volume_use,)
+"""All rules about deleted and remaining resources."""
 
-RULES: tuple[Rule, ...] = (volume_in_region, one_owner_of_nodes)
-"""Every rule over several resources."""
+RULES: tuple[Rule, ...] = (check_volume_region, check_node_owners)
+"""All rules about several resources."""
 
 
-def deletes_first(type_: str, inputs: Mapping[str, Any]) -> bool:
-    """Whether a new object of this type takes the name or the capacity of the old one."""
-    lifecycle = lifecycle_of(type_)
+def should_delete_first(type_: str, inputs: Mapping[str, Any]) -> bool:
+    """Return whether a new object of this type takes the name or the capacity of the old one."""
+    lifecycle = find_lifecycle(type_)
     return lifecycle is not None and not lifecycle.should_create_first(inputs)

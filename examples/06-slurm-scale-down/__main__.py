@@ -1,4 +1,4 @@
-"""Hands the topology to gpuform, so that `pulumi up` works here as well."""
+"""Run the topology with gpuform, so that `pulumi up` works here as well."""
 
 from gpuform.stacks import run
 

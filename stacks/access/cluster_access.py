@@ -25,7 +25,7 @@ from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.store import Backend
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.engine.values import PropertyMap
-from gpuform.stacks.resource_rules import lifecycle_of
+from gpuform.stacks.resource_rules import find_lifecycle
 from gpuform.stacks.review.value_text import short_type
 
 _NO_LONGER_EXISTS: Final = (
@@ -109,7 +109,7 @@ def _iterate_clusters(
 
 
 def _find_access(entry: ResourceState, outputs: PropertyMap) -> Access | None:
-    lifecycle = lifecycle_of(entry.type)
+    lifecycle = find_lifecycle(entry.type)
     return lifecycle.get_access(to_properties(to_provider(outputs))) if lifecycle else None
 
 

@@ -37,7 +37,7 @@ from gpuform.stacks.document.diagnostics import Diagnostic, SourcePosition
 from gpuform.stacks.engine.registration import Read
 from gpuform.stacks.engine.urn import MODULE_TYPE, STACK_REFERENCE_TYPE, STACK_TYPE, name_of
 from gpuform.stacks.engine.values import PropertyMap, PropertyValue, Secret, unwrap_secrets
-from gpuform.stacks.resource_rules import is_secret_property, kind_of
+from gpuform.stacks.resource_rules import find_kind, is_secret_property
 from gpuform.stacks.review.differences import find_inputs_model
 from gpuform.stacks.review.value_text import PROVIDER_PROPERTY, short_type, to_display_value
 
@@ -72,7 +72,7 @@ def assign_references(
     for request in requests:
         if request.type == STACK_TYPE:
             continue
-        kind = kind_of(request.type)
+        kind = find_kind(request.type)
         if request.type == STACK_REFERENCE_TYPE:
             message = f"{request.name} reads another stack"
             hint = "remove it, convert, then declare it by hand under stack_references"
@@ -146,7 +146,7 @@ class DeclarationBuilder:
         reference in a property or an option become `depends_on`.
         """
         first, reference = requests[0], self.references[requests[0].urn]
-        platform, _ = kind_of(first.type) or ("", "")
+        platform, _ = find_kind(first.type) or ("", "")
         properties: dict[str, Value] = {}
         options: dict[str, Value] = {}
         if isinstance(first, Read):

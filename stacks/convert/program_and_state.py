@@ -36,7 +36,7 @@ from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import STACK_TYPE, is_provider, name_of
 from gpuform.stacks.engine.values import PropertyMap, Secret
-from gpuform.stacks.resource_rules import kind_of, lifecycle_of
+from gpuform.stacks.resource_rules import find_kind, find_lifecycle
 from gpuform.stacks.review.value_text import to_display_value
 from gpuform.stacks.topology_runner import run_topology
 
@@ -110,7 +110,7 @@ class _PlaceholderRun:
     def get_result(self, request: ResourceRequest) -> tuple[str, PropertyMap]:
         """Return the id and outputs of a resource: placeholders, equal at each call."""
         if request.urn not in self.results:
-            kind = kind_of(request.type)
+            kind = find_kind(request.type)
             id_ = self.placeholders.create_text()
             outputs = (
                 self._create_outputs(kind, self.shapes.get(request.urn, {}), request)
@@ -278,7 +278,7 @@ def _build_distinctive_index(
 
 def _order_outputs(entry: ResourceState) -> PropertyMap:
     """Return the outputs, the platform's own first, then the declared ones."""
-    lifecycle = lifecycle_of(entry.type)
+    lifecycle = find_lifecycle(entry.type)
     names = lifecycle.list_property_names() if lifecycle else ()
     outputs = {key: value for key, value in entry.outputs.items() if key in names}
     return dict(sorted(outputs.items(), key=lambda item: item[0] in entry.inputs))

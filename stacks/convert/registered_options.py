@@ -14,7 +14,7 @@ from gpuform.stacks.declaration_writer.declarations import (
 )
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.urn import MODULE_TYPE, STACK_TYPE, type_of
-from gpuform.stacks.resource_rules import kind_of
+from gpuform.stacks.resource_rules import find_kind
 
 _FLAG_OPTIONS: Final = ("protect", "retain_on_delete", "delete_before_replace")
 _LIST_OPTIONS: Final = ("ignore_changes", "replace_on_changes")
@@ -117,7 +117,7 @@ def _iterate_resource_options(
 
 
 def _iterate_secret_outputs(request: ResourceRequest) -> Iterator[tuple[str, Value]]:
-    kind = kind_of(request.type)
+    kind = find_kind(request.type)
     known_secret_names = load_lifecycle_class(*kind).list_secret_names() if kind else []
     additional_names = [
         name for name in request.additional_secret_outputs if name not in known_secret_names
@@ -137,7 +137,7 @@ def _iterate_aliases(request: Registration, builder: ValueBuilder) -> Iterator[t
         fields = {"name": alias.name, "type": alias.type, "parent": alias.parent}
         aliases.append({key: value for key, value in fields.items() if value})
     # A resource adds itself in the other form, also under every name that it had.
-    kind = kind_of(request.type)
+    kind = find_kind(request.type)
     other_types = {form.build_type(*kind) for form in Form} - {request.type} if kind else set()
     declared_aliases = [{}, *aliases]
     user_aliases = [

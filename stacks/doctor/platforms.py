@@ -18,7 +18,7 @@ from gpuform.providers.operations import Settings
 from gpuform.providers.platform import list_unusable_platforms
 from gpuform.providers.platform import platforms as all_platforms
 from gpuform.stacks.doctor.findings import Finding, Level, build_failure
-from gpuform.stacks.resource_rules import write_refusal
+from gpuform.stacks.resource_rules import find_write_refusal
 
 AREA = "platforms"
 _MAX_CLOCK_SKEW_S = 60.0
@@ -83,7 +83,7 @@ def _probe_platform(name: str, settings: Settings) -> _PlatformAnswer | Exceptio
         probe = probe_platform(name, settings)
         lifecycles = [load_lifecycle_class(name, kind) for kind in all_platforms()[name].lifecycles]
         return _PlatformAnswer(
-            probe, [write_refusal(lifecycle, settings) for lifecycle in lifecycles]
+            probe, [find_write_refusal(lifecycle, settings) for lifecycle in lifecycles]
         )
     except Exception as error:  # noqa: BLE001 - one platform's fault is not the others'
         return error

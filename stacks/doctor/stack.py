@@ -98,7 +98,7 @@ def report_configuration(
 
 def find_plaintext_secrets(stack: ExaminedStack, settings: StackSettings) -> Iterator[Finding]:
     """Yield a warning for each plain-text secret in the stack's file."""
-    for finding in ConfigKeys.of(stack.project).in_the_clear(settings):
+    for finding in ConfigKeys.from_project(stack.project).find_plaintext_secrets(settings):
         yield _build_warning(stack, finding.text, finding.remedy)
 
 

@@ -18,7 +18,7 @@ from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.gates.rules import has_match
 from gpuform.stacks.pricing.usage import to_plain_properties
-from gpuform.stacks.resource_rules import kind_of, lifecycle_of
+from gpuform.stacks.resource_rules import find_kind, find_lifecycle
 
 _CERTIFICATION = "Certification"
 _NODE_FIELDS = ("cluster_id", "node_ids")
@@ -35,7 +35,7 @@ def check_certifications(steps: Iterable[Step]) -> tuple[CertificationCheck, ...
     tested: dict[str, list[object]] = {}
     for step in steps:
         new = step.new
-        lifecycle = lifecycle_of(new.type) if new is not None else None
+        lifecycle = find_lifecycle(new.type) if new is not None else None
         if new is None or lifecycle is None or not new.custom or new.external or new.delete:
             continue
         if lifecycle.kind == _CERTIFICATION:
@@ -95,7 +95,7 @@ def _find_certification_problem(step: Step) -> str:
     name, outputs = name_of(step.new.urn), to_plain_properties(step.new.outputs)
     if step.skipped or outputs.get("ready") is not True:
         return f"certification {name} has not passed, and this plan does not test its nodes"
-    lifecycle = lifecycle_of(step.new.type)
+    lifecycle = find_lifecycle(step.new.type)
     if lifecycle is not None and [
         *lifecycle.find_due_notices(outputs, to_plain_properties(step.new.inputs))
     ]:
@@ -165,7 +165,7 @@ def _list_changed_platforms(plan: Plan, steps: Iterable[Step]) -> Mapping[str, s
     }
     regions: dict[str, str] = {}
     for step in steps:
-        change, kind = changed.get(step.urn), kind_of(step.state.type)
+        change, kind = changed.get(step.urn), find_kind(step.state.type)
         if change is None or kind is None or not _has_own_settings(step):
             continue
         known_regions = [

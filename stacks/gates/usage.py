@@ -19,7 +19,7 @@ from gpuform.schemas.lens.wire import Consumer
 from gpuform.schemas.plan import Plan, PlanAction, ResourceChange
 from gpuform.schemas.policies.drain import RemovedNodes
 from gpuform.schemas.resource_facts import Billing, Notice, NoticeKind, ResourceUsage
-from gpuform.stacks.resource_rules import kind_of
+from gpuform.stacks.resource_rules import find_kind
 
 DEFAULT_USAGE_LIMIT: Final = 0.05
 """GPU usage (0 to 1) up to which a workload counts as idle, unless the gate has a limit."""
@@ -127,7 +127,7 @@ class UsageMonitor:
 
     def _measure_on_platform(self, change: ResourceChange) -> float | str | None:
         """Return the measured GPU usage (0 to 1), an error text, or None if nothing is measured."""
-        kind, id_ = kind_of(change.type), self.ids.get(change.urn)
+        kind, id_ = find_kind(change.type), self.ids.get(change.urn)
         if kind is None or not id_:
             return None
         try:

@@ -18,7 +18,7 @@ from gpuform.stacks.engine.records import read_all_intents
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.store import Backend, find_owners
 from gpuform.stacks.importing.selection import ObjectKey
-from gpuform.stacks.resource_rules import lifecycle_of
+from gpuform.stacks.resource_rules import find_lifecycle
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def list_managed_objects(resource: ResourceState) -> Iterator[ObjectKey]:
 
     Nothing for resources of other providers, resources without an id, and external resources.
     """
-    lifecycle = lifecycle_of(resource.type)
+    lifecycle = find_lifecycle(resource.type)
     # An external resource only reads an object: it does not own the object.
     if lifecycle is None or not resource.id or resource.external:
         return

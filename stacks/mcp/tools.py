@@ -22,7 +22,7 @@ from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.project import Project
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.gates.file import read_project_gates
-from gpuform.stacks.help_pages import find_page, page_names, read_page
+from gpuform.stacks.help_pages import find_page, list_page_names, read_page
 from gpuform.stacks.mcp.commands import CommandResult, CommandRunner, run_simulation
 from gpuform.stacks.mcp.projects import (
     Answer,
@@ -169,7 +169,7 @@ class Tools:
         """Search the documentation for pages with all of the words, and return excerpts."""
         lowered_words = words.lower().split()
         excerpts = {}
-        for name in page_names():
+        for name in list_page_names():
             page_text = read_page(name).text
             if lowered_words and all(word in page_text.lower() for word in lowered_words):
                 excerpt_start = max(

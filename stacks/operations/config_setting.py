@@ -62,7 +62,7 @@ class ConfigSetting:
             EngineError: nothing reads the key, or a declared secret would be stored in plain text.
         """
         root, path = config_paths.split_key(key) if by_path else (key, ())
-        config_key = ConfigKeys.of(workspace.project).find(root)
+        config_key = ConfigKeys.from_project(workspace.project).find_key(root)
         if config_key.secret and plaintext:
             raise EngineError(
                 f"{config_key.name} is a secret ({config_key.declared}) and cannot be "

@@ -16,7 +16,7 @@ from gpuform.providers.operations import Settings
 from gpuform.providers.values import Redactor
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.importing.orphans import OrphanSearch
-from gpuform.stacks.offers import Offers, ask, keep
+from gpuform.stacks.offers import Offers, query_offers, save_offers
 from gpuform.stacks.operations.opening.emulator import run_emulator
 from gpuform.stacks.operations.opening.selected_stack import AskPassphrase, create_passphrase_finder
 from gpuform.stacks.pricing.price_book import PriceBook
@@ -86,7 +86,7 @@ def read_offers(
         offers = _query_offers(config, [config[key] for key in secret_keys], platforms, regions)
     # Stored offers are what completion and `validate` read: only complete lists of real platforms.
     if not emulate and not regions:
-        keep(project_folder, offers.found, [*offers.asked, *offers.documented], time())
+        save_offers(project_folder, offers.offers, [*offers.asked, *offers.documented], time())
     return offers, book
 
 
@@ -99,6 +99,6 @@ def _query_offers(
     """Ask the platforms for offers, and mask secrets in the failures."""
     settings = Settings(config=config.get)
     redact = Redactor([*settings.list_secrets(), *secrets]).redact
-    offers = ask(settings, platforms, regions)
+    offers = query_offers(settings, platforms, regions)
     # A platform's error message may repeat a key of the request.
     return replace(offers, failures=list(map(redact, offers.failures)))

@@ -45,7 +45,7 @@ from gpuform.stacks.operations.runs.saved_plans import describe_creation
 from gpuform.stacks.pricing.costs import price_usage, sum_costs
 from gpuform.stacks.pricing.price_book import PriceBook
 from gpuform.stacks.pricing.usage import compute_current_usage
-from gpuform.stacks.resource_rules import lifecycle_of
+from gpuform.stacks.resource_rules import find_lifecycle
 from gpuform.stacks.review.text.multi_stack_status_text import StackStatus
 from gpuform.stacks.review.text.status_text import LensStatus, ResourceStatus, Status
 from gpuform.stacks.review.value_text import short_type, to_display_value
@@ -245,7 +245,7 @@ def _read_live_metrics(
     """
     kinds: dict[type[Lifecycle[Any, Any]], dict[str, str]] = {}
     for resource in resources:
-        lifecycle = lifecycle_of(resource.entry.type)
+        lifecycle = find_lifecycle(resource.entry.type)
         if (
             lifecycle is not None
             and resource.entry.custom

@@ -12,7 +12,7 @@ from gpuform.schemas.values import UNKNOWN
 from gpuform.stacks.engine.provider_host import to_provider
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.values import PropertyMap, PropertyValue, Secret, Unknown
-from gpuform.stacks.resource_rules import lifecycle_of
+from gpuform.stacks.resource_rules import find_lifecycle
 
 
 def compute_current_usage(entry: ResourceState) -> ResourceUsage | None:
@@ -37,7 +37,7 @@ def _compute_usage(
 
     `observed` are the last outputs, empty for a new object.
     """
-    lifecycle = lifecycle_of(entry.type)
+    lifecycle = find_lifecycle(entry.type)
     if lifecycle is None:
         return None
     observed_values = to_plain_properties(observed)

@@ -15,7 +15,7 @@ from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import PropertyChange
 from gpuform.schemas.rules import FieldRules, get_field_rules
 from gpuform.schemas.safe_text import escape_invisible
-from gpuform.stacks.resource_rules import lifecycle_of
+from gpuform.stacks.resource_rules import find_lifecycle
 from gpuform.stacks.review.value_text import format_inline, format_labelled
 
 _NO_RULES = FieldRules()
@@ -24,7 +24,7 @@ _PART = re.compile(r'\["(?:\\"|[^"])*"\]|\[\d+\]|([^.\[]+)')
 
 def find_inputs_model(type_: str) -> type[BaseModel] | None:
     """Return the input model of a gpuform resource type, or None for any other type."""
-    lifecycle = lifecycle_of(type_)
+    lifecycle = find_lifecycle(type_)
     return lifecycle.inputs if lifecycle else None
 
 

@@ -32,7 +32,7 @@ from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.engine.values import PropertyMap, unwrap_secrets
 from gpuform.stacks.pricing.usage import to_plain_properties
-from gpuform.stacks.resource_rules import lifecycle_of
+from gpuform.stacks.resource_rules import find_lifecycle
 
 
 def select_timed(entries: Iterable[ResourceState]) -> list[ResourceState]:
@@ -43,7 +43,7 @@ def select_timed(entries: Iterable[ResourceState]) -> list[ResourceState]:
         if entry.custom
         and not (entry.delete or entry.external or entry.pending_replacement)
         and any(entry.inputs.get(name) is not None for name in (*LIFETIME_FIELDS, "idle"))
-        and lifecycle_of(entry.type) is not None
+        and find_lifecycle(entry.type) is not None
     ]
 
 
@@ -80,7 +80,7 @@ class TimeTable:
 
     def _find_due_by_idleness(self, entry: ResourceState) -> DueChange | None:
         """Return the stop of an idle resource, or None."""
-        lifecycle = lifecycle_of(entry.type)
+        lifecycle = find_lifecycle(entry.type)
         power = lifecycle.power if lifecycle else None
         verdict = self.idle(entry) if power else None
         if power is None or verdict is None or not verdict.is_idle:
@@ -94,7 +94,7 @@ class TimeTable:
 
     def find_due_by_time(self, entry: ResourceState, now: float) -> DueChange | None:
         """Return the change due at `now` by an end or by running hours, or None."""
-        lifecycle = lifecycle_of(entry.type)
+        lifecycle = find_lifecycle(entry.type)
         if lifecycle is None:
             return None
         values, observed = to_plain_properties(entry.inputs), to_plain_properties(entry.outputs)
@@ -112,7 +112,7 @@ def find_start(
 
     `outputs` are the last observed ones of the object: those of the entry, or newer ones.
     """
-    lifecycle = lifecycle_of(entry.type)
+    lifecycle = find_lifecycle(entry.type)
     if lifecycle is None:
         return None
     reported = lifecycle.get_creation_time(to_plain_properties(outputs))
@@ -122,7 +122,7 @@ def find_start(
 
 def is_end_unknown(entry: ResourceState, now: float, *, is_emulated: bool = False) -> bool:
     """Return True for an entry with a time to live and an unknown creation time."""
-    if lifecycle_of(entry.type) is None or entry.inputs.get("ttl") is None:
+    if find_lifecycle(entry.type) is None or entry.inputs.get("ttl") is None:
         return False
     return find_start(entry, entry.outputs, now, is_emulated=is_emulated) is None
 
@@ -171,7 +171,7 @@ class IdleWatch:
         A platform that cannot be asked gives a verdict of "not idle" with the reason.
         """
         lifecycle, idleness = (
-            lifecycle_of(entry.type),
+            find_lifecycle(entry.type),
             read_idleness(to_plain_properties(entry.inputs)),
         )
         if (

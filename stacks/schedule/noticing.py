@@ -37,7 +37,7 @@ from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.engine.values import PropertyMap
 from gpuform.stacks.pricing.usage import to_plain_properties
-from gpuform.stacks.resource_rules import lifecycle_of
+from gpuform.stacks.resource_rules import find_lifecycle
 from gpuform.stacks.schedule.calendar import TimeTable, find_start
 from gpuform.stacks.topology_export.checks import list_fabric_notices
 
@@ -95,7 +95,7 @@ def list_step_exposures(steps: Iterable[Step]) -> tuple[Exposure, ...]:
         if observation is None:
             continue
         entry, outputs, _ = observation
-        lifecycle = lifecycle_of(entry.type)
+        lifecycle = find_lifecycle(entry.type)
         if lifecycle is None or not entry.custom or entry.external or entry.delete:
             continue
         exposure = lifecycle.get_exposure(
@@ -140,7 +140,7 @@ def _build_notices(
     credited: list[_ResourceCredit] = []
     placed: list[tuple[str, ResourcePlacement]] = []
     for entry, outputs, before in observations:
-        lifecycle = lifecycle_of(entry.type)
+        lifecycle = find_lifecycle(entry.type)
         if lifecycle is None or not entry.custom or entry.delete:
             continue
         values, observed, name = (
@@ -175,7 +175,7 @@ def _build_notices(
 def _list_due_notices(entries: Iterable[ResourceState]) -> Iterator[Notice]:
     """Yield notices of the changes due in the next run. A plan lists these as changes instead."""
     for entry in entries:
-        lifecycle = lifecycle_of(entry.type)
+        lifecycle = find_lifecycle(entry.type)
         if lifecycle is None or not entry.custom or entry.delete or entry.external:
             continue
         identity = {"urn": entry.urn, "name": name_of(entry.urn)}
@@ -189,7 +189,7 @@ def _list_replacement_notices(steps: Iterable[Step]) -> Iterator[Notice]:
     """Yield the lifecycle's sentence on each replacement, if it has one."""
     for step in steps:
         new = step.new
-        lifecycle = lifecycle_of(new.type) if step.op is Op.REPLACE and new is not None else None
+        lifecycle = find_lifecycle(new.type) if step.op is Op.REPLACE and new is not None else None
         if lifecycle is None or new is None:
             continue
         rollout_note = lifecycle.describe_replacement(step.keys, to_plain_properties(new.inputs))
@@ -300,7 +300,7 @@ class ExpiryObserver:
 
         An error of the platform is missing evidence, and not raised.
         """
-        lifecycle = lifecycle_of(entry.type)
+        lifecycle = find_lifecycle(entry.type)
         if lifecycle is None:
             return None
         try:
@@ -333,7 +333,7 @@ class ProvenCalendar:
     refusals: MutableMapping[str, GpuformError]
 
     def __call__(self, entry: ResourceState) -> DueChange | None:
-        due, lifecycle = self.table(entry), lifecycle_of(entry.type)
+        due, lifecycle = self.table(entry), find_lifecycle(entry.type)
         if due is None or lifecycle is None:
             return due
         # `IdleWatch` has its own evidence.

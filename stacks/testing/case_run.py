@@ -39,7 +39,7 @@ from gpuform.stacks.operations.plans.plan_masking import mask_plan
 from gpuform.stacks.operations.runs.callbacks import Message, OperationEvent, RunEnded
 from gpuform.stacks.operations.runs.options import RunOptions
 from gpuform.stacks.operations.runs.results import RunResult, convert_outputs
-from gpuform.stacks.resource_rules import kind_of
+from gpuform.stacks.resource_rules import find_kind
 from gpuform.stacks.testing.cases import list_entries
 from gpuform.stacks.testing.events import CaseEvents, list_objects
 from gpuform.stacks.testing.report import (
@@ -495,6 +495,6 @@ def _report_resource(resource: ResourceState) -> ReportedResource:
 
 def get_address(type_: str, urn: str) -> str:
     """Return SECTION.NAME of a resource, or NAME if its type has no section in topologies."""
-    kind = kind_of(type_)
+    kind = find_kind(type_)
     section = _SECTION_OF.get(kind[1]) if kind else None
     return f"{section}.{name_of(urn)}" if section else name_of(urn)

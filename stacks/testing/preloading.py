@@ -15,7 +15,11 @@ from gpuform.stacks.engine.secrets import PassphraseCrypter
 from gpuform.stacks.testing.case_run import SALT
 
 _PRELOADED_MODULES = (
-    *("gpuform.stacks.program", "gpuform.stacks.topology.registering", "gpuform.providers.http"),
+    *(
+        "gpuform.stacks.topology_program",
+        "gpuform.stacks.topology.registering",
+        "gpuform.providers.http",
+    ),
     *("cryptography.hazmat.primitives.ciphers.aead", "flask.testing", "httpcore", "tenacity"),
     "httpx",
 )

@@ -26,7 +26,7 @@ from gpuform.stacks.engine.values import (
     unwrap,
     value_json,
 )
-from gpuform.stacks.resource_rules import kind_of
+from gpuform.stacks.resource_rules import find_kind
 
 SECRET_PLACEHOLDER: Final = "Stands4Secret!"  # noqa: S105 - no secret, but what stands for one
 """The value on the emulator of a secret of the state for which the program declares no value."""
@@ -153,7 +153,7 @@ class _Seeder:
         """
         inputs = _fill_in_secrets(resource.inputs, self.declared_inputs.get(resource.urn, {}))
         inputs, outputs = self._replace_ids(inputs), self._replace_ids(resource.outputs)
-        if not resource.id or resource.external or kind_of(resource.type) is None:
+        if not resource.id or resource.external or find_kind(resource.type) is None:
             return replace(resource, inputs=inputs, outputs=outputs)
         try:
             self.host.plugins.configure_from_state([resource])

@@ -14,8 +14,8 @@ from gpuform.providers.resource import PlatformResource
 from gpuform.stacks.expressions.sandbox import Function
 from gpuform.stacks.expressions.template import Template, compile_step, parse
 from gpuform.stacks.module import Module
-from gpuform.stacks.program import plain_answer
 from gpuform.stacks.topology.scope import ResourceValue
+from gpuform.stacks.topology_program import to_plain_value
 
 
 def evaluate_expression(text: str, variables: Mapping[str, Any]) -> Any:
@@ -99,7 +99,7 @@ def _select_part(value: Any, steps: Sequence[Any], *, is_whole_expression: bool)
         return [_select_part(item, (), is_whole_expression=False) for item in value]
     if callable(value) and not isinstance(value, pulumi.Output):
         lookup = value
-        return Function(lambda *args, **kwargs: plain_answer(lookup(*args, **kwargs)))
+        return Function(lambda *args, **kwargs: to_plain_value(lookup(*args, **kwargs)))
     return value
 
 

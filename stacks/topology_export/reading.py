@@ -19,7 +19,7 @@ from gpuform.stacks.engine.provider_host import to_provider
 from gpuform.stacks.engine.stack import LiveResource, Stack, read_resources
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
-from gpuform.stacks.resource_rules import lifecycle_of
+from gpuform.stacks.resource_rules import find_lifecycle
 from gpuform.stacks.topology_export.model import Node, NoTopology, StackTopology, add_labels
 
 _NOT_ON_PLATFORM: Final = "no longer exists on its platform: `gpuform refresh` updates the state"
@@ -237,7 +237,7 @@ def _build_resource(entry: ResourceState, outputs: Any, problem: str = "") -> Re
 
     The caller has checked that its kind has nodes.
     """
-    lifecycle, placement = lifecycle_of(entry.type), _get_placement(entry, outputs)
+    lifecycle, placement = find_lifecycle(entry.type), _get_placement(entry, outputs)
     assert lifecycle is not None  # noqa: S101 - it has placed it
     assert placement is not None  # noqa: S101 - as above
     return ResourceWithNodes(entry.urn, entry.id, lifecycle.platform, placement, problem)
@@ -257,7 +257,7 @@ def _build_live_resource(entry: ResourceState, live: LiveResource) -> ResourceWi
 
 
 def _get_placement(entry: ResourceState, outputs: Any) -> ResourcePlacement | None:
-    lifecycle = lifecycle_of(entry.type)
+    lifecycle = find_lifecycle(entry.type)
     return lifecycle.get_placement(to_properties(to_provider(outputs))) if lifecycle else None
 
 

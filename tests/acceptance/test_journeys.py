@@ -17,7 +17,7 @@ from processes.commands import path_with_gpuform
 from processes.limits import LAST_RESORT
 
 from gpuform.providers.emulator.server import Server, environment
-from gpuform.stacks.projects import templates
+from gpuform.stacks.new_project import list_templates
 
 pytestmark = [pytest.mark.slow, pytest.mark.sampled(6)]
 
@@ -147,7 +147,7 @@ def shared_trainer(newcomer: Newcomer, colleague: Colleague) -> Newcomer:
     return there
 
 
-@pytest.mark.parametrize("template", sorted(templates()))
+@pytest.mark.parametrize("template", sorted(list_templates()))
 def test_a_first_stack_from_a_template(newcomer: Newcomer, template: str) -> None:
     assert template in newcomer.run("gpuform new")
     output = newcomer.run(f"gpuform new {template} --dir first")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuform.stacks.projects import project_files, templates, write_project
+from gpuform.stacks.new_project import list_templates, render_project, write_project
 from gpuform.stacks.testing.cases import read_cases
 from gpuform.stacks.testing.runner import CaseRunner, Status
 
@@ -61,10 +61,10 @@ def test_the_examples_pass_their_tests() -> None:
 def test_the_templates_pass_their_tests(tmp_path: Path) -> None:
     """As a topology and as a program."""
     folders = []
-    for template in templates():
+    for template in list_templates():
         for python in (False, True):
             folders.append(tmp_path / f"{template}-{python}")
-            files = project_files(template, template, "", python=python)
+            files = render_project(template, template, "", python=python)
             write_project(folders[-1], files, force=False)
     results = CaseRunner(2).run(read_cases(folders, Path()))
     messages = [

@@ -66,7 +66,7 @@ def test_one_entry_cannot_be_declared_by_two_gpu_nodes(
     ]
     result = embedded.plan(*twice)
     assert not result.ok
-    assert "is declared by" in result.errors[0]
+    assert "is also declared by" in result.errors[0]
 
 
 @pytest.mark.slow

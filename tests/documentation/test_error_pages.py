@@ -52,7 +52,7 @@ def test_the_page_is_there(page: str) -> None:
     name, _, anchor = page.partition("#")
     assert find_page(name) == name, "say the whole name"
     if anchor:
-        read_page(name).section(anchor)
+        read_page(name).get_section(anchor)
 
 
 def test_errors_of_a_subject_have_its_page() -> None:

@@ -11,7 +11,7 @@ import yaml
 from check_jsonschema import main as check_jsonschema
 from click.testing import CliRunner
 
-from gpuform.stacks.projects import write_wheel
+from gpuform.stacks.new_project import write_wheel
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / ".github/workflows").glob("*.yml"))

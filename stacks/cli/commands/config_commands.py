@@ -211,10 +211,10 @@ def _find_plaintext_secrets(project: Project, settings: StackSettings) -> set[st
     from gpuform.stacks.config_keys import ConfigKeys  # noqa: PLC0415 - not for help
 
     try:
-        keys = ConfigKeys.of(project)
+        keys = ConfigKeys.from_project(project)
     except EngineError:  # in the topology: `gpuform validate` reports it
         keys = ConfigKeys.without_topology(project)
-    return {problem.key for problem in keys.in_the_clear(settings)}
+    return {problem.key for problem in keys.find_plaintext_secrets(settings)}
 
 
 def _build_document(

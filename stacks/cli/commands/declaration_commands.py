@@ -163,7 +163,7 @@ def manifests(clusters: tuple[str, ...]) -> None:
       gpuform manifests train | kubectl apply -f -
     """
     from gpuform.stacks.cli.opening import find_workspace  # noqa: PLC0415 - the engine, not for help
-    from gpuform.stacks.manifests import as_yaml, chosen, claims_of  # noqa: PLC0415 - as above
+    from gpuform.stacks.manifests import collect_claims, render_manifests, select_clusters  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.opening.selected_stack import create_passphrase_finder  # noqa: PLC0415 - as above
 
     with open_session() as session:
@@ -172,10 +172,10 @@ def manifests(clusters: tuple[str, ...]) -> None:
             session.stack,
             create_passphrase_finder(workspace, session.screen.create_passphrase_prompt()),
         )
-        claims = claims_of(stack.build_target().program, stack.snapshot.resources)
-        selected_claims = chosen(claims, clusters)
+        claims = collect_claims(stack.build_target().program, stack.snapshot.resources)
+        selected_claims = select_clusters(claims, clusters)
         if selected_claims:
-            session.screen.write(as_yaml(selected_claims))
+            session.screen.write(render_manifests(selected_claims))
         else:
             # On stderr: stdout goes to `kubectl apply`.
             session.screen.warn("The stack declares no volume claims.")
@@ -225,7 +225,7 @@ def console(expressions: tuple[str, ...], show_secrets: bool, emulate: bool) -> 
             create_passphrase_finder(workspace, session.screen.create_passphrase_prompt()),
         )
         with enter_environment(stack, emulate=emulate):
-            opened_console = Console.of(stack, session.environ)
+            opened_console = Console.from_stack(stack, session.environ)
             if expressions:
                 return _print_values(expressions, opened_console, session.screen, show_secrets)
             if not session.screen.interactive:
@@ -240,7 +240,7 @@ def _print_values(
     lines: Iterable[str], console: "Console", screen: Screen, show_secrets: bool
 ) -> int:
     """Print the value of each expression, also after a failure, and return the exit code."""
-    from gpuform.stacks.console import shown  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.console import render_value  # noqa: PLC0415 - the engine, not for help
 
     code = SUCCESS
     for line in filter(None, map(str.strip, lines)):
@@ -251,7 +251,7 @@ def _print_values(
             for line_of_error in describe_failure(error, verbose=False)[1]:
                 screen.warn(line_of_error)
         else:
-            shown_value = shown(value, show_secrets=show_secrets)
+            shown_value = render_value(value, show_secrets=show_secrets)
             # A marker is printed bare; a text that only reads like one is printed as JSON.
             is_mark = shown_value in (MASK, "[unknown]") and shown_value != value
             screen.print(shown_value if is_mark else format_json(shown_value, indent=2))
@@ -281,7 +281,11 @@ def _complete_names(console: "Console") -> Iterator[None]:
 
     def complete(prefix: str, index: int) -> str | None:
         return next(
-            (name for number, name in enumerate(console.completions(prefix)) if number == index),
+            (
+                name
+                for number, name in enumerate(console.find_completions(prefix))
+                if number == index
+            ),
             None,
         )
 

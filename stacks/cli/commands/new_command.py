@@ -6,15 +6,15 @@ from pathlib import Path
 
 import click
 
+from gpuform.stacks.ci_workflows import Clouds, Repository, render_workflows
 from gpuform.stacks.cli.opening import find_workspace
 from gpuform.stacks.cli.session import Session, add_stack_flags, open_session
 from gpuform.stacks.code_hosts.review_target import CODE_HOSTS, CodeHostName
 from gpuform.stacks.engine.project import SECURE, StackSettings, find_project
 from gpuform.stacks.engine.store import get_backend_url
+from gpuform.stacks.new_project import require_gpuform, write_files
 from gpuform.stacks.operations.opening.selected_stack import create_passphrase_finder
-from gpuform.stacks.projects import require_here, write_files
 from gpuform.stacks.review.value_text import counted
-from gpuform.stacks.workflow_files import Clouds, Repository, workflow_files
 
 
 @click.command()
@@ -90,14 +90,14 @@ def new(  # noqa: PLR0913, PLR0917 - the flags
             options = WorkflowOptions(session.stack or "prod", branch, forge, backend)
             write_ci_workflows(session, directory, options, force=force)
             return
-        from gpuform.stacks.projects import (  # noqa: PLC0415 - the engine, not for help
-            project_files,
-            project_name,
+        from gpuform.stacks.new_project import (  # noqa: PLC0415 - the engine, not for help
+            derive_project_name,
+            render_project,
             write_project,
         )
 
-        name = project_name(directory) if name is None else name
-        files = project_files(template, name, description, python=python)
+        name = derive_project_name(directory) if name is None else name
+        files = render_project(template, name, description, python=python)
         write_project(directory, files, force=force)
         session.screen.print(f"Created project {name}: {', '.join(files)}")
         session.screen.print("\nNext:")
@@ -113,9 +113,9 @@ def new(  # noqa: PLR0913, PLR0917 - the flags
 
 def _print_templates(session: Session) -> None:
     """Print each template with its description, and the commands to use them."""
-    from gpuform.stacks.projects import templates  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.new_project import list_templates  # noqa: PLC0415 - the engine, not for help
 
-    available_templates = templates()
+    available_templates = list_templates()
     width = max(map(len, [*available_templates, "TEMPLATE"]))
     session.screen.print(f"{'TEMPLATE':<{width}}  MAKES")
     for name, description in available_templates.items():
@@ -151,20 +151,20 @@ def write_ci_workflows(
     Raises:
         UsageError: the code host is not known.
     """
-    repository = Repository.around(directory)
+    repository = Repository.find(directory)
     forge = options.forge or _find_code_host(repository.root)
     project = find_project(repository.project)
     backend = options.backend or get_backend_url(session.environ, project)
     provider = StackSettings.load(project, options.stack).secrets_provider
-    clouds = Clouds.of((backend, provider))
-    files = workflow_files(
+    clouds = Clouds.from_urls((backend, provider))
+    files = render_workflows(
         forge, repository, stack=options.stack, branch=options.branch, clouds=clouds
     )
     write_files(repository.root, files, force=force)
     for name in files:
         session.screen.print(f"Wrote in {repository.root}: {name}")
     # The jobs install gpuform from the project's requirements.
-    for file in require_here(repository.project, clouds.extras):
+    for file in require_gpuform(repository.project, clouds.extras):
         session.screen.print(f"Wrote in {repository.root}: {file.relative_to(repository.root)}")
     session.screen.print(f"The first lines of {next(iter(files))} list {_NEXT_STEPS[forge]}.")
     if backend.startswith("file:"):

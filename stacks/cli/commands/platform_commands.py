@@ -154,9 +154,9 @@ def _create_completion(get_value: "Callable[[Offer], str]") -> Completion:
     ) -> list[CompletionItem]:
         from time import time  # noqa: PLC0415 - for a shell alone
 
-        from gpuform.stacks.offers import completed  # noqa: PLC0415 - as above
+        from gpuform.stacks.offers import complete_argument  # noqa: PLC0415 - as above
 
-        values = completed(Path.cwd(), time(), get_value)
+        values = complete_argument(Path.cwd(), time(), get_value)
         return [CompletionItem(value) for value in values if value.startswith(prefix)]
 
     return complete
@@ -218,7 +218,7 @@ def offers(
       gpuform offers --platform scp --region kr-west1 --json
     """
     from gpuform.schemas.safe_text import format_json  # noqa: PLC0415 - as below
-    from gpuform.stacks.offers import priced, with_gpu  # noqa: PLC0415 - as above
+    from gpuform.stacks.offers import add_prices, filter_by_gpu  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.orphans import read_offers  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.review.text.orphans_text import (  # noqa: PLC0415 - as above
         build_offers_document,
@@ -233,9 +233,11 @@ def offers(
         for failure in offers_found.failures:
             screen.warn(f"error: {failure}")
         matching_offers = (
-            with_gpu(offers_found.found, gpu) if gpu and offers_found.found else offers_found.found
+            filter_by_gpu(offers_found.offers, gpu)
+            if gpu and offers_found.offers
+            else offers_found.offers
         )
-        priced_offers = priced(matching_offers, book)
+        priced_offers = add_prices(matching_offers, book)
         if as_json:
             screen.print(
                 format_json(

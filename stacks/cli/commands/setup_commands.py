@@ -15,7 +15,7 @@ from gpuform.stacks.cli.flags import find_help_page
 from gpuform.stacks.cli.session import Session, add_common_flags, add_stack_flags, open_session
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.store import Backend, anchor_file_url, credentials, strip_credentials
-from gpuform.stacks.help_pages import NoSuchPage, Page, find_page, page_names, read_page
+from gpuform.stacks.help_pages import Page, UnknownPage, find_page, list_page_names, read_page
 
 
 @click.group()
@@ -129,7 +129,7 @@ def _complete_page(
     path = _find_command_path(context, words)
     names = _list_subcommands(context, path) if path is not None else []
     if not words:
-        names += page_names()
+        names += list_page_names()
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
@@ -167,7 +167,7 @@ def _read_chosen_page(context: click.Context, words: tuple[str, ...]) -> str:
     page_name, _, anchor = words[0].partition("#")
     path = _find_command_path(context, (page_name, *words[1:]))
     if path is None and len(words) > 1:
-        raise NoSuchPage(f"unknown command {' '.join(words)}", hint="all pages: gpuform help")
+        raise UnknownPage(f"unknown command {' '.join(words)}", hint="all pages: gpuform help")
     if path is None:
         return _read_section(read_page(find_page(page_name)), anchor)
     # Each command has one page, and each subcommand a part of that.
@@ -177,12 +177,12 @@ def _read_chosen_page(context: click.Context, words: tuple[str, ...]) -> str:
 
 
 def _read_section(page: Page, anchor: str) -> str:
-    return page.section(anchor) if anchor else page.text
+    return page.get_section(anchor) if anchor else page.text
 
 
 def _list_other_pages(path: tuple[str, ...]) -> str:
     """Return lines about other pages with the command's name, or an empty text."""
-    same_named_pages = [page for page in page_names() if page.endswith(f"/{path[-1]}")]
+    same_named_pages = [page for page in list_page_names() if page.endswith(f"/{path[-1]}")]
     others = (
         [page for page in same_named_pages if page != find_help_page(path[0])]
         if len(path) == 1
@@ -195,7 +195,7 @@ def _list_pages() -> Iterator[str]:
     """Yield the Markdown lines of the list of pages, by section."""
     yield "# The documentation of gpuform\n"
     yield "`gpuform help PAGE` shows a page, and `gpuform help COMMAND` a command's.\n"
-    names = page_names()
+    names = list_page_names()
     widest = max(map(len, names))
     # The sort is stable: within a section the pages keep their order.
     names.sort(key=lambda name: _SECTIONS.index(_get_section(name)))

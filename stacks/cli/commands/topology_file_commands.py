@@ -74,7 +74,7 @@ def _check_files(session: Session, files: tuple[Path, ...], form: str) -> int:
     """Check the files, or the project's topology, and the gates; return the exit code."""
     from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - not for help
     from gpuform.stacks.gates.file import check_gates  # noqa: PLC0415 - as above
-    from gpuform.stacks.offers import misspelt, seen_lately  # noqa: PLC0415 - as above
+    from gpuform.stacks.offers import find_misspelled_values, read_recent_offers  # noqa: PLC0415 - as above
     from gpuform.stacks.topology.offline import (  # noqa: PLC0415 - as above
         find_project_folder,
         find_topology,
@@ -90,7 +90,7 @@ def _check_files(session: Session, files: tuple[Path, ...], form: str) -> int:
         problems.extend(file_problems)
         folder = find_project_folder(file)
         # Only recent offers count: a platform may have new ones.
-        warnings.extend(misspelt(topology, seen_lately(folder, time())))
+        warnings.extend(find_misspelled_values(topology, read_recent_offers(folder, time())))
         if not file_problems:
             summaries.append(_summarize_topology(str(file), topology))
         check_gates(folder, problems)
@@ -102,15 +102,15 @@ def _check_all_stacks(session: Session, filters: Sequence[str], form: str) -> in
     from gpuform.stacks.cli.stack_selection import choose_stacks  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - as above
     from gpuform.stacks.multi_stack import check_workspace  # noqa: PLC0415 - as above
-    from gpuform.stacks.offers import misspelt, seen_lately  # noqa: PLC0415 - as above
+    from gpuform.stacks.offers import find_misspelled_values, read_recent_offers  # noqa: PLC0415 - as above
 
     problems, warnings = Diagnostics(), Diagnostics()
     chosen_stacks = choose_stacks(session, filters, problems)
     topologies = check_workspace(chosen_stacks.order, chosen_stacks.names, problems)
     for workspace_stack in chosen_stacks.stacks:
         if workspace_stack.name in topologies:
-            known_offers = seen_lately(workspace_stack.project.directory, time())
-            warnings.extend(misspelt(topologies[workspace_stack.name], known_offers))
+            known_offers = read_recent_offers(workspace_stack.project.directory, time())
+            warnings.extend(find_misspelled_values(topologies[workspace_stack.name], known_offers))
     summaries = [] if problems else list(_summarize_stacks(chosen_stacks, topologies))
     return _print_problems(session, list(problems), list(warnings), summaries, form)
 
@@ -362,7 +362,7 @@ def schema(output: Path | None, what: str, link: bool) -> None:
 def _link_schema() -> Path:
     """Write the file by which editors find the topology schema, and return its path."""
     from gpuform.stacks.engine.project import find_project  # noqa: PLC0415 - not for help
-    from gpuform.stacks.projects import link_schema  # noqa: PLC0415 - as above
+    from gpuform.stacks.new_project import link_schema  # noqa: PLC0415 - as above
 
     return link_schema(find_project(Path.cwd()).directory)
 

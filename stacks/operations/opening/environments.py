@@ -27,7 +27,7 @@ from gpuform.stacks.engine.records import raise_as_engine_errors
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.values import unwrap_secrets
 from gpuform.stacks.operations.opening.emulator import run_emulator
-from gpuform.stacks.resource_rules import lifecycle_of
+from gpuform.stacks.resource_rules import find_lifecycle
 
 
 @contextmanager
@@ -73,7 +73,7 @@ def _require_emulated(stack: Stack, recorded: StackEnvironment | None) -> None:
     if recorded is not None and not recorded.emulated:
         raise build_wrong_environment_error(recorded, "this run would use the emulator")
     if recorded is None and any(
-        lifecycle_of(resource.type) for resource in stack.snapshot.resources
+        find_lifecycle(resource.type) for resource in stack.snapshot.resources
     ):
         raise WrongEnvironment(
             "this run would use the emulator, but it is unknown whether the resources of "

@@ -30,7 +30,7 @@ from gpuform.stacks.engine.urn import name_of, type_of
 from gpuform.stacks.operations.opening.environments import enter_environment, read_config
 from gpuform.stacks.operations.opening.selected_stack import SelectedStack
 from gpuform.stacks.operations.runs.callbacks import OperationCallbacks
-from gpuform.stacks.resource_rules import lifecycle_of, write_refusal
+from gpuform.stacks.resource_rules import find_lifecycle, find_write_refusal
 
 
 def build_adoption_variables(adopt: Sequence[str], *, create_anew: bool) -> Mapping[str, str]:
@@ -194,7 +194,7 @@ class KeyRights:
     def are_limited(self) -> bool:
         """Return True if an API key may not change some kind, so that every run needs a preview."""
         return any(
-            write_refusal(load_lifecycle_class(*kind), self.settings) for kind in list_kinds()
+            find_write_refusal(load_lifecycle_class(*kind), self.settings) for kind in list_kinds()
         )
 
     def require_allowed(self, outcome: Outcome) -> None:
@@ -208,8 +208,8 @@ class KeyRights:
         for urn, effects in outcome.effects.items():
             if urn in unsent or not _CHANGING_EFFECTS & set(effects):
                 continue
-            lifecycle = lifecycle_of(type_of(urn))
-            if lifecycle is not None and (reason := write_refusal(lifecycle, self.settings)):
+            lifecycle = find_lifecycle(type_of(urn))
+            if lifecycle is not None and (reason := find_write_refusal(lifecycle, self.settings)):
                 refused.setdefault(reason, []).append(name_of(urn))
         if refused:
             raise EngineError("; ".join(_describe_refusals(refused)), hint="nothing was started")

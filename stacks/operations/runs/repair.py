@@ -19,7 +19,7 @@ from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import ResourceState, Selection, UrnPatterns
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.pricing.usage import to_plain_properties
-from gpuform.stacks.resource_rules import lifecycle_of
+from gpuform.stacks.resource_rules import find_lifecycle
 
 _SHOWN_NODES = 10
 
@@ -72,7 +72,7 @@ class RepairRun:
         If the object is gone, an interrupted repair or somebody else deleted it: the repair
         continues with a new object.
         """
-        lifecycle = lifecycle_of(entry.type)
+        lifecycle = find_lifecycle(entry.type)
         is_recreated = lifecycle is not None and lifecycle.is_recreated_by_repair
         return is_recreated and bool(self._requested_nodes & _list_nodes(entry))
 
@@ -81,7 +81,7 @@ class RepairRun:
 
         Interrupted repairs of requested nodes are due as well.
         """
-        lifecycle = lifecycle_of(entry.type)
+        lifecycle = find_lifecycle(entry.type)
         if lifecycle is None:
             return None
         decision = lifecycle.decide_repairs(
@@ -166,7 +166,7 @@ def _describe_repair(node_repair: NodeRepair) -> str:
 
 def _list_nodes(entry: ResourceState) -> set[str]:
     """Return the names of the resource's nodes; empty for external resources and other kinds."""
-    lifecycle = lifecycle_of(entry.type)
+    lifecycle = find_lifecycle(entry.type)
     # An external resource was only looked up: whoever created the object repairs it.
     if lifecycle is None or not entry.custom or entry.delete or entry.external:
         return set()

@@ -70,7 +70,7 @@ from gpuform.stacks.operations.runs.saved_plans import (
     build_sealed_plan,
     require_digest,
 )
-from gpuform.stacks.resource_rules import DELETION_RULES, RULES, deletes_first
+from gpuform.stacks.resource_rules import DELETION_RULES, RULES, should_delete_first
 from gpuform.stacks.schedule.noticing import is_out_of_credit, list_entry_notices
 from gpuform.stacks.topology_runner import run_topology
 
@@ -212,7 +212,9 @@ def _warn_of_plaintext_secrets(stack: Stack, callbacks: OperationCallbacks) -> N
 
     A topology reports its own keys, also under the Pulumi CLI: they are left out here.
     """
-    for problem in ConfigKeys.without_topology(stack.project).in_the_clear(stack.settings):
+    for problem in ConfigKeys.without_topology(stack.project).find_plaintext_secrets(
+        stack.settings
+    ):
         callbacks.warn(f"warning: {problem.text}\n  {problem.remedy}")
 
 
@@ -510,7 +512,7 @@ class PlannedRun:
             parallel=parallel,
             rules=(*RULES, self.expiry.expired.find_renewal_problems),
             deletion_rules=DELETION_RULES,
-            should_delete_first=deletes_first,
+            should_delete_first=should_delete_first,
             run_program=run_options.run_program,
             run_topology=run_topology,
             selection=run_options.selection,

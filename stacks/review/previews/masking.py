@@ -18,7 +18,7 @@ from gpuform.stacks.engine.values import (
     Secret,
     contains_secret,
 )
-from gpuform.stacks.resource_rules import kind_of
+from gpuform.stacks.resource_rules import find_kind
 
 _RESOURCE_FIELDS: Final = (
     *("urn", "type", "custom", "id", "protect", "retainOnDelete", "initErrors"),
@@ -76,7 +76,7 @@ def _mask_secrets(value: Any) -> Any:
 
 def _list_secret_names(type_: str) -> set[str]:
     """Return the properties of a gpuform type that hold secrets; empty for other types."""
-    kind = kind_of(type_)
+    kind = find_kind(type_)
     if kind is None:
         return set()
     lifecycle = load_lifecycle_class(*kind)

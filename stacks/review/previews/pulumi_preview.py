@@ -21,7 +21,7 @@ from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import STACK_TYPE, is_noise, is_urn, name_of, type_of
 from gpuform.stacks.engine.values import property_paths
 from gpuform.stacks.pricing.usage import compute_current_usage, compute_planned_usage
-from gpuform.stacks.resource_rules import kind_of
+from gpuform.stacks.resource_rules import find_kind
 from gpuform.stacks.review.previews.masking import decode_masked_resource, list_secret_properties
 from gpuform.stacks.review.value_text import PROVIDER_PROPERTY, counted
 
@@ -109,7 +109,7 @@ class _GpuCounter:
 
     def count_gpus(self, resource: ResourceState) -> int | None:
         """Return the number of GPUs; 0 for other types than gpuform's, None if unknown."""
-        kind = kind_of(resource.type)
+        kind = find_kind(resource.type)
         return (
             load_lifecycle_class(*kind).count_gpus(to_properties(to_provider(resource.inputs)))
             if kind
@@ -328,7 +328,7 @@ def _list_field_changes(
     step: _Step, old: ResourceState, new: ResourceState
 ) -> list[FieldChange] | None:
     """List the field changes by gpuform's own rules; None for other types and invalid values."""
-    kind = kind_of(new.type)
+    kind = find_kind(new.type)
     if kind is None:
         return None
     hidden = (

@@ -27,7 +27,7 @@ from gpuform.stacks.engine.registration import Source
 from gpuform.stacks.engine.stack import HOST, JOB, PLAN_MADE_AT, PLAN_SEAL, USER
 from gpuform.stacks.engine.store import IN_PROGRESS, HistoryEntry
 from gpuform.stacks.engine.urn import STACK_TYPE, is_urn, name_of, type_of
-from gpuform.stacks.resource_rules import lifecycle_of
+from gpuform.stacks.resource_rules import find_lifecycle
 from gpuform.stacks.review.paint import PLAIN, Paint
 from gpuform.stacks.review.text import step_text
 from gpuform.stacks.review.text.plan_text import render_plan
@@ -316,7 +316,7 @@ def _read_source(file: str) -> str:
 
 
 def _has_possible_secret(line: str, type_: str) -> bool:
-    lifecycle = lifecycle_of(type_)
+    lifecycle = find_lifecycle(type_)
     names = lifecycle.list_secret_names() if lifecycle else ()
     return bool(_SECRET.search(line)) or any(name in line for name in names)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gpuform.providers.records import Intent
 from gpuform.schemas.safe_text import escape_invisible
 from gpuform.stacks.importing.orphans import Orphan, OrphanReport
-from gpuform.stacks.offers import Offers, Priced
+from gpuform.stacks.offers import Offers, PricedOffer
 from gpuform.stacks.review.paint import PLAIN, Paint
 from gpuform.stacks.review.value_text import counted
 from gpuform.stacks.topology_export.applying import Action, Change
@@ -176,7 +176,7 @@ _STOCK = {None: "-", True: "yes", False: "no"}
 
 
 def render_offers(
-    offers: Offers, priced_offers: Sequence[Priced], currency: str, *, paint: Paint = PLAIN
+    offers: Offers, priced_offers: Sequence[PricedOffer], currency: str, *, paint: Paint = PLAIN
 ) -> Iterator[str]:
     """Yield a table of offers, and the unasked platforms."""
     if priced_offers:
@@ -204,7 +204,7 @@ def render_offers(
 
 
 def build_offers_document(
-    offers: Offers, priced_offers: Sequence[Priced], currency: str
+    offers: Offers, priced_offers: Sequence[PricedOffer], currency: str
 ) -> dict[str, Any]:
     """Build the JSON document of the offers, with null for unreported values."""
     return {
@@ -225,7 +225,7 @@ def build_offers_document(
     }
 
 
-def _build_offer_row(priced: Priced, currency: str) -> tuple[str, ...]:
+def _build_offer_row(priced: PricedOffer, currency: str) -> tuple[str, ...]:
     """Build the cells of an offer, `-` for an empty one."""
     offer = priced.offer
     prices = [

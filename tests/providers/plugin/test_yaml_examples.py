@@ -23,7 +23,7 @@ from gpuform.providers.plugin.package_schema import build_package_schema
 from gpuform.stacks.engine.language_host import Program, record
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.urn import STACK_TYPE
-from gpuform.stacks.resource_rules import kind_of
+from gpuform.stacks.resource_rules import find_kind
 from gpuform.stacks.review.value_text import to_display_value
 
 EXAMPLES = sorted(
@@ -78,7 +78,7 @@ def build_outputs(type_: str, name: str, inputs: dict[str, Any]) -> dict[str, An
 
 
 def get_token(type_: str) -> str:
-    platform, kind = kind_of(type_) or ("", "")
+    platform, kind = find_kind(type_) or ("", "")
     return f"gpuform:{platform}:{kind}"
 
 
@@ -115,7 +115,7 @@ def test_an_example_declares_the_resources_of_its_topology(example: Path) -> Non
     for name, resource in resources.items():
         registration = topology[name]
         assert resource["type"] == get_token(registration.type)
-        secret = load_lifecycle_class(*kind_of(registration.type) or ("", "")).list_secret_names()
+        secret = load_lifecycle_class(*find_kind(registration.type) or ("", "")).list_secret_names()
         declared = {
             k: v for k, v in registration.inputs.items() if k != "__provider" and v is not None
         }

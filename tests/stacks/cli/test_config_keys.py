@@ -1,4 +1,4 @@
-"""`config set` against what a project declares, and secrets that stand in the clear."""
+"""`config set` against what a project declares, and secrets stored in plain text."""
 
 from pathlib import Path
 from typing import Any
@@ -88,10 +88,10 @@ class TestKeys:
         [
             ("passwrod", "did you mean password?"),
             ("demo:gpu", "did you mean gpus?"),
-            ("nothing", "there is gpus, password, tags"),
+            ("nothing", "declared keys: gpus, password, tags"),
             ("apiKey", "did you mean together:apiKey or tensorone:apiKey?"),
             ("together:apikey", "did you mean together:apiKey?"),
-            ("scp:nothing", "there is scp:accessKey, scp:secretKey"),
+            ("scp:nothing", "declared keys: scp:accessKey, scp:secretKey"),
             ("aws:region", "nothing in this project is called aws"),
             ("gpuform:from", "did you mean gpuform:form?"),
         ],
@@ -186,7 +186,7 @@ class TestPlaintextSecrets:
     def test_doctor_reports_plaintext_secrets_with_a_remedy(self, plaintext_stack: Run) -> None:
         findings = plaintext_stack("doctor", "--json").json["findings"]
         plaintext_findings = [
-            finding for finding in findings if "stands there in the clear" in finding["text"]
+            finding for finding in findings if "is stored there in plain text" in finding["text"]
         ]
         assert [finding["text"].split(" is ")[0] for finding in plaintext_findings] == [
             "Pulumi.dev.yaml:3:3: password",
@@ -205,4 +205,4 @@ class TestPlaintextSecrets:
         plaintext_stack("config", "set", "together:apiKey", "tk-hunter5")
         assert "hunter" not in read_settings(project)
         ran = plaintext_stack("preview")
-        assert "in the clear" not in ran.out + ran.err
+        assert "in plain text" not in ran.out + ran.err

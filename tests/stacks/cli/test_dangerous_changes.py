@@ -125,7 +125,7 @@ class TestDeletedVolume:
 
 
 class TestMountedVolume:
-    REFUSED = "cannot be deleted or replaced: cluster 'train' mounts it, and stays"
+    REFUSED = "cannot be deleted or replaced: cluster 'train' mounts it and is not deleted"
 
     def expect_refusal(self, applied_project: PlannedProject, *command: str) -> None:
         before = applied_project.sent_changes

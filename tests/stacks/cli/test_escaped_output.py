@@ -22,7 +22,7 @@ from gpuform.stacks.cli.terminal.progress import LiveProgress
 from gpuform.stacks.cli.terminal.screen import Screen, escape_text
 from gpuform.stacks.engine.planning import Op, Progress, Step, StepStarted
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.manifests import Claims, as_yaml
+from gpuform.stacks.manifests import ClusterClaims, render_manifests
 from gpuform.stacks.operations.runs.run_log import Stopwatch
 from gpuform.stacks.review.paint import STYLED, Paint
 
@@ -257,6 +257,6 @@ def test_names_of_a_state_become_no_statements_of_a_program(
 
 
 def test_a_hostile_cluster_id_adds_no_manifest() -> None:
-    evil = Claims("id\n---\nkind: Evil\n", frozenset(), [{"kind": "PersistentVolumeClaim"}])
-    documents = list(yaml.safe_load_all(as_yaml([evil, evil])))
+    evil = ClusterClaims("id\n---\nkind: Evil\n", frozenset(), [{"kind": "PersistentVolumeClaim"}])
+    documents = list(yaml.safe_load_all(render_manifests([evil, evil])))
     assert [document["kind"] for document in documents] == ["PersistentVolumeClaim"] * 2

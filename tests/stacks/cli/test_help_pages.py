@@ -14,7 +14,7 @@ import pytest
 
 from gpuform.stacks.cli.app import cli
 from gpuform.stacks.cli.flags import find_help_page
-from gpuform.stacks.help_pages import NoSuchPage, find_page, page_names, read_page
+from gpuform.stacks.help_pages import UnknownPage, find_page, list_page_names, read_page
 
 Run = Callable[..., Any]
 DOCS = Path(__file__).parents[3] / "docs"
@@ -51,7 +51,7 @@ def test_help_lists_every_page(run: Run) -> None:
     assert parts == ["Start", "Guides", "Concepts", "Reference"]
 
 
-@pytest.mark.parametrize("name", page_names())
+@pytest.mark.parametrize("name", list_page_names())
 def test_every_page_can_be_shown(name: str) -> None:
     page = read_page(name)
     assert page.title
@@ -80,13 +80,13 @@ def test_a_page_is_found_by_its_name_or_the_end_of_its_name(given: str, meant: s
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("adobt",), "there is no page adobt\n  did you mean guides/adopt"),
+        (("adobt",), "unknown page adobt\n  did you mean guides/adopt"),
         (("guides/adobt",), "did you mean guides/adopt"),
-        (("concepts/plan#nowhere",), "the page concepts/plan has no part nowhere\n  "),
+        (("concepts/plan#nowhere",), "the page concepts/plan has no section nowhere\n  "),
         (("stack", "innit"), "unknown command stack innit\n  all pages: gpuform help\n"),
-        (("zzz",), "there is no page zzz\n  all pages: gpuform help\n"),
+        (("zzz",), "unknown page zzz\n  all pages: gpuform help\n"),
         (("",), "all pages: gpuform help\n"),
-        (("../README",), "there is no page"),
+        (("../README",), "unknown page"),
     ],
 )
 def test_an_unknown_page_suggests_the_nearest(
@@ -98,9 +98,9 @@ def test_an_unknown_page_suggests_the_nearest(
 
 
 def test_an_ambiguous_page_name_lists_the_pages() -> None:
-    with pytest.raises(NoSuchPage) as raised:
+    with pytest.raises(UnknownPage) as raised:
         find_page("cluster")
-    assert raised.value.message == "several pages are called cluster"
+    assert raised.value.message == "several pages are named cluster"
     assert "gpuform help reference/resources/together/cluster" in str(raised.value.hint)
 
 
@@ -131,16 +131,16 @@ def test_a_page_in_the_terminal_has_no_html_and_resolved_links(
         "<!-- file: a.md -->\n```markdown\n# no heading\n<!-- kept -->\n\n\n\n[a](b.md)\n```\n\n"
         "## B\n\nb\n\n### `c` of [d](two.md)\n\n## B\n\nagain\n"
     )
-    monkeypatch.setattr("gpuform.stacks.help_pages.page_folders", lambda: [tmp_path])
+    monkeypatch.setattr("gpuform.stacks.help_pages.find_page_folders", lambda: [tmp_path])
     page = read_page("guides/one")
     assert page.text.startswith(
         "# One\n\nSee [two](concepts/two#a-part), [here](guides/one#b), [out](https://a.b/c.md).\n\n"
         "```markdown\n# no heading\n<!-- kept -->\n\n\n\n[a](b.md)\n```\n"
     )
     assert page.title == "One"
-    assert page.section("b").endswith("### `c` of [d](guides/two)\n")
-    assert page.section("c-of-d") == "### `c` of [d](guides/two)\n"
-    assert page.section("b_1") == "## B\n\nagain\n"
+    assert page.get_section("b").endswith("### `c` of [d](guides/two)\n")
+    assert page.get_section("c-of-d") == "### `c` of [d](guides/two)\n"
+    assert page.get_section("b_1") == "## B\n\nagain\n"
 
 
 def _run_on_terminal(*args: str, env: dict[str, str]) -> str:
@@ -196,4 +196,6 @@ def test_help_does_not_import_the_engine() -> None:
 
 
 def test_every_command_has_a_page() -> None:
-    assert {find_help_page(name) for name, *below in COMMANDS if not below} <= set(page_names())
+    assert {find_help_page(name) for name, *below in COMMANDS if not below} <= set(
+        list_page_names()
+    )

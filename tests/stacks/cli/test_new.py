@@ -17,10 +17,10 @@ from gpuform.stacks.cli.app import cli
 from gpuform.stacks.engine.project.project import load_project
 from gpuform.stacks.formatting import format_topology
 from gpuform.stacks.json_schema.file_schemas import build_topology_schema, render_topology_schema
-from gpuform.stacks.projects import project_name, templates
+from gpuform.stacks.new_project import derive_project_name, list_templates
 
 ROOT = Path(__file__).parents[3]
-TEMPLATES = sorted(templates())
+TEMPLATES = sorted(list_templates())
 FORMS = [pytest.param([], id="topology"), pytest.param(["--python"], id="program")]
 PLAYED_TEMPLATES = [
     TEMPLATES[0],
@@ -53,7 +53,7 @@ def test_a_template_creates_a_valid_project(run: Any, template: str, tmp_path: P
     assert all(line.startswith("#") for line in requirements)  # a name may be another's
     project = load_project(directory / "Pulumi.yaml")
     assert (project.name, project.backend_url) == ("My-project", "file://.")
-    assert project.description == templates()[template]
+    assert project.description == list_templates()[template]
     content = (directory / "topology.yaml").read_text()
     assert content.startswith("# yaml-language-server: $schema=.gpuform/topology.schema.json\n# ")
     link = json.loads((directory / ".gpuform/topology.schema.json").read_text())
@@ -166,8 +166,8 @@ def test_a_hidden_file_is_not_overwritten_without_force(run: Any, tmp_path: Path
     [
         (["together-traning"], "did you mean together-training?"),
         (["x"], "`gpuform new` lists the templates"),
-        (["scp-pool", "--name", "a b"], "'a b' cannot be the name of a project"),
-        (["scp-pool", "--name", ""], "'' cannot be the name of a project"),
+        (["scp-pool", "--name", "a b"], "'a b' is not a valid project name"),
+        (["scp-pool", "--name", ""], "'' is not a valid project name"),
     ],
 )
 def test_a_refused_new_writes_nothing(
@@ -194,7 +194,7 @@ def test_a_project_name_stays_text_in_yaml(run: Any, tmp_path: Path, name: str) 
     ("folder", "name"), [("a b", "a-b"), ("/", "project"), ("é", "project"), ("x" * 150, "x" * 100)]
 )
 def test_a_project_is_named_after_its_folder_in_valid_characters(folder: str, name: str) -> None:
-    assert project_name(Path("/") / folder) == name
+    assert derive_project_name(Path("/") / folder) == name
 
 
 def test_every_file_of_the_templates_is_packaged() -> None:

@@ -106,8 +106,8 @@ def test_offers_of_an_unreachable_platform_is_an_error_beside_the_others(
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--gpu", "B2OO_SXM"), "nobody who was asked offers B2OO_SXM\n  did you mean B200_SXM?"),
-        (("--platform", "togehter"), "togehter is no platform that says what it offers\n  did you"),
+        (("--gpu", "B2OO_SXM"), "no queried platform offers B2OO_SXM\n  did you mean B200_SXM?"),
+        (("--platform", "togehter"), "togehter is not a platform with a list of offers\n  did you"),
         (("--platform", "lens"), "use one of together, scp, tensorone"),
     ],
 )
@@ -127,8 +127,8 @@ def test_validate_warns_about_values_not_offered_lately(run_reached: Run, projec
     assert run_reached("offers", "--platform", "together").code == 0
     ran = run_reached("validate")
     assert ran.code == 0, "it may be new"
-    assert "clusters.train.region: together offered no us-centrl-8 when it was asked" in ran.out
-    assert "did you mean us-central-8? `gpuform offers` asks again" in ran.out
+    assert "clusters.train.region: together did not offer us-centrl-8 when last queried" in ran.out
+    assert "did you mean us-central-8? `gpuform offers` queries again" in ran.out
     kept = project / ".gpuform" / "offers.json"
     document = json.loads(kept.read_text())
     document["at"]["together"] -= 2 * 24 * 3600
@@ -150,7 +150,7 @@ def test_a_preview_without_a_key_warns_about_values_not_offered_lately(
     ran = run_reached("preview")
     assert "were not checked with Together" in ran.out
     assert "warning: topology.yaml:2:" in ran.out
-    assert "did you mean us-central-8? `gpuform offers` asks again" in ran.out
+    assert "did you mean us-central-8? `gpuform offers` queries again" in ran.out
 
 
 def test_completion_suggests_offered_values(

@@ -14,7 +14,7 @@ from support.strategies.secret_state_strategies import CONFIGURED, NUMBER, PLANT
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import ResourceState, Snapshot
 from gpuform.stacks.engine.values import Secret
-from gpuform.stacks.resource_rules import lifecycle_of
+from gpuform.stacks.resource_rules import find_lifecycle
 
 Run = Callable[..., Any]
 
@@ -69,7 +69,7 @@ def test_commands_write_no_secret_of_any_state(
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     (project / "Pulumi.dev.yaml").write_text(f"encryptionsalt: {salt}\n")
     for entry in entries:
-        if (lifecycle := lifecycle_of(entry.type)) is not None:
+        if (lifecycle := find_lifecycle(entry.type)) is not None:
             entry.outputs["__provider"] = serialize_provider(lifecycle())
     crypter = PassphraseCrypter("", salt)
     snapshot = Snapshot("organization/demo/dev", entries, secrets_provider=crypter.provider)

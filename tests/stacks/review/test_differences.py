@@ -7,7 +7,7 @@ import pytest
 from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import PropertyChange
 from gpuform.schemas.safe_text import escape_invisible, truncate
-from gpuform.stacks.resource_rules import kind_of
+from gpuform.stacks.resource_rules import find_kind
 from gpuform.stacks.review.differences import get_rules_at, list_differences
 
 CLUSTER = "pulumi-python:dynamic/gpuform.together:Cluster"
@@ -83,7 +83,7 @@ def test_field_rules_are_found_by_path() -> None:
     ],
 )
 def test_kinds_are_parsed_from_gpuforms_types(type_: str, kind: tuple[str, str] | None) -> None:
-    assert kind_of(type_) == kind
+    assert find_kind(type_) == kind
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import STACK_TYPE
 from gpuform.stacks.engine.values import PropertyMap
-from gpuform.stacks.resource_rules import kind_of
+from gpuform.stacks.resource_rules import find_kind
 from gpuform.stacks.review.value_text import to_display_value
 
 _SOURCE_FIELDS = {
@@ -35,7 +35,7 @@ def build_program(folder: Path, config: Mapping[str, str] | None = None) -> Prog
 
 def build_outputs(registration: Registration | Read) -> tuple[str, PropertyMap]:
     """Return the id and the outputs of a resource, which hold the resource's name."""
-    kind = kind_of(registration.type)
+    kind = find_kind(registration.type)
     assert kind is not None, registration.type
     names = load_lifecycle_class(*kind).list_property_names()
     own = f"{kind[0]}-{kind[1]}-{registration.name}"

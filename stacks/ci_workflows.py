@@ -1,0 +1,211 @@
+"""Render the CI workflows of `gpuform new ci`, with the sign-in to the backend's cloud."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from gpuform.stacks.code_hosts.review_target import CodeHostName
+from gpuform.stacks.engine.errors import EngineError
+
+_CLOUD_BY_SCHEME: Final[Mapping[str, str]] = {
+    "s3": "aws",
+    "gs": "google",
+    "azblob": "azure",
+    "awskms": "aws",
+    "gcpkms": "google",
+    "azurekeyvault": "azure",
+}
+_EXTRA_BY_SCHEME: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("s3", "gs", "azblob"), "cloud"),
+    **{each: each for each in ("awskms", "azurekeyvault", "gcpkms", "hashivault")},
+}
+_SIGN_IN_VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
+    "aws": ("AWS_ROLE_ARN", "AWS_REGION"),
+    "azure": ("AZURE_CLIENT_ID", "AZURE_TENANT_ID", "AZURE_SUBSCRIPTION_ID"),
+    "azblob": ("AZURE_STORAGE_ACCOUNT",),
+    "google": ("GCP_WORKLOAD_IDENTITY_PROVIDER", "GCP_SERVICE_ACCOUNT"),
+}
+_GPUFORM_VARIABLES: Final = ("AWS_REGION", "AZURE_STORAGE_ACCOUNT")
+_VAULT_SECRETS: Final = ("VAULT_ADDR", "VAULT_TOKEN")
+
+
+@dataclass(frozen=True, slots=True)
+class Clouds:
+    """The clouds of a stack.
+
+    `schemes` are those of the URLs of the backend and the secrets provider.
+    """
+
+    schemes: tuple[str, ...] = field(default=())
+
+    @classmethod
+    def from_urls(cls, urls: Iterable[str]) -> "Clouds":
+        """Return the clouds of URLs; URLs of other schemes are left out."""
+        schemes = [url.partition("://")[0] for url in urls if "://" in url]
+        return cls(tuple(dict.fromkeys(scheme for scheme in schemes if scheme in _EXTRA_BY_SCHEME)))
+
+    @property
+    def names(self) -> list[str]:
+        """Return the clouds to which the jobs sign in."""
+        return sorted(
+            {_CLOUD_BY_SCHEME[scheme] for scheme in self.schemes if scheme in _CLOUD_BY_SCHEME}
+        )
+
+    @property
+    def extras(self) -> list[str]:
+        """Return the jobs' extras of gpuform."""
+        return sorted({_EXTRA_BY_SCHEME[scheme] for scheme in self.schemes})
+
+    @property
+    def credentials(self) -> list[str]:
+        """Return the jobs' secrets, without the platforms'."""
+        return list(_VAULT_SECRETS) if "hashivault" in self.schemes else []
+
+    @property
+    def variables(self) -> list[str]:
+        """Return the variables for the sign-in, to be set by users."""
+        return [
+            name
+            for cloud_or_scheme in (*self.names, *self.schemes)
+            for name in _SIGN_IN_VARIABLES.get(cloud_or_scheme, ())
+        ]
+
+    def iterate_environment(self) -> Iterator[str]:
+        """Yield the variables read by gpuform itself."""
+        return (name for name in self.variables if name in _GPUFORM_VARIABLES)
+
+
+_TEMPLATE_FOLDER: Final = Path(__file__).parent / "workflows"
+_TEMPLATES_BY_PATH: Final[Mapping[CodeHostName, Mapping[str, str]]] = {
+    "github": {
+        ".github/workflows/gpuform.yml": "gpuform.yml.j2",
+        ".github/workflows/gpuform-drift.yml": "gpuform-drift.yml.j2",
+        ".github/workflows/gpuform-expire.yml": "gpuform-expire.yml.j2",
+        ".github/workflows/gpuform-repair.yml": "gpuform-repair.yml.j2",
+    },
+    "gitlab": {".gitlab-ci.yml": "gitlab-ci.yml.j2"},
+}
+_CREDENTIALS: Final = (
+    *("PULUMI_CONFIG_PASSPHRASE", "TOGETHER_API_KEY", "SCP_TF_ACCESS_KEY", "SCP_TF_SECRET_KEY"),
+    *("TENSORONE_API_KEY", "AIOS_REGISTRY_URL", "AIOS_PARSER_URL", "LENS_URL", "LENS_TOKEN"),
+)
+_ALLOWED_TEXT: Final = re.compile(r"[A-Za-z0-9_./ -]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """A repository's root folder, and the folder of Pulumi.yaml inside."""
+
+    root: Path
+    project: Path
+
+    @classmethod
+    def find(cls, project: Path) -> "Repository":
+        """Return the git repository around a project, or else the project's folder.
+
+        Raises:
+            EngineError: the folder has no Pulumi.yaml.
+        """
+        project = project.resolve()
+        if not (project / "Pulumi.yaml").is_file():
+            raise EngineError(
+                f"{project} has no Pulumi.yaml",
+                hint="create a project with `gpuform new TEMPLATE`, or choose one with --dir",
+            )
+        folders = (project, *project.parents)
+        return cls(
+            next((folder for folder in folders if (folder / ".git").exists()), project), project
+        )
+
+    @property
+    def directory(self) -> str:
+        """Return the project's folder relative to the root."""
+        return self.project.relative_to(self.root).as_posix()
+
+
+def render_workflows(
+    code_host: CodeHostName, repository: Repository, *, stack: str, branch: str, clouds: Clouds
+) -> dict[str, str]:
+    """Return the workflow files: path from the repository's root -> text.
+
+    Raises:
+        EngineError: a name has characters that YAML would misread.
+    """
+    directory = repository.directory
+    for label, value in (("folder", directory), ("stack", stack), ("branch", branch)):
+        if not _ALLOWED_TEXT.fullmatch(value):
+            raise EngineError(
+                f"the {label} {value!r} cannot be written into a workflow",
+                hint="use letters, digits, spaces, hyphens, underscores, dots and slashes",
+            )
+    values = {
+        "stack": stack,
+        "branch": branch,
+        "directory": directory,
+        "prefix": "" if directory == "." else f"{directory}/",
+        **_VALUE_BUILDERS[code_host](clouds),
+    }
+    environment = Environment(  # noqa: S701 - YAML; what goes in is checked above
+        loader=FileSystemLoader(_TEMPLATE_FOLDER / code_host),
+        variable_start_string="[[",
+        variable_end_string="]]",
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    targets = _TEMPLATES_BY_PATH[code_host]
+    return {path: environment.get_template(name).render(values) for path, name in targets.items()}
+
+
+def _build_github_values(clouds: Clouds) -> dict[str, Any]:
+    names = (*_CREDENTIALS, *clouds.credentials)
+    parts = ["setup.yml", *(f"sign-in-{cloud}.yml" for cloud in clouds.names)]
+    sign_in_comment = (
+        f"\n#   variables {', '.join(clouds.variables)}\n#             {_SIGN_IN_PURPOSE}"
+    )
+
+    def render_identity(indent: int) -> str:
+        return f"\n{' ' * indent}id-token: write # to sign in" if clouds.names else ""
+
+    return {
+        "setup": "\n".join(_read_template_part("github", name) for name in parts),
+        "credentials": "\n".join(
+            f"          {variable}: ${{{{ secrets.{variable} }}}}" for variable in names
+        ),
+        "environment": "".join(
+            f"\n  {variable}: ${{{{ vars.{variable} }}}}"
+            for variable in clouds.iterate_environment()
+        ),
+        "identity": render_identity,
+        "sign_in": sign_in_comment if clouds.names else "",
+    }
+
+
+def _build_gitlab_values(clouds: Clouds) -> dict[str, Any]:
+    needed = (*clouds.variables, *clouds.credentials)
+    sign_in_comment = (
+        f"\n#   {', '.join(needed)}\n#                              {_SIGN_IN_PURPOSE}"
+    )
+    identity = "\n  id_tokens:\n    GITLAB_OIDC_TOKEN:\n      aud: $CI_SERVER_URL"
+    return {
+        "variables": ", ".join(_CREDENTIALS[1:]),
+        "identity": identity if clouds.names else "",
+        "signing": "".join(
+            "\n" + _read_template_part("gitlab", f"sign-in-{cloud}.yml") for cloud in clouds.names
+        ),
+        "sign_in": sign_in_comment if needed else "",
+    }
+
+
+_SIGN_IN_PURPOSE: Final = "by which the jobs sign in to the cloud of the state and of its secrets"
+_VALUE_BUILDERS: Final[Mapping[CodeHostName, Callable[[Clouds], dict[str, Any]]]] = {
+    "github": _build_github_values,
+    "gitlab": _build_gitlab_values,
+}
+
+
+def _read_template_part(code_host: CodeHostName, name: str) -> str:
+    return (_TEMPLATE_FOLDER / code_host / name).read_text(encoding="utf-8").rstrip()

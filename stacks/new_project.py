@@ -1,0 +1,313 @@
+"""Create new projects from the templates in `templates/`, for `gpuform new`.
+
+`require_gpuform` adds gpuform's wheel to a project for CI jobs, because no package index has
+gpuform.
+"""
+
+import base64
+import hashlib
+import importlib.metadata
+import json
+import re
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from importlib import import_module
+from pathlib import Path
+from typing import Final
+
+from gpuform import schemas
+from gpuform.providers.platform import list_own_platforms, platforms
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.project import NAME, yaml_text
+
+_DISTRIBUTION: Final = "gpuform"
+WHEEL_FOLDER: Final = "wheels"
+"""The folder of the wheel in a project."""
+_PACKAGES: Final = ("docs", "schemas", "providers", "stacks")
+_DATA_PATTERNS: Final = (
+    "docs/*.md",
+    "docs/*/*.md",
+    "docs/*/*/*.md",
+    "docs/*/*/*/*.md",
+    "py.typed",
+    "schemas/topology.schema.json",
+    "providers/plugin/schema.json",
+    "stacks/*/templates/*",
+    "stacks/templates/*/*",
+    "stacks/workflows/*/*",
+)
+"""The packages' files beside the modules."""
+_FILE_TIME: Final = (1980, 1, 1, 0, 0, 0)  # so that the same gpuform is the same file
+
+
+def build_wheel_name() -> str:
+    """Return the file name of the wheel, which contains the version."""
+    return f"{_DISTRIBUTION}-{importlib.metadata.version(_DISTRIBUTION)}-py3-none-any.whl"
+
+
+def write_wheel(folder: Path) -> Path:
+    """Write the wheel into a folder, in the place of any other version; return the path.
+
+    Equal versions give equal bytes.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for other in folder.glob(f"{_DISTRIBUTION}-*.whl"):
+        other.unlink()
+    files = dict(_iterate_package_files())
+    metadata_folder = f"{_DISTRIBUTION}-{importlib.metadata.version(_DISTRIBUTION)}.dist-info"
+    files |= {f"{metadata_folder}/{name}": text.encode() for name, text in _iterate_metadata()}
+    lines = [_render_record_line(name, data) for name, data in sorted(files.items())]
+    record_path = f"{metadata_folder}/RECORD"
+    files[record_path] = "".join([*lines, f"{record_path},,\n"]).encode()
+    path = folder / build_wheel_name()
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as packed:
+        for name, data in sorted(files.items()):
+            entry = zipfile.ZipInfo(name, _FILE_TIME)
+            entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+            packed.writestr(entry, data)
+    return path
+
+
+def _iterate_package_files() -> Iterator[tuple[str, bytes]]:
+    """Yield the packages' files, wherever the packages are: a clone has them side by side."""
+    for package in _PACKAGES:
+        for root in map(Path, import_module(f"{_DISTRIBUTION}.{package}").__path__):
+            for path in sorted(root.rglob("*")):
+                package_path = Path(package) / path.relative_to(root)
+                if path.is_file() and (
+                    path.suffix == ".py" or any(map(package_path.match, _DATA_PATTERNS))
+                ):
+                    yield f"{_DISTRIBUTION}/{package_path.as_posix()}", path.read_bytes()
+
+
+def _iterate_metadata() -> Iterator[tuple[str, str]]:
+    distribution = importlib.metadata.distribution(_DISTRIBUTION)
+    yield "METADATA", str(distribution.read_text("METADATA") or distribution.read_text("PKG-INFO"))
+    yield (
+        "WHEEL",
+        "Wheel-Version: 1.0\nGenerator: gpuform\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    )
+    groups = sorted({entry_point.group for entry_point in distribution.entry_points})
+    yield (
+        "entry_points.txt",
+        "\n".join(
+            f"[{group}]\n"
+            + "".join(
+                f"{entry_point.name} = {entry_point.value}\n"
+                for entry_point in distribution.entry_points.select(group=group)
+            )
+            for group in groups
+        ),
+    )
+    licence = distribution.read_text("licenses/LICENSE")
+    if licence:
+        yield "licenses/LICENSE", licence
+
+
+def _render_record_line(name: str, data: bytes) -> str:
+    digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+    return f"{name},sha256={digest},{len(data)}\n"
+
+
+REQUIREMENTS_FILE: Final = "requirements.txt"
+EMPTY_REQUIREMENTS: Final = f"""\
+# Packages that the program needs. gpuform is on no package index: `gpuform new ci` writes its wheel
+# into {WHEEL_FOLDER}/ and adds it here.
+"""
+_GPUFORM_LINE: Final = re.compile(
+    rf"\s*({_DISTRIBUTION}\s*(\[[^\]]*\])?\s*([=<>~!@;#].*)?|\./{WHEEL_FOLDER}/{_DISTRIBUTION}-.*)"
+)
+
+
+def require_gpuform(project: Path, extras: Iterable[str]) -> Iterator[Path]:
+    """Add the running gpuform to a project's requirements, as a wheel in the project.
+
+    Other requirements stay. Return the written files.
+
+    Raises:
+        EngineError: a file cannot be read or written.
+    """
+    file = project / REQUIREMENTS_FILE
+    try:
+        requirements = file.read_text(encoding="utf-8") if file.exists() else EMPTY_REQUIREMENTS
+        wheel = write_wheel(project / WHEEL_FOLDER)
+        extra_names = ",".join(extras)
+        line = f"./{WHEEL_FOLDER}/{wheel.name}" + (f"[{extra_names}]" if extra_names else "")
+        other_lines = [
+            other_line
+            for other_line in requirements.splitlines()
+            if not _GPUFORM_LINE.fullmatch(other_line)
+        ]
+        file.write_text("\n".join([*other_lines, line]) + "\n", encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise EngineError(f"{error.filename} cannot be written: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise EngineError(f"{file} is not UTF-8 text (byte {error.start})") from error
+    return iter((wheel, file))
+
+
+_TEMPLATES: Final = Path(__file__).parent / "templates"
+_SCHEMA: Final = ".gpuform/topology.schema.json"
+_SCHEMA_LINE: Final = f"# yaml-language-server: $schema={_SCHEMA}\n"
+_MAIN: Final = """\
+\"\"\"Run the topology with gpuform, so that `pulumi up` works here as well.\"\"\"
+
+from gpuform.stacks import run
+
+run("topology.yaml")
+"""
+_IGNORED: Final = """\
+.gpuform/
+.pulumi/
+__pycache__/
+"""
+
+
+class ProjectExists(EngineError):
+    """Raised if files exist where the project would be written."""
+
+    help_page = "start/first-stack"
+
+
+def list_templates() -> dict[str, str]:
+    """Return the description of each template by name."""
+    return {folder.name: _read_description(folder) for folder in sorted(_TEMPLATES.iterdir())}
+
+
+def derive_project_name(directory: Path) -> str:
+    """Return the folder's name as a valid project name."""
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", directory.resolve().name).strip("-")[:100]
+    return name or "project"
+
+
+def render_project(template: str, name: str, description: str, *, python: bool) -> dict[str, str]:
+    """Return the files of a new project: name -> text.
+
+    `python` makes a Python program instead of a topology; an empty description is the template's.
+
+    Raises:
+        EngineError: there is no such template, or the name is not valid.
+    """
+    if template not in list_templates():
+        similar_names = get_close_matches(template, list_templates(), n=1)
+        suggestion = f"did you mean {similar_names[0]}? " if similar_names else ""
+        raise EngineError(
+            f"unknown template '{template}'",
+            hint=f"{suggestion}`gpuform new` lists the templates",
+        )
+    if not NAME.fullmatch(name):
+        raise EngineError(
+            f"'{name}' is not a valid project name",
+            hint="use 1 to 100 letters, digits, hyphens, underscores and dots: --name NAME",
+        )
+    folder = _TEMPLATES / template
+    return {
+        "Pulumi.yaml": _render_project_settings(name, description or _read_description(folder)),
+        **(_render_program(folder) if python else _render_topology(folder)),
+        f"tests/{template}.yaml": (folder / "tests.yaml").read_text(encoding="utf-8"),
+        REQUIREMENTS_FILE: EMPTY_REQUIREMENTS,
+        ".gitignore": _IGNORED,
+    }
+
+
+def write_project(directory: Path, files: Mapping[str, str], *, force: bool) -> None:
+    """Write the files; the folder is created if missing.
+
+    With `force` files of these names are replaced, and others stay.
+
+    Raises:
+        ProjectExists: the folder has visible files, or one of these names, and `force` is not set.
+            Nothing is written.
+    """
+    if not force:
+        _require_empty_folder(directory)
+    write_files(directory, files, force=force)
+
+
+def write_files(directory: Path, files: Mapping[str, str], *, force: bool) -> None:
+    """Write the files into a folder, which may have other files.
+
+    Raises:
+        ProjectExists: a file of these names exists, and `force` is not set. Nothing is written.
+        EngineError: a file cannot be written.
+    """
+    if not force:
+        existing_names = [name for name in files if (directory / name).exists()]
+        if existing_names:
+            lines = "".join(f"\n  overwrite   {name}" for name in existing_names)
+            raise ProjectExists(
+                f"creating this template will make changes to existing files:{lines}",
+                hint="rerun the command and pass --force to accept and create",
+            )
+    try:
+        for name, content in files.items():
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
+            (directory / name).write_text(content, encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise EngineError(f"{error.filename} cannot be written: {error.strerror}") from error
+
+
+def _require_empty_folder(directory: Path) -> None:
+    if directory.exists() and not directory.is_dir():
+        raise ProjectExists(f"{directory} is not a folder", hint="choose another one with --dir")
+    if any(_list_visible_files(directory)):
+        raise ProjectExists(
+            f"{directory.resolve()} is not empty",
+            hint="rerun in an empty directory, pass the path to an empty directory to --dir, "
+            "or use --force",
+        )
+
+
+def _list_visible_files(directory: Path) -> Iterator[Path]:
+    if directory.is_dir():
+        yield from (path for path in directory.iterdir() if not path.name.startswith("."))
+
+
+def _read_description(folder: Path) -> str:
+    """Return the first comment of the template's topology."""
+    first_line = (folder / "topology.yaml").read_text(encoding="utf-8").partition("\n")[0]
+    return first_line.removeprefix("#").strip().removesuffix(".")
+
+
+def _render_project_settings(name: str, description: str) -> str:
+    return yaml_text.dump(
+        {
+            "name": name,
+            "description": description,
+            "runtime": "python",
+            "backend": {"url": "file://."},
+        }
+    )
+
+
+def _render_program(folder: Path) -> dict[str, str]:
+    return {"__main__.py": (folder / "program.py").read_text(encoding="utf-8")}
+
+
+def _render_topology(folder: Path) -> dict[str, str]:
+    topology = (folder / "topology.yaml").read_text(encoding="utf-8")
+    return {
+        "topology.yaml": _SCHEMA_LINE + topology,
+        "__main__.py": _MAIN,
+        _SCHEMA: _render_schema(),
+    }
+
+
+def link_schema(directory: Path) -> Path:
+    """Write the file by which editors find the schema of topologies; return the path."""
+    write_files(directory, {_SCHEMA: _render_schema()}, force=True)
+    return directory / _SCHEMA
+
+
+def _render_schema() -> str:
+    """Return a reference to the schema of the installed release.
+
+    With platforms of other distributions, return the complete schema.
+    """
+    if platforms().keys() != list_own_platforms().keys():
+        from gpuform.stacks.json_schema.file_schemas import render_topology_schema  # noqa: PLC0415 - rarely
+
+        return render_topology_schema()
+    installed = Path(schemas.__path__[0], "topology.schema.json").resolve()
+    return json.dumps({"$ref": installed.as_uri()}) + "\n"
