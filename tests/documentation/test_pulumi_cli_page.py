@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from real_pulumi.table import PAGE, collected, page, row
+from real_pulumi.table import PAGE, build_page, collect_cases, format_row
 
 from gpuform.stacks.engine.machine import LAST_TRIED
 
@@ -19,7 +19,7 @@ def test_the_page_says_what_the_runs_say_of_themselves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cases = [("test_sdks", "test_go"), ("test_sdks", "test_python"), ("test_programs", "test_a[b]")]
-    monkeypatch.setattr("real_pulumi.table.collected", lambda: cases)
+    monkeypatch.setattr("real_pulumi.table.collect_cases", lambda: cases)
     runs = []
     for day, cli, outcome, name in (
         ("2026-01-02", "3.1.0", "<failure/>", "test_go"),
@@ -34,7 +34,7 @@ def test_the_page_says_what_the_runs_say_of_themselves(
             f"<property name='pulumi_sdk' value='3.5.0'/></properties>{outcome}"
             "</testcase></testsuite></testsuites>"
         )
-    written = page(runs)
+    written = build_page(runs)
     assert (
         "was last run on 2026-01-02 and 2026-01-03 with Pulumi CLI 3.1.0 and 3.2.0 and its Python "
         "SDK 3.5.0."
@@ -51,4 +51,4 @@ def test_the_page_says_what_the_runs_say_of_themselves(
 def test_the_page_has_every_scenario_and_no_other() -> None:
     rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| ")]
     listed = [line[: line.rindex("|", 0, -1) + 1] for line in rows if "Scenario" not in line]
-    assert sorted(listed) == sorted(row(*each) for each in collected())
+    assert sorted(listed) == sorted(format_row(*each) for each in collect_cases())

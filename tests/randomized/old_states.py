@@ -1,6 +1,6 @@
 """Random states made by hand, in all the conditions that interrupted and failed runs leave.
 
-Their live entries stand for objects that exist: each state is planted together with its world.
+The live entries stand for objects that exist: each state is created together with its platform.
 """
 
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ from typing import Any
 from hypothesis import strategies as st
 from pulumi.dynamic.dynamic import serialize_provider
 from randomized.programs import GROUP_TYPE, PROJECT, STACK
-from randomized.strategies import SECRET, VARIABLES, chance
-from randomized.world import OUTSIDE, TYPE, Machines, World
+from randomized.strategies import SECRET, VARIABLES, draw_chance
+from randomized.world import OUTSIDE, TYPE, Machines, MemoryPlatform
 
 from gpuform.stacks.engine.state import PendingOperation, ResourceState, Snapshot
 from gpuform.stacks.engine.urn import DYNAMIC_PACKAGE, PROVIDER_TYPE_PREFIX, STACK_TYPE, make_urn
@@ -27,10 +27,10 @@ _FLAGS = ("protect", "retain_on_delete")
 
 
 @dataclass(frozen=True)
-class Planned:
-    """An entry to be: what it refers to is planned before it.
+class PlannedEntry:
+    """An entry to create; the entries that it refers to are planned before it.
 
-    `old` are the conditions of objects of the same URN that wait for their deletion.
+    `old` has a flag, or "", for each object of the same URN that is pending deletion.
     """
 
     variable: str
@@ -48,18 +48,20 @@ class Planned:
 
 
 @st.composite
-def planned_states(draw: st.DrawFn, most: int = 7) -> list[Planned]:
-    """The plans of some entries; empty for a new stack."""
+def planned_states(draw: st.DrawFn, most: int = 7) -> list[PlannedEntry]:
+    """Draw the plans of some entries; empty for a new stack."""
     variables = draw(st.lists(st.sampled_from(VARIABLES), unique=True, max_size=most))
-    planned: list[Planned] = []
+    planned: list[PlannedEntry] = []
     for variable in variables:
-        planned.append(draw(_planned(variable, planned)))
+        planned.append(draw(_planned_entries(variable, planned)))
     return planned
 
 
 @st.composite
-def _planned(draw: st.DrawFn, variable: str, earlier: Sequence[Planned]) -> Planned:
-    custom = not chance(draw, 12)
+def _planned_entries(
+    draw: st.DrawFn, variable: str, earlier: Sequence[PlannedEntry]
+) -> PlannedEntry:
+    custom = not draw_chance(draw, 12)
     groups = [p.variable for p in earlier if not p.custom]
     machines = [p.variable for p in earlier if p.custom]
     some = st.lists(st.sampled_from(machines), max_size=2, unique=True) if machines else st.just([])
@@ -74,7 +76,7 @@ def _planned(draw: st.DrawFn, variable: str, earlier: Sequence[Planned]) -> Plan
             "token": st.just(Secret(f"{SECRET}-1")),
         },
     )
-    return Planned(
+    return PlannedEntry(
         variable,
         custom,
         draw(st.sampled_from(CONDITIONS)) if custom else "plain",
@@ -82,38 +84,38 @@ def _planned(draw: st.DrawFn, variable: str, earlier: Sequence[Planned]) -> Plan
         uses={k: draw(st.sampled_from(machines)) for k in keys} if machines and custom else {},
         properties=draw(values) if custom else {},
         after=tuple(draw(some)),
-        deleted_with=draw(st.sampled_from(machines)) if machines and chance(draw, 10) else "",
-        replace_with=draw(st.sampled_from(machines)) if machines and chance(draw, 10) else "",
-        flags=tuple(flag for flag in _FLAGS if chance(draw, 10)),
+        deleted_with=draw(st.sampled_from(machines)) if machines and draw_chance(draw, 10) else "",
+        replace_with=draw(st.sampled_from(machines)) if machines and draw_chance(draw, 10) else "",
+        flags=tuple(flag for flag in _FLAGS if draw_chance(draw, 10)),
         old=tuple(draw(st.lists(st.sampled_from(["", *_FLAGS]), max_size=2))) if custom else (),
-        creating=custom and chance(draw, 8),
+        creating=custom and draw_chance(draw, 8),
     )
 
 
 @dataclass
-class _Planting:
-    world: World
+class _StateBuilder:
+    world: MemoryPlatform
     provider: str
     entries: list[ResourceState] = field(default_factory=list)
     pending: list[PendingOperation] = field(default_factory=list)
     live: dict[str, ResourceState] = field(default_factory=dict)
 
-    def plant(self, planned: Planned) -> None:
-        entry = self._entry(planned)
+    def add(self, planned: PlannedEntry) -> None:
+        entry = self._build_entry(planned)
         if planned.custom:
-            self._make(entry, planned.condition)
+            self._create_object(entry, planned.condition)
         self.live[planned.variable] = entry
         self.entries.append(entry)
         for flag in planned.old:
             waiting = replace(entry, delete=True, pending_replacement=False, external=False)
             waiting = replace(waiting, taint=False, **{flag: True} if flag else {})
-            self._make(waiting, "plain")
+            self._create_object(waiting, "plain")
             self.entries.append(waiting)
         if planned.creating:
             creating = replace(entry, id="", outputs={}, external=False, pending_replacement=False)
             self.pending.append(PendingOperation(creating, "creating"))
 
-    def _entry(self, planned: Planned) -> ResourceState:
+    def _build_entry(self, planned: PlannedEntry) -> ResourceState:
         uses = {key: self.live[name] for key, name in planned.uses.items()}
         inputs = {**planned.properties, **{k: e.outputs["address"] for k, e in uses.items()}}
         parent = self.live[planned.parent].urn if planned.parent else ROOT
@@ -135,12 +137,12 @@ class _Planting:
             **dict.fromkeys(planned.flags, True),
         )
 
-    def _make(self, entry: ResourceState, condition: str) -> None:
+    def _create_object(self, entry: ResourceState, condition: str) -> None:
         if condition == "external":
             entry.external, entry.id = True, OUTSIDE[0]
             entry.protect = entry.retain_on_delete = False
         else:
-            entry.id = self.world.made(_plain(entry.inputs))
+            entry.id = self.world.create(_unwrap_inputs(entry.inputs))
         entry.outputs = {**entry.inputs, "address": self.world.objects[entry.id]["address"]}
         if condition == "half replaced":
             entry.pending_replacement = True
@@ -149,30 +151,32 @@ class _Planting:
         entry.taint = condition == "tainted"
 
 
-def plant(planned: Sequence[Planned], world: World, provider: str = "") -> Snapshot:
-    """The state that was planned, and its objects in the world.
+def create_state(
+    planned: Sequence[PlannedEntry], world: MemoryPlatform, provider: str = ""
+) -> Snapshot:
+    """Create the planned state, and its objects on the platform.
 
-    `provider` is the pickled one of its machines; that of the world in memory when none is given.
+    `provider` is the pickled provider of its machines; by default that of the platform in memory.
     """
-    planting = _Planting(world, provider or _provider())
+    planting = _StateBuilder(world, provider or _serialize_provider())
     if planned:
         planting.entries += [
             ResourceState(ROOT, False, STACK_TYPE),
             ResourceState(PROVIDER, True, PROVIDER_TYPE, id="p-1"),
         ]
-    for each in planned:
-        planting.plant(each)
+    for entry in planned:
+        planting.add(entry)
     return Snapshot(
         f"organization/{PROJECT}/{STACK}", planting.entries, pending_operations=planting.pending
     )
 
 
 @cache
-def _provider() -> str:
+def _serialize_provider() -> str:
     return serialize_provider(Machines())
 
 
-def _plain(inputs: PropertyMap) -> dict[str, Any]:
+def _unwrap_inputs(inputs: PropertyMap) -> dict[str, Any]:
     return {
         key: value.value if isinstance(value, Secret) else value
         for key, value in inputs.items()

@@ -1,4 +1,4 @@
-"""Random programs as data: what they declare, and their text."""
+"""Random programs as data: their declarations, and their text."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,11 +16,11 @@ Kind = Literal["machine", "group", "read"]
 
 
 @dataclass(frozen=True)
-class Declared:
-    """One resource; it may name those declared before it by their variables.
+class Declaration:
+    """One resource; it may name resources declared before it by their variables.
 
     `properties` and `options` hold the text of their values. `read_id` is the text of the id that
-    is read; `outputs` whether a group registers some.
+    is read; `outputs` whether a group registers outputs.
     """
 
     variable: str
@@ -32,31 +32,31 @@ class Declared:
     read_id: str = ""
     outputs: bool = False
 
-    def line(self) -> str:
+    def format_lines(self) -> str:
         options = dict(self.options)
         if self.parent:
             options["parent"] = self.parent
         if self.kind == "read":
             options["id"] = self.read_id
-        given = [repr(self.name)]
+        arguments = [repr(self.name)]
         if self.kind == "group":
-            given = [repr(GROUP_TYPE), *given, _call("dict", self.properties)]
+            arguments = [repr(GROUP_TYPE), *arguments, _format_call("dict", self.properties)]
         else:
-            given += [f"{key}={value}" for key, value in self.properties.items()]
+            arguments += [f"{key}={value}" for key, value in self.properties.items()]
         if options:
-            given.append("opts=" + _call("ResourceOptions", options))
+            arguments.append("opts=" + _format_call("ResourceOptions", options))
         make = "pulumi.ComponentResource" if self.kind == "group" else "Machine"
-        text = f"{self.variable} = {make}({', '.join(given)})\n"
+        lines = f"{self.variable} = {make}({', '.join(arguments)})\n"
         if self.outputs:
-            text += f"{self.variable}.register_outputs({{'n': 1}})\n"
-        return text
+            lines += f"{self.variable}.register_outputs({{'n': 1}})\n"
+        return lines
 
 
 @dataclass(frozen=True, repr=False)
 class Program:
-    """What it declares and exports, in order; `end` is the statement that it ends with."""
+    """The declarations and exports of a program, in order; `end` is its last statement."""
 
-    declared: Sequence[Declared] = ()
+    declared: Sequence[Declaration] = ()
     exports: Mapping[str, str] = field(default_factory=dict)
     end: str = ""
 
@@ -66,29 +66,29 @@ class Program:
     @property
     def text(self) -> str:
         exports = [f"pulumi.export({key!r}, {value})\n" for key, value in self.exports.items()]
-        return HEAD + "".join([*(d.line() for d in self.declared), *exports, self.end])
+        return HEAD + "".join([*(d.format_lines() for d in self.declared), *exports, self.end])
 
     @property
-    def urns(self) -> dict[str, Declared]:
-        """What it declares, by URN."""
-        found: dict[str, Declared] = {}
+    def declarations_by_urn(self) -> dict[str, Declaration]:
+        """Return the declarations by URN."""
+        declarations: dict[str, Declaration] = {}
         by_variable: dict[str, str] = {"": ""}
-        for each in self.declared:
-            type_ = GROUP_TYPE if each.kind == "group" else TYPE
-            urn = make_urn(STACK, PROJECT, by_variable[each.parent], type_, each.name)
-            by_variable[each.variable] = urn
-            found[urn] = each
-        return found
+        for declaration in self.declared:
+            type_ = GROUP_TYPE if declaration.kind == "group" else TYPE
+            urn = make_urn(STACK, PROJECT, by_variable[declaration.parent], type_, declaration.name)
+            by_variable[declaration.variable] = urn
+            declarations[urn] = declaration
+        return declarations
 
-    def inherited(self, option: str, each: Declared) -> bool:
-        """Whether an option that children inherit holds for a resource."""
+    def has_inherited_option(self, option: str, declaration: Declaration) -> bool:
+        """Return whether an option that children inherit holds for a resource."""
         by_variable = {d.variable: d for d in self.declared}
-        while option not in each.options:
-            if not each.parent:
+        while option not in declaration.options:
+            if not declaration.parent:
                 return False
-            each = by_variable[each.parent]
-        return each.options[option] == "True"
+            declaration = by_variable[declaration.parent]
+        return declaration.options[option] == "True"
 
 
-def _call(name: str, arguments: Mapping[str, str]) -> str:
+def _format_call(name: str, arguments: Mapping[str, str]) -> str:
     return f"{name}({', '.join(f'{key}={value}' for key, value in arguments.items())})"

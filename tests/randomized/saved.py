@@ -1,4 +1,4 @@
-"""Saved plans of random programs, and runs within them."""
+"""Save plans of random programs, and run within their constraints."""
 
 from randomized.operations import Run
 from randomized.playing import Player
@@ -18,28 +18,28 @@ _ALLOWING = {
 
 
 def save_plan(player: Player, program: Program, run: Run) -> PlanConstraint | None:
-    """What a saved plan allows; None when there is none, because its preview fails."""
+    """Preview and return the constraint of the saved plan, or None if the preview fails."""
     if not player.preview(program, run).succeeded:
         return None
-    bound = lab_plans.save_plan(player.lab, program.text, **run.options)
-    assert SECRET not in repr(bound)
-    return bound
+    constraint = lab_plans.save_plan(player.lab, program.text, **run.options)
+    assert SECRET not in repr(constraint)
+    return constraint
 
 
-def apply_plan(player: Player, bound: PlanConstraint, program: Program, run: Run) -> None:
-    """Applies it to what it was made for."""
-    outcome = lab_plans.apply_plan(player.lab, bound, program.text, **run.options)
+def apply_plan(player: Player, constraint: PlanConstraint, program: Program, run: Run) -> None:
+    """Apply a plan to the program and state for which it was saved."""
+    outcome = lab_plans.apply_plan(player.lab, constraint, program.text, **run.options)
     assert outcome.succeeded, player.lab.errors
     if player.world.moving:
         done = {urn: tuple(sorted(effects)) for urn, effects in outcome.effects.items()}
-        assert done == dict(bound.basis.effects)
+        assert done == dict(constraint.basis.effects)
 
 
-def run_within(player: Player, bound: PlanConstraint, program: Program, run: Run) -> None:
-    """Runs anything within a plan that it was not made for: nothing else is asked for."""
-    player.world.begin()
-    player.lab.up(program.text, constraint=bound, **run.options)
+def run_within(player: Player, constraint: PlanConstraint, program: Program, run: Run) -> None:
+    """Run another program within a plan, and check that only planned effects were requested."""
+    player.world.begin_run()
+    player.lab.up(program.text, constraint=constraint, **run.options)
     for call in player.world.calls:
         if call.verb in MUTATING:
-            effects = {*bound.basis.effects.get(call.urn, ())}
+            effects = {*constraint.basis.effects.get(call.urn, ())}
             assert effects & _ALLOWING[call.verb], f"{call}, planned: {sorted(effects)}"

@@ -1,10 +1,10 @@
-"""Random programs, failures, outside changes and operations."""
+"""Hypothesis strategies of programs and of their successors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
-from randomized.programs import Declared, Program
+from randomized.programs import Declaration, Program
 from randomized.world import OUTSIDE
 
 VARIABLES = "abcdefgh"
@@ -38,7 +38,7 @@ _OPTIONS = {
 }
 
 
-_OF_GROUPS = _OPTIONS.keys() - {
+_GROUP_OPTIONS = _OPTIONS.keys() - {
     "delete_before_replace",
     "replacement_trigger",
     "custom_timeouts",
@@ -49,15 +49,15 @@ _OF_GROUPS = _OPTIONS.keys() - {
 
 @dataclass(frozen=True)
 class Frequencies:
-    """How often (in percent) a resource gets what random programs may have."""
+    """How often (in percent) a resource gets options, references and properties."""
 
     option: int = 8
     reference: int = 30
     property: int = 35
 
 
-def chance(draw: st.DrawFn, percent: int) -> bool:
-    """Whether something happens; shrinks to what does not."""
+def draw_chance(draw: st.DrawFn, percent: int) -> bool:
+    """Draw whether something happens; shrinks to False."""
     return draw(st.integers(0, 99)) >= 100 - percent
 
 
@@ -69,17 +69,17 @@ def programs(
     may_fail: bool = True,
     most: int = len(VARIABLES),
 ) -> Program:
-    """Some resources, each with what it may refer to declared before it."""
+    """Draw some resources, each declared after everything that it refers to."""
     variables = draw(st.lists(st.sampled_from(VARIABLES), unique=True, max_size=most))
-    declared: list[Declared] = []
+    declared: list[Declaration] = []
     for variable in variables:
         declared.append(draw(_resources(variable, declared, frequencies)))
-    shown = draw(st.lists(st.sampled_from(declared), max_size=2)) if declared else []
+    exported = draw(st.lists(st.sampled_from(declared), max_size=2)) if declared else []
     exports = {
-        d.variable: f"{d.variable}.{'urn' if d.kind == 'group' else 'address'}" for d in shown
+        d.variable: f"{d.variable}.{'urn' if d.kind == 'group' else 'address'}" for d in exported
     }
     end = ""
-    if may_fail and chance(draw, 6):
+    if may_fail and draw_chance(draw, 6):
         machines = [d.variable for d in declared if d.kind == "machine"]
         end = "raise ValueError('the end')\n"
         if machines and draw(st.booleans()):
@@ -89,35 +89,37 @@ def programs(
 
 @st.composite
 def successors(draw: st.DrawFn, program: Program) -> Program:
-    """Another program: the last one, with a few changes, or with less in it."""
+    """Draw another program: the same, with a few changes, or with fewer resources."""
     declared = list(program.declared)
     how = draw(st.sampled_from(["same", "shorter", *["edited"] * 4]))
     if how == "shorter":
         # Whatever is used is declared before its user: a beginning is always a program.
         declared = declared[: draw(st.integers(0, len(declared)))]
     for _ in range(draw(st.integers(1, 3)) if how == "edited" and declared else 0):
-        place = draw(st.integers(0, len(declared) - 1))
-        declared[place] = draw(_edited(declared[place]))
+        index = draw(st.integers(0, len(declared) - 1))
+        declared[index] = draw(_edited_declarations(declared[index]))
     names = {d.variable for d in declared}
     exports = {name: value for name, value in program.exports.items() if name in names}
     return Program(tuple(declared), exports)
 
 
 @st.composite
-def _edited(draw: st.DrawFn, declared: Declared) -> Declared:
-    """The resource with other properties or options, or under another name."""
-    what = draw(st.sampled_from(["value", "value", "less", "option", "name"]))
-    if declared.kind == "read" or (what == "name" and declared.name.endswith("2")):
+def _edited_declarations(draw: st.DrawFn, declared: Declaration) -> Declaration:
+    """Draw the resource with other properties or options, or with another name."""
+    edit = draw(st.sampled_from(["value", "value", "less", "option", "name"]))
+    if declared.kind == "read" or (edit == "name" and declared.name.endswith("2")):
         return declared
-    if what == "name":
+    if edit == "name":
         aliases = f"[Alias(name={declared.name!r})]"
         options = {**declared.options, "aliases": aliases}
         return replace(declared, name=f"{declared.name}2", options=options)
-    if what == "option":
-        key = draw(st.sampled_from(sorted(_OF_GROUPS if declared.kind == "group" else _OPTIONS)))
+    if edit == "option":
+        key = draw(
+            st.sampled_from(sorted(_GROUP_OPTIONS if declared.kind == "group" else _OPTIONS))
+        )
         return replace(declared, options={**declared.options, key: draw(_OPTIONS[key])})
     properties = dict(declared.properties)
-    if what == "less":
+    if edit == "less":
         properties = dict(list(properties.items())[1:])
     else:
         key = draw(st.sampled_from(["rack", "slot", *sorted(_VALUES)]))
@@ -127,23 +129,23 @@ def _edited(draw: st.DrawFn, declared: Declared) -> Declared:
 
 @st.composite
 def _resources(
-    draw: st.DrawFn, variable: str, earlier: Sequence[Declared], frequencies: Frequencies
-) -> Declared:
+    draw: st.DrawFn, variable: str, earlier: Sequence[Declaration], frequencies: Frequencies
+) -> Declaration:
     kind = draw(st.sampled_from(["machine"] * 8 + ["group", "read"]))
-    name = variable + ("2" if chance(draw, 12) else "")
+    name = variable + ("2" if draw_chance(draw, 12) else "")
     parent = ""
     groups = [d.variable for d in earlier if d.kind == "group" and not _is_awaited(d, earlier)]
     machines = [d.variable for d in earlier if d.kind == "machine"]
-    if groups and chance(draw, 50):
+    if groups and draw_chance(draw, 50):
         parent = draw(st.sampled_from(groups))
-    elif machines and chance(draw, 8):
+    elif machines and draw_chance(draw, 8):
         parent = draw(st.sampled_from(machines))
-    if parent and chance(draw, 30):
+    if parent and draw_chance(draw, 30):
         name = f"{next(d.name for d in earlier if d.variable == parent)}-{name}"
     options: dict[str, str] = {}
     if kind != "read":
         options = draw(_options(name, kind, earlier, frequencies))
-    elif earlier and chance(draw, 20):
+    elif earlier and draw_chance(draw, 20):
         options["depends_on"] = f"[{draw(st.sampled_from(earlier)).variable}]"
     read_id = ""
     if kind == "read":
@@ -152,11 +154,11 @@ def _resources(
         )
     properties = draw(_properties(kind, earlier, frequencies))
     outputs = kind == "group" and draw(st.booleans())
-    return Declared(variable, kind, name, parent, properties, options, read_id, outputs)
+    return Declaration(variable, kind, name, parent, properties, options, read_id, outputs)
 
 
-def _is_awaited(group: Declared, earlier: Sequence[Declared]) -> bool:
-    """Whether a child would be waited for by resources that it may wait for itself.
+def _is_awaited(group: Declaration, earlier: Sequence[Declaration]) -> bool:
+    """Return whether resources that a child depends on might wait for the child.
 
     To the SDK, what depends on a component depends on all its children.
     """
@@ -169,45 +171,47 @@ def _is_awaited(group: Declared, earlier: Sequence[Declared]) -> bool:
 
 @st.composite
 def _properties(
-    draw: st.DrawFn, kind: str, earlier: Sequence[Declared], frequencies: Frequencies
+    draw: st.DrawFn, kind: str, earlier: Sequence[Declaration], frequencies: Frequencies
 ) -> dict[str, str]:
     if kind == "read":
         return {}
-    found = {k: draw(v) for k, v in _VALUES.items() if chance(draw, frequencies.property)}
+    properties = {k: draw(v) for k, v in _VALUES.items() if draw_chance(draw, frequencies.property)}
     sources = [d.variable for d in earlier if d.kind != "group"]
     for key in ("uses", "rack", "slot"):
-        if sources and chance(draw, frequencies.reference):
-            found[key] = f"{draw(st.sampled_from(sources))}.address"
-    return found
+        if sources and draw_chance(draw, frequencies.reference):
+            properties[key] = f"{draw(st.sampled_from(sources))}.address"
+    return properties
 
 
 @st.composite
 def _options(
-    draw: st.DrawFn, name: str, kind: str, earlier: Sequence[Declared], frequencies: Frequencies
+    draw: st.DrawFn, name: str, kind: str, earlier: Sequence[Declaration], frequencies: Frequencies
 ) -> dict[str, str]:
-    found = {k: draw(v) for k, v in _OPTIONS.items() if chance(draw, frequencies.option)}
+    options = {k: draw(v) for k, v in _OPTIONS.items() if draw_chance(draw, frequencies.option)}
     machines = st.sampled_from([d.variable for d in earlier if d.kind == "machine"] or [""])
-    if earlier and chance(draw, frequencies.reference):
-        found["depends_on"] = f"[{draw(st.sampled_from(earlier)).variable}]"
-    if chance(draw, frequencies.option) and (machine := draw(machines)):
-        found["deleted_with"] = machine
-    if chance(draw, frequencies.option) and (machine := draw(machines)):
-        found["replace_with"] = f"[{machine}]"
-    if "replacement_trigger" in found and (machine := draw(machines)) and draw(st.booleans()):
-        found["replacement_trigger"] = f"{machine}.address"
-    if kind == "machine" and chance(draw, frequencies.option):
-        found["import_"] = repr(f"i-{name[0]}")
-    if chance(draw, 25):
-        found["aliases"] = f"[{draw(_aliases(name, earlier))}]"
+    if earlier and draw_chance(draw, frequencies.reference):
+        options["depends_on"] = f"[{draw(st.sampled_from(earlier)).variable}]"
+    if draw_chance(draw, frequencies.option) and (machine := draw(machines)):
+        options["deleted_with"] = machine
+    if draw_chance(draw, frequencies.option) and (machine := draw(machines)):
+        options["replace_with"] = f"[{machine}]"
+    if "replacement_trigger" in options and (machine := draw(machines)) and draw(st.booleans()):
+        options["replacement_trigger"] = f"{machine}.address"
+    if kind == "machine" and draw_chance(draw, frequencies.option):
+        options["import_"] = repr(f"i-{name[0]}")
+    if draw_chance(draw, 25):
+        options["aliases"] = f"[{draw(_aliases(name, earlier))}]"
     if kind == "group":
         return {
-            key: text for key, text in found.items() if key in _OF_GROUPS or key not in _OPTIONS
+            key: text
+            for key, text in options.items()
+            if key in _GROUP_OPTIONS or key not in _OPTIONS
         }
-    return found
+    return options
 
 
 @st.composite
-def _aliases(draw: st.DrawFn, name: str, earlier: Sequence[Declared]) -> str:
+def _aliases(draw: st.DrawFn, name: str, earlier: Sequence[Declaration]) -> str:
     base = name.rpartition("-")[2]
     other = repr(base[0] if base.endswith("2") else f"{base}2")
     parents = ["pulumi.ROOT_STACK_RESOURCE", *(d.variable for d in earlier if d.kind == "group")]

@@ -44,8 +44,8 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Called:
-    """One call of a provider; `id` is the made one for a create that made something."""
+class ProviderCall:
+    """One call of a provider; `id` is that of the created object for a successful create."""
 
     verb: str
     urn: str
@@ -53,44 +53,44 @@ class Called:
 
 
 @dataclass
-class World:
-    """The objects by id, and everything that was asked of their platform.
+class MemoryPlatform:
+    """The objects by id, and all calls and faults of their platform.
 
     With `moving` an update gives the object another address, as a replacement does.
     """
 
     moving: bool = False
     objects: dict[str, dict[str, Any]] = field(default_factory=dict)
-    calls: list[Called] = field(default_factory=list)
+    calls: list[ProviderCall] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     before_create: Any = None
     _used: set[Fault] = field(default_factory=set)
     _number: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def begin(self, *faults: Fault) -> None:
-        """Before a run: what fails in it."""
+    def begin_run(self, *faults: Fault) -> None:
+        """Forget earlier calls, and set the faults of the next run."""
         self.calls, self.faults, self._used = [], list(faults), set()
 
-    def made(self, properties: dict[str, Any]) -> str:
-        """Makes an object."""
+    def create(self, properties: dict[str, Any]) -> str:
+        """Create an object and return its id."""
         with self._lock:
             id_ = f"m-{self._next()}"
             self.objects[id_] = {**properties, "address": f"10.0.0.{self._number}"}
         return id_
 
-    def changed(self, id_: str, properties: dict[str, Any]) -> None:
-        """Changes an object to exactly these properties."""
+    def change(self, id_: str, properties: dict[str, Any]) -> None:
+        """Change an object to exactly these properties."""
         with self._lock:
             address = self.objects[id_]["address"]
             if self.moving:
                 address = f"10.0.0.{self._next()}"
             self.objects[id_] = {**properties, "address": address}
 
-    def note(self, verb: str, urn: str, id_: str = "") -> str:
-        """Records a call; how it is to fail, empty when it is not."""
+    def record_call(self, verb: str, urn: str, id_: str = "") -> str:
+        """Record a call, and return how it fails, or "" if it succeeds."""
         with self._lock:
-            self.calls.append(Called(verb, urn, id_))
+            self.calls.append(ProviderCall(verb, urn, id_))
             for fault in self.faults:
                 if (fault.verb, fault.name) == (verb, name_of(urn)) and fault not in self._used:
                     if fault.once:
@@ -103,40 +103,40 @@ class World:
         return self._number
 
 
-CURRENT = World()
+CURRENT = MemoryPlatform()
 
 
-def use(world: World) -> World:
-    """Lets the providers of this process work on it."""
+def use_platform(world: MemoryPlatform) -> MemoryPlatform:
+    """Let the providers of this process work on `world`, and return it."""
     global CURRENT  # noqa: PLW0603 - pickled providers find their world by this name
     CURRENT = world
     return world
 
 
-def _own(props: dict[str, Any]) -> dict[str, Any]:
+def _remove_internal_properties(props: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in props.items() if key not in ("__provider", "address")}
 
 
-def _asked(verb: str, id_: str = "") -> str:
-    """Records the call that is being served; fails as it is to."""
-    how = CURRENT.note(verb, get_current_context().urn or "", id_)
+def _record_call(verb: str, id_: str = "") -> str:
+    """Record the current call, and raise or return how it fails; "" if it succeeds."""
+    how = CURRENT.record_call(verb, get_current_context().urn or "", id_)
     if how == "raise":
         raise RuntimeError(f"no {verb} today")
     return how
 
 
 class Machines(ResourceProvider):
-    """The provider: check and diff are pure, the rest works on the current world."""
+    """The provider: check and diff are pure, the other calls work on the current platform."""
 
     def check(self, olds, news):
-        refused = _asked("check") == "refuse"
+        refused = _record_call("check") == "refuse"
         return CheckResult(news, [CheckFailure("size", "is refused")] if refused else [])
 
     def diff(self, id, olds, news):  # noqa: A002 - Pulumi's name
-        _asked("diff", id)
+        _record_call("diff", id)
         if "lazy" in news:
             return DiffResult()
-        before, after = _own(olds), _own(news)
+        before, after = _remove_internal_properties(olds), _remove_internal_properties(news)
         changed = [k for k in before.keys() | after.keys() if before.get(k) != after.get(k)]
         return DiffResult(
             changes=bool(changed),
@@ -148,37 +148,37 @@ class Machines(ResourceProvider):
         urn = get_current_context().urn or ""
         if CURRENT.before_create:
             CURRENT.before_create(urn)
-        how = _asked("create")
-        id_ = CURRENT.made(_own(props))
-        CURRENT.calls.append(Called("made", urn, id_))
+        how = _record_call("create")
+        id_ = CURRENT.create(_remove_internal_properties(props))
+        CURRENT.calls.append(ProviderCall("made", urn, id_))
         if how:
             get_current_context().init_errors.append("still booting")
         return CreateResult(id_, dict(CURRENT.objects[id_]))
 
     def read(self, id, props):  # noqa: A002 - Pulumi's name
-        _asked("read", id)
-        found = CURRENT.objects.get(id)
-        if found is None:
+        _record_call("read", id)
+        machine = CURRENT.objects.get(id)
+        if machine is None:
             return ReadResult("", {})
         # The platform shows secrets only to those who know of them.
-        return ReadResult(id, {k: v for k, v in found.items() if k in props or k not in SECRETS})
+        return ReadResult(id, {k: v for k, v in machine.items() if k in props or k not in SECRETS})
 
     def update(self, id, olds, news):  # noqa: A002 - Pulumi's name
-        how = _asked("update", id)
+        how = _record_call("update", id)
         if id not in CURRENT.objects:
             raise RuntimeError(f"there is no {id}")
-        CURRENT.changed(id, _own(news))
+        CURRENT.change(id, _remove_internal_properties(news))
         if how:
             get_current_context().init_errors.append("booting again")
         return UpdateResult(dict(CURRENT.objects[id]))
 
     def delete(self, id, props):  # noqa: A002 - Pulumi's name
-        _asked("delete", id)
+        _record_call("delete", id)
         CURRENT.objects.pop(id, None)
 
 
 class Machine(Resource, module="randomized", name="Machine"):
-    """A machine; given an id among its options, it is only read."""
+    """A machine; given an id among its options, the machine is only read."""
 
     address: Output[str]
     size: Output[float]

@@ -1,4 +1,4 @@
-"""Plays random courses by hand: `python tests/real_pulumi/play.py SEED|0-99 [--shrink]`."""
+"""Play random courses by hand: `python tests/real_pulumi/play.py SEED|0-99 [--shrink]`."""
 
 import argparse
 import sys
@@ -10,15 +10,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from processes.commands import Cli, pulumi, run_gpuform, run_new_process
-from real_pulumi.side_by_side import Course, Difference, Stage, courses
+from real_pulumi.side_by_side import Course, Difference, EnginePair, courses
 
 
-class Differs(Exception):
-    """A course that the two do not play alike."""
+class CourseDiffers(Exception):
+    """Raised for a course that the two engines do not play alike."""
 
 
-def play(stage: Stage, number: int, *, shrinking: bool) -> tuple[Course, list[Difference]] | None:
-    """What differs in the course of a seed, the least of its kind if it is to be shrunk."""
+def play(
+    stage: EnginePair, number: int, *, shrinking: bool
+) -> tuple[Course, list[Difference]] | None:
+    """Return the course of a seed and its differences, shrunk on request, or None without any."""
     least = None
     phases = [Phase.generate, *([Phase.shrink] if shrinking else [])]
 
@@ -33,15 +35,15 @@ def play(stage: Stage, number: int, *, shrinking: bool) -> tuple[Course, list[Di
     )
     @seed(number)
     @given(courses())
-    def course(drawn: Course) -> None:
+    def play_course(drawn: Course) -> None:
         nonlocal least
         if differences := stage.play(drawn):
             least = drawn, differences
-            raise Differs
+            raise CourseDiffers
 
     try:
-        course()
-    except Differs:
+        play_course()
+    except CourseDiffers:
         return least
     return None
 
@@ -51,17 +53,17 @@ def main() -> None:
     parser.add_argument("seeds", help="17, or 0-99")
     parser.add_argument("--shrink", action="store_true")
     parser.add_argument("--ours", action="store_true", help="gpuform on both sides")
-    given = parser.parse_args()
-    first, _, last = given.seeds.partition("-")
-    expected: Cli = run_new_process if given.ours else pulumi
-    with tempfile.TemporaryDirectory() as place:
-        stage = Stage(Path(place), expected, run_gpuform)
+    options = parser.parse_args()
+    first, _, last = options.seeds.partition("-")
+    expected: Cli = run_new_process if options.ours else pulumi
+    with tempfile.TemporaryDirectory() as directory:
+        stage = EnginePair(Path(directory), expected, run_gpuform)
         for number in range(int(first), int(last or first) + 1):
             began = time.monotonic()
-            least = play(stage, number, shrinking=given.shrink)
+            least = play(stage, number, shrinking=options.shrink)
             print(f"seed {number}: {time.monotonic() - began:.1f} s", flush=True)  # noqa: T201 - its purpose
-            for each in [least[0], *least[1]] if least else []:
-                print(each, flush=True)  # noqa: T201 - its purpose
+            for line in [least[0], *least[1]] if least else []:
+                print(line, flush=True)  # noqa: T201 - its purpose
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Random programs played by two engines, each on a stack of its own that starts as the other's."""
+"""Play random programs with two engines, each on a stack of its own with the same start."""
 
 import importlib.util
 import json
@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 from processes.commands import PASSPHRASE, SALT, Cli, Result
 from pulumi.dynamic.dynamic import serialize_provider
 from randomized import old_states
-from randomized.old_states import Planned, planned_states
+from randomized.old_states import PlannedEntry, planned_states
 from randomized.operations import Run, runs
-from randomized.playing import outside_objects
+from randomized.playing import add_outside_objects
 from randomized.programs import HEAD as PROGRAM_HEAD
 from randomized.programs import PROJECT, Program
-from randomized.strategies import chance, programs, successors
-from randomized.world import World
+from randomized.strategies import draw_chance, programs, successors
+from randomized.world import MemoryPlatform
 from support.stacks.scenario_replay import Replay, create_project
 
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
@@ -43,12 +43,12 @@ COMMANDS = {"update": "up", "refresh": "refresh", "destroy": "destroy"}
 
 
 @dataclass
-class Labelled(World):
-    """A platform that is planted: its ids are those that `machines.py` would give."""
+class LabelledPlatform(MemoryPlatform):
+    """A platform in memory whose ids are those that `machines.py` would give."""
 
     counts: Counter[str] = field(default_factory=Counter)
 
-    def made(self, properties: dict[str, Any]) -> str:
+    def create(self, properties: dict[str, Any]) -> str:
         label = properties["label"]
         self.counts[label] += 1
         id_ = f"{label}-{self.counts[label]}"
@@ -56,57 +56,63 @@ class Labelled(World):
         return id_
 
     @property
-    def text(self) -> str:
+    def json_text(self) -> str:
         return json.dumps({"objects": self.objects, "counts": self.counts, "moving": self.moving})
 
 
 @dataclass(frozen=True)
-class Start:
-    """What a stack and its platform are before the first run."""
+class InitialState:
+    """The planned entries and the platform of a stack before the first run."""
 
-    planned: Sequence[Planned] = ()
+    planned: Sequence[PlannedEntry] = ()
     moving: bool = False
 
-    def plant(self, folder: Path, cli: Cli) -> "Stand":
-        """A stack that begins so, in a folder of its own."""
-        world = Labelled(moving=self.moving)
-        outside_objects(world)
+    def create_stack(self, folder: Path, cli: Cli) -> "EngineStack":
+        """Create a stack with this state, in a folder of its own."""
+        world = LabelledPlatform(moving=self.moving)
+        add_outside_objects(world)
         labelled = [
-            replace(each, properties={"label": each.variable, **each.properties})
-            if each.custom
-            else each
-            for each in self.planned
+            replace(entry, properties={"label": entry.variable, **entry.properties})
+            if entry.custom
+            else entry
+            for entry in self.planned
         ]
         crypter = PassphraseCrypter(PASSPHRASE, SALT)
-        snapshot = old_states.plant(labelled, world, serialize_provider(machines().Machines()))
+        snapshot = old_states.create_state(
+            labelled, world, serialize_provider(load_machines_module().Machines())
+        )
         snapshot.secrets_provider = crypter.provider
         project, stacks = folder / "project", folder / "state/.pulumi/stacks" / PROJECT
         stacks.mkdir(parents=True)
         create_project(project, PROJECT, MACHINES)
-        (project / "platform.json").write_text(world.text)
+        (project / "platform.json").write_text(world.json_text)
         (stacks / "dev.json").write_bytes(snapshot.to_json(crypter))
-        return Stand(folder, cli, f"file://{folder}/state", PROJECT, HEAD)
+        return EngineStack(folder, cli, f"file://{folder}/state", PROJECT, HEAD)
 
 
 @dataclass
-class Stand(Replay):
-    """One stack that plays; `last` is what its last command said."""
+class EngineStack(Replay):
+    """The stack of one engine; `last` is the result of its last command."""
 
     last: Result = field(default=Result(0, "", ""), init=False)
 
     def play(self, program: Program, run: Run, others: Mapping[str, Any]) -> dict[str, Any]:
-        """What an operation does, by facet."""
+        """Run an operation and return its effects by facet."""
         faults = [
             {"verb": f.verb, "label": f.name, "how": f.how, "once": f.once} for f in run.faults
         ]
         (self.folder / "project/faults.json").write_text(json.dumps(faults))
-        found = self.play_step(
+        effects = self.play_step(
             "preview" if run.options.get("preview") else COMMANDS[run.operation],
-            in_turn(program),
+            format_sequential_program(program),
             others=others,
-            flags=["--stack", "dev", *_flags(run)],
+            flags=["--stack", "dev", *_list_flags(run)],
         )
-        return {**found, "operations": _settled(run, found["operations"]), "platform": self.objects}
+        return {
+            **effects,
+            "operations": _sort_concurrent(run, effects["operations"]),
+            "platform": self.objects,
+        }
 
     def run(self, *arguments: str) -> Result:
         self.last = super().run(*arguments)
@@ -114,28 +120,34 @@ class Stand(Replay):
 
     @property
     def objects(self) -> dict[str, Any]:
-        """The platform's, by id."""
-        found: dict[str, Any] = json.loads((self.folder / "project/platform.json").read_text())
-        return found["objects"]
+        """Return the objects of the platform by id."""
+        platform: dict[str, Any] = json.loads((self.folder / "project/platform.json").read_text())
+        return platform["objects"]
 
 
 @dataclass(frozen=True)
 class Course:
     """Operations on equal starts, one after the other, each with its program."""
 
-    start: Start
+    start: InitialState
     runs: Sequence[tuple[Program, Run]]
 
     def __str__(self) -> str:
-        said = [f"start: moving={self.start.moving}", *(f"  {each}" for each in self.start.planned)]
+        lines = [
+            f"start: moving={self.start.moving}",
+            *(f"  {entry}" for entry in self.start.planned),
+        ]
         for program, run in self.runs:
-            said += [f"run: {run} others={[*run.changed]}", program.text.removeprefix(PROGRAM_HEAD)]
-        return "\n".join(said)
+            lines += [
+                f"run: {run} others={[*run.changed]}",
+                program.text.removeprefix(PROGRAM_HEAD),
+            ]
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The first thing that the two engines do not do alike."""
+    """The first difference between the two engines."""
 
     run: int
     facet: str
@@ -143,96 +155,108 @@ class Difference:
     found: Any
 
     def __str__(self) -> str:
-        said = (
-            each if isinstance(each, str) else pformat(each, width=150)
-            for each in (self.expected, self.found)
+        values = (
+            value if isinstance(value, str) else pformat(value, width=150)
+            for value in (self.expected, self.found)
         )
-        return "run {}, {}\n  expected: {}\n  found:    {}".format(self.run, self.facet, *said)
+        return "run {}, {}\n  expected: {}\n  found:    {}".format(self.run, self.facet, *values)
 
 
 @dataclass
-class Stage:
-    """Two engines, and where their stacks are put."""
+class EnginePair:
+    """Two engines, and the folder of their stacks."""
 
     folder: Path
     expected: Cli
     found: Cli
 
     def play(self, course: Course) -> list[Difference]:
-        """All that differs in the first run in which something does."""
-        with TemporaryDirectory(dir=self.folder) as place, ThreadPoolExecutor(2) as at_once:
+        """Play the course with both engines, and return the first differing run's differences."""
+        with TemporaryDirectory(dir=self.folder) as directory, ThreadPoolExecutor(2) as at_once:
             engines = {"expected": self.expected, "found": self.found}
-            stands = [course.start.plant(Path(place) / name, cli) for name, cli in engines.items()]
+            stands = [
+                course.start.create_stack(Path(directory) / name, cli)
+                for name, cli in engines.items()
+            ]
             for number, (program, run) in enumerate(course.runs, 1):
-                others = _others(stands[0].objects, run)
-                playing = [at_once.submit(each.play, program, run, others) for each in stands]
-                expected, found = (_comparable(each.result(), run) for each in playing)
-                if differences := [*_differences(number, expected, found)]:
-                    said = [f"{each.last.stdout}{each.last.stderr}" for each in stands]
-                    return [*differences, Difference(number, "said", *said)]
+                others = _build_outside_changes(stands[0].objects, run)
+                playing = [at_once.submit(stack.play, program, run, others) for stack in stands]
+                expected, found = (_select_comparable(stack.result(), run) for stack in playing)
+                if differences := [*_find_differences(number, expected, found)]:
+                    outputs = [f"{stack.last.stdout}{stack.last.stderr}" for stack in stands]
+                    return [*differences, Difference(number, "said", *outputs)]
         return []
 
 
-def _comparable(seen: dict[str, Any], run: Run) -> dict[str, Any]:
-    """What is seen of a run, without what the engines deliberately do in their own ways."""
-    found = {facet: in_order(facet, value) for facet, value in seen.items()}
-    if not found["succeeded"]:
+def _select_comparable(effects: dict[str, Any], run: Run) -> dict[str, Any]:
+    """Return the effects without those in which the engines differ on purpose."""
+    comparable_effects = {
+        facet: sort_dependencies(facet, value) for facet, value in effects.items()
+    }
+    if not comparable_effects["succeeded"]:
         # The CLI kills a program when a step fails, gpuform lets it say its outputs.
-        found["operations"] = {
-            urn: steps for urn, steps in found["operations"].items() if type_of(urn) != STACK_TYPE
+        comparable_effects["operations"] = {
+            urn: steps
+            for urn, steps in comparable_effects["operations"].items()
+            if type_of(urn) != STACK_TYPE
         }
     if run.selection.targets:
         # How often the CLI asks what would fall with a target depends on how many older objects
         # there are; it goes by the answer alone.
-        found["calls"] = {
+        comparable_effects["calls"] = {
             call: count
-            for call, count in found["calls"].items()
+            for call, count in comparable_effects["calls"].items()
             if json.loads(call)["call"] != "diff"
         }
-    return found
+    return comparable_effects
 
 
-def in_order(facet: str, value: Any) -> Any:
-    """An entry with what it depends on in order; the SDK sends it in any."""
+def sort_dependencies(facet: str, value: Any) -> Any:
+    """Return an entry with sorted dependencies, which the SDK sends in any order.
+
+    Other facets are returned unchanged.
+    """
     if not facet.startswith("entry"):
         return value
-    found = dict(value)
-    if "dependencies" in found:
-        found["dependencies"] = sorted(found["dependencies"])
-    if isinstance(of_properties := found.get("propertyDependencies"), dict):
-        found["propertyDependencies"] = {
+    entry = dict(value)
+    if "dependencies" in entry:
+        entry["dependencies"] = sorted(entry["dependencies"])
+    if isinstance(of_properties := entry.get("propertyDependencies"), dict):
+        entry["propertyDependencies"] = {
             key: sorted(urns) if isinstance(urns, list) else urns
             for key, urns in of_properties.items()
         }
-    return found
+    return entry
 
 
-def _deletes(step: list[str]) -> bool:
+def _is_deletion(step: list[str]) -> bool:
     return step[0].startswith(("delete", "discard", "remove"))
 
 
-def _settled(run: Run, operations: Mapping[str, list[list[str]]]) -> dict[str, list[list[str]]]:
-    """With deletions and finds sorted: several objects of a resource come in any order."""
-    found: dict[str, list[list[str]]] = {}
+def _sort_concurrent(
+    run: Run, operations: Mapping[str, list[list[str]]]
+) -> dict[str, list[list[str]]]:
+    """Return the operations with deletions and refreshes sorted, as they have no order."""
+    sorted_operations: dict[str, list[list[str]]] = {}
     for urn, steps in operations.items():
         if run.operation == "refresh":
-            found[urn] = sorted(steps)
+            sorted_operations[urn] = sorted(steps)
             continue
-        found[urn] = []
-        for deletes, group in groupby(steps, _deletes):
+        sorted_operations[urn] = []
+        for deletes, group in groupby(steps, _is_deletion):
             together = list(group)
-            found[urn] += sorted(together) if deletes else together
-    return found
+            sorted_operations[urn] += sorted(together) if deletes else together
+    return sorted_operations
 
 
-def _others(objects: Mapping[str, Any], run: Run) -> dict[str, Any]:
-    """What somebody else does to the platform before a run."""
+def _build_outside_changes(objects: Mapping[str, Any], run: Run) -> dict[str, Any]:
+    """Return the changes that somebody makes on the platform before a run."""
     ids = sorted(objects)
-    changed = {ids[place % len(ids)]: size for place, size in run.changed}
+    changed = {ids[index % len(ids)]: size for index, size in run.changed}
     return {id_: {"size": float(size)} if size else None for id_, size in changed.items()}
 
 
-def _differences(
+def _find_differences(
     number: int, expected: Mapping[str, Any], found: Mapping[str, Any]
 ) -> Iterator[Difference]:
     for facet in dict.fromkeys([*expected, *found]):
@@ -247,30 +271,31 @@ def _differences(
 
 @st.composite
 def courses(draw: st.DrawFn) -> Course:
-    """One or two runs on any state."""
+    """Draw one or two runs on any state."""
     planned, moving = draw(planned_states(most=4)), draw(st.booleans())
-    program = comparable(draw(programs(may_fail=False, most=4)))
-    names = {each.variable for each in planned}
+    program = remove_imports(draw(programs(may_fail=False, most=4)))
+    names = {entry.variable for entry in planned}
     played = []
     for _ in range(draw(st.integers(1, 2))):
-        run = comparable_run(draw(runs(names)), program, names)
-        if run.operation == "update" and chance(draw, 15):
-            run = _previewed(run)
+        run = make_run_comparable(draw(runs(names)), program, names)
+        if run.operation == "update" and draw_chance(draw, 15):
+            run = _as_preview(run)
         played.append((program, run))
-        program = comparable(draw(successors(program)))
+        program = remove_imports(draw(successors(program)))
         # What fits nothing is refused by gpuform before anything is done.
         names = set()
     first, run = played[0]
-    known = [_comparable_entry(each, first, run) for each in planned]
-    return Course(Start(known, moving), played)
+    entries = [_make_entry_comparable(entry, first, run) for entry in planned]
+    return Course(InitialState(entries, moving), played)
 
 
-def _comparable_entry(planned: Planned, program: Program, run: Run) -> Planned:
-    """The entry in a condition that both deal with alike.
+def _make_entry_comparable(planned: PlannedEntry, program: Program, run: Run) -> PlannedEntry:
+    """Return the entry in a condition that both engines treat alike.
 
-    What is deleted already is deleted once more by the CLI when it falls with another; what was
-    only read and is to be made is made by it also when it is no target; of several older objects
-    that one which cannot be deleted may need, it keeps one. gpuform does none of these.
+    A deleted object is deleted again by the CLI when it is replaced with another; a resource that
+    was
+    only read and is now declared is created by the CLI even if it is no target; of several older
+    objects, the CLI keeps one that an undeletable object may need. gpuform does none of these.
     """
     if any(fault.verb == "delete" for fault in run.faults):
         planned = replace(planned, old=planned.old[:1])
@@ -283,31 +308,36 @@ def _comparable_entry(planned: Planned, program: Program, run: Run) -> Planned:
     return planned
 
 
-def comparable(program: Program) -> Program:
-    """Without what only gpuform can do: dynamic providers that import."""
+def remove_imports(program: Program) -> Program:
+    """Return the program without imports, which the CLI's dynamic providers do not support."""
     return replace(
         program,
         declared=tuple(
-            replace(each, options={k: v for k, v in each.options.items() if k != "import_"})
-            for each in program.declared
+            replace(
+                declaration,
+                options={k: v for k, v in declaration.options.items() if k != "import_"},
+            )
+            for declaration in program.declared
         ),
     )
 
 
-def comparable_run(run: Run, program: Program, names: Collection[str]) -> Run:
-    """The run as the CLI can be asked for it, and as it ends in the same way each time.
+def make_run_comparable(run: Run, program: Program, names: Collection[str]) -> Run:
+    """Return the run in a form that the CLI supports and that ends the same way each time.
 
-    Where calls are made at a time, which of them a failure still lets through is nobody's to say:
-    then the run goes on with all that does not need what failed.
+    With concurrent calls, the calls that a failure still lets through vary: then the run continues
+    with everything that does not depend on the failed resource.
     """
-    label = machines().label
+    label = load_machines_module().get_label
     faults = [
         replace(fault, name=label(fault.name), once=fault.once and fault.verb != "delete")
         for fault in run.faults
         if fault.how != "init"
     ]
     # What a read takes the place of, and cannot be deleted: the CLI forgets it, gpuform does not.
-    reads = [label(each.name) for each in program.declared if each.kind == "read"]
+    reads = [
+        label(declaration.name) for declaration in program.declared if declaration.kind == "read"
+    ]
     faults = [fault for fault in faults if fault.verb != "delete" or fault.name not in reads]
     options = dict(run.options)
     at_once = run.operation != "update" or options.get("refresh")
@@ -318,60 +348,63 @@ def comparable_run(run: Run, program: Program, names: Collection[str]) -> Run:
         selection = replace(selection, replace=UrnPatterns())
     if run.operation == "destroy":
         selection = replace(selection, exclude_dependents=False)
-    options["selection"] = _patterns(selection)
+    options["selection"] = _convert_to_patterns(selection)
     return replace(run, options=options, faults=faults)
 
 
-def _previewed(run: Run) -> Run:
-    """The preview, in which nothing fails: how far one comes that does is nobody's to say."""
+def _as_preview(run: Run) -> Run:
+    """Return the run as a preview without faults: how far a failing one comes varies."""
     options = {key: value for key, value in run.options.items() if key != "continue_on_error"}
     return replace(run, options={**options, "preview": True}, faults=())
 
 
-def _patterns(selection: Selection) -> Selection:
-    """With names as patterns, as the CLI takes them.
+def _convert_to_patterns(selection: Selection) -> Selection:
+    """Return the selection with names as patterns, as the CLI takes them.
 
-    Not with `d*`: the default provider is among what it fits, and the CLI replaces that, too.
+    Not with `d*`: the default provider matches it, and the CLI would replace that provider, too.
     """
     spelt = {
         name: UrnPatterns(
-            f"**::{text}" if "*" not in text else text.replace("::d*", "::d")
-            for text in getattr(selection, name).raw_patterns
+            f"**::{pattern}" if "*" not in pattern else pattern.replace("::d*", "::d")
+            for pattern in getattr(selection, name).raw_patterns
         )
         for name in ("targets", "excludes", "replace")
     }
     return replace(selection, **spelt)
 
 
-def in_turn(program: Program) -> str:
-    """Its text, in which each resource registers when the one before it is done.
+def format_sequential_program(program: Program) -> str:
+    """Return the program's text, in which each resource registers after the one before is done.
 
-    What falls with a replaced resource depends on the order of registrations, and where a run stops
-    on that of failures.
+    What is replaced with a replaced resource depends on the order of registrations, and where a run
+    stops on the order of failures.
     """
-    lines = [f"{each.line()}await {each.variable}.urn.future()\n" for each in program.declared]
+    lines = [
+        f"{declaration.format_lines()}await {declaration.variable}.urn.future()\n"
+        for declaration in program.declared
+    ]
     lines += [f"pulumi.export({key!r}, {value})\n" for key, value in program.exports.items()]
     body = "".join([*lines, program.end]) or "pass\n"
     return f"async def main():\n{indent(body, '    ')}\n\npulumi.run(main)\n"
 
 
-def _flags(run: Run) -> Iterator[str]:
+def _list_flags(run: Run) -> Iterator[str]:
     yield from ("--parallel", str(run.options.get("parallel", 4)))
     for flag in ("continue_on_error", "refresh"):
         if run.options.get(flag):
             yield f"--{flag.replace('_', '-')}"
     selection = run.selection
-    for flag, given in selection.iterate_flags():
-        for text in given:
-            yield from (flag, text)
+    for flag, patterns in selection.iterate_flags():
+        for pattern in patterns:
+            yield from (flag, pattern)
     for name in ("target_dependents", "exclude_dependents"):
         if getattr(selection, name):
             yield f"--{name.replace('_', '-')}"
 
 
 @cache
-def machines() -> Any:
-    """The module `machines`, as programs know it: providers are pickled by its name."""
+def load_machines_module() -> Any:
+    """Return the module `machines`, as programs know it: providers are pickled by its name."""
     spec = importlib.util.spec_from_file_location("machines", MACHINES)
     assert spec
     assert spec.loader

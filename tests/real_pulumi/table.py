@@ -40,9 +40,9 @@ Case = tuple[str, str]
 """The module and the name of a test."""
 
 
-def page(runs: Sequence[Path]) -> str:
+def build_page(runs: Sequence[Path]) -> str:
     """Return the page after these runs, of which a later one counts more than an earlier one."""
-    results = dict.fromkeys(collected(), "not run")
+    results = dict.fromkeys(collect_cases(), "not run")
     played: dict[Case, tuple[str, str, str]] = {}
     for run in runs:
         for suite in ET.parse(run).getroot().iter("testsuite"):
@@ -50,34 +50,36 @@ def page(runs: Sequence[Path]) -> str:
                 module = test.attrib["classname"].split("real_pulumi.")[1].split(".")[0]
                 case = (module, test.attrib["name"])
                 if case in results:
-                    results[case] = _result(test)
-                    played[case] = (suite.attrib["timestamp"][:10], *_versions(test))
-    return "\n".join(_lines(results, played))
+                    results[case] = _format_result(test)
+                    played[case] = (suite.attrib["timestamp"][:10], *_get_versions(test))
+    return "\n".join(_render_lines(results, played))
 
 
-def _versions(test: ET.Element) -> tuple[str, str]:
+def _get_versions(test: ET.Element) -> tuple[str, str]:
     """Return which CLI and which SDK a test was played with, as the folder's conftest.py kept."""
-    kept = {each.attrib["name"]: each.attrib["value"] for each in test.iter("property")}
-    return kept["pulumi_cli"], kept["pulumi_sdk"]
+    properties = {
+        property_.attrib["name"]: property_.attrib["value"] for property_ in test.iter("property")
+    }
+    return properties["pulumi_cli"], properties["pulumi_sdk"]
 
 
-def collected() -> list[Case]:
-    """The module and the name of each test."""
+def collect_cases() -> list[Case]:
+    """Return the module and the name of each test."""
     argv = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-m", "real_pulumi"]
     done = subprocess.run([*argv, str(HERE)], cwd=ROOT, capture_output=True, text=True, check=True)
-    found = re.findall(r"/(\w+)\.py::(.*)", done.stdout)
-    return [(module, name) for module, name in found]
+    cases = re.findall(r"/(\w+)\.py::(.*)", done.stdout)
+    return [(module, name) for module, name in cases]
 
 
-def row(module: str, name: str) -> str:
-    """Scenario and engine, as the page has them."""
-    return f"| {scenario(name)} | {SECTIONS[module][1]} |"
+def format_row(module: str, name: str) -> str:
+    """Return scenario and engine as the page has them."""
+    return f"| {format_scenario(name)} | {SECTIONS[module][1]} |"
 
 
-def _lines(
+def _render_lines(
     results: Mapping[Case, str], played: Mapping[Case, tuple[str, str, str]]
 ) -> Iterator[str]:
-    dates, clis, sdks = (sorted(set(each)) for each in zip(*played.values(), strict=True))
+    dates, clis, sdks = (sorted(set(values)) for values in zip(*played.values(), strict=True))
     yield "# Beside the Pulumi CLI"
     yield ""
     yield ("This page compares gpuform and the Pulumi CLI, scenario by scenario.")
@@ -95,25 +97,25 @@ def _lines(
     for title_of, (title, _) in SECTIONS.items():
         yield from ("", f"## {title}", "", "| Scenario | Engine | Result |", "|---|---|---|")
         yield from sorted(
-            f"{row(module, name)} {result} |"
+            f"{format_row(module, name)} {result} |"
             for (module, name), result in results.items()
             if module == title_of
         )
     yield ""
 
 
-def scenario(name: str) -> str:
+def format_scenario(name: str) -> str:
     test, _, parameters = name.partition("[")
     words = test.removeprefix("test_").replace("_", " ")
     return f"{words}: `{parameters.removesuffix(']')}`" if parameters else words
 
 
-def _result(case: ET.Element) -> str:
+def _format_result(case: ET.Element) -> str:
     if (skipped := case.find("skipped")) is not None:
         return f"skipped: {skipped.attrib['message']}"
-    return "fails" if {each.tag for each in case} & {"failure", "error"} else "passes"
+    return "fails" if {element.tag for element in case} & {"failure", "error"} else "passes"
 
 
 if __name__ == "__main__":
     PAGE.parent.mkdir(exist_ok=True)
-    PAGE.write_text(page([Path(each) for each in sys.argv[1:]]))
+    PAGE.write_text(build_page([Path(each) for each in sys.argv[1:]]))

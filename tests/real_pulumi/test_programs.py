@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from processes.commands import Cli, pulumi
-from real_pulumi.side_by_side import in_order
+from real_pulumi.side_by_side import sort_dependencies
 from support.stacks.scenario_replay import Replay
 
 HERE = Path(__file__).parent
@@ -47,7 +47,9 @@ def test_both_engines_do_the_same(name: str, tmp_path: Path, gpuform: Cli) -> No
 
 def _played(stack: Replay, step: dict[str, Any]) -> Facets:
     """Return the facets of a step, without the order of what an entry depends on: nobody's."""
-    return {facet: in_order(facet, value) for facet, value in stack.play_step(**step).items()}
+    return {
+        facet: sort_dependencies(facet, value) for facet, value in stack.play_step(**step).items()
+    }
 
 
 def _steps(name: str) -> Iterator[tuple[dict[str, Any], dict[str, str], bool]]:

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from processes.commands import Cli, pulumi
 from real_pulumi.play import play
-from real_pulumi.side_by_side import Stage
+from real_pulumi.side_by_side import EnginePair
 
 SEEDS = range(int(os.environ.get("GPUFORM_RANDOM_PROGRAMS", "20")))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_both_engines_do_the_same(seed: int, tmp_path: Path, gpuform: Cli) -> None:
-    if found := play(Stage(tmp_path, pulumi, gpuform), seed, shrinking=False):
+    if found := play(EnginePair(tmp_path, pulumi, gpuform), seed, shrinking=False):
         course, differences = found
         pytest.fail("\n".join(map(str, [course, *differences])))

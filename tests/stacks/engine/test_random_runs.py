@@ -8,11 +8,11 @@ from randomized import scenarios
 pytestmark = pytest.mark.slow
 
 EXAMPLES = [
-    (scenarios.a_run_on_any_state, 60),
-    (scenarios.a_history, 40),
-    (scenarios.a_happy_end, 25),
-    (scenarios.a_saved_plan, 40),
-    (scenarios.an_overtaken_plan, 40),
+    (scenarios.play_run_on_any_state, 60),
+    (scenarios.play_history, 40),
+    (scenarios.play_to_convergence, 25),
+    (scenarios.play_saved_plan, 40),
+    (scenarios.play_outdated_plan, 40),
 ]
 
 
