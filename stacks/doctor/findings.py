@@ -55,7 +55,7 @@ class Examination:
         try:
             for finding in check():
                 self.findings.append(finding)
-        except Exception as error:  # noqa: BLE001 - whatever is broken, it is told
+        except Exception as error:  # noqa: BLE001 - every error becomes a finding
             self.findings.append(build_failure(area, error))
 
     def get_or_report(self, area: str, read: Callable[[], T]) -> T | None:

@@ -1,6 +1,6 @@
 """Find and change the declarations of a project, in its topology files or its Python program.
 
-`gpuform.stacks.operations.importing` opens them with `place_of`, and writes their edits.
+`gpuform.stacks.operations.importing` opens them with `open_declarations`, and writes their edits.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,6 +1,6 @@
 """Find the objects of the platforms that no stack of a backend owns, and unresolved creates.
 
-`gpuform orphans` calls `find`; `planning` uses the owners of objects.
+`gpuform orphans` calls `find_orphans`; `planning` uses the owners of objects.
 """
 
 import os

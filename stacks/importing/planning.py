@@ -1,6 +1,6 @@
 """Plan an import: which objects are new, already in the stack, or owned by another stack.
 
-`gpuform.stacks.operations.importing` calls `adoption_of`, and then writes and runs the plan.
+`gpuform.stacks.operations.importing` calls `plan_import`, and then writes and runs the plan.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -107,7 +107,7 @@ def _list_entries(lines: Sequence[str]) -> Iterator[NamedEntry]:
         indent = len(key_match["indent"])
         if indent == 0:
             section, depth = key_match["key"], 0
-            # A section's line ends the entry before, and is no entry itself.
+            # A section's line ends the entry before it, but is not an entry itself.
             starts.append(("", "", Span(number, 0, 0)))
         elif section in NAMED_SECTIONS and (depth == 0 or indent <= depth):
             depth = indent

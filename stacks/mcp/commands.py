@@ -107,7 +107,7 @@ class CommandRunner:
         result = self._run(
             folder.folder, arguments, {**kept_environ, **folder.environ, **(environ or {})}
         )
-        # Nothing that is asked is told the passphrase, so that nothing can say it.
+        # No platform and no backend gets the passphrase, so that none can return it.
         kept_secrets = (
             value for name, value in secrets.items() if name not in {*dropped_names, _PASSPHRASE}
         )

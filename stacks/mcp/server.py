@@ -58,7 +58,7 @@ def serve(root: Path, *, runs_programs: bool) -> None:
     )
     server.tool(annotations=saving_annotations)(tools.save_plan)
     with tempfile.TemporaryDirectory(prefix="gpuform-", ignore_cleanup_errors=True) as folder:
-        # What is copied for proposals and simulations goes with the server, however that ends.
+        # Copies for proposals and simulations are removed with the server, however it ends.
         tempfile.tempdir = os.environ["TMPDIR"] = folder
         # The operating system has not every signal: Windows has no SIGHUP.
         for signal_name in ("SIGTERM", "SIGHUP", "SIGINT"):
