@@ -88,9 +88,9 @@ class StackReferences:
     def read(self, inputs: PropertyMap) -> PropertyMap:
         """Return the outputs of a stack reference: `name`, `outputs` and `secretOutputNames`.
 
-        For a stack planned in the same multi-stack run, `outputs` are the planned ones, else the
-        stored
-        ones. Secret outputs that the passphrase does not decrypt are left out, with a warning.
+        `outputs` are the planned ones for a stack planned in the same multi-stack run, else the
+        stored ones. Secret outputs that the passphrase does not decrypt are left out, with a
+        warning.
 
         Raises:
             EngineError: the name is missing or invalid, or the stack does not exist.

@@ -224,8 +224,8 @@ class _ProviderPlacement:
         """Return the provider entries to add to the destination for `references`.
 
         Fills `self.references` with the new reference for each old one, and `self.borrowed` with
-        differing
-        dynamic providers of the destination. Raises EditRefused if another provider differs.
+        differing dynamic providers of the destination. Raises EditRefused if another provider
+        differs.
         """
         copies = []
         for entry in self._here:
