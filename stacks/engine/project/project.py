@@ -141,38 +141,38 @@ def load_project(path: Path, *, any_runtime: bool = False) -> Project:
 
     A program in another language raises OtherRuntime, unless `any_runtime` is set.
     """
-    where = str(path)
-    root = yaml_text.parse(read_text(path), where)
+    file_label = str(path)
+    root = yaml_text.parse(read_text(path), file_label)
     if root is None:
-        raise ProjectError(f"{where}:1:1: the file is empty", hint="Add `name` and `runtime`.")
-    yaml_entries = yaml_text.get_entries(root, where)
+        raise ProjectError(f"{file_label}:1:1: the file is empty", hint="Add `name` and `runtime`.")
+    yaml_entries = yaml_text.get_entries(root, file_label)
     for key in ("name", "runtime"):
         if key not in yaml_entries:
-            raise yaml_text.locate_error(where, root, f"{key} is missing", hint=_MINIMUM_HINT)
+            raise yaml_text.locate_error(file_label, root, f"{key} is missing", hint=_MINIMUM_HINT)
     directory = path.parent
-    virtualenv = _parse_virtualenv(yaml_entries["runtime"][1], where, any_runtime=any_runtime)
-    main = _get_text(yaml_entries, "main", where)
-    backend = yaml_text.get_entries(_get_mapping(yaml_entries, "backend", where), where)
+    virtualenv = _parse_virtualenv(yaml_entries["runtime"][1], file_label, any_runtime=any_runtime)
+    main = _get_text(yaml_entries, "main", file_label)
+    backend = yaml_text.get_entries(_get_mapping(yaml_entries, "backend", file_label), file_label)
     return Project(
-        name=_parse_name(yaml_entries["name"][1], where),
+        name=_parse_name(yaml_entries["name"][1], file_label),
         path=path,
         main=directory / main if main else None,
         virtualenv=directory / Path(virtualenv).expanduser() if virtualenv else None,
-        description=_get_text(yaml_entries, "description", where),
-        config=_parse_defaults(_get_mapping(yaml_entries, "config", where), where),
-        backend_url=_get_text(backend, "url", where),
-        stack_config_dir=_get_text(yaml_entries, "stackConfigDir", where),
-        always_refreshes=_parse_refresh_option(yaml_entries, where),
-        required_version=_get_text(yaml_entries, "requiredPulumiVersion", where),
+        description=_get_text(yaml_entries, "description", file_label),
+        config=_parse_defaults(_get_mapping(yaml_entries, "config", file_label), file_label),
+        backend_url=_get_text(backend, "url", file_label),
+        stack_config_dir=_get_text(yaml_entries, "stackConfigDir", file_label),
+        always_refreshes=_parse_refresh_option(yaml_entries, file_label),
+        required_version=_get_text(yaml_entries, "requiredPulumiVersion", file_label),
     )
 
 
-def _parse_refresh_option(yaml_entries: "_YamlEntries", where: str) -> bool:
+def _parse_refresh_option(yaml_entries: "_YamlEntries", file_label: str) -> bool:
     """Return True if `options.refresh` is `always`, the only value in Pulumi."""
-    node = _get_mapping(yaml_entries, "options", where)
-    refresh = _get_text(yaml_text.get_entries(node, where), "refresh", where)
+    node = _get_mapping(yaml_entries, "options", file_label)
+    refresh = _get_text(yaml_text.get_entries(node, file_label), "refresh", file_label)
     if refresh not in ("", "always"):
-        raise yaml_text.locate_error(where, node, "options.refresh must be `always`")
+        raise yaml_text.locate_error(file_label, node, "options.refresh must be `always`")
     return bool(refresh)
 
 
@@ -196,90 +196,94 @@ def read_text(path: Path) -> str:
 _YamlEntries = Mapping[str, tuple[ScalarNode, Node]]
 
 
-def _get_text(yaml_entries: _YamlEntries, key: str, where: str) -> str:
+def _get_text(yaml_entries: _YamlEntries, key: str, file_label: str) -> str:
     """Return the text of a key; empty for a missing or null one. Raises ProjectError."""
     if key not in yaml_entries:
         return ""
     node = yaml_entries[key][1]
     if not isinstance(node, ScalarNode):
-        raise yaml_text.locate_error(where, node, f"{key} must be text")
+        raise yaml_text.locate_error(file_label, node, f"{key} must be text")
     return "" if node.tag.endswith(":null") else str(node.value)
 
 
-def _get_mapping(yaml_entries: _YamlEntries, key: str, where: str) -> MappingNode:
+def _get_mapping(yaml_entries: _YamlEntries, key: str, file_label: str) -> MappingNode:
     """Return the mapping of a key; empty for a missing or null one. Raises ProjectError."""
     node = yaml_entries[key][1] if key in yaml_entries else None
     if isinstance(node, MappingNode):
         return node
     if node is not None and not (isinstance(node, ScalarNode) and node.tag.endswith(":null")):
-        raise yaml_text.locate_error(where, node, f"{key} must be a mapping")
+        raise yaml_text.locate_error(file_label, node, f"{key} must be a mapping")
     return MappingNode("tag:yaml.org,2002:map", [])
 
 
-def _parse_name(node: Node, where: str) -> str:
+def _parse_name(node: Node, file_label: str) -> str:
     """Return the project's name. Raises ProjectError for an invalid one."""
     if not isinstance(node, ScalarNode) or not NAME.fullmatch(node.value):
         raise yaml_text.locate_error(
-            where,
+            file_label,
             node,
             "name must be 1 to 100 letters, digits, hyphens, underscores and dots",
         )
     return str(node.value)
 
 
-def _parse_virtualenv(runtime: Node, where: str, *, any_runtime: bool) -> str:
+def _parse_virtualenv(runtime: Node, file_label: str, *, any_runtime: bool) -> str:
     """Return the virtualenv option of a Python runtime, or an empty string.
 
     Another runtime gives an empty string with `any_runtime`, else raises OtherRuntime.
     """
     if isinstance(runtime, MappingNode):
-        yaml_entries = yaml_text.get_entries(runtime, where)
+        yaml_entries = yaml_text.get_entries(runtime, file_label)
         name, node = (
-            _get_text(yaml_entries, "name", where),
+            _get_text(yaml_entries, "name", file_label),
             yaml_entries.get("name", (None, runtime))[1],
         )
-        options = yaml_text.get_entries(_get_mapping(yaml_entries, "options", where), where)
+        options = yaml_text.get_entries(
+            _get_mapping(yaml_entries, "options", file_label), file_label
+        )
     else:
         name, node, options = str(runtime.value), runtime, {}
     if name != "python":
         if any_runtime:
             return ""
         runtime_error = yaml_text.locate_error(
-            where, node, f"the runtime is {name!r}", hint=_USE_THE_CLI
+            file_label, node, f"the runtime is {name!r}", hint=_USE_THE_CLI
         )
         raise OtherRuntime(runtime_error.message, runtime_error.hint)
-    return _get_text(options, "virtualenv", where)
+    return _get_text(options, "virtualenv", file_label)
 
 
-def _parse_defaults(config: MappingNode, where: str) -> dict[str, ConfigDefault]:
+def _parse_defaults(config: MappingNode, file_label: str) -> dict[str, ConfigDefault]:
     return {
-        key: _parse_default(key, node, where)
-        for key, (_, node) in yaml_text.get_entries(config, where).items()
+        key: _parse_default(key, node, file_label)
+        for key, (_, node) in yaml_text.get_entries(config, file_label).items()
     }
 
 
-def _parse_default(key: str, node: Node, where: str) -> ConfigDefault:
+def _parse_default(key: str, node: Node, file_label: str) -> ConfigDefault:
     """Parse `key: value`, or the form with type, default (or value) and secret.
 
     Raises ProjectError for an unknown type or a value of a wrong form.
     """
     if not isinstance(node, MappingNode):
-        return ConfigDefault(parse_config_value(node, where))
-    yaml_entries = yaml_text.get_entries(node, where)
-    kind = _get_text(yaml_entries, "type", where)
+        return ConfigDefault(parse_config_value(node, file_label))
+    yaml_entries = yaml_text.get_entries(node, file_label)
+    kind = _get_text(yaml_entries, "type", file_label)
     if kind and kind not in _TYPES:
         raise yaml_text.locate_error(
-            where, yaml_entries["type"][1], f"{key}: the type must be one of {', '.join(_TYPES)}"
+            file_label,
+            yaml_entries["type"][1],
+            f"{key}: the type must be one of {', '.join(_TYPES)}",
         )
     default_entry = yaml_entries.get("default") or yaml_entries.get("value")
-    secret = _get_text(yaml_entries, "secret", where) in ("true", "True", "TRUE")
+    secret = _get_text(yaml_entries, "secret", file_label) in ("true", "True", "TRUE")
     return ConfigDefault(
-        parse_config_value(default_entry[1], where) if default_entry else None, kind, secret
+        parse_config_value(default_entry[1], file_label) if default_entry else None, kind, secret
     )
 
 
-def parse_config_value(node: Node, where: str) -> Json:
+def parse_config_value(node: Node, file_label: str) -> Json:
     """Return a configuration value: a scalar as the text in the file, an object or list as data."""
     if isinstance(node, ScalarNode):
         return "" if node.tag.endswith(":null") else str(node.value)
-    return yaml_text.convert_node(node, where)
+    return yaml_text.convert_node(node, file_label)

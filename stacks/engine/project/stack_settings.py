@@ -203,9 +203,9 @@ class StackSettings:
 
     def _parse_content(self) -> None:
         """Parse the text of the file into values by full key. Raises ProjectError."""
-        where = str(self.path)
-        root = yaml_text.parse(self.content, where)
-        yaml_entries = yaml_text.get_entries(root, where) if root is not None else {}
+        file_label = str(self.path)
+        root = yaml_text.parse(self.content, file_label)
+        yaml_entries = yaml_text.get_entries(root, file_label) if root is not None else {}
         self._scalars = {
             key: str(node.value) if isinstance(node, ScalarNode) else ""
             for key, (_, node) in yaml_entries.items()
@@ -213,24 +213,27 @@ class StackSettings:
         }
         self._config, self._spelling_by_key, self._positions = {}, {}, {}
         if "config" in yaml_entries:
-            self._parse_config(yaml_entries["config"][1], where)
+            self._parse_config(yaml_entries["config"][1], file_label)
 
-    def _parse_config(self, config: Node, where: str) -> None:
+    def _parse_config(self, config: Node, file_label: str) -> None:
         """Parse the values under `config`. Raises ProjectError for a wrong or repeated key."""
         if isinstance(config, ScalarNode) and config.tag.endswith(":null"):
             return
         if not isinstance(config, MappingNode):
             raise yaml_text.locate_error(
-                where, config, "config must be a mapping of keys to values"
+                file_label, config, "config must be a mapping of keys to values"
             )
-        for name, (key, node) in yaml_text.get_entries(config, where).items():
+        for name, (key, node) in yaml_text.get_entries(config, file_label).items():
             try:
                 full = self.project.qualify_key(name)
             except ProjectError as error:
-                raise yaml_text.locate_error(where, key, error.message, error.hint) from error
+                raise yaml_text.locate_error(file_label, key, error.message, error.hint) from error
             if full in self._config:
-                raise yaml_text.locate_error(where, key, f"the key {full} occurs twice")
-            self._config[full], self._spelling_by_key[full] = parse_config_value(node, where), name
+                raise yaml_text.locate_error(file_label, key, f"the key {full} occurs twice")
+            self._config[full], self._spelling_by_key[full] = (
+                parse_config_value(node, file_label),
+                name,
+            )
             self._positions[full] = (key.start_mark.line + 1, key.start_mark.column + 1)
 
 

@@ -29,10 +29,10 @@ class YamlError(EngineError):
     help_page = "reference/configuration"
 
 
-def locate_error(where: str, node: Node, message: str, hint: str | None = None) -> YamlError:
-    """Create an error about a node of the file `where`."""
+def locate_error(file_label: str, node: Node, message: str, hint: str | None = None) -> YamlError:
+    """Create an error whose message begins with the file, line and column of the node."""
     mark = node.start_mark
-    return YamlError(f"{where}:{mark.line + 1}:{mark.column + 1}: {message}", hint)
+    return YamlError(f"{file_label}:{mark.line + 1}:{mark.column + 1}: {message}", hint)
 
 
 class _Loader(yaml.SafeLoader):
@@ -75,24 +75,24 @@ _UNUSUAL_LINE_BREAK = re.compile("[\r\x85\u2028\u2029]")
 _Dumper.add_representer(str, _represent_string)
 
 
-def parse(text: str, where: str) -> MappingNode | None:
+def parse(text: str, file_label: str) -> MappingNode | None:
     """Return the file's mapping, or None for an empty file. Raises YamlError."""
     try:
         root = yaml.compose(text, _Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         at = f"{mark.line + 1}:{mark.column + 1}" if mark else "1:1"
-        raise YamlError(f"{where}:{at}: not YAML: {error.problem or error.context}") from error
+        raise YamlError(f"{file_label}:{at}: not YAML: {error.problem or error.context}") from error
     except yaml.YAMLError as error:
-        raise YamlError(f"{where}:1:1: not YAML: {error}") from error
+        raise YamlError(f"{file_label}:1:1: not YAML: {error}") from error
     if root is None or (isinstance(root, ScalarNode) and not root.value):
         return None
     if not isinstance(root, MappingNode):
-        raise locate_error(where, root, "the file must be a mapping of keys to values")
+        raise locate_error(file_label, root, "the file must be a mapping of keys to values")
     return root
 
 
-def get_entries(node: MappingNode, where: str) -> dict[str, tuple[ScalarNode, Node]]:
+def get_entries(node: MappingNode, file_label: str) -> dict[str, tuple[ScalarNode, Node]]:
     """Return key and value nodes by key.
 
     Raises YamlError for duplicates and keys that are not scalars.
@@ -100,27 +100,28 @@ def get_entries(node: MappingNode, where: str) -> dict[str, tuple[ScalarNode, No
     node_pairs: dict[str, tuple[ScalarNode, Node]] = {}
     for key, value in node.value:
         if not isinstance(key, ScalarNode):
-            raise locate_error(where, key, "a key must be text")
+            raise locate_error(file_label, key, "a key must be text")
         if key.value in node_pairs:
-            raise locate_error(where, key, f"the key {key.value!r} occurs twice")
+            raise locate_error(file_label, key, f"the key {key.value!r} occurs twice")
         node_pairs[key.value] = (key, value)
     return node_pairs
 
 
-def convert_node(node: Node, where: str) -> Json:
+def convert_node(node: Node, file_label: str) -> Json:
     """Convert a node to plain data. Raises YamlError for a duplicate key or an invalid number."""
     if isinstance(node, MappingNode):
         return {
-            key: convert_node(value, where) for key, (_, value) in get_entries(node, where).items()
+            key: convert_node(value, file_label)
+            for key, (_, value) in get_entries(node, file_label).items()
         }
     if isinstance(node, SequenceNode):
-        return [convert_node(item, where) for item in node.value]
+        return [convert_node(item, file_label) for item in node.value]
     scalar = str(node.value)
     tag = node.tag.rsplit(":", 1)[-1]
     try:
         converted: Json = _PARSE_SCALAR.get(tag, str)(scalar)
     except ValueError:
-        raise locate_error(where, node, f"{scalar!r} is not a valid {tag}") from None
+        raise locate_error(file_label, node, f"{scalar!r} is not a valid {tag}") from None
     return converted
 
 
@@ -152,40 +153,40 @@ def dump(document: Json) -> str:
     )
 
 
-def set_entry(text: str, path: Sequence[str], value: Json, where: str) -> str:
+def set_entry(text: str, path: Sequence[str], value: Json, file_label: str) -> str:
     """Return the file's text with one entry set; `path` are the keys from the top to the entry."""
-    root = parse(text, where)
-    expected = convert_node(root, where) if root is not None else {}
+    root = parse(text, file_label)
+    expected = convert_node(root, file_label) if root is not None else {}
     _set_in_document(expected, path, value)
-    edited = _insert_entry(text, root, path, value, where)
-    return _verify_edit(edited, expected, where)
+    edited = _insert_entry(text, root, path, value, file_label)
+    return _verify_edit(edited, expected, file_label)
 
 
-def remove_entry(text: str, path: Sequence[str], where: str) -> str:
+def remove_entry(text: str, path: Sequence[str], file_label: str) -> str:
     """Return the file's text without one entry; unchanged if there is none.
 
     A mapping that the removal would leave empty is removed too.
     """
-    root = parse(text, where)
-    if root is None or _find_node(root, path, where) is None:
+    root = parse(text, file_label)
+    if root is None or _find_node(root, path, file_label) is None:
         return text
-    parent = cast("MappingNode", _find_node(root, path[:-1], where))
+    parent = cast("MappingNode", _find_node(root, path[:-1], file_label))
     if len(path) > 1 and len(parent.value) == 1:
-        return remove_entry(text, path[:-1], where)
-    expected = convert_node(root, where)
+        return remove_entry(text, path[:-1], file_label)
+    expected = convert_node(root, file_label)
     _remove_from_document(expected, path)
-    at = list(get_entries(parent, where)).index(path[-1])
-    return _verify_edit(remove_spans(text, [find_member(text, parent, at)]), expected, where)
+    at = list(get_entries(parent, file_label)).index(path[-1])
+    return _verify_edit(remove_spans(text, [find_member(text, parent, at)]), expected, file_label)
 
 
-def _verify_edit(edited: str, expected: Json, where: str) -> str:
+def _verify_edit(edited: str, expected: Json, file_label: str) -> str:
     """Return the edited text or, if its content is not as expected, a rewritten document.
 
     A rewritten document has lost its comments.
     """
     try:
-        root = parse(edited, where)
-        if (convert_node(root, where) if root is not None else {}) == expected:
+        root = parse(edited, file_label)
+        if (convert_node(root, file_label) if root is not None else {}) == expected:
             return edited
     except YamlError:
         pass
@@ -212,11 +213,11 @@ def _remove_from_document(document: Json, path: Sequence[str]) -> None:
         del document[path[-1]]
 
 
-def _find_node(node: Node, path: Sequence[str], where: str) -> Node | None:
+def _find_node(node: Node, path: Sequence[str], file_label: str) -> Node | None:
     """Return the node at the path of keys, or None."""
     for key in path:
         if not isinstance(node, MappingNode) or key not in (
-            node_entries := get_entries(node, where)
+            node_entries := get_entries(node, file_label)
         ):
             return None
         node = node_entries[key][1]
@@ -224,7 +225,7 @@ def _find_node(node: Node, path: Sequence[str], where: str) -> Node | None:
 
 
 def _insert_entry(
-    text: str, root: MappingNode | None, path: Sequence[str], value: Json, where: str
+    text: str, root: MappingNode | None, path: Sequence[str], value: Json, file_label: str
 ) -> str:
     """Return the text with the value at `path`: in place of the old one, or else added.
 
@@ -232,18 +233,18 @@ def _insert_entry(
     """
     nested: Json = value
     for depth in range(len(path), 0, -1):
-        parent = root if depth == 1 else root and _find_node(root, path[: depth - 1], where)
+        parent = root if depth == 1 else root and _find_node(root, path[: depth - 1], file_label)
         if isinstance(parent, MappingNode) and parent.value and not parent.flow_style:
-            return _write_member(text, parent, path[depth - 1], nested, where)
+            return _write_member(text, parent, path[depth - 1], nested, file_label)
         nested = {path[depth - 1]: nested}
     return append_lines(text, root, dump(nested).rstrip("\n").split("\n"))
 
 
-def _write_member(text: str, parent: MappingNode, key: str, value: Json, where: str) -> str:
+def _write_member(text: str, parent: MappingNode, key: str, value: Json, file_label: str) -> str:
     """Return the text with a member of a block: in the place of the old one, or as the last one."""
     column = parent.value[0][0].start_mark.column
     lines = dump({key: value}).rstrip("\n").split("\n")
-    node_entries = get_entries(parent, where)
+    node_entries = get_entries(parent, file_label)
     if key not in node_entries:
         return append_lines(text, parent, [" " * column + line for line in lines], column)
     start, stop = node_entries[key][0].start_mark.index, find_end(text, node_entries[key][1])

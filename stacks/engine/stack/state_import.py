@@ -55,25 +55,25 @@ class StackImport:
     warn: Callable[[str], None]
     force: bool = False
 
-    def run(self, text: bytes, where: str) -> int:
+    def run(self, text: bytes, file_label: str) -> int:
         """Replace the state by a deployment; return the number of entries.
 
         The caller holds the stack's lock. Like the Pulumi CLI, the import drops pending operations.
 
         Args:
             text: the deployment as JSON.
-            where: the origin of `text`, for errors.
+            file_label: the name of the file in errors.
 
         Raises:
             EngineError: `text` is not a deployment, belongs to another stack or breaks the
                 integrity rules; nothing is changed. With `force` the last two are warnings.
         """
         self.workspace.finish_secrets_change(self.stack, exclusive=True)
-        checkpoint = self._parse_deployment(text, where)
+        checkpoint = self._parse_deployment(text, file_label)
         settings = StackSettings.load(self.workspace.project, self.stack)
         crypter = get_stack_crypter(settings, checkpoint.secrets_provider, self.passphrase)
-        snapshot = self._decode_snapshot(checkpoint, crypter, where)
-        self._reject_violations(snapshot, where)
+        snapshot = self._decode_snapshot(checkpoint, crypter, file_label)
+        self._reject_violations(snapshot, file_label)
         for operation in snapshot.pending_operations:
             self.warn(f"warning: dropped: pending {operation.type} {operation.resource.urn}")
         snapshot = replace(
@@ -86,24 +86,24 @@ class StackImport:
         self._write(snapshot.to_json(crypter))
         return len(snapshot.resources)
 
-    def _parse_deployment(self, text: bytes, where: str) -> Checkpoint:
+    def _parse_deployment(self, text: bytes, file_label: str) -> Checkpoint:
         """Parse the deployment into a checkpoint of this stack. Raises EngineError."""
         try:
             document: Any = value_json.load(text)
         except ValueError as error:
-            raise EngineError(f"{where} is not JSON: {error}", hint=_FORMAT_HINT) from error
+            raise EngineError(f"{file_label} is not JSON: {error}", hint=_FORMAT_HINT) from error
         if not isinstance(document, dict) or not isinstance(document.get("deployment"), dict):
-            raise EngineError(f"{where} is not a deployment", hint=_FORMAT_HINT)
+            raise EngineError(f"{file_label} is not a deployment", hint=_FORMAT_HINT)
         checkpoint_file = {key: document[key] for key in ("version", "features") if key in document}
         name = build_full_name(self.workspace.project.name, self.stack)
         checkpoint_file["checkpoint"] = {"stack": name, "latest": document["deployment"]}
         try:
             return parse_checkpoint(checkpoint_file)
         except StateError as error:
-            raise EngineError(f"{where}: {error.message}", hint=_FORMAT_HINT) from error
+            raise EngineError(f"{file_label}: {error.message}", hint=_FORMAT_HINT) from error
 
     def _decode_snapshot(
-        self, checkpoint: Checkpoint, crypter: SecretsManager, where: str
+        self, checkpoint: Checkpoint, crypter: SecretsManager, file_label: str
     ) -> Snapshot:
         """Decode the checkpoint's state with its own or the stack's key. Raises EngineError."""
         reader = get_state_crypter(checkpoint.secrets_provider, crypter, self.passphrase)
@@ -113,13 +113,14 @@ class StackImport:
             if reader is crypter:
                 raise
             raise EngineError(
-                f"the secrets in {where} are encrypted with another passphrase than the stack's",
+                f"the secrets in {file_label} are encrypted with another passphrase than the "
+                "stack's",
                 hint="Export the state again with its passphrase and --show-secrets.",
             ) from error
         except StateError as error:
-            raise EngineError(f"{where}: {error.message}", hint=_FORMAT_HINT) from error
+            raise EngineError(f"{file_label}: {error.message}", hint=_FORMAT_HINT) from error
 
-    def _reject_violations(self, snapshot: Snapshot, where: str) -> None:
+    def _reject_violations(self, snapshot: Snapshot, file_label: str) -> None:
         """Raise EngineError for another stack's entries or broken rules, or with `force` warn."""
         prefix = f"urn:pulumi:{self.stack}::{self.workspace.project.name}::"
         faults = [
@@ -131,7 +132,8 @@ class StackImport:
         faults += edits.verify(snapshot)
         if faults and not self.force:
             raise EngineError(
-                f"{where} cannot be the state of stack {self.stack}:\n  " + "\n  ".join(faults),
+                f"{file_label} cannot be the state of stack {self.stack}:\n  "
+                + "\n  ".join(faults),
                 hint="Correct the file, or import it unchanged with --force.",
             )
         for fault in faults:

@@ -245,7 +245,7 @@ def _match_checkpoint(
     )
 
 
-def _summarize_orphan(where: str, records: _Records, crypter: Crypter) -> OrphanedJournal:
+def _summarize_orphan(location: str, records: _Records, crypter: Crypter) -> OrphanedJournal:
     """Return the objects that the records created after the last checkpoint of their run.
 
     `is_sure` is False in the result if nobody knows whether a last, announced checkpoint was
@@ -258,7 +258,7 @@ def _summarize_orphan(where: str, records: _Records, crypter: Crypter) -> Orphan
     written = [
         index for index in checkpoints if index < last and records[index + 1]["op"] != "unwritten"
     ]
-    objects = _JournalObjects(where, crypter)
+    objects = _JournalObjects(location, crypter)
     for record in records[: written[-1] if written else 0]:
         objects.add_record(record)
     ids_in_checkpoint = {*objects.created}
@@ -318,7 +318,7 @@ _Decoded = TypeVar("_Decoded")
 
 
 def _decode_record(
-    where: str,
+    location: str,
     decode: Callable[[Mapping[str, Any], Crypter], _Decoded],
     record: Mapping[str, Any],
     crypter: Crypter,
@@ -330,7 +330,7 @@ def _decode_record(
         raise
     except EngineError as error:
         raise JournalError(
-            f"the journal {where} of an interrupted run contains secrets that the stack's key "
+            f"the journal {location} of an interrupted run contains secrets that the stack's key "
             f"does not decrypt: {error.message}",
             hint="If the passphrase is right, another program has changed the stack's secrets "
             "provider since. Compare the state with the platform and import the objects that "
@@ -347,13 +347,15 @@ def find_objects(log: ReadableLog) -> list[tuple[str, str]]:
     return list(dict.fromkeys((str(entry.get("urn")), str(entry["id"])) for entry in entries))
 
 
-def parse_records(where: str, lines: bytes) -> list[dict[str, Any]]:
+def parse_records(location: str, lines: bytes) -> list[dict[str, Any]]:
     """Parse the records of journal lines without heads. Raises JournalError."""
-    with _raise_as_journal_error(where):
+    with _raise_as_journal_error(location):
         return [record for record in _parse_lines(lines) if "op" in record]
 
 
-def reject_lost_ids(where: str, snapshot: Snapshot, records: Iterable[Mapping[str, Any]]) -> None:
+def reject_lost_ids(
+    location: str, snapshot: Snapshot, records: Iterable[Mapping[str, Any]]
+) -> None:
     """Reject a journal with objects missing in a state written by another program.
 
     Raises:
@@ -367,7 +369,7 @@ def reject_lost_ids(where: str, snapshot: Snapshot, records: Iterable[Mapping[st
     if lost_urns_by_id:
         names = "".join(f"\n  {urn} (id {id_})" for id_, urn in lost_urns_by_id.items())
         raise JournalError(
-            f"the journal {where} of an interrupted run does not belong to the state, which "
+            f"the journal {location} of an interrupted run does not belong to the state, which "
             "another program has written since, and records objects that the state does not "
             f"have:{names}",
             hint="Compare the state with the platform and import the objects that exist. Then run "
@@ -376,18 +378,18 @@ def reject_lost_ids(where: str, snapshot: Snapshot, records: Iterable[Mapping[st
 
 
 def _replay(
-    where: str, entries: Entries, records: Sequence[Mapping[str, Any]], crypter: Crypter
+    location: str, entries: Entries, records: Sequence[Mapping[str, Any]], crypter: Crypter
 ) -> None:
     """Apply the records to `entries`. Raises JournalError if one does not fit."""
     for record in records:
         with _raise_as_journal_error(
-            where, f"a record {record.get('op')!r} does not match the state"
+            location, f"a record {record.get('op')!r} does not match the state"
         ):
             _APPLY[record["op"]](entries, record, crypter)
 
 
 @contextlib.contextmanager
-def _raise_as_journal_error(where: str, context: str = "") -> Iterator[None]:
+def _raise_as_journal_error(location: str, context: str = "") -> Iterator[None]:
     """Raise JournalError for unreadable or inapplicable journal lines in the context."""
     try:
         yield
@@ -395,7 +397,7 @@ def _raise_as_journal_error(where: str, context: str = "") -> Iterator[None]:
         cause = error.message if isinstance(error, StateError) else str(error)
         message = ": ".join(filter(None, [context, cause]))
         raise JournalError(
-            f"the journal {where} is damaged: {message}",
+            f"the journal {location} is damaged: {message}",
             hint="Compare the state with the platform and import the objects that exist. Discard "
             "the journal's changes with `gpuform state repair --discard-journal`, which "
             "keeps a copy of the journal.",
