@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from processes.commands import path_with_gpuform
+from processes.commands import build_path_with_gpuform
 from processes.limits import LAST_RESORT
 
 from gpuform.providers.emulator.server import Server, environment
@@ -45,7 +45,7 @@ class Newcomer:
         words = line.split()
         assert words[0] == "gpuform"
         done = subprocess.run(
-            [shutil.which("gpuform", path=path_with_gpuform()) or "", *words[1:]],
+            [shutil.which("gpuform", path=build_path_with_gpuform()) or "", *words[1:]],
             cwd=self.folder,
             env=self.environ,
             stdin=subprocess.DEVNULL,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from documentation.page import Enter, Run, Step, Write
-from processes.commands import path_with_gpuform
+from processes.commands import build_path_with_gpuform
 
 ROOT: Final = Path(__file__).parents[2]
 HOME: Final = "/home/ada"
@@ -191,7 +191,7 @@ def _build_environment(home: Path) -> dict[str, str]:
         "GPUFORM_REPOSITORY": str(ROOT),
         "HOME": str(home),
         "LANG": "C.UTF-8",
-        "PATH": path_with_gpuform(),
+        "PATH": build_path_with_gpuform(),
         "PULUMI_CONFIG_PASSPHRASE": "",
         "PULUMI_DISABLE_CI_DETECTION": "true",
         "TZ": "UTC",

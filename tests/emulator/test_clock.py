@@ -25,7 +25,7 @@ def test_a_scheduled_action_runs_at_its_time(clock: Clock) -> None:
     assert clock.now() == 300.0
 
 
-def test_a_scheduled_action_may_schedule_another(clock: Clock) -> None:
+def test_a_scheduled_action_can_schedule_another_one(clock: Clock) -> None:
     calls: list[float] = []
     clock.schedule(110.0, lambda: clock.schedule(115.0, lambda: calls.append(clock.now())))
     clock.advance(100)

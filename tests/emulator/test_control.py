@@ -160,6 +160,6 @@ def test_the_log_holds_no_secret(
     assert [entry["status"] for entry in control.list_requests()] == [200, 200, 401, 200, 400, 401]
 
 
-def test_a_path_outside_is_404(emulator: Server) -> None:
+def test_an_unknown_path_is_answered_with_404(emulator: Server) -> None:
     for path in ("/", "/_emulator/nothing", "/togetherness"):
         assert httpx.get(emulator.url + path, verify=False).status_code == 404

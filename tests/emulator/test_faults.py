@@ -45,9 +45,7 @@ def test_a_status_replaces_the_answer_and_the_effect(
     assert len(together.clusters.list().clusters) == 1
 
 
-def test_a_server_error_has_the_platform_s_form_by_default(
-    together: Together, control: Any
-) -> None:
+def test_a_server_error_has_the_platforms_form_by_default(together: Together, control: Any) -> None:
     control.add_fault(status=503)
     with pytest.raises(InternalServerError) as caught:
         together.clusters.list()

@@ -105,7 +105,7 @@ def test_a_driver_may_be_named_in_each_documented_way(
     assert answer["os_image"] == "ubuntu-22.04"
 
 
-def test_a_driver_may_be_named_by_the_catalogue_s_id(
+def test_a_driver_may_be_named_by_the_id_of_the_catalogue(
     together: Together, cluster_args: dict[str, Any]
 ) -> None:
     region = next(r for r in together.clusters.list_regions().regions if r.name == "us-central-8")

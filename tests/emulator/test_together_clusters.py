@@ -97,7 +97,7 @@ def test_a_new_cluster_passes_every_status_in_twenty_minutes(
     assert times[-1] == last.first_ready_at == start + timedelta(seconds=NEW_CLUSTER_SECONDS)
 
 
-def test_every_moment_of_a_cluster_fits_the_client_s_model(
+def test_a_cluster_fits_the_clients_model_at_any_time(
     together: Together, control: Any, emulator: Server, cluster_args: dict[str, Any]
 ) -> None:
     cluster = together.clusters.create(
@@ -378,7 +378,7 @@ def test_scheduled_capacity_waits_for_its_start(
     assert together.clusters.retrieve(cluster.cluster_id).status == "Ready"
 
 
-def test_a_capacity_pool_s_share_changes_in_place(
+def test_the_share_of_a_capacity_pool_changes_in_place(
     together: Together, cluster_args: dict[str, Any]
 ) -> None:
     cluster = together.clusters.create(

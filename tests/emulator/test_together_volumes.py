@@ -31,7 +31,7 @@ def test_a_volume_becomes_available_within_a_minute(together: Together, control:
     assert list(dict.fromkeys(statuses)) == ["scheduled", "provisioning", "available"]
 
 
-def test_a_volume_is_shown_as_the_client_s_model_without_a_region(
+def test_a_volume_fits_the_clients_model_and_has_no_region(
     emulator: Server, volume: ClusterStorage
 ) -> None:
     raw = httpx.get(

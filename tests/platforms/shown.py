@@ -39,7 +39,7 @@ _SPECIAL: Final[Mapping[str, Sequence[object]]] = {
 }
 
 
-def shown(platform: str, model: type[BaseModel], changed: str = "") -> str:
+def render_outputs(platform: str, model: type[BaseModel], changed: str = "") -> str:
     """Return what is shown of an answer in which one field may have another value."""
     answer = model.model_validate(_build_sample(model, "", changed))
     return repr([_reveal(item) for item in SHOWN[platform, model.__name__](answer)])

@@ -9,7 +9,7 @@ import pytest
 from platforms.documented import NAMES, Answer, covers, list_leaf_paths, load_document
 from platforms.pages import FOLDER, REAL, ROOT, render_pages
 from platforms.sending import CALLS, list_methods, list_sent_calls
-from platforms.shown import SHOWN, shown
+from platforms.shown import SHOWN, render_outputs
 from pydantic import BaseModel
 
 from gpuform.providers.catalog import load_lifecycle_class
@@ -110,9 +110,9 @@ def test_shown_fields_change_the_output_and_dropped_fields_do_not(
     platform: str, model: str
 ) -> None:
     (answer,) = (message for message in load_document(platform).answers if message.model == model)
-    before = shown(platform, answer.wire_model)
+    before = render_outputs(platform, answer.wire_model)
     for field in list_leaf_paths(answer.wire_model):
-        is_seen = shown(platform, answer.wire_model, field) != before
+        is_seen = render_outputs(platform, answer.wire_model, field) != before
         if any(covers(message, field) for message in answer.dropped):
             assert not is_seen, field
         elif any(covers(message, field) for message in {**answer.declared, **answer.told}):

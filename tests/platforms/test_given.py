@@ -170,12 +170,12 @@ NEVER = {
 def test_the_emulator_gives_every_documented_field(name: str, emulator: Platform) -> None:
     answers: list[Any] = []
 
-    def keep(_method: str, _path: str, answer: Any) -> Any:
+    def record_answer(_method: str, _path: str, answer: Any) -> Any:
         answers.append(answer)
         return answer
 
     emulator.reset()
-    with emulator.rewrite_answers(keep):
+    with emulator.rewrite_answers(record_answer):
         for kind in KINDS:
             if kind.platform == name and not kind.api:
                 description = emulator.prepare(kind)

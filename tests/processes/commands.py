@@ -1,4 +1,4 @@
-"""Runs `gpuform` and `pulumi` as their users do."""
+"""Run `gpuform` and `pulumi` as their users do."""
 
 import os
 import subprocess
@@ -44,15 +44,17 @@ def run_gpuform(folder: Path, *arguments: str, **environ: str) -> Result:
 
 def run_new_process(folder: Path, *arguments: str, **environ: str) -> Result:
     """Run `gpuform` in a new interpreter."""
-    return _done([sys.executable, "-m", "gpuform.stacks.cli", *arguments], folder, environ)
+    return _run_process([sys.executable, "-m", "gpuform.stacks.cli", *arguments], folder, environ)
 
 
 def pulumi(folder: Path, *arguments: str, **environ: str) -> Result:
     """Run the Pulumi CLI; its programs run in this interpreter's environment."""
-    return _done([*pulumi_argv(folder, *arguments)], folder, environment_of_pulumi(environ))
+    return _run_process(
+        [*build_pulumi_command(folder, *arguments)], folder, build_pulumi_environment(environ)
+    )
 
 
-def pulumi_argv(folder: Path, *arguments: str) -> list[str]:
+def build_pulumi_command(folder: Path, *arguments: str) -> list[str]:
     """Return the command line of `pulumi` with these arguments, its Python programs inline.
 
     They are run by the CLI itself where its host of Python programs is on PATH.
@@ -60,16 +62,16 @@ def pulumi_argv(folder: Path, *arguments: str) -> list[str]:
     cli = find_pulumi()
     assert cli is not None, "the Pulumi CLI is not there"
     runs_program = bool(arguments) and arguments[0] in RUNNING and not has_language_host()
-    if runs_program and _is_in_python(folder / "Pulumi.yaml"):
+    if runs_program and _has_python_runtime(folder / "Pulumi.yaml"):
         return [sys.executable, str(Path(__file__).with_name("inline.py")), cli, *arguments]
     return [cli, *arguments]
 
 
-def _is_in_python(file: Path) -> bool:
+def _has_python_runtime(file: Path) -> bool:
     return file.exists() and "runtime: python" in file.read_text()
 
 
-def path_with_gpuform() -> str:
+def build_path_with_gpuform() -> str:
     """Return a PATH whose `gpuform` is forked from the warm process."""
     folders = [str(Path(sys.executable).parent), os.environ["PATH"]]
     if not IN_NEW_PROCESSES:
@@ -77,14 +79,14 @@ def path_with_gpuform() -> str:
     return os.pathsep.join(folders)
 
 
-def environment_of_pulumi(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables of a `pulumi` whose programs run in this interpreter's environment."""
+def build_pulumi_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a `pulumi` whose programs use this interpreter."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{search_path()}"
     quiet = {"PULUMI_SKIP_UPDATE_CHECK": "1", "NO_COLOR": "1"}
     return {**os.environ, "PATH": path, **quiet, **environ}
 
 
-def _done(argv: Sequence[str], folder: Path, environ: dict[str, str]) -> Result:
+def _run_process(argv: Sequence[str], folder: Path, environ: dict[str, str]) -> Result:
     done = subprocess.run(
         argv, cwd=folder, env=os.environ | environ, capture_output=True, text=True, check=False
     )

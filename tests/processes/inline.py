@@ -1,6 +1,6 @@
-"""Runs `pulumi` with the folder's Python program inline, as Pulumi's Automation API does.
+"""Run `pulumi` with the folder's Python program inline, as Pulumi's Automation API does.
 
-`python inline.py PULUMI up --yes ...`: the program runs in this process, which the CLI reaches by
+`python inline.py PULUMI up --yes ...`: the program runs in this process, which the CLI calls by
 `--client`, so that no host of Python programs is needed. The exit code is that of the CLI.
 """
 

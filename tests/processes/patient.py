@@ -1,4 +1,4 @@
-"""Commands that can be stopped in the middle: processes, and a program whose creates take long."""
+"""Provide commands that can be stopped in the middle, and a program with slow creates."""
 
 import contextlib
 import os
@@ -40,7 +40,7 @@ Machine("a")
 
 
 @contextlib.contextmanager
-def started(*args: str, **variables: str) -> Iterator[subprocess.Popen[str]]:
+def start_gpuform(*args: str, **variables: str) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
         [*GPUFORM, *args],
         env={**os.environ, **variables},
@@ -57,9 +57,9 @@ def started(*args: str, **variables: str) -> Iterator[subprocess.Popen[str]]:
 
 def read_until(process: subprocess.Popen[str], text: str) -> str:
     assert process.stdout is not None
-    seen = ""
+    output = ""
     for line in process.stdout:
-        seen += line
+        output += line
         if text in line:
-            return seen
-    raise AssertionError(f"{text!r} never came:\n{seen}")
+            return output
+    raise AssertionError(f"{text!r} never came:\n{output}")

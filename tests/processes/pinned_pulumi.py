@@ -1,9 +1,9 @@
-"""The Pulumi CLI that the tests run: the one of PATH, else the pinned one, which `build` makes.
+"""Find the Pulumi CLI for the tests: the one of PATH, else the pinned one, which `build` builds.
 
-`tests/real_pulumi/go.mod` pins it. It is built once into a folder of the user's caches, from what
-the Go module proxy serves: `python tests/processes/pinned_pulumi.py`, which says why where it
-cannot be built. That folder also gets the host of dynamic providers, a script of Pulumi's SDK; the
-host of Python programs is no Go module of the proxy: `inline.py` stands in for it.
+`tests/real_pulumi/go.mod` pins its version. `python tests/processes/pinned_pulumi.py` builds it
+once into the user's caches from modules of the Go module proxy, or prints why it cannot. The folder
+also gets the host of dynamic providers, a script of Pulumi's SDK. The host of Python programs is
+not a Go module of the proxy: `inline.py` replaces it.
 """
 
 import fcntl
@@ -23,7 +23,7 @@ DYNAMIC_HOST: Final = '#!/bin/sh\nexec "${PULUMI_PYTHON_CMD:-python3}" -u -m pul
 
 def search_path() -> str:
     """Return PATH with the folder of the pinned CLI behind it, if it was built."""
-    folder = pinned_folder()
+    folder = get_pinned_folder()
     path = os.environ.get("PATH", os.defpath)
     return f"{path}{os.pathsep}{folder}" if (folder / "pulumi").exists() else path
 
@@ -33,14 +33,14 @@ def find_pulumi() -> str | None:
     return shutil.which("pulumi", path=search_path())
 
 
-def version_of_pulumi() -> str:
+def get_pulumi_version() -> str:
     """Return the version of the CLI that `find_pulumi` finds, such as 3.274.1."""
     cli = find_pulumi()
     assert cli is not None, "no Pulumi CLI is there"
     answer = subprocess.run([cli, "version"], capture_output=True, text=True, check=True).stdout
-    found = re.search(r"\d+\.\d+\.\d+", answer)
-    assert found, answer
-    return found[0]
+    version = re.search(r"\d+\.\d+\.\d+", answer)
+    assert version, answer
+    return version[0]
 
 
 def has_language_host(language: str = "python") -> bool:
@@ -48,23 +48,23 @@ def has_language_host(language: str = "python") -> bool:
     return shutil.which(f"pulumi-language-{language}", path=search_path()) is not None
 
 
-def pinned_version() -> str:
+def read_pinned_version() -> str:
     """Return the version of the CLI in `go.mod`, such as 3.274.1."""
-    found = re.search(rf"{re.escape(PACKAGE)} v(\S+)", (MODULE / "go.mod").read_text())
-    assert found is not None
-    return found[1]
+    version = re.search(rf"{re.escape(PACKAGE)} v(\S+)", (MODULE / "go.mod").read_text())
+    assert version is not None
+    return version[1]
 
 
-def pinned_folder() -> Path:
+def get_pinned_folder() -> Path:
     """Return the folder of the pinned CLI; another `go.sum` gets another one."""
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     digest = hashlib.sha256((MODULE / "go.sum").read_bytes()).hexdigest()[:12]
-    return caches / "gpuform" / f"pulumi-{pinned_version()}-{digest}"
+    return caches / "gpuform" / f"pulumi-{read_pinned_version()}-{digest}"
 
 
 def build() -> str:
     """Build the pinned CLI where it is not built yet; return why not, or an empty text."""
-    folder = pinned_folder()
+    folder = get_pinned_folder()
     if (folder / "pulumi").exists():
         return ""
     go = shutil.which("go")
@@ -75,7 +75,9 @@ def build() -> str:
         fcntl.flock(lock, fcntl.LOCK_EX)  # several clones share the folder
         if (folder / "pulumi").exists():
             return ""
-        version = f"-X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version={pinned_version()}"
+        version = (
+            f"-X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version={read_pinned_version()}"
+        )
         new = folder / "pulumi.new"
         argv = [go, "build", "-ldflags", version, "-o", str(new), f"{PACKAGE}/cmd/pulumi"]
         done = subprocess.run(argv, cwd=MODULE, capture_output=True, text=True, check=False)
@@ -91,8 +93,8 @@ def build() -> str:
 def main() -> None:
     """Build it, and print where it is or why it is not."""
     reason = build()
-    found = f"not built: {reason}" if reason else f"{pinned_folder() / 'pulumi'}"
-    print(f"Pulumi CLI {pinned_version()}: {found}")  # noqa: T201 - its purpose
+    result = f"not built: {reason}" if reason else f"{get_pinned_folder() / 'pulumi'}"
+    print(f"Pulumi CLI {read_pinned_version()}: {result}")  # noqa: T201 - its purpose
     sys.exit(0)
 
 

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from processes.commands import path_with_gpuform, run_gpuform, run_new_process
+from processes.commands import build_path_with_gpuform, run_gpuform, run_new_process
 from processes.warm import measure_commands, start_warm_process
 from support.processor_time import measure_processor_time
 
@@ -44,7 +44,7 @@ def test_a_script_has_it_on_its_path(project: Path) -> None:
             "cd sub; gpuform -C .. validate | cat; gpuform -C .. validate 2>&1; exit $?",
         ],
         cwd=project,
-        env=os.environ | {"PATH": path_with_gpuform()},
+        env=os.environ | {"PATH": build_path_with_gpuform()},
         capture_output=True,
         text=True,
         check=False,

@@ -1,6 +1,6 @@
-"""The warm process of this session: `gpuform` commands are forked from it, with everything loaded.
+"""Start the warm process of a test session, from which `gpuform` commands are forked.
 
-A command of its own interpreter takes a second of processor time before it does anything.
+A command in an interpreter of its own takes a second of processor time before it begins.
 """
 
 import atexit
@@ -45,7 +45,7 @@ class WarmProcess:
             tempfile.TemporaryFile("w+", encoding="utf-8") as stdout,
             tempfile.TemporaryFile("w+", encoding="utf-8") as stderr,
         ):
-            streams = [each.fileno() for each in (nothing, stdout, stderr)]
+            streams = [opened_file.fileno() for opened_file in (nothing, stdout, stderr)]
             address = str(self.folder / SOCKET)
             code, seconds = receive_answer(
                 send_request(address, arguments, str(folder), environ, streams)

@@ -1,6 +1,6 @@
-"""Asks a warm process to run a command; as little as possible is imported for this.
+"""Ask a warm process to run a command, with as few imports as possible.
 
-`run_script` is all that the `gpuform` on the PATH of tests does.
+The `gpuform` on the PATH of tests calls only `run_script`.
 """
 
 import json
@@ -26,11 +26,11 @@ def send_request(
     """Have a command begun with these descriptors as its standard streams."""
     os.umask(umask := os.umask(0))
     request = {"arguments": [*arguments], "folder": folder, "environ": {**environ}, "umask": umask}
-    text = json.dumps(request).encode()
+    encoded_request = json.dumps(request).encode()
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(address)
-    socket.send_fds(connection, [len(text).to_bytes(LENGTH_BYTES, "big")], streams)
-    connection.sendall(text)
+    socket.send_fds(connection, [len(encoded_request).to_bytes(LENGTH_BYTES, "big")], streams)
+    connection.sendall(encoded_request)
     return connection
 
 

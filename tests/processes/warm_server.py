@@ -1,13 +1,13 @@
-"""A process that runs `gpuform` commands, each in a forked child that has all modules already.
+"""Run `gpuform` commands, each in a forked child that has all modules already.
 
-`warm.py` begins it, and `warm_client.py` connects to its socket. A request has the arguments, the
-folder and the environment of a command as JSON, and the three standard streams as descriptors. The
-client then forwards its signals, a byte with the number of each; the command of a client that has
-ended is killed. The answer is a line of JSON: the exit code of the command, and the seconds of
-processor time that it took.
+`warm.py` starts this process, and `warm_client.py` connects to its socket. A request has the
+arguments, the folder and the environment of a command as JSON, and the three standard streams as
+descriptors. The client then forwards its signals, a byte with the number of each; the command of a
+client that has ended is killed. The answer is a line of JSON: the exit code of the command, and the
+seconds of processor time that it took.
 
-A child reports the modules that it has imported and the keys that it has derived, which the next
-children then have.
+A child reports the modules that it has imported and the keys that it has derived. Later children
+then have them.
 """
 
 import atexit
@@ -38,7 +38,7 @@ from gpuform.stacks.cli import app  # noqa: F401 - for all commands
 from gpuform.stacks.engine.secrets import passphrase
 
 ROOT: Final = Path(__file__).parents[2]
-ROOMS: Final = tuple(f"{ROOT / room}/" for room in ("schemas", "providers", "stacks"))
+SOURCE_FOLDERS: Final = tuple(f"{ROOT / room}/" for room in ("schemas", "providers", "stacks"))
 NOTE_BYTES: Final = 4096
 """A longer note would not arrive in one piece where several children write at a time."""
 READ_AT_START: Final = ("PYTHON", "LC_")
@@ -49,7 +49,7 @@ Keys = dict[tuple[str, bytes], bytes]
 
 
 @dataclass
-class Server:
+class CommandServer:
     """Begins the commands that clients ask for, and tells each client how its command ended."""
 
     listener: socket.socket
@@ -81,7 +81,7 @@ class Server:
         if key.fileobj is self.listener:
             self._begin_command()
         elif key.fd == self.notes:
-            self._learn()
+            self._read_notes()
         elif key.fd == self.ended:
             os.read(self.ended, 1024)
             self._report_ended()
@@ -144,7 +144,7 @@ class Server:
             with connection, suppress(BrokenPipeError, ConnectionResetError):
                 connection.sendall(json.dumps(answer).encode() + b"\n")
 
-    def _learn(self) -> None:
+    def _read_notes(self) -> None:
         *lines, self.unread_notes = (self.unread_notes + os.read(self.notes, 65_536)).split(b"\n")
         for line in lines:
             note = json.loads(line)
@@ -160,17 +160,17 @@ def receive_request(connection: socket.socket) -> tuple[dict[str, Any], list[int
     """Return the request of a client, and the descriptors of its standard streams."""
     head, streams, _, _ = socket.recv_fds(connection, LENGTH_BYTES, 3)
     length = int.from_bytes(head, "big")
-    text = bytearray()
-    while len(text) < length:
-        text += connection.recv(length - len(text))
-    return json.loads(text), streams
+    encoded_request = bytearray()
+    while len(encoded_request) < length:
+        encoded_request += connection.recv(length - len(encoded_request))
+    return json.loads(encoded_request), streams
 
 
 def run_command(request: dict[str, Any], streams: list[int], notes: int, keys: Keys) -> NoReturn:
     """Become the process of a command, and end as its interpreter would."""
     code: object = 70
     try:
-        become(request, streams)
+        take_over_request(request, streams)
         passphrase._derive_key = functools.partial(derive_key, keys, passphrase._derive_key)
         atexit.register(write_notes, notes, {*sys.modules}, keys, {*keys})
         cli.main()
@@ -184,7 +184,7 @@ def run_command(request: dict[str, Any], streams: list[int], notes: int, keys: K
         end_process(code)
 
 
-def become(request: dict[str, Any], streams: list[int]) -> None:
+def take_over_request(request: dict[str, Any], streams: list[int]) -> None:
     """Take over the folder, the environment and the streams of a client."""
     os.setsid()
     for number, stream in enumerate(streams):
@@ -193,7 +193,7 @@ def become(request: dict[str, Any], streams: list[int]) -> None:
     os.chdir(request["folder"])
     os.umask(request["umask"])
     variables = request["environ"]
-    if variables_of_interpreter(variables) != variables_of_interpreter(os.environ):
+    if select_interpreter_variables(variables) != select_interpreter_variables(os.environ):
         command = [sys.executable, "-P", "-m", "gpuform.stacks.cli", *request["arguments"]]
         os.execve(command[0], command, variables)
     os.environ.clear()
@@ -213,7 +213,7 @@ def become(request: dict[str, Any], streams: list[int]) -> None:
         signal.signal(number, signal.default_int_handler if is_interrupt else signal.SIG_DFL)
 
 
-def variables_of_interpreter(variables: Mapping[str, str]) -> dict[str, str]:
+def select_interpreter_variables(variables: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that a running interpreter cannot take over."""
     return {
         name: value
@@ -254,7 +254,7 @@ def write_notes(
     ]
     for name, module in [*sys.modules.items()]:
         file = getattr(module, "__file__", None) or ""
-        is_ours = file.startswith((sys.prefix, sys.base_prefix, *ROOMS))
+        is_ours = file.startswith((sys.prefix, sys.base_prefix, *SOURCE_FOLDERS))
         if is_ours and name not in known_modules and "__m" not in name:
             lines.append({"module": name})
     for line in lines:
@@ -284,7 +284,7 @@ def main() -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(sys.argv[1])
         listener.listen(128)
-        Server(listener).serve()
+        CommandServer(listener).serve()
     os._exit(0)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from processes.commands import Cli, run_gpuform
-from processes.pinned_pulumi import find_pulumi, has_language_host, version_of_pulumi
+from processes.pinned_pulumi import find_pulumi, get_pulumi_version, has_language_host
 
 ABSENT = "no Pulumi CLI is on PATH, and tests/processes/pinned_pulumi.py has built none"
 HERE = Path(__file__).parent
@@ -15,7 +15,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Mark the tests of this folder; a result file tells what each was played with."""
     versions: list[tuple[str, object]] = []
     if config.getoption("xmlpath") and find_pulumi() is not None:
-        versions = [("pulumi_cli", version_of_pulumi()), ("pulumi_sdk", version("pulumi"))]
+        versions = [("pulumi_cli", get_pulumi_version()), ("pulumi_sdk", version("pulumi"))]
     for item in items:
         if HERE in item.path.parents:
             item.user_properties.extend(versions)

@@ -23,9 +23,9 @@ from processes.commands import (
     SALT,
     Cli,
     Result,
-    environment_of_pulumi,
+    build_pulumi_command,
+    build_pulumi_environment,
     pulumi,
-    pulumi_argv,
 )
 from support.stacks.scenario_replay import mask
 
@@ -211,9 +211,9 @@ def test_pulumi_is_killed_and_gpuform_goes_on(stack: Stack, then: str) -> None:
     stack.did(pulumi, "up", *YES)
     stack.program("one", "two", "three")
     folder = stack.folder / "project"
-    environ = environment_of_pulumi(stack.environment)
+    environ = build_pulumi_environment(stack.environment)
     with subprocess.Popen(
-        pulumi_argv(folder, "up", *YES, "--non-interactive", "--parallel", "1"),
+        build_pulumi_command(folder, "up", *YES, "--non-interactive", "--parallel", "1"),
         cwd=folder,
         env=environ,
         stdout=subprocess.DEVNULL,

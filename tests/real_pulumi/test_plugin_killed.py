@@ -22,9 +22,9 @@ from processes.commands import (
     SALT,
     Cli,
     Result,
-    environment_of_pulumi,
+    build_pulumi_command,
+    build_pulumi_environment,
     pulumi,
-    pulumi_argv,
 )
 from processes.limits import LAST_RESORT
 from processes.pinned_pulumi import has_language_host
@@ -92,9 +92,9 @@ class Project:
         """`pulumi up` until the point; then neither it nor any process of it lives on."""
         flags = ("--yes", "--skip-preview", "--non-interactive")
         process = subprocess.Popen(
-            pulumi_argv(self.folder / "project", "up", *flags),
+            build_pulumi_command(self.folder / "project", "up", *flags),
             cwd=self.folder / "project",
-            env=environment_of_pulumi(self.environ),
+            env=build_pulumi_environment(self.environ),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -256,9 +256,9 @@ def test_an_interruption_ends_the_wait_and_the_id_is_in_the_state(
     del environ["GPUFORM_CLOCK"]
     flags = ("--yes", "--skip-preview", "--non-interactive")
     process = subprocess.Popen(
-        pulumi_argv(folder, "up", *flags),
+        build_pulumi_command(folder, "up", *flags),
         cwd=folder,
-        env=environment_of_pulumi(environ),
+        env=build_pulumi_environment(environ),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

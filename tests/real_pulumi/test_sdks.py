@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from conformance.emulated import Platform, start_emulated_platform
 from conformance.together_kinds import CLUSTER
-from processes.commands import PASSPHRASE, SALT, environment_of_pulumi
+from processes.commands import PASSPHRASE, SALT, build_pulumi_environment
 from processes.pinned_pulumi import search_path
 
 from gpuform.providers.emulator.server import environment
@@ -74,7 +74,7 @@ class Work:
         done = subprocess.run(
             [shutil.which(program, path=search_path()) or program, *arguments],
             cwd=folder,
-            env=environment_of_pulumi(environ),
+            env=build_pulumi_environment(environ),
             capture_output=True,
             text=True,
             check=False,

@@ -43,7 +43,7 @@ def add_owner(kube: Any, kind: str, **spec: object) -> None:
         create("default", body)
 
 
-def test_a_pod_does_its_work_in_the_time_of_the_clock(kube: Any, control: Any) -> None:
+def test_a_pod_ends_by_the_emulators_clock(kube: Any, control: Any) -> None:
     kube.add_pod("job", runs_for=600)
     control.advance(599)
     assert kube.core.read_namespaced_pod("job", "default").status.phase == "Running"
@@ -168,7 +168,7 @@ def test_removing_the_owner_removes_its_pods(kube: Any) -> None:
     assert kube.pod_names() == []
 
 
-def test_faults_meet_this_api_as_well(kube: Any, control: Any) -> None:
+def test_faults_apply_to_the_kubernetes_api_too(kube: Any, control: Any) -> None:
     kube.add_pod("job")
     control.add_fault(path="/eviction$", status=503, headers={"Retry-After": "1"})
     with pytest.raises(ApiException) as refused:

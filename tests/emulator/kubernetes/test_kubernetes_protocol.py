@@ -60,11 +60,11 @@ def test_a_list_with_a_limit_comes_in_parts(kube: Any) -> None:
         ("!app", False),
     ],
 )
-def test_label_selectors(selector: str, expected: bool) -> None:
+def test_lists_are_filtered_by_label_selectors(selector: str, expected: bool) -> None:
     assert matches_labels(selector, {"app": "a", "tier": "x"}) is expected
 
 
-def test_pods_of_a_node_by_field(kube: Any) -> None:
+def test_pods_are_filtered_by_their_node(kube: Any) -> None:
     first, second, _ = kube.node_names()
     kube.add_pod("a", node=first, labels={"app": "a"})
     kube.add_pod("b", node=second)
@@ -108,9 +108,7 @@ def test_a_watch_sends_changes_as_they_happen(kube: Any, control: Any) -> None:
 
 @pytest.mark.slow
 @given(OBJECTS, OBJECTS)
-def test_a_merge_patch_says_what_the_object_becomes(
-    old: dict[str, Any], patch: dict[str, Any]
-) -> None:
+def test_a_merge_patch_sets_and_removes_fields(old: dict[str, Any], patch: dict[str, Any]) -> None:
     new = apply_patch(old, patch, MERGE_PATCH)
     assert apply_patch(new, patch, MERGE_PATCH) == new  # once more changes nothing
     assert apply_patch(old, {}, MERGE_PATCH) == old
@@ -125,7 +123,7 @@ def test_a_merge_patch_says_what_the_object_becomes(
 
 
 @given(OBJECTS, st.sampled_from("abc"), VALUES)
-def test_a_json_patch_and_its_inverse(old: dict[str, Any], key: str, value: Any) -> None:
+def test_a_json_patch_is_undone_by_its_inverse(old: dict[str, Any], key: str, value: Any) -> None:
     new = apply_patch(old, [{"op": "add", "path": f"/{key}", "value": value}], JSON_PATCH)
     assert new[key] == value
     back = (

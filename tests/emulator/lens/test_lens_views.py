@@ -35,22 +35,22 @@ def drop_trace(answer: Any) -> Any:
     return {**answer, "traceId": "trace-abc123"}
 
 
-def test_the_overview_is_the_document_s(ask: Any, change_settings: Any) -> None:
+def test_the_overview_equals_the_documented_one(ask: Any, change_settings: Any) -> None:
     change_settings(overview=OVERVIEW["data"])
     assert pair_with_types(drop_trace(ask("overview").json())) == pair_with_types(OVERVIEW)
 
 
-def test_the_consumers_are_the_document_s(ask: Any, change_settings: Any) -> None:
+def test_the_consumers_equal_the_documented_ones(ask: Any, change_settings: Any) -> None:
     change_settings(consumers=CONSUMERS["data"]["data"], total=50)
     assert pair_with_types(drop_trace(ask("consumers").json())) == pair_with_types(CONSUMERS)
 
 
-def test_the_heatmap_is_the_document_s(ask: Any, change_settings: Any) -> None:
+def test_the_heatmap_equals_the_documented_one(ask: Any, change_settings: Any) -> None:
     change_settings(heatmap=HEATMAP["data"])
     assert pair_with_types(drop_trace(ask("gpuHeatmap").json())) == pair_with_types(HEATMAP)
 
 
-def test_the_computed_answers_have_the_document_s_form(ask: Any, together: Together) -> None:
+def test_computed_answers_have_the_documented_form(ask: Any, together: Together) -> None:
     for path, example in (("overview", OVERVIEW), ("gpuHeatmap", HEATMAP)):
         assert describe_form(ask(path).json()) == describe_form(example)
 
@@ -62,7 +62,7 @@ def describe_form(value: Any) -> Any:
     return "list" if isinstance(value, list) else type(value).__name__
 
 
-def test_the_nodes_are_those_that_run(
+def test_only_running_nodes_are_counted(
     ask: Any, change_settings: Any, together: Together, control: Any, cluster_args: Any
 ) -> None:
     assert ask("overview").json()["data"]["totalNodes"] == 0
@@ -119,7 +119,7 @@ def test_scp_nodes_are_shown_and_broken_ones_are_faulty(ask: Any, control: Any) 
     assert ask("overview").json()["data"]["totalNodes"] == 1
 
 
-def test_pages(ask: Any, change_settings: Any) -> None:
+def test_consumers_are_listed_in_pages(ask: Any, change_settings: Any) -> None:
     (consumer, _) = CONSUMERS["data"]["data"]
     change_settings(consumers=[{**consumer, "uid": str(at)} for at in range(23)])
     page = ask("consumers").json()["data"]
@@ -130,16 +130,14 @@ def test_pages(ask: Any, change_settings: Any) -> None:
 
 
 @pytest.mark.parametrize("params", [{"pageNum": 0}, {"pageSize": "x"}, {"pageSize": -1}])
-def test_pages_that_are_none_are_refused(ask: Any, params: Any) -> None:
+def test_invalid_pages_are_refused(ask: Any, params: Any) -> None:
     answer = ask("consumers", **params)
     assert answer.status_code == 400
     assert answer.json()["code"] == 400
     assert set(answer.json()) == set(ERROR)
 
 
-def test_failures_come_with_http_s_status_or_with_200(
-    ask: Any, change_settings: Any, control: Any
-) -> None:
+def test_failures_have_an_http_status_or_200(ask: Any, change_settings: Any, control: Any) -> None:
     control.add_fault(method="GET", path="overview", status=500)
     answer = ask("overview")
     assert answer.status_code == 500
@@ -150,7 +148,7 @@ def test_failures_come_with_http_s_status_or_with_200(
     assert drop_trace(answer.json()) == ERROR
 
 
-def test_a_fault_imposes_a_number(ask: Any, control: Any) -> None:
+def test_a_fault_sets_a_number_of_the_answer(ask: Any, control: Any) -> None:
     control.add_fault(method="GET", path="overview", status_override="faultyNodes=3")
     assert ask("overview").json()["data"]["faultyNodes"] == 3
     control.add_fault(method="GET", path="overview", status_override="activePorts=5")

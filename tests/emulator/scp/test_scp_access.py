@@ -231,7 +231,7 @@ def test_refusals_are_korean_or_english(scp: ScpClient, language: str, told: str
     assert told in answer.json()["errors"][0]["detail"]
 
 
-def test_a_path_or_verb_that_is_not_served_has_the_platform_s_form(scp: ScpClient) -> None:
+def test_the_refusal_of_an_unknown_path_or_method_has_the_platforms_form(scp: ScpClient) -> None:
     for method, path, status in (("GET", "/v1/nothing", 404), ("PATCH", NODES, 405)):
         answer = scp.send(method, path)
         assert answer.status_code == status

@@ -10,7 +10,7 @@ from emulator.scp.scp_client import NEW_NODE_SECONDS, POOL, Json, ScpClient, new
 NODES = "^/v1/gpu-nodes$"
 
 
-def test_too_many_requests(scp: ScpClient, control: Any) -> None:
+def test_too_many_requests_are_answered_with_429(scp: ScpClient, control: Any) -> None:
     control.add_fault(path=NODES, status=429, headers={"Retry-After": "2"})
     answer = scp.send("GET", "/v1/gpu-nodes")
     assert (answer.status_code, answer.headers["Retry-After"]) == (429, "2")
@@ -18,7 +18,7 @@ def test_too_many_requests(scp: ScpClient, control: Any) -> None:
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 599])
-def test_a_server_error_has_the_platform_s_form_and_no_effect(
+def test_a_server_error_has_the_platforms_form_and_no_effect(
     scp: ScpClient, control: Any, status: int
 ) -> None:
     control.add_fault(method="POST", path=NODES, status=status)
@@ -29,14 +29,16 @@ def test_a_server_error_has_the_platform_s_form_and_no_effect(
 
 
 @pytest.mark.parametrize(("drop", "states"), [("before", 0), ("after", 2)])
-def test_a_dropped_connection(scp: ScpClient, control: Any, drop: str, states: int) -> None:
+def test_a_dropped_connection_has_no_answer(
+    scp: ScpClient, control: Any, drop: str, states: int
+) -> None:
     control.add_fault(method="POST", path=NODES, drop=drop)
     with pytest.raises(httpx.TransportError):
         scp.create(new_nodes("a-001", "a-002"))
     assert len(scp.get_states()) == states
 
 
-def test_no_capacity(scp: ScpClient, control: Any) -> None:
+def test_a_create_without_capacity_is_refused(scp: ScpClient, control: Any) -> None:
     control.add_fault(method="POST", path=NODES, capacity=True)
     message = scp.require_refusal("POST", "/v1/gpu-nodes", new_nodes("a-001", "a-002"))
     assert message == f"Insufficient capacity in node pool {POOL}: 2 requested, 0 available."
@@ -58,7 +60,7 @@ def list_members(fabric: Json) -> list[str]:
     return [node["gpu_node_id"] for node in fabric["gpu_node_details"]]
 
 
-def test_stuck_power_nat_and_deletion(scp: ScpClient, control: Any, fabric: Json) -> None:
+def test_stuck_power_nat_and_deletion_never_end(scp: ScpClient, control: Any, fabric: Json) -> None:
     first, second = list_members(fabric)
     nat = f"/v1/gpu-nodes/{second}/public-nat-ip"
     control.add_fault(path="/stop$", stuck=True)

@@ -115,7 +115,7 @@ def test_a_deleted_node_may_be_shown_as_terminated(
     assert scp.get_states() == {"a-001": "CREATING", "a-002": "CREATING"}
 
 
-def test_power_off_and_on(scp: ScpClient, control: Any, fabric: Json) -> None:
+def test_a_node_is_stopped_and_started(scp: ScpClient, control: Any, fabric: Json) -> None:
     ids = list_member_ids(fabric)
     scp.request("POST", "/v1/gpu-nodes/stop", {"gpu_node_ids": ids})
     states = [state for (state,) in watch_fields(scp, control, ids[0], 150, "state")]
@@ -228,7 +228,9 @@ def test_servers_join_a_fabric(scp: ScpClient, control: Any, fabric: Json) -> No
     assert "2 to 5" in message
 
 
-def test_joining_while_creating_is_a_setting(scp: ScpClient, control: Any) -> None:
+def test_a_setting_allows_joining_a_fabric_that_is_being_created(
+    scp: ScpClient, control: Any
+) -> None:
     scp.create(new_nodes("a-001", "a-002"))
     control.advance(120)
     fabric_id = scp.get_fabrics()["fabric-a"]["id"]
@@ -260,7 +262,7 @@ def test_nodes_get_the_lowest_free_addresses(scp: ScpClient, control: Any) -> No
     assert len({address for pair in storage for address in pair}) == 4
 
 
-def test_capacity_is_a_setting(scp: ScpClient, control: Any, fabric: Json) -> None:
+def test_a_setting_limits_the_capacity(scp: ScpClient, control: Any, fabric: Json) -> None:
     change_settings(control, capacity={POOL: 4})
     joining = new_nodes("a-003", "a-004", "a-005", fabric_id=fabric["id"])
     answer = scp.send("POST", "/v1/gpu-nodes", joining)

@@ -51,7 +51,7 @@ def test_the_pods_of_slurm_run_in_a_slurm_cluster(core: client.CoreV1Api) -> Non
     assert phases == {"slurmctld": "Running", "login": "Running"}
 
 
-def test_output_errors_and_codes_come_through(core: client.CoreV1Api) -> None:
+def test_a_command_returns_output_errors_and_exit_code(core: client.CoreV1Api) -> None:
     out, err, code = run(core, "slurm-controller-0", "slurmctld", "sinfo")
     assert (err, code) == ("", 0)
     assert out.splitlines()[1].split() == [

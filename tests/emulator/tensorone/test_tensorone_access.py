@@ -170,7 +170,9 @@ def test_a_create_beyond_the_capacity_is_refused(tensorone: TensorOneClient, con
     assert tensorone.require_refusal("POST", "", new_cluster())["code"] == 422
 
 
-def test_faults(tensorone: TensorOneClient, control: Any) -> None:
+def test_faults_change_statuses_and_refuse_requests(
+    tensorone: TensorOneClient, control: Any
+) -> None:
     control.add_fault(method="POST", path="/clusters$", failing="^bad")
     bad = tensorone.create(name="bad-one")
     control.add_fault(method="POST", path="/clusters$", stuck=True)

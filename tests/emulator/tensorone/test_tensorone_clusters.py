@@ -17,7 +17,7 @@ SAME = {
 HEALTHY = "data.status_details.health_checks.gpu_health"
 
 
-def test_the_documents_answer_field_by_field(tensorone: TensorOneClient, control: Any) -> None:
+def test_a_cluster_has_every_documented_field(tensorone: TensorOneClient, control: Any) -> None:
     """Every field with its type, in the same order; what is declared, sized or priced with its
     value."""
     created = tensorone.request("POST", "", build_declaration())["id"]
@@ -62,7 +62,7 @@ def test_a_cluster_without_auto_start_ends_up_stopped(
     assert (cluster["status"], cluster["cost"]["session_cost"]) == ("stopped", 0.0)
 
 
-def test_stop_and_start_pass_the_states_between(
+def test_a_stop_and_a_start_pass_through_the_states_in_between(
     tensorone: TensorOneClient, control: Any, running: str
 ) -> None:
     assert tensorone.request("POST", f"/{running}/stop")["status"] == "stopping"
@@ -178,7 +178,7 @@ def test_a_setting_makes_deletes_need_a_stopped_cluster(
         ({"max_runtime_hours": 5, "idle_minutes": 30}, 1800, "idle for 30 minutes"),
     ],
 )
-def test_auto_termination_on_the_clock(
+def test_a_cluster_is_stopped_at_its_termination_limits(
     tensorone: TensorOneClient, control: Any, limits: dict[str, Any], seconds: int, why: str
 ) -> None:
     created = tensorone.create(auto_terminate={"enabled": True, **limits})

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from processes.limits import LAST_RESORT
 from processes.patient import PROGRAM as PATIENT
-from processes.patient import read_until, started
+from processes.patient import read_until, start_gpuform
 from support.stacks.planned_project import PlannedProject
 
 from gpuform.stacks.operations.runs.run_log import MAX_PRINTED_LINES
@@ -180,7 +180,7 @@ class TestOddHistories:
     @pytest.mark.slow
     def test_a_killed_run_stays_in_progress_in_the_history(self, dev: Run, project: Path) -> None:
         (project / "__main__.py").write_text(PATIENT.replace("PROVIDER", "Deaf"))
-        with started("up", "--yes", "--skip-preview", "--json") as process:
+        with start_gpuform("up", "--yes", "--skip-preview", "--json") as process:
             read_until(process, "in create")
             (entry,) = dev("stack", "history", "--json").json
             assert entry["result"] == "in-progress"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from processes.limits import LAST_RESORT
-from processes.patient import GPUFORM, PROGRAM, read_until, started
+from processes.patient import GPUFORM, PROGRAM, read_until, start_gpuform
 
 pytestmark = pytest.mark.slow
 
@@ -26,7 +26,7 @@ def test_the_first_signal_ends_a_run_with_its_state_and_lock_in_order(
     dev: Run, project: Path, number: int
 ) -> None:
     (project / "__main__.py").write_text(PROGRAM.replace("PROVIDER", "Patient"))
-    with started("up", "--yes", "--skip-preview", "--json") as process:
+    with start_gpuform("up", "--yes", "--skip-preview", "--json") as process:
         read_until(process, "in create")
         assert len(list_locks(project)) == 1
         process.send_signal(number)
@@ -41,7 +41,7 @@ def test_the_first_signal_ends_a_run_with_its_state_and_lock_in_order(
 
 def test_the_second_signal_ends_a_run_at_once(dev: Run, project: Path) -> None:
     (project / "__main__.py").write_text(PROGRAM.replace("PROVIDER", "Deaf"))
-    with started("up", "--yes", "--skip-preview", "--json") as process:
+    with start_gpuform("up", "--yes", "--skip-preview", "--json") as process:
         read_until(process, "in create")
         process.send_signal(signal.SIGINT)
         read_until(process, "Interrupt again to exit at once")
@@ -135,7 +135,7 @@ def test_a_run_under_nohup_ignores_hangups(dev: Run, project: Path) -> None:
     (project / "__main__.py").write_text(PROGRAM.replace("PROVIDER", "Patient"))
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the child inherits it, as under nohup
     try:
-        with started("up", "--yes", "--skip-preview", "--json") as process:
+        with start_gpuform("up", "--yes", "--skip-preview", "--json") as process:
             read_until(process, "in create")
             process.send_signal(signal.SIGHUP)
             process.send_signal(signal.SIGINT)
@@ -147,7 +147,7 @@ def test_a_run_under_nohup_ignores_hangups(dev: Run, project: Path) -> None:
 
 
 def test_the_emulator_serves_until_ctrl_c(dev: Run, project: Path) -> None:
-    with started("emulator", "--port", "0", "--store", "objects.db") as process:
+    with start_gpuform("emulator", "--port", "0", "--store", "objects.db") as process:
         url = read_until(process, "The emulator is at").split()[4].rstrip(";")
         env_line = read_until(process, "gpuform emulator env --port")
         assert url.rpartition(":")[2] in env_line
@@ -160,7 +160,7 @@ def test_the_emulator_serves_until_ctrl_c(dev: Run, project: Path) -> None:
 
 
 def test_a_closed_pipe_ends_a_command(dev: Run) -> None:
-    with started("stack", "export") as process:
+    with start_gpuform("stack", "export") as process:
         assert process.stdout is not None
         process.stdout.close()
         assert process.wait(timeout=LAST_RESORT) in (0, 1)
