@@ -166,7 +166,7 @@ class TestPlatforms:
             in [finding["text"] for finding in findings]
         )
         (note,) = [finding["text"] for finding in findings if finding["level"] == "note"]
-        assert note.startswith("scp, tensorone: nobody can tell whether the key may write")
+        assert note.startswith("scp, tensorone: unknown whether the key may write")
 
     def test_a_key_without_read_access_is_a_problem(self, applied_project: PlannedProject) -> None:
         self.refuse(applied_project, path="/compute/clusters", status=403)
