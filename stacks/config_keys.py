@@ -184,6 +184,7 @@ class ConfigKeys:
         known_keys = tuple(map(self._shorten_key, (*declared, *settings, _FORM)))
         is_own = namespace == self.project.name
         nearest_key = find_nearest_name(self._shorten_key(full_key), known_keys)
+        # Users often forget the namespace: a setting with the same last part is a likely meaning.
         suggestions = (
             [nearest_key]
             if nearest_key
@@ -268,6 +269,7 @@ def _find_program_topology(project: Project) -> _ProgramTopology | None:
     run_paths = [
         path for statement in statements if (path := _find_run_path(statement)) is not None
     ]
+    # Without the import, `run` is a function of the program's own.
     if not run_paths or not any(map(_is_import, body)):
         return None
     return _ProgramTopology(folder / run_paths[0], is_entire_program=len(statements) == 1)

@@ -237,6 +237,7 @@ class Console:
             entries,
             _create_output_reader(stack, planned),
         )
+        # Resources that only modules declare are in the state, not in the topology's own sections.
         names = replace(add_stored_resources(planned.names, entries), source=source, passed={})
         return cls(Scope(names), Settings(config=config_values.get, environ=environ))
 

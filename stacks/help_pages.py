@@ -71,6 +71,7 @@ def list_page_names() -> list[str]:
         for folder in find_page_folders()
         for file in folder.rglob("*.md")
     }
+    # The index page sorts as the folder itself.
     return sorted(names, key=lambda name: name.removesuffix("index").split("/"))
 
 

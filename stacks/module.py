@@ -51,6 +51,7 @@ class Module(pulumi.ComponentResource):
         }
         topology = _build_topology(name, Path(file), list(given_inputs), position, problems)
         program_names = {"project": pulumi.get_project(), "stack": pulumi.get_stack()}
+        # Planning reports all problems of the file before the first resource is registered.
         planned = plan_topology(
             topology,
             PlanContext(_NoConfig(), program_names, create_lookup_finder()),

@@ -63,6 +63,7 @@ def write_wheel(folder: Path) -> Path:
     path = folder / build_wheel_name()
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as packed:
         for name, data in sorted(files.items()):
+            # A fixed time and mode, so that the same gpuform gives the same bytes.
             entry = zipfile.ZipInfo(name, _FILE_TIME)
             entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
             packed.writestr(entry, data)

@@ -110,6 +110,7 @@ def filter_by_gpu(offers: Sequence[Offer], gpu: str) -> list[Offer]:
         raise EngineError(f"no queried platform offers {gpu}", hint=hint)
     regions = {(offer.platform, offer.region) for offer in gpu_offers}
     platforms = {offer.platform for offer in gpu_offers if not offer.region}
+    # Images and node types without a GPU matter only where the GPU is.
     return [
         offer
         for offer in offers
@@ -181,6 +182,7 @@ def read_recent_offers(folder: Path, now: float) -> RecentOffers:
         asked_at = {
             key: asked_time
             for key, asked_time in times.items()
+            # A time in the future means that the clock was changed.
             if 0 <= now - asked_time <= RECENT_S
         }
         offers = tuple(Offer(**fields) for fields in document["offers"])

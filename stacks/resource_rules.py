@@ -112,6 +112,7 @@ def check_node_owners(resource: Registration, others: RegistrationIndex) -> Iter
         # One that names it as the resource comes after it.
         for node in _find_with_equal_inputs(others, _RECORD_NODE, resource, "cluster_id"):
             yield Problem("nodes.node_data", _describe_two_owners(node, resource))
+    # The engine checks each registration with the earlier ones, so both orders are possible.
     elif resource.type in _RECORD_NODE:
         for cluster in filter(_declares_nodes, _find_clusters(resource, others)):
             yield Problem("cluster_id", _describe_two_owners(resource, cluster))

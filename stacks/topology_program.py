@@ -54,6 +54,8 @@ def declare_topology(run: TopologyRun) -> None:
                 _plan_topology(run.file, config, program.project, program.stack, run.warn), run
             )
         except TopologyError:
+            # The stack itself is registered even for a topology with errors, as by a program that
+            # fails.
             declare_nothing(run)
             raise
         prepared.declare()

@@ -52,6 +52,7 @@ def get_state_location(backend: Backend, project: str, stack: str) -> str:
 
     The location tells stacks of one name apart.
     """
+    # Compression can be switched on later; the stack stays the same one.
     return backend.locate_checkpoint(project, stack).removesuffix(".gz")
 
 
@@ -220,6 +221,7 @@ def _build_kubectl_command(
             hint=f"run `gpuform kubeconfig {cluster.name}`",
         )
     arguments = list(request.command)
+    # Users type `gpuform connect CLUSTER -- kubectl top`, too.
     arguments = arguments[1:] if arguments[:1] == ["kubectl"] else arguments
     return ["kubectl", "--context", context, *(arguments or ["get", "nodes"])]
 
@@ -291,6 +293,7 @@ def execute_command(words: Sequence[str]) -> int:
             f"{words[0]} is not installed, or not in PATH",
             hint=f"Install it, or show the command with --print:\n  {format_command(words)}",
         )
+    # os.execv drops what Python has buffered.
     sys.stdout.flush()
     sys.stderr.flush()
     if os.name == "nt":

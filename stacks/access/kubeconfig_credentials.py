@@ -105,6 +105,8 @@ def remove_contexts(
         return content
     former_values: FormerValues = {}
     for label in removed.values():
+        # The earliest value wins: later entries were written into a file that gpuform had changed
+        # already.
         former_values = {**label.former_values, **former_values}
     document = KubeconfigDocument(content, file_label)
     current_context = document.current_context
@@ -185,6 +187,8 @@ def _keep_namespace(document: KubeconfigDocument, credential: Credential) -> Cre
     for entry in document.get_entries("contexts").values():
         label = ClusterLabel.from_entry(entry)
         if label is not None and label.is_same_cluster(credential.label) and "namespace" in entry:
+            # `kubectl config set-context --namespace` is the user's choice and survives new
+            # credentials.
             namespace = {"namespace": entry["namespace"]}
     context = {**namespace, **credential.content_by_section["contexts"]}
     return replace(

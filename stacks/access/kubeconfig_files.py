@@ -62,6 +62,7 @@ class KubeconfigFiles:
             document = self._parse(file)
             for name, entry in document.get_entries("contexts").items():
                 label = ClusterLabel.from_entry(entry)
+                # kubectl reads an entry only from the first file that has its name.
                 if label is not None and name not in seen_names:
                     labels.setdefault(name, label)
                 seen_names.add(name)
@@ -88,6 +89,7 @@ class KubeconfigFiles:
         for credential in credentials:
             file = self._choose_file(credential)
             file.refuse_inside(project)
+            # All conflicts are found before the first file is changed.
             has_current = (
                 self._refuse_conflicts(file, credential, make_current=make_current) or has_current
             )

@@ -40,6 +40,8 @@ class SshFiles:
         `state` is the location of the state, which tells stacks of one name apart.
         """
         ssh_folder = Path.home() / ".ssh"
+        # Two backends can have stacks of one name: the digest of the state's location keeps their
+        # files apart.
         digest = hashlib.sha256(state.encode()).hexdigest()[:8]
         path = file.absolute() if file else ssh_folder / FOLDER / f"{project}-{stack}-{digest}.conf"
         included_path = path if file else path.with_name("*.conf")
@@ -124,6 +126,7 @@ def list_ssh_hosts(
             alias = next(
                 candidate for candidate in candidates if candidate.lower() not in taken_aliases
             )
+            # OpenSSH compares host names without case.
             taken_aliases.add(alias.lower())
             completed_host = host.model_copy(
                 update={"user": host.user or user, "jump": host.jump or jump}
@@ -228,6 +231,7 @@ def remove_deleted_hosts(
     if remaining == config:
         return None
     if remaining:
+        # The file may have changed since it was read: the removal is done again under the lock.
         stack_file.update(lambda current: remove_clusters(current, deleted))
     else:
         stack_file.delete()

@@ -35,6 +35,7 @@ def lock_file(path: Path, sleep: Callable[[float], None] = time.sleep) -> Iterat
         EngineError: another program keeps the lock.
         OSError: the lock cannot be created.
     """
+    # kubectl locks the path that it was given; another program may use the target of the link.
     names = dict.fromkeys([path, path.resolve()])
     with contextlib.ExitStack() as held_locks:
         for name in names:
@@ -73,6 +74,7 @@ def _create_lock(lock: Path) -> int:
     try:
         _acquire_kernel_lock(handle, wait=True)
         os.write(handle, encode_lock())
+        # A link appears with its content, unlike a file that is created and then written.
         os.link(name, lock)
     except FileExistsError:
         os.close(handle)
@@ -103,6 +105,7 @@ def _take_over_lock(lock: Path) -> int | None:
     except OSError:  # released just now, or kubectl's, which nobody may open
         return None
     if _acquire_kernel_lock(handle, wait=False) and _is_gpuform_lock(handle, lock):
+        # The lock keeps its file: a new one would allow a third process in between.
         os.truncate(handle, 0)
         os.pwrite(handle, encode_lock(), 0)
         return handle
@@ -225,6 +228,7 @@ class UserFile:
             if self.read() == current:  # else an editor, which knows no locks, was faster
                 break
         if self.is_private and self.path.exists():
+            # The mode is narrowed before the new content is in place.
             self.path.chmod(stat.S_IMODE(self.path.stat().st_mode) & 0o600)
         replace_file(self.path, changed.encode())
         return True

@@ -164,6 +164,8 @@ class DeclarationBuilder:
                         "`gpuform stack import`"
                     )
                     self.problems.append(create_problem(first, "property", message, hint))
+                # The reference to the provider is among the inputs; topologies have no such
+                # property.
                 elif key != PROVIDER_PROPERTY and first.inputs[key] is not None:
                     dependencies = (first.property_dependencies or {}).get(key, ())
                     values = [request.inputs.get(key) for request in requests]
@@ -214,12 +216,15 @@ class DeclarationBuilder:
             self.problems.append(create_problem(requests[0], "secret", *message_and_hint))
             return None
         if (
+            # A state shows only the result of a secret text, not its parts.
             len(values) == 1
             and isinstance(values[0], Secret)
             and any(find_config_references(value))
         ):
             return value  # what it was made of stays among the dependencies
-        referenced_addresses = {self.get_address(each) for each in find_resource_references(value)}
+        referenced_addresses = {
+            self.get_address(reference) for reference in find_resource_references(value)
+        }
         unreferenced_names = [
             name_of(urn)
             for urn in dependencies
@@ -346,6 +351,7 @@ def sort_members(rules: FieldRules | None, value: Value) -> Value:
         return [sort_members(rules, item) for item in value]
     if not isinstance(value, dict):
         return value
+    # The keys of a map are the user's: a model has no order for them.
     if rules is not None and rules.is_map:
         return {
             key: sort_members(replace(rules, is_map=False), value[key]) for key in sorted(value)

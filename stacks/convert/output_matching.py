@@ -76,6 +76,8 @@ class OutputIndex:
             references.setdefault(_to_canonical_json(value), part_reference)
         if isinstance(value, str):
             self.texts.append(value)
+        # The keys of a secret object are secret too, except in a program's placeholders, which have
+        # the keys of a model.
         if isinstance(unwrapped, Mapping) and (self.placeholder_pattern or not is_secret):
             # The keys of a secret object are secret too, but for those that a model has.
             for name, item in unwrapped.items():
@@ -108,6 +110,7 @@ class OutputIndex:
 
     def find_reference(self, value: Any, *, secret: bool = False) -> AnyReference | None:
         """Return the reference with this value, or None; a secret value prefers a secret output."""
+        # true and false occur everywhere: equality proves nothing.
         if value is None or isinstance(value, bool):
             return None
         key = _to_canonical_json(value)
@@ -149,6 +152,7 @@ class OutputIndex:
                 yield match.start(), match.end(), reference
 
     def _build_text_pattern(self) -> re.Pattern[str] | None:
+        # The longest text first: a shorter one may be its beginning.
         longest_first = sorted(set(self.texts), key=lambda text: (-len(text), text))
         texts = [re.escape(text) for text in longest_first if len(text) >= _MIN_EMBEDDED_LENGTH]
         return re.compile("|".join(texts)) if texts else None
@@ -174,6 +178,7 @@ def match_values(
     if reference is not None:
         return reference
     first = values[0]
+    # A value of two types in two runs cannot be one literal.
     if any(type(value) is not type(first) for value in values):
         raise ComputedValue
     if isinstance(first, Mapping):
@@ -278,6 +283,7 @@ class Placeholders:
             return {key: self.create_like(item) for key, item in value.items()}
         if isinstance(value, list):
             return [self.create_like(item) for item in value]
+        # A boolean has no placeholder: programs branch on it.
         if isinstance(value, bool):
             return value
         return self.create_number() if isinstance(value, int | float) else self.create_text()
@@ -318,6 +324,7 @@ def create_placeholders_of_runs() -> tuple[Placeholders, Placeholders]:
 
     So values that a program computes from them differ as well.
     """
+    # With no letter and no length in common, even parts and lengths of texts reveal a computation.
     return (
         Placeholders("agdf", "abcdefghijkm0134", 26, 400_000_000_000_000),
         Placeholders("zxwq", "nopqrstuvwxyz5689", 33, 700_000_000_000_000),

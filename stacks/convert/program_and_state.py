@@ -70,6 +70,8 @@ def build_declarations_from_program(
     declarations = builder.build(
         RecordedRuns(request_pairs, [run_result.outputs for run_result in run_results])
     )
+    # The program may read a secret of the configuration that no resource needs: only used ones are
+    # declared.
     for name in _find_used_config(declarations):
         secrets.declare_variable(name)
     if problems:
@@ -128,6 +130,8 @@ class _PlaceholderRun:
         secret = {*lifecycle.list_secret_names(), *request.additional_secret_outputs}
         outputs: PropertyMap = {}
         for name in lifecycle.list_property_names():
+            # The state shows the shape that the program expects; a type alone does not show the
+            # length of a list.
             state_value = state_outputs.get(name)
             value = (
                 self.placeholders.create_like(state_value)
@@ -235,6 +239,8 @@ def build_declarations_from_state(
             )
         ]
 
+    # A state has no dependencies of outputs, so an output is compared with the values of all
+    # resources.
     distinctive_index = _build_distinctive_index(
         [(references[entry.urn], entry) for entry in live_entries if entry.urn in references]
     )
@@ -281,6 +287,8 @@ def _order_outputs(entry: ResourceState) -> PropertyMap:
     lifecycle = find_lifecycle(entry.type)
     names = lifecycle.list_property_names() if lifecycle else ()
     outputs = {key: value for key, value in entry.outputs.items() if key in names}
+    # A value that a user declared twice is a literal in both places: the platform's own outputs are
+    # preferred as references.
     return dict(sorted(outputs.items(), key=lambda item: item[0] in entry.inputs))
 
 
@@ -293,6 +301,7 @@ def _find_secret_texts(entries: Sequence[ResourceState]) -> set[str]:
 
 def _to_request(entry: ResourceState) -> Registration | Read:
     """Return the request with which a program would have registered the resource."""
+    # An external resource was read, not created.
     if entry.external:
         return Read(
             urn=entry.urn,

@@ -76,6 +76,7 @@ def _iterate_options(
                 "replacement_trigger",
                 builder.build_value(requests, "replacement_trigger", triggers, ()),
             )
+        # Topologies have no such option.
         if request.hide_diff:
             builder.report_problem(request, "hide_diff", "is an option of Pulumi")
         yield from _iterate_aliases(request, builder)
@@ -129,6 +130,7 @@ def _iterate_secret_outputs(request: ResourceRequest) -> Iterator[tuple[str, Val
 def _iterate_aliases(request: Registration, builder: ValueBuilder) -> Iterator[tuple[str, Value]]:
     aliases: list[dict[str, Value]] = []
     for alias in request.aliases:
+        # A topology's aliases have only name, type and parent.
         if alias.urn or alias.stack or alias.project or alias.no_parent:
             builder.report_problem(
                 request, "aliases", "has an alias with a complete URN or of another stack"

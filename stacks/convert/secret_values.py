@@ -57,6 +57,7 @@ class SecretValues:
                 for text in chain(self.secret_texts, config_texts)
                 if len(text) >= _MIN_SECRET_LENGTH
             },
+            # Sorted by length, so that a search stops at texts longer than the searched one.
             key=len,
         )
 
@@ -83,6 +84,7 @@ class SecretValues:
         """Return a secret text with configuration in the place of literal parts."""
         parts = [
             self.get_reference(name, part)
+            # Separators such as "-" or ":" reveal nothing and stay readable.
             if isinstance(part, str) and _has_alphanumeric(part)
             else part
             for part in interpolated_text.parts
@@ -120,6 +122,7 @@ class SecretValues:
         matching_keys = (
             key
             for config_text, key in self.keys_by_value.items()
+            # 1 and true and 1.0 are equal in Python, but not as values of configuration.
             if type(parsed := _parse_config_value(config_text)) is type(secret) and parsed == secret
         )
         return next(matching_keys, None)

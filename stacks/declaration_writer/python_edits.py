@@ -93,6 +93,7 @@ def add_resources(
         ProgramNotEdited: the program is not valid Python, before or after the change.
     """
     tree = _parse(source, file_name)
+    # New variables must not replace variables that the person's program uses.
     names.taken |= {
         node.id
         for node in ast.walk(tree)
@@ -214,6 +215,7 @@ def _find_import_span(call: ast.Call, lines: Sequence[str]) -> Span:
     """
     opts, keywords = _find_options(call)
     index = next(n for n, keyword in enumerate(keywords) if keyword.arg == "import_")
+    # Other options stay, with their comments and commas.
     if len(keywords) > 1:
         return find_listed(
             [(_find_begin(keyword, lines), _find_end(keyword, lines)) for keyword in keywords],

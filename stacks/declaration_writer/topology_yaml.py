@@ -205,6 +205,8 @@ def build_entry_members(entry: ResourceEntry) -> dict[str, Value]:
         entry.properties, key=lambda property_name: order.get(property_name, len(order))
     ):
         value = entry.properties[name]
+        # A short name such as `volume` takes only a reference to a resource; the full name takes
+        # any value.
         is_resource = isinstance(value, ResourceReference) and not value.steps
         members[short_names.get(name, name) if is_resource else name] = value
     if entry.options:

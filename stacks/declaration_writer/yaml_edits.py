@@ -127,6 +127,7 @@ class _EditableFile:
             return self._append(
                 self._root, [*blank_line, f"{top_key}:", *render_members(members, STEP)]
             )
+        # The key stands alone, without a value: members become its block.
         if isinstance(node, ScalarNode) and not node.value:
             return self._append(key, render_members(members, STEP), STEP)
         if not isinstance(node, MappingNode) or node.flow_style:

@@ -39,6 +39,7 @@ def render_config_statements(
         return [read_statement]
     if not secret:
         return [read_statement, *checks]
+    # A secret is an output: its limits can only be checked when it is resolved.
     function = f"checked_{name}"
     body = [f"    {line}" for line in checks]
     assignment = f"{name} = pulumi.Output.from_input({getter}).apply({function})"
@@ -55,6 +56,7 @@ def _render_checks(
             yield f"    raise pulumi.RunError({message})"
             continue
         message = quote_text(f"config.{variable.name}: {_VALUE_PLACEHOLDER} {reason}")
+        # The message becomes an f-string: its own braces are doubled before the value is put in.
         for character, replacement in (
             ("{", "{{"),
             ("}", "}}"),

@@ -46,6 +46,7 @@ def order_declarations(planned: PlannedTopology) -> list[Repeatable]:
             for key, named_declaration in named_declarations.items()
             if named_declaration.section == MODULES
         }
+        # The plan knows the dependencies of known instances; else the names in the text count.
         has_known_instances = (
             declaration.section != MODULES and not planned.get_group(declaration).open
         )

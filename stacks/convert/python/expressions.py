@@ -65,6 +65,7 @@ class ExpressionWriter:
             if len(pieces) == 1 and not isinstance(pieces[0], str):
                 return Code(self._render_single(pieces[0]))
             return Code(self.render_interpolated(pieces))
+        # What Python would evaluate differently is evaluated at run time, as a topology does.
         except NoPythonEquivalent:
             return self._render_evaluation(node.text)
 
@@ -144,6 +145,7 @@ class ExpressionWriter:
                 else self.find_reference(piece) or self.render_known(piece)
             )
             if isinstance(part, PythonExpression) and part.kind not in TEXT_KINDS:
+                # Python may write values of other kinds differently: true, 1.0, lists.
                 raise NoPythonEquivalent
             parts.append(part)
         if any(isinstance(part, PythonExpression) and part.is_output for part in parts):
@@ -220,6 +222,7 @@ def _build_map_header(
     values = {
         key: outside.convert_value(node.entries[key].node) for key in keys if key in node.entries
     }
+    # The literal is in the order of the plan, and Python's loop keeps this order.
     lines = render_statement("for key, value in ", values, ".items():", outside.references.names)
     holds_outputs = any(
         reference.root in _OUTPUT_ROOTS
@@ -267,6 +270,7 @@ def _build_expression_header(
     group = planned.get_group(declaration)
     items = [instance.item for instance in group.instances.values()]
     is_list = [str(item) for item in items] == list(group.instances)
+    # The plan knows all instances: their keys show whether the value is a list or an object.
     if items and not group.open and is_list:
         return LoopHeader((f"for value in {code}:",), LoopVariables("str(value)", "value", {}))
     if items and not group.open:

@@ -131,6 +131,7 @@ def _render_not(writer: Writer, node: Any) -> PythonExpression:
 
 
 def _render_conditional(writer: Writer, node: Any) -> PythonExpression:
+    # Jinja2 has an undefined value without else; Python has none.
     if node.expr2 is None:
         raise NoPythonEquivalent
     test, then, otherwise = (
@@ -155,6 +156,7 @@ def _render_concatenation(writer: Writer, node: Any) -> PythonExpression:
 
 def _render_call(writer: Writer, node: Any) -> PythonExpression:
     """Return a call of `range`, or of a platform's lookup."""
+    # The number and types of unpacked arguments are unknown here.
     if node.dyn_args or node.dyn_kwargs:
         raise NoPythonEquivalent
     arguments = [writer.render_known(argument).code for argument in node.args]
@@ -189,6 +191,8 @@ def _render_filter(writer: Writer, node: Any) -> PythonExpression:
         return PythonExpression(f"{subject.code}.{node.name}()", "string")
     if node.name in ("length", "count") and subject.kind in ("array", "models") and not node.args:
         return PythonExpression(f"len({subject.code})", "integer")
+    # The results of lookups are models, whose fields are known: an unknown attribute is left to the
+    # topology's own error.
     if subject.kind == "models" and node.name == "selectattr" and len(node.args) == 3:
         attribute, test, expected = node.args
         name = getattr(attribute, "value", None)

@@ -125,12 +125,8 @@ class _ProgramWriter:
             comments.find_header_comment(self.file) or f"The declarations of {self.file.name}."
         )
         docstring = f'"""{description}"""'.replace("\\", "\\\\")
-        return (
-            "\n\n".join(
-                part for part in (docstring, *parts, *blocks, "\n".join(output_lines)) if part
-            )
-            + "\n"
-        )
+        parts = [docstring, *parts, *blocks, "\n".join(output_lines)]
+        return "\n\n".join(filter(None, parts)) + "\n"
 
     def render_imports(self, lines: list[str]) -> Iterator[str]:
         """Yield the import lines; called last, when all needed names are known."""

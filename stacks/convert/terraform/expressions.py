@@ -56,6 +56,7 @@ class ExpressionResolver:
             return [self.resolve(item) for item in raw]
         if not isinstance(raw, str):
             return raw
+        # python-hcl2 keeps the quotes of literals, so that texts differ from expressions.
         if raw.startswith('"'):
             return self._resolve_template(raw[1:-1])
         if raw.startswith("${") and raw.endswith("}"):
@@ -261,6 +262,7 @@ def convert_meta_arguments(
         options["depends_on"] = dependencies
     for lifecycle in block.body.get("lifecycle") or ():
         options |= _convert_lifecycle(lifecycle, (block, name), report_omission, terraform_type)
+    # Pulumi has no timeout for reads.
     for timeouts in block.body.get("timeouts") or ():
         durations = {
             operation: resolver.resolve(duration)
@@ -280,6 +282,7 @@ def _convert_lifecycle(
     block, name = block_and_name
     options: dict[str, Value] = {}
     for key, value in arguments.items():
+        # False is Terraform's default and needs no option.
         if key == "prevent_destroy":
             options |= {"protect": True} if value is True else {}
         elif key == "create_before_destroy":

@@ -133,6 +133,7 @@ def _iterate_blocks(document: Mapping[str, Any]) -> Iterator[_RawBlock]:
         for body in bodies if isinstance(bodies, list) else ():
             labels: list[str] = []
             content = body
+            # python-hcl2 nests labels as keys of objects with one member.
             while isinstance(content, Mapping) and _BLOCK_MARK not in content and len(content) == 1:
                 (label, content) = next(iter(content.items()))
                 labels.append(_unquote(label))
@@ -143,6 +144,7 @@ def _iterate_blocks(document: Mapping[str, Any]) -> Iterator[_RawBlock]:
 def _locate_block(raw_block: _RawBlock, path: Path, lines: tuple[str, ...]) -> Block:
     """Return the block with the line of the header, or line 1 if no line matches."""
     type_, labels, body = raw_block
+    # The parsed document has no line numbers: the header is searched in the text.
     labels_pattern = "".join(rf'\s+"?{re.escape(label)}"?' for label in labels)
     header_pattern = re.compile(rf"\s*{re.escape(type_)}{labels_pattern}\s*{{")
     line = next(
@@ -191,6 +193,7 @@ def _read_instances(path: Path) -> Iterator[ResourceInstance]:
                 f"{path} has version {version}; gpuform reads version {_STATE_VERSION}"
             )
         for resource in state.get("resources") or ():
+            # Data sources are in the state as well; they own no object.
             if resource.get("mode") == "managed":
                 for instance in resource["instances"]:
                     yield ResourceInstance(

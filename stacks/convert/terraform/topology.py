@@ -97,6 +97,8 @@ class _TerraformConverter:
         resources = list(
             _pair_blocks_with_instances(self.files, self.folder, self._report_omission)
         )
+        # All references are known before the first entry is built: Terraform's resources refer to
+        # later ones too.
         for _, instance in resources:
             name = instance.name if instance.key is None else f"{instance.name}-{instance.key}"
             key = (instance.type, instance.name, instance.key)
@@ -329,6 +331,7 @@ class _TerraformConverter:
             terraform_type.platform, SECTIONS[terraform_type.section]
         ).list_property_names()
         remaining_steps[0] = terraform_type.get_property_name(str(remaining_steps[0]))
+        # A reworded property has another value here than in Terraform.
         has_same_value = (
             remaining_steps[0] in property_names
             and remaining_steps[0] not in terraform_type.reworded_properties

@@ -1,4 +1,4 @@
-"""A forge over HTTP, each of the two clients of it, plans, and a clock that only tests move."""
+"""A fake code host over HTTP, a client for each kind, reviews, and a clock that only tests move."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from pydantic import SecretStr
-from support.servers import code_host
+from support.servers import code_host as fake_code_host
 
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
@@ -42,51 +42,56 @@ def clock() -> Iterator[StoppedClock]:
 
 
 @pytest.fixture(scope="session")
-def served() -> Iterator[code_host.FakeCodeHost]:
-    with code_host.serve_code_host() as forge:
-        yield forge
+def served() -> Iterator[fake_code_host.FakeCodeHost]:
+    with fake_code_host.serve_code_host() as code_host:
+        yield code_host
 
 
 @pytest.fixture
-def server(served: code_host.FakeCodeHost) -> code_host.FakeCodeHost:
+def server(served: fake_code_host.FakeCodeHost) -> fake_code_host.FakeCodeHost:
     served.reset()
     return served
 
 
-def github(server: code_host.FakeCodeHost, number: int | None = 12) -> GitHub:
+def create_github(server: fake_code_host.FakeCodeHost, number: int | None = 12) -> GitHub:
     target = ReviewTarget("github", server.url, "o/r", number)
-    return GitHub(target, SecretStr(code_host.TOKEN))
+    return GitHub(target, SecretStr(fake_code_host.TOKEN))
 
 
-def gitlab(server: code_host.FakeCodeHost, number: int | None = 12) -> GitLab:
+def create_gitlab(server: fake_code_host.FakeCodeHost, number: int | None = 12) -> GitLab:
     target = ReviewTarget("gitlab", f"{server.url}/api/v4", "7", number)
-    return GitLab(target, SecretStr(code_host.TOKEN))
+    return GitLab(target, SecretStr(fake_code_host.TOKEN))
 
 
-CLIENTS: dict[str, Callable[..., GitHub | GitLab]] = {"github": github, "gitlab": gitlab}
+CLIENTS: dict[str, Callable[..., GitHub | GitLab]] = {
+    "github": create_github,
+    "gitlab": create_gitlab,
+}
 
 
 @pytest.fixture
 def clients() -> dict[str, Callable[..., GitHub | GitLab]]:
-    """How to make them, for tests that need several."""
+    """Return the functions that create clients, for tests with several of them."""
     return CLIENTS
 
 
 @pytest.fixture(params=list(CLIENTS))
-def forge(
-    request: pytest.FixtureRequest, server: code_host.FakeCodeHost, clock: StoppedClock
+def code_host(
+    request: pytest.FixtureRequest, server: fake_code_host.FakeCodeHost, clock: StoppedClock
 ) -> Iterator[CodeHost]:
-    """Each forge in turn."""
-    made = CLIENTS[request.param](server)
-    with made.client:
-        yield made
+    """Yield a client for each kind of code host in turn."""
+    client = CLIENTS[request.param](server)
+    with client.client:
+        yield client
 
 
 @pytest.fixture
 def review() -> Callable[..., Review]:
-    """A review of stacks of the project demo; `destroys` is a number of GPUs."""
+    """Return a function that builds a review of stacks; `destroys` is a number of GPUs."""
 
-    def make(*stacks: str, made_at: str = "2026-11-21T10:00:00Z", destroys: int = 0) -> Review:
+    def build_review(
+        *stacks: str, made_at: str = "2026-11-21T10:00:00Z", destroys: int = 0
+    ) -> Review:
         change = ResourceChange(
             urn=f"urn:pulumi:dev::demo::{TYPE}::train",
             type=TYPE,
@@ -101,4 +106,4 @@ def review() -> Callable[..., Review]:
         update = {"made_at": made_at}
         return Review([StackFacts(plan.model_copy(update=update)) for plan in plans])
 
-    return make
+    return build_review

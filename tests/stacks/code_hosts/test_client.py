@@ -1,4 +1,4 @@
-"""What is sent again and what is waited for, as the forges document it, over real HTTP."""
+"""Retries and waits of the client, as the code hosts document them, over real HTTP."""
 
 import logging
 import traceback
@@ -70,7 +70,7 @@ SECONDARY = "You have exceeded a secondary rate limit. Please wait a few minutes
     ],
     ids=["secondary", "429", "date", "secondary-without-time", "primary", "gitlab", "conflict"],
 )
-def test_waits_as_long_as_the_forge_asks(
+def test_the_client_waits_as_long_as_the_code_host_asks(
     client: CodeHostClient, server: Server, clock: Any, method: str, answer: Any, slept: list[float]
 ) -> None:
     server.faults.append(Fault(method, "comments", answer, times=2))
@@ -79,7 +79,7 @@ def test_waits_as_long_as_the_forge_asks(
     assert len(server.comments) == (method == "POST")
 
 
-def test_a_limit_that_takes_too_long_ends_at_once(
+def test_a_rate_limit_beyond_the_deadline_fails_at_once(
     client: CodeHostClient, server: Server, clock: Any
 ) -> None:
     answer = create_rate_limit(403, "API rate limit exceeded", Retry_After="3000")
@@ -90,14 +90,16 @@ def test_a_limit_that_takes_too_long_ends_at_once(
     assert clock.slept == []
 
 
-def test_a_limit_that_never_ends(client: CodeHostClient, server: Server, clock: Any) -> None:
+def test_a_rate_limit_without_end_fails_after_the_deadline(
+    client: CodeHostClient, server: Server, clock: Any
+) -> None:
     server.faults.append(Fault("GET", "comments", create_rate_limit(403, SECONDARY), times=99))
     with pytest.raises(RateLimited):
         client.get(Any, NOTES)
     assert clock.slept == [60, 120, 240, 480], "longer each time, and then no more"
 
 
-def test_a_token_that_may_not_is_not_tried_again(
+def test_a_token_without_rights_is_not_tried_again(
     client: CodeHostClient, server: Server, clock: Any
 ) -> None:
     refusal = create_rate_limit(
@@ -110,7 +112,7 @@ def test_a_token_that_may_not_is_not_tried_again(
 
 
 @pytest.mark.parametrize("answer", [None, ({"message": "oops"}, 503, {})])
-def test_what_is_safe_is_sent_again(
+def test_safe_requests_are_sent_again(
     client: CodeHostClient, server: Server, clock: Any, answer: Any
 ) -> None:
     server.faults.append(Fault("GET", "comments", answer, times=3))
@@ -123,7 +125,7 @@ def test_what_is_safe_is_sent_again(
 
 
 @pytest.mark.parametrize("answer", [None, ({"message": "oops"}, 503, {})])
-def test_a_post_may_have_had_its_effect(
+def test_a_post_is_not_sent_again_because_it_may_have_succeeded(
     client: CodeHostClient, server: Server, clock: Any, answer: Any
 ) -> None:
     server.faults.append(Fault("POST", "comments", answer, times=99))
@@ -132,7 +134,7 @@ def test_a_post_may_have_had_its_effect(
     assert len(server.log) == 1
 
 
-def test_nobody_is_there(server: Server, clock: Any) -> None:
+def test_an_unreachable_host_is_named(server: Server, clock: Any) -> None:
     client = CodeHostClient(
         "GitHub", "http://127.0.0.1:9", token=SecretStr(TOKEN), headers=lambda token: {}
     )
@@ -141,7 +143,7 @@ def test_nobody_is_there(server: Server, clock: Any) -> None:
     assert len(clock.slept) == CodeHostClient.ATTEMPTS - 1
 
 
-def test_an_address_that_is_none(clock: Any) -> None:
+def test_an_invalid_address_is_named(clock: Any) -> None:
     client = CodeHostClient(
         "GitLab", "gitlab.test/api", token=SecretStr(TOKEN), headers=lambda _: {}
     )
@@ -150,15 +152,17 @@ def test_an_address_that_is_none(clock: Any) -> None:
     assert clock.slept == []
 
 
-def test_an_address_that_is_not_the_apis(
+def test_an_address_of_something_else_than_the_api_is_named(
     client: CodeHostClient, server: Server, clock: Any
 ) -> None:
     with pytest.raises(GpuformError, match="404"):
         client.get(Any, "/login")
 
 
-def test_an_answer_of_another_form(client: CodeHostClient, server: Server, clock: Any) -> None:
-    """Of something that is not this forge, as when the address is wrong."""
+def test_an_answer_of_another_shape_is_an_error(
+    client: CodeHostClient, server: Server, clock: Any
+) -> None:
+    """Of something that is not this code_host, as when the address is wrong."""
     server.is_installation = False
     with pytest.raises(ServerError, match=r"unexpected form \(the whole: .*array") as raised:
         list(client.iterate_items(GitHubComment, "/user"))
@@ -181,14 +185,14 @@ def test_the_token_is_in_no_error_no_log_and_no_representation(
     assert TOKEN not in "".join(texts) + caplog.text
 
 
-def test_a_kept_file_is_fetched_without_the_token(
+def test_a_redirect_to_a_stored_file_is_followed_without_the_token(
     client: CodeHostClient, server: Server, clock: Any
 ) -> None:
     server.add_artifact("gpuform-plan", "a" * 40, b"{}")
     assert client.download("/repos/o/r/actions/artifacts/1/zip").startswith(b"PK")
 
 
-def test_a_redirect_of_anything_else_is_not_followed(
+def test_other_redirects_are_not_followed(
     client: CodeHostClient, server: Server, clock: Any
 ) -> None:
     moved = ({"message": "Moved Permanently"}, 301, {"Location": "https://elsewhere.invalid/"})

@@ -1,4 +1,4 @@
-"""One comment for a set of stacks, on both forges, whatever others do at the same time."""
+"""One comment for a set of stacks, on both code hosts, whatever other jobs do at the same time."""
 
 import threading
 from collections.abc import Callable
@@ -20,9 +20,9 @@ from gpuform.stacks.review.pages.markdown_page import render_markdown
 Make = Callable[..., Review]
 
 
-def post_outcome(forge: CodeHost, review: Review) -> str:
+def post_outcome(code_host: CodeHost, review: Review) -> str:
     return post_review(
-        forge, review, lambda room: render_markdown(review, folded=True, limit=room)
+        code_host, review, lambda room: render_markdown(review, folded=True, limit=room)
     ).outcome
 
 
@@ -30,59 +30,63 @@ def list_bodies(server: Server) -> list[str]:
     return [comment["body"] for comment in server.comments]
 
 
-def test_added_then_edited_in_place_also_to_no_changes(
-    forge: CodeHost, server: Server, review: Make
+def test_a_comment_is_added_and_then_edited_in_place_even_without_changes(
+    code_host: CodeHost, server: Server, review: Make
 ) -> None:
-    assert post_outcome(forge, review(destroys=16)) == "added"
+    assert post_outcome(code_host, review(destroys=16)) == "added"
     (first,) = server.comments
     assert "destroys 16 GPUs" in first["body"]
-    assert post_outcome(forge, review()) == "edited"
+    assert post_outcome(code_host, review()) == "edited"
     assert server.comments == [first], "the same comment"
     assert "16" not in first["body"].split("\n", 1)[1]
     assert "**nothing to do**" in first["body"]
 
 
-def test_found_again_on_the_last_page(forge: CodeHost, server: Server, review: Make) -> None:
+def test_the_comment_is_found_on_the_last_page(
+    code_host: CodeHost, server: Server, review: Make
+) -> None:
     for n in range(230):
         server.add_comment(f"comment {n}", SOMEBODY if n % 2 else {"id": 1, **SOMEBODY})
-    assert post_outcome(forge, review(destroys=8)) == "added"
+    assert post_outcome(code_host, review(destroys=8)) == "added"
     server.log.clear()
-    assert post_outcome(forge, review(destroys=24)) == "edited"
+    assert post_outcome(code_host, review(destroys=24)) == "edited"
     assert len(server.comments) == 231
     assert [line for line in server.list_requests("GET") if "page=3" in line]
 
 
-def test_each_set_of_stacks_has_its_own(forge: CodeHost, server: Server, review: Make) -> None:
+def test_each_set_of_stacks_has_its_own_comment(
+    code_host: CodeHost, server: Server, review: Make
+) -> None:
     for stacks in (["prod"], ["prod", "dev"], ["dev", "prod"], ["prod"]):
-        post_outcome(forge, review(*stacks))
+        post_outcome(code_host, review(*stacks))
     assert len(server.comments) == 2
 
 
-def test_the_mark_in_the_comment_of_another_is_left_alone(
-    forge: CodeHost, server: Server, review: Make
+def test_a_stamp_in_the_comment_of_another_author_is_ignored(
+    code_host: CodeHost, server: Server, review: Make
 ) -> None:
-    post_outcome(forge, review())
+    post_outcome(code_host, review())
     forged = server.comments[0]["body"].replace("made=2026", "made=2999")
     server.comments.clear()
     server.add_comment(forged, SOMEBODY)
-    assert post_outcome(forge, review(destroys=8)) == "added"
+    assert post_outcome(code_host, review(destroys=8)) == "added"
     assert list_bodies(server)[0] == forged
 
 
-def test_an_older_plan_does_not_hide_a_younger_one(
-    forge: CodeHost, server: Server, review: Make
+def test_an_older_plan_does_not_replace_a_newer_one(
+    code_host: CodeHost, server: Server, review: Make
 ) -> None:
-    post_outcome(forge, review(made_at="2026-11-21T10:00:09Z", destroys=8))
+    post_outcome(code_host, review(made_at="2026-11-21T10:00:09Z", destroys=8))
     before = list_bodies(server)
-    assert post_outcome(forge, review(made_at="2026-11-21T10:00:08Z")) == "left"
+    assert post_outcome(code_host, review(made_at="2026-11-21T10:00:08Z")) == "left"
     assert list_bodies(server) == before
-    assert post_outcome(forge, review(made_at="")) == "edited", "of an unknown time"
+    assert post_outcome(code_host, review(made_at="")) == "edited", "of an unknown time"
 
 
-def test_two_jobs_that_add_at_once_leave_one_comment(
-    forge: CodeHost, server: Server, review: Make
+def test_two_jobs_adding_at_once_leave_one_comment(
+    code_host: CodeHost, server: Server, review: Make
 ) -> None:
-    post_outcome(forge, review(destroys=8))
+    post_outcome(code_host, review(destroys=8))
     of_the_other = server.comments.pop()["body"]
 
     def other_job() -> None:
@@ -90,21 +94,23 @@ def test_two_jobs_that_add_at_once_leave_one_comment(
         server.comments.pop()
 
     server.meanwhile["GET"] = lambda: server.meanwhile.update(GET=other_job)
-    post_outcome(forge, review(destroys=16))
+    post_outcome(code_host, review(destroys=16))
     assert [c["id"] for c in server.comments] == [50]
     assert "destroys 16 GPUs" in server.comments[0]["body"]
 
 
-def test_jobs_at_the_same_time_leave_one_comment(
+def test_concurrent_jobs_leave_one_comment(
     server: Server, review: Make, clients: dict[str, Callable[..., Any]]
 ) -> None:
     together = threading.Barrier(4)
 
     def job(n: int) -> str:
-        forge = clients["github"](server)
-        with forge.client:
+        code_host = clients["github"](server)
+        with code_host.client:
             together.wait()
-            return post_outcome(forge, review(made_at=f"2026-11-21T10:00:0{n}Z", destroys=8 + n))
+            return post_outcome(
+                code_host, review(made_at=f"2026-11-21T10:00:0{n}Z", destroys=8 + n)
+            )
 
     with ThreadPoolExecutor(4) as jobs:
         outcomes = list(jobs.map(job, range(4)))
@@ -113,11 +119,11 @@ def test_jobs_at_the_same_time_leave_one_comment(
     assert outcomes[3] in ("added", "edited")  # the youngest plan gives way to none
 
 
-def test_an_older_plan_takes_its_own_comment_back(
-    forge: CodeHost, server: Server, review: Make
+def test_a_job_with_an_older_plan_deletes_its_own_comment(
+    code_host: CodeHost, server: Server, review: Make
 ) -> None:
     """Another job has added the comment of a younger plan at the same time."""
-    post_outcome(forge, review(destroys=8))
+    post_outcome(code_host, review(destroys=8))
     younger = server.comments.pop()["body"]
 
     def other_job() -> None:
@@ -125,40 +131,42 @@ def test_an_older_plan_takes_its_own_comment_back(
         server.comments.pop()
 
     server.meanwhile["GET"] = lambda: server.meanwhile.update(GET=other_job)
-    assert post_outcome(forge, review(made_at="2026-11-21T09:00:00Z", destroys=16)) == "left"
+    assert post_outcome(code_host, review(made_at="2026-11-21T09:00:00Z", destroys=16)) == "left"
     assert list_bodies(server) == [younger]
 
 
 @pytest.mark.parametrize(("made_at", "shown"), [("10:00:01", 8), ("09:59:59", 16)])
-def test_edited_by_another_job_meanwhile(
-    forge: CodeHost, server: Server, review: Make, made_at: str, shown: int
+def test_a_comment_edited_by_another_job_meanwhile_is_checked_again(
+    code_host: CodeHost, server: Server, review: Make, made_at: str, shown: int
 ) -> None:
     """What stays is what the younger plan says."""
-    post_outcome(forge, review(made_at=f"2026-11-21T{made_at}Z", destroys=8))
+    post_outcome(code_host, review(made_at=f"2026-11-21T{made_at}Z", destroys=8))
     (comment,) = server.comments
     of_the_other = comment["body"]
     comment["body"] = comment["body"].replace(made_at, "08:00:00")
-    edit = "PATCH" if forge.__class__.__name__ == "GitHub" else "PUT"
+    edit = "PATCH" if code_host.__class__.__name__ == "GitHub" else "PUT"
     server.meanwhile[edit] = lambda: comment.update(body=of_the_other)
-    post_outcome(forge, review(destroys=16))
+    post_outcome(code_host, review(destroys=16))
     assert f"destroys {shown} GPUs" in comment["body"]
 
 
-def test_deleted_by_another_job_meanwhile(forge: CodeHost, server: Server, review: Make) -> None:
-    post_outcome(forge, review(destroys=8))
+def test_a_comment_deleted_by_another_job_meanwhile_is_added_again(
+    code_host: CodeHost, server: Server, review: Make
+) -> None:
+    post_outcome(code_host, review(destroys=8))
     server.meanwhile["GET"] = lambda: server.meanwhile.update(GET=server.comments.clear)
-    assert post_outcome(forge, review(destroys=16)) == "added"
+    assert post_outcome(code_host, review(destroys=16)) == "added"
     assert len(server.comments) == 1
     assert "destroys 16 GPUs" in list_bodies(server)[0]
 
 
-def test_jobs_that_never_give_way_are_told_of(
-    forge: CodeHost, server: Server, review: Make
+def test_posting_fails_if_other_jobs_never_stop_editing(
+    code_host: CodeHost, server: Server, review: Make
 ) -> None:
-    post_outcome(forge, review(destroys=8))
+    post_outcome(code_host, review(destroys=8))
     (comment,) = server.comments
     theirs = comment["body"]
-    edit = "PATCH" if forge.__class__.__name__ == "GitHub" else "PUT"
+    edit = "PATCH" if code_host.__class__.__name__ == "GitHub" else "PUT"
 
     def again() -> None:
         comment.update(body=theirs)
@@ -166,84 +174,94 @@ def test_jobs_that_never_give_way_are_told_of(
 
     server.meanwhile[edit] = again
     with pytest.raises(GpuformError, match="edited by another job each time"):
-        post_outcome(forge, review(destroys=16))
+        post_outcome(code_host, review(destroys=16))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("longest", [20_000, 3_000])
-def test_a_comment_that_is_too_long_for_this_forge(
-    forge: CodeHost, server: Server, review: Make, longest: int
+def test_a_comment_too_long_for_the_code_host_is_shortened(
+    code_host: CodeHost, server: Server, review: Make, longest: int
 ) -> None:
     server.max_comment_length = longest
     many = review(*(f"stack-{n}" for n in range(400)), destroys=8)
-    assert post_outcome(forge, many) == "added"
+    assert post_outcome(code_host, many) == "added"
     (body,) = list_bodies(server)
     assert count_characters(body) <= longest
     assert "400" in body, "what is left out is counted"
 
 
-def test_a_forge_that_takes_nothing(forge: CodeHost, server: Server, review: Make) -> None:
+def test_a_code_host_that_accepts_no_comment_is_an_error(
+    code_host: CodeHost, server: Server, review: Make
+) -> None:
     server.max_comment_length = 10
     with pytest.raises(CommentTooLong, match="too long"):
-        post_outcome(forge, review(destroys=8))
+        post_outcome(code_host, review(destroys=8))
 
 
 @pytest.mark.parametrize("answer", [None, ({"message": "oops"}, 502, {})])
-def test_an_answer_that_is_lost_after_the_comment_was_written(
-    forge: CodeHost, server: Server, review: Make, answer: Any
+def test_a_lost_answer_after_the_comment_was_written_adds_no_second_one(
+    code_host: CodeHost, server: Server, review: Make, answer: Any
 ) -> None:
     server.faults.append(Fault("POST", "s", answer, after=True))
-    post_outcome(forge, review(destroys=8))
+    post_outcome(code_host, review(destroys=8))
     assert len(server.comments) == 1
 
 
-def test_a_forge_that_is_down(forge: CodeHost, server: Server, review: Make) -> None:
+def test_an_unavailable_code_host_is_an_error(
+    code_host: CodeHost, server: Server, review: Make
+) -> None:
     server.faults.append(Fault("POST", "s", ({"message": "oops"}, 500, {}), times=99))
     with pytest.raises(ServerError, match="oops"):
-        post_outcome(forge, review(destroys=8))
+        post_outcome(code_host, review(destroys=8))
     assert server.comments == []
 
 
-def test_no_such_pull_request(forge: CodeHost, server: Server, review: Make) -> None:
+def test_an_unknown_pull_request_is_an_error(
+    code_host: CodeHost, server: Server, review: Make
+) -> None:
     server.number = 13
     with pytest.raises(NotFound, match="check the repository and the number"):
-        post_outcome(forge, review())
+        post_outcome(code_host, review())
 
 
-def test_the_label_is_the_worst_of_all_stacks(
-    forge: CodeHost, server: Server, review: Make
+def test_the_label_shows_the_worst_result_of_all_stacks(
+    code_host: CodeHost, server: Server, review: Make
 ) -> None:
     server.labels |= {"bug", "gpuform: no changes"}
-    post_outcome(forge, review("a", destroys=8))
-    post_outcome(forge, review("b"))
-    label_pull_request(forge)
+    post_outcome(code_host, review("a", destroys=8))
+    post_outcome(code_host, review("b"))
+    label_pull_request(code_host)
     assert server.labels == {"bug", "gpuform: dangerous"}
-    post_outcome(forge, review("a", made_at="2026-11-21T11:00:00Z"))
-    label_pull_request(forge)
-    label_pull_request(forge)
+    post_outcome(code_host, review("a", made_at="2026-11-21T11:00:00Z"))
+    label_pull_request(code_host)
+    label_pull_request(code_host)
     assert server.labels == {"bug", "gpuform: no changes"}
 
 
-def test_a_token_of_a_person(forge: CodeHost, server: Server, review: Make) -> None:
+def test_a_comment_of_the_tokens_owner_is_found_again(
+    code_host: CodeHost, server: Server, review: Make
+) -> None:
     server.is_installation = False
-    post_outcome(forge, review())
-    assert post_outcome(forge, review()) == "edited"
+    post_outcome(code_host, review())
+    assert post_outcome(code_host, review()) == "edited"
 
 
 @pytest.mark.parametrize("body", ["", "text", "<!-- gpuform:review -->", "x\n<!-- gpuform:review"])
-def test_what_is_no_stamp(body: str) -> None:
+def test_invalid_stamps_are_not_read(body: str) -> None:
     assert Stamp.parse(body) is None
 
 
-def test_a_stamp_is_read_as_it_was_written(review: Make) -> None:
+def test_a_stamp_reads_back_as_written(review: Make) -> None:
     stamp = Stamp.from_review(review(destroys=8), "text")
     assert Stamp.parse(f"{stamp.line}\r\ntext") == stamp
     assert Stamp.parse(stamp.line.replace("dangerous", "safe")) is None
 
 
-def test_no_error_of_a_forge_has_the_token(forge: CodeHost, server: Server, review: Make) -> None:
+def test_no_error_of_a_code_host_contains_the_token(
+    code_host: CodeHost, server: Server, review: Make
+) -> None:
     answer_body = {"message": "no: ghs_thetokenofthetests"}
     server.faults.append(Fault("GET", "s", (answer_body, 422, {})))
     with pytest.raises(ApiError) as raised:
-        post_outcome(forge, review())
+        post_outcome(code_host, review())
     assert "[secret]" in str(raised.value)

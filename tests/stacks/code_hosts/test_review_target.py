@@ -1,4 +1,4 @@
-"""Which forge, repository and pull request, from the variables that the CIs document."""
+"""Which code_host, repository and pull request, from the variables that the CIs document."""
 
 import json
 from pathlib import Path
@@ -27,11 +27,11 @@ GITLAB = {"GITLAB_CI": "true", "CI_PROJECT_ID": "7", "CI_COMMIT_SHA": "a" * 40}
         ("refs/heads/pr-34", None),
     ],
 )
-def test_the_number_by_githubs_ref(ref: str, number: int | None) -> None:
+def test_the_pull_request_number_comes_from_githubs_ref(ref: str, number: int | None) -> None:
     assert find_review_target(ReviewFlags(), {**ACTIONS, "GITHUB_REF": ref}).pull_request == number
 
 
-def test_the_event_of_github_has_the_head(tmp_path: Path) -> None:
+def test_the_head_commit_comes_from_githubs_event(tmp_path: Path) -> None:
     event = tmp_path / "event.json"
     event.write_text(json.dumps({"pull_request": {"number": 12, "head": {"sha": "b" * 40}}}))
     target = find_review_target(ReviewFlags(), {**ACTIONS, "GITHUB_EVENT_PATH": str(event)})
@@ -39,14 +39,14 @@ def test_the_event_of_github_has_the_head(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "no json", '{"pull_request": null}'])
-def test_an_event_that_tells_nothing(tmp_path: Path, text: str) -> None:
+def test_an_event_without_a_head_commit_gives_none(tmp_path: Path, text: str) -> None:
     event = tmp_path / "event.json"
     event.write_text(text)
     target = find_review_target(ReviewFlags(), {**ACTIONS, "GITHUB_EVENT_PATH": str(event)})
     assert (target.pull_request, target.commit) == (None, "a" * 40)
 
 
-def test_a_merge_request_of_gitlab_is_its_target_projects() -> None:
+def test_a_merge_request_of_gitlab_belongs_to_the_target_project() -> None:
     fork = {"CI_MERGE_REQUEST_PROJECT_ID": "9", "CI_MERGE_REQUEST_IID": "3"}
     target = find_review_target(
         ReviewFlags(), {**GITLAB, **fork, "CI_MERGE_REQUEST_SOURCE_BRANCH_SHA": "b" * 40}
@@ -57,7 +57,7 @@ def test_a_merge_request_of_gitlab_is_its_target_projects() -> None:
     )
 
 
-def test_flags_come_first() -> None:
+def test_flags_override_the_environment() -> None:
     asked = ReviewFlags("gitlab", "https://git.example.org/api/v4/", "g/p", 5)
     target = find_review_target(asked, ACTIONS)
     assert target == ReviewTarget("gitlab", "https://git.example.org/api/v4", "g/p", 5)
@@ -67,12 +67,12 @@ def test_flags_come_first() -> None:
     ("asked", "hint"),
     [(ReviewFlags(), "--forge github"), (ReviewFlags("github"), "--repository OWNER/NAME")],
 )
-def test_what_is_missing_is_named(asked: ReviewFlags, hint: str) -> None:
+def test_missing_values_are_named_with_a_hint(asked: ReviewFlags, hint: str) -> None:
     with pytest.raises(GpuformError, match=hint):
         find_review_target(asked, {})
 
 
-def test_a_token_is_not_shown() -> None:
+def test_the_representation_hides_the_token() -> None:
     token = read_token("github", {"GITHUB_TOKEN": "", "GH_TOKEN": " secret\n"})
     assert token.get_secret_value() == "secret"
     assert "secret" not in repr(token) + str(token)

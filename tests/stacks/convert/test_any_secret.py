@@ -1,4 +1,4 @@
-"""Secrets of any shape, anywhere in a state: no file has them, and they stay secret."""
+"""Secrets of any shape, anywhere in a state, are in no written file and stay secret."""
 
 import tempfile
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from gpuform.stacks.engine.values import PropertyMap, PropertyValue, Secret
 from gpuform.stacks.review.value_text import to_display_value
 
 
-def is_kept(before: PropertyValue, after: PropertyValue) -> bool:
+def stays_secret(before: PropertyValue, after: PropertyValue) -> bool:
     """Whether the value is the same, and everything that was secret still is."""
     if isinstance(after, Secret):
         return bool(
@@ -33,9 +33,11 @@ def is_kept(before: PropertyValue, after: PropertyValue) -> bool:
     if isinstance(before, Secret):
         return before.value is None and after is None
     if isinstance(before, dict) and isinstance(after, dict):
-        return before.keys() == after.keys() and all(is_kept(before[k], after[k]) for k in before)
+        return before.keys() == after.keys() and all(
+            stays_secret(before[k], after[k]) for k in before
+        )
     if isinstance(before, list) and isinstance(after, list):
-        return len(before) == len(after) and all(map(is_kept, before, after))
+        return len(before) == len(after) and all(map(stays_secret, before, after))
     return bool(to_display_value(before) == to_display_value(after))
 
 
@@ -47,7 +49,9 @@ def program_of(folder: Path, secrets: Mapping[str, str]) -> Program:
 @pytest.mark.slow
 @settings(max_examples=40)
 @given(states())
-def test_of_a_state(entries: list[ResourceState]) -> None:
+def test_converting_a_state_writes_no_secret_and_keeps_all_of_them_secret(
+    entries: list[ResourceState],
+) -> None:
     declared, secrets = build_declarations_from_state(entries, {CONFIGURED: "own"})
     text = render_topology(declared)
     for written in (text, render_program(declared)):
@@ -66,11 +70,11 @@ def test_of_a_state(entries: list[ResourceState]) -> None:
 
         program = program_of(folder, secrets)
         again = record(program, same, program.config)
-    assert is_kept(entries[0].outputs, again.outputs)
+    assert stays_secret(entries[0].outputs, again.outputs)
     for asked in again.declared:
         if asked.type != STACK_TYPE:
             inputs = {k: v for k, v in asked.inputs.items() if k != "__provider" and v is not None}
-            assert is_kept(by_urn[asked.urn].inputs, inputs)
+            assert stays_secret(by_urn[asked.urn].inputs, inputs)
             assert {*by_urn[asked.urn].dependencies} <= {*asked.dependencies}
 
 
@@ -114,7 +118,9 @@ pulumi.export("it", OUTPUTS["%s"])
         ("of all", 'id: "{{ shared_volumes.data }}", t: "{{ config.token }}"'),
     ],
 )
-def test_of_a_program(tmp_path: Path, output: str, written: str) -> None:
+def test_converting_a_program_moves_secrets_into_the_configuration(
+    tmp_path: Path, output: str, written: str
+) -> None:
     declared, secrets = converted(tmp_path, output)
     text = render_topology(declared)
     assert written in text
@@ -122,7 +128,7 @@ def test_of_a_program(tmp_path: Path, output: str, written: str) -> None:
     assert "t0ken" not in str(secrets)
 
 
-def test_what_a_program_makes_secret_of_plain_outputs_is_named(tmp_path: Path) -> None:
+def test_a_public_output_made_secret_by_the_program_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         NotConverted, match="the output it contains a secret that a topology cannot"
     ):

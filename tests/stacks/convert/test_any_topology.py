@@ -1,4 +1,4 @@
-"""Any topology, as Python and back, registers the same."""
+"""Any topology registers the same resources after a conversion to Python and back."""
 
 import ast
 import tempfile
@@ -28,12 +28,12 @@ PROJECT = "name: demo\nruntime: python\n"
 @pytest.mark.slow
 @settings(max_examples=10)
 @given(topologies())
-def test_python_and_back(text: str) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        for each in ("yaml", "python", "again"):
-            (folder / each).mkdir()
-            (folder / each / "Pulumi.yaml").write_text(PROJECT)
+def test_a_topology_converted_to_python_and_back_registers_the_same(text: str) -> None:
+    with tempfile.TemporaryDirectory() as path:
+        folder = Path(path)
+        for name in ("yaml", "python", "again"):
+            (folder / name).mkdir()
+            (folder / name / "Pulumi.yaml").write_text(PROJECT)
         file = folder / "yaml" / "topology.yaml"
         file.write_text(text)
         expected = record_registrations(folder / "yaml")
@@ -43,41 +43,41 @@ def test_python_and_back(text: str) -> None:
         assert record_registrations(folder / "python") == expected
         python = build_program(folder / "python")
         if "upper" in text:
-            # What a filter makes of an output cannot be told from outside.
+            # The result of a filter on an output is a computation of the program.
             with pytest.raises(NotConverted, match="computed"):
                 build_declarations_from_program(python, [])
             return
-        declared, secrets = build_declarations_from_program(python, [])
+        declarations, secrets = build_declarations_from_program(python, [])
         assert not secrets
-        (folder / "again" / "topology.yaml").write_text(render_topology(declared))
+        (folder / "again" / "topology.yaml").write_text(render_topology(declarations))
         again = record_registrations(folder / "again")
         assert again["outputs"] == expected["outputs"]
-        assert said(again) == said(expected)
+        assert omit_empty_options(again) == omit_empty_options(expected)
 
 
-def said(told: dict[str, Any], *but: str) -> dict[str, Any]:
-    """The resources, without options that say what holds without them."""
+def omit_empty_options(recorded: dict[str, Any], *omitted: str) -> dict[str, Any]:
+    """Return the resources with None for empty options."""
     return {
-        urn: {key: value or None for key, value in resource.items() if key not in but}
-        for urn, resource in told["resources"].items()
+        urn: {key: value or None for key, value in resource.items() if key not in omitted}
+        for urn, resource in recorded["resources"].items()
     }
 
 
 @pytest.mark.slow
 @settings(max_examples=10)
 @given(topologies())
-def test_a_state_as_a_topology(text: str) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        for each in ("yaml", "again"):
-            (folder / each).mkdir()
-            (folder / each / "Pulumi.yaml").write_text(PROJECT)
+def test_a_state_converted_to_a_topology_registers_the_same(text: str) -> None:
+    with tempfile.TemporaryDirectory() as path:
+        folder = Path(path)
+        for name in ("yaml", "again"):
+            (folder / name).mkdir()
+            (folder / name / "Pulumi.yaml").write_text(PROJECT)
         (folder / "yaml" / "topology.yaml").write_text(text)
         expected = record_registrations(folder / "yaml")
-        declared, secrets = build_declarations_from_state(build_state(folder / "yaml"), {})
+        declarations, secrets = build_declarations_from_state(build_state(folder / "yaml"), {})
         assert not secrets
-        (folder / "again" / "topology.yaml").write_text(render_topology(declared))
+        (folder / "again" / "topology.yaml").write_text(render_topology(declarations))
         again = record_registrations(folder / "again")
         assert again["outputs"] == expected["outputs"]
-        # A state does not keep earlier names.
-        assert said(again, "aliases") == said(expected, "aliases")
+        # A state has no aliases.
+        assert omit_empty_options(again, "aliases") == omit_empty_options(expected, "aliases")

@@ -1,4 +1,4 @@
-"""What the Python of a topology looks like: as a person would write it, where that is the same."""
+"""Python programs of topologies: as a person would write them, where the meaning is equal."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,22 +21,22 @@ CLUSTER = (
 
 @pytest.fixture
 def convert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Convert:
-    """The program of a topology in a project, which registers the same."""
+    """Return a function that converts a topology and checks that the program registers the same."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "Pulumi.yaml").write_text("name: demo\nruntime: python\n")
 
-    def converted(text: str) -> str:
+    def convert_and_compare(text: str) -> str:
         (tmp_path / "topology.yaml").write_text(dedent(text))
         program = convert_topology_to_python(Path("topology.yaml"), None, Path())
         expected = record_registrations(tmp_path)
-        other = tmp_path / "python"
-        other.mkdir(exist_ok=True)
-        (other / "Pulumi.yaml").write_text("name: demo\nruntime: python\n")
-        (other / "__main__.py").write_text(program)
-        assert record_registrations(other) == expected
+        program_folder = tmp_path / "python"
+        program_folder.mkdir(exist_ok=True)
+        (program_folder / "Pulumi.yaml").write_text("name: demo\nruntime: python\n")
+        (program_folder / "__main__.py").write_text(program)
+        assert record_registrations(program_folder) == expected
         return program
 
-    return converted
+    return convert_and_compare
 
 
 CONFIG = """
@@ -74,7 +74,7 @@ config:
         ("{{ shared_volumes.data.status | upper }}", 'expression("{{ shared_volumes.data.status'),
     ],
 )
-def test_expressions(convert: Convert, expression: str, code: str) -> None:
+def test_an_expression_becomes_equal_python(convert: Convert, expression: str, code: str) -> None:
     quoted = expression.replace("'", "''")
     program = convert(f"{CONFIG}\nshared_volumes: {{data: {VOLUME}}}\noutputs: {{o: '{quoted}'}}\n")
     assert f'pulumi.export("o", {code}' in program
@@ -82,7 +82,7 @@ def test_expressions(convert: Convert, expression: str, code: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_loops_stay_loops(convert: Convert) -> None:
+def test_a_for_each_becomes_a_python_loop_with_comments(convert: Convert) -> None:
     program = convert(
         f"""\
         # Volumes of two regions, and what mounts them.
@@ -117,7 +117,7 @@ def test_loops_stay_loops(convert: Convert) -> None:
     assert "opts=pulumi.ResourceOptions(depends_on=[*data.values()], protect=True)" in program
 
 
-def test_options_are_kept(convert: Convert) -> None:
+def test_resource_options_are_converted(convert: Convert) -> None:
     program = convert(
         f"""\
         shared_volumes:
@@ -148,7 +148,7 @@ def test_options_are_kept(convert: Convert) -> None:
         assert written in program
 
 
-def test_configuration_is_typed_and_limited(convert: Convert, tmp_path: Path) -> None:
+def test_limits_of_configuration_become_checks(convert: Convert, tmp_path: Path) -> None:
     program = convert(
         """\
         config:
@@ -160,7 +160,7 @@ def test_configuration_is_typed_and_limited(convert: Convert, tmp_path: Path) ->
         """
     )
     assert 'gpus = config.get_int("gpus", 16)\nif gpus > 64:\n    raise pulumi.RunError(' in program
-    other = tmp_path / "python"
+    program_folder = tmp_path / "python"
     for setting, message in {
         "gpus=12": "config.gpus: 12 is not a multiple of 8",
         "gpus=72": "config.gpus: 72 is more than 64",
@@ -170,16 +170,18 @@ def test_configuration_is_typed_and_limited(convert: Convert, tmp_path: Path) ->
     }.items():
         name, _, value = setting.partition("=")
         with pytest.raises(Exception, match="config") as raised:
-            record_registrations(other, {name: value})
+            record_registrations(program_folder, {name: value})
         assert message in str(raised.value)
 
 
-def test_what_a_stack_keeps_secret_stays_so(convert: Convert, tmp_path: Path) -> None:
+def test_configuration_encrypted_in_a_stack_is_read_as_secret(
+    convert: Convert, tmp_path: Path
+) -> None:
     (tmp_path / "Pulumi.prod.yaml").write_text("config:\n  demo:name:\n    secure: v1:abc\n")
     assert 'name = config.get_secret("name", "x")' in convert(CONFIG)
 
 
-def test_entries_that_need_each_other_back_and_forth_are_named(tmp_path: Path) -> None:
+def test_entries_depending_on_each_other_in_a_cycle_are_refused(tmp_path: Path) -> None:
     text = dedent(
         f"""\
         clusters:
@@ -192,7 +194,7 @@ def test_entries_that_need_each_other_back_and_forth_are_named(tmp_path: Path) -
         convert_topology_to_python(tmp_path / "topology.yaml", None, tmp_path)
 
 
-def test_a_loop_over_its_own_instances_is_named(tmp_path: Path) -> None:
+def test_a_for_each_over_its_own_instances_is_refused(tmp_path: Path) -> None:
     loop = "{b: '{{ clusters.t.a.id }}', a: x}"
     text = f"clusters:\n  t: {{for_each: {loop}, cluster_name: c, {CLUSTER}}}\n"
     (tmp_path / "topology.yaml").write_text(text)

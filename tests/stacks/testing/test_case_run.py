@@ -504,7 +504,7 @@ def test_a_case_contacts_no_scheduler_of_this_machine(
           shrinks:
             start: {case: up}
             config: {count: 2}
-            expect: {error: [Slurm by local is not asked]}
+            expect: {error: [Slurm by local was not asked]}
         """
     )
     assert {
