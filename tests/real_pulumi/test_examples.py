@@ -52,7 +52,7 @@ EDITED: Final = {
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> str:
+def pulumi_home(tmp_path_factory: pytest.TempPathFactory) -> str:
     """PULUMI_HOME with the provider plugin, which Pulumi YAML programs take."""
     folder = tmp_path_factory.mktemp("home")
     done = run_new_process(folder, "plugin", "install", PULUMI_HOME=str(folder))
@@ -71,8 +71,8 @@ class Project:
     def run(self, *arguments: str) -> Result:
         return pulumi(self.directory, *arguments, "--non-interactive", **self.environ)
 
-    def does(self, *arguments: str) -> Mapping[str, int]:
-        """What the command changes, by operation."""
+    def count_changes(self, *arguments: str) -> Mapping[str, int]:
+        """Run a command and return what it changes, counted by operation."""
         log = self.directory / "events.jsonl"
         done = self.run(*arguments, "--event-log", str(log))
         assert done.code == 0, done.stdout + done.stderr
@@ -88,14 +88,14 @@ class Project:
         document = {"encryptionsalt": SALT, "config": values}
         (self.directory / "Pulumi.dev.yaml").write_text(yaml.safe_dump(document))
 
-    def edit(self, before: str, after: str) -> None:
+    def replace_text(self, before: str, after: str) -> None:
         for path in self.directory.glob("*.*"):
             if path.is_file() and before in path.read_text():
                 path.write_text(path.read_text().replace(before, after))
 
 
 @pytest.fixture
-def project(source: Path, tmp_path: Path, home: str) -> Iterator[Project]:
+def project(source: Path, tmp_path: Path, pulumi_home: str) -> Iterator[Project]:
     ignored = shutil.ignore_patterns(".*", "Pulumi.*.yaml", "python", "pulumi-yaml")
     directory = shutil.copytree(source, tmp_path / "project", ignore=ignored)
     name = yaml.safe_load((directory / "Pulumi.yaml").read_text())["name"]
@@ -103,7 +103,7 @@ def project(source: Path, tmp_path: Path, home: str) -> Iterator[Project]:
         environ = {
             **environment(server.url),
             "PULUMI_DEBUG_COMMANDS": "1",
-            "PULUMI_HOME": home,
+            "PULUMI_HOME": pulumi_home,
             "PULUMI_BACKEND_URL": f"file://{directory}",
             "PULUMI_CONFIG_PASSPHRASE": PASSPHRASE,
         }
@@ -117,17 +117,17 @@ AT_ONCE: Final = ("--yes", "--skip-preview")
 @pytest.mark.parametrize(("source", "form"), PROJECTS)
 def test_an_example_comes_up_changes_and_goes(project: Project, source: Path, form: str) -> None:
     del form
-    example = next(each for each in EXAMPLES if source.is_relative_to(each))
+    example = next(example for example in EXAMPLES if source.is_relative_to(example))
     project.configure()
     assert project.run("stack", "init", "dev").code == 0
-    assert set(project.does("up", *AT_ONCE)) == {"create"}
-    assert project.does("refresh", *AT_ONCE, *UNCHANGED) == {}
+    assert set(project.count_changes("up", *AT_ONCE)) == {"create"}
+    assert project.count_changes("refresh", *AT_ONCE, *UNCHANGED) == {}
     if example.name in EDITED:
-        project.edit(*EDITED[example.name])
+        project.replace_text(*EDITED[example.name])
     else:
         project.configure(**CHANGED[example.name])
-    assert project.does("up", *AT_ONCE)
-    assert project.does("preview", "--refresh", *UNCHANGED) == {}
-    assert set(project.does("destroy", *AT_ONCE)) == {"delete"}
+    assert project.count_changes("up", *AT_ONCE)
+    assert project.count_changes("preview", "--refresh", *UNCHANGED) == {}
+    assert set(project.count_changes("destroy", *AT_ONCE)) == {"delete"}
     state = json.loads((project.directory / f".pulumi/stacks/{project.name}/dev.json").read_text())
     assert not state["checkpoint"]["latest"].get("resources")

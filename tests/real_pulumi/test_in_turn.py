@@ -87,22 +87,22 @@ def test_neither_is_news_to_the_other(
     make_other(stack)
     for number, (name, step) in enumerate(STEPS):
         stack.cli = actor = gpuform if name in GPUFORM_ALONE else engines[number % 2]
-        act(stack, **step)
-        exports = [exported(stack, engine) for engine in engines]
+        run_step(stack, **step)
+        exports = [export_state(stack, engine) for engine in engines]
         assert exports[0] == exports[1], name
         stack.cli = pulumi
-        told = stack.run("stack")
-        assert told.code == 0, (name, told.stderr)
+        ran = stack.run("stack")
+        assert ran.code == 0, (name, ran.stderr)
         if name != "destroy":
             stack.cli = gpuform if actor is pulumi else pulumi
             news = stack.run("preview", "--expect-no-changes")
             assert news.code == 0, (name, news.stdout, news.stderr)
     stored = {path.name for path in (tmp_path / "state/.pulumi/stacks/rec").iterdir()}
     assert ("dev.json.gz" in stored, "dev.json" in stored) == (zipped, not zipped)
-    assert "resources" not in exported(stack, pulumi)["deployment"]
+    assert "resources" not in export_state(stack, pulumi)["deployment"]
 
 
-def act(
+def run_step(
     stack: Replay,
     program: str,
     run: str = "up",
@@ -124,7 +124,7 @@ def act(
 
 
 def make_other(stack: Replay) -> None:
-    """The stack that is referred to; dev stays selected."""
+    """Create the stack that is referred to; dev stays selected."""
     settings = (stack.folder / "project/Pulumi.dev.yaml").read_text()
     (stack.folder / "project/Pulumi.other.yaml").write_text(settings)
     (stack.folder / "project/__main__.py").write_text(HEAD + SHARED)
@@ -134,7 +134,7 @@ def make_other(stack: Replay) -> None:
     assert stack.run("stack", "select", "dev").code == 0
 
 
-def exported(stack: Replay, engine: Cli) -> Mapping[str, Any]:
+def export_state(stack: Replay, engine: Cli) -> Mapping[str, Any]:
     stack.cli = engine
     done = stack.run("stack", "export", "--show-secrets")
     assert done.code == 0, done.stderr

@@ -40,9 +40,15 @@ class Project:
             **self.environ,
         )
         events = [json.loads(line) for line in log.read_text().splitlines()]
-        said = [each["diagnosticEvent"] for each in events if "diagnosticEvent" in each]
+        diagnostic_events = [
+            event["diagnosticEvent"] for event in events if "diagnosticEvent" in event
+        ]
         # Of a host that does not lie beside the CLI, the CLI itself warns.
-        return done, [each for each in said if not each["message"].startswith("using pulumi-")]
+        return done, [
+            diagnostic_event
+            for diagnostic_event in diagnostic_events
+            if not diagnostic_event["message"].startswith("using pulumi-")
+        ]
 
 
 @pytest.fixture
@@ -72,11 +78,11 @@ def test_progress_is_shown_at_its_resource_and_not_kept(
 ) -> None:
     done, messages = project.run("up")
     assert done.code == 0, done.stdout + done.stderr
-    shown = [each for each in messages if each["severity"] != "debug"]
-    passing = [each for each in shown if each.get("ephemeral")]
+    matching_messages = [message for message in messages if message["severity"] != "debug"]
+    passing = [each for each in matching_messages if each.get("ephemeral")]
     expected = RESOURCES[request.node.callspec.params["project"]]
     assert {name_of(each["urn"]) for each in passing} == expected
-    assert [each["message"] for each in shown if not each.get("ephemeral")] == []
+    assert [each["message"] for each in matching_messages if not each.get("ephemeral")] == []
 
 
 @pytest.mark.in_every_run
@@ -86,12 +92,12 @@ def test_an_error_is_shown_at_its_resource_without_frames(project: Project) -> N
     topology.write_text(topology.read_text().replace("us-central-8", "us-nowhere-1"))
     done, messages = project.run("up")
     assert done.code != 0
-    errors = [each for each in messages if each["severity"] == "error"]
+    errors = [message for message in messages if message["severity"] == "error"]
     of_resources = [
-        each for each in errors if each.get("urn") and "Stack" not in type_of(each["urn"])
+        error for error in errors if error.get("urn") and "Stack" not in type_of(error["urn"])
     ]
     assert of_resources
-    assert any("us-nowhere-1" in each["message"] for each in of_resources)
+    assert any("us-nowhere-1" in of_resource["message"] for of_resource in of_resources)
     assert "Traceback" not in done.stdout + done.stderr
 
 
@@ -106,6 +112,6 @@ def test_an_import_says_which_ways_there_are(project: Project) -> None:
     )
     done, messages = project.run("up")
     assert done.code != 0
-    (warning,) = [each["message"] for each in messages if each["severity"] == "warning"]
+    (warning,) = [message["message"] for message in messages if message["severity"] == "warning"]
     assert "import_ does not work in the dynamic form under the Pulumi CLI" in warning
     assert "`gpuform import`" in warning

@@ -45,7 +45,7 @@ class ForeignProject:
     def checkpoint(self) -> Path:
         return self.folder / "state/.pulumi/stacks/foreign/dev.json"
 
-    def gpuform(self, *arguments: str) -> Result:
+    def run_gpuform(self, *arguments: str) -> Result:
         return run_new_process(
             self.folder / "project", *arguments, "--stack", "dev", **self.environ
         )
@@ -57,9 +57,9 @@ class ForeignProject:
     def write_project(self, runtime: str) -> None:
         (self.folder / "project/Pulumi.yaml").write_text(f"name: foreign\nruntime: {runtime}\n")
 
-    def volumes(self) -> set[str]:
+    def list_volume_ids(self) -> set[str]:
         with urllib.request.urlopen(f"{self.url}/_emulator/objects") as answer:
-            return {each["id"] for each in json.load(answer)["together"].get("volumes", [])}
+            return {volume["id"] for volume in json.load(answer)["together"].get("volumes", [])}
 
     def leave_an_interrupted_create(self) -> str:
         """Return the id of a volume that only the record of its create knows."""
@@ -94,13 +94,13 @@ class ForeignProject:
         state = json.loads(self.checkpoint.read_text())
         latest = state["checkpoint"]["latest"]
         latest["resources"] = [
-            each for each in latest["resources"] if each["type"].startswith("pulumi:")
+            resource for resource in latest["resources"] if resource["type"].startswith("pulumi:")
         ]
         self.checkpoint.write_text(json.dumps(state))
 
 
 @pytest.fixture
-def foreign(tmp_path: Path) -> Iterator[ForeignProject]:
+def foreign_project(tmp_path: Path) -> Iterator[ForeignProject]:
     (tmp_path / "project").mkdir()
     (tmp_path / "state").mkdir()
     with serve(seed="foreign") as server:
@@ -111,7 +111,7 @@ def foreign(tmp_path: Path) -> Iterator[ForeignProject]:
         )
         (tmp_path / "project/__main__.py").write_text(PROGRAM)
         assert project.pulumi("stack", "init").code == 0
-        done = project.gpuform("up", "--yes")
+        done = project.run_gpuform("up", "--yes")
         assert done.code == 0, done.stdout + done.stderr
         project.write_project("yaml")
         yield project
@@ -121,47 +121,47 @@ DESTROY = ("destroy", "--yes", "--skip-preview")
 
 
 def test_the_refusal_of_a_destroy_names_pulumi_up_and_gpuforms_destroy_works(
-    foreign: ForeignProject,
+    foreign_project: ForeignProject,
 ) -> None:
-    left = foreign.leave_an_interrupted_create()
+    left = foreign_project.leave_an_interrupted_create()
 
-    refused = foreign.pulumi(*DESTROY)
+    refused = foreign_project.pulumi(*DESTROY)
 
-    told = refused.stdout + refused.stderr
+    output = refused.stdout + refused.stderr
     assert refused.code != 0
-    assert left in told
-    assert "`pulumi up` resumes the create" in told
-    assert left in foreign.volumes()
-    destroyed = foreign.gpuform("destroy", "--yes")
+    assert left in output
+    assert "`pulumi up` resumes the create" in output
+    assert left in foreign_project.list_volume_ids()
+    destroyed = foreign_project.run_gpuform("destroy", "--yes")
     assert destroyed.code == 0, destroyed.stdout + destroyed.stderr
-    assert foreign.volumes() == set()
+    assert foreign_project.list_volume_ids() == set()
 
 
 def test_a_destroy_of_an_interrupted_first_create_starts_no_plugin_and_gpuform_names_it(
-    foreign: ForeignProject,
+    foreign_project: ForeignProject,
 ) -> None:
-    left = foreign.leave_an_interrupted_create()
-    foreign.forget_all_but_the_provider()
+    left = foreign_project.leave_an_interrupted_create()
+    foreign_project.forget_all_but_the_provider()
 
-    destroyed = foreign.pulumi(*DESTROY)
+    destroyed = foreign_project.pulumi(*DESTROY)
 
     assert destroyed.code == 0, "the engine asks the plugin now: refuse the destroy, and say so"
     assert "pending operations" in destroyed.stdout + destroyed.stderr
-    assert left in foreign.volumes()
+    assert left in foreign_project.list_volume_ids()
     for command in ("status", "doctor", "orphans"):
-        shown = foreign.gpuform(command)
+        shown = foreign_project.run_gpuform(command)
         assert left in shown.stdout, (command, shown.stdout, shown.stderr)
-    assert foreign.gpuform("orphans").code == 3
+    assert foreign_project.run_gpuform("orphans").code == 3
 
 
 def test_gpuforms_destroy_before_it_deletes_what_an_interrupted_first_create_made(
-    foreign: ForeignProject,
+    foreign_project: ForeignProject,
 ) -> None:
-    left = foreign.leave_an_interrupted_create()
-    foreign.forget_all_but_the_provider()
-    assert left in foreign.volumes()
+    left = foreign_project.leave_an_interrupted_create()
+    foreign_project.forget_all_but_the_provider()
+    assert left in foreign_project.list_volume_ids()
 
-    destroyed = foreign.gpuform("destroy", "--yes")
+    destroyed = foreign_project.run_gpuform("destroy", "--yes")
 
     assert destroyed.code == 0, destroyed.stdout + destroyed.stderr
-    assert left not in foreign.volumes()
+    assert left not in foreign_project.list_volume_ids()

@@ -37,10 +37,10 @@ class Project:
         answer = httpx.get(self.record_url, trust_env=False, verify=False)
         return answer.json() if answer.status_code == 200 else None
 
-    def stored_types(self) -> list[str]:
+    def list_stored_types(self) -> list[str]:
         path = self.directory / ".pulumi" / "stacks" / "aios-registry" / "dev.json"
         resources = json.loads(path.read_text())["checkpoint"]["latest"].get("resources") or []
-        return [each["type"].rpartition(":")[2] for each in resources]
+        return [resource["type"].rpartition(":")[2] for resource in resources]
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_a_destroy_needs_no_permission_for_nodes_of_the_stack(project: Project) 
     done = project.destroy()
     assert done.code == 0, done.stdout + done.stderr
     assert project.read_record() is None
-    assert project.stored_types() == []
+    assert project.list_stored_types() == []
 
 
 def test_a_destroy_is_refused_for_the_nodes_of_others_alone(project: Project) -> None:
@@ -79,4 +79,4 @@ def test_a_destroy_is_refused_for_the_nodes_of_others_alone(project: Project) ->
     allowed = project.destroy(GPUFORM_ALLOW="destroy-others")
     assert allowed.code == 0, allowed.stdout + allowed.stderr
     assert project.read_record() is None
-    assert project.stored_types() == []
+    assert project.list_stored_types() == []

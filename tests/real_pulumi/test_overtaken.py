@@ -73,20 +73,20 @@ class Stack:
     server: Server
     environ: dict[str, str] = field(default_factory=dict)
 
-    def program(self, *names: str, size: int = 1) -> None:
+    def write_program(self, *names: str, size: int = 1) -> None:
         text = PROGRAM.replace("NAMES", repr(names)).replace("SIZE", str(size))
         (self.folder / "project/__main__.py").write_text(text)
 
     def run(self, cli: Cli, *arguments: str) -> Result:
         return cli(self.folder / "project", *arguments, "--non-interactive", **self.environment)
 
-    def did(self, cli: Cli, *arguments: str) -> Result:
+    def run_successfully(self, cli: Cli, *arguments: str) -> Result:
         done = self.run(cli, *arguments)
         assert done.code == 0, f"{arguments}: {done.stdout}\n{done.stderr}"
         return done
 
-    def goes_on(self, command: str) -> None:
-        """gpuform's command; what it asks about was made by this stack, since nobody else makes."""
+    def recover_with_gpuform(self, command: str) -> None:
+        """Run gpuform's command, and adopt what it asks about: nobody else creates objects."""
         done = self.run(self.gpuform, command, *YES)
         asked = re.findall(r"--adopt (\S+?)`", done.stderr) if done.code else []
         if asked:
@@ -94,8 +94,8 @@ class Stack:
             done = self.run(self.gpuform, command, *YES, *adopt)
         assert done.code == 0, f"{command}: {done.stdout}\n{done.stderr}"
 
-    def killed(self, moment: int, *arguments: str) -> bool:
-        """Whether gpuform died at this moment, rather than coming to its end."""
+    def run_killed_at(self, moment: int, *arguments: str) -> bool:
+        """Return whether gpuform was killed at this moment, rather than ending by itself."""
 
         def mortal(folder: Path, *given: str, **environ: str) -> Result:
             argv = [sys.executable, "-c", MORTAL, str(moment), *given]
@@ -123,25 +123,25 @@ class Stack:
             **self.environ,
         }
 
-    def world(self) -> dict[str, str]:
-        """The objects that there are, by id; an object of which there are two has both."""
+    def list_volumes(self) -> dict[str, str]:
+        """Return the names of all volumes by id."""
         told = httpx.get(
             f"{self.server.url}/together/v1/compute/clusters/storage/volumes",
             headers={"Authorization": f"Bearer {environment(self.server.url)['TOGETHER_API_KEY']}"},
             verify=False,
         )
-        return {each["volume_id"]: each["volume_name"] for each in told.json()["volumes"]}
+        return {volume["volume_id"]: volume["volume_name"] for volume in told.json()["volumes"]}
 
-    def state(self, cli: Cli) -> dict[str, Any]:
-        return json.loads(self.did(cli, "stack", "export").stdout)["deployment"]
+    def export_state(self, cli: Cli) -> dict[str, Any]:
+        return json.loads(self.run_successfully(cli, "stack", "export").stdout)["deployment"]
 
-    def check(self) -> None:
-        """The stack has what there is, each of it once, and no plan sees anything to do."""
-        entries = self.state(self.gpuform).get("resources", [])
-        mine = [each["id"] for each in entries if "SharedVolume" in each["type"]]
-        assert sorted(mine) == sorted(self.world())
-        assert len({*self.world().values()}) == len(mine)
-        assert mask(self.state(pulumi).get("resources", [])) == mask(entries)
+    def expect_consistent(self) -> None:
+        """Assert that the stack has each object once, and that no plan changes anything."""
+        entries = self.export_state(self.gpuform).get("resources", [])
+        mine = [entry["id"] for entry in entries if "SharedVolume" in entry["type"]]
+        assert sorted(mine) == sorted(self.list_volumes())
+        assert len({*self.list_volumes().values()}) == len(mine)
+        assert mask(self.export_state(pulumi).get("resources", [])) == mask(entries)
         for path in (self.folder / "state").rglob("*"):
             if path.is_file():
                 data = path.read_bytes()
@@ -158,8 +158,8 @@ def stack(request: pytest.FixtureRequest, tmp_path: Path, gpuform: Cli) -> Itera
     environ = {"PULUMI_DIY_BACKEND_GZIP": "1"} if request.param == "gzip" else {}
     with serve(seed="overtaken") as server:
         made = Stack(tmp_path, gpuform, server, environ)
-        made.did(gpuform, "stack", "init", "dev")
-        made.did(gpuform, "config", "set", "--secret", "token", "hush-hush")
+        made.run_successfully(gpuform, "stack", "init", "dev")
+        made.run_successfully(gpuform, "config", "set", "--secret", "token", "hush-hush")
         yield made
 
 
@@ -182,34 +182,34 @@ YES = ("--yes", "--skip-preview")
     ],
 )
 def test_gpuform_is_killed_and_pulumi_goes_on(stack: Stack, moment: int, then: str) -> None:
-    stack.program("one")
-    stack.did(stack.gpuform, "up", *YES)
-    stack.program("one", "two", "three", "four", size=2)
-    stack.killed(moment, "up", *YES)
-    stack.did(pulumi, "cancel", "--yes")
+    stack.write_program("one")
+    stack.run_successfully(stack.gpuform, "up", *YES)
+    stack.write_program("one", "two", "three", "four", size=2)
+    stack.run_killed_at(moment, "up", *YES)
+    stack.run_successfully(pulumi, "cancel", "--yes")
     if then in ("up", "destroy", "refresh"):
         stack.run(pulumi, then, *YES)
     elif then == "another program":
-        stack.program("five")
+        stack.write_program("five")
         stack.run(pulumi, "up", *YES)
-    stack.state(stack.gpuform)
-    stack.did(stack.gpuform, "state", "repair", "--yes")
+    stack.export_state(stack.gpuform)
+    stack.run_successfully(stack.gpuform, "state", "repair", "--yes")
     if then == "destroy":
-        stack.goes_on("destroy")
-        assert stack.world() == {}
-    stack.goes_on("up")
-    stack.check()
-    stack.did(stack.gpuform, "preview", "--expect-no-changes")
-    stack.did(pulumi, "destroy", *YES)
-    assert stack.world() == {}
+        stack.recover_with_gpuform("destroy")
+        assert stack.list_volumes() == {}
+    stack.recover_with_gpuform("up")
+    stack.expect_consistent()
+    stack.run_successfully(stack.gpuform, "preview", "--expect-no-changes")
+    stack.run_successfully(pulumi, "destroy", *YES)
+    assert stack.list_volumes() == {}
 
 
 @pytest.mark.parametrize("then", ["up", "destroy"])
 def test_pulumi_is_killed_and_gpuform_goes_on(stack: Stack, then: str) -> None:
     """At the moment when the second volume is there."""
-    stack.program("one")
-    stack.did(pulumi, "up", *YES)
-    stack.program("one", "two", "three")
+    stack.write_program("one")
+    stack.run_successfully(pulumi, "up", *YES)
+    stack.write_program("one", "two", "three")
     folder = stack.folder / "project"
     environ = build_pulumi_environment(stack.environment)
     with subprocess.Popen(
@@ -220,15 +220,15 @@ def test_pulumi_is_killed_and_gpuform_goes_on(stack: Stack, then: str) -> None:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     ) as run:
-        while run.poll() is None and len(stack.world()) < 2:
+        while run.poll() is None and len(stack.list_volumes()) < 2:
             pass
         with contextlib.suppress(ProcessLookupError):
             os.killpg(run.pid, signal.SIGKILL)
-    stack.did(stack.gpuform, "cancel", "--yes")
-    stack.state(stack.gpuform)
-    stack.goes_on(then)
+    stack.run_successfully(stack.gpuform, "cancel", "--yes")
+    stack.export_state(stack.gpuform)
+    stack.recover_with_gpuform(then)
     if then == "destroy":
-        assert stack.world() == {}
-        stack.goes_on("up")
-    stack.check()
-    stack.did(pulumi, "preview", "--expect-no-changes")
+        assert stack.list_volumes() == {}
+        stack.recover_with_gpuform("up")
+    stack.expect_consistent()
+    stack.run_successfully(pulumi, "preview", "--expect-no-changes")

@@ -30,8 +30,8 @@ def platform(monkeypatch: pytest.MonkeyPatch) -> Iterator[Platform]:
         yield platform
 
 
-def made(description: KindDescription) -> str:
-    """The id of an object of the kind, made past any stack."""
+def create_outside(description: KindDescription) -> str:
+    """Create an object of the kind outside of any stack, and return its id."""
     call = ProviderContext(clock=get_clock(os.environ), intents=Intents(EphemeralRecords()))
     with use_context(call):
         return str(description.lifecycle().create(dict(description.valid_inputs)).id)
@@ -52,19 +52,19 @@ class Project:
         self._program = program
         self.folder.mkdir()
         (folder / "state").mkdir()
-        self.declare({})
+        self.write_program({})
         settings = {"encryptionsalt": SALT, "config": config}
         (self.folder / "Pulumi.dev.yaml").write_text(yaml.safe_dump(settings))
         assert self.run(pulumi, "stack", "init", "dev").code == 0
 
-    def declare(self, resources: dict[str, Any]) -> None:
+    def write_program(self, resources: dict[str, Any]) -> None:
         text = yaml.safe_dump({"name": "imports", **self._program, **resources})
         (self.folder / "Pulumi.yaml").write_text(text)
 
     def run(self, cli: Cli, *arguments: str) -> Result:
         return cli(self.folder, *arguments, "--non-interactive", **self._environ)
 
-    def said(self, cli: Cli, *arguments: str) -> str:
+    def run_successfully(self, cli: Cli, *arguments: str) -> str:
         done = self.run(cli, *arguments)
         assert done.code == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
@@ -85,24 +85,26 @@ def test_what_is_imported_has_no_changes(
     kind: KindDescription, platform: Platform, in_yaml: Project
 ) -> None:
     description = platform.prepare(kind)
-    id_ = made(description) + kind.import_suffix
+    id_ = create_outside(description) + kind.import_suffix
     type_ = f"gpuform:{kind.platform}:{kind.kind}"
-    said = in_yaml.said(pulumi, "import", type_, "taken", id_, "--yes", "--out", "made.yaml")
-    assert "bug in" not in said
-    assert PASSWORD not in said
+    output = in_yaml.run_successfully(
+        pulumi, "import", type_, "taken", id_, "--yes", "--out", "made.yaml"
+    )
+    assert "bug in" not in output
+    assert PASSWORD not in output
     code = (in_yaml.folder / "made.yaml").read_text()
     assert PASSWORD not in code
     # The one thing that people have to write: which of their secrets it is.
-    in_yaml.declare(
+    in_yaml.write_program(
         yaml.safe_load(
             code.replace('os_user_password: ""', "os_user_password: ${os_user_password}")
         )
     )
-    in_yaml.said(pulumi, "preview", "--expect-no-changes")
-    in_yaml.said(pulumi, "refresh", "--yes", "--skip-preview", "--expect-no-changes")
-    in_yaml.said(pulumi, "up", "--yes", "--skip-preview", "--expect-no-changes")
-    assert PASSWORD not in in_yaml.said(pulumi, "stack", "export")
-    in_yaml.said(pulumi, "destroy", "--yes", "--skip-preview", "--exclude-protected")
+    in_yaml.run_successfully(pulumi, "preview", "--expect-no-changes")
+    in_yaml.run_successfully(pulumi, "refresh", "--yes", "--skip-preview", "--expect-no-changes")
+    in_yaml.run_successfully(pulumi, "up", "--yes", "--skip-preview", "--expect-no-changes")
+    assert PASSWORD not in in_yaml.run_successfully(pulumi, "stack", "export")
+    in_yaml.run_successfully(pulumi, "destroy", "--yes", "--skip-preview", "--exclude-protected")
 
 
 @pytest.mark.parametrize(
@@ -112,7 +114,7 @@ def test_the_option_settles_in_both_engines(
     form: str, platform: Platform, tmp_path: Path, gpuform: Cli
 ) -> None:
     """By the CLI in the plugin form: its host of dynamic providers cannot import."""
-    named = made(SHARED_VOLUME) + SHARED_VOLUME.import_suffix
+    named = create_outside(SHARED_VOLUME) + SHARED_VOLUME.import_suffix
     project = Project(tmp_path, platform.server.url, {"runtime": "python"}, {"gpuform:form": form})
     (project.folder / "__main__.py").write_text(
         "import pulumi\nfrom gpuform.providers.together import SharedVolume\n"
@@ -120,7 +122,7 @@ def test_the_option_settles_in_both_engines(
         f" **{dict(SHARED_VOLUME.valid_inputs)!r})\n"
     )
     first = pulumi if form == "plugin" else gpuform
-    project.said(first, "up", "--yes", "--skip-preview", "--stack", "dev")
+    project.run_successfully(first, "up", "--yes", "--skip-preview", "--stack", "dev")
     for cli in (pulumi, gpuform):
-        project.said(cli, "preview", "--expect-no-changes", "--stack", "dev")
+        project.run_successfully(cli, "preview", "--expect-no-changes", "--stack", "dev")
     assert len(platform.list_requests("POST")) == 1

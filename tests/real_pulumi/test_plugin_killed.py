@@ -58,11 +58,11 @@ class Project:
             f"encryptionsalt: {SALT}\nconfig:\n  gpuform:form: {form}\n"
         )
         project = cls(folder, platform)
-        project.declare(description)
+        project.write_program(description)
         project.run(pulumi, "stack", "init", "dev")
         return project
 
-    def declare(self, *kinds: KindDescription) -> None:
+    def write_program(self, *kinds: KindDescription) -> None:
         lines = [
             f"load_resource_class({kind.platform!r}, {kind.kind!r})"
             f'("it", **{dict(kind.valid_inputs)!r})'
@@ -80,16 +80,16 @@ class Project:
             permissions.VARIABLE: ",".join(permissions.Permission),
         }
 
-    def tried(self, cli: Cli, *arguments: str) -> Result:
+    def run_command(self, cli: Cli, *arguments: str) -> Result:
         return cli(self.folder / "project", *arguments, "--non-interactive", **self.environ)
 
     def run(self, cli: Cli, *arguments: str) -> Result:
-        done = self.tried(cli, *arguments)
+        done = self.run_command(cli, *arguments)
         assert done.code == 0, done.stdout + done.stderr
         return done
 
-    def killed(self, description: KindDescription, point: str) -> None:
-        """`pulumi up` until the point; then neither it nor any process of it lives on."""
+    def kill_up_at(self, description: KindDescription, point: str) -> None:
+        """Run `pulumi up` until the point, and kill it with all its processes."""
         flags = ("--yes", "--skip-preview", "--non-interactive")
         process = subprocess.Popen(
             build_pulumi_command(self.folder / "project", "up", *flags),
@@ -98,7 +98,7 @@ class Project:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        with process, dying(self.platform, description, point, process.pid):
+        with process, kill_at_point(self.platform, description, point, process.pid):
             process.wait()
         assert process.returncode == -signal.SIGKILL, f"it ended before it was {point}"
 
@@ -106,12 +106,14 @@ class Project:
     def resources(self) -> list[dict[str, Any]]:
         checkpoint = json.loads((self.folder / "state/.pulumi/stacks/killed/dev.json").read_text())
         entries = checkpoint["checkpoint"]["latest"].get("resources") or []
-        return [each for each in entries if each["type"].partition(":")[0] != "pulumi"]
+        return [entry for entry in entries if entry["type"].partition(":")[0] != "pulumi"]
 
 
 @contextlib.contextmanager
-def dying(platform: Platform, description: KindDescription, point: str, pid: int) -> Iterator[None]:
-    """Kills a process and all that it has started at a point of the create."""
+def kill_at_point(
+    platform: Platform, description: KindDescription, point: str, pid: int
+) -> Iterator[None]:
+    """Kill a process and all its children at a point of the create."""
     assert description.create
     create = (description.create.method, description.create.path)
     looks = {"answered": 1, "waiting": 3}
@@ -141,11 +143,11 @@ def dying(platform: Platform, description: KindDescription, point: str, pid: int
 
 def kill(pid: int) -> None:
     """The children are stopped first, so that none of them learns of the others' end."""
-    found = subprocess.run(
+    completed = subprocess.run(
         ["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True
     )
     parents = {
-        int(child): int(parent) for child, parent in map(str.split, found.stdout.splitlines())
+        int(child): int(parent) for child, parent in map(str.split, completed.stdout.splitlines())
     }
 
     def is_below(process: int) -> bool:
@@ -183,13 +185,13 @@ def test_the_next_up_goes_on(
 ) -> None:
     description = platform.prepare(kind)
     project = Project.begin(tmp_path, platform, description)
-    project.killed(description, point)
+    project.kill_up_at(description, point)
     there = platform.list_ids(description)
     assert bool(there) == (point != "unsent")
     project.run(engine, "cancel", "--stack", "dev", "--yes")
     project.run(engine, "up", "--yes", "--skip-preview", "--stack", "dev")
     project.run(engine, "preview", "--expect-no-changes", "--stack", "dev")
-    assert {each["id"] for each in project.resources} == platform.list_ids(description)
+    assert {resource["id"] for resource in project.resources} == platform.list_ids(description)
     assert platform.count_creates(description) == 1
 
 
@@ -198,7 +200,7 @@ def test_gpuforms_destroy_goes_on(
     point: str, platform: Platform, tmp_path: Path, gpuform: Cli
 ) -> None:
     project = Project.begin(tmp_path, platform, CLUSTER)
-    project.killed(CLUSTER, point)
+    project.kill_up_at(CLUSTER, point)
     project.run(gpuform, "cancel", "--stack", "dev", "--yes")
     project.run(gpuform, "destroy", "--yes", "--skip-preview", "--stack", "dev")
     assert platform.list_ids(CLUSTER) == set()
@@ -212,12 +214,12 @@ def test_pulumis_destroy_is_refused_while_it_would_leave_what_was_made(
 ) -> None:
     project = Project.begin(tmp_path, platform, SHARED_VOLUME, form)
     project.run(pulumi, "up", "--yes", "--skip-preview", "--stack", "dev")
-    project.declare(SHARED_VOLUME, CLUSTER)
-    project.killed(CLUSTER, "answered")
+    project.write_program(SHARED_VOLUME, CLUSTER)
+    project.kill_up_at(CLUSTER, "answered")
     (made,) = platform.list_ids(CLUSTER)
     project.run(pulumi, "cancel", "--stack", "dev", "--yes")
     destroy = ("destroy", "--yes", "--skip-preview", "--stack", "dev")
-    done = project.tried(pulumi, *destroy)
+    done = project.run_command(pulumi, *destroy)
     assert done.code != 0
     assert made in done.stdout
     assert "pulumi up" in done.stdout
@@ -233,13 +235,15 @@ def test_pulumis_destroy_of_nothing_else_leaves_the_record(
 ) -> None:
     """The CLI then starts no plugin that could refuse it: the next `up` goes on."""
     project = Project.begin(tmp_path, platform, CLUSTER)
-    project.killed(CLUSTER, "answered")
+    project.kill_up_at(CLUSTER, "answered")
     (made,) = platform.list_ids(CLUSTER)
     project.run(pulumi, "cancel", "--stack", "dev", "--yes")
     destroy = ("destroy", "--yes", "--skip-preview", "--stack", "dev")
     project.run(pulumi, *destroy)
     project.run(pulumi, "up", "--yes", "--skip-preview", "--stack", "dev")
-    assert {each["id"] for each in project.resources} == {made} == platform.list_ids(CLUSTER)
+    assert (
+        {resource["id"] for resource in project.resources} == {made} == platform.list_ids(CLUSTER)
+    )
     project.run(pulumi, *destroy)
     assert platform.list_ids(CLUSTER) == set()
 
@@ -270,9 +274,9 @@ def test_an_interruption_ends_the_wait_and_the_id_is_in_the_state(
         process.send_signal(signal.SIGTERM)
         told = process.communicate(timeout=LAST_RESORT)[0]
     assert process.returncode != 0, told
-    assert {each["id"] for each in project.resources if each.get("id")} == platform.list_ids(
-        CLUSTER
-    )
+    assert {
+        resource["id"] for resource in project.resources if resource.get("id")
+    } == platform.list_ids(CLUSTER)
     for package in ("providers", "stacks"):
         assert f'File "{ROOT / package}' not in told, told
     if not has_language_host():  # which may print a traceback of its own, whatever the program

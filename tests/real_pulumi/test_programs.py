@@ -28,13 +28,13 @@ def test_both_engines_do_the_same(name: str, tmp_path: Path, gpuform: Cli) -> No
     ours.mkdir()
     expected, found = Replay.create(theirs, pulumi), Replay.create(ours, gpuform)
     before: Facets = {}
-    for number, (step, differing, is_refused) in enumerate(_steps(name), 1):
-        told, done = (_played(each, step) for each in (expected, found))
+    for number, (step, differing, is_refused) in enumerate(_list_steps(name), 1):
+        told, done = (_play_step(each, step) for each in (expected, found))
         if is_refused:
             assert told["succeeded"], f"step {number}: the Pulumi CLI refuses it as well"
             asked = {json.loads(call)["call"] for call in done["calls"]}
             assert (done["succeeded"], asked - READING) == (False, set()), f"step {number}"
-            assert _entries(done) == _entries(before), f"step {number}"
+            assert _select_entries(done) == _select_entries(before), f"step {number}"
             return
         for facet, value in told.items():
             if facet not in differing:
@@ -45,19 +45,19 @@ def test_both_engines_do_the_same(name: str, tmp_path: Path, gpuform: Cli) -> No
         before = done
 
 
-def _played(stack: Replay, step: dict[str, Any]) -> Facets:
+def _play_step(stack: Replay, step: dict[str, Any]) -> Facets:
     """Return the facets of a step, without the order of what an entry depends on: nobody's."""
     return {
         facet: sort_dependencies(facet, value) for facet, value in stack.play_step(**step).items()
     }
 
 
-def _steps(name: str) -> Iterator[tuple[dict[str, Any], dict[str, str], bool]]:
+def _list_steps(name: str) -> Iterator[tuple[dict[str, Any], dict[str, str], bool]]:
     """The arguments of each step, the facets in which the engines differ, whether ours refuses."""
     for step in PROGRAMS[name]:
         arguments = {key: each for key, each in step.items() if key not in ("differs", "refused")}
         yield arguments, step.get("differs", {}), "refused" in step
 
 
-def _entries(facets: Facets) -> Facets:
+def _select_entries(facets: Facets) -> Facets:
     return {name: value for name, value in facets.items() if name.startswith("entry ")}

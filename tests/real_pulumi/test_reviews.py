@@ -20,65 +20,65 @@ AFTER: Final = "a = Thing('a', size=2)\nThing('b', zone='y')\nThing('d')\nexport
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Replay:
+def existing_stack(tmp_path_factory: pytest.TempPathFactory) -> Replay:
     stack = Replay.create(tmp_path_factory.mktemp("reviewed"), pulumi)
     assert stack.play_step("up", BEFORE)["succeeded"]
     return stack
 
 
-def write(stack: Replay, program: str) -> None:
-    (stack.folder / "project/__main__.py").write_text(HEAD + program)
+def write_program(existing_stack: Replay, program: str) -> None:
+    (existing_stack.folder / "project/__main__.py").write_text(HEAD + program)
 
 
-def told(stack: Replay, *command: str, stream: bool = False) -> bytes:
-    """What `--json` prints."""
+def run_json(existing_stack: Replay, *command: str, stream: bool = False) -> bytes:
+    """Return what `--json` prints."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PULUMI_ENABLE_STREAMING_JSON_PREVIEW", str(stream).lower())
-        return stack.run(*command, "--json").stdout.encode()
+        return existing_stack.run(*command, "--json").stdout.encode()
 
 
-def logged(stack: Replay, *command: str) -> bytes:
-    log = stack.folder / "log.jsonl"
-    stack.run(*command, "--event-log", str(log))
+def run_logged(existing_stack: Replay, *command: str) -> bytes:
+    log = existing_stack.folder / "log.jsonl"
+    existing_stack.run(*command, "--event-log", str(log))
     return log.read_bytes()
 
 
-def reviewed(content: bytes) -> tuple[Plan, str]:
+def review(content: bytes) -> tuple[Plan, str]:
     plan = read_plan("told.json", content)
     changes = sorted(plan.changes, key=lambda change: change.urn)
     plan = plan.model_copy(update={"changes": tuple(changes)})
     return plan, RENDERERS["text"](Review([StackFacts(plan, "told.json")]))
 
 
-def test_each_form_of_a_plan_is_the_same_review(stack: Replay) -> None:
-    write(stack, AFTER)
+def test_each_form_of_a_plan_is_the_same_review(existing_stack: Replay) -> None:
+    write_program(existing_stack, AFTER)
     contents: Sequence[bytes] = [
-        told(stack, "preview"),
-        told(stack, "preview", stream=True),
-        logged(stack, "preview"),
+        run_json(existing_stack, "preview"),
+        run_json(existing_stack, "preview", stream=True),
+        run_logged(existing_stack, "preview"),
     ]
-    (plan, text), *others = map(reviewed, contents)
+    (plan, text), *others = map(review, contents)
     assert others == [(plan, text)] * 2
     assert plan.summary == {"create": 1, "update": 1, "replace": 1, "delete": 1}
     with pytest.raises(EngineError, match="ends in the middle of a run"):
         read_plan("told.json", contents[1][:-40])
 
 
-def test_a_destroy_and_a_refresh_are_recognized_as_such(stack: Replay) -> None:
-    write(stack, BEFORE)
+def test_a_destroy_and_a_refresh_are_recognized_as_such(existing_stack: Replay) -> None:
+    write_program(existing_stack, BEFORE)
     for content in (
-        told(stack, "destroy", "--preview-only"),
-        told(stack, "destroy", "--preview-only", "--target", "**::a"),
+        run_json(existing_stack, "destroy", "--preview-only"),
+        run_json(existing_stack, "destroy", "--preview-only", "--target", "**::a"),
     ):
-        plan, text = reviewed(content)
+        plan, text = review(content)
         assert plan.operation == "destroy"
         assert "in the program" not in text
         assert "gpuform destroy --stack dev" in text
-    platform = stack.folder / "project/platform.json"
+    platform = existing_stack.folder / "project/platform.json"
     objects = json.loads(platform.read_text())
     gone = {key: value for key, value in objects["objects"].items() if key != "c-1"}
     platform.write_text(json.dumps({**objects, "objects": gone}))
-    plan, text = reviewed(told(stack, "refresh", "--preview-only"))
+    plan, text = review(run_json(existing_stack, "refresh", "--preview-only"))
     platform.write_text(json.dumps(objects))
     assert plan.operation == "refresh"
     assert "delete: no longer exists on the platform" in text
@@ -89,15 +89,17 @@ def test_a_destroy_and_a_refresh_are_recognized_as_such(stack: Replay) -> None:
     ("more", "why"),
     [("raise ValueError('no luck')\n", "no luck"), ("Thing('z', size=-1)\n", "must not be -1")],
 )
-def test_a_preview_that_failed_is_a_failed_review(stack: Replay, more: str, why: str) -> None:
-    write(stack, AFTER + more)
-    plan, text = reviewed(told(stack, "preview"))
+def test_a_preview_that_failed_is_a_failed_review(
+    existing_stack: Replay, more: str, why: str
+) -> None:
+    write_program(existing_stack, AFTER + more)
+    plan, text = review(run_json(existing_stack, "preview"))
     assert why in "\n".join(plan.errors)
     assert text.startswith("Failed:\n")
     assert "gpuform up" not in text
 
 
-def test_where_the_cli_tells_nothing(stack: Replay, tmp_path: Path) -> None:
+def test_where_the_cli_tells_nothing(existing_stack: Replay, tmp_path: Path) -> None:
     """It refuses before anything begins: nothing is on its stdout."""
     done = pulumi(tmp_path, "preview", "--json", "--non-interactive", PULUMI_HOME=str(tmp_path))
     assert done.code != 0

@@ -111,21 +111,21 @@ def work(tmp_path: Path) -> Iterator[Work]:
         yield Work(tmp_path, platform)
 
 
-def needing(*programs: str) -> None:
-    missing = [each for each in programs if not shutil.which(each)]
+def require_programs(*programs: str) -> None:
+    missing = [program for program in programs if not shutil.which(program)]
     if missing:
         pytest.skip(f"not on PATH: {', '.join(missing)}")
 
 
-def inputs(form: str) -> str:
-    """The declaration in a language; `form` has `name` and `value`."""
+def format_inputs(form: str) -> str:
+    """Return the declaration in a language; `form` has `name` and `value`."""
     return ", ".join(
         form.format(name=name, value=json.dumps(value))
         for name, value in CLUSTER.valid_inputs.items()
     )
 
 
-def inputs_in_go() -> str:
+def format_go_inputs() -> str:
     def typed(name: str, value: object) -> str:
         if name == "billing_type":
             return f"together.ClusterBillingType({json.dumps(value)})"
@@ -144,28 +144,28 @@ def test_python(work: Work) -> None:
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(site)]
     work.run([*pip, "parver", "arpeggio", str(sdk)], work.folder)
     path = os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])
-    program = PYTHON.format(inputs=inputs("{name}={value}"))
+    program = PYTHON.format(inputs=format_inputs("{name}={value}"))
     work.make_a_cluster("python", "__main__.py", program, PYTHONPATH=path)
 
 
 def test_typescript(work: Work) -> None:
-    needing("pulumi-language-nodejs", "node", "npm")
+    require_programs("pulumi-language-nodejs", "node", "npm")
     sdk = work.generate("nodejs")
     (work.project / "package.json").write_text('{"name": "sdks", "main": "index.ts"}')
     quiet = ["--no-audit", "--no-fund", "--silent"]
     work.run(["npm", "install", "--install-links", *quiet, str(sdk)], work.project)
-    program = TYPESCRIPT.format(inputs=inputs("{name}: {value}"))
+    program = TYPESCRIPT.format(inputs=format_inputs("{name}: {value}"))
     work.make_a_cluster("nodejs", "index.ts", program)
 
 
 def test_go(work: Work) -> None:
     """With the CLI's own version of Pulumi's SDK."""
-    needing("pulumi-language-go", "go")
+    require_programs("pulumi-language-go", "go")
     sdk = work.generate("go") / "gpuform"
     version = work.run(["pulumi", "version"], work.folder).strip()
     pulumi = f"github.com/pulumi/pulumi/sdk/v3 {version}"
     (sdk / "go.mod").write_text(f"module {GO_PACKAGE}\n\nrequire {pulumi}\n")
-    program = GO.format(inputs=inputs_in_go())
+    program = GO.format(inputs=format_go_inputs())
     (work.project / "main.go").write_text(program)
     (work.project / "go.mod").write_text(
         f"module sdks\n\nrequire {pulumi}\nrequire {GO_PACKAGE} v0.0.0\n\n"

@@ -13,7 +13,7 @@ RUN = 'from gpuform.stacks import run\n\nrun("topology.yaml")\n'
 
 
 @pytest.fixture
-def estate(tmp_path: Path) -> Iterator[Workspace]:
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
     with serve(seed="several") as server:
         made = create_workspace(tmp_path / "fleet", server.url, {}, {})
         for project in ("volumes", "training"):
@@ -21,23 +21,23 @@ def estate(tmp_path: Path) -> Iterator[Workspace]:
         yield made
 
 
-def by_the_cli(estate: Workspace, name: str, *arguments: str) -> Result:
+def run_pulumi(workspace: Workspace, name: str, *arguments: str) -> Result:
     folder, _, stack = name.partition("/")
     flags = ("--stack", stack, "--non-interactive")
-    return pulumi(estate.root / folder, *arguments, *flags, **estate.variables)
+    return pulumi(workspace.root / folder, *arguments, *flags, **workspace.variables)
 
 
-def test_each_engine_continues_what_the_other_has_created(estate: Workspace) -> None:
-    estate.run_successfully("up", "--all", "--yes")
+def test_each_engine_continues_what_the_other_has_created(workspace: Workspace) -> None:
+    workspace.run_successfully("up", "--all", "--yes")
     for name in STACK_NAMES:
-        done = by_the_cli(estate, name, "preview", "--expect-no-changes")
+        done = run_pulumi(workspace, name, "preview", "--expect-no-changes")
         assert done.code == 0, done.stdout + done.stderr
-    estate.edit("volumes/topology.yaml", "default: 5", "default: 6")
-    done = by_the_cli(estate, "volumes/dev", "up", "--yes", "--skip-preview")
+    workspace.edit("volumes/topology.yaml", "default: 5", "default: 6")
+    done = run_pulumi(workspace, "volumes/dev", "up", "--yes", "--skip-preview")
     assert done.code == 0, done.stdout + done.stderr
-    estate.run_successfully("preview", "--all", "--expect-no-changes")
-    estate.run_successfully("up", "--all", "--yes")
+    workspace.run_successfully("preview", "--all", "--expect-no-changes")
+    workspace.run_successfully("up", "--all", "--yes")
     for name in STACK_NAMES:
-        done = by_the_cli(estate, name, "preview", "--expect-no-changes")
+        done = run_pulumi(workspace, name, "preview", "--expect-no-changes")
         assert done.code == 0, done.stdout + done.stderr
-    estate.run_successfully("destroy", "--all", "--yes")
+    workspace.run_successfully("destroy", "--all", "--yes")

@@ -29,22 +29,22 @@ class Project:
             **{"PULUMI_BACKEND_URL": self.backend, **environ},
         )
 
-    def did(self, cli: Cli, *arguments: str) -> None:
+    def run_successfully(self, cli: Cli, *arguments: str) -> None:
         done = self.run(cli, *arguments)
         assert done.code == 0, done.stderr
 
-    def selected(self) -> str | None:
-        """The selected stack, of which both engines say the same."""
+    def get_selected(self) -> str | None:
+        """Return the selected stack, and assert that both engines report the same."""
         own, theirs = (
-            [each["name"] for each in json.loads(listed.stdout) if each["current"]]
+            [load["name"] for load in json.loads(listed.stdout) if load["current"]]
             for listed in (
                 self.run(self.gpuform, "stack", "ls", "--json"),
                 self.run(pulumi, "stack", "ls", "--json"),
             )
         )
         assert own == theirs
-        shown = self.run(pulumi, "stack", "--show-name")
-        assert shown.stdout.split() == own
+        ran = self.run(pulumi, "stack", "--show-name")
+        assert ran.stdout.split() == own
         exported = self.run(self.gpuform, "stack", "export")
         assert exported.code == (0 if own else 6)
         return own[0] if own else None
@@ -62,37 +62,39 @@ def project(tmp_path: Path, gpuform: Cli) -> Project:
 
 
 @pytest.fixture(params=["gpuform", "pulumi"])
-def chooser(request: pytest.FixtureRequest, gpuform: Cli) -> Cli:
+def selecting_engine(request: pytest.FixtureRequest, gpuform: Cli) -> Cli:
     return gpuform if request.param == "gpuform" else pulumi
 
 
-def test_a_course_of_selections(project: Project, chooser: Cli) -> None:
-    assert project.selected() is None
-    project.did(chooser, "stack", "init", "dev")
-    assert project.selected() == "dev"
-    project.did(chooser, "stack", "init", "prod")
-    assert project.selected() == "prod"
-    project.did(chooser, "stack", "select", "dev")
-    assert project.selected() == "dev"
+def test_a_course_of_selections(project: Project, selecting_engine: Cli) -> None:
+    assert project.get_selected() is None
+    project.run_successfully(selecting_engine, "stack", "init", "dev")
+    assert project.get_selected() == "dev"
+    project.run_successfully(selecting_engine, "stack", "init", "prod")
+    assert project.get_selected() == "prod"
+    project.run_successfully(selecting_engine, "stack", "select", "dev")
+    assert project.get_selected() == "dev"
     (project.folder / "project/Pulumi.new.yaml").unlink()
-    project.did(chooser, "stack", "rename", "new")
-    assert project.selected() == "new"
-    project.did(chooser, "stack", "unselect")
-    assert project.selected() is None
-    project.did(chooser, "stack", "select", "organization/demo/prod")
-    assert project.selected() == "prod"
-    project.did(chooser, "stack", "rm", "prod", "--yes")
-    assert project.selected() is None
-    project.did(chooser, "stack", "select", "--create", "dev")
-    assert project.selected() == "dev"
+    project.run_successfully(selecting_engine, "stack", "rename", "new")
+    assert project.get_selected() == "new"
+    project.run_successfully(selecting_engine, "stack", "unselect")
+    assert project.get_selected() is None
+    project.run_successfully(selecting_engine, "stack", "select", "organization/demo/prod")
+    assert project.get_selected() == "prod"
+    project.run_successfully(selecting_engine, "stack", "rm", "prod", "--yes")
+    assert project.get_selected() is None
+    project.run_successfully(selecting_engine, "stack", "select", "--create", "dev")
+    assert project.get_selected() == "dev"
 
 
-def test_a_renamed_project_lies_in_the_same_files(project: Project, chooser: Cli) -> None:
-    project.did(chooser, "stack", "init", "dev")
+def test_a_renamed_project_lies_in_the_same_files(project: Project, selecting_engine: Cli) -> None:
+    project.run_successfully(selecting_engine, "stack", "init", "dev")
     for stack in ("prod", "new"):
         (project.folder / f"project/Pulumi.{stack}.yaml").unlink()
-    project.did(pulumi, "up", "--yes", "--skip-preview", "--stack", "dev")
-    project.did(chooser, "stack", "rename", "organization/train/live", "--stack", "dev")
+    project.run_successfully(pulumi, "up", "--yes", "--skip-preview", "--stack", "dev")
+    project.run_successfully(
+        selecting_engine, "stack", "rename", "organization/train/live", "--stack", "dev"
+    )
     folder = project.folder / "state/.pulumi"
     files = {path.relative_to(folder).parts for path in folder.rglob("*.json*")}
     states = {parts for parts in files if parts[0] == "stacks" and ".attrs" not in parts[-1]}
@@ -106,86 +108,86 @@ def test_a_renamed_project_lies_in_the_same_files(project: Project, chooser: Cli
     assert "doesn't match Pulumi.yaml" in project.run(pulumi, "preview").stderr
     (project.folder / "project/Pulumi.yaml").write_text("name: train\nruntime: python\n")
     for cli in (project.gpuform, pulumi):
-        project.did(cli, "preview", "--expect-no-changes", "--stack", "live")
+        project.run_successfully(cli, "preview", "--expect-no-changes", "--stack", "live")
 
 
 def test_each_undoes_what_the_other_one_selected(project: Project, gpuform: Cli) -> None:
     for first, second in ((gpuform, pulumi), (pulumi, gpuform)):
-        project.did(first, "stack", "init", "dev")
-        project.did(second, "stack", "init", "prod")
-        project.did(first, "stack", "select", "dev")
-        project.did(second, "stack", "unselect")
-        assert project.selected() is None
-        project.did(first, "stack", "select", "dev")
-        project.did(second, "stack", "rm", "dev", "--yes")
-        assert project.selected() is None
-        project.did(second, "stack", "rm", "prod", "--yes")
+        project.run_successfully(first, "stack", "init", "dev")
+        project.run_successfully(second, "stack", "init", "prod")
+        project.run_successfully(first, "stack", "select", "dev")
+        project.run_successfully(second, "stack", "unselect")
+        assert project.get_selected() is None
+        project.run_successfully(first, "stack", "select", "dev")
+        project.run_successfully(second, "stack", "rm", "dev", "--yes")
+        assert project.get_selected() is None
+        project.run_successfully(second, "stack", "rm", "prod", "--yes")
 
 
-def test_backends_have_selections_of_their_own(project: Project, chooser: Cli) -> None:
-    project.did(chooser, "stack", "init", "dev")
-    project.did(chooser, "stack", "init", "prod")
+def test_backends_have_selections_of_their_own(project: Project, selecting_engine: Cli) -> None:
+    project.run_successfully(selecting_engine, "stack", "init", "dev")
+    project.run_successfully(selecting_engine, "stack", "init", "prod")
     one, two = project.backend, f"file://{project.folder}/other"
     project.backend = two
-    assert project.selected() is None
-    project.did(chooser, "stack", "init", "dev")
-    assert project.selected() == "dev"
+    assert project.get_selected() is None
+    project.run_successfully(selecting_engine, "stack", "init", "dev")
+    assert project.get_selected() == "dev"
     project.backend = one
-    assert project.selected() == "prod"
-    project.did(chooser, "stack", "unselect")
+    assert project.get_selected() == "prod"
+    project.run_successfully(selecting_engine, "stack", "unselect")
     project.backend = two
-    assert project.selected() == "dev"
+    assert project.get_selected() == "dev"
 
 
-def test_the_backend_that_a_project_names(project: Project, chooser: Cli) -> None:
+def test_the_backend_that_a_project_names(project: Project, selecting_engine: Cli) -> None:
     (project.folder / "project/state").mkdir()
     (project.folder / "project/Pulumi.yaml").write_text(
         "name: demo\nruntime: python\nbackend:\n  url: file://./state\n"
     )
     project.backend = ""
-    project.did(chooser, "stack", "init", "dev")
-    assert project.selected() == "dev"
+    project.run_successfully(selecting_engine, "stack", "init", "dev")
+    assert project.get_selected() == "dev"
 
 
-def test_the_backend_of_a_login(project: Project, chooser: Cli) -> None:
+def test_the_backend_of_a_login(project: Project, selecting_engine: Cli) -> None:
     url, project.backend = project.backend, ""
-    project.did(chooser, "login", url)
-    project.did(chooser, "stack", "init", "dev")
-    assert project.selected() == "dev"
+    project.run_successfully(selecting_engine, "login", url)
+    project.run_successfully(selecting_engine, "stack", "init", "dev")
+    assert project.get_selected() == "dev"
 
 
-def test_what_an_older_cli_has_selected(project: Project, chooser: Cli) -> None:
-    project.did(chooser, "stack", "init", "dev")
-    project.did(chooser, "stack", "init", "prod")
+def test_what_an_older_cli_has_selected(project: Project, selecting_engine: Cli) -> None:
+    project.run_successfully(selecting_engine, "stack", "init", "dev")
+    project.run_successfully(selecting_engine, "stack", "init", "prod")
     (file,) = (project.folder / "home/workspaces").iterdir()
     file.write_text('{"stack": "organization/demo/dev"}')
-    assert project.selected() == "dev"
-    project.did(chooser, "stack", "select", "prod")
-    assert project.selected() == "prod"
-    project.did(chooser, "stack", "unselect")
-    assert project.selected() is None
+    assert project.get_selected() == "dev"
+    project.run_successfully(selecting_engine, "stack", "select", "prod")
+    assert project.get_selected() == "prod"
+    project.run_successfully(selecting_engine, "stack", "unselect")
+    assert project.get_selected() is None
 
 
 def test_a_selected_stack_of_another_project_is_not_the_own_one_of_that_name(
     project: Project, gpuform: Cli
 ) -> None:
-    project.did(pulumi, "stack", "init", "dev")
+    project.run_successfully(pulumi, "stack", "init", "dev")
     other = Project(project.folder / "another", gpuform, project.backend)
     (other.folder / "project").mkdir(parents=True)
     (other.folder / "project/Pulumi.yaml").write_text("name: other\nruntime: python\n")
-    other.did(pulumi, "stack", "init", "dev")
-    project.did(pulumi, "stack", "select", "organization/other/dev")
+    other.run_successfully(pulumi, "stack", "init", "dev")
+    project.run_successfully(pulumi, "stack", "select", "organization/other/dev")
     refused = project.run(gpuform, "stack", "export")
     assert (refused.code, refused.stdout) == (6, "")
     assert "'organization/other/dev' does not belong to this project" in refused.stderr
-    listed = project.run(gpuform, "stack", "ls")
-    assert (listed.code, "dev" in listed.stdout, "*" in listed.stdout) == (0, True, False)
+    ran = project.run(gpuform, "stack", "ls")
+    assert (ran.code, "dev" in ran.stdout, "*" in ran.stdout) == (0, True, False)
     refused = project.run(gpuform, "stack", "export", "--stack", "organization/other/dev")
     assert refused.code == 6
     assert project.run(gpuform, "stack", "export", "--stack", "dev").code == 0
 
 
 def test_an_empty_variable_selects_nothing(project: Project, gpuform: Cli) -> None:
-    project.did(pulumi, "stack", "init", "dev")
+    project.run_successfully(pulumi, "stack", "init", "dev")
     for cli in (gpuform, pulumi):
         assert project.run(cli, "stack", "export", PULUMI_STACK="").code != 0

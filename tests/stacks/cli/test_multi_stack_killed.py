@@ -5,6 +5,8 @@ stack is as declared, and nothing is there twice.
 """
 
 import json
+import os
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,7 +84,15 @@ def run_killed_at(workspace: Workspace, number: int, *command: str) -> bool:
     variables = {"KILLER_FOLDER": str(folder), "KILLER_AT": str(number)}
     done = workspace.run(*command, PYTHONPATH=str(folder), **variables)
     assert done.code in (0, -9), done.stdout + done.stderr
+    wait_until_reaped((folder / "pids").read_text().split())
     return done.code == -9
+
+
+def wait_until_reaped(pids: list[str]) -> None:
+    """Wait up to 10 s until no process has these ids: the next run would see it as running."""
+    deadline = time.monotonic() + 10
+    while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < deadline:
+        os.sched_yield()
 
 
 def count_objects(workspace: Workspace) -> tuple[int, int]:
