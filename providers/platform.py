@@ -221,8 +221,8 @@ def _find_descriptor_problem(platform: object, name: str) -> str:
         return "the entry point names an object that is not a gpuform.providers.platform.Platform"
     if platform.name != name or not _NAME.fullmatch(name):
         return (
-            f"the descriptor calls it {platform.name!r}: a name is lower-case letters, digits and "
-            "_, the same in both places"
+            f"the descriptor has the name {platform.name!r}: the entry point and the "
+            "descriptor must have the same name, of lower-case letters, digits and _"
         )
     unknown = [kind for kind in platform.lifecycles if kind not in KINDS]
     if unknown:

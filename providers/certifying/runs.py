@@ -342,7 +342,7 @@ def _reject_single_node_result(job: JobResult) -> JobResult:
         job.has_passed and job.needs_figure and _needs_several_nodes(job.category)
     ):
         return job
-    reason = "the test ran on one node alone, and measured nothing between nodes"
+    reason = "the test ran on a single node, and measured nothing between nodes"
     return replace(job, has_passed=False, reason=reason, blames_single_node=False)
 
 

@@ -90,7 +90,7 @@ def build_capacity_error(
         hint: what to do.
         is_searched: on_no_capacity is declared; otherwise the hint also proposes on_no_capacity.
     """
-    more = "" if is_searched else "; on_no_capacity makes gpuform wait, or try alternatives"
+    more = "" if is_searched else "; to wait or to try alternatives, declare on_no_capacity"
     return OutOfCapacity(
         f"{title} is out of capacity: it has no {' and no '.join(missing_capacity)} now; nothing "
         f"was {undone_action}",

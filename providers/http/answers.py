@@ -155,9 +155,9 @@ def build_foreign_answer_error(
         method=method,
         path=path,
         status=status,
-        hint=f"another server answers at {response.url.host}, so gpuform concludes nothing "
-        f"from the answer and forgets no object: check the base URL of {platform}, and the "
-        "proxy on the way",
+        hint=f"another server answers at {response.url.host}, so gpuform ignores the answer and "
+        f"keeps the object in the state: check the base URL of {platform}, and the proxy on "
+        "the way",
     )
 
 

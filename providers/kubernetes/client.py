@@ -284,7 +284,7 @@ class _ListReader:
         self._announced_count = max(self._announced_count, len(self.objects) + remaining)
         # A token that comes back would make the client read the same pages for ever.
         if token in self._used_tokens:
-            raise _IncompleteList("it gives the same continue token again")
+            raise _IncompleteList("it returns the same continue token again")
         self.has_more, self.next_page_params = bool(token), {"continue": token}
         self._used_tokens.add(token)
         if not token and len(self.objects) < self._announced_count:

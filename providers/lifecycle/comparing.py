@@ -51,7 +51,7 @@ def find_changes(
     """
     changes = compare_inputs(kind, old, declared)
     if is_unclaimed:
-        reason = "the state does not say which program manages the resource"
+        reason = "the state does not record which program manages the resource"
         changes.append(_create_recorded_change(PROVIDER_KEY, Action.ADD, None, None, reason))
     # An update that acts also waits until the object is ready: one entry of the plan is enough.
     shows_resumption = not requires_action(changes) or kind.is_stuck(old)

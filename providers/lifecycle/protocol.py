@@ -359,8 +359,8 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             if observed is None:
                 raise GpuformError(
                     f"{id_}: the record of its create names it, but the platform does not show it",
-                    hint="run the command again: it looks for the object again before it "
-                    "forgets it",
+                    hint="run the command again: it looks for the object again before it removes "
+                    "the object from the state",
                 )
             inputs = select_declared_fields(self.inputs, observed.inputs, declared)
             observed_properties = {**inputs, **extract_outputs(self, context, observed)}

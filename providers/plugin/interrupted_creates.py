@@ -38,7 +38,7 @@ def refuse_incomplete_destroy(intents: Intents) -> None:
     if leftover_intents and is_destroy_command(_find_cli_arguments()):
         raise GpuformError(
             "\n".join(
-                f"{describe_leftover(intent)}: a destroy would leave it behind"
+                f"{describe_leftover(intent)}: a destroy would not delete the object"
                 for intent in leftover_intents
             ),
             hint="`pulumi up` resumes the create, and then `pulumi destroy` deletes the object; "

@@ -196,7 +196,7 @@ class BatchQueue:
         if invalid_ids:
             raise GpuformError(
                 f"{escape_invisible(invalid_ids[0])[:80]!r} is not the id of a job",
-                hint="give ids as `submit` does",
+                hint="pass ids as `submit` returns them",
             )
         if not job_ids:
             return
@@ -318,8 +318,8 @@ class BatchQueue:
             raise GpuformError(
                 f"`{' '.join(command[:3])}` printed unexpected output ({self._commands.label}): "
                 f"{escape_invisible(str(error))}",
-                hint="gpuform does not guess about jobs: run the command there and look at "
-                "the line",
+                hint="gpuform does not guess the state of jobs: run the command there and look "
+                "at the line",
             ) from error
 
 

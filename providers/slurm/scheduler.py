@@ -183,8 +183,8 @@ class SlurmScheduler:
             raise GpuformError(
                 f"`{' '.join(command[:3])}` printed unexpected output ({self._commands.label}): "
                 f"{error}",
-                hint="gpuform does not guess about nodes with jobs: run the command there "
-                "and look at the line",
+                hint="gpuform does not guess the state of nodes: run the command there and look "
+                "at the line",
             ) from error
 
 

@@ -123,7 +123,7 @@ class _IdlenessCheck:
             yield f"the use of the GPUs was measured at {format_moment(measured_at)}, not now"
         # the GPUs of a running cluster take power: 0 W shows that the measurement is wrong
         elif watts is not None and watts <= 0:
-            yield "the GPUs take no power although the cluster runs"
+            yield "the GPUs draw no power although the cluster runs"
         elif self._compute_max_gpu_use(gpu_use) >= self._idleness.below:
             yield self._format_use(gpu_use, "now")
         health = self._cluster.status_details.health_checks.gpu_health

@@ -169,8 +169,8 @@ all_flag = click.option(
     "--all",
     "every_stack",
     is_flag=True,
-    help="All stacks of stacks.yaml, else of the projects in this folder; with --stack those of "
-    "this name.",
+    help="All stacks of stacks.yaml, else of the projects in this folder; with --stack only the "
+    "stacks of this name.",
 )
 filter_flag = click.option(
     "--filter",

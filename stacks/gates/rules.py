@@ -40,7 +40,7 @@ def find_excess_cost(
         plan.cost.after.sum_hourly_costs(),
     )
     for unpriced in list_unpriced_growth(plan):
-        yield f"the cost is not known: {unpriced}"
+        yield f"the cost is unknown: {unpriced}"
     for other in costs_after:
         if other != currency and costs_after[other] > costs_before.get(other, 0):
             yield f"{costs_after[other]:,.2f} {other}/h cannot be compared with {currency}"
@@ -284,7 +284,7 @@ def _list_declared(changes: Sequence[ResourceChange]) -> Iterator[tuple[str, Res
 
 
 def _format_unknown(name: str, what: str) -> str:
-    return f"{name}: gpuform knows its {what} only after apply"
+    return f"{name}: {what}: known only after apply"
 
 
 def find_open_ports(

@@ -151,5 +151,5 @@ def test_the_error_names_the_missing_capacity_and_keeps_the_platforms_answer(
     )
     assert (error.method, error.path, error.status) == ("POST", "/clusters", 409)
     assert (error.code, error.request_id) == ("no_stock", "r-1")
-    more = "" if is_searched else "; on_no_capacity makes gpuform wait, or try alternatives"
+    more = "" if is_searched else "; to wait or to try alternatives, declare on_no_capacity"
     assert error.hint == f"try later{more}"

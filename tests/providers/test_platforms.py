@@ -82,7 +82,7 @@ def test_a_platform_found_twice_counts_once(installed: Distributions, tmp_path: 
         ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
         ("raise SystemError('not here')", "SystemError: not here"),
         ("PLATFORM = 1", "is not a gpuform.providers.platform.Platform"),
-        (GOOD.replace('name="sixth"', 'name="other"'), "the descriptor calls it 'other'"),
+        (GOOD.replace('name="sixth"', 'name="other"'), "the descriptor has the name 'other'"),
         (GOOD.replace("Cluster", "Disk"), "Disk is not a kind of resource"),
     ],
 )

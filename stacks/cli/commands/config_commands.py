@@ -247,7 +247,7 @@ def _read_value(session: Session, key: str, *, secret: bool) -> str:
     Raises EngineError if stdin has none.
     """
     if not session.screen.interactive:
-        missing = f"no value for {key} given, and the command cannot ask for it here"
+        missing = f"the value of {key} is missing, and the command cannot ask for it here"
         hint = "write the value after the key, or to stdin"
         return session.screen.read_stdin(missing, hint).rstrip("\n")
     if secret:

@@ -126,11 +126,11 @@ def review(  # noqa: PLR0913, PLR0917 - the flags
     or the output of `--json` or `--event-log FILE` of a preview of an update, a refresh or a
     destroy, by gpuform or the Pulumi CLI; - is stdin. The review of a failed preview begins with
     its errors, and exits with 1. Several plans become one review, which begins with one line for
-    each stack. The plan of several stacks has one comment, whichever stacks it contains. Changes
-    that destroy capacity or data come first, with the field that forces them. Secrets are masked,
-    old ones as well. Markdown stays below 65,536 characters: the review counts the changes that do
-    not fit. A plan contains the results of its gates; for a plan without them, the command
-    evaluates the gates of this folder's project.
+    each stack. The plan of several stacks gets one comment. Changes that destroy capacity or data
+    come first, with the field that forces them. Secrets are masked, including old values. Markdown
+    has fewer than 65,536 characters: the review only counts the changes that do not fit. A plan
+    contains the results of its gates; for a plan without them, the command evaluates the gates of
+    this folder's project.
 
     --post edits the existing comment of the same stacks, also when the plan has no changes. Code
     host, repository and pull request are those of the CI that runs the command, or of the flags.
@@ -185,8 +185,8 @@ def fetch_plan(
 ) -> None:
     """Get the plan that a pull request was reviewed with, to apply it.
 
-    In a job of a pull request, or of a merge queue, it is the plan of that pull request's last
-    commit; in a job of a branch, that of the pull request which brought the commit to the branch.
+    In a job of a pull request or a merge queue, gets the plan of the pull request's last commit; in
+    a job of a branch, the plan of the pull request that merged the commit into the branch.
     The workflows of `gpuform new ci` store the plan: on GitHub in the artifact gpuform-plan-SHA, on
     GitLab in the job gpuform-plan. Writes the plan to FILE; default: plan.json.
 

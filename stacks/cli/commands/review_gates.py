@@ -52,7 +52,7 @@ def build_review(
     single_stack_plans = []
     for name, plan in zip(files, read_plans_of_files, strict=True):
         if isinstance(plan, StacksPlan):
-            hint = "review it alone: it already is one plan"
+            hint = "review this file alone"
             raise EngineError(f"{name} is a plan of several stacks", hint=hint)
         single_stack_plans.append(plan)
     return Review(

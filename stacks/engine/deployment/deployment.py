@@ -241,7 +241,8 @@ class Deployment:
                 entry.urn,
                 EngineError(
                     f"{entry.urn} would be deleted, but is not among the targets",
-                    hint="add it, or all dependents of the targets: --target-dependents",
+                    hint="add the resource to the targets, or add all dependents of the targets "
+                    "with --target-dependents",
                 ),
             )
         return selected

@@ -86,8 +86,8 @@ class DefaultProviders:
             if self._is_disabled(package.name):
                 raise EngineError(
                     f"the default provider of {package.name} is disabled by {DISABLED}",
-                    hint="give the resource a provider in its options, or take the package out of "
-                    "that list",
+                    hint="set a provider in the options of the resource, or remove the package "
+                    "from that list",
                 )
             step = self._build_step(package, executor)
             executor.run_steps([step])

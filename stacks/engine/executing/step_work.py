@@ -296,7 +296,7 @@ class StepApplier:
             if read_result is None:
                 raise EngineError(
                     f"resource '{new.id}' does not exist",
-                    hint="check the id, and that the credentials are those of its owner",
+                    hint="check the id, and that the credentials belong to the owner of the object",
                 )
             self._store_result(new, read_result[0])
             new.id = read_result[0].id

@@ -179,7 +179,7 @@ def build_import_steps(
     if read_result is None:
         raise EngineError(
             f"{goal.urn}: import_ names {object_id}, but the platform does not show that object",
-            hint="check the id, and that the credentials are those of its owner",
+            hint="check the id, and that the credentials belong to the owner of the object",
         )
     observed, read_inputs = read_result
     outputs = values.mark_secret_outputs(

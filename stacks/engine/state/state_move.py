@@ -157,9 +157,9 @@ def _reject_immovable_entries(source: Snapshot, chosen: Collection[str]) -> None
     pending = [o for o in source.pending_operations if o.resource.urn in chosen]
     if pending:
         raise EditRefused(
-            f"an interrupted run was {pending[0].type} {pending[0].resource.urn}: its "
-            "result must be known first",
-            hint="run `gpuform up` or `gpuform refresh` in the source stack",
+            f"an interrupted run was {pending[0].type} {pending[0].resource.urn}, and the "
+            "result is unknown",
+            hint="first run `gpuform up` or `gpuform refresh` in the source stack",
         )
 
 

@@ -179,7 +179,7 @@ def _get_repair_hint(error: EngineError) -> str:
     """Return the hint to run `state repair` for broken rules; empty for other errors."""
     is_repairable = isinstance(error, IntegrityError)
     return (
-        "Run `gpuform state repair`, which shows the repairs and makes them."
+        "Run `gpuform state repair`, which shows the repairs and asks before it writes them."
         if is_repairable
         else ""
     )

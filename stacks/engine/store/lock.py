@@ -353,8 +353,8 @@ class StackLock:
             if lock.is_left or (self._own.everywhere and lock.is_gpuforms):
                 self._storage.delete(lock.name)
                 self._timeout.report(
-                    "warning: a gpuform process ended without releasing its lock; this command "
-                    f"takes it over:\n  {lock.describe()}"
+                    "warning: a gpuform process ended without releasing its lock; this "
+                    f"command takes over the lock:\n  {lock.describe()}"
                 )
 
     def _build_in_use_error(self, holders: Sequence[LockFile]) -> LockedError:
@@ -363,8 +363,8 @@ class StackLock:
         if holder:
             return LockedError(
                 f"the stack is locked:\n  {holder}",
-                hint="Wait for that process to end (--lock-timeout 10m). If it no longer runs, "
-                "its lock expires, and the next command takes it over.",
+                hint="Wait for that process to end (--lock-timeout 10m). If the process no "
+                "longer runs, its lock expires, and the next command takes over the lock.",
             )
         message = (
             _format_lock_message(holders)
@@ -383,8 +383,8 @@ class StackLock:
         if holders:
             raise LockedError(
                 _format_lock_message(holders),
-                hint="Wait for the other process to end (--lock-timeout 10m). If it no longer "
-                "runs, `gpuform cancel` removes its lock.",
+                hint="Wait for the other process to end (--lock-timeout 10m). If the process no "
+                "longer runs, `gpuform cancel` removes its lock.",
             )
 
 

@@ -42,8 +42,9 @@ _ERROR_PREFIX: Final = "error: "
 _GENERIC_ERRORS: Final = ("preview failed", "update failed")
 """Pulumi's last message after any failure; a more specific error replaces it."""
 _AMBIGUOUS_OPERATION: Final = (
-    "which command this is a preview of: the JSON of `up` and of a partial `destroy` look alike. "
-    "gpuform takes it for `up`; a `destroy` would also delete resources that the program declares"
+    "the command of this preview: the JSON of `up` and of a partial `destroy` has the same "
+    "form. gpuform assumes `up`; a `destroy` would also delete resources that the program "
+    "declares"
 )
 
 

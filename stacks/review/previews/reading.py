@@ -23,7 +23,9 @@ _REVIEW_HINT = (
     "pass a plan that `gpuform preview --save-plan FILE` saved, or the `--json` or `--event-log` "
     "output of a preview by `gpuform` or `pulumi`"
 )
-_APPLY_HINT = "`gpuform preview --save-plan FILE` makes one; so do `gpuform destroy` and `refresh`"
+_APPLY_HINT = (
+    "save a plan with `gpuform preview --save-plan FILE`, or with `gpuform destroy` or `refresh`"
+)
 _CLI_PLAN = "resourcePlans"
 _PLANS = "plans"
 _Model = TypeVar("_Model", Plan, StacksPlan)
@@ -201,7 +203,7 @@ def _validate_plan(model: type[_Model], name: str, document: dict[str, Any], hin
     if isinstance(version, str) and version != FORMAT_VERSION:
         raise PlanFileError(
             f"{name} has format_version {version!r}: this gpuform reads {FORMAT_VERSION!r}",
-            "use the release that made it, or a later one",
+            "use the release of gpuform that made the plan, or a later one",
         )
     try:
         return model.model_validate(document)

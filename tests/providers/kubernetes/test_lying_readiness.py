@@ -366,7 +366,7 @@ def test_a_test_on_one_node_alone_does_not_certify_the_fabric(
     _cordon(certified_cluster, *others)
     made = certified_cluster.create(certified_cluster.build_inputs({**ALL_REDUCE, "floor": 300}))
     assert (list_certified_nodes(made.outs), list_faulty_nodes(certified_cluster)) == ([], [])
-    assert f"node {alone}: communication/nccl-all-reduce: the test ran on one node alone" in str(
+    assert f"node {alone}: communication/nccl-all-reduce: the test ran on a single node" in str(
         made.outs["not_ready_reason"]
     )
 

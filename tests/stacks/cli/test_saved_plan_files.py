@@ -38,9 +38,9 @@ def test_no_plan_at_all(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(EngineError) as error:
         read_plan(file)
     assert message in str(error.value)
-    assert (
-        error.value.hint
-        == "`gpuform preview --save-plan FILE` makes one; so do `gpuform destroy` and `refresh`"
+    assert error.value.hint == (
+        "save a plan with `gpuform preview --save-plan FILE`, or with `gpuform destroy` or "
+        "`refresh`"
     )
 
 

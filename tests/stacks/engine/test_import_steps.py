@@ -169,7 +169,9 @@ def test_importing_a_missing_object_is_refused():
     assert raised.value.message == (
         f"{A}: import_ names m-7, but the platform does not show that object"
     )
-    assert raised.value.hint == "check the id, and that the credentials are those of its owner"
+    assert raised.value.hint == (
+        "check the id, and that the credentials belong to the owner of the object"
+    )
 
 
 def test_an_import_that_would_force_a_replacement_is_refused():

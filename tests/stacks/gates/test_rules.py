@@ -84,7 +84,7 @@ OPEN = {"after": ResourceUsage(tags=(), unknown=("region", "gpu_types", "tags", 
         (
             "{allowed_regions: [r2]}",
             [change("create", **OPEN)],
-            ["train: gpuform knows its region only after apply"],
+            ["train: region: known only after apply"],
         ),
         (
             "{allowed_gpu_types: [B200_SXM]}",
@@ -94,14 +94,14 @@ OPEN = {"after": ResourceUsage(tags=(), unknown=("region", "gpu_types", "tags", 
         (
             "{allowed_gpu_types: [B200_SXM]}",
             [change("create", **OPEN)],
-            ["train: gpuform knows its type of GPU only after apply"],
+            ["train: type of GPU: known only after apply"],
         ),
         ("{required_tags: [team, cost]}", [change("create", **MADE)], ["train has no tag cost"]),
         ("{required_tags: [team]}", [change("create", after=ResourceUsage())], []),
         (
             "{required_tags: [team]}",
             [change("create", **OPEN)],
-            ["train: gpuform knows its tags only after apply"],
+            ["train: tags: known only after apply"],
         ),
         (
             "{protected: ['tr*', b]}",
@@ -143,10 +143,10 @@ def test_a_rule(tmp_path: Path, gate: str, changes: Any, expected: list[str]) ->
         (
             create_cost(0),
             create_cost(5, "data: 5 TiB: no price"),
-            ["the cost is not known: data: 5 TiB: no price"],
+            ["the cost is unknown: data: 5 TiB: no price"],
         ),
         (create_cost(1, "data: unknown"), create_cost(1, "data: unknown"), []),
-        (create_cost(1, "data"), create_cost(2, "data"), ["the cost is not known: data"]),
+        (create_cost(1, "data"), create_cost(2, "data"), ["the cost is unknown: data"]),
         (
             create_cost(0),
             create_cost(5, currency="KRW"),
@@ -211,7 +211,7 @@ def test_a_gate_on_cost_is_about_growth_alone(tmp_path: Path) -> None:
         before=create_cost(30), after=create_cost(40, unknown, "new: 8 H100_SXM GPUs: no price")
     )
     assert evaluate_gate(tmp_path, gate, fewer, new, cost=grown) == [
-        "the cost is not known: new: 8 H100_SXM GPUs: no price",
+        "the cost is unknown: new: 8 H100_SXM GPUs: no price",
         "the plan costs 40.00 USD/h: the limit is 20.00",
     ]
 

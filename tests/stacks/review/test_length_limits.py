@@ -76,7 +76,7 @@ def test_markdown_of_60000_changes_fills_the_limit(large_review: Review, form: s
     assert "Dangerous changes: 90" in document.headings
     assert rendered.count("destroys 16 GPUs") == 90, "each danger is named"
     assert rendered.count("`region` cannot") + rendered.count("<code>region</code> cannot") == 90
-    left_out = re.search(r"\*\*\*([\d,]+) more left out here", rendered)
+    left_out = re.search(r"\*\*\*([\d,]+) more omitted here", rendered)
     assert left_out
     shown_count = len(re.findall(r"\*\*update\*\*|<b>update</b>", rendered))
     assert shown_count + int(left_out[1].replace(",", "")) == 59_910
@@ -88,7 +88,7 @@ def test_the_html_of_60000_changes_counts_all(large_review: Review) -> None:
     assert len(page) <= 1_500_000
     rendered = parse_html(page).text
     assert "59,910 to update, 90 to replace" in rendered
-    assert "more left out here" in rendered
+    assert "more omitted here" in rendered
 
 
 def test_the_text_lists_every_change() -> None:
@@ -128,7 +128,7 @@ def test_thousands_of_stacks_and_skipped_checks_fit_the_limit() -> None:
     assert count_characters(rendered) <= MAX_COMMENT_LENGTH
     assert "# gpuform plan: 3000 stacks" in rendered
     assert "## Not checked: 3,000" in rendered
-    assert len(re.findall("more left out here", rendered)) == 2
+    assert len(re.findall("more omitted here", rendered)) == 2
 
 
 def test_the_most_important_parts_are_shown_in_full() -> None:

@@ -167,7 +167,7 @@ def test_an_unknown_operation_is_listed_as_unchecked() -> None:
             step["newState"].pop("outputs")
     plan = read_plan("run.json", encode_recording(document))
     assert plan.operation == "update"
-    assert any(note.startswith("which command this is a preview of") for note in plan.unchecked)
+    assert any(note.startswith("the command of this preview") for note in plan.unchecked)
 
 
 def test_a_mandatory_policy_fails_a_preview() -> None:
