@@ -156,7 +156,7 @@ class GpuNodeOperations:
         if entry_count != 1:
             error_type = DuplicateId if entry_count else ServerError
             problem = (
-                "had one of that id already" if entry_count else "does not show it in its answer"
+                "already had a node of that id" if entry_count else "does not show it in its answer"
             )
             raise error_type(
                 f"aios: node {entry['id']} was sent to cluster {cluster_id}, which {problem}",

@@ -582,7 +582,7 @@ class _RecordChange:
             f"node {own_nodes} of cluster {self.cluster_id} was not changed: another node was "
             f"removed at the same moment, and the values of {other_nodes} were overwritten; "
             f"{outcome}",
-            hint=f"run the command again: it looks up the position of the node again{advice}",
+            hint=f"run the command again, which looks up the position of the node again{advice}",
         )
 
     def _restore_values(

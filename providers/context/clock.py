@@ -138,8 +138,8 @@ class EmulatorClock:
             ) from None
         if self._expected and identity != self._expected:
             raise OtherEmulator(
-                f"the emulator at {self.address} is {identity or 'of unknown identity'}, and "
-                f"{EMULATOR_VARIABLE} names {self._expected}",
+                f"the emulator at {self.address} is {identity or 'of unknown identity'}, "
+                f"but {EMULATOR_VARIABLE} names {self._expected}",
                 hint="another emulator uses the port, or the emulator was started again with "
                 f"other data: unset {CLOCK_VARIABLE} and {EMULATOR_VARIABLE}, then eval "
                 '"$(gpuform emulator start)"',

@@ -196,7 +196,7 @@ CHANGE_AGAIN: Final = _declare(
 WRITE_SUMS: Final = _declare(
     "set a sum of an AIOS record",
     Effect.CHANGE,
-    needs="the record as the answer to a PUT, in which every node reports its own number",
+    needs="the record in the answer to a PUT, in which every node reports its own number",
     without="the sum stays as it is, and a warning names the node",
 )
 

@@ -315,8 +315,8 @@ def load_declared_kubeconfig(
                 )
                 names = ", ".join(_list_context_names(config)) or "none"
                 raise GpuformError(
-                    f"{field_prefix}context: context {declared.context} not found in {path}; it "
-                    f"has {names}"
+                    f"{field_prefix}context: context {declared.context} not found in "
+                    f"{path}; its contexts are {names}"
                 )
             config["current-context"] = declared.context
         elif not config.get("current-context"):

@@ -72,14 +72,14 @@ class _ConsumersRead:
             )
         # A workload began or ended between two pages.
         elif len(self.consumers) > total:
-            self._finish(f"consumers shows {len(self.consumers)} workloads, and `total` is {total}")
+            self._finish(f"consumers shows {len(self.consumers)} workloads, but `total` is {total}")
         elif len(self.consumers) == total:
             self._finish()
         # Without this, a page that only repeats others would be read for ever.
         elif not is_new:
             consumer_count = len(self.consumers)
             self._finish(
-                f"consumers shows {consumer_count} different workloads, and `total` is {total}"
+                f"consumers shows {consumer_count} different workloads, but `total` is {total}"
             )
         self._total = total
 

@@ -87,7 +87,7 @@ def _find_heatmap_faults(heatmap: GpuHeatmap) -> Iterator[str]:
     use = heatmap.utilization
     # Every later comparison takes the values as percent.
     if use.unit.strip() != "%" or (use.y_axis_min, use.y_axis_max) != (0, 100):
-        yield "gpuHeatmap: utilization is not in percent from 0 to 100"
+        yield "gpuHeatmap: utilization is not a percentage"
     if not use.data:
         yield "gpuHeatmap: utilization shows no GPU"
     for point in use.data:
@@ -159,24 +159,24 @@ def _find_contradictions(
     )
     if overview.total_nodes is not None and overview.total_nodes < len(node_names):
         yield (
-            f"overview: totalNodes is {overview.total_nodes}, and gpuHeatmap names "
-            f"{len(node_names)}"
+            f"overview: totalNodes is {overview.total_nodes}, but gpuHeatmap names "
+            f"{len(node_names)} nodes"
         )
     if overview.utilization is None:
         yield "overview: utilization is not reported"
     # The overview's value is a mean, and a mean is never above the highest value.
     elif overview.utilization * 100 > highest + _TOLERANCE_PERCENT:
         yield (
-            f"overview: utilization is {overview.utilization:.0%}, and no GPU of gpuHeatmap is "
-            f"used more than {highest:g}%"
+            f"overview: utilization is {overview.utilization:.0%}, but no GPU of gpuHeatmap "
+            f"is used more than {highest:g}%"
         )
     # A workload's value is a mean of its GPUs, too.
     for consumer in answers.consumers:
         use = consumer.stat.gpu_utilization
         if use is not None and use * 100 > highest + _TOLERANCE_PERCENT:
             yield (
-                f"consumers: {consumer.namespace}/{consumer.name} uses {use:.0%} of its GPUs, and "
-                f"no GPU of gpuHeatmap is used more than {highest:g}%"
+                f"consumers: {consumer.namespace}/{consumer.name} uses {use:.0%} of its "
+                f"GPUs, but no GPU of gpuHeatmap is used more than {highest:g}%"
             )
 
 

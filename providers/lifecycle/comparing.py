@@ -114,7 +114,7 @@ def compare_inputs(kind: Traits, old: Properties, declared: Properties) -> list[
         # An import cannot read the value: a replacement because of it would destroy the imported
         # object.
         if change.path in unreadable_fields:
-            because = "recorded: the platform does not return it"
+            because = "recorded in the state: the platform does not return the value"
             return only_recorded(replaces=False, because=because)
         observed_output = rules[change.path].observed_as if change.path in rules else ""
         if (
@@ -122,7 +122,9 @@ def compare_inputs(kind: Traits, old: Properties, declared: Properties) -> list[
             and change.after is not None
             and change.after == old.get(observed_output)
         ):
-            return only_recorded(replaces=False, because="recorded: the platform has it already")
+            return only_recorded(
+                replaces=False, because="recorded in the state: the platform already has the value"
+            )
         return change
 
     current = apply_running_hours(kind, old, declared)

@@ -85,7 +85,8 @@ def judge_idleness(
         reason = f"idle for {format_remaining_time(quiet_s)}: the stop may be due at {due_at}"
         return Verdict(
             is_idle=False,
-            because=f"{reason}; gpuform must look every {format_remaining_time(MAX_LOOK_GAP_S)}",
+            because=f"{reason}; gpuform must check at least every "
+            f"{format_remaining_time(MAX_LOOK_GAP_S)}",
         )
     reason = f"no job, and each GPU used {idleness.text}, at {format_moment(now)}"
     return Verdict(is_idle=True, because=reason)

@@ -388,7 +388,7 @@ def _build_gone_error(claim_id: KubernetesObjectId) -> GpuformError:
     """Build the error about a claim missing in its cluster."""
     return GpuformError(
         f"claim {claim_id} no longer exists in the cluster",
-        hint="refresh (`gpuform refresh`), then run the command again to recreate the claim",
+        hint="run `gpuform refresh`, then run the command again to recreate the claim",
     )
 
 

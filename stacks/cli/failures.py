@@ -47,9 +47,7 @@ MEANINGS: Final = (
     Meaning(FAILED, "FAILED", ("drift", "status", "graph"), "Something could not be read."),
     Meaning(FAILED, "FAILED", ("validate", "doctor"), "Problems were found."),
     Meaning(FAILED, "FAILED", ("fmt",), "With `--check`: a file would change."),
-    Meaning(
-        FAILED, "FAILED", ("convert",), "The file cannot contain some of Terraform's resources."
-    ),
+    Meaning(FAILED, "FAILED", ("convert",), "Some resources of Terraform could not be converted."),
     Meaning(BAD_FLAGS, "BAD_FLAGS", (), "The flags are wrong. Nothing was done."),
     Meaning(
         CHANGES, "CHANGES", ("review", "drift"), "With `--detailed-exitcode`: changes were found."
@@ -91,8 +89,8 @@ MEANINGS: Final = (
         ABANDONED,
         "ABANDONED",
         _RUNS,
-        "A second signal ended the command at once. The state has the unfinished operations "
-        "as pending.",
+        "A second signal ended the command at once. The state lists the unfinished "
+        "operations as pending.",
     ),
     Meaning(
         OUT_OF_CREDIT,

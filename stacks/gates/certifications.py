@@ -73,7 +73,7 @@ def find_uncertified(
     finding says so.
     """
     if proofs is None:
-        yield "a plan made with `gpuform preview` checks certifications"
+        yield "certifications are checked only in a plan of `gpuform preview`"
     for check in proofs or ():
         if check.problem and (not patterns or has_match((check.name, check.urn), patterns)):
             yield f"{check.name}: {check.problem}"

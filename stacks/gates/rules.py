@@ -295,7 +295,7 @@ def find_open_ports(
     Without `exposures`, which only planning finds, the one finding says so.
     """
     if exposures is None:
-        yield "a plan made with `gpuform preview` checks open ports"
+        yield "open ports are checked only in a plan of `gpuform preview`"
     allowed = {int(port) for port in (value or {}).get("allowed") or ()}
     for exposure in exposures or ():
         if patterns and not has_match((exposure.name, exposure.urn), patterns):

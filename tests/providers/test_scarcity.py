@@ -119,7 +119,7 @@ class TestAlternatives:
             settled = {**inputs, "region": THERE, "on_no_capacity": None}
             (change,) = lifecycle.list_changes(state, settled)
             assert (change.path, change.replaces) == ("region", False)
-            assert change.because == "recorded: the platform has it already"
+            assert change.because == "recorded in the state: the platform already has the value"
             updated = lifecycle.update(created.id, state, settled)
         assert emulator.list_requests("PUT") == []
         assert updated.outs is not None

@@ -183,7 +183,7 @@ def _find_rollout_changes(
         if any(replacement.field == name for replacement in plan.replace):
             yield FieldChange(name, action, before, after, because=rollout_note)
         else:
-            reason = "recorded: the nodes have it already"
+            reason = "recorded in the state: the nodes already have the value"
             yield FieldChange(name, action, before, after, because=reason, state_only=True)
 
 

@@ -320,8 +320,8 @@ def cancel(name: str | None, yes: bool) -> int:
         for holder in holders:
             session.screen.print(holder.describe())
         question = (
-            "If one of these processes still runs, the state may lose its further changes. "
-            "Remove the locks?"
+            "If one of these processes still runs, the state may lose the further changes "
+            "of the process. Remove the locks?"
         )
         if not is_confirmed(session.screen, question, yes=yes):
             return FAILED

@@ -185,7 +185,9 @@ _SAVE_PLAN_ALONE = click.option(
     help="Save the plan to this file, for --plan FILE, and change nothing; secrets are masked.",
 )
 _REMOVE = click.option(
-    "--remove", is_flag=True, help="Then remove the stack, its settings and its history."
+    "--remove",
+    is_flag=True,
+    help="After the destroy, remove the stack, its settings and its history.",
 )
 _EXCLUDE_PROTECTED = click.option(
     "--exclude-protected",

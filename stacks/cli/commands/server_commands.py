@@ -45,8 +45,8 @@ _SPEED = click.option(
     type=click.FloatRange(0, 1_000_000),
     default=0.0,
     metavar="N",
-    help="Let the clock run N times as fast as real time. By default it stands still, and "
-    "gpuform advances it when it waits.",
+    help="Let the clock run N times as fast as real time. By default the clock stands still, and "
+    "gpuform advances the clock while it waits.",
 )
 _PORT_CHOICE = click.option(
     "--port",

@@ -194,7 +194,7 @@ def _list_other_pages(path: tuple[str, ...]) -> str:
 def _list_pages() -> Iterator[str]:
     """Yield the Markdown lines of the list of pages, by section."""
     yield "# The documentation of gpuform\n"
-    yield "`gpuform help PAGE` shows a page, and `gpuform help COMMAND` a command's.\n"
+    yield "`gpuform help PAGE` shows a page, and `gpuform help COMMAND` the help of a command.\n"
     names = list_page_names()
     widest = max(map(len, names))
     # The sort is stable: within a section the pages keep their order.

@@ -312,7 +312,10 @@ def _ask_new_passphrase(session: Session) -> str:
     # Scripts write the passphrase to stdin: it is on no command line.
     if ask is None:
         missing = "the new passphrase is missing"
-        hint = f"Set {NEW_PASSPHRASE} to it (it may be empty), or write it to stdin."
+        hint = (
+            f"Set {NEW_PASSPHRASE} to the new passphrase (it may be empty), or write the "
+            "passphrase to stdin."
+        )
         passphrase = session.screen.read_stdin(missing, hint)
         if not passphrase:
             raise EngineError(missing, hint=hint)

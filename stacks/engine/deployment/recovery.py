@@ -112,8 +112,8 @@ def recover_creates(
     for entry in (*results.adopted.values(), *results.lost):
         urn = entry.urn
         report(
-            f"{name_of(urn)} ({entry.id}) was created by an interrupted run: "
-            "it is in the stack's state now"
+            f"an interrupted run created {name_of(urn)} ({entry.id}), which is in the "
+            "stack's state now"
         )
     for intent in results.objectless_intents:
         report(f"an interrupted create of {_describe_intent(intent)} created nothing")
@@ -271,10 +271,12 @@ class _CreateSearch:
                     entry.urn, entry.id, entry.inputs, entry.outputs, None, entry.provider
                 )
             except EngineError as error:
-                results.unresolved.append(f"{label} was created by an interrupted run: {error}")
+                results.unresolved.append(
+                    f"an interrupted run created {label}, which cannot be read: {error}"
+                )
                 continue
             if read is None:
-                self.report(f"{label} was created by an interrupted run, and no longer exists")
+                self.report(f"an interrupted run created {label}, which no longer exists")
                 continue
             outputs = values.mark_secret_outputs(
                 read[0].outputs, entry.inputs, entry.additional_secret_outputs

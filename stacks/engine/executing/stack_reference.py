@@ -106,8 +106,8 @@ class StackReferences:
             )
         if undecryptable:
             self.warn(
-                f"stack reference {name!r}: the passphrase does not decrypt its secret outputs "
-                f"{', '.join(undecryptable)}; they are omitted"
+                f"stack reference {name!r}: the passphrase does not decrypt its secret "
+                f"outputs {', '.join(undecryptable)}; these outputs are omitted"
             )
         secret: list[PropertyValue] = [
             key for key in sorted(outputs) if values.contains_secret(outputs[key])

@@ -473,7 +473,7 @@ class StepGenerator:
         if registration.import_id:
             raise EngineError(
                 f"{goal.urn}: {reason} would replace the object named by import_",
-                hint="to replace it, remove import_",
+                hint="to replace the object, remove import_",
             )
         # As in Pulumi, one run may unprotect and replace: both sides have to be protected.
         if old.protect and goal.protect and not self._is_deleted_for_replacement(old):
@@ -522,7 +522,7 @@ class StepGenerator:
                 raise EngineError(
                     f"{root.urn} cannot be replaced alone: {name_of(dependent.resource.urn)} "
                     "depends on it and must be replaced too, but is not among the targets",
-                    hint="add --target-dependents, or name it as well",
+                    hint="add --target-dependents, or add the dependent to the targets",
                 )
 
     def _delete_dependents(self, root: ResourceState) -> list[Step]:

@@ -247,7 +247,7 @@ def _parse_virtualenv(runtime: Node, file_label: str, *, any_runtime: bool) -> s
         if any_runtime:
             return ""
         runtime_error = yaml_text.locate_error(
-            file_label, node, f"the runtime is {name!r}", hint=_USE_THE_CLI
+            file_label, node, f"gpuform does not support the runtime {name!r}", hint=_USE_THE_CLI
         )
         raise OtherRuntime(runtime_error.message, runtime_error.hint)
     return _get_text(options, "virtualenv", file_label)

@@ -151,7 +151,7 @@ class StackSettings:
             raise ProjectError(
                 f"{self.path}: `environment` requires Pulumi Cloud, and this backend is not "
                 "Pulumi Cloud",
-                hint="Remove it and set the values with `gpuform config set`.",
+                hint="Remove `environment`, and set the values with `gpuform config set`.",
             )
         texts: dict[str, str] = {}
         secret: list[str] = []
@@ -166,8 +166,8 @@ class StackSettings:
                 raise ProjectError(
                     f"the configuration key {key} of stack {self.stack} is not of the type "
                     f"{default.type}",
-                    hint="Pulumi.yaml declares this type. Set a value of it: gpuform config set "
-                    f"{key} VALUE",
+                    hint="Pulumi.yaml declares this type. Set a value of this type: gpuform "
+                    f"config set {key} VALUE",
                 )
             if is_secure(value) or (default.secret and key not in self._config):
                 secret.append(key)

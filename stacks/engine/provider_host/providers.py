@@ -113,7 +113,7 @@ def _to_property(value: Any) -> PropertyValue:
         return UNKNOWN
     if isinstance(value, pulumi.Asset | pulumi.Archive):
         return _from_sdk_file(value)
-    raise ValueError(f"a {type(value).__name__} is not a property value")
+    raise ValueError(f"a {type(value).__name__} is not a valid property value")
 
 
 def _from_sdk_file(file: pulumi.Asset | pulumi.Archive) -> Asset | Archive:

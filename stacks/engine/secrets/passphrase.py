@@ -99,7 +99,7 @@ class SecretsManager(ABC):
             except ValueError as error:
                 raise SecretsError(
                     f"a secret cannot be decrypted: {error}",
-                    hint="It was encrypted for another stack or the file is damaged: "
+                    hint="The secret was encrypted for another stack, or the file is damaged: "
                     "set the value again, or restore the file.",
                 ) from None
             self._plaintexts[ciphertext] = plaintext

@@ -228,14 +228,14 @@ class CloudCrypter(SecretsManager):
         except binascii.Error:
             raise SecretsError(
                 "the stack's `encryptedkey` is malformed",
-                hint="Restore it in Pulumi.<stack>.yaml, from the one in the state.",
+                hint="Restore `encryptedkey` in Pulumi.<stack>.yaml from the state.",
             ) from None
         with closing(open_key_service(url, self._environ)) as key_service:
             key = key_service.decrypt(encrypted)
         if len(key) != KEY_BYTES:
             raise SecretsError(
                 f"{parse_key_url(url).display_url} decrypts the stack's `encryptedkey` to a "
-                "value that is not a stack's key",
-                hint="Restore `encryptedkey` in Pulumi.<stack>.yaml, from the one in the state.",
+                "value that is not a valid stack key",
+                hint="Restore `encryptedkey` in Pulumi.<stack>.yaml from the state.",
             )
         return key

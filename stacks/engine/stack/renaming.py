@@ -45,7 +45,7 @@ def parse_new_name(project: Project, name: str) -> tuple[str, str]:
     parts = name.split("/")
     if len(parts) > 3 or (len(parts) > 1 and parts[0] != "organization"):
         raise EngineError(
-            f"'{name}' is not a stack name",
+            f"'{name}' is not a valid stack name",
             hint="Write NAME, or organization/PROJECT/NAME to move the stack to another project. "
             "The first word is always `organization`.",
         )

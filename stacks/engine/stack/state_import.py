@@ -75,7 +75,9 @@ class StackImport:
         snapshot = self._decode_snapshot(checkpoint, crypter, file_label)
         self._reject_violations(snapshot, file_label)
         for operation in snapshot.pending_operations:
-            self.warn(f"warning: dropped: pending {operation.type} {operation.resource.urn}")
+            self.warn(
+                f"warning: dropped a pending operation: {operation.type} {operation.resource.urn}"
+            )
         snapshot = replace(
             snapshot,
             pending_operations=[],
@@ -93,7 +95,7 @@ class StackImport:
         except ValueError as error:
             raise EngineError(f"{file_label} is not JSON: {error}", hint=_FORMAT_HINT) from error
         if not isinstance(document, dict) or not isinstance(document.get("deployment"), dict):
-            raise EngineError(f"{file_label} is not a deployment", hint=_FORMAT_HINT)
+            raise EngineError(f"{file_label} is not a Pulumi deployment", hint=_FORMAT_HINT)
         checkpoint_file = {key: document[key] for key in ("version", "features") if key in document}
         name = build_full_name(self.workspace.project.name, self.stack)
         checkpoint_file["checkpoint"] = {"stack": name, "latest": document["deployment"]}

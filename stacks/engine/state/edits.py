@@ -343,7 +343,7 @@ def repair(snapshot: Snapshot) -> Repair:
     if snapshot.manifest.magic != compute_magic(snapshot.manifest.version):
         done.append("the manifest's magic is recomputed")
     done += [
-        f"{name}: moved behind its dependencies"
+        f"{name}: moved after its dependencies"
         for name in _find_misplaced_entries(snapshot.resources)
     ]
     # Sorted first: a reference to a later entry would be dropped as missing.

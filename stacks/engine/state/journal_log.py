@@ -121,8 +121,8 @@ class FileLog:
         except OSError as error:
             raise JournalError(
                 f"the journal {self.path} cannot be written: {error.strerror or error}",
-                hint="Free some disk space or fix the permissions, and run the command again: the "
-                "last checkpoint is untouched.",
+                hint="Free some disk space or fix the permissions, and run the command again: "
+                "the last checkpoint is unchanged.",
             ) from error
 
     def check(self) -> None:

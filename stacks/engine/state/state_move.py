@@ -261,8 +261,8 @@ class _ProviderPlacement:
         if here.type != _DYNAMIC:
             raise EditRefused(
                 f"the destination has a provider {there.urn} with another configuration",
-                hint="give both the same configuration first, or move the resources to another "
-                "provider",
+                hint="first give both providers the same configuration, or move the resources to "
+                "another provider",
             )
         self.borrowed.append(there.urn)
 

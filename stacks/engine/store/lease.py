@@ -205,8 +205,8 @@ class Lease:
                 with contextlib.suppress(ChangedMeanwhile):
                     self._storage.write(probe, b"3", replacing=refused)
                     raise StorageFailed(
-                        f"{self._storage.locate(self._name)} cannot be a lock: the store does "
-                        "not support both If-Match and If-None-Match",
+                        f"{self._storage.locate(self._name)} cannot be used as a lock: the "
+                        "store does not support both If-Match and If-None-Match",
                         hint="Upgrade the store, or use another one: two runs at once would "
                         "overwrite each other's state.",
                     )

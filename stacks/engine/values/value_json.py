@@ -204,7 +204,7 @@ def _decode_special(
         try:
             return float(struct.unpack(">d", bytes.fromhex(fields["value"]))[0])
         except (KeyError, TypeError, struct.error) as error:
-            raise ValueError("a number whose bits are not a double's") from error
+            raise ValueError("a number that is not a valid double") from error
     return from_special({key: decode(item, crypter, depth + 1) for key, item in fields.items()})
 
 
@@ -277,4 +277,4 @@ def from_plain(value: Any) -> values.PropertyValue:
             return values.from_special(fields)
         except ValueError as error:
             raise EngineError(str(error), hint=_INVALID_HINT) from error
-    raise TypeError(f"a {type(value).__name__} is not a property value")
+    raise TypeError(f"a {type(value).__name__} is not a valid property value")

@@ -123,7 +123,7 @@ def stop_emulator(url: str, expected_identity: str) -> RunningEmulator | None:
     # Another emulator may have taken the port since; stopping one needs its identity.
     if expected_identity and emulator.identity != expected_identity:
         raise EngineError(
-            f"the emulator at {url} is {emulator.identity}, and {EMULATOR_VARIABLE} names "
+            f"the emulator at {url} is {emulator.identity}, but {EMULATOR_VARIABLE} names "
             f"{expected_identity}: gpuform does not stop it",
             hint="to stop it, run `gpuform emulator stop --port PORT`",
         )

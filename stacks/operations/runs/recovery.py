@@ -105,7 +105,7 @@ def forget_pending_creates(
     remaining_operations = [operation for operation in pending if operation.type != "creating"]
     stack.save(replace(stack.snapshot, pending_operations=remaining_operations))
     for urn in pending_urns:
-        callbacks.warn(f"forgot the interrupted create of {name_of(urn)}")
+        callbacks.warn(f"removed the record of the interrupted create of {name_of(urn)}")
     return selected.open(exclusive=True)
 
 
@@ -222,7 +222,7 @@ def _describe_refusals(refused: Mapping[str, list[str]]) -> Iterator[str]:
         listed = ", ".join(sorted(names)[:_SHOWN_NAMES]) + (
             f" and {omitted_count} more" if omitted_count > 0 else ""
         )
-        yield f"{reason}. This would change {listed}"
+        yield f"{reason}. The run would change {listed}"
 
 
 def _is_unsent(change: ResourceChange) -> bool:

@@ -95,7 +95,7 @@ def read_saved_plans(name: str, content: bytes) -> Plan | StacksPlan:
     *before, last = _parse_json_values(name, content, _APPLY_HINT)
     document = _require_object(name, last, _APPLY_HINT)
     if before or is_event(document) or is_preview(document):
-        raise PlanFileError(f"{name} is what a preview prints, not a saved plan", _APPLY_HINT)
+        raise PlanFileError(f"{name} is the output of a preview, not a saved plan", _APPLY_HINT)
     saved_plan = _read_any_plan(name, document, _APPLY_HINT)
     plans = saved_plan.plans if isinstance(saved_plan, StacksPlan) else (saved_plan,)
     # Without its basis, a plan cannot be compared with the state before it is applied.

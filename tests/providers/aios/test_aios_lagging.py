@@ -277,7 +277,7 @@ def test_a_node_that_somebody_adds_at_the_same_moment_is_not_doubled(
 
     theirs = build_entry({"id": "node-1", **NODE, "memory": 1})
     registry.others, registry.faults.others = add_before_ours, 1.0
-    with pytest.raises(GpuformError, match="had one of that id already"):
+    with pytest.raises(GpuformError, match="already had a node of that id"):
         stack.get_resource("a").apply(declare_node())
     record = registry.get_record(WEST)
     assert record is not None

@@ -36,7 +36,7 @@ def do_nothing(_lens: LensStandIn) -> None:
 @pytest.mark.parametrize("data", [[], None])
 def test_an_empty_page_with_a_total_of_five_is_no_empty_cluster(data: Any) -> None:
     lens = LensStandIn(total=lambda _page: 5, data=lambda _page, _shown: data)
-    with pytest.raises(NotEnoughEvidence, match="shows 0 different workloads, and `total` is 5"):
+    with pytest.raises(NotEnoughEvidence, match="shows 0 different workloads, but `total` is 5"):
         list_names(lens)
 
 
@@ -74,19 +74,19 @@ def test_two_jobs_of_one_name_without_uid_are_two() -> None:
 def test_jobs_of_one_name_without_uid_on_two_pages_cannot_be_told_apart() -> None:
     job = build_workload("train", uid="", source="slurm")
     lens = LensStandIn([job, build_workload("b"), job])
-    with pytest.raises(NotEnoughEvidence, match="shows 2 different workloads, and `total` is 3"):
+    with pytest.raises(NotEnoughEvidence, match="shows 2 different workloads, but `total` is 3"):
         list_names(lens)
 
 
 def test_one_workload_shown_twice_is_not_two() -> None:
     lens = LensStandIn([build_workload("a"), build_workload("a")])
-    with pytest.raises(NotEnoughEvidence, match="shows 1 different workloads, and `total` is 2"):
+    with pytest.raises(NotEnoughEvidence, match="shows 1 different workloads, but `total` is 2"):
         list_names(lens)
 
 
 def test_more_workloads_than_the_total_are_refused() -> None:
     lens = LensStandIn([build_workload("a"), build_workload("b")], total=lambda _page: 1)
-    with pytest.raises(NotEnoughEvidence, match="shows 2 workloads, and `total` is 1"):
+    with pytest.raises(NotEnoughEvidence, match="shows 2 workloads, but `total` is 1"):
         list_names(lens)
 
 

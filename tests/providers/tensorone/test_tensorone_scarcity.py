@@ -54,7 +54,7 @@ class TestAlternatives:
         exhaust_region(platform)
         cluster = platform.create({**inputs, "on_no_capacity": SEARCH})
         settled = {**inputs, "region": THERE}
-        because = "recorded: the platform has it already"
+        because = "recorded in the state: the platform already has the value"
         assert platform.plan(cluster, settled) == {"region": (HERE, THERE, because)}
         assert platform.list_replacing_fields(cluster, settled) == []
         assert platform.list_replacing_fields(cluster, {**inputs, "region": "eu-west-1"}) == [

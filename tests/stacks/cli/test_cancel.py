@@ -124,7 +124,7 @@ def test_the_lock_of_a_killed_command_is_taken_over(
     ran = dev("destroy", "--yes", "--skip-preview")
     assert ran.code == 0
     assert f"(pid {lock_holder.pid}) by gpuform" in ran.err
-    assert "takes it over" in ran.err
+    assert "takes over the lock" in ran.err
     assert list((project / LOCKS).iterdir()) == []
 
 

@@ -354,7 +354,9 @@ class TestMachine:
         text = (project / "Pulumi.yaml").read_text().replace("python", "nodejs")
         (project / "Pulumi.yaml").write_text(text)
         findings = run_doctor(dev, code=0)
-        assert "Pulumi CLI" in find_remedy(findings, "the runtime is 'nodejs'")
+        assert "Pulumi CLI" in find_remedy(
+            findings, "gpuform does not support the runtime 'nodejs'"
+        )
 
     def test_missing_git_and_an_unwritable_home_are_warnings(
         self, dev: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

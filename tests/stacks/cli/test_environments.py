@@ -125,7 +125,7 @@ def test_an_emulator_that_is_not_the_expected_one_is_refused(
     ran = planned_project.run("up", "--yes")
     assert ran.code == 1
     url = planned_project.url
-    message = f"the emulator at {url} is {get_emulator_id(url)}, and GPUFORM_EMULATOR names"
+    message = f"the emulator at {url} is {get_emulator_id(url)}, but GPUFORM_EMULATOR names"
     assert message in ran.err + ran.out
     assert [change for change in planned_project.sent_changes if "_emulator" not in change] == []
 

@@ -134,7 +134,7 @@ class TestCompletedCreate:
         interrupted_stack.simulate_killed_create(urn, id_is_known=id_is_known)
         ran = interrupted_stack.run("destroy", "--yes", "--stack", "dev")
         assert ran.code == 0, ran.err
-        assert "was created by an interrupted run: it is in the stack's state now" in ran.err
+        assert ", which is in the stack's state now" in ran.err
         assert "2 deleted" in ran.out
         assert interrupted_stack.list_ids() == set()
         assert interrupted_stack.intents.list_all() == []
@@ -417,7 +417,7 @@ class TestOvertakenRun:
         before, journal_content = interrupted_stack.list_ids(), journal.read_bytes()
         ran = interrupted_stack.run(command, "--yes")
         assert ran.code == 0, ran.err
-        assert "was created by an interrupted run: it is in the stack's state now" in ran.err
+        assert ", which is in the stack's state now" in ran.err
         assert not journal.exists()
         (kept,) = journal.parent.glob("dev.journal.*")
         assert kept.read_bytes() == journal_content
@@ -466,7 +466,7 @@ class TestOvertakenRun:
         interrupted_stack.delete_outside(id_)
         ran = interrupted_stack.run("up", "--yes")
         assert ran.code == 0, ran.err
-        assert f"data ({id_}) was created by an interrupted run, and no longer exists" in ran.err
+        assert f"an interrupted run created data ({id_}), which no longer exists" in ran.err
         assert "1 created" in ran.out
         assert not journal.exists()
 
@@ -532,7 +532,7 @@ class TestOvertakenRun:
         before = interrupted_stack.list_ids()
         ran = interrupted_stack.run(command, "--yes")
         assert ran.code == 0, ran.err
-        assert "it is in the stack's state now" in ran.err
+        assert "which is in the stack's state now" in ran.err
         assert interrupted_stack.list_ids() == (before if command == "up" else {cluster})
         assert interrupted_stack.run("preview").code == 0
         assert not journal.exists()

@@ -41,7 +41,7 @@ def test_up_with_a_read_only_key_is_refused_before_any_change(
     refused = member_project.run("up", *flags)
     assert refused.code == 1
     assert refused.err.startswith(REFUSED)
-    assert "This would change data, train\n  nothing was started" in refused.err
+    assert "The run would change data, train\n  nothing was started" in refused.err
     assert count_role_requests(member_project) == 1
     assert member_project.sent_changes == []
     assert b'"fabric"' not in member_project.state_file, "nor on another platform"

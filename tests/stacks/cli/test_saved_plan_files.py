@@ -29,7 +29,7 @@ GPUFORM = [sys.executable, "-m", "gpuform.stacks.cli"]
         ("{}", "is not a plan: project: Field required"),
         ('{"format_version": 1}', "format_version: Input should be a valid string"),
         ('{"format_version": "1", "project": 3}', "project: Input should be a valid string"),
-        ('{"config": {}, "changeSummary": {}}', "is what a preview prints, not a saved plan"),
+        ('{"config": {}, "changeSummary": {}}', "is the output of a preview, not a saved plan"),
     ],
 )
 def test_no_plan_at_all(tmp_path: Path, text: str, message: str) -> None:

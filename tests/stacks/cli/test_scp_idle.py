@@ -145,5 +145,5 @@ def test_a_job_or_a_busy_gpu_restarts_the_idle_time(pool: tuple[PlannedProject, 
     consumer |= {"stat": {"gpuRequest": 32, "gpuUtilization": 0.9}, "source": "k8s"}
     send(planned_project, "_emulator/lens/settings", {"consumers": [consumer]})
     ran = planned_project.run("expire", "--yes")
-    assert "Lens: overview: utilization is 90%, and no GPU of gpuHeatmap" in ran.out + ran.err
+    assert "Lens: overview: utilization is 90%, but no GPU of gpuHeatmap" in ran.out + ran.err
     assert get_node_states(planned_project) == {"RUNNING"}

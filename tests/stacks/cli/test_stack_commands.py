@@ -334,15 +334,15 @@ class TestImport:
         self.write_deployment(project, pending_operations=[{"resource": entry, "type": "creating"}])
         ran = dev("stack", "import", "--file", "in.json")
         assert ran.code == 0
-        assert f"dropped: pending creating {self.URN}2" in ran.err
+        assert f"dropped a pending operation: creating {self.URN}2" in ran.err
         assert "pending_operations" not in dev("stack", "export").out
 
     @pytest.mark.parametrize(
         ("text", "message"),
         [
             ("", "is not JSON"),
-            ("[]", "is not a deployment"),
-            ('{"version": 3, "checkpoint": {}}', "is not a deployment"),
+            ("[]", "is not a Pulumi deployment"),
+            ('{"version": 3, "checkpoint": {}}', "is not a Pulumi deployment"),
             ('{"version": 2, "deployment": {}}', "version 2; versions 3 and 4"),
             ('{"version": 4, "features": ["x"], "deployment": {}}', "features"),
             ('{"version": 3, "deployment": {"resources": [{"custom": true}]}}', "no urn"),
@@ -519,10 +519,10 @@ class TestRename:
         assert "exists already" in dev("stack", "rename", "prod").err
         assert "already is 'dev'" in dev("stack", "rename", "dev").err
         assert "already is 'dev'" in dev("stack", "rename", "organization/demo/dev").err
-        assert "is not a stack name" in dev("stack", "rename", "a b").err
+        assert "is not a valid stack name" in dev("stack", "rename", "a b").err
         assert "is not a project name" in dev("stack", "rename", "organization/a*b/prod").err
         for name in ("acme/train/prod", "organization/train/prod/x"):
-            assert f"'{name}' is not a stack name" in dev("stack", "rename", name).err
+            assert f"'{name}' is not a valid stack name" in dev("stack", "rename", name).err
         assert not (project / ".pulumi/stacks/train").exists()
         (project / ".pulumi/stacks/train").mkdir()
         (project / ".pulumi/stacks/train/live.json").write_bytes(before)

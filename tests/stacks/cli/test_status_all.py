@@ -145,7 +145,9 @@ def test_status_all_shows_the_others_if_a_project_is_invalid(
     (applied_project / "apps/Pulumi.yaml").write_text("name: apps\nruntime: go\n")
     ran = run("status", "--all")
     assert ran.code == 1
-    assert ran.err.startswith("error: apps/Pulumi.yaml:2:10: the runtime is 'go'")
+    assert ran.err.startswith(
+        "error: apps/Pulumi.yaml:2:10: gpuform does not support the runtime 'go'"
+    )
     assert "All 2 stacks: 4 resources" in ran.out
     (applied_project / "stacks.yaml").write_text("stacks: 5\n")
     ran = run("status", "--all")

@@ -342,7 +342,7 @@ class TestReplacement:
         message = get_error_message(build_run(old), build_goal("a", rack=2, opt_import_id="id-a"))
         assert message == (
             f"{A}: rack would replace the object named by import_",
-            "to replace it, remove import_",
+            "to replace the object, remove import_",
         )
         begun = replace(old, pending_replacement=True)
         assert get_error_message(build_run(begun), build_goal("a", rack=1, opt_import_id="id-a"))[
@@ -492,7 +492,7 @@ class TestDependents:
                 f"{A} cannot be replaced alone: b depends on it and must be replaced too, but "
                 "is not among the targets"
             ),
-            "add --target-dependents, or name it as well",
+            "add --target-dependents, or add the dependent to the targets",
         )
         for selection in (targets("a", "b"), Selection()):
             run = build_run(a, b, selection=selection, should_delete_first=scarce)

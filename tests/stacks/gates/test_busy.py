@@ -55,9 +55,9 @@ WORKLOAD = {"kind": "Job", "name": "t", "namespace": "ml", "uid": "1", "source":
         (2, {"data": None, "total": 0}, None),
         (0, {"data": [], "total": 0}, "no GPU nodes that they could run on"),
         (None, {"data": None, "total": 0}, "no GPU nodes that they could run on"),
-        (2, {"data": [], "total": 5}, "shows 0 different workloads, and `total` is 5"),
-        (2, {"data": None, "total": 5}, "shows 0 different workloads, and `total` is 5"),
-        (2, {"data": [WORKLOAD], "total": 2}, "shows 1 different workloads, and `total` is 2"),
+        (2, {"data": [], "total": 5}, "shows 0 different workloads, but `total` is 5"),
+        (2, {"data": None, "total": 5}, "shows 0 different workloads, but `total` is 5"),
+        (2, {"data": [WORKLOAD], "total": 2}, "shows 1 different workloads, but `total` is 2"),
         (2, {"data": [WORKLOAD], "total": 1}, "may be in use by ml/t"),
     ],
 )

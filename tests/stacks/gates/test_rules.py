@@ -116,17 +116,17 @@ OPEN = {"after": ResourceUsage(tags=(), unknown=("region", "gpu_types", "tags", 
         (
             "{not_busy: {}}",
             [change("delete", gpus_removed=8)],
-            ["a plan made with `gpuform preview` checks what is in use"],
+            ["the use of resources is checked only in a plan of `gpuform preview`"],
         ),
         (
             "{no_open_ports: {}}",
             [change("update")],
-            ["a plan made with `gpuform preview` checks open ports"],
+            ["open ports are checked only in a plan of `gpuform preview`"],
         ),
         (
             "{certified: true}",
             [change("update")],
-            ["a plan made with `gpuform preview` checks certifications"],
+            ["certifications are checked only in a plan of `gpuform preview`"],
         ),
     ],
 )

@@ -62,7 +62,7 @@ def test_a_tree_may_have_projects_of_other_languages_beside(root: Path) -> None:
     assert problems == []
     assert "website/prod" not in estate.stacks
     (named,) = list_problems(root, "stacks: [{folder: website, stack: prod}]\n")
-    assert named.endswith("the runtime is 'nodejs'")
+    assert named.endswith("gpuform does not support the runtime 'nodejs'")
 
 
 def test_no_stack_anywhere(root: Path) -> None:
@@ -154,7 +154,7 @@ def test_a_broken_project_is_one_problem_among_others(root: Path) -> None:
     (root / "apps/Pulumi.yaml").write_text("name: apps\nruntime: nodejs\n")
     estate, problems = read_stacks(root)
     assert problems == [
-        "apps/Pulumi.yaml:2:10: the runtime is 'nodejs'",
+        "apps/Pulumi.yaml:2:10: gpuform does not support the runtime 'nodejs'",
         "network/Pulumi.yaml:1:1: name is missing",
     ]
     assert list(estate.stacks) == ["clusters/prod"]

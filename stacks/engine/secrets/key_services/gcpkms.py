@@ -44,12 +44,12 @@ def open_key(address: KeyUrl, environ: Mapping[str, str]) -> "GoogleKey":
     except binascii.Error:
         raise SecretsError(
             f"{address.display_url}: additional_authenticated_data is not base64",
-            hint="Use the URL-safe alphabet: -_",
+            hint="Use URL-safe base64, with - and _",
         ) from None
     try:
         session = AuthorizedSession(_load_credentials(environ))
     except (google.auth.exceptions.GoogleAuthError, ValueError) as error:
-        why = "GOOGLE_CREDENTIALS is not the JSON of credentials"
+        why = "GOOGLE_CREDENTIALS does not contain credentials as JSON"
         why = str(error) if isinstance(error, google.auth.exceptions.GoogleAuthError) else why
         raise build_service_error(address, "be reached with", why, _PERMISSIONS_HINT) from None
     retry = Retry(
@@ -110,7 +110,7 @@ class GoogleKey:
         except requests.ConnectionError:
             reason = "Google Cloud KMS cannot be reached"
         except (requests.RequestException, ValueError, KeyError, TypeError):
-            reason = "the answer is not Google Cloud KMS's"
+            reason = "the answer is not from Google Cloud KMS"
         raise build_service_error(
             self._address, f"{action} with", reason, _PERMISSIONS_HINT
         ) from None

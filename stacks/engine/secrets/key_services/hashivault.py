@@ -87,5 +87,5 @@ class VaultKey:
             reason = f"Vault cannot be reached ({type(error).__name__})"
             raise build_service_error(self._address, f"{action} with", reason, hint) from None
         except (KeyError, TypeError, ValueError):
-            reason = "the answer is not one of Vault's transit engine"
+            reason = "the answer is not from Vault's transit engine"
             raise build_service_error(self._address, f"{action} with", reason, hint) from None

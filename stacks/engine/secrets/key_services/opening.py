@@ -106,7 +106,7 @@ def parse_key_url(url: str) -> KeyUrl:
     key = posixpath.normpath(f"{parts.netloc}{path}").lstrip("/") if parts.netloc or path else ""
     if key in ("", "."):
         raise SecretsError(
-            f"the secrets provider {parts.scheme}:// names no key",
+            f"the secrets provider {parts.scheme}:// does not name a key",
             hint=f"Write {_EXAMPLES.get(parts.scheme, parts.scheme + '://KEY')}",
         )
     return KeyUrl(parts.scheme, key, parse_qs(parts.query, keep_blank_values=True))

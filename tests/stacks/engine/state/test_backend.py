@@ -278,7 +278,7 @@ def test_stack_names_with_path_traversal_are_rejected(backend: Backend, name: st
         backend.remove,
         backend.create_backup,
     ):
-        with pytest.raises(BackendError, match="is not a stack name"):
+        with pytest.raises(BackendError, match="is not a valid stack name"):
             call("demo", name)
     with pytest.raises(BackendError, match="is not a project name"):
         backend.write(name, "dev", OLD)

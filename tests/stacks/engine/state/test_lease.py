@@ -191,7 +191,7 @@ def test_the_lock_of_a_killed_owner_is_taken_over_after_the_lease_time(backend_u
         "demo", "dev", LockTimeout(60, notices.append)
     ):
         assert [lock["pid"] for lock in list_pulumi_locks(backend_url)] == [os.getpid()]
-    assert any("takes it over" in notice for notice in notices)
+    assert any("takes over the lock" in notice for notice in notices)
 
 
 def test_an_owner_resumed_after_a_takeover_writes_nothing(backend_url: str) -> None:

@@ -181,7 +181,7 @@ class TestStaleLocks:
         with create_file_lock(folder, own, LockTimeout(report=notices.append)):
             assert not stale_lock.exists()
         (notice,) = notices
-        assert "takes it over" in notice
+        assert "takes over the lock" in notice
         assert f"ann@{socket.gethostname()} (pid {dead_pid}) by gpuform, 2:00:0" in notice
 
     def test_the_lock_of_a_killed_process_is_taken_over(self, folder: Path, own: Path) -> None:

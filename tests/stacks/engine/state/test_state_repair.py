@@ -89,7 +89,7 @@ def test_each_repair_is_reported() -> None:
     assert result.snapshot.resources[3].dependencies == [build_urn(2)]
     assert result.done == [
         "the manifest's magic is recomputed",
-        f"{build_urn(1)}: moved behind its dependencies",
+        f"{build_urn(1)}: moved after its dependencies",
         f"dropped: {build_urn(2)}: replaceWith {build_urn(9)}, which does not exist",
         f"dropped: {build_urn(2)}: deletedWith {build_urn(9)}, which does not exist",
         f"dropped: {build_urn(1)}: dependency {build_urn(9)}, which does not exist",

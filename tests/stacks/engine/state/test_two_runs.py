@@ -115,7 +115,7 @@ def test_a_run_continues_from_the_journal_of_a_killed_run(
     owner.communicate()
     done = run_gpuform(project, *UP, WHO="successor", **environ)
     assert done.code == 0, done.stderr
-    assert "takes it over" in done.stderr
+    assert "takes over the lock" in done.stderr
     assert "changes of it from its journal" in done.stderr
     assert "creating urn:pulumi:dev::demo::pulumi-python:dynamic:Resource::second" in done.stdout
     assert list_ids(environ) in WHOEVER_MADE_THE_THIRD
