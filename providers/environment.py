@@ -286,8 +286,9 @@ def merge_emulator(recorded: StackEnvironment, environ: Mapping[str, str]) -> St
     raise WrongEnvironment(
         f"the stack lives on emulator {recorded.emulator}, but this run would use another "
         f"emulator: {identity or 'of unknown identity'} at {address}",
-        hint="start the emulator with that stack's data (`gpuform emulator start --store FILE`, or "
-        "--emulate in the project); if the data is lost: `gpuform stack rm NAME --force`",
+        hint="start the emulator with that stack's data (`gpuform emulator start --store FILE`, "
+        "or --emulate in the project); if the data is lost, remove the stack: `gpuform "
+        "stack rm NAME --force`",
     )
 
 

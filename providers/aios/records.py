@@ -577,7 +577,7 @@ class _RecordChange:
         outcome, advice = "gpuform restored the values", ""
         if unrestored:
             outcome = f"gpuform could not restore the values of {', '.join(unrestored)}"
-            advice = "; correct the values of the others in the registry"
+            advice = "; correct the values of the other nodes in the registry"
         raise EntryOverwritten(
             f"node {own_nodes} of cluster {self.cluster_id} was not changed: another node was "
             f"removed at the same moment, and the values of {other_nodes} were overwritten; "

@@ -79,8 +79,9 @@ _ERRORS_BEFORE_SENDING: Final = (MissingCredentials, Unreachable, Cancelled)
 
 
 _UNKNOWN_NODE_HINT: Final = (
-    "declare the scheduler of these nodes, with a kubeconfig that may list all nodes and pods; "
-    f"if they have none, --allow {Permission.EVICT_JOBS} removes them without asking a scheduler"
+    "declare the scheduler of these nodes, with a kubeconfig that may list all nodes and "
+    f"pods; if the nodes have no scheduler, --allow {Permission.EVICT_JOBS} removes them "
+    "without asking one"
 )
 
 
@@ -389,7 +390,8 @@ class DrainOperation:
             raise GpuformError(
                 f"cannot remove {count} nodes: {self._scheduler.name} shows only "
                 f"{len(eligible)} nodes, and not {missing}",
-                hint="wait until the nodes have joined, or remove them on the platform's own pages",
+                hint="wait until the nodes have joined, or remove the nodes on the platform's "
+                "own pages",
             )
         # A node whose jobs nobody reports does not count as idle.
         with_known_jobs = [

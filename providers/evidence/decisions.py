@@ -55,9 +55,9 @@ def _declare(
 FORGET_CREATE: Final = _declare(
     "forget an interrupted create",
     Effect.FORGET,
-    needs="a later run, in repeated lookups over another propagation time: the platform's "
-    "complete list, and a lookup of each id that the create returned, show "
-    "neither the requested names nor the requested ids",
+    needs="in lookups of a later run, repeated over a second propagation time: the platform's "
+    "complete list, and a lookup of each id that the create returned, show neither the "
+    "requested names nor the requested ids",
     without="the intent stays, nothing is created, and the run reports the names",
 )
 
@@ -74,28 +74,29 @@ REMOVE_NODE: Final = _declare(
 PASS_NODE: Final = _declare(
     "let a node pass a certification",
     Effect.APPROVE,
-    needs="a test that the tester reports as passed and whose results name the node. Of a "
-    "Slurm job: its state COMPLETED, its exit code 0, the last line of its output, and the "
-    "nodes that it ran on by Slurm's report. Of the Cluster Readiness Engine: the list of "
-    "nodes that succeeded",
+    needs="a test that the tester reports as passed and whose results name the node. For a Slurm "
+    "job: its state COMPLETED, its exit code 0, the last line of its output, and the nodes "
+    "that it ran on by Slurm's report. For the Cluster Readiness Engine: the list of nodes "
+    "that succeeded",
     without="the node counts as not tested, and the next run tests it again",
 )
 
 REPAIR_NODE: Final = _declare(
     "repair a node that is not ready",
     Effect.DELETE,
-    needs="its scheduler shows the node as unusable, since a time after the creation of the "
-    "machine and not in the future; otherwise since the first run that saw the fault",
+    needs="its scheduler reports the node as unusable, since a time after the creation of the "
+    "machine and not in the future; without such a time, since the first run that saw the "
+    "fault",
     without="the node stays as it is, and the time counts from the first run that saw the fault",
 )
 
 FORGET_OBJECT: Final = _declare(
     "forget an object",
     Effect.FORGET,
-    needs="the platform's own error document about the object; and a list of the platform that "
-    "was found, is complete and does not show the object, and whose first other object the "
-    "platform finds. For clusters, volumes and nodes: in repeated lookups over the "
-    "propagation time, or after the platform accepted their deletion",
+    needs="the platform's own error document about the object; and a complete list of the "
+    "platform that does not show the object, while the platform finds another object of the "
+    "list. For clusters, volumes and nodes: in repeated lookups over the propagation time, "
+    "or after the platform accepted their deletion",
     without="the state keeps the object and the run fails; a list that fails or that answers 404 "
     "itself is an error",
 )
@@ -104,21 +105,21 @@ FORGET_OBJECT: Final = _declare(
 DESTROY_EXPIRED: Final = _declare(
     "destroy what has expired",
     Effect.DELETE,
-    needs="an end that has passed by this machine's clock and by the platform's (the Date of "
-    "an answer of this run, at most 5 minutes apart); a ttl counts from the later of the "
+    needs="an end that has passed by this machine's clock and by the platform's (the Date of an "
+    "answer of this run, at most 5 minutes apart); a ttl counts from the later of the "
     "platform's creation time and the time that the state recorded; and where the platform "
-    "measures the GPUs, a present measurement that shows no use",
-    without="the resource stays as it is, and the run reports why and fails; --allow "
-    "evict-jobs skips the measurement; without any measurement the plan says so",
+    "measures the GPUs, a current measurement that shows no use",
+    without="the resource stays as it is, and the run reports why and fails; --allow evict-jobs "
+    "skips the measurement; without a measurement, the plan reports this",
 )
 STOP_BY_SCHEDULE: Final = _declare(
     "stop by a schedule",
     Effect.STOP,
-    needs="running hours that have ended by this machine's clock and by the platform's, if its "
-    "answers have a Date (at most 5 minutes apart); and where the platform "
-    "measures the GPUs, a present measurement that shows no use",
-    without="the resource keeps running, and the run reports why and fails; --allow "
-    "evict-jobs skips the measurement; without any measurement the plan says so",
+    needs="running hours that have ended by this machine's clock and by the platform's, as far as "
+    "its answers have a Date (at most 5 minutes apart); and where the platform measures the "
+    "GPUs, a current measurement that shows no use",
+    without="the resource keeps running, and the run reports why and fails; --allow evict-jobs "
+    "skips the measurement; without a measurement, the plan reports this",
 )
 START_BY_SCHEDULE: Final = _declare(
     "start by a schedule",
@@ -162,8 +163,8 @@ STOP_IDLE_NODES: Final = _declare(
     "stop nodes as idle",
     Effect.STOP,
     needs="at each check during the declared time: the scheduler knows every node and no job on "
-    "it; Lens names every GPU of every node, shows or ranks each below the bound, and its "
-    "overview and its workloads agree with that",
+    "it; Lens names every GPU of every node, shows or ranks each GPU below the bound, and "
+    "its overview and its workloads agree with that",
     without="nothing is stopped, and the declared time starts again",
 )
 

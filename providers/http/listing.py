@@ -325,7 +325,7 @@ class Listing(Generic[T]):
                 method=error.method,
                 path=error.path,
                 status=error.status,
-                hint="check the base URL and its API version: that version may have ended",
+                hint="check the base URL and its API version, which may no longer be supported",
             ) from None
 
     def _index_by_id(self, items: Sequence[T]) -> Mapping[str, T]:

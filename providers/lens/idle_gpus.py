@@ -111,8 +111,8 @@ def _find_gpu_count_gaps(
         yield f"no answer names {node}: Lens may not monitor the node"
     elif gpu_count < gpus_per_node:
         yield (
-            f"it reports {gpu_count} of the {gpus_per_node} GPUs of {node}; the heatmap shows the "
-            "highest of each metric alone"
+            f"it reports {gpu_count} of the {gpus_per_node} GPUs of {node}; the heatmap "
+            "shows only the highest values of each metric"
         )
     # Then the declared number of GPUs is wrong, and the rest of the proof with it.
     elif gpu_count > gpus_per_node:
@@ -135,7 +135,7 @@ def _find_unbounded_gpus(
     lowest_shown = min(use_by_gpu.values())
     if hidden_gpus and len(use_by_gpu) != _HEATMAP_LENGTH:
         yield (
-            f"gpuHeatmap: utilization shows {len(use_by_gpu)} GPUs and leaves out "
+            f"gpuHeatmap: utilization shows {len(use_by_gpu)} GPUs and omits "
             f"{', '.join(hidden_gpus)}"
         )
     elif hidden_gpus and lowest_shown >= max_percent:

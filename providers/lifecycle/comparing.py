@@ -110,7 +110,7 @@ def compare_inputs(kind: Traits, old: Properties, declared: Properties) -> list[
     def classify_change(change: FieldChange) -> FieldChange:
         only_recorded = partial(replace, change, state_only=True)
         if rules[change.path.split(".")[0].split("[")[0]].state_only:
-            return only_recorded(because="a setting of gpuform: nothing is sent")
+            return only_recorded(because="a setting of gpuform: not sent to the platform")
         # An import cannot read the value: a replacement because of it would destroy the imported
         # object.
         if change.path in unreadable_fields:

@@ -239,7 +239,7 @@ def refuse_other_interrupted_creates(context: ProviderContext) -> None:
     raise UnknownOutcome(
         f"an interrupted create of the {intent.kind} {intent.name!r}"
         + (f" in {region}" if region else "")
-        + f" may have created it{made}, and this run declares another one",
+        + f" may have created this object{made}, but this run declares another object",
         hint=f"look on the platform: to manage the object, run `gpuform import {kind} NAME ID`; "
         "if no object exists, add `--create-anew`",
     )
@@ -268,6 +268,6 @@ def raise_if_gone(
     if observed is None:
         raise ObjectGone(
             reason,
-            hint="run the command again to recreate it; if the state still has it, refresh "
-            "first (`gpuform refresh`, `pulumi refresh`)",
+            hint="run the command again to recreate the object; if the state still contains the "
+            "object, first run `gpuform refresh` (or `pulumi refresh`)",
         )

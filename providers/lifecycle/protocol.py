@@ -358,7 +358,8 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             observed = operations.read(context, id_, declared)
             if observed is None:
                 raise GpuformError(
-                    f"{id_}: the record of its create names it, but the platform does not show it",
+                    f"{id_}: the record of a create names this object, but the platform "
+                    "does not show the object",
                     hint="run the command again: it looks for the object again before it removes "
                     "the object from the state",
                 )

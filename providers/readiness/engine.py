@@ -170,8 +170,8 @@ def find_engine(kubernetes: KubernetesClient, cluster: str) -> ReadinessEngine:
     raise GpuformError(
         f"cluster {cluster} has no Cluster Readiness Engine: its Kubernetes serves neither "
         f"{' nor '.join(API_GROUPS)}",
-        hint="install it, `nvcrectl setup init` with this cluster's kubeconfig (NVIDIA's page "
-        "'Install'); gpuform installs nothing in a cluster",
+        hint="install the engine with `nvcrectl setup init` and this cluster's kubeconfig (see "
+        "NVIDIA's page 'Install'); gpuform installs nothing in a cluster",
     )
 
 

@@ -541,7 +541,10 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
         """
         if declared.get("rollout") is not None or not {*names} <= {*ROLLOUT_FIELDS}:
             return ""
-        return "this replaces all nodes at once: declare a `rollout` to replace them step by step"
+        return (
+            "this change replaces all nodes at once: declare a `rollout` to replace them step "
+            "by step"
+        )
 
     @classmethod
     def find_planned_changes(

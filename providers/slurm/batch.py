@@ -90,7 +90,7 @@ class BatchJob:
             if not _NODE_NAME.fullmatch(node):
                 raise GpuformError(
                     f"{escape_invisible(node)[:80]!r} is not the name of a node of Slurm",
-                    hint="compare with `sinfo -N`: write each node on its own",
+                    hint="compare with `sinfo -N`, and write each node separately",
                 )
         if not self.nodes or len(set(self.nodes)) < len(self.nodes):
             reason = "names a node twice" if self.nodes else "names no node"

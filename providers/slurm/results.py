@@ -414,8 +414,8 @@ def _observe_script_success(state: "_JobState", output: str, ran_on: Sequence[st
     if not ran_on:
         missing.append("it reports no node that the job ran on")
     elif printed_nodes and {*printed_nodes} != {*ran_on}:
-        node_lists = f"{', '.join(ran_on)}, and reported to the job {', '.join(printed_nodes)}"
-        missing.append(f"it reports other nodes than it reported to the job: {node_lists}")
+        node_lists = f"{', '.join(ran_on)} instead of {', '.join(printed_nodes)}"
+        missing.append(f"it reports other nodes than the job printed: {node_lists}")
     return Observation("Slurm", missing)
 
 

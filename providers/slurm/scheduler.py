@@ -300,7 +300,9 @@ def build_command_error(command: Sequence[str], output: CommandOutput, label: st
     )
     lower_case = printed.lower()
     if any(sign in lower_case for sign in _NO_ANSWER_MESSAGES):
-        return Unreachable(message, hint="slurmctld does not answer: see `scontrol ping` there")
+        return Unreachable(
+            message, hint="slurmctld does not answer: check it there with `scontrol ping`"
+        )
     hint = next((remedy for part, remedy in _REMEDIES if part in lower_case), None)
     return GpuformError(message, hint=hint or "run the command there by hand to see more")
 

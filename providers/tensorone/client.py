@@ -104,7 +104,8 @@ _CLUSTERS_PATH = "/clusters"
 _HINTS: Final[Mapping[int, str]] = {
     401: f"set {KEY_VARIABLE} to a valid key, or: gpuform config set --secret {KEY_CONFIG}",
     403: (
-        "the key lacks the permission for this request: use one with the permission clusters:write"
+        "the key lacks the permission for this request: use a key with the permission "
+        "clusters:write"
     ),
     429: "the key has used up its limits: wait, or use a key of a higher tier",
 }

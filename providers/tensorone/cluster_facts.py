@@ -349,9 +349,9 @@ def find_cluster_notices(outputs: Mapping[str, Any], now: float) -> Iterator[Not
         template_label = _get_text(outputs, "template_name") or "its template"
         yield Notice(
             kind=NoticeKind.TEMPLATE,
-            text=f"{template_label} is now {current_version}, and the cluster was created "
-            f"from {created_version}: to recreate it, run `gpuform up --replace` with its "
-            "name",
+            text=f"{template_label} is now {current_version}, but the cluster was created from "
+            f"{created_version}: to recreate the cluster, run `gpuform up --replace` with "
+            "its name",
         )
 
 

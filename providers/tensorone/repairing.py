@@ -392,7 +392,7 @@ class ClusterRestart:
                 self._records.forget(self.cluster_id)
                 raise GpuformError(
                     f"TensorOne does not stop cluster {self.cluster_name}: {error.message}",
-                    hint="to recreate it, run `gpuform up --replace` with its name; to "
+                    hint="to recreate the cluster, run `gpuform up --replace` with its name; to "
                     "recreate it from a snapshot, declare restore_snapshot",
                 ) from None
         label = f"stop of cluster {self.cluster_name}"

@@ -93,7 +93,7 @@ class StartStopSequence:
         if not unmet_inputs:
             return None
         unmet_text = ", ".join(f"{name} {value}" for name, value in unmet_inputs.items())
-        return f"the platform started it without {unmet_text}"
+        return f"the platform started the cluster without {unmet_text}"
 
     def find_accepted_stop_reason(self, cluster: wire.Cluster) -> str | None:
         """Return why a cluster may stay stopped in spite of the declaration, or None.

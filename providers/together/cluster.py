@@ -687,7 +687,9 @@ def _find_volume_problems(context: ProviderContext, values: Mapping[str, Any]) -
     rollout, known_volume_id = values.get("rollout"), context.stored_properties.get("volume_id")
     keeps_volume = isinstance(rollout, Mapping) and rollout.get("keep_volume") is True
     if keeps_volume and known_volume_id not in (None, values.get("volume_id")):
-        reason = "rollout.keep_volume keeps it: declare the same volume, or remove keep_volume"
+        reason = (
+            "rollout.keep_volume keeps the volume: declare the same volume, or remove keep_volume"
+        )
         yield Problem("volume_id", reason)
 
 

@@ -446,7 +446,7 @@ def describe_cluster_credit(inputs: Mapping[str, Any], outputs: Mapping[str, Any
     since = str(outputs.get("paused_at") or "")
     since_text = f"since {since}" if since else "since an unknown time"
     if status == ClusterStatus.PAUSED:
-        text = f"no credit is left: it has been paused {since_text}"
+        text = f"no credit is left: the cluster has been paused {since_text}"
     else:
         text = f"no credit is left: its on-demand compute has been paused {since_text}"
         text += f"; its reserved compute runs {end}" if is_reserved else ""

@@ -74,7 +74,8 @@ MEANINGS: Final = (
         POLICY_VIOLATION,
         "POLICY_VIOLATION",
         ("review",),
-        "With `--detailed-exitcode`, `--fail-on-danger` or `--require-checks`: a gate stops one.",
+        "With `--detailed-exitcode`, `--fail-on-danger` or `--require-checks`: a gate stops "
+        "a plan.",
     ),
     Meaning(
         STACK_NOT_FOUND, "STACK_NOT_FOUND", (), "The stack does not exist, or no stack is selected."

@@ -251,7 +251,7 @@ def _insert_node(
                 f"the labels of the nodes do not form a tree: {key[0]} {key[1]} is under "
                 f"{both_parents} (node {node.name})",
                 hint="look at the labels of the nodes (`kubectl get nodes --show-labels`), and "
-                "write them again with the tool that wrote them, such as Topograph",
+                "write the labels again with the tool that wrote them, such as Topograph",
             )
         if parent is not None:
             tree[parent].children.add(key)
@@ -359,7 +359,7 @@ def reject_duplicate_names(topology: StackTopology) -> None:
                 topology.names.get(duplicate.resource, "") for duplicate in (other, node)
             )
             raise NoTopology(
-                f"two nodes have the name {node.name_in_slurm} in Slurm: of {both}",
+                f"two nodes have the name {node.name_in_slurm} in Slurm: in {both}",
                 hint="select clusters that share no name of a node",
             )
 
@@ -388,7 +388,7 @@ def describe_block_gaps(topology: StackTopology) -> Iterator[str]:
     if nodes_in_blocks and other_nodes:
         yield (
             f"{len(other_nodes)} nodes share no NVLink domain with other nodes, and are in "
-            f"no block: {other_nodes[0]}"
+            f"no block, such as {other_nodes[0]}"
         )
 
 

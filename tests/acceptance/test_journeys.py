@@ -289,7 +289,7 @@ def test_an_expired_cluster_is_deleted_and_renewed_only_with_permission(
 ) -> None:
     shared_trainer.edit("topology.yaml", "ON_DEMAND", "ON_DEMAND\n    ttl: 1d")
     output = shared_trainer.run("gpuform up --yes")
-    assert "a setting of gpuform: nothing is sent" in output
+    assert "a setting of gpuform: not sent to the platform" in output
     assert "train: expires in " in output
     assert "train: expires in " in shared_trainer.run("gpuform status")
     assert "2 unchanged" in shared_trainer.run("gpuform expire --dry-run")

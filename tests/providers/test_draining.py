@@ -559,8 +559,8 @@ def build_drain_of_four(
 
 EVICT = "--allow evict-jobs"
 HINT = (
-    "declare the scheduler of these nodes, with a kubeconfig that may list all nodes and pods; "
-    f"if they have none, {EVICT} removes them without asking a scheduler"
+    "declare the scheduler of these nodes, with a kubeconfig that may list all nodes and "
+    f"pods; if the nodes have no scheduler, {EVICT} removes them without asking one"
 )
 
 
@@ -759,8 +759,8 @@ class TestWords:
             "only 2 nodes, and not w2, w3"
         )
         assert error.hint == (
-            "wait until the nodes have joined, or remove them on the platform's own pages; "
-            f"{EVICT} removes the nodes anyway"
+            "wait until the nodes have joined, or remove the nodes on the platform's own "
+            f"pages; {EVICT} removes the nodes anyway"
         )
 
     def test_other_cordoned_nodes_are_named_if_the_platform_picks(

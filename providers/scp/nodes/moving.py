@@ -205,7 +205,7 @@ def refuse_unsafe_changes(
             raise GpuformError(
                 f"this change deletes the last node of fabric {source_fabric.cluster_name}, and "
                 "the fabric with it; one server cannot create the fabric again",
-                hint="add a node first, in an `up` of its own",
+                hint="first add a node, in a separate `up`",
             )
 
 

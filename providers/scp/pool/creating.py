@@ -301,7 +301,9 @@ class PoolCreator:
         if fabric is not None:
             return fabric.id
         if len(declared_nodes) < MIN_FABRIC_SIZE:
-            reason = f"one server cannot create the fabric {name} again: declare one more"
+            reason = (
+                f"one server cannot create the fabric {name} again: declare at least one more node"
+            )
             self.refusals.update({declared_node.name: reason for declared_node in declared_nodes})
             return None
         self._send_batches(None, [split_into_batches(declared_nodes)[0]], is_final=True)

@@ -162,7 +162,7 @@ class PoolReconciler:
             self._drained_ids |= self._get_ids(drained_names)
             # Draining takes time, and chooses nodes: the nodes are listed and planned again.
             plan = self._plan_step(self.plan_changes())
-        raise GpuformError("the nodes of the pool change all the time: run the command again")
+        raise GpuformError("the nodes of the pool keep changing: run the command again")
 
     def predict_removed_nodes(self) -> RemovedNodes | None:
         """Predict which nodes an update would remove, stop or move now.

@@ -295,7 +295,7 @@ def change_secrets_provider(provider: str) -> None:
 
 def _describe_new_provider(provider: str) -> str:
     if is_passphrase(provider):
-        return "have a new passphrase: set PULUMI_CONFIG_PASSPHRASE to it"
+        return "have a new passphrase: set PULUMI_CONFIG_PASSPHRASE to the new passphrase"
     return f"are encrypted with a new key, which {provider.partition('?')[0]} protects"
 
 

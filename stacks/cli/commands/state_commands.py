@@ -78,7 +78,7 @@ def recover() -> int:
         if count:
             changes = counted(count, "change")
             session.screen.print(f"Recovered {changes} into the state of stack {name}.")
-            session.screen.print("Run `gpuform refresh` to compare it with the platforms.")
+            session.screen.print("Run `gpuform refresh` to compare the state with the platforms.")
         else:
             session.screen.print(f"The state of stack {name} already has all changes.")
         return SUCCESS
@@ -183,7 +183,7 @@ def _restore_backup(
     sealed_state = read_sealed_state(workspace, name, screen.warn)
     if sealed_state.recovered:
         screen.print(f"The {sealed_state.recovered} changes of its journal are included.")
-    screen.print("Run `gpuform refresh` to compare it with the platforms.")
+    screen.print("Run `gpuform refresh` to compare the state with the platforms.")
     return SUCCESS
 
 
@@ -223,7 +223,8 @@ def _reject_state_of_another_stack(
     foreign = [urn for urn in urns if not urn.startswith(f"urn:pulumi:{name}::{project}::")]
     if foreign:
         raise EngineError(
-            f"{location} is not a state of stack {name} of {project}: it has {foreign[0]}",
+            f"{location} is not a state of stack {name} of {project}: the file contains "
+            f"{foreign[0]}",
             hint="Pass another file.",
         )
 

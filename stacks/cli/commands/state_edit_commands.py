@@ -328,7 +328,8 @@ def _open_dest(
         # The passphrase fits the source: the error has to name the destination.
         raise EngineError(
             f"incorrect passphrase for the destination, stack '{stack_id[1]}'",
-            hint=f"Set {DEST_PASSPHRASE} to it, if it differs from that of the source.",
+            hint="If the destination has another passphrase than the source, set "
+            f"{DEST_PASSPHRASE} to the passphrase of the destination.",
         ) from error
 
 

@@ -315,7 +315,7 @@ def test_a_short_utilization_that_leaves_out_gpus_is_no_evidence(watched: Watche
         "data": [{**point, "value": 90.0} for point in build_points(*[0.0] * 8)],
     }
     watched.heatmap_answer = GpuHeatmap.model_validate(answer)
-    assert "utilization shows 4 GPUs and leaves out train-001 4, " in watched.look().because
+    assert "utilization shows 4 GPUs and omits train-001 4, " in watched.look().because
 
 
 def test_a_long_utilization_that_has_lost_the_busy_gpu_is_no_evidence(watched: Watched) -> None:
@@ -326,7 +326,7 @@ def test_a_long_utilization_that_has_lost_the_busy_gpu_is_no_evidence(watched: W
         "data": [{**point, "value": 90.0} for point in build_points(*[0.0] * 8)],
     }
     watched.heatmap_answer = GpuHeatmap.model_validate(answer)
-    assert "utilization shows 7 GPUs and leaves out train-001 7" in watched.look().because
+    assert "utilization shows 7 GPUs and omits train-001 7" in watched.look().because
 
 
 def test_fractions_for_percents_contradict_the_overview(watched: Watched) -> None:

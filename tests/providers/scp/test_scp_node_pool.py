@@ -153,7 +153,7 @@ class TestSize:
         environment.client.delete_nodes(pool.outs["node_ids"])
         environment.move_clock(3600)
         assert environment.refresh(pool) is None
-        with pytest.raises(GpuformError, match="refresh first"):
+        with pytest.raises(GpuformError, match="first run `gpuform refresh`"):
             environment.update(pool, declare_many(pool_inputs, 4))
         environment.delete(pool)
 

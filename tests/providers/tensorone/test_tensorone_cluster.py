@@ -223,7 +223,7 @@ class TestUpdateByRestart:
         platform.take_writes()
         updated = platform.update(cluster, {**inputs, "gpu_count": 2})
         assert [verb for verb, _ in platform.take_writes()] == ["POST stop", "POST start"]
-        assert "started it without gpu_count 2" in updated.outs["not_ready_reason"]
+        assert "started the cluster without gpu_count 2" in updated.outs["not_ready_reason"]
 
     def test_an_update_interrupted_between_stop_and_start_is_resumed(
         self, platform: Any, inputs: Json

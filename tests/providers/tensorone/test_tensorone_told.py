@@ -70,7 +70,7 @@ def test_a_newer_template_is_a_notice_and_no_change(platform: Any, inputs: Json)
     refreshed = platform.refresh(platform.refresh(cluster))
     assert platform.plan(refreshed) == {}
     (message,) = list_notices(platform, refreshed)
-    assert "is now v2.2.0, and the cluster was created from v2.1.0" in message
+    assert "is now v2.2.0, but the cluster was created from v2.1.0" in message
     tagged = platform.update(refreshed, {**refreshed.inputs, "tags": {"a": "b"}})
     assert tagged.outs["made_from_version"] == "v2.1.0"
 

@@ -245,7 +245,7 @@ class TestEnds:
         declare_workbench(f"expires: {later}")
         longer = planned_project.run("up", "--yes")
         assert (
-            f'~ expires: "{day}" => "{later}"  # a setting of gpuform: nothing is sent'
+            f'~ expires: "{day}" => "{later}"  # a setting of gpuform: not sent to the platform'
             in longer.out
         )
         assert planned_project.run("expire", "--dry-run").code == 0

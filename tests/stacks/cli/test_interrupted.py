@@ -218,7 +218,7 @@ def test_a_killed_create_with_other_inputs_is_kept_and_named(
     interrupted_stack.state.write_text(json.dumps(document))
     ran = interrupted_stack.run("destroy", "--yes")
     assert ran.code == 1
-    assert "this run declares another one" in ran.err
+    assert "this run declares another object" in ran.err
     assert not id_is_known or id_ in ran.err
     assert "gpuform import tensorone:Cluster" in ran.err
     assert (interrupted_stack.list_ids(), len(interrupted_stack.intents.list_all())) == (before, 1)

@@ -112,7 +112,7 @@ def test_keep_volume_refuses_another_volume(
                     .replace("shared_volumes.data.id", "shared_volumes.b.id"))  # fmt: skip
     refused = up(automated_stack.stack)
     assert "volume_id" in str(refused)
-    assert "rollout.keep_volume keeps it" in str(refused)
+    assert "rollout.keep_volume keeps the volume" in str(refused)
     assert list_cluster_ids(automated_stack) == [old_cluster_id]
 
 
