@@ -345,7 +345,7 @@ class Backend:
         for kind, name in (("project", project), ("stack", stack)):
             if not _NAME.fullmatch(name) or name in (".", ".."):
                 raise BackendError(
-                    f"{name!r} is not a {kind} name",
+                    f"{name!r} is not a valid {kind} name",
                     hint="Use 1 to 100 letters, digits, hyphens, underscores and dots.",
                 )
         return [layout.build_name("stacks", project, stack + suffix) for suffix in layout.SUFFIXES]

@@ -333,7 +333,7 @@ def test_fractions_for_percents_contradict_the_overview(watched: Watched) -> Non
     """0.95 is 95 percent to whoever reads the reference's note on percentages."""
     watched.heatmap_answer = build_utilization_heatmap(*[0.95] * 8)
     watched.overview_ = Overview(total_nodes=1, utilization=0.95)
-    assert "overview: utilization is 95%, and no GPU" in watched.look().because
+    assert "overview: utilization is 95%, but no GPU" in watched.look().because
 
 
 def test_other_busy_nodes_prove_nothing_against_it(watched: Watched) -> None:

@@ -520,7 +520,7 @@ class TestRename:
         assert "already is 'dev'" in dev("stack", "rename", "dev").err
         assert "already is 'dev'" in dev("stack", "rename", "organization/demo/dev").err
         assert "is not a valid stack name" in dev("stack", "rename", "a b").err
-        assert "is not a project name" in dev("stack", "rename", "organization/a*b/prod").err
+        assert "is not a valid project name" in dev("stack", "rename", "organization/a*b/prod").err
         for name in ("acme/train/prod", "organization/train/prod/x"):
             assert f"'{name}' is not a valid stack name" in dev("stack", "rename", name).err
         assert not (project / ".pulumi/stacks/train").exists()

@@ -280,7 +280,7 @@ def test_stack_names_with_path_traversal_are_rejected(backend: Backend, name: st
     ):
         with pytest.raises(BackendError, match="is not a valid stack name"):
             call("demo", name)
-    with pytest.raises(BackendError, match="is not a project name"):
+    with pytest.raises(BackendError, match="is not a valid project name"):
         backend.write(name, "dev", OLD)
 
 
