@@ -114,6 +114,7 @@ def run_case(spec: CaseRunSpec, on_plan: Callable[[Plan], None]) -> RunReport:
             events.start()
             report = case_stack.run_operation(selected)
         except UserError as error:
+            # A run that cannot start is a result of the case, not a fault of gpuform.
             report = case_stack.build_error_report(error)
         final_state = case_stack.read_final_state(server, server.clock.now() - started_at)
         return replace(
@@ -274,6 +275,7 @@ class _CaseStack:
         for number, name in enumerate(allow):
             with _convert_to_case_error("allow", number):
                 _reject_real_schedulers(name)
+                # Creating the evaluator checks the names of gates in the permission.
                 GateEvaluator(gates, permissions.parse_permissions(name), self._project.program)
 
     def _collect_declared_inputs(self, selected: SelectedStack) -> dict[str, PropertyMap]:

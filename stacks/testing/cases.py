@@ -251,6 +251,7 @@ def list_entries(project: Project, stack: str) -> list[ExpandedEntry] | None:
     file = topology.path
     planned = plan_topology(file, read_plan_context(file, stack, project), problems)
     if problems:
+        # The run itself reports these problems.
         return []
     return [
         _describe_entry(group, scope.names.module)

@@ -154,6 +154,7 @@ class _Comparison:
     def _compare_messages(
         self, field_name: str, expected_texts: Iterable[str], messages: Sequence[str]
     ) -> Iterator[Finding]:
+        # Test files wrap long messages: white space does not count.
         normalized_messages = [" ".join(text.split()) for text in messages]
         for number, text in enumerate(expected_texts):
             if not any(" ".join(text.split()) in message for message in normalized_messages):
@@ -314,6 +315,7 @@ class _Comparison:
             if match is not None:
                 unmatched_objects.remove(match)
             elif same_name_objects:
+                # Reported here, so that it is not reported again as unexpected.
                 unmatched_objects.remove(same_name_objects[0])
                 status = same_name_objects[0]["status"]
                 message = f"{expected.name}: expected status {expected.status}, got {status}"

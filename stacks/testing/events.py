@@ -165,6 +165,7 @@ class CaseEvents:
     def _apply_credit_gone(self, platform: str) -> None:
         _require_platform(platform)
         control = f"{_CONTROL_PATH}/{platform}/credit"
+        # Not every platform has prepaid credit.
         if not self._has_control(control):
             raise EventError(f"platform {platform} has no credit that can run out")
         self._send_request("POST", control, {"exhausted": True})
@@ -208,6 +209,7 @@ class CaseEvents:
             is_known_node = not inputs.node or self._is_found(node)
         if not is_known_node:
             raise EventError(f"node {inputs.node} not found")
+        # A job that only waits would not test what the case describes.
         if not is_running:
             reason = f"{inputs.node} has no room" if inputs.node else "no node has room"
             raise EventError(f"job {inputs.name} does not start: {reason} for it")
@@ -240,6 +242,7 @@ class CaseEvents:
         for platform, kinds in list_objects(self.server).items():
             for kind, objects in kinds.items():
                 for platform_object in objects:
+                    # The long form is for objects of different kinds that share a name.
                     if name in (
                         platform_object["name"],
                         f"{platform}.{kind}.{platform_object['name']}",
@@ -260,6 +263,7 @@ class CaseEvents:
         return answer.status_code < 400
 
     def _send_request(self, method: str, path: str, body: Any) -> Any:
+        # Trusted: the event stands for somebody with access to everything.
         answer = self.server.app.test_client().open(
             path, method=method, json=body, environ_overrides=_AS_TRUSTED
         )

@@ -65,6 +65,7 @@ class ProcessRegistry:
                 raise RunsCancelled
             start_fork_server()
             process.start()
+            # Still under the lock, so that `kill_all` misses no process.
             self._running.add(process)
 
     def wait_for(self, process: BaseProcess) -> int | None:
@@ -116,6 +117,7 @@ class CaseProcess:
         answer, code = self._run_in_process(run_case_in_process)
         if isinstance(answer, RunReport):
             return answer
+        # A negative exit code is the number of the signal.
         is_killed = code is not None and code < 0 and not self.error
         if is_killed and self._has_kill_event:
             report, _ = self._run_in_process(inspect_killed_run_in_process)
@@ -239,6 +241,7 @@ def _exit_with_parent() -> None:
         return
     wait([parent.sentinel])
     if hasattr(os, "killpg"):
+        # 0 is this process's own group, with everything that the program has started.
         os.killpg(0, signal.SIGKILL)
     os._exit(1)
 

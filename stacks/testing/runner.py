@@ -119,6 +119,8 @@ class CaseRunner:
                 chains = sorted(build_chains(cases), key=len, reverse=True)
                 for _ in pool.map(run_chain, chains):
                     pass
+            # Also Ctrl-C, which the processes of cases do not receive: each leads a group of its
+            # own.
             except BaseException:
                 self._processes.kill_all()
                 raise
@@ -183,6 +185,7 @@ def find_free_ports() -> Iterator[int]:
     for port in (*range(start, end), *range(first, start)):
         with socket.socket() as probe_socket:
             try:
+                # Only a probe: the emulator binds the port later.
                 probe_socket.bind((_HOST, port))
             except OSError:
                 continue
@@ -253,6 +256,7 @@ def _replace_invalid_characters(text: str) -> str:
     return (
         "".join(
             character
+            # Surrogates come from names of files that are not UTF-8.
             if character in "\t\n" or (character >= " " and not "\ud800" <= character <= "\udfff")
             else "\ufffd"
             for character in text

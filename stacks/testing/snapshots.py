@@ -143,6 +143,7 @@ def _is_generated(path: Path, folder: Path, file_stems: Collection[str]) -> bool
     if stem not in file_stems and any(file.exists() for file in test_files):
         return False
     try:
+        # Files that people put into the folder stay.
         return path.read_text(encoding="utf-8").startswith(_HEADER)
     except (OSError, UnicodeDecodeError):
         return False
@@ -189,6 +190,7 @@ def build_content(report: RunReport) -> Any:
     Ids differ from run to run, so each is replaced by the name of its object. Secrets are masked.
     """
     plan = report.plan
+    # Names that are ids themselves are the same in every run.
     names = {
         platform_object["id"]: platform_object["name"]
         for kinds in report.final_state.objects.values()

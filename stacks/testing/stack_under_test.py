@@ -214,6 +214,7 @@ class StackUnderTest:
         problems += [f"event {number} did not happen" for number in report.pending_events]
         failed_events = {**report.fault_mismatches, **report.failed_events}
         problems += [f"event {number}: {message}" for number, message in failed_events.items()]
+        # An event without effect would let the test pass for the wrong reason.
         if problems:
             raise CaseRunError("\n".join(problems))
         return Run(report)

@@ -185,8 +185,8 @@ class _Sheet:
     ) -> None:
         self.y += above + size
         weight = ' font-weight="600"' if is_ruled else ""
-        place = f'x="32" y="{self.y}" font-size="{size}"{weight}'
-        self.parts.append(f"<text {place}>{lead}{_convert_to_spans(line.text)}</text>")
+        attributes = f'x="32" y="{self.y}" font-size="{size}"{weight}'
+        self.parts.append(f"<text {attributes}>{lead}{_convert_to_spans(line.text)}</text>")
         self.y += below
         if is_ruled:
             self.parts.append(
@@ -198,8 +198,8 @@ class _Sheet:
         self.y += 17
         shades = {"!": self.colours.change, "+": self.colours.add, "-": self.colours.remove}
         colour = shades.get(line.text[:1], self.colours.text)
-        place = f'x="46" y="{self.y}" class="code" xml:space="preserve" fill="{colour}"'
-        self.parts.append(f"<text {place}>{line.text}</text>")
+        attributes = f'x="46" y="{self.y}" class="code" xml:space="preserve" fill="{colour}"'
+        self.parts.append(f"<text {attributes}>{line.text}</text>")
 
     def _render_box(self, top: int, height: int) -> str:
         return (

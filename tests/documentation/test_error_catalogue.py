@@ -35,7 +35,7 @@ FILLED_IN: Final = re.compile(r"<[^>]*>|; or: |, or |[^\s<]*[A-Z_/.:\"$\d][^\s<]
 class RaisedError:
     """A call that makes an error with a hint: the literals of both, and how its row would read."""
 
-    place: str
+    position: str
     message: tuple[str, ...]
     hint: tuple[str, ...]
     row: str
@@ -48,7 +48,7 @@ class RaisedError:
 
 
 @cache
-def trees() -> dict[str, ast.Module]:
+def parse_modules() -> dict[str, ast.Module]:
     """Return each module of the package by its path. The emulator's errors are the platforms'."""
     files = [
         file for top in ("schemas", "providers", "stacks") for file in (ROOT / top).rglob("*.py")
@@ -61,7 +61,7 @@ def trees() -> dict[str, ast.Module]:
 
 
 @cache
-def constants(tree: ast.Module) -> dict[str, ast.expr]:
+def list_constants(tree: ast.Module) -> dict[str, ast.expr]:
     """Return what a module keeps under names."""
     pairs = [
         (node.targets[0] if isinstance(node, ast.Assign) else node.target, node.value)
@@ -72,11 +72,11 @@ def constants(tree: ast.Module) -> dict[str, ast.expr]:
 
 
 @cache
-def error_classes() -> frozenset[str]:
+def list_error_classes() -> frozenset[str]:
     """Return the names of all classes of errors whose second argument is a hint."""
     bases = {
         node.name: {ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in node.bases}
-        for tree in trees().values()
+        for tree in parse_modules().values()
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef)
     }
@@ -86,92 +86,92 @@ def error_classes() -> frozenset[str]:
     return frozenset(classes)
 
 
-def literals(node: ast.expr, tree: ast.Module) -> Iterator[str]:
+def list_literals(node: ast.expr, tree: ast.Module) -> Iterator[str]:
     """Yield the literals of a text in a module, as the page writes them."""
     match node:
         case ast.Constant(value=str(text)) if PASSED_ON.search(text):
-            yield normalized(text)
-        case ast.Name(id=name) if name in constants(tree):
-            yield from literals(constants(tree)[name], tree)
+            yield normalize(text)
+        case ast.Name(id=name) if name in list_constants(tree):
+            yield from list_literals(list_constants(tree)[name], tree)
         case ast.JoinedStr(values=parts) | ast.BoolOp(values=parts):
             for part in parts:
-                yield from literals(part, tree)
+                yield from list_literals(part, tree)
         case ast.BinOp(left=left, op=ast.Add(), right=right):
-            yield from (*literals(left, tree), *literals(right, tree))
+            yield from (*list_literals(left, tree), *list_literals(right, tree))
         case ast.IfExp(body=body, orelse=other):
-            yield from (*literals(body, tree), *literals(other, tree))
+            yield from (*list_literals(body, tree), *list_literals(other, tree))
 
 
-def template(node: ast.expr) -> str:
+def render_proposal(node: ast.expr) -> str:
     """Return how a row of the page would show a text, as a proposal."""
     match node:
         case ast.Constant(value=str(text)):
             return text
         case ast.JoinedStr(values=parts):
-            return "".join(map(template, parts))
+            return "".join(map(render_proposal, parts))
         case ast.FormattedValue(value=value):
-            return template(value)
+            return render_proposal(value)
         case ast.BinOp(left=left, op=ast.Add(), right=right):
-            return template(left) + template(right)
+            return render_proposal(left) + render_proposal(right)
         case ast.IfExp(body=body, orelse=other):
-            return f"{template(body)} / {template(other)}"
+            return f"{render_proposal(body)} / {render_proposal(other)}"
     return f"`<{ast.unparse(node)}>`"
 
 
-def normalized(text: str) -> str:
+def normalize(text: str) -> str:
     """Return a text without the marks of Markdown and with single spaces."""
     return " ".join(re.sub(r"[\\`]", "", html.unescape(text)).split())
 
 
-def raised_errors() -> Iterator[RaisedError]:
+def list_raised_errors() -> Iterator[RaisedError]:
     """Yield every call that makes an error with a hint, where at least one literal stands in it."""
-    for path, tree in trees().items():
+    for path, tree in parse_modules().items():
         for call in ast.walk(tree):
             if not isinstance(call, ast.Call):
                 continue
             name = ast.unparse(call.func).rpartition(".")[2]
             at = MESSAGE_ARGUMENT.get(name, 0)
             hint = next((keyword.value for keyword in call.keywords if keyword.arg == "hint"), None)
-            if hint is None and (name in MESSAGE_ARGUMENT or name in error_classes()):
+            if hint is None and (name in MESSAGE_ARGUMENT or name in list_error_classes()):
                 hint = call.args[at + 1] if at + 1 < len(call.args) else None
             if hint is None or len(call.args) <= at:
                 continue
             message = call.args[at]
             error = RaisedError(
                 f"{path}:{call.lineno}",
-                tuple(literals(message, tree)),
-                tuple(literals(hint, tree)),
-                f"| {template(message)} | {template(hint)} |",
+                tuple(list_literals(message, tree)),
+                tuple(list_literals(hint, tree)),
+                f"| {render_proposal(message)} | {render_proposal(hint)} |",
             )
             if error.hint:
                 yield error
 
 
-def rows() -> list[tuple[str, str]]:
+def read_rows() -> list[tuple[str, str]]:
     """Return the two cells of each row of the page."""
     lines = [re.split(r"(?<!\\)\|", line) for line in PAGE.splitlines() if line.startswith("| ")]
-    return [(normalized(cells[1]), normalized(cells[2])) for cells in lines]
+    return [(normalize(cells[1]), normalize(cells[2])) for cells in lines]
 
 
 def test_each_error_with_a_hint_has_a_row() -> None:
-    catalogue = rows()
-    errors = list(raised_errors())
-    missing = [each for each in errors if not any(map(each.is_in, catalogue))]
+    catalogue = read_rows()
+    errors = list(list_raised_errors())
+    missing = [error for error in errors if not any(map(error.is_in, catalogue))]
     assert len(errors) > 400
-    assert [f"{each.place}: add the row {each.row}" for each in missing] == []
+    assert [f"{error.position}: add the row {error.row}" for error in missing] == []
 
 
 def test_each_row_is_of_an_error() -> None:
     """The longest words in a row stand in the source, beside what is filled in and the names."""
     texts = "\n".join(
-        normalized(node.value)
-        for tree in trees().values()
+        normalize(node.value)
+        for tree in parse_modules().values()
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     )
     stale = [
         words
-        for row in rows()
+        for row in read_rows()
         for cell in row
         if (words := max(FILLED_IN.split(cell), key=len).strip(" ,;()'")) not in texts
     ]

@@ -27,18 +27,18 @@ ROOMS = ("schemas", "providers", "stacks")
 IN_SOURCE = re.compile(r"\b(?:help_)?page(?:: str)? ?= ?\"([^\"]+)\"")
 
 
-def _classes(kind: type[UserError]) -> Iterator[type[UserError]]:
-    for each in kind.__subclasses__():
-        yield each
-        yield from _classes(each)
+def _list_classes(kind: type[UserError]) -> Iterator[type[UserError]]:
+    for error_class in kind.__subclasses__():
+        yield error_class
+        yield from _list_classes(error_class)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _all_modules() -> None:
+def _import_all_modules() -> None:
     for room in (gpuform.schemas, gpuform.providers, gpuform.stacks):
-        for found in pkgutil.walk_packages(room.__path__, f"{room.__name__}."):
-            if not found.name.endswith("__main__") and ".templates" not in found.name:
-                importlib.import_module(found.name)
+        for module in pkgutil.walk_packages(room.__path__, f"{room.__name__}."):
+            if not module.name.endswith("__main__") and ".templates" not in module.name:
+                importlib.import_module(module.name)
 
 
 def find_named_pages() -> set[str]:
@@ -58,7 +58,9 @@ def test_the_page_is_there(page: str) -> None:
 def test_errors_of_a_subject_have_its_page() -> None:
     assert len(find_named_pages()) > 15
     assert StackNotFound.help_page == "concepts/stack"
-    without = [each for each in _classes(BackendError) if not each.help_page]
+    without = [
+        error_class for error_class in _list_classes(BackendError) if not error_class.help_page
+    ]
     assert without == []
 
 

@@ -100,18 +100,18 @@ def test_a_page_begins_with_its_title(page: Path) -> None:
 
 def test_every_page_has_its_place_in_the_site() -> None:
     """Nobody finds a page that no list leads to."""
-    placed = [*_files(SETTINGS["nav"])]
+    placed = [*_list_files(SETTINGS["nav"])]
     assert sorted(placed) == sorted(page.relative_to(DOCS).as_posix() for page in PAGES)
 
 
-def _files(nav: object) -> list[str]:
+def _list_files(nav: object) -> list[str]:
     match nav:
         case str():
             return [nav]
         case list():
-            return [file for each in nav for file in _files(each)]
+            return [file for entry in nav for file in _list_files(entry)]
         case dict():
-            return [file for each in nav.values() for file in _files(each)]
+            return [file for entry in nav.values() for file in _list_files(entry)]
     raise TypeError(nav)
 
 

@@ -1,4 +1,4 @@
-"""docs/reference/pulumi-cli.md tells of every scenario that is played against the Pulumi CLI."""
+"""docs/reference/pulumi-cli.md lists every scenario that is run against the Pulumi CLI."""
 
 from pathlib import Path
 
@@ -8,14 +8,14 @@ from real_pulumi.table import PAGE, build_page, collect_cases, format_row
 from gpuform.stacks.engine.machine import LAST_TRIED
 
 
-def test_all_were_played_with_the_version_that_is_named_and_none_failed() -> None:
-    shown = PAGE.read_text()
-    assert "fails |" not in shown
-    assert "not run |" not in shown
-    assert f"Pulumi CLI {'.'.join(map(str, LAST_TRIED))}." in shown
+def test_all_scenarios_were_run_with_the_named_version_and_none_failed() -> None:
+    page_text = PAGE.read_text()
+    assert "fails |" not in page_text
+    assert "not run |" not in page_text
+    assert f"Pulumi CLI {'.'.join(map(str, LAST_TRIED))}." in page_text
 
 
-def test_the_page_says_what_the_runs_say_of_themselves(
+def test_the_page_has_the_results_of_the_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cases = [("test_sdks", "test_go"), ("test_sdks", "test_python"), ("test_programs", "test_a[b]")]
@@ -51,4 +51,4 @@ def test_the_page_says_what_the_runs_say_of_themselves(
 def test_the_page_has_every_scenario_and_no_other() -> None:
     rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| ")]
     listed = [line[: line.rindex("|", 0, -1) + 1] for line in rows if "Scenario" not in line]
-    assert sorted(listed) == sorted(format_row(*each) for each in collect_cases())
+    assert sorted(listed) == sorted(format_row(*scenario) for scenario in collect_cases())

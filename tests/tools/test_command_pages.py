@@ -52,11 +52,15 @@ def test_a_page_has_every_flag_of_every_subcommand(name: str) -> None:
         sections = re.split(r"^## ", page, flags=re.MULTILINE)
         if command is not top:
             own_section = next(
-                each for each in sections if each.startswith(f"{context.command_path}\n")
+                section_text
+                for section_text in sections
+                if section_text.startswith(f"{context.command_path}\n")
             )
         else:
             own_section = sections[0]
-        for option in (each for each in command.params if isinstance(each, click.Option)):
+        for option in (
+            parameter for parameter in command.params if isinstance(parameter, click.Option)
+        ):
             section = own_section
             if "[flags of every command]" in own_section and option.name in (
                 *("cwd", "color", "non_interactive", "verbose", "stack"),

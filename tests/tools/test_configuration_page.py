@@ -65,7 +65,7 @@ def list_constants(tree: ast.Module) -> dict[str, str]:
 def list_imported_constants(tree: ast.Module, names: dict[str, str]) -> dict[str, str]:
     """Return the texts of constants imported under other names, by the new names."""
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    pairs = [(each.asname, each.name) for node in imports for each in node.names]
+    pairs = [(alias.asname, alias.name) for node in imports for alias in node.names]
     return {own: names[name] for own, name in pairs if own and name in names}
 
 

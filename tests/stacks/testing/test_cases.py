@@ -92,8 +92,8 @@ def test_an_empty_expectation_is_a_problem(write_cases: WriteCases, expect: str)
 
 
 def test_an_expectation_of_no_change_is_valid(write_cases: WriteCases) -> None:
-    text = "plan: {}, objects: {together/clusters: []}, resources: {train: {}}"
-    (case,) = read_cases([write_cases(f"cases: {{a: {{expect: {{{text}}}}}}}")], Path())
+    expect = "plan: {}, objects: {together/clusters: []}, resources: {train: {}}"
+    (case,) = read_cases([write_cases(f"cases: {{a: {{expect: {{{expect}}}}}}}")], Path())
     assert case.expect.plan == {}
 
 
@@ -156,9 +156,9 @@ def test_a_stack_without_settings_is_reported_with_the_known_stacks(
     (project / "Pulumi.dev.yaml").write_text("config: {}\n")
     of_case = "cases:\n  a: {stack: nope}\n  b: {stack: prod}\n"
     of_all = "defaults: {stack: nope}\ncases: {a: {}, b: {}, c: {stack: dev}}\n"
-    for text, position in ((of_case, "2:14"), (of_all, "1:19")):
+    for content, position in ((of_case, "2:14"), (of_all, "1:19")):
         with pytest.raises(FilesError) as caught:
-            read_cases([write_cases(text)], Path())
+            read_cases([write_cases(content)], Path())
         (problem,) = str(caught.value).splitlines()[1:]
         assert (
             f":{position}: Pulumi.nope.yaml not found; stacks with settings: dev, prod" in problem

@@ -45,8 +45,8 @@ def test_junit_is_valid_xml_for_any_file_name(project: Path) -> None:
 
 
 def test_a_case_that_fails_covers_nothing(run_cases: RunCases) -> None:
-    text = "cases: {refused: {config: {gpus: 24}}, up: {config: {spare: true, gpus: 8}}}"
-    (covered,) = measure_coverage(run_cases(text).values())
+    cases = "cases: {refused: {config: {gpus: 24}}, up: {config: {spare: true, gpus: 8}}}"
+    (covered,) = measure_coverage(run_cases(cases).values())
     assert "gate budget has never stopped or warned" in covered.gaps
     (covered,) = measure_coverage(run_cases("cases: {up: {config: {gpus: 24}}}").values())
     assert list(covered.render()) == [
@@ -124,7 +124,9 @@ def test_secrets_of_a_case_are_masked_in_all_output(write_cases: WriteCases, pro
     flags = [
         output for flag, file in files.items() for output in (flag, file and str(file)) if output
     ]
-    outputs = [run_gpuform(project, "test", *each).stdout for each in (flags, ["--update"])]
+    outputs = [
+        run_gpuform(project, "test", *more_flags).stdout for more_flags in (flags, ["--update"])
+    ]
     outputs += [(project / "tests.xml").read_text()]
     outputs += [file.read_text() for file in (project / "tests" / "snapshots").iterdir()]
     assert "it is [secret]" in outputs[1]

@@ -27,13 +27,13 @@ def test_a_snapshot_is_written_and_later_runs_are_compared_with_it(
     result = run_cases(CASES, update=True)["up"]
     assert (format_findings(result), result.is_updated) == ([], True)
     file = project / "tests" / "snapshots" / "demo.up.yaml"
-    text = file.read_text()
-    assert "planted-7d1f" not in text
-    assert yaml.safe_load(text)["plan"] == {
+    content = file.read_text()
+    assert "planted-7d1f" not in content
+    assert yaml.safe_load(content)["plan"] == {
         "clusters.train": "create",
         "shared_volumes.data": "create",
     }
-    assert yaml.safe_load(text)["outputs"] == {"status": "Ready", "token": "[secret]"}
+    assert yaml.safe_load(content)["outputs"] == {"status": "Ready", "token": "[secret]"}
 
     again = run_cases(CASES)["up"]
     assert (format_findings(again), again.is_updated) == ([], False)
@@ -62,11 +62,11 @@ def test_comments_and_layout_of_a_snapshot_stay_while_values_are_equal(
     run_cases(CASES, update=True)
     file = project / "tests" / "snapshots" / "demo.up.yaml"
     content = yaml.safe_load(file.read_text())
-    text = "# Why: the volume is shared.\n" + yaml.safe_dump(content, default_flow_style=True)
-    file.write_text(text)
+    commented = "# Why: the volume is shared.\n" + yaml.safe_dump(content, default_flow_style=True)
+    file.write_text(commented)
     assert format_findings(run_cases(CASES)["up"]) == []
     assert not run_cases(CASES, update=True)["up"].is_updated
-    assert file.read_text() == text
+    assert file.read_text() == commented
 
 
 @pytest.mark.slow

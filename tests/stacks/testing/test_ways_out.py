@@ -309,8 +309,8 @@ def write_project(folder: Path, escape: Escape, allow: str) -> None:
         (folder / "__main__.py").write_text(escape.program)
     else:
         (folder / "topology.yaml").write_text(escape.topology)
-    for name, text in escape.files.items():
-        (folder / name).write_text(text)
+    for name, content in escape.files.items():
+        (folder / name).write_text(content)
     settings = indent("\n".join(filter(None, (escape.case, allow))), "    ")
     first = ""
     if "run: destroy" in escape.case:
@@ -321,7 +321,7 @@ def write_project(folder: Path, escape: Escape, allow: str) -> None:
     )
 
 
-def played(folders: list[Path], environment: RealEnvironment, **variables: str) -> Result:
+def run_projects(folders: list[Path], environment: RealEnvironment, **variables: str) -> Result:
     path = f"{environment.folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
     return run_gpuform(
         folders[0].parent,
@@ -346,7 +346,9 @@ def test_a_case_contacts_nothing_real(
         write_project(tmp_path / "projects" / name, escape, allow)
         variables |= escape.variables
 
-    done = played([tmp_path / "projects" / name for name in escapes], environment, **variables)
+    done = run_projects(
+        [tmp_path / "projects" / name for name in escapes], environment, **variables
+    )
 
     cases = {case["name"].partition("/")[0]: case for case in json.loads(done.stdout)["cases"]}
     assert environment.calls == []
