@@ -29,13 +29,13 @@ def scheduler(registry: Any, monkeypatch: pytest.MonkeyPatch) -> SimulatedSchedu
 
 @pytest.fixture
 def declared_with_nodes() -> Any:
-    """A record that declares its nodes."""
+    """Declare a record with its nodes."""
     return {**copy.deepcopy(DECLARED), "drain": ASKED}
 
 
 @pytest.fixture
 def separate_node(cluster: Any, gpu_node: Any) -> Any:
-    """A node that is a resource of its own."""
+    """Create a node as a resource of its own."""
     cluster.apply({name: value for name, value in DECLARED.items() if name != "nodes"})
     entry = dict(DECLARED["nodes"]["node_data"][0])
     made = gpu_node("one")

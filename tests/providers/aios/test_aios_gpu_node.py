@@ -26,7 +26,7 @@ FIRST, SECOND = DECLARED["nodes"]["node_data"]
 
 
 def declare_node(entry: Any, **changes: Any) -> Any:
-    """A node of the example, declared alone."""
+    """Declare a node of the example as a resource of its own."""
     own = {name: value for name, value in copy.deepcopy(entry).items() if name != "id"}
     return {"cluster_id": ID, "node_id": entry["id"], **own, **changes}
 

@@ -40,7 +40,7 @@ def stack(
 
 @pytest.fixture
 def west(stack: Stack, registry: LaggingRegistry) -> Any:
-    """The record, which others add nodes to; long ago."""
+    """Create the record to which others add nodes, 1000 seconds ago."""
     cluster = stack.get_resource(WEST, ClusterLifecycle)
     cluster.apply({**RECORD, "cluster_id": WEST})
     registry.clock.moment += 1000

@@ -17,7 +17,7 @@ PODS = "/api/v1/pods"
 
 @pytest.fixture
 def fake() -> Kubernetes:
-    """Three nodes; a job runs on the last one."""
+    """Create three nodes with a job on the last one."""
     kubernetes = Kubernetes(FakeClock())
     for number in range(3):
         kubernetes.add_node(f"w{number}", has_proxy=False)

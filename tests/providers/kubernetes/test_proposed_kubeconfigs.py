@@ -24,7 +24,7 @@ EXEC = {"apiVersion": "client.authentication.k8s.io/v1", "command": "cat", "args
 
 @pytest.fixture(autouse=True)
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home directory with a secret, and the project in a repository elsewhere."""
+    """Create a home directory with a secret, and the project in a repository elsewhere."""
     for name in ("GPUFORM_CLOCK", "GPUFORM_SCHEDULERS", "GPUFORM_ALLOW", "KUBECONFIG"):
         monkeypatch.delenv(name, raising=False)
     home, project = tmp_path / "home", tmp_path / "clone" / "stacks" / "dev"
@@ -50,7 +50,7 @@ def write(path: Path, user: dict[str, Any], server: str = "https://127.0.0.1:1")
 
 @contextmanager
 def listening() -> Iterator[tuple[str, list[str]]]:
-    """A server of somebody else's, and all that it has heard."""
+    """Start a server of somebody else, and yield the requests that it has received."""
     heard: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):

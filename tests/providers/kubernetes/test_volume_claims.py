@@ -24,7 +24,7 @@ URN = "urn:pulumi:dev::project::type::shared"
 def lifecycle(
     cluster: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Iterator[VolumeClaimLifecycle]:
-    """Called as an engine calls it, for one resource."""
+    """Yield the lifecycle in the context of an engine, for one resource."""
     for name, value in environment(cluster.server.url).items():
         monkeypatch.setenv(name, value)
     call = ProviderContext(urn=URN, clock=get_clock(environment(cluster.server.url)))

@@ -70,7 +70,7 @@ def _to_plain_values(value: Any) -> Any:
 
 
 def _build_expected_body(endpoint: Endpoint) -> Any:
-    """What the client gives out for the document's answer."""
+    """Return what the client returns for the document's answer."""
     if endpoint.number == "1.2":
         return [ID]
     if endpoint.method != "GET":

@@ -42,7 +42,7 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def quiet(_: Pages) -> None:
-    """Nothing changes."""
+    """Change nothing between the requests."""
 
 
 @pytest.mark.parametrize("length", range(10))

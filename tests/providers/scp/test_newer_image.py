@@ -20,13 +20,13 @@ NEWER = "IMAGE-" + "N" * 22
 
 @pytest.fixture(autouse=True)
 def nothing_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test is a process that has not asked yet."""
+    """Clear the cached lists, as in a new process."""
     monkeypatch.setattr(offers, "cached_lists", WeakKeyDictionary())
 
 
 @pytest.fixture
 def newer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The platform has got an image of a later RHEL."""
+    """Let the platform offer an image of a later RHEL."""
     image = replace(IMAGES[RHEL], image_id=NEWER, name="RHEL 8.10 for BM", os_version="8.10")
     monkeypatch.setitem(IMAGES, NEWER, image)
 

@@ -47,7 +47,7 @@ def kubeconfig(environment: Any, tmp_path: Path) -> str:
 def create_nodes(
     environment: Any, pool_inputs: dict[str, Any], node_inputs: dict[str, Any]
 ) -> list[Any]:
-    """Two that have joined the fabric of a pool."""
+    """Create two nodes that join the fabric of a pool."""
     pool = environment.create("NodePool", {**pool_inputs, "count": 2}, "pool")
     fabric = pool.outs["cluster_fabric_id"]
     named = {**node_inputs, "cluster_fabric_id": fabric, "repair": REPAIR}

@@ -20,7 +20,7 @@ ASKED = {"kubernetes": {"kubeconfig": "kubeconfig"}}
 
 @pytest.fixture
 def scheduler(environment: Any, monkeypatch: pytest.MonkeyPatch) -> SimulatedScheduler:
-    """In the place of the Kubernetes that runs on the servers; the platform knows none."""
+    """Replace the Kubernetes on the servers, which the platform does not know."""
     simulated = SimulatedScheduler(
         environment.clock, [f"train-00{number}" for number in range(1, 5)]
     )

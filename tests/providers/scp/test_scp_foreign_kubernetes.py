@@ -37,7 +37,7 @@ def pool(environment: Any, pool_inputs: dict[str, Any], tmp_path: Path) -> Any:
 
 
 def join_nodes(fake: Kubernetes, pool: Any, **names: str) -> None:
-    """Every node of the pool, by its own name or another one, with its address."""
+    """Let every node of the pool join, under its own name or another one, with its address."""
     for node in pool.nodes.values():
         name = node["gpu_node_name"]
         fake.add_node(names.get(name, name), addresses={"InternalIP": node["policy_ip"]})

@@ -17,13 +17,13 @@ NAT = {"nat_enabled": True, "public_ip_address_id": PUBLIC_IP}
 
 @pytest.fixture
 def pool(environment: Any, pool_inputs: Properties) -> Any:
-    """A pool of two, whose fabric can be joined."""
+    """Create a pool of two nodes, whose fabric can be joined."""
     return environment.create("NodePool", {**pool_inputs, "count": 2}, name="pool")
 
 
 @pytest.fixture
 def other(environment: Any, pool_inputs: Properties) -> Any:
-    """Another fabric of the same vendor pool."""
+    """Create another fabric of the same vendor pool."""
     names = {"cluster_fabric_name": "fabric2", "gpu_node_name_prefix": "other", "count": 2}
     return environment.create("NodePool", {**pool_inputs, **names}, name="other")
 

@@ -27,20 +27,20 @@ RUNS_ALL = "IMAGE-4mQzWvT9hLxRbYc2NfKpJd"
 
 @pytest.fixture(autouse=True)
 def nothing_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test is a process that has not asked yet."""
+    """Clear the cached lists, as in a new process."""
     monkeypatch.setattr(offers, "cached_lists", WeakKeyDictionary())
 
 
 @pytest.fixture
 def by_gpu(pool_inputs: Properties) -> Properties:
-    """A pool of two H100 servers, which both know an image of all types."""
+    """Declare a pool of two H100 servers by their GPU type."""
     made = {k: v for k, v in pool_inputs.items() if k != "server_type_id"}
     return {**made, "count": 2, "image_id": RUNS_ALL, "gpu_type": "H100"}
 
 
 @pytest.fixture
 def second_type(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The platform has got another type of server with H100."""
+    """Let the platform offer another server type with H100."""
     other = replace(PRODUCTS[H100], product_id=SECOND, name="g4v256_metal")
     monkeypatch.setitem(PRODUCTS, SECOND, other)
 
@@ -48,7 +48,7 @@ def second_type(monkeypatch: pytest.MonkeyPatch) -> None:
 def check_inputs(
     environment: Any, inputs: Properties, old: Properties | None = None, kind: str = "NodePool"
 ) -> tuple[Properties, dict[str, str]]:
-    """What a check makes of inputs, and what is wrong with them."""
+    """Return the checked inputs and the failures of the check."""
     with environment.use_context("thing"):
         check_result = KINDS[kind]().check(old or {}, inputs)
     return dict(check_result.inputs), {

@@ -15,7 +15,7 @@ KINDS = {"NodePool": NodePoolLifecycle, "GpuNode": GpuNodeLifecycle}
 
 
 def build_hours(environment: Any) -> Properties:
-    """They begin in four hours."""
+    """Return running hours that begin in four hours."""
     start = datetime.fromtimestamp(environment.now, UTC) + timedelta(hours=4)
     stop = start + timedelta(hours=10)
     return {"start": f"{start:%H:%M}", "stop": f"{stop:%H:%M}", "time_zone": "UTC"}
@@ -27,7 +27,7 @@ def advance(environment: Any, **time: float) -> None:
 
 
 def plan_paths(environment: Any, thing: Any, inputs: Properties) -> dict[str, Any]:
-    """What a plan would change, by path; what only stays is not among it."""
+    """Return the planned changes by path, without unchanged values."""
     with environment.use_context(thing.name):
         changes = KINDS[thing.kind]().list_changes(thing.outs, inputs)
     return {change.path: change.after for change in changes if change.action != "keep"}

@@ -42,7 +42,7 @@ def build_points(*uses: float | None, node: str = "train-001") -> list[Propertie
 def build_heatmap(
     *data: Properties, unit: str = "%", axis: tuple[float, float] = (0, 100)
 ) -> GpuHeatmap:
-    """A heatmap whose utilization has these points."""
+    """Return a heatmap whose utilization has these points."""
     metric = {"unit": unit, "yAxisMin": axis[0], "yAxisMax": axis[1], "data": data}
     return GpuHeatmap.model_validate({"utilization": metric})
 

@@ -29,14 +29,14 @@ class Killed(BaseException):
 
 
 def answer_late(environment: Any, seconds: float, answer: str = "first") -> None:
-    """From now on, new nodes show so late, and the answer to a create has these ids."""
+    """Show new nodes late from now on, and answer creates with these ids."""
     environment.call_emulator(
         "POST", "scp/settings", {"appears_seconds": seconds, "create_answer": answer}
     )
 
 
 def assert_complete(environment: Any, pool: Any, count: int) -> None:
-    """The pool has every node that there is, and as many as declared."""
+    """Check that the pool has every existing node, and as many as declared."""
     assert (pool.outs["ready"], pool.outs.get("not_ready_reason")) == (True, None)
     assert sorted(environment.list_node_states()) == list(pool.nodes)
     assert len(pool.nodes) == len(pool.outs["node_ids"]) == count
@@ -312,7 +312,7 @@ class TestGpuNode:
 
 
 def kill_after_create(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process dies when it first waits, right after the answer to a create."""
+    """Kill the process at its first wait, right after the answer to a create."""
     sleep = ProviderContext.sleep
 
     def die(self: ProviderContext, seconds: float) -> None:
@@ -323,7 +323,7 @@ def kill_after_create(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def hide(monkeypatch: pytest.MonkeyPatch, environment: Any, ids: set[str], seconds: float) -> None:
-    """For a while neither the list nor GET shows these nodes: a replica lags behind."""
+    """Hide these nodes from the list and from GET for a while: a replica lags behind."""
     until = environment.now + seconds
     nodes, node = ScpClient.list_nodes, ScpClient.get_node
 

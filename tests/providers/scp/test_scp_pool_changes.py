@@ -31,7 +31,7 @@ def declared(pool_inputs: Properties) -> Properties:
 
 
 def build_state(declared: Properties, *nodes: Properties, **fields: Any) -> Properties:
-    """Outputs of a pool with these nodes, in count's keys."""
+    """Return the state of a pool with these nodes, under the keys of a count."""
     keyed = {node["gpu_node_name"]: node for node in nodes}
     ids = [node["id"] for node in nodes]
     more = {"ready": True, "cluster_fabric_id": "f1", **fields}

@@ -47,7 +47,7 @@ class Conditions:
 
 
 def an_hour_ago(environment: Any) -> str:
-    """The clock goes on by an hour, in which the nodes of the pool are there already."""
+    """Advance the clock by an hour, during which the nodes of the pool exist."""
     before = format_moment(environment.now)
     environment.clock.sleep(3600, threading.Event())
     return before

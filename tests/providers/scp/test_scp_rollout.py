@@ -42,7 +42,7 @@ def list_images(pool: Any) -> dict[str, str]:
 
 
 def watch_states(environment: Any, scheduler: SimulatedScheduler) -> list[list[str]]:
-    """The states of nodes at each look of the scheduler: what it cannot use just then."""
+    """Record the states of nodes at each query of the scheduler: what it cannot use just then."""
     observed_states: list[list[str]] = []
 
     def look(_: str) -> None:
@@ -199,7 +199,7 @@ def test_the_next_node_stays_until_the_new_one_joins_its_scheduler(
 
 
 def never_joins(environment: Any, pool: Any, scheduler: SimulatedScheduler) -> None:
-    """The scheduler does not know the new train-001."""
+    """Let the scheduler not know the new train-001."""
 
     def look(_: str) -> None:
         nodes = environment.call_emulator("GET", "objects")["scp"]["gpu_nodes"]

@@ -61,7 +61,7 @@ def test_secrets_are_in_no_repr() -> None:
 
 
 def compute_expected_signature(method: str, url: str, timestamp: str, account: str = "") -> str:
-    """The rule, in other words than the client's."""
+    """Compute the signature independently of the client."""
     parts = [method, url, timestamp, "AK", account, "Openapi"]
     mac = hmac.new(b"SK", "".join(parts).encode("utf-8"), hashlib.sha256)
     return base64.b64encode(mac.digest()).decode("ascii")
@@ -76,7 +76,7 @@ class Wire:
     seen: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
 
     def client(self, prefix: str, account: str = "") -> ScpClient:
-        """Kept, for making one takes its time."""
+        """Return one client for all examples, because its creation is slow."""
         if (prefix, account) not in self.clients:
             credentials = Credentials("AK", "SK", base_url=self.url + prefix, account_id=account)
             self.clients[prefix, account] = ScpClient(Connection(credentials))
@@ -97,7 +97,7 @@ def wire() -> Iterator[Wire]:
             self.wfile.write(body)
 
         def log_message(self, *args: Any) -> None:
-            """Silent."""
+            """Log nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         wire.url = f"http://127.0.0.1:{server.server_address[1]}"

@@ -29,7 +29,7 @@ def started() -> Iterator[Slurm]:
 
 @pytest.fixture
 def slurm(started: Slurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slurm]:
-    """Without jobs and drains; commands of the test's own process reach it, too."""
+    """Yield a Slurm without jobs and drains, which the test's own process can use too."""
     for name in ("SLURM_CONF", "PATH"):
         monkeypatch.setenv(name, started.environment[name])
     yield started
@@ -44,7 +44,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def cluster(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCluster]:
-    """A Together cluster whose scheduler is Slurm on its Kubernetes; its platform is emulated."""
+    """Create an emulated Together cluster whose scheduler is Slurm on its Kubernetes."""
     for name, value in environment(server.url).items():
         monkeypatch.setenv(name, value)
     made = create_slurm_cluster(server)

@@ -209,7 +209,7 @@ def test_a_controller_that_stops_answering_is_an_error(jobs: BatchQueue, slurm: 
 
 @pytest.fixture(scope="module")
 def forgetful(started: Slurm) -> Iterator[Slurm]:
-    """A Slurm that forgets what has ended after two seconds."""
+    """Start a Slurm that forgets ended jobs after two seconds."""
     del started
     with run_slurm(("w0",), settings="MinJobAge=2\n") as slurm:
         yield slurm

@@ -20,7 +20,7 @@ Properties = dict[str, Any]
 
 
 def shrink(call: ProviderContext, cluster: SlurmCluster, **drain: Any) -> Properties:
-    """From three nodes to two."""
+    """Shrink the cluster from three nodes to two."""
     lifecycle, program = ClusterLifecycle(), {"__provider": "pickled"}
     with use_context(call):
         read = lifecycle.read(cluster.id, {})
