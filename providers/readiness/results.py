@@ -100,7 +100,7 @@ def _fail_results_of_failed_category(
         return results
     reason = (
         _explain_failure(reports)
-        or f"the status of its category is {reports.status.status or 'without a status'}"
+        or f"the status of its category is {reports.status.status or 'not reported'}"
     )
     return [
         replace(result, has_passed=False, reason=reason, blames_single_node=False)
@@ -384,7 +384,7 @@ def _explain_failure(reports: _CategoryReports) -> str:
     Without a workflow, the status of the category.
     """
     if reports.workflow is None:
-        return f"the status of its category is {reports.status.status or 'without a status'}"
+        return f"the status of its category is {reports.status.status or 'not reported'}"
     conditions: tuple[Condition, ...] = reports.workflow.status.conditions
     for kind in ("Failed", "ValidationFailed"):
         condition = find_true_condition(conditions, kind)

@@ -214,6 +214,6 @@ def _format_reasons(result: RunResult, *, preview_only: bool) -> Iterator[str]:
     # Without a creation time nobody can tell when a `ttl` is over.
     for name in result.unknown_ends:
         yield (
-            f"error: {name}: its creation time is unknown, and its ttl counts from there: "
+            f"error: {name}: its ttl counts from its creation time, which is unknown: "
             "declare expires instead"
         )

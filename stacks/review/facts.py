@@ -265,7 +265,7 @@ class Review:
         """Return the sentence in place of commands, for a review without anything to apply."""
         if self.has_failed:
             return FAILED_NEXT_STEP
-        return "Nothing was changed outside." if self.is_drift else "Nothing to do."
+        return "Nothing was changed outside of the stack." if self.is_drift else "Nothing to do."
 
 
 def _sum_gpu_counts(gpu_counts: Iterable[GpuCount]) -> GpuCount:

@@ -256,7 +256,9 @@ def test_a_cluster_created_by_hand_is_imported(
 
 
 def test_drift_is_reported_and_reverted(shared_trainer: Newcomer, colleague: Colleague) -> None:
-    assert "Nothing was changed outside." in shared_trainer.run("gpuform drift --detailed-exitcode")
+    assert ("Nothing was changed outside of the stack.") in shared_trainer.run(
+        "gpuform drift --detailed-exitcode"
+    )
     cluster = shared_trainer.run("gpuform stack output cluster_id").strip()
     colleague.resize_cluster(cluster, 24)
 

@@ -91,7 +91,9 @@ class ReachedStack:
 )
 @click.option("--context", metavar="NAME", help="Name of the context; default: the cluster's name.")
 @click.option(
-    "--use", is_flag=True, help="Make it the current context, even if another one is current."
+    "--use",
+    is_flag=True,
+    help="Make the context the current one, even if another context is current.",
 )
 @click.option(
     "--force", is_flag=True, help="Replace entries of this name that gpuform did not write."

@@ -132,7 +132,8 @@ def _reject_other_settings(old: Path, new: Path) -> None:
     """Raise EngineError if the new settings file exists with another content than the old one."""
     if new.exists() and (not old.exists() or new.read_bytes() != old.read_bytes()):
         raise EngineError(
-            f"{new.name} exists already", hint="remove it, or choose another name for the stack"
+            f"{new.name} exists already",
+            hint="remove the file, or choose another name for the stack",
         )
 
 

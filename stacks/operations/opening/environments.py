@@ -78,9 +78,9 @@ def _require_emulated(stack: Stack, recorded: StackEnvironment | None) -> None:
         raise WrongEnvironment(
             "this run would use the emulator, but it is unknown whether the resources of "
             f"stack {stack.name} are there",
-            hint="if they are, export them with `gpuform stack export`, and import them with "
-            "`gpuform stack import` into a stack created by `gpuform stack init NAME "
-            "--emulate`",
+            hint="if the resources are there, export the state with `gpuform stack export`, and "
+            "import it with `gpuform stack import` into a stack created by `gpuform stack "
+            "init NAME --emulate`",
         )
 
 

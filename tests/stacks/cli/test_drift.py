@@ -43,7 +43,7 @@ def test_drift_of_an_unchanged_stack_reports_nothing_and_writes_nothing(
         assert "2 unchanged" in ran.out
         assert ran.out.startswith("Drift of demo/dev (emulated), made 2")
         assert "GPUs: none removed, none added" in ran.out
-        assert "Nothing was changed outside." in ran.out
+        assert "Nothing was changed outside of the stack." in ran.out
     markdown = applied_project.run("drift", "--format", "markdown").out
     assert markdown.startswith("# gpuform drift: `demo/dev (emulated)`\n")
     assert read_files(applied_project.project) == before

@@ -195,4 +195,4 @@ def test_drift_of_all_stacks_is_clean_after_up(workspace: Workspace) -> None:
     workspace.run_successfully("up", "--all", "--yes")
     done = workspace.run("drift", "--all", "--detailed-exitcode")
     assert done.code == 0, done.stdout + done.stderr
-    assert "Nothing was changed outside." in done.stdout
+    assert "Nothing was changed outside of the stack." in done.stdout

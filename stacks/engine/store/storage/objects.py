@@ -34,7 +34,7 @@ _HINTS = {
     "AccessDenied": _LOG_IN,
     "ExpiredToken": _LOG_IN,
     "RequestTimeTooSkewed": "Set this machine's clock.",
-    "NoSuchBucket": "Check its name, its region and its endpoint.",
+    "NoSuchBucket": "Check the name, the region and the endpoint of the bucket.",
     "PermanentRedirect": "The bucket is in another region: add ?region=REGION.",
     "AuthorizationHeaderMalformed": "The bucket is in another region: add ?region=REGION.",
 }
