@@ -56,7 +56,7 @@ def test_every_verb_is_played(selected: list[str], verb: str) -> None:
 
 
 def test_every_command_is_played(selected: list[str]) -> None:
-    pages = [id_ for id_ in selected if "test_a_page_does_what_it_says[" in id_]
+    pages = [id_ for id_ in selected if "test_the_commands_of_a_page_do_what_the_page_says[" in id_]
     texts = [(ROOT / id_.partition("[")[2][:-1]).read_text(encoding="utf-8") for id_ in pages]
     played = {
         *(id_.partition("[")[2] for id_ in selected if "test_flag_combinations" in id_),
