@@ -14,7 +14,7 @@ __all__ = ["Module", "expression", "is_emulated", "run"]
 def __getattr__(name: str) -> Any:
     """Import `Module` when a program uses the class: every command imports this package."""
     if name == "Module":
-        from gpuform.stacks.module import Module  # noqa: PLC0415 - as said
+        from gpuform.stacks.module import Module  # noqa: PLC0415 - every command imports this package
 
         return Module
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -29,7 +29,7 @@ def expression(text: str, /, **variables: Any) -> Any:
 
         expression("{{ clusters.train.urls | dictsort }}", clusters={"train": train})
     """
-    from gpuform.stacks.topology.calling import evaluate_expression  # noqa: PLC0415 - as below
+    from gpuform.stacks.topology.calling import evaluate_expression  # noqa: PLC0415
 
     return evaluate_expression(text, variables)
 
@@ -45,7 +45,7 @@ def is_emulated() -> bool:
             else config.require_secret("password")
         )
     """
-    from gpuform.providers.environment import are_emulated  # noqa: PLC0415 - as above
+    from gpuform.providers.environment import are_emulated  # noqa: PLC0415
 
     return are_emulated()
 

@@ -149,7 +149,7 @@ def render_workflows(
         "prefix": "" if directory == "." else f"{directory}/",
         **_VALUE_BUILDERS[code_host](clouds),
     }
-    environment = Environment(  # noqa: S701 - YAML; what goes in is checked above
+    environment = Environment(  # noqa: S701 - YAML, with values checked above
         loader=FileSystemLoader(_TEMPLATE_FOLDER / code_host),
         variable_start_string="[[",
         variable_end_string="]]",

@@ -38,7 +38,7 @@ _DATA_PATTERNS: Final = (
     "stacks/workflows/*/*",
 )
 """The packages' files beside the modules."""
-_FILE_TIME: Final = (1980, 1, 1, 0, 0, 0)  # so that the same gpuform is the same file
+_FILE_TIME: Final = (1980, 1, 1, 0, 0, 0)  # ZIP's earliest time
 
 
 def build_wheel_name() -> str:

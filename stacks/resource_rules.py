@@ -109,7 +109,7 @@ def check_volume_use(
 def check_node_owners(resource: Registration, others: RegistrationIndex) -> Iterator[Problem]:
     """Yield problems of AIOS nodes declared by a cluster and a GpuNode, or by two GpuNodes."""
     if resource.type in _RECORD and _declares_nodes(resource):
-        # One that names it as the resource comes after it.
+        # A node with a reference to the cluster is registered later, so only ids are compared.
         for node in _find_with_equal_inputs(others, _RECORD_NODE, resource, "cluster_id"):
             yield Problem("nodes.node_data", _describe_two_owners(node, resource))
     # The engine checks each registration with the earlier ones, so both orders are possible.

@@ -96,7 +96,7 @@ def _iterate_clusters(
         access = _find_access(entry, outputs)
         if access is None:
             continue
-        # no outputs and no problem: the platform answered that the cluster does not exist
+        # Neither outputs nor a problem: the platform answered that the cluster does not exist.
         if read_result is not None and read_result.outputs is None and not stale_reason:
             access = Access(
                 name=access.name, no_kubeconfig=_NO_LONGER_EXISTS, no_hosts=_NO_LONGER_EXISTS
@@ -298,9 +298,9 @@ def execute_command(words: Sequence[str]) -> int:
     sys.stderr.flush()
     if os.name == "nt":
         return run_and_wait([program, *words[1:]])
-    for name in ("SIGPIPE", "SIGXFSZ"):  # which Python ignores, and programs do not expect it
+    for name in ("SIGPIPE", "SIGXFSZ"):  # Python ignores both; other programs expect the default
         signal.signal(getattr(signal, name), signal.SIG_DFL)
-    return os.execv(program, list(words))  # noqa: S606 - no shell is wanted
+    return os.execv(program, list(words))  # noqa: S606 - without a shell
 
 
 def run_and_wait(words: Sequence[str]) -> int:
@@ -308,7 +308,7 @@ def run_and_wait(words: Sequence[str]) -> int:
 
     Ctrl-C reaches both processes; this one ignores it, so that the command decides.
     """
-    child = subprocess.Popen(words)  # noqa: S603 - words, not a shell's text
+    child = subprocess.Popen(words)  # noqa: S603 - without a shell
     previous_handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         return child.wait()

@@ -105,8 +105,6 @@ def remove_contexts(
         return content
     former_values: FormerValues = {}
     for label in removed.values():
-        # The earliest value wins: later entries were written into a file that gpuform had changed
-        # already.
         former_values = {**label.former_values, **former_values}
     document = KubeconfigDocument(content, file_label)
     current_context = document.current_context
@@ -156,7 +154,7 @@ def _add_credential(
     labels_by_section = {
         "contexts": replace(label, former_values={**known_values, **document.record_values(*keys)})
     }
-    for section in reversed(SECTIONS):  # each new key comes before the others
+    for section in reversed(SECTIONS):  # each new key is inserted before the others
         entry = labels_by_section.get(section, label).add_to(credential.content_by_section[section])
         document = document.add_entry(section, credential.name, entry)
     if is_used:

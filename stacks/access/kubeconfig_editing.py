@@ -75,7 +75,9 @@ class ParsedKubeconfig:
     def _parse(self) -> tuple[MappingNode | None, dict[str, Any]]:
         parsable = self.body
         if "\t" in parsable and _is_json(parsable):
-            parsable = parsable.replace("\t", " ")  # YAML wants no tabs between JSON's parts
+            parsable = parsable.replace(
+                "\t", " "
+            )  # YAML forbids the tabs that JSON allows between its parts
         try:
             root, members, content = _parse_yaml(parsable)
         except yaml.MarkedYAMLError as error:
@@ -146,7 +148,7 @@ def _parse_yaml(source: str) -> tuple[Node | None, list[Any], Any]:
         loader = kind(source)
         try:
             root = loader.get_single_node()
-            # Merge keys are gone from a node once it is constructed.
+            # Construction removes the merge keys from a node.
             members = list(root.value) if isinstance(root, MappingNode) else []
             return root, members, None if root is None else loader.construct_document(root)
         except yaml.YAMLError:

@@ -115,7 +115,7 @@ class KubeconfigFiles:
         changes = []
         for file in self.files:
             file_label, content = str(file.path), file.read()
-            # What somebody else has broken concerns only who has to find something in it.
+            # A damaged file without the extension's name holds no context of gpuform.
             labels = find_labels(content, file_label) if EXTENSION_NAME in content else {}
             removed_names = [name for name, label in labels.items() if should_remove(name, label)]
             if removed_names:

@@ -91,7 +91,7 @@ def _create_lock_in_place(lock: Path) -> int:
     handle = os.open(lock, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
     _acquire_kernel_lock(
         handle, wait=True
-    )  # somebody who looks whether it was left holds it for a moment
+    )  # another process may hold it for a moment, to check whether its owner ended
     os.write(handle, encode_lock())
     return handle
 
@@ -102,7 +102,7 @@ def _take_over_lock(lock: Path) -> int | None:
         return None
     try:
         handle = os.open(lock, os.O_RDWR)
-    except OSError:  # released just now, or kubectl's, which nobody may open
+    except OSError:  # just released, or kubectl's, whose mode forbids opening
         return None
     if _acquire_kernel_lock(handle, wait=False) and _is_gpuform_lock(handle, lock):
         # The lock keeps its file: a new one would allow a third process in between.
@@ -136,7 +136,7 @@ def _acquire_kernel_lock(handle: int, *, wait: bool) -> bool:
 
 
 def _release(lock: Path, handle: int) -> None:
-    if sys.platform == "win32":  # what is open cannot be removed there
+    if sys.platform == "win32":  # Windows cannot remove an open file
         os.close(handle)
         lock.unlink(missing_ok=True)
         return
@@ -225,7 +225,7 @@ class UserFile:
             if changed == current:
                 return False
             self._refuse_unwritable()
-            if self.read() == current:  # else an editor, which knows no locks, was faster
+            if self.read() == current:  # else an editor, which ignores locks, wrote in between
                 break
         if self.is_private and self.path.exists():
             # The mode is narrowed before the new content is in place.

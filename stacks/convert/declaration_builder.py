@@ -216,12 +216,12 @@ class DeclarationBuilder:
             self.problems.append(create_problem(requests[0], "secret", *message_and_hint))
             return None
         if (
-            # A state shows only the result of a secret text, not its parts.
+            # A state shows only the result of a secret text: its parts become `depends_on`.
             len(values) == 1
             and isinstance(values[0], Secret)
             and any(find_config_references(value))
         ):
-            return value  # what it was made of stays among the dependencies
+            return value
         referenced_addresses = {
             self.get_address(reference) for reference in find_resource_references(value)
         }
@@ -319,7 +319,7 @@ class DeclarationBuilder:
             members = _zip_members(values) or []
             if any(self.secrets.has_secret_in(str(key)) for key, _ in members):
                 raise DisclosedSecret
-            # What is secret only because of what is beside it needs no more than that.
+            # A member that is secret only through its neighbors needs no more than their secrecy.
             parts = [*find_resource_references(matched), *find_config_references(matched)]
             is_secret = is_secret or any(map(indexes[0].has_secret_reference, parts))
             converted = {

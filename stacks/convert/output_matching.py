@@ -79,7 +79,6 @@ class OutputIndex:
         # The keys of a secret object are secret too, except in a program's placeholders, which have
         # the keys of a model.
         if isinstance(unwrapped, Mapping) and (self.placeholder_pattern or not is_secret):
-            # The keys of a secret object are secret too, but for those that a model has.
             for name, item in unwrapped.items():
                 self.add(reference, item, (*steps, name), is_secret=is_secret)
         elif isinstance(unwrapped, list):

@@ -99,7 +99,7 @@ class _PlaceholderRun:
     def execute(self) -> Recorded:
         prefix = f"{self.program.project}:"
         secret_keys = (key for key in self.program.secret_keys if key.startswith(prefix))
-        # A number has to stay one, for the program reads it as such.
+        # A secret that is a number stays one, because the program reads it as a number.
         for key in secret_keys:
             value = self.program.config[key]
             if _is_json(value):

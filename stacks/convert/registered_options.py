@@ -56,11 +56,8 @@ def _iterate_options(
     requests: Sequence[ResourceRequest], builder: ValueBuilder
 ) -> Iterator[tuple[str, Value]]:
     request = requests[0]
-    # the stack and modules are parents by the position of the entry, without an option
-    if request.parent and type_of(request.parent) not in (
-        STACK_TYPE,
-        MODULE_TYPE,
-    ):  # modules are told
+    # The stack needs no option, and modules are reported as problems of their own.
+    if request.parent and type_of(request.parent) not in (STACK_TYPE, MODULE_TYPE):
         yield "parent", _get_reference(request, "parent", request.parent, builder)
     yield from _iterate_secret_outputs(request)
     if isinstance(request, Registration):
@@ -138,7 +135,7 @@ def _iterate_aliases(request: Registration, builder: ValueBuilder) -> Iterator[t
             continue
         fields = {"name": alias.name, "type": alias.type, "parent": alias.parent}
         aliases.append({key: value for key, value in fields.items() if value})
-    # A resource adds itself in the other form, also under every name that it had.
+    # The SDK adds aliases of the other form by itself, for each name: the user did not write them.
     kind = find_kind(request.type)
     other_types = {form.build_type(*kind) for form in Form} - {request.type} if kind else set()
     declared_aliases = [{}, *aliases]

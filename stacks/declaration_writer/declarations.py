@@ -142,7 +142,7 @@ def sort_by_dependencies(entries: Sequence[ResourceEntry]) -> list[ResourceEntry
     visited_addresses: set[str] = set()
 
     def visit(entry: ResourceEntry) -> None:
-        # an address is noted before its dependencies are visited, so that a cycle ends here
+        # An address is noted before its dependencies are visited, so that a cycle ends here.
         if entry.address in visited_addresses:
             return
         visited_addresses.add(entry.address)

@@ -77,8 +77,8 @@ def render_literal(value: Value, names: VariableLookup) -> str:
         return f"[{', '.join(render_literal(item, names) for item in value)}]"
     if isinstance(value, str):
         return quote_text(value)
-    # state files hold numbers as floats, and a person writes 5 rather than 5.0; above 2**53 a float
-    # is not exact
+    # State files hold numbers as floats, and a person writes 5 rather than 5.0; above 2**53 a float
+    # is not exact.
     if isinstance(value, float) and value.is_integer() and abs(value) <= 2**53:
         value = int(value)
     return repr(value)
@@ -211,7 +211,7 @@ def render_platform_imports(names: Collection[str]) -> list[str]:
     for name in sorted(names):
         package = platforms()[name].package
         parent, _, last = package.rpartition(".")
-        # packages of one parent, such as gpuform.providers, share one `from ... import` line
+        # Packages of one parent, such as gpuform.providers, share one `from ... import` line.
         if parent and last == name:
             names_by_parent.setdefault(parent, []).append(name)
         else:

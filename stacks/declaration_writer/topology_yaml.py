@@ -74,7 +74,7 @@ def render_scalar(value: Value) -> str:
 
 def render_key(name: str) -> str:
     """Return the YAML of an object's key."""
-    # an unquoted `<<` is YAML 1.1's merge key, not a name
+    # An unquoted `<<` is YAML 1.1's merge key, not a name.
     return _quote(name) if name == "<<" or len(name) > _LONGEST_KEY else _render_text(name)
 
 
@@ -124,7 +124,7 @@ def _render_step(step: str | int) -> str:
 
 def _render_text_part(part: str | ResourceReference | ConfigReference) -> str:
     if isinstance(part, str):
-        # Jinja2 takes a brace for its own beside another one, and turns "\r" into "\n".
+        # Beside another brace, Jinja2 reads a brace as a delimiter; it also turns "\r" into "\n".
         return f"{{{{ {_quote_jinja_text(part)} }}}}" if set(part) & {"{", "\r"} else part
     return f"{{{{ {render_expression(part)} }}}}"
 
@@ -135,7 +135,7 @@ def _quote_jinja_text(content: str) -> str:
     return f"'{escaped}'"
 
 
-def _render_number(value: int | float) -> str:  # noqa: PYI041 - they are written differently
+def _render_number(value: int | float) -> str:  # noqa: PYI041 - rendered differently
     if isinstance(value, float) and value.is_integer() and abs(value) <= _LARGEST:
         value = int(value)
     number_text = repr(value)

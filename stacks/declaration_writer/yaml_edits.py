@@ -51,8 +51,8 @@ def add_entries(source: str, declarations: Declarations, file_name: str) -> str:
                 f"{top_key}.{existing_name} is already declared", top_key, existing_name
             )
         if new_members:
-            # the content is compared at the end: an edit that changes what another line means must
-            # not be written
+            # The content is compared at the end: an edit that changes what another line means must
+            # not be written.
             source = _EditableFile(source, file_name).add_members(top_key, new_members)
             added_content = _read_content("\n".join(render_members(new_members, STEP)), file_name)
             expected_content[top_key] = {**existing_members, **added_content}

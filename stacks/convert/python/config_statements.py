@@ -104,7 +104,7 @@ def _list_limits(
 def _render_remainder(name: str, step: float, type_: str) -> str:
     if type_ == "integer" and Fraction(str(step)).denominator == 1:
         return f"{name} % {_render_number(step)}"
-    # Exactly, as it is written: 0.3 is a multiple of 0.1.
+    # Fractions of the written numbers are exact: 0.3 is a multiple of 0.1, unlike in floats.
     return f"Fraction(str({name})) % Fraction({quote_text(_render_number(step))})"
 
 

@@ -80,7 +80,7 @@ def render_f_string(parts: Sequence[str | PythonExpression]) -> str:
         if isinstance(part, str):
             content += quote_text(part)[1:-1].replace("{", "{{").replace("}", "}}")
         elif set(part.code) & {'"', "\\"}:
-            raise NoPythonEquivalent  # Python 3.11 has neither inside the braces
+            raise NoPythonEquivalent  # Python 3.11 allows neither inside of braces
         else:
             content += f"{{{part.code}}}"
     return f'f"{content}"'
@@ -102,7 +102,7 @@ def _render_arithmetic(writer: Writer, node: Any) -> PythonExpression:
     left, right = writer.render_known(node.left), writer.render_known(node.right)
     kinds = {left.kind, right.kind}
     are_texts = kinds == {"string"} and isinstance(node, nodes.Add)
-    # for other kinds Jinja2 and Python differ, or the result depends on the value
+    # For other kinds Jinja2 and Python differ, or the result depends on the value.
     if not are_texts and not kinds <= set(NUMBER_KINDS):
         raise NoPythonEquivalent
     kind = "string" if are_texts else "integer" if kinds == {"integer"} else "number"
@@ -203,7 +203,7 @@ def _render_filter(writer: Writer, node: Any) -> PythonExpression:
             return PythonExpression(comprehension, "models", model=subject.model)
     if subject.kind == "models" and node.name == "first" and not node.args:
         code = subject.code
-        # A chosen list is made for its first item only.
+        # next() stops at the first item of the comprehension.
         first_code = f"next({code[1:-1]})" if code.startswith("[") else f"{code}[0]"
         return PythonExpression(first_code, "model", model=subject.model)
     raise NoPythonEquivalent

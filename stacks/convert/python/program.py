@@ -92,7 +92,7 @@ class _ProgramWriter:
             f"{quote_text(name)}, stack_name={self.render_value(writer.convert_value(entry.node))})"
             for name, entry in topology.stack_references.items()
         ]
-        # What nothing refers to needs no variable: that is known once all has been written.
+        # Only referenced resources need a variable: all references are known after the last entry.
         statements = [
             (
                 declaration,
@@ -180,7 +180,7 @@ class _ProgramWriter:
             return _DeclarationStatement(
                 variable, "Module", arguments, loop_header, condition, is_read=False
             )
-        assert isinstance(declaration, Declaration)  # noqa: S101 - there is no third
+        assert isinstance(declaration, Declaration)  # noqa: S101 - there is no third class
         return _DeclarationStatement(
             variable,
             f"{declaration.platform}.{declaration.kind}",
@@ -282,7 +282,7 @@ class _SourceComments:
 
     def _read_lines(self, file: str) -> list[str]:
         if file not in self._files:
-            # It has been read before, as what it declares.
+            # The file was read before as a topology, so it exists and is UTF-8.
             self._files[file] = Path(file).read_text("utf-8").removeprefix("\ufeff").splitlines()
         return self._files[file]
 

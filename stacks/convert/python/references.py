@@ -208,7 +208,7 @@ class ReferenceWriter:
             return None
         path = tuple(step for step in steps[1:] if isinstance(step, str))
         kind = loop.kinds.get(path, "any") if len(path) == len(steps) - 1 else "any"
-        # The part of a value that an output decides cannot be told from the others here.
+        # Which part of the value is an output is unknown here, so every part counts as one.
         expression = PythonExpression(loop.value, "any", is_output=loop.holds_outputs)
         return _select_part(expression, steps[1:], kind)
 

@@ -105,7 +105,7 @@ def read_terraform_files(folder: Path) -> TerraformFiles:
 
 def _parse(path: Path, content: str) -> Mapping[str, Any]:
     try:
-        import hcl2  # noqa: PLC0415 - an extra that only this needs
+        import hcl2  # noqa: PLC0415 - an optional dependency
     except ImportError:
         raise TerraformNotRead(
             "reading Terraform's files needs python-hcl2",
@@ -119,7 +119,7 @@ def _parse(path: Path, content: str) -> Mapping[str, Any]:
     except UnexpectedInput as error:
         line, column = max(error.line, 1), max(error.column, 1)
         raise TerraformNotRead(f"{path}:{line}:{column}: this is not valid Terraform") from None
-    except Exception as error:  # noqa: BLE001 - whatever the parser makes of it
+    except Exception as error:  # noqa: BLE001 - the parser raises errors of many types
         raise TerraformNotRead(f"{path}: this is not valid Terraform: {error}") from None
     return parsed
 

@@ -132,7 +132,7 @@ class TestMountedVolume:
         ran = applied_project.run(*command)
         assert ran.code == 1
         assert self.REFUSED in ran.out
-        assert "keep the volume as it is, or delete the cluster" in ran.out
+        assert "keep the volume unchanged, or delete the cluster" in ran.out
         assert applied_project.sent_changes == before
 
     @pytest.mark.slow
