@@ -296,7 +296,8 @@ class ExpectInputs(InputModel):
 
     result: RunResult | None = Field(
         default=None,
-        description="Result of the run. By default succeeded, or any other result with `error`.",
+        description="Result of the run. By default succeeded; if `error` is given, any result "
+        "except succeeded.",
         examples=["policy-violation"],
     )
     error: list[NonEmpty[str]] | None = Field(

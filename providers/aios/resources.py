@@ -221,7 +221,8 @@ class ScheduledDrainArguments(TypedDict):
     # While jobs run on the nodes: wait until the jobs have ended (default), fail at once, or evict
     # the jobs.
     on_busy: NotRequired[pulumi.Input[OnBusy] | None]
-    # How long to wait for jobs, in minutes; 60 if not declared. Then no node is removed.
+    # How long to wait for jobs, in minutes; 60 if not declared. If jobs still run after this time,
+    # no node is removed.
     wait_minutes: NotRequired[pulumi.Input[int] | None]
     # The Kubernetes to ask for jobs; without kubernetes and slurm, gpuform does not look for jobs.
     kubernetes: NotRequired[pulumi.Input[KubernetesArguments] | None]
@@ -236,7 +237,7 @@ class ClusterArguments(TypedDict):
     cluster_id: pulumi.Input[str]
     # Region or network where the cluster is.
     region_id: NotRequired[pulumi.Input[str] | None]
-    # Status; when not declared, the system's own.
+    # Status of the cluster; if not declared, the system sets the status.
     status: NotRequired[pulumi.Input[str] | None]
     # The nodes one by one in node_data; without it, aios.GpuNode resources add the nodes.
     nodes: NotRequired[pulumi.Input[NodesArguments] | None]

@@ -274,7 +274,8 @@ class ClusterDrainArguments(TypedDict):
     # While jobs run on the nodes: wait until the jobs have ended (default), fail at once, or evict
     # the jobs.
     on_busy: NotRequired[pulumi.Input[OnBusy] | None]
-    # How long to wait for jobs, in minutes; 60 if not declared. Then no node is removed.
+    # How long to wait for jobs, in minutes; 60 if not declared. If jobs still run after this time,
+    # no node is removed.
     wait_minutes: NotRequired[pulumi.Input[int] | None]
     # Names of all nodes to remove when the cluster shrinks; by default failed nodes first, then
     # cordoned or drained, then idle, then the newest ones.
@@ -472,12 +473,12 @@ class CertificationArguments(TypedDict):
     name: pulumi.Input[str]
     # Namespace of the certification in Kubernetes. (replaces)
     namespace: NotRequired[pulumi.Input[str] | None]
-    # The tests that each node has to pass. With `job` they are batch jobs of the nodes' Slurm;
-    # without, NVIDIA's Cluster Readiness Engine runs them, which has to be installed in the nodes'
-    # Kubernetes.
+    # The tests that each node has to pass. With `job` a test is a batch job of the nodes' Slurm.
+    # Without `job`, NVIDIA's Cluster Readiness Engine runs the test: it has to be installed in the
+    # nodes' Kubernetes.
     categories: pulumi.Input[Sequence[pulumi.Input[CategoryArguments]]]
-    # Which nodes to test when some are not certified: only the uncertified ones (new), or all
-    # again. new if not declared. (nothing)
+    # Which nodes to test when some are not certified: only the uncertified nodes (new, the
+    # default), or all nodes again (all). (nothing)
     nodes: NotRequired[pulumi.Input[Nodes] | None]
     # How to reach the nodes' Slurm, for categories with `job`. (nothing)
     slurm: NotRequired[pulumi.Input[SlurmArguments] | None]

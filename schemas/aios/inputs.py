@@ -65,7 +65,7 @@ class ClusterInputs(InputModel):
     status: str | None = Field(
         default=None,
         min_length=1,
-        description="Status; when not declared, the system's own.",
+        description="Status of the cluster; if not declared, the system sets the status.",
         examples=["live"],
     )
     nodes: NodesInputs | None = Field(

@@ -212,15 +212,15 @@ class CertificationPolicy(InputModel):
     categories: list[CategoryInputs] = Field(
         min_length=1,
         max_length=64,
-        description="The tests that each node has to pass. With `job` they are batch jobs of the "
-        "nodes' Slurm; without, NVIDIA's Cluster Readiness Engine runs them, which has to be "
-        "installed in the nodes' Kubernetes.",
+        description="The tests that each node has to pass. With `job` a test is a batch job of "
+        "the nodes' Slurm. Without `job`, NVIDIA's Cluster Readiness Engine runs the test: "
+        "it has to be installed in the nodes' Kubernetes.",
         examples=[[{"domain": "communication", "variant": "nccl-all-reduce", "floor": 300}]],
     )
     nodes: Annotated[Literal["new", "all"] | None, Local] = Field(
         default=None,
-        description="Which nodes to test when some are not certified: only the uncertified "
-        "ones (new), or all again. new if not declared.",
+        description="Which nodes to test when some are not certified: only the uncertified nodes "
+        "(new, the default), or all nodes again (all).",
         examples=["all"],
     )
     slurm: Annotated[SlurmInputs | None, Local] = Field(

@@ -31,7 +31,7 @@ class DrainInputs(InputModel):
         default=None,
         ge=1,
         description=f"How long to wait for jobs, in minutes; {DEFAULT_WAIT_MINUTES} if not "
-        "declared. Then no node is removed.",
+        "declared. If jobs still run after this time, no node is removed.",
         examples=[240],
     )
 

@@ -400,7 +400,8 @@ class CertificationInputs(CertificationPolicy):
 
     region_id: Annotated[RegionId | None, Immutable] = Field(
         default=None,
-        description="Region of the nodes; that of the account's settings when not declared.",
+        description="Region of the nodes; if not declared, the default region of the account's "
+        "settings.",
         examples=["kr-west1"],
     )
     node_ids: Annotated[list[str], OutputOf("NodePool", "node_ids"), Unordered] = Field(

@@ -32,7 +32,7 @@ _COMMANDS = {
     "review": ("review_commands", "Show saved plans to the people who approve them."),
     "fetch-plan": (
         "review_commands",
-        "Get the plan that a pull request was reviewed with, to apply it.",
+        "Download the reviewed plan of a pull request, to apply the plan.",
     ),
     "up": (
         "run_commands",

@@ -48,7 +48,7 @@ require_checks_flag = click.option(
 offline_flag = click.option(
     "--offline",
     is_flag=True,
-    help="Do not request the platforms: use the state, which may be out of date.",
+    help="Do not ask the platforms: use the state, which may be out of date.",
 )
 parallel_flag = click.option(
     "--parallel",

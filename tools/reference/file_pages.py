@@ -342,11 +342,11 @@ _CASES_RULES: Final = """\
 * Name a resource as in the plan, or as SECTION.NAME: `train`, `clusters.train`. Name an object of a
   platform as on the platform, or as PLATFORM.KIND.NAME.
 * A case fails if an event has not happened when the run ends: the case tested nothing.
-* A case that starts from another case has its state, objects and clock at the start, but not its
-  configuration. It is skipped if the other case does not pass.
+* A case that starts from another case takes over the other case's state, objects and clock, but not
+  its configuration. It is skipped if the other case does not pass.
 * A case ignores environment variables that name platforms, keys, backends or permissions.
-* A case can contact only its emulator. It contacts no real scheduler, whatever it allows. It cannot
-  connect to other addresses, look up names or start programs.
+* A case can contact only its emulator. It contacts no real scheduler. It cannot connect to other
+  addresses, look up names or start programs.
 """
 
 

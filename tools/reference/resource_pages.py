@@ -201,7 +201,7 @@ def _render_waiting(lifecycle: Kind) -> str:
             "both by the clock."
         )
     if lifecycle.deletion_note:
-        paragraph += f" After a delete: {lifecycle.deletion_note}."
+        paragraph += f" At a delete, gpuform warns: {lifecycle.deletion_note}."
     return (
         f"{paragraph}\n\n{render_table(('operation', 'timeout'), rows)}\n"
         "To set other timeouts: `options: {timeouts: {create: 45m, update: 45m, delete: 30m}}`."

@@ -100,7 +100,7 @@ class ReachedStack:
 )
 @click.option("--print", "to_stdout", is_flag=True, help="Print a kubeconfig; change no file.")
 @click.option(
-    "--remove", is_flag=True, help="Remove the entries that gpuform wrote of these clusters."
+    "--remove", is_flag=True, help="Remove the entries that gpuform wrote for these clusters."
 )
 @click.option("--json", "-j", "as_json", is_flag=True, help="Print the result as JSON.")
 @offline_flag

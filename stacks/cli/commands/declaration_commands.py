@@ -155,7 +155,7 @@ def manifests(clusters: tuple[str, ...]) -> None:
     """Print the YAML of the stack's volume claims, to apply it yourself.
 
     The YAML contains the claims that the program declares, of the named clusters (by entry, name or
-    id) or of all. The command requests no platform and no cluster.
+    id) or of all. The command sends no request to a platform or a cluster.
 
     \b
     Examples:

@@ -299,9 +299,9 @@ def repair(node: tuple[str, ...], mode: str, **flags: Any) -> int:
 def cancel(name: str | None, yes: bool) -> int:
     """Remove the locks that an ended command left on a stack.
 
-    Shows the owners of the locks and removes all of them, as `pulumi cancel` does. The command ends
-    no process, and keeps the lock of a gpuform process that still works on the stack: a process on
-    this machine or, with the state in a bucket, on any machine. The state has the changes of the
+    Shows the owners of the locks and removes the locks, as `pulumi cancel` does. The command ends
+    no process. It keeps the lock of a gpuform process that still works on the stack, on this
+    machine or, with the state in a bucket, on any machine. The state has the changes of the
     interrupted command, and the next `gpuform up` continues from there.
 
     \b

@@ -30,7 +30,7 @@ _CODE_HOST_FLAGS = (
         "--repository", metavar="OWNER/NAME", help="The repository; for GitLab also its id."
     ),
     click.option(
-        "--pull-request", type=click.IntRange(1), metavar="N", help="Its pull or merge request."
+        "--pull-request", type=click.IntRange(1), metavar="N", help="The pull or merge request."
     ),
 )
 
@@ -183,7 +183,7 @@ def review(  # noqa: PLR0913, PLR0917 - the flags
 def fetch_plan(
     output: Path, commit: str | None, path: str | None, review_flags: ReviewFlags
 ) -> None:
-    """Get the plan that a pull request was reviewed with, to apply it.
+    """Download the reviewed plan of a pull request, to apply the plan.
 
     In a job of a pull request or a merge queue, gets the plan of the pull request's last commit; in
     a job of a branch, the plan of the pull request that merged the commit into the branch.

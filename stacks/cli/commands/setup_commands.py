@@ -298,8 +298,8 @@ def completion(shell: str) -> None:
 def about(as_json: bool) -> None:
     """Show versions, the machine, the project, its backend and its stack.
 
-    For bug reports and support: the command requests no platform, and shows no value of the
-    configuration or the environment. `gpuform doctor` finds problems.
+    For bug reports and support: the command sends no request to a platform, and shows no value of
+    the configuration or the environment. `gpuform doctor` finds problems.
 
     \b
     Example:

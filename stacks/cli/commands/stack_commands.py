@@ -272,8 +272,9 @@ def rename(name: str) -> None:
     The stack keeps its state, settings and history; nothing changes on a platform. The next `up`
     recreates resources whose names the program makes from the stack's name.
 
-    `organization/PROJECT/NAME` renames the stack's project as well. Then write the project's new
-    name in Pulumi.yaml, and in the stack's settings the keys that begin with the old one.
+    `organization/PROJECT/NAME` renames the stack's project as well. Then you have to write the
+    project's new name in Pulumi.yaml, and to rename the keys of the stack's settings that begin
+    with the project's old name.
 
     \b
     Examples:

@@ -35,7 +35,7 @@ _STYLES: Final = {"passed": "add", "failed": "error", "broken": "error", "skippe
     "patterns",
     multiple=True,
     metavar="TEXT",
-    help="Only cases whose FILE/NAME contains this, with the cases that they start from.",
+    help="Only cases whose FILE/NAME contains this text, with the cases that they start from.",
 )
 @click.option(
     "--jobs",
@@ -79,9 +79,9 @@ def test(  # noqa: PLR0913, PLR0917 - the flags
     """Run the test cases of a stack: no capacity, a node that dies, a run that is killed.
 
     PATH is a test file, or the folder of a project with tests/*.yaml; default: the current project.
-    Each case runs the real engine with its own emulator and its own state: it requests no platform,
-    changes nothing in the project, and a create of 20 minutes takes one second. Exits with 1 when a
-    case does not pass.
+    Each case runs the real engine with its own emulator and its own state. It sends no request to a
+    platform and changes nothing in the project. A create of 20 minutes takes one second. Exits with
+    1 when a case does not pass.
 
     \b
     Examples:

@@ -43,10 +43,10 @@ def validate(
     """Check topology files: every problem at once, with file, line and column.
 
     Without FILE the command checks the project's topology.yaml, together with its gates.yaml and
-    prices.yaml. It requests no platform and needs no passphrase. It uses the plain values of the
-    stack that --stack names, and treats all others as not known yet. Exits with 1 when it finds
-    problems, and with 0 when it finds only warnings. A warning names a value that resembles an
-    offer of a platform, but was not in the last `gpuform offers`.
+    prices.yaml. It sends no request to a platform and needs no passphrase. It uses the plain values
+    of the stack that --stack names, and treats all others as not known yet. Exits with 1 when it
+    finds problems, and with 0 when it finds only warnings. A warning names a value that resembles
+    an offer of a platform, but was not in the last `gpuform offers`.
 
     With --all the command checks all stacks and their references to each other: cycles, missing
     stacks and missing outputs, also of Python programs. It then shows the order of the stacks.
