@@ -115,5 +115,5 @@ def test_the_contexts_of_a_real_kubeconfig_are_not_listed_on_the_emulator(tmp_pa
         load_declared_kubeconfig(other_context)
     assert "it has x" not in str(caught.value)
     use_emulator = write_kubeconfig(tmp_path, f"{EMULATOR}/kubernetes/1")
-    with pytest.raises(GpuformError, match=r"context unknown not found in .*; it has x"):
+    with pytest.raises(GpuformError, match=r"context unknown not found in .*; its contexts are x"):
         load_declared_kubeconfig(use_emulator.model_copy(update={"context": "unknown"}))

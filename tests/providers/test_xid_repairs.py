@@ -77,7 +77,7 @@ def test_an_alert_without_a_rule_leaves_the_proposal_as_it_is(cluster: Cluster) 
 def test_a_node_that_is_not_ready_is_repaired_whatever_its_applications_do(
     cluster: Cluster,
 ) -> None:
-    cluster.control("POST", f"nodes/{BROKEN}", {"ready": False})
+    cluster.call_emulated_kubernetes("POST", f"nodes/{BROKEN}", {"ready": False})
     cluster.emulator.advance(3600)
     _propose(cluster, 31)
     (repair,) = _list_repairs(cluster)
