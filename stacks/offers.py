@@ -83,7 +83,7 @@ def _query_platform(
     except MissingCredentials as error:
         offers.not_asked[platform] = error.message
     except GpuformError as error:
-        offers.failures.append(f"{platform} could not be asked: {error}")
+        offers.failures.append(f"{platform}: cannot list the offers: {error}")
     else:
         offers.offers += platform_offers
         (offers.documented if is_documented(platform) else offers.asked).append(platform)

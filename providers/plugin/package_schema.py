@@ -193,7 +193,7 @@ def _merge_specs(specs: list[Spec]) -> Spec:
 
 
 def is_optional(annotation: Any) -> bool:
-    """Return True if the annotation allows None."""
+    """Return True if the annotation allows None, as `Any` does."""
     return annotation is Any or NoneType in get_args(annotation)
 
 

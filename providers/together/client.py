@@ -425,10 +425,11 @@ def wait_until_volume_is_released(
     project_id: str | None,
     schedule: PollSchedule,
 ) -> None:
-    """Wait until the volume of a deleted cluster is no longer bound, or belongs to another cluster.
+    """Wait until the volume of a deleted cluster is no longer bound, or does not exist.
 
-    A volume not released within `VOLUME_RELEASE_TIMEOUT_S` is a warning, as is an interruption:
-    deleting the volume waits again.
+    Returns at once if another cluster has the volume now; a cluster that binds it later is not
+    noticed. If the volume is still bound after `VOLUME_RELEASE_TIMEOUT_S`, or the wait is
+    interrupted, this is only a warning: deleting the volume waits again.
     """
     volumes, clusters = (
         client.get_volume_listing(project_id),

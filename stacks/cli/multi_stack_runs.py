@@ -190,7 +190,12 @@ class _MultiStackPrinter:
             self.screen.print(format_json({"stack": name, **json.loads(line.content)}))
 
     def print_stack_end(self, name: str, result: TaskResult, preview: bool) -> None:
-        """Print the result of a stack; for JSON only failures are printed, on stderr."""
+        """Print the result of a stack: one line with the name and the summary.
+
+        With `--json` only failures are printed, on stderr. A failed apply is not printed if its run
+        has printed the reason, nor is a stack that was not started. `preview` is True for the pass
+        that plans.
+        """
         # stdout has JSON alone, and a failed stack has no document.
         if self.arguments.json and result.code != 0:
             self.screen.warn(f"error: {name}: {escape_invisible(result.summary)}")

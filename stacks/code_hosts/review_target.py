@@ -75,14 +75,15 @@ class CodeHost(Protocol):
         """
 
 
+CODE_HOST_NAMES: Final[Mapping[CodeHostName, str]] = {"github": "GitHub", "gitlab": "GitLab"}
 TOKEN_VARIABLES: Final[Mapping[CodeHostName, tuple[str, ...]]] = {
     "github": ("GITHUB_TOKEN", "GH_TOKEN"),
     "gitlab": ("GITLAB_TOKEN",),
 }
 TOKEN_HINTS: Final[Mapping[CodeHostName, str]] = {
     "github": "in GitHub Actions: `env: {GITHUB_TOKEN: ${{ github.token }}}`",
-    "gitlab": "make a project access token with the scope `api` and the role Reporter, and a "
-    "masked variable of it; GitLab's CI_JOB_TOKEN may write no comments",
+    "gitlab": "create a project access token with the scope `api` and the role Reporter, and store "
+    "it in a masked CI variable; GitLab's CI_JOB_TOKEN cannot write comments",
 }
 MERGE_QUEUE_REF: Final = re.compile(r"refs/heads/gh-readonly-queue/.+/pr-(\d+)-[0-9a-f]+")
 PULL_REQUEST_REF: Final = re.compile(r"refs/pull/(\d+)/")
@@ -116,8 +117,8 @@ def find_review_target(flags: ReviewFlags, environ: Mapping[str, str]) -> Review
     code_host = flags.code_host or _detect_code_host(environ)
     if code_host is None:
         raise GpuformError(
-            "it is not known which forge this is: neither GitHub Actions nor GitLab CI runs here",
-            hint="say it: --forge github --repository OWNER/NAME --pull-request N",
+            "the code host is unknown: neither GitHub Actions nor GitLab CI runs this command",
+            hint="pass it: --forge github --repository OWNER/NAME --pull-request N",
         )
     detected = (
         _read_github_variables(environ)
@@ -127,7 +128,8 @@ def find_review_target(flags: ReviewFlags, environ: Mapping[str, str]) -> Review
     repository = flags.repository or detected.repository
     if not repository:
         raise GpuformError(
-            "it is not known which repository this is", hint="say it: --repository OWNER/NAME"
+            "the repository is unknown: the variables of the CI do not name it",
+            hint="pass it: --repository OWNER/NAME",
         )
     return ReviewTarget(
         code_host=code_host,
@@ -148,10 +150,15 @@ def read_token(code_host: CodeHostName, environ: Mapping[str, str]) -> SecretStr
         if token := environ.get(variable, "").strip():
             # An HTTP header cannot carry other characters.
             if not re.fullmatch(r"[!-~]+", token):
-                raise GpuformError(f"{variable} is no token: it has characters that no token has")
+                raise GpuformError(
+                    f"{variable} is not a valid token: it contains a space, a line break or a "
+                    "character outside of ASCII",
+                    hint=f"set {variable} to the token alone",
+                )
             return SecretStr(token)
     raise MissingCredentials(
-        f"there is no token: {' or '.join(TOKEN_VARIABLES[code_host])} is not set",
+        f"the token for {CODE_HOST_NAMES[code_host]} is missing. Set "
+        f"{' or '.join(TOKEN_VARIABLES[code_host])}",
         hint=TOKEN_HINTS[code_host],
         page="guides/review",
     )

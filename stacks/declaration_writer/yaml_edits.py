@@ -144,9 +144,13 @@ class _EditableFile:
         """Return the text without the members at `member_paths`.
 
         The caller makes sure that no object loses its only member."""
-        return self._bom + remove_spans(self._body, map(self._find_span, member_paths))
+        return self._bom + remove_spans(self._body, map(self._find_member_span, member_paths))
 
-    def _find_span(self, path: Sequence[str]) -> Span:
+    def _find_member_span(self, path: Sequence[str]) -> Span:
+        """Return the span of the member at `path`, with its key: see `find_member`.
+
+        The member must exist.
+        """
         parent: Any = self._root
         for name in path[:-1]:
             _, parent = self._find_member(parent, name)

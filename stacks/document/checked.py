@@ -54,7 +54,12 @@ def report_problems(
 
 
 def _locate_problem(root: Node, problem: Problem) -> tuple[SourcePosition, str, str]:
-    """Return the position, the rule and the reason to report for a problem of a model."""
+    """Return the position, the rule and the reason with which to report a problem of a value.
+
+    `root` is the validated node. The rule is the name of the broken check: `unknown-key` or
+    `value`. The reason is that of the problem; for a number or a boolean in place of a text it also
+    recommends quotes.
+    """
     steps = list(parse_path(problem.path))
     if problem.reason.startswith(KEY_PROBLEM_PREFIXES):
         return find_key_position(root, steps), "unknown-key", problem.reason

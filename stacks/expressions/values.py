@@ -50,7 +50,7 @@ def to_plain_value(value: Any, depth: int = 0) -> Any:
 
 
 def require_number(value: Any) -> Any:
-    """Return `value` if JSON and doubles can represent the number.
+    """Return `value` if JSON and doubles can represent the number. A boolean counts as a number.
 
     Raises:
         ExpressionError: the value is too large, not finite, or not a number.

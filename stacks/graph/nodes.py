@@ -64,7 +64,7 @@ def build_plan_nodes(plan: Plan, entries: Iterable[ResourceState] = ()) -> list[
     live = {e.urn: e for e in entries if _is_shown(e)}
     nodes: dict[str, GraphNode] = {}
     for change in plan.changes:
-        if not _is_hidden(change.type):
+        if not _is_hidden_type(change.type):
             nodes.setdefault(change.urn, _build_change_node(change, live.get(change.urn)))
     # A preview's JSON leaves out what stays as it is.
     for urn, entry in live.items():
@@ -79,10 +79,12 @@ def build_plan_nodes(plan: Plan, entries: Iterable[ResourceState] = ()) -> list[
 
 
 def _is_shown(entry: ResourceState) -> bool:
-    return not (entry.delete or entry.pending_replacement or _is_hidden(entry.type))
+    """Return False for an old object before its deletion, and for a type left out of diagrams."""
+    return not (entry.delete or entry.pending_replacement or _is_hidden_type(entry.type))
 
 
-def _is_hidden(type_: str) -> bool:
+def _is_hidden_type(type_: str) -> bool:
+    """Return True for the stack, providers and stack references: the diagram leaves them out."""
     return is_noise(type_) or type_ == STACK_REFERENCE_TYPE
 
 

@@ -138,7 +138,11 @@ def find_orphans(search: OrphanSearch) -> OrphanReport:
 
 
 def _list_platforms(search: OrphanSearch) -> list[str]:
-    """Return the platforms of the search, by default all with objects of their own."""
+    """Return the platforms that the search names; if it names none, all platforms to search.
+
+    A platform is searched if at least one of its kinds creates objects. A kind with `is_bound` only
+    binds existing ones.
+    """
 
     def has_objects(platform: str) -> bool:
         kinds = require_platform(platform).lifecycles
@@ -152,7 +156,7 @@ def _list_platforms(search: OrphanSearch) -> list[str]:
 def _list_still_existing(
     existing_objects: Sequence[ExistingObject], search: OrphanSearch
 ) -> list[ExistingObject]:
-    """List the platforms again, and return the objects still listed.
+    """List the platforms' objects again, and return the objects that are still listed.
 
     A run may have deleted an object and its state's resource between the first list and the reading
     of the state. If the second list fails, the objects of its platform stay.
@@ -186,12 +190,12 @@ def _list_objects(
     except MissingCredentials as error:
         # Only platforms that the user named must answer.
         if search.platforms:
-            report.failures.append(f"{platform} could not be asked: {error}")
+            report.failures.append(f"{platform}: cannot list the objects: {error}")
         else:
             report.unasked_platforms[platform] = error.message
         return []
     except GpuformError as error:
-        report.failures.append(f"{platform} could not be asked: {error}")
+        report.failures.append(f"{platform}: cannot list the objects: {error}")
         return []
     report.asked_platforms.append(platform)
     # A group is not an object of its own: its parts are listed as well.

@@ -272,7 +272,10 @@ def parse_source(path: Path, text: str) -> Source:
 
 
 def _list_entries(node: Node) -> Iterator[Entry]:
-    """Yield the entries at any depth; a shared entry comes once for each mapping."""
+    """Yield the entries of all mappings in the node, at any depth.
+
+    An entry that YAML's anchors share between several mappings is yielded for each of them.
+    """
     if isinstance(node, MappingNode):
         for entry in node.entries.values():
             yield entry
@@ -283,9 +286,10 @@ def _list_entries(node: Node) -> Iterator[Entry]:
 
 
 def _blank_escapes(written: str) -> str:
-    """Return a scalar as written, with a blank for each escape of the quote.
+    """Return the text of a scalar with each escaped quote replaced by a blank and the quote.
 
-    The length does not change, so that positions stay right.
+    The length does not change, so that positions stay right. A scalar without quotes is returned
+    unchanged.
     """
     escaped = {'"': '\\"', "'": "''"}.get(written[:1])
     return written.replace(escaped, f" {written[0]}") if escaped else written

@@ -269,9 +269,16 @@ def select_stacks(order: StackOrder, filters: Sequence[str]) -> set[str]:
 
 
 def _select_by_filter(order: StackOrder, filter_text: str, pattern: str) -> list[str]:
-    """Return the stacks matching a filter by name, folder or git diff.
+    """Return the names of the stacks that a filter matches, in order.
 
-    Only a diff may match none. Raises MultiStackError.
+    Args:
+        order: the stacks.
+        filter_text: the filter as the user wrote it, for error messages.
+        pattern: the filter without `...`: `[BASE...HEAD]` for the stacks that a git diff changes, a
+            path that begins with `.` or `/` for the stacks in a folder, else a name.
+
+    Raises:
+        MultiStackError: the filter is invalid, or a folder or name matches no stack.
     """
     workspace, members = order.workspace, order.workspace.stacks.values()
     if pattern.startswith("["):
@@ -317,9 +324,10 @@ def _is_in_folder(member: WorkspaceStack, pattern: Path) -> bool:
 def _list_changed_stacks(order: StackOrder, base: str, head: str | None) -> list[str]:
     """List the stacks with a changed file in the stack's folder or among the topology's includes.
 
-    A change outside of all folders, as of a package that several programs import, counts for the
-    stacks whose files mention it; a change of stacks.yaml counts for all. Without `head` the
-    working tree is compared, with files that git does not know yet. Raises MultiStackError.
+    A change outside of all folders, such as in a package that several programs import, counts for
+    the stacks whose files mention the changed file. A change of stacks.yaml counts for all stacks.
+    Without `head`, `base` is compared with the working tree, including files that git does not know
+    yet. Raises MultiStackError if `base` or `head` is no revision, or if git fails.
     """
     workspace = order.workspace
     for revision in (base, head or "HEAD"):

@@ -50,7 +50,10 @@ def collect_facts(directory: Path, environ: Mapping[str, str], stack: str | None
 
 
 def describe_user(project: Project | None, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return who works here and with which backend, under the Pulumi CLI's names."""
+    """Return `user` and the `url` of the backend, named as `pulumi whoami --json` names them.
+
+    The URL has no credentials. None as `project` means that the folder has no project.
+    """
     return {"user": get_user(), "url": strip_credentials(get_backend_url(environ, project))}
 
 

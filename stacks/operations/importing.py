@@ -323,9 +323,10 @@ class _ImportRun:
     def _verify_no_changes(
         self, targets: Sequence[ImportTarget], imported: Sequence[ImportTarget]
     ) -> ImportResult:
-        """Preview the imported objects, and report an unexpected change as the result's reason.
+        """Preview the imported objects, and return the result of the import.
 
-        The reason is FAILED if a target was not imported.
+        Its reason is that of the preview, which fails if an object would change. If a target was
+        not imported, the reason is FAILED.
         """
         reason = ExitReason.SUCCEEDED
         if imported:
@@ -350,7 +351,11 @@ class _ImportRun:
 
 
 def _choose_failure_reason(result: RunResult) -> ExitReason:
-    """Return why no object was imported, even where the update itself succeeded."""
+    """Return the reason of an import in which no object was imported.
+
+    The reason is DECLINED or CANCELLED if the user stopped the update, and otherwise FAILED, even
+    if the update itself succeeded.
+    """
     is_user_choice = result.reason in (ExitReason.DECLINED, ExitReason.CANCELLED)
     return result.reason if is_user_choice else ExitReason.FAILED
 

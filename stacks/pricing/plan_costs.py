@@ -22,7 +22,10 @@ _OWNING_OPS = (*_KEEPING_OPS, Op.CREATE, Op.REPLACE, Op.IMPORT, Op.DELETE, Op.RE
 
 @dataclass(frozen=True, slots=True)
 class _UsageChange:
-    """Hold the usage of one resource before and after a run, and whether it exists then."""
+    """Hold the priced usage of one resource before and after a run.
+
+    `was_there` is whether the resource existed before, `will_be_there` whether it exists after.
+    """
 
     name: str
     before: ResourceUsage | None
@@ -39,7 +42,7 @@ def add_costs(plan: Plan, steps: Iterable[Step], book: PriceBook) -> Plan:
     usage_changes = {
         step.urn: _build_usage_change(step, book) for step in steps if _has_usage(step)
     }
-    changes = [_add_usage(change, usage_changes.get(change.urn)) for change in plan.changes]
+    changes = [_set_usage(change, usage_changes.get(change.urn)) for change in plan.changes]
     before = sum_costs(
         (usage_change.name, usage_change.before)
         for usage_change in usage_changes.values()
@@ -78,7 +81,7 @@ def _has_usage(step: Step) -> bool:
 
 
 def _build_usage_change(step: Step, book: PriceBook) -> _UsageChange:
-    """Build the priced usage before and after a step; None where the resource does not exist."""
+    """Return the priced usage before and after a step; None if the resource does not exist then."""
     # Before the import, the object was not the stack's cost.
     old = step.old if step.op is not Op.IMPORT else None
     new = step.new if step.op is not Op.DELETE else None
@@ -109,7 +112,8 @@ def _fill_defaults(new: ResourceState, step: Step) -> ResourceState:
     return replace(new, inputs={**new.inputs, **default_values}) if default_values else new
 
 
-def _add_usage(change: ResourceChange, usage_change: _UsageChange | None) -> ResourceChange:
+def _set_usage(change: ResourceChange, usage_change: _UsageChange | None) -> ResourceChange:
+    """Return `change` with the priced usage before and after it; unchanged for None."""
     if usage_change is None:
         return change
     return change.model_copy(update={"before": usage_change.before, "after": usage_change.after})

@@ -43,7 +43,7 @@ class GpuCount:
 
     @classmethod
     def from_numbers(cls, numbers: Iterable[int | None]) -> "GpuCount":
-        """Sum `numbers`; None is an unknown number."""
+        """Sum `numbers`. None is an unknown number: it adds nothing, and the sum is not `exact`."""
         counts = list(numbers)
         return cls(sum(number or 0 for number in counts), None not in counts)
 

@@ -254,7 +254,7 @@ def render_gates(
 
 
 def format_notice(notice: Notice) -> str:
-    """Format a notice in one line: the resource's name and the text."""
+    """Return `NAME: TEXT` of a notice; only the text for a notice about the complete stack."""
     return f"{notice.name}: {notice.text}" if notice.name else notice.text
 
 

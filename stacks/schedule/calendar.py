@@ -79,7 +79,7 @@ class TimeTable:
         return due if self.approved.get(entry.urn) is (due.inputs is None) else None
 
     def _find_due_by_idleness(self, entry: ResourceState) -> DueChange | None:
-        """Return the stop of an idle resource, or None."""
+        """Return the change that stops an idle resource, or None if the resource is in use."""
         lifecycle = find_lifecycle(entry.type)
         power = lifecycle.power if lifecycle else None
         verdict = self.idle(entry) if power else None
@@ -108,9 +108,14 @@ class TimeTable:
 def find_start(
     entry: ResourceState, outputs: PropertyMap, now: float, *, is_emulated: bool
 ) -> float | None:
-    """Return when the object of an entry was created, in Unix seconds; None if nobody knows.
+    """Return when the object of an entry was created, in Unix seconds; None if it is unknown.
 
-    `outputs` are the last observed ones of the object: those of the entry, or newer ones.
+    Args:
+        entry: the resource in the state.
+        outputs: the last observed outputs of the object: those of the entry, or newer ones.
+        now: the present time in Unix seconds; a creation time after it is ignored.
+        is_emulated: whether `now` is the time of an emulator's clock. Then the creation time in the
+            state, which is a real time, is ignored.
     """
     lifecycle = find_lifecycle(entry.type)
     if lifecycle is None:
@@ -121,7 +126,10 @@ def find_start(
 
 
 def is_end_unknown(entry: ResourceState, now: float, *, is_emulated: bool = False) -> bool:
-    """Return True for an entry with a time to live and an unknown creation time."""
+    """Return True if the entry has a `ttl`, but its creation time is unknown.
+
+    Then nobody knows when the `ttl` ends. `now` and `is_emulated` are as for `find_start`.
+    """
     if find_lifecycle(entry.type) is None or entry.inputs.get("ttl") is None:
         return False
     return find_start(entry, entry.outputs, now, is_emulated=is_emulated) is None
@@ -134,10 +142,11 @@ def _find_due_by_hours(
     observed: Mapping[str, Any],
     now: float,
 ) -> DueChange | None:
-    """Return the stop outside of running hours, or the start inside; None without running hours.
+    """Return the change that stops a resource outside of its running hours, or starts it inside.
 
-    A resource that is in this state already is included: the engine then finds no change. A
-    resource that was stopped outside of gpuform is started only with permission.
+    Returns None for a resource without running hours, and for one that was stopped outside of
+    gpuform, unless the run has the permission to start it. A resource that is already stopped or
+    started gets a change, too: the engine then finds nothing to do.
     """
     power, hours = lifecycle.power, read_running_hours(values)
     if power is None or hours is None:

@@ -48,11 +48,11 @@ _OBSERVED = (Op.REFRESH, Op.IMPORT, Op.READ, Op.READ_REPLACEMENT)
 def list_step_notices(
     steps: Sequence[Step], now: float, *, is_emulated: bool = False
 ) -> tuple[Notice, ...]:
-    """Return the notices of all kept and replaced resources of a run.
+    """Return what users should know about the resources that a run keeps or replaces.
 
     Args:
         steps: all steps of the run.
-        now: in Unix seconds.
+        now: the present time in Unix seconds.
         is_emulated: whether `now` is the time of an emulator's clock.
     """
     observations = [
@@ -71,12 +71,15 @@ def list_entry_notices(
     *,
     is_emulated: bool = False,
 ) -> tuple[Notice, ...]:
-    """Return the notices of the resources of a state, as last observed.
+    """Return what users should know about the resources of a state, from their outputs.
+
+    Notices are, for example, a coming expiry, a stopped node or an account without credit.
 
     Args:
-        entries: the entries of the state.
-        now: in Unix seconds.
-        before: by URN, the stored outputs of the resources that were observed just now.
+        entries: the entries of the state, with the last observed outputs.
+        now: the present time in Unix seconds.
+        before: by URN, the outputs before the last observation. Only resources in this mapping get
+            notices of what changed on the platform.
         is_emulated: whether `now` is the time of an emulator's clock.
     """
     entries = [*entries]
@@ -135,7 +138,10 @@ def _find_step_observation(step: Step) -> _Observation | None:
 def _build_notices(
     observations: Iterable[_Observation], now: float, *, is_emulated: bool
 ) -> tuple[Notice, ...]:
-    """Return the notices of each resource, then of fabrics, then of accounts without credit."""
+    """Return the notices of each resource, then of fabrics, then of accounts without credit.
+
+    `now` and `is_emulated` are as for `list_entry_notices`.
+    """
     notices: list[Notice] = []
     credited: list[_ResourceCredit] = []
     placed: list[tuple[str, ResourcePlacement]] = []

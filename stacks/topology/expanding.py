@@ -51,7 +51,12 @@ def expand(topology: Topology, names: Names, problems: Diagnostics, *, planning:
 
 
 def _expand_scope(topology: Topology, scope: Scope, problems: Diagnostics, planning: bool) -> Scope:
-    """Expand a topology and its modules, and return the scope with the instances."""
+    """Expand `for_each` and `when` of a topology and all its modules into instances.
+
+    Returns a copy of `scope` with the instances. Adds the instances of a module to the module, and
+    every problem to `problems`. While `planning`, an unknown `for_each` or `when` is a problem;
+    otherwise an unknown `for_each` leaves its group open, and an unknown `when` keeps the instance.
+    """
     expander, module = _Expander(scope, problems, planning), scope.names.module
     groups = {
         section: {

@@ -108,9 +108,10 @@ def load(path: Path, problems: Diagnostics) -> Topology:
 
 
 def load_module(path: Path, inclusion_path: InclusionPath, problems: Diagnostics) -> Topology:
-    """Load the topology of a module. A module always has inputs, possibly none.
+    """Load the topology of a module's file and all included files. Add problems to `problems`.
 
-    `inclusion_path` holds the inclusions that led to the module.
+    For a module without inputs, `inputs` is an empty mapping; None would mean the topology of a
+    stack. `inclusion_path` holds the inclusions that led to the module.
     """
     topology = _load_files(read_files(path, problems, inclusion_path), problems)
     # A file without `inputs` can be a module too.

@@ -49,12 +49,21 @@ class Values(Protocol):
         """Return the resources in the expressions of a module's output."""
 
     def find_resources_named_by_input(self, name: str) -> list[Instance] | None:
-        """Return the resources named by an input, or None if the input is another value."""
+        """Return the resources that a module's argument refers to as its complete value.
+
+        `name` is the input of the argument. Returns None if the argument is missing or is another
+        value, such as a text or a property of a resource. Returns an empty list for an invalid
+        reference.
+        """
 
     def find_resources_named_by_output(
         self, module: ModuleInstance, name: str
     ) -> list[Instance] | None:
-        """Return the resources named by an output, or None if the output is another value."""
+        """Return the resources that a module's output refers to as its complete value.
+
+        Returns None if the output is another value, such as a text or a property of a resource.
+        Returns an empty list for an invalid reference. The module must have the output.
+        """
 
 
 _Made = TypeVar("_Made", bound=Repetition[Any])
@@ -144,9 +153,10 @@ class References:
         return list(group.instances.values()) if instance is None else [instance]
 
     def find_named_resources(self, reference: ExpressionReference) -> list[Instance] | None:
-        """Return the resources named by a reference, or None for another value.
+        """Return the resources that a reference stands for, or None if it has another value.
 
-        A reference to an entry with `for_each` or to a module names all of its resources.
+        A reference to an entry with `for_each`, or to a module, stands for all of its resources. A
+        reference to a property of a resource has another value.
         """
         if reference.root == "inputs" and len(reference.steps) == 1:
             (name,) = self._choose_names(reference, tuple(self.names.inputs or ()))

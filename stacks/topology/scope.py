@@ -203,9 +203,10 @@ class Scope:
         return list(resources)
 
     def find_named_resources(self, node: Node) -> list[Instance] | None:
-        """Return the resources named by a value, or None if the value is something else.
+        """Return the resources that a node refers to as its complete value.
 
-        Empty for an invalid reference, which evaluation reports.
+        Returns None if the node is another value, such as a text or a property of a resource.
+        Returns an empty list for an invalid reference, which the evaluation reports.
         """
         template = parse_template(node, Diagnostics()) if isinstance(node, ScalarNode) else None
         if template is None or template.reference is None:
@@ -248,7 +249,10 @@ class Scope:
         )
 
     def list_input_resources(self, name: str) -> list[Instance]:
-        """Return the resources in the expressions of an input's argument; none without any."""
+        """Return the resources in the expressions of a module's argument for the input `name`.
+
+        Empty without an argument.
+        """
         argument, outer = self._find_argument(name), self.outer
         if argument is None or outer is None:
             return []
@@ -267,7 +271,12 @@ class Scope:
         )
 
     def find_resources_named_by_input(self, name: str) -> list[Instance] | None:
-        """Return the resources named by an input, or None if the input is another value."""
+        """Return the resources that a module's argument refers to as its complete value.
+
+        `name` is the input of the argument. Returns None if the argument is missing or is another
+        value, such as a text or a property of a resource. Returns an empty list for an invalid
+        reference.
+        """
         argument = self._find_argument(name)
         return (
             self.outer.find_named_resources(argument)
@@ -278,7 +287,11 @@ class Scope:
     def find_resources_named_by_output(
         self, module: ModuleInstance, name: str
     ) -> list[Instance] | None:
-        """Return the resources named by an output, or None if the output is another value."""
+        """Return the resources that a module's output refers to as its complete value.
+
+        Returns None if the output is another value, such as a text or a property of a resource.
+        Returns an empty list for an invalid reference. The module must have the output.
+        """
         node = module.declaration.topology.outputs[name].node
         return self.enter_module(module, Diagnostics()).find_named_resources(node)
 

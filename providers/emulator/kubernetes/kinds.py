@@ -318,7 +318,11 @@ def make_not_found(resource: str, name: str) -> StatusError:
 
 
 def make_conflict(resource: str, name: str) -> StatusError:
-    """Return the 409 for a change based on an old version, or on another object of the name."""
+    """Return the 409 for a request with an outdated `resourceVersion`, or with another `uid`.
+
+    Another `uid` is that of an earlier object with the same name. `resource` is as in
+    `make_not_found`.
+    """
     message = (
         f'Operation cannot be fulfilled on {resource} "{name}": the object has been modified; '
         "please apply your changes to the latest version and try again"

@@ -154,7 +154,11 @@ class ScpApi(PlatformApi):
             }
 
     def _load_platform(self) -> RequestContext:
-        """Return the objects at the clock's present time, the settings and the fault's effects."""
+        """Return the request's context: the objects at the clock's time, the settings, the faults.
+
+        The faults are the effects of the fault that a test has injected for this request; without
+        one they are empty.
+        """
         inventory = ScpInventory(self._store, self._clock.now())
         return RequestContext(inventory, ScpSettings.load(self._store), get_fault_effects())
 
@@ -164,7 +168,11 @@ class ScpApi(PlatformApi):
         return answer_json(error.build_body(language, self._create_request_id()), error.status)
 
     def _add_headers(self, response: Response) -> Response:
-        """Set the headers of the API's version and of the platform's time; return `response`."""
+        """Set the headers of the API's version and of the platform's time; return `response`.
+
+        The time is the real one plus the setting `clock_ahead_seconds`: requests are signed with
+        it. The version is left out if the request was refused before one was chosen.
+        """
         if "version" in g:
             response.headers.update(g.version.build_headers())
         ahead = ScpSettings.load(self._store).clock_ahead_seconds
@@ -175,7 +183,7 @@ class ScpApi(PlatformApi):
         return f"req-{self._store.create_id()}"
 
     def _answer_accepted(self, resource_id: str) -> Response:
-        """Answer 202 with the document's AsyncResponse for one id or several with commas."""
+        """Answer 202 with an AsyncResponse for `resource_id`: one id, or several with commas."""
         content = {
             "account_id": ACCOUNT_ID,
             "request_id": self._create_request_id(),

@@ -193,7 +193,7 @@ def _find_home(settings: Settings) -> Path:
 
 
 def _read_json_file(path: Path) -> Mapping[str, str]:
-    """Read the text values of a JSON object; return nothing if the file is missing or empty.
+    """Return the text values of the JSON object in a file; none if the file is missing or empty.
 
     Raises:
         GpuformError: the file cannot be read, or has no JSON object.
@@ -219,8 +219,8 @@ def _read_json_file(path: Path) -> Mapping[str, str]:
 def _resolve_base_url(settings: Settings, files: _ConfigFiles, region: str | None) -> str:
     """Return the API's address: an override, else the one of the region.
 
-    `region` None is the default region. Raises GpuformError without any region and override, or for
-    an unknown region.
+    None as `region` means the default region. Raises GpuformError if neither an override nor a
+    region is set, or if the region is unknown.
     """
     override = settings.get_value(ENDPOINT_VARIABLE)
     # An override (the emulator, a proxy) needs no region.
@@ -252,12 +252,14 @@ def _select_default_region(settings: Settings, files: _ConfigFiles) -> str | Non
 
 
 def _resolve_environment(settings: Settings, files: _ConfigFiles, region: str) -> str:
-    """Return the letter of SCP's environment: as configured, else the region's only one.
+    """Return the letter of SCP's environment, such as `e`.
 
-    For a region that SCP does not have, any letter is returned.
+    The letter comes from the address of IAM in the environment variable, else from the stack's
+    configuration, else from the address of IAM in config.json. Without any of these it is the only
+    environment that has the region; for an unknown region it is an arbitrary one.
 
     Raises:
-        GpuformError: several environments have the region, or the address of IAM names none.
+        GpuformError: an address of IAM contains no letter, or several environments have the region.
     """
     auth_url = settings.get_value(AUTH_URL_VARIABLE)
     if auth_url:
@@ -282,7 +284,8 @@ def _resolve_environment(settings: Settings, files: _ConfigFiles, region: str) -
 def _parse_environment(url: str, name: str) -> str:
     """Return the environment's letter in the URL of SCP's IAM.
 
-    Raises GpuformError naming `name`.
+    `name` is the variable or the key that has the URL. Raises GpuformError with `name` if the URL
+    contains no letter.
     """
     match = re.fullmatch(r"iam\.([a-z0-9]+)\.samsungsdscloud\.com", _parse_host(url))
     if match is None:

@@ -88,7 +88,7 @@ def convert(
 
     form = form or ("python" if kind == "topology" else "yaml")
     with open_session() as session:
-        target = _choose_target(out, form, force=flags["force"])
+        target = _choose_output_file(out, form, force=flags["force"])
         folder = target.parent if target else Path()
         _reject_needless_conversion(source, kind, form)
         options = ConvertOptions(kind, form, source, folder, session.stack, flags["emulate"])
@@ -111,11 +111,14 @@ def _reject_needless_conversion(source: Path | None, kind: str, form: str) -> No
         raise click.UsageError(f"--from {kind} reads the project: do not pass a file")
 
 
-def _choose_target(out: str | None, form: str, *, force: bool) -> Path | None:
-    """Return the file to write, or None for stdout.
+def _choose_output_file(out: str | None, form: str, *, force: bool) -> Path | None:
+    """Return the file to write, or None if `out` is `-`, which means stdout.
+
+    None as `out` means the default name of `form`: `__main__.py` for `python`, `topology.yaml` for
+    `yaml`.
 
     Raises:
-        EngineError: the file exists, and `force` is not set.
+        EngineError: the file exists, and `force` is False.
     """
     if out == "-":
         return None
@@ -129,7 +132,7 @@ def _choose_target(out: str | None, form: str, *, force: bool) -> Path | None:
 
 
 def _write_declarations(content: str, target: Path | None, session: Session) -> None:
-    """Write the content to the file and say so, or to stdout without a file."""
+    """Write the content to the file `target` and report the file; None means stdout."""
     from gpuform.stacks.engine.machine import replace_file  # noqa: PLC0415 - not for help
 
     if target is None:

@@ -100,7 +100,7 @@ def orphans(
 
     \b
     Exit codes, for a scheduled job:
-      0  no orphans, and every platform asked has answered
+      0  no orphans, and every queried platform has answered
       3  there are orphans, or creates whose result is unknown
       4  a platform or a state could not be read: there may be more
 
@@ -208,9 +208,9 @@ def offers(
 
     \b
     Exit codes:
-      0  every platform asked has answered
-      1  none could be asked
-      4  some could not be asked: there may be more
+      0  every queried platform has answered
+      1  no platform could be queried
+      4  some platforms did not answer: there may be more
 
     \b
     Examples:

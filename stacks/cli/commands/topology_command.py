@@ -206,7 +206,7 @@ def _apply_topology(
         document = build_changes_document(applied.kubernetes, applied.changes, applied.unknown)
         screen.print(format_json(document, indent=2))
     elif applied.is_done:
-        screen.print(_summarize_changes(applied.changes))
+        screen.print(_summarize_written_changes(applied.changes))
     if not as_json:
         _print_unknown(session, applied.unknown)
     for problem in problems:
@@ -214,7 +214,8 @@ def _apply_topology(
     return FAILED if problems or not applied.is_done else SUCCESS
 
 
-def _summarize_changes(changes: "Sequence[Change]") -> str:
+def _summarize_written_changes(changes: "Sequence[Change]") -> str:
+    """Return `Wrote N changes.`, or `No changes.` if no change had to be written."""
     from gpuform.stacks.review.value_text import counted  # noqa: PLC0415 - as above
     from gpuform.stacks.topology_export.applying import WRITING_ACTIONS  # noqa: PLC0415 - not for help
 

@@ -391,7 +391,11 @@ class _TerraformConverter:
             yield name, value
 
     def _is_secret(self, value: Value) -> bool:
-        """Return whether a reference in the value is secret; literals are configuration by then."""
+        """Return True if the value refers to a configuration variable or to a secret property.
+
+        Call after `_convert_secret`, which makes every configuration variable in the value secret
+        and replaces each literal with a reference to such a variable.
+        """
         if any(find_config_references(value)):
             return True
         sections = {kind.section: kind.platform for kind in TERRAFORM_TYPES.values()}

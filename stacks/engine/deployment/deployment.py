@@ -206,10 +206,12 @@ class Deployment:
             self._apply_due_changes(base, options.calendar)
 
     def _apply_due_changes(self, base: Sequence[ResourceState], calendar: Calendar) -> None:
-        """Delete expired resources, and apply the other due changes to the remaining ones.
+        """Apply the due changes of the remaining resources, then delete the expired ones.
 
-        `base` is the state before the run. Without `target_dependents`, a dependent of an expired
-        resource is reported as failed and stops this. So does a rule that forbids a deletion.
+        Nothing is changed or deleted if a rule forbids one of the deletions, or if an expired
+        resource has a dependent and `target_dependents` is not set. The error is reported for the
+        resource. A preview continues after an error about a dependent. `base` is the state before
+        the run.
         """
         executor = self._executor
         due_changes = find_due_changes(base, calendar)
@@ -234,7 +236,11 @@ class Deployment:
         selection: Selection,
         base: Sequence[ResourceState],
     ) -> list[ResourceState]:
-        """Return the entries to delete under a selection; fail each entry without a target."""
+        """Return the entries of `to_delete` that `selection` lets the run delete.
+
+        A dependent of a target that is not a target itself is reported as failed, unless
+        `target_dependents` is set; it is in the result all the same.
+        """
         selected, unnamed = select_deletions(to_delete, selection, base)
         for entry in unnamed:
             self._executor.fail_resource(

@@ -68,10 +68,13 @@ class OutsideDeletions:
             return [deletion.entry for deletion in self._undecided.values()]
 
     def count_replaced(self, entry: ResourceState, cause: str) -> None:
-        """Count a missing object about to be replaced.
+        """Count a missing object whose entry is about to be replaced.
+
+        `cause` is as in `OutsideDeletion`: entries with the same cause count once.
 
         Raises:
-            EngineError: too many objects are missing and the user gave no permission.
+            EngineError: CONFIRMATION_THRESHOLD or more objects are missing, and the user has not
+                permitted to remove as many from the state.
         """
         with self._lock:
             self._record_name(entry, cause)
@@ -98,7 +101,11 @@ class OutsideDeletions:
             self._names_by_cause[cause] = name_of(entry.urn)
 
     def _find_permission_error(self) -> EngineError | None:
-        """Return an error if many objects are missing without the user's permission, or None."""
+        """Return an error, or None if the missing entries may be removed from the state.
+
+        They may if fewer than CONFIRMATION_THRESHOLD objects are missing, or if the user has
+        permitted it.
+        """
         with self._lock:
             names = sorted(self._names_by_cause.values())
         if len(names) < CONFIRMATION_THRESHOLD:

@@ -19,10 +19,12 @@ from gpuform.stacks.engine.urn import is_provider
 def select_deletions(
     to_delete: Sequence[ResourceState], selection: Selection, base: Sequence[ResourceState]
 ) -> tuple[list[ResourceState], list[ResourceState]]:
-    """Return the entries to delete under `selection`, then the untargeted part of this list.
+    """Return the entries of `to_delete` that `selection` lets the run delete, in two lists.
 
-    `base` is the state that the last run left. The second list is empty unless targets were given
-    without `--target-dependents`.
+    The first list has all of them, including the dependents of targets. The second list has those
+    entries of the first that are not targets themselves; the caller reports each as an error. It is
+    empty without targets, and with `--target-dependents`. `base` is the state that the last run
+    left, from which dependents are found.
     """
     allowed = find_deletable_urns(selection, base)
     selected = [entry for entry in to_delete if entry.urn in allowed]
@@ -40,8 +42,9 @@ def find_forbidden_deletions(
 ) -> Iterator[tuple[str, EngineError]]:
     """Yield URN and error of each deletion or replacement forbidden by `rules`.
 
-    `replaced` holds the URNs that this run replaces. Each rule gets an entry and the live entries
-    that stay. Components, external and retained objects are not checked.
+    `base` is the state that the last run left. `replaced` holds the URNs that this run replaces.
+    Each rule gets an entry to delete and the live entries that stay. Components, external and
+    retained objects are not checked.
     """
     deleted_ids = set(map(id, to_delete))
     live_entries = [entry for entry in base if entry.custom and not entry.delete]
@@ -129,9 +132,11 @@ class DeletePhase:
                 self._keep_dependencies(entry)
 
     def _delete_layer(self, layer: Sequence[ResourceState], urns: Collection[str]) -> None:
-        """Delete the deletable entries of a layer, and keep the dependencies of every other entry.
+        """Delete the entries of a layer, except for protected and needed ones.
 
-        `urns` are those of all entries that the phase deletes.
+        The dependencies of each entry that stays, or whose deletion fails, are kept: later layers
+        do not delete them. `urns` are the URNs of all entries that the phase deletes: an entry
+        whose `deleted_with` is among them needs no delete call.
         """
         deletable_entries = [entry for entry in layer if self._can_delete(entry)]
         steps = [
@@ -145,9 +150,10 @@ class DeletePhase:
                 self._keep_dependencies(entry)
 
     def _can_delete(self, entry: ResourceState) -> bool:
-        """Return False for a protected entry, and for a dependency of a kept entry.
+        """Return False for a protected entry, and for an entry that a kept entry depends on.
 
-        A protected entry is reported as failed. The dependencies of both are kept too.
+        If the result is False, the dependencies of the entry are kept too. A protected entry is
+        reported as failed.
         """
         if entry.urn in self._fully_kept_urns or (
             entry.urn in self._kept_urns and not entry.delete
@@ -164,9 +170,11 @@ class DeletePhase:
         return False
 
     def _keep_dependencies(self, entry: ResourceState) -> None:
-        """Keep the dependencies of a kept entry.
+        """Record that the dependencies of a kept entry must stay in the state.
 
-        Of an entry marked for deletion only the direct ones, but with all their entries.
+        For a live entry these are the live entries of all direct and indirect dependencies. For an
+        entry marked for deletion these are only the direct dependencies, but with all their
+        entries.
         """
         if entry.delete:
             self._fully_kept_urns |= graph.find_dependency_urns(entry)
@@ -184,7 +192,11 @@ def _is_protected(entry: ResourceState) -> bool:
 def _build_deletion_step(
     host: ProviderHost, entry: ResourceState, to_delete: Collection[str]
 ) -> Step:
-    """Build the step that deletes the object or, if there is none, forgets the entry."""
+    """Build the step that deletes the object, or that only removes the entry from the state.
+
+    Only the entry is removed if the object is deleted already or is external. `to_delete` are the
+    URNs of all entries that the phase deletes.
+    """
     # The object is deleted already: by Pulumi's rule its provider must not be called again.
     if entry.pending_replacement:
         return Step(Op.REMOVE_PENDING_REPLACE, entry.urn, entry)

@@ -89,7 +89,7 @@ class DefaultProviders:
                     hint="set a provider in the options of the resource, or remove the package "
                     "from that list",
                 )
-            step = self._build_step(package, executor)
+            step = self._configure_and_build_step(package, executor)
             executor.run_steps([step])
             self._urns.add(step.urn)
             self._references[package] = f"{step.urn}::{step.state.id}"
@@ -110,10 +110,11 @@ class DefaultProviders:
             ) from None
         return bool(disabled_packages & {"*", package})
 
-    def _build_step(self, package: ProviderRequest, executor: StepExecutor) -> Step:
+    def _configure_and_build_step(self, package: ProviderRequest, executor: StepExecutor) -> Step:
         """Return the create, update or same step of the package's default provider.
 
-        An existing provider keeps its id. Raises EngineError for an invalid configuration.
+        An existing provider keeps its id. The configuration of gpuform's own plugin is checked, and
+        the plugin uses it from now on. Raises EngineError if this configuration is invalid.
         """
         type_ = PROVIDER_TYPE_PREFIX + package.name
         urn = make_urn(self.stack, self.project, "", type_, package.default_name)

@@ -176,7 +176,9 @@ class PlanConstraint:
     def _find_changed_declarations(self, now: Basis) -> Iterator[tuple[str, str]]:
         """Yield URN and message of each declaration added, removed or changed since the plan.
 
-        With `reads_others`, parts unknown to the plan are not compared.
+        `now` is the basis of a new preview. A declaration counts as changed if the digest of one
+        of its parts (an input or an option) differs. If the plan reads outputs of other stacks
+        (`reads_others`), parts that were unknown in the plan are not compared; otherwise they are.
         """
         for urn, kind in _compare_mappings(self.basis.program, now.program):
             if kind == "new":

@@ -157,7 +157,10 @@ class OldEntries:
 
     @classmethod
     def from_state(cls, stack: str, project: str, base: Iterable[ResourceState]) -> "OldEntries":
-        """Take the entries of a state, without those marked for deletion."""
+        """Return the live entries of the state `base`: those not marked for deletion.
+
+        `stack` and `project` are the names of the stack and its project, for the URNs of aliases.
+        """
         # An entry with `delete: true` has its replacement already and is never an old state.
         return cls(stack, project, {entry.urn: entry for entry in base if not entry.delete})
 

@@ -307,11 +307,11 @@ class StepGenerator:
     def _check_inputs(
         self, registration: Registration, old: ResourceState | None, provider: str, *, fresh: bool
     ) -> tuple[PropertyMap, PropertyMap]:
-        """Return the checked inputs twice: to keep, and to compare with the old ones.
+        """Return the checked inputs to keep, and those to compare with the old inputs.
 
-        With `fresh` neither old inputs nor `ignore_changes` count, as for a new object; paths of it
-        that match nothing are reported. Only for a component do the two differ: it is not checked,
-        and keeps its declared inputs.
+        The two differ only for a component: its inputs are not checked, and the declared ones are
+        kept. With `fresh`, old inputs and `ignore_changes` do not count, as for a new object.
+        Otherwise each path in `ignore_changes` that matches nothing is reported.
         """
         declared_inputs = registration.inputs
         compared = declared_inputs
@@ -335,9 +335,10 @@ class StepGenerator:
     def _keep_untargeted(
         self, declared: Registration | Read, old: ResourceState | None, goal: ResourceState
     ) -> list[Step]:
-        """Return a step that keeps the entry; a resource without an entry is skipped.
+        """Return a step that keeps the entry of a resource outside the targets.
 
-        An entry that a replacement deletes counts as none.
+        A resource without an entry, or with an entry that a replacement deletes, is skipped: the
+        run does not create it.
         """
         # Pulumi's skipped create: the program continues with unknown outputs, in a real run too.
         if old is None or id(old) in self._dependent_deletions:
@@ -358,9 +359,11 @@ class StepGenerator:
             ]
 
     def _refuse_missing_dependencies(self, steps: Sequence[Step]) -> None:
-        """Refuse steps with a dependency skipped for lack of a target.
+        """Refuse steps that depend on a new resource which this run does not create.
 
-        Raises EngineError in a real run; a preview reports the error.
+        The run skips a resource without an entry in the state if the resource is not among the
+        targets, or is excluded. Raises EngineError in a real run. A preview reports the error once
+        for each missing dependency, continues, and fails at its end.
         """
         for step in steps:
             if step.new is None or step.skipped:
@@ -438,10 +441,17 @@ class StepGenerator:
     def _plan_replacement(
         self, registration: Registration, old: ResourceState, goal: ResourceState, diff: Diff
     ) -> list[Step]:
-        """Return the steps of a replacement, with the old object's deletion first or last.
+        """Return the steps that replace the old object.
 
-        First if the option `delete_before_replace`, or else the provider or `should_delete_first`,
-        says so; then its dependents are deleted before. Else it follows at the end of the run.
+        By default the new object is created first: no deletion is among the steps, because the run
+        deletes the old object at its end. The old object is deleted first if the option
+        `delete_before_replace` is True, or if the option is not set and the diff of the provider or
+        `should_delete_first` demands it. Then the steps delete the dependents that must be
+        replaced too, then the old object, and then create the new one.
+
+        Raises:
+            EngineError: `should_delete_first` demands the deletion of a dependent that is not among
+                the targets.
         """
         self._replaced_urns.add(goal.urn)
         # Pulumi's rule: the option where it is set, else the answer of the provider's diff.
@@ -465,9 +475,9 @@ class StepGenerator:
     def _refuse_replacement(
         self, registration: Registration, old: ResourceState, goal: ResourceState, diff: Diff
     ) -> None:
-        """Raise EngineError if `import_` names the resource, or if it is and stays protected.
+        """Raise EngineError if the resource has an `import_` id, or if it is and stays protected.
 
-        A preview only reports the protection.
+        A preview reports a protected resource instead, and continues.
         """
         reason = ", ".join(diff.replaces) or "an unfinished replacement"
         if registration.import_id:
@@ -512,7 +522,7 @@ class StepGenerator:
         return [logical, create]
 
     def _refuse_unnamed_dependents(self, root: ResourceState) -> None:
-        """Raise EngineError if a replacement would also replace a dependent without a target."""
+        """Raise EngineError if a replacement would also replace a dependent outside the targets."""
         if not self.selection.is_limited:
             return
         for dependent in self._dependents.find_dependents(

@@ -239,7 +239,11 @@ def _is_shared(name: str) -> bool:
 
 
 def _find_module_paths(name: str) -> list[str]:
-    """Return a module's file or a package's folders; "" for a module made in code."""
+    """Return the path of a module's file, or the folders of a namespace package.
+
+    Imports nothing: `name` must be in `sys.modules`. The list is empty for a built-in module. For a
+    module that code has created without an import it is `[""]`.
+    """
     # Other attributes of a lazy module would load it.
     module_globals = getattr(sys.modules[name], "__dict__", {})
     file: str | None = module_globals.get("__file__")
@@ -260,5 +264,5 @@ def _is_installed(path: str) -> bool:
 
 
 def _to_prefixes(folders: Iterable[str]) -> tuple[str, ...]:
-    """Return the prefixes of all paths inside the folders."""
+    """Return the prefix that all paths inside a folder begin with, for each folder."""
     return tuple(folder.rstrip(os.sep) + os.sep for folder in folders)

@@ -168,7 +168,11 @@ def load_project(path: Path, *, any_runtime: bool = False) -> Project:
 
 
 def _parse_refresh_option(yaml_entries: "_YamlEntries", file_label: str) -> bool:
-    """Return True if `options.refresh` is `always`, the only value in Pulumi."""
+    """Return True if `options.refresh` is `always`, and False without the option.
+
+    Raises ProjectError for any other value: Pulumi has only this one. `file_label` is the name of
+    the file in the message.
+    """
     node = _get_mapping(yaml_entries, "options", file_label)
     refresh = _get_text(yaml_text.get_entries(node, file_label), "refresh", file_label)
     if refresh not in ("", "always"):
@@ -197,7 +201,10 @@ _YamlEntries = Mapping[str, tuple[ScalarNode, Node]]
 
 
 def _get_text(yaml_entries: _YamlEntries, key: str, file_label: str) -> str:
-    """Return the text of a key; empty for a missing or null one. Raises ProjectError."""
+    """Return the text of a key, or an empty text if the key is missing or null.
+
+    Raises ProjectError for a value that is not text.
+    """
     if key not in yaml_entries:
         return ""
     node = yaml_entries[key][1]

@@ -272,7 +272,7 @@ class PluginProviders:
         with self._lock:
             if key not in self._lifecycles:
                 self._lifecycles[key] = get_lifecycle_by_token(type_).with_settings(
-                    self._create_settings(key[0])
+                    self._create_provider_settings(key[0])
                 )
             return self._lifecycles[key]
 
@@ -281,13 +281,17 @@ class PluginProviders:
         from gpuform.providers.plugin.settings import call_function  # noqa: PLC0415
 
         with self._lock:
-            settings = self._create_settings(get_provider_urn(reference))
+            settings = self._create_provider_settings(get_provider_urn(reference))
         return from_provider(call_function(token, _to_plain(arguments), settings))
 
-    def _create_settings(self, urn: str) -> Any:
+    def _create_provider_settings(self, provider_urn: str) -> Any:
+        """Return the `Settings` of a plugin provider: its inputs, completed by the configuration.
+
+        A provider without inputs has only the stack's configuration.
+        """
         from gpuform.providers.plugin.settings import create_settings  # noqa: PLC0415
 
-        return create_settings(_to_plain(self._inputs.get(urn, {})), self.config)
+        return create_settings(_to_plain(self._inputs.get(provider_urn, {})), self.config)
 
 
 def _to_plain(properties: PropertyMap) -> dict[str, Any]:

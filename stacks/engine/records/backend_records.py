@@ -349,7 +349,7 @@ class OtherStackObjects:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def has(self, id_: str) -> bool:
-        """Return True if another stack has the object, or a record of its creation.
+        """Return True if another stack has the object with this id, or a record of its creation.
 
         Raises GpuformError if a state or a record cannot be read.
         """
@@ -376,18 +376,20 @@ class OtherStackObjects:
 
 @contextmanager
 def move_intents(source: Intents, target: Intents, names: Mapping[str, str]) -> Iterator[None]:
-    """Move intents to the new URNs while the context writes the renamed state.
+    """Move the records of unfinished creates to new URNs while the context writes the new state.
 
-    Both the old and the new intents exist meanwhile, so that a crash loses none; at the end only
-    those of the written state remain.
+    Before the context begins, a copy of each intent under its new URN is written, so that a crash
+    loses none. If the context succeeds, the old intents are removed. If it raises, the new ones are
+    removed.
 
     Args:
         source: the intents of the old stack.
         target: the intents of the new stack.
-        names: old URN to new URN.
+        names: the new URN of each old URN; intents of other URNs stay.
 
     Raises:
-        EngineError: the stacks live in different environments.
+        EngineError: one stack is on real platforms and the other on an emulator, or the two are on
+            different emulators or addresses.
     """
     with raise_as_engine_errors():
         _move_environment(source.records, target.records)

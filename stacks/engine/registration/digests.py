@@ -35,9 +35,10 @@ _MEMO = frozenset(
 
 @cache
 def normalize_pickle(text: str) -> str:
-    """Return a comparable form of a base64 pickle; other texts are returned unchanged.
+    """Return a text that is equal for equal pickles; `text` itself if it is not a base64 pickle.
 
-    It has the parts of the pickle sorted, without source paths.
+    The result lists the opcodes of the pickle with their arguments, sorted. It leaves out opcodes
+    whose argument is the path of a source file, and those that only number the parts.
     """
     try:
         parts = [
@@ -154,9 +155,10 @@ def _to_comparable_option(value: Any) -> Any:
 
 
 def _to_comparable_entry(state: ResourceState) -> dict[str, Json]:
-    """Return the fields of an entry for digests, without volatile and empty ones.
+    """Return the fields of an entry that its digest covers, without volatile and empty fields.
 
-    Of the outputs only those named like an input count; of a provider, no inputs.
+    Of the outputs, only those with the name of an input are included; of providers and external
+    objects, none. The inputs of a provider are left out: the configuration has its own digests.
     """
     comparable: dict[str, Json] = {}
     for field in fields(state):
@@ -176,7 +178,10 @@ def _to_comparable_entry(state: ResourceState) -> dict[str, Json]:
 
 
 def _select_echoed_outputs(state: ResourceState) -> PropertyMap:
-    """Return the outputs with the name of an input: its last observed values."""
+    """Return the outputs that have the name of an input: the input's last observed values.
+
+    The result is empty for a provider and for an object that is only read.
+    """
     if state.external or is_provider(state.type):
         return {}
     shared = {key: item for key, item in state.outputs.items() if key in state.inputs}

@@ -174,7 +174,10 @@ def _unpack(archive: Archive) -> Iterator[Member]:
 
 
 def _build_tar(members: Iterable[Member]) -> bytes:
-    """Return the tar of the members as written by Go; of two with one name the first counts."""
+    """Return the tar of the members as Go writes it.
+
+    Of two members with the same name, only the first is included.
+    """
     names: set[str] = set()
     blocks: list[bytes] = []
     for name, content in members:
@@ -190,7 +193,10 @@ def _pad_to_block(content: bytes) -> bytes:
 
 
 def _build_headers(name: str, size: int) -> Iterator[bytes]:
-    """Yield the header of a file, after a PAX header for a name too long for the fields."""
+    """Yield the header of a file. Before it comes a PAX header if the name does not fit the fields.
+
+    The name fits if it is ASCII and `_split_name` finds a split.
+    """
     encoded = name.encode()
     prefix, short = _split_name(encoded)
     if name.isascii() and len(short) <= _NAME_LENGTH:
@@ -206,7 +212,12 @@ def _build_headers(name: str, size: int) -> Iterator[bytes]:
 
 
 def _split_name(name: bytes) -> tuple[bytes, bytes]:
-    """Return prefix and rest of a name too long for one field, where both parts fit."""
+    """Split a file's name into the two fields of a tar header: `prefix` and `name`.
+
+    A name that fits the field `name` has an empty prefix. A longer name is split at the last slash
+    that leaves a prefix of at most 155 bytes. If the rest is longer than 100 bytes, or there is no
+    slash, the prefix is empty and the complete name is returned.
+    """
     if len(name) > _NAME_LENGTH:
         slash = name.rfind(b"/", 0, min(len(name), _PREFIX_LENGTH + 1))
         if 0 < slash <= _PREFIX_LENGTH and 0 < len(name) - slash - 1 <= _NAME_LENGTH:

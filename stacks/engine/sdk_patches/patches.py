@@ -194,7 +194,10 @@ _SECRECY = "_StackReference__is_secret_name"
 
 @contextmanager
 def read_outputs_separately() -> Iterator[None]:
-    """Make each output of a stack reference known by itself, while the context runs a program."""
+    """Make an unknown output of a stack reference leave the stack's other outputs known.
+
+    The patch holds while the context runs a program.
+    """
     originals = {name: getattr(StackReference, name) for name in _READING}
     for name, original in originals.items():
         setattr(
@@ -212,7 +215,13 @@ def read_outputs_separately() -> Iterator[None]:
 def _read_outputs_separately(
     original: Callable[[StackReference, Any], Output[Any]], *, required: bool
 ) -> Callable[[StackReference, Any], Output[Any]]:
-    """Return the method with one output known although others of the stack are unknown."""
+    """Return a `get_output` of StackReference that waits for no other output of the stack.
+
+    The returned output is unknown only if the output of this name is unknown. If the SDK's method
+    `original` were used, one unknown output would make all of them unknown; it is called only for a
+    name that is itself an output. With `required`, a missing output raises KeyError; otherwise it
+    is None.
+    """
 
     def get_output(stack: StackReference, name: Any) -> Output[Any]:
         if not isinstance(name, str):

@@ -38,14 +38,17 @@ def is_passphrase(provider: str) -> bool:
 def create_stored_crypter(
     provider: SecretsProvider, passphrase: Callable[[], str]
 ) -> SecretsManager:
-    """Create the crypter for a checkpoint's secrets provider.
+    """Create the crypter for the secrets provider that a checkpoint names.
+
+    Creating a crypter does not need the key yet: a wrong passphrase, or a key service that does not
+    answer, raises only when the key is first needed.
 
     Args:
-        provider: the stored provider.
-        passphrase: asked only for a passphrase provider.
+        provider: the provider in the checkpoint.
+        passphrase: returns the passphrase; called only for a passphrase provider.
 
     Raises:
-        SecretsError: the provider cannot be used.
+        SecretsError: gpuform does not support the provider, or its state is incomplete.
     """
     salt = provider.state.get("salt")
     if provider.type == PASSPHRASE_PROVIDER and isinstance(salt, str):
@@ -57,7 +60,10 @@ def create_stored_crypter(
 
 
 def create_new_crypter(provider: str, passphrase: Callable[[], str]) -> SecretsManager:
-    """Create a crypter with a new key. `provider` is `passphrase` or a service's URL.
+    """Create a crypter with a new key.
+
+    `provider` is `passphrase` or a key service's URL. `passphrase` is called only for a passphrase
+    provider.
 
     Raises:
         SecretsError: the provider cannot be used.

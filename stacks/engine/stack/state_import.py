@@ -212,7 +212,10 @@ def recover(backend: Backend, project: str, stack: str, path: Path) -> int:
 def _join_journal(
     log: SegmentLog, unsaved_segments: list[UnsavedSegment], path: Path
 ) -> _JoinedLog | None:
-    """Return the run's complete journal, or None if another run has written segments since."""
+    """Return the run's complete journal, from the store and the local file at `path`.
+
+    Returns None if another run has written segments since, or if the store lacks earlier segments.
+    """
     run, first = unsaved_segments[0].run, unsaved_segments[0].number
     stored_segments = log.read_segments(run)
     if len(stored_segments) < first or log.list_runs() - {run}:
@@ -226,7 +229,10 @@ def _join_journal(
 def _reject_lost_objects(
     backend: Backend, project: str, stack: str, unsaved_segments: list[UnsavedSegment], path: Path
 ) -> None:
-    """Raise JournalError if the state lacks objects of the local segments."""
+    """Raise JournalError if the stored state lacks an object that the unsaved segments record.
+
+    `path` is the local file of the segments, which the message names.
+    """
     records = journal.parse_records(str(path), b"".join(part.lines for part in unsaved_segments))
     snapshot = read_sealed(backend, project, stack).snapshot
     try:

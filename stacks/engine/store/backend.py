@@ -380,9 +380,10 @@ class Backend:
         return self._versions[name]
 
     def _check_layout(self) -> None:
-        """Raise BackendError if the layout's version is not 1.
+        """Raise BackendError if the layout of the backend is not of version 1.
 
-        A backend without meta.yaml is a new one, unless it has stacks of Pulumi's first layout.
+        The version is in meta.yaml. Without this file, the backend is new and has version 1, or it
+        has stacks in Pulumi's first layout, which has version 0 and is refused.
         """
         meta = self.storage.read(_META)
         if meta is None:

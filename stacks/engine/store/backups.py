@@ -131,7 +131,10 @@ class Backup:
     fault: str = ""
 
     def describe(self) -> str:
-        """Format location, time and size as one line."""
+        """Format location, time and number of resources as one line.
+
+        The line of an unusable backup has the fault in place of the number.
+        """
         summary = self.fault or f"{self.resources} resource{'s' * (self.resources != 1)}"
         return f"{self.where}  {self.time:%Y-%m-%d %H:%M:%S}Z  {summary}"
 

@@ -389,4 +389,5 @@ class StackLock:
 
 
 def _format_lock_message(holders: Sequence[LockFile]) -> str:
+    """Return the message about a locked stack, with a line for each holder, without the hint."""
     return "the stack is locked:\n  " + "\n  ".join(lock.describe() for lock in holders)

@@ -141,7 +141,8 @@ class Schedule:
     def _handle_message(self, name: str, process: StackProcess, message: ProcessMessage) -> None:
         """Report, answer or record a message of the stack's process.
 
-        After a result, a clean process is kept for another task, any other process is closed.
+        After a result, a process that has not imported the project's code is kept for another task;
+        any other process is closed.
         """
         if isinstance(message, OutputLine):
             self.report_line(name, message)
@@ -163,7 +164,11 @@ class Schedule:
             self._record_result(name, message)
 
     def _record_result(self, name: str, result: TaskResult) -> None:
-        """Record a stack's result, answer waiting questions, and skip dependents of a failure."""
+        """Record the result of a stack that has ended, and report it.
+
+        Answers the programs of other stacks that have asked for this stack's outputs. If the stack
+        has failed, its direct and indirect dependents are recorded as not started.
+        """
         self.results[name] = result
         self.on_stack_ended(name, result)
         for asking_stack, questions in list(self._pending_questions.items()):
@@ -187,9 +192,10 @@ class Schedule:
     def _handle_outputs_question(
         self, name: str, process: StackProcess, question: OutputsRequest
     ) -> None:
-        """Answer a program's question for another stack's outputs, now or after the other's end.
+        """Answer a program that asks for another stack's outputs, now or when that stack ends.
 
-        A stack outside of this run is answered by its state.
+        If the other stack is not part of this run, the answer is empty, and the program reads the
+        outputs from that stack's state.
         """
         asked_stack = f"{question.project}/{question.stack}"
         backend = self.order.workspace.stacks[name].backend
@@ -232,7 +238,11 @@ class Schedule:
         return OutputsResponse(number=number, outputs=outputs, seal=basis.seal if basis else "")
 
     def _find_cycle(self, name: str) -> str:
-        """Return the cycle in which the stack waits for itself, as text; empty without a cycle."""
+        """Return the cycle in which the stack waits for itself, such as `a -> b -> a`.
+
+        Returns "" without a cycle. A stack waits for its dependencies that have not ended, and for
+        the stacks whose outputs its program has asked for.
+        """
         waiting = {
             stack: set(required_names)
             for stack, required_names in self.dependencies.items()

@@ -102,7 +102,11 @@ class RepairRun:
 
 
 def build_preview_variables(*, is_reviewed: bool) -> Mapping[str, str]:
-    """Return the permission for repairs if a person reviews the preview, else no variables."""
+    """Return the environment variables of a preview: with a reviewer, the permission `repair`.
+
+    With the permission, the preview also shows repairs that need a review. The result is empty
+    without a reviewer; otherwise it has the permissions of this run as well.
+    """
     # Without a reviewer only automatic repairs may happen, and the preview shows those.
     if not is_reviewed:
         return {}
@@ -111,7 +115,7 @@ def build_preview_variables(*, is_reviewed: bool) -> Mapping[str, str]:
 
 
 def build_reviewed_variables(plan: Plan) -> Mapping[str, str]:
-    """Return the variable which limits a run to the repairs of `plan`."""
+    """Return the environment variable that limits a run to the repairs of `plan`."""
     keys = (
         permissions.compute_repair_key(node_repair)
         for change in plan.changes
@@ -123,7 +127,7 @@ def build_reviewed_variables(plan: Plan) -> Mapping[str, str]:
 def describe_unplanned_repairs(
     saved_plan: Plan, new_changes: Iterable[ResourceChange]
 ) -> list[str]:
-    """Describe each repair of a new preview which the saved plan lacks or has otherwise."""
+    """Describe each repair of a new preview that the saved plan lacks or plans differently."""
     planned_repairs = {
         (change.urn, node_repair.node): node_repair
         for change in saved_plan.changes

@@ -154,6 +154,10 @@ class SavedPlan:
 
     @property
     def basis(self) -> Basis:
+        """The digests of everything that the plan was made from, and its options.
+
+        Every saved plan has a basis.
+        """
         if self.plan.basis is None:
             raise AssertionError("a saved plan has a basis")
         return self.plan.basis

@@ -58,7 +58,12 @@ class PreparedTopology:
 
 
 def prepare(planned: PlannedTopology, run: TopologyRun) -> PreparedTopology:
-    """Prepare the tasks of a planned topology, and release the topology's declarations."""
+    """Return the tasks that declare a planned topology to the engine.
+
+    Removes the declarations and files from `planned`, so that a large topology does not stay in
+    memory for the whole run. An error in a declaration is not raised: it becomes the `failure` of
+    the result.
+    """
     return _TopologyPreparation(planned, run).prepare_all()
 
 
@@ -92,9 +97,10 @@ class _TopologyPreparation:
         self.tasks: list[Task] = []
 
     def prepare_all(self) -> PreparedTopology:
-        """Prepare all tasks, or only the stack's if the source has failed.
+        """Return all tasks, or only the task of the stack if the source of values has failed.
 
-        After an error in a declaration, those before it are prepared, without outputs of the stack.
+        After an error in a declaration, the result has the tasks of the declarations before the
+        error, and the stack gets no outputs.
         """
         root, stack = Handle(self.stack.urn, keep_value), self.stack
         first = Task(root, NO_DEPENDENCIES, lambda: stack)

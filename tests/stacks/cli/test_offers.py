@@ -98,7 +98,7 @@ def test_offers_of_an_unreachable_platform_is_an_error_beside_the_others(
     monkeypatch.setenv("TOGETHER_API_KEY", "a-key-that-is-secret")
     ran = run_reached("offers")
     assert ran.code == 4
-    assert "error: together could not be asked" in ran.err
+    assert "error: together: cannot list the offers" in ran.err
     assert "g2v192m1920_metal" in ran.out
     assert "a-key-that-is-secret" not in ran.out + ran.err
 

@@ -89,7 +89,7 @@ def test_a_platform_without_an_answer_is_not_reported_as_without_orphans(
     monkeypatch.setenv("AIOS_REGISTRY_URL", "http://127.0.0.1:9")
     ran = applied_stack("orphans")
     assert ran.code == 4
-    assert "aios could not be asked" in ran.err
+    assert "aios: cannot list the objects" in ran.err
     assert "Incomplete result on" in ran.out
     assert "No orphans" not in ran.out
 

@@ -77,8 +77,8 @@ def test_the_representation_hides_the_token() -> None:
     assert token.get_secret_value() == "secret"
     assert "secret" not in repr(token) + str(token)
     for wrong in ("two\nlines", "caf\u00e9"):
-        with pytest.raises(GpuformError, match="GITHUB_TOKEN is no token") as raised:
+        with pytest.raises(GpuformError, match="GITHUB_TOKEN is not a valid token") as raised:
             read_token("github", {"GITHUB_TOKEN": wrong})
         assert wrong not in str(raised.value)
-    with pytest.raises(MissingCredentials, match="GITLAB_TOKEN is not set"):
+    with pytest.raises(MissingCredentials, match=r"GitLab is missing\. Set GITLAB_TOKEN"):
         read_token("gitlab", {"GITHUB_TOKEN": "other", "CI_JOB_TOKEN": "may not"})

@@ -114,7 +114,7 @@ def _get_modified_time(path: Path) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class ReadOnlyStorage:
-    """Another storage, read-only."""
+    """Another storage, read-only: every method that would write raises BackendError."""
 
     storage: Storage
 
@@ -160,7 +160,10 @@ class ReadOnlyStorage:
 
 @dataclass(frozen=True, slots=True)
 class _ReadOnlyExclusion:
-    """A lock that others may hold and this process never takes."""
+    """A lock that others may hold and this process never takes.
+
+    `refuse` raises BackendError; `take` and `check` call it.
+    """
 
     exclusion: Exclusion
     refuse: Callable[[], NoReturn]
@@ -184,7 +187,10 @@ class _ReadOnlyExclusion:
 
 @dataclass(frozen=True, slots=True)
 class _ReadOnlyLog:
-    """The journal log that a run left, read-only."""
+    """The journal log that a run left, read-only.
+
+    `refuse` raises BackendError; every method that would write calls it.
+    """
 
     log: Log
     refuse: Callable[[], NoReturn]
@@ -201,6 +207,7 @@ class _ReadOnlyLog:
         return self.log.read()
 
     def append(self, data: bytes) -> None:
+        """Raise BackendError: this process may only read."""
         del data
         self.refuse()
 

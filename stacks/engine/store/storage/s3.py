@@ -100,7 +100,10 @@ def _find_endpoint(address: Address, environ: Mapping[str, str]) -> str | None:
 
 
 def _is_ip_address(host: str) -> bool:
-    """Return True if `host` is an IP address, in front of which a bucket's name cannot stand."""
+    """Return True if `host` is an IP address, in front of which a bucket's name cannot stand.
+
+    `host` is without a port, and without the brackets of IPv6.
+    """
     try:
         ipaddress.ip_address(host)
     except ValueError:
