@@ -180,6 +180,7 @@ class DeclarationBuilder:
             self.references[urn]
             for urn in first.dependencies
             if urn in self.references
+            # The option `parent` already shows this dependency.
             and urn != first.parent
             and self.get_address(self.references[urn]) not in referenced_addresses
         ]
@@ -282,12 +283,15 @@ class DeclarationBuilder:
             unwrapped_values = [unwrap_secrets(value) for value in values]
             return self._convert_secret(unwrapped_values, indexes, name, is_secret)
         plain_values = [to_display_value(value, show_secrets=True) for value in values]
+        # An object that is an output as a whole becomes one reference, not a reference for each
+        # member.
         reference = find_common_reference(plain_values, indexes)
         if reference is not None:
             return reference
         members = _zip_members(values)
         if members is None:
             return self.secrets.replace_secret_texts(name, match_values(plain_values, indexes))
+        # Configuration can take the place of a value, but not of a key.
         if any(self.secrets.has_secret_in(str(key)) for key, _ in members):
             raise DisclosedSecret
         converted = {
@@ -328,8 +332,11 @@ class DeclarationBuilder:
             }
             return converted if isinstance(matched, dict) else list(converted.values())
         if isinstance(matched, InterpolatedText | ResourceReference | ConfigReference):
+            # A reference to a public output would show the secret value in plans.
             if is_secret or indexes[0].has_secret_reference(matched):
                 return matched
+            # The program itself made a public output secret, for which a topology has no form. In a
+            # state the equality may be chance, so the value becomes configuration.
             if not is_only_run:
                 raise DisclosedSecret
         return self.secrets.get_reference(name, plain_values[0])
@@ -387,6 +394,7 @@ def create_problem(request: ResourceRequest, rule: str, message: str, hint: str 
 
     Without a known line the position is the resource's URN.
     """
+    # A path on Windows has a colon of its own.
     file, _, line = request.place.rpartition(":")
     has_line = bool(file) and line.isdigit()
     position = SourcePosition(file, int(line)) if has_line else SourcePosition(request.urn, NOWHERE)

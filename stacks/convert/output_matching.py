@@ -67,6 +67,7 @@ class OutputIndex:
             part_reference = ResourceReference(
                 reference.section, reference.name, (*reference.steps, *steps), reference.key
             )
+        # Empty objects and lists occur everywhere: equality proves nothing.
         if value not in ({}, []):
             references = (
                 self.secret_references
@@ -234,6 +235,7 @@ def _to_reference_in_text(reference: AnyReference) -> AnyReference:
 
 def _to_canonical_json(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
+        # State files hold numbers as floats: 5 and 5.0 are the same value.
         value = int(value)
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
@@ -274,6 +276,7 @@ class Placeholders:
 
     def create_number(self) -> float:
         self._count += 1
+        # With gaps between the numbers, `n + 1` of a program is not another placeholder.
         return float(self.lowest_number + 7 * self._count)
 
     def create_like(self, value: Any) -> Any:
@@ -305,8 +308,10 @@ class Placeholders:
             argument for argument in get_args(annotation) if argument is not type(None)
         ]
         if origin is dict:
+            # The keys of such an object are known only to the platform.
             return {}
         if origin in (list, tuple):
+            # Programs read the first item of such lists, and would fail with an empty list.
             return [self.create_for_type(type_arguments[0], depth + 1)] if type_arguments else []
         nested = next(
             (argument for argument in type_arguments if not isinstance(argument, str)), None

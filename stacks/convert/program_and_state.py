@@ -62,6 +62,7 @@ def build_declarations_from_program(
     problems: list[Diagnostic] = []
     request_pairs = _pair_requests(run_results, problems)
     references = assign_references([requests[0] for requests in request_pairs], problems)
+    # Both runs read the same configuration.
     secrets = SecretValues(runs[0].typed_secrets)
     indexes = [run.build_index(references) for run in runs]
     builder = DeclarationBuilder(
@@ -263,6 +264,8 @@ def build_declarations_from_state(
 def _build_index(entries: Sequence[tuple[ResourceReference, ResourceState]]) -> OutputIndex:
     index = OutputIndex()
     for reference, entry in entries:
+        # The id is added first: of equal values, such as an id that is also a property, the first
+        # one counts.
         index.add(reference, entry.id)
         for name, value in _order_outputs(entry).items():
             index.add(ResourceReference(reference.section, reference.name, (name,)), value)
@@ -274,6 +277,8 @@ def _build_distinctive_index(
 ) -> OutputIndex:
     """Return an index of ids, long texts, objects and lists, which nobody repeats by chance."""
     index = OutputIndex(min_text_length=_MIN_OUTPUT_TEXT_LENGTH)
+    # All ids before all properties: an output with an id refers to the resource itself, not to
+    # another resource's property.
     for reference, entry in entries:
         index.add(reference, entry.id)
     for reference, entry in entries:
@@ -295,6 +300,7 @@ def _order_outputs(entry: ResourceState) -> PropertyMap:
 def _find_secret_texts(entries: Sequence[ResourceState]) -> set[str]:
     """Return the texts in secrets, without texts also found as public values."""
     values = [properties for entry in entries for properties in (entry.inputs, entry.outputs)]
+    # A secret object also has texts that are public elsewhere, such as a region.
     secret_texts = {text for value in values for text in find_texts(value, secret=True)}
     return secret_texts - {text for value in values for text in find_texts(value, secret=False)}
 
@@ -324,6 +330,7 @@ def _to_request(entry: ResourceState) -> Registration | Read:
         parent=entry.parent,
         dependencies=entry.dependencies,
         property_dependencies=entry.property_dependencies,
+        # A state does not show whether a program declared False or nothing.
         protect=entry.protect or None,
         retain_on_delete=entry.retain_on_delete or None,
         ignore_changes=entry.ignore_changes,

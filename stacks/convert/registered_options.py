@@ -84,6 +84,7 @@ def _iterate_plain_options(request: Registration) -> Iterator[tuple[str, Value]]
     for name in _FLAG_OPTIONS:
         if getattr(request, name):
             yield name, True
+    # Unlike the other flags, False is a choice: None leaves the order to the provider.
     if request.delete_before_replace is False:
         yield "delete_before_replace", False
     for name in _LIST_OPTIONS:
@@ -117,6 +118,7 @@ def _iterate_resource_options(
 def _iterate_secret_outputs(request: ResourceRequest) -> Iterator[tuple[str, Value]]:
     kind = find_kind(request.type)
     known_secret_names = load_lifecycle_class(*kind).list_secret_names() if kind else []
+    # Secret outputs of a kind are secret without this option.
     additional_names = [
         name for name in request.additional_secret_outputs if name not in known_secret_names
     ]
@@ -138,6 +140,8 @@ def _iterate_aliases(request: Registration, builder: ValueBuilder) -> Iterator[t
     # The SDK adds aliases of the other form by itself, for each name: the user did not write them.
     kind = find_kind(request.type)
     other_types = {form.build_type(*kind) for form in Form} - {request.type} if kind else set()
+    # The empty alias stands for the resource itself, which the SDK also repeats with the other
+    # type.
     declared_aliases = [{}, *aliases]
     user_aliases = [
         alias_fields

@@ -72,6 +72,8 @@ class SecretValues:
         config_text = secret if isinstance(secret, str) else json.dumps(secret)
         key = self._find_key(secret)
         if key is None:
+            # The number 1 and the text "1" have the same configuration text, but need two keys with
+            # different types.
             key = self._new_keys_by_value.get((type_, config_text)) or self._create_key(name)
             self._new_keys_by_value[type_, config_text] = key
             self.missing_values[key] = config_text
@@ -152,6 +154,7 @@ def _iterate_texts(value: Any) -> Iterator[str]:
     if isinstance(value, dict | list):
         for item in value.values() if isinstance(value, dict) else value:
             yield from _iterate_texts(item)
+    # true and false occur everywhere: their text reveals nothing.
     elif isinstance(value, str | int | float) and not isinstance(value, bool):
         yield str(value)
 
@@ -159,6 +162,7 @@ def _iterate_texts(value: Any) -> Iterator[str]:
 def _parse_config_value(config_text: str) -> Any:
     """Return the value of a configuration text: parsed if it is JSON, else the text."""
     try:
+        # Settings hold each value as text, whatever its type.
         return json.loads(config_text)
     except ValueError:
         return config_text

@@ -92,6 +92,7 @@ def _list_limits(
             step = fields["multiple_of"]
             yield _render_remainder(name, step, variable.type), f"is not a multiple of {step:g}"
     if variable.type in ("string", "array"):
+        # A minimum of 0 refuses nothing.
         if fields.get("min_length"):
             yield f"len({name}) < {fields['min_length']}", f"is shorter than {fields['min_length']}"
         if fields.get("max_length") is not None:

@@ -37,6 +37,8 @@ def order_declarations(planned: PlannedTopology) -> list[Repeatable]:
     for resource in planned.resources:
         dependent = _find_top_level_declaration(resource.instance)
         for dependency in map(_find_top_level_declaration, resource.list_dependencies()):
+            # Instances of one entry may depend on each other: the order of the loop takes care of
+            # them.
             if dependency is not dependent:
                 dependencies[dependent.address][dependency.address] = dependency
     for declaration in declarations:
@@ -54,6 +56,7 @@ def order_declarations(planned: PlannedTopology) -> list[Repeatable]:
             modules if has_known_instances else named_declarations
         )
     for declaration in declarations:
+        # The loop would read the variable that the loop itself fills.
         if declaration.for_each is not None and declaration in _find_declarations_in(
             [declaration.for_each], planned
         ):
@@ -69,6 +72,7 @@ def order_declarations(planned: PlannedTopology) -> list[Repeatable]:
 def _find_top_level_declaration(instance: Instance) -> Repeatable:
     """Return the declaration in the topology's own files: the entry, or the module around it."""
     module = instance.module
+    # Modules stay files, so the program names only the outermost one.
     while module is not None and module.module is not None:
         module = module.module
     return module.declaration if module is not None else instance.declaration

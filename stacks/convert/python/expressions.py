@@ -174,6 +174,7 @@ def _strip_brackets(code: str) -> str:
         return code
     return (
         code[1:-1]
+        # `(a) + (b)` begins and ends with brackets as well, but these are not a pair.
         if code[:1] == "(" and ast.dump(expression) == ast.dump(inner_expression)
         else code
     )
@@ -244,6 +245,7 @@ def _find_secret_references(outside: ExpressionWriter) -> set[tuple[str, tuple[s
 
 def _build_list_header(node: SequenceNode) -> LoopHeader:
     items = [item.value for item in node.items if isinstance(item, ScalarNode)]
+    # In a loop over a list, each item is key and value.
     if all(isinstance(item, str) for item in items):
         line = f"for key in {render_literal(items, reject_reference)}:"
         return LoopHeader((line,), LoopVariables("key", "key", {(): "string"}))
@@ -263,12 +265,14 @@ def _build_expression_header(
     """
     value = outside.convert_value(node)
     code = render_literal(value, reject_reference)
+    # The plan may not know the items yet, but `range` gives a list in any case.
     if code.startswith("range("):
         return LoopHeader(
             (f"for value in {code}:",), LoopVariables("str(value)", "value", {(): "integer"})
         )
     group = planned.get_group(declaration)
     items = [instance.item for instance in group.instances.values()]
+    # The items of a list are their own keys.
     is_list = [str(item) for item in items] == list(group.instances)
     # The plan knows all instances: their keys show whether the value is a list or an object.
     if items and not group.open and is_list:

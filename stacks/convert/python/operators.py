@@ -106,6 +106,7 @@ def _render_arithmetic(writer: Writer, node: Any) -> PythonExpression:
     if not are_texts and not kinds <= set(NUMBER_KINDS):
         raise NoPythonEquivalent
     kind = "string" if are_texts else "integer" if kinds == {"integer"} else "number"
+    # Division gives a float even for two integers.
     kind = "number" if isinstance(node, nodes.Div) else kind
     return PythonExpression(f"({left.code} {_ARITHMETIC[type(node)]} {right.code})", kind)
 
@@ -120,6 +121,7 @@ def _render_comparison(writer: Writer, node: Any) -> PythonExpression:
 def _create_boolean_renderer(word: str) -> Callable[[Writer, Any], PythonExpression]:
     def render(writer: Writer, node: Any) -> PythonExpression:
         left, right = writer.render_known(node.left), writer.render_known(node.right)
+        # Both languages return one of the operands here, not true or false.
         kind = left.kind if left.kind == right.kind else "any"
         return PythonExpression(f"({left.code} {word} {right.code})", kind)
 

@@ -35,6 +35,8 @@ from gpuform.stacks.topology.options import LISTS, SINGLE, list_items
 from gpuform.stacks.topology.planning import PlannedTopology
 from gpuform.stacks.topology.scope import parse_template
 
+# Names of imports, loop variables and built-in functions in the program: a resource's variable must
+# not hide them.
 _RESERVED: Final = (
     "expression",
     "is_emulated",
@@ -124,6 +126,7 @@ class _ProgramWriter:
         description = (
             comments.find_header_comment(self.file) or f"The declarations of {self.file.name}."
         )
+        # A backslash in the comment must not begin an escape sequence.
         docstring = f'"""{description}"""'.replace("\\", "\\\\")
         parts = [docstring, *parts, *blocks, "\n".join(output_lines)]
         return "\n\n".join(filter(None, parts)) + "\n"
@@ -194,6 +197,8 @@ class _ProgramWriter:
         self, module: Inclusion, name: str, writer: ExpressionWriter
     ) -> Iterator[str]:
         """Yield the lines of a module's arguments."""
+        # The path must hold on every machine, and `Path.relative_to` refuses a module above the
+        # folder.
         path = os.path.relpath(module.file.resolve(), self.folder.resolve())
         yield f"{' ' * STEP}{name},"
         yield f"{' ' * STEP}{quote_text(Path(path).as_posix())},"
@@ -276,8 +281,10 @@ class _SourceComments:
         for line in self._read_lines(str(file)):
             if not line.startswith("#"):
                 break
+            # This comment names the schema for YAML editors, which a program does not need.
             if not line.startswith("# yaml-language-server"):
                 comments.append(line.lstrip("# ").rstrip())
+        # Quotes of the comment would end the docstring.
         return "\n".join(comments).replace('"""', "'''").rstrip('"').strip()
 
     def _read_lines(self, file: str) -> list[str]:
@@ -287,6 +294,7 @@ class _SourceComments:
         return self._files[file]
 
 
+# `import` is a keyword in Python.
 _RENAMED: Final = {"import": "import_", "timeouts": "custom_timeouts"}
 
 

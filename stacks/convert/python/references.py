@@ -137,6 +137,7 @@ class ReferenceWriter:
         known_name = str(first) if first is not None and not isinstance(first, nodes.Expr) else None
         if root in SECTIONS or root == MODULES:
             for name, declaration in self._get_declarations(root).items():
+                # A name that an expression computes may be any name, so all entries are passed.
                 if known_name in (None, name):
                     yield (root, name), self.use_variable(declaration)
         elif root == "config":
@@ -177,9 +178,12 @@ class ReferenceWriter:
             return None
         own_step_count = 1 if declaration.is_single else 2
         resource = self.render_resource(root, steps[:own_step_count])
+        # Of an entry with `for_each`, only one instance has properties.
         if resource is None or resource.startswith("*"):
             return None
+        # As a value, a resource means its id.
         name, *remaining_steps = steps[own_step_count:] or ("id",)
+        # Python has no attribute with another name; `expression` evaluates such a step at run time.
         if not isinstance(name, str) or not name.isidentifier():
             return None
         kind = "string" if name in ("id", "urn") else _find_property_kind(declaration, name)
@@ -259,5 +263,6 @@ def _find_property_kind(declaration: Declaration, name: str) -> str:
     for model in (lifecycle.outputs, lifecycle.inputs):
         field_ = model.model_fields.get(name)
         if field_ is not None:
+            # An optional text does not count: Python would write None into a text.
             return "string" if field_.annotation is str else "any"
     return "any"

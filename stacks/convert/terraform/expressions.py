@@ -68,6 +68,8 @@ class ExpressionResolver:
             part if isinstance(part, str) else self._resolve_expression(part.code)
             for part in _split_template(template)
         ]
+        # As in Terraform, a template of one interpolation keeps the type of its value:
+        # `"${var.gpus}"` stays a number.
         if len(parts) == 1 and not isinstance(parts[0], str):
             return parts[0]
         joined_parts: list[str | ResourceReference | ConfigReference] = []
@@ -92,6 +94,7 @@ class ExpressionResolver:
             code = code[1:-1].strip()
         if code.startswith('"'):
             return self._resolve_template(code[1:-1])
+        # JSON and HCL write these literals alike.
         if re.fullmatch(r"-?[0-9]+(\.[0-9]+)?|true|false|null", code):
             return json.loads(code)
         root, steps = self._parse_path(code)
@@ -128,6 +131,8 @@ class ExpressionResolver:
                 steps.append(step["name"])
             else:
                 key = self._resolve_expression(step["key"])
+                # The value of a variable is known only to the stack, so a variable as key names no
+                # instance. Python's bool is an int, but Terraform has no such keys.
                 if isinstance(key, bool) or not isinstance(key, str | int):
                     raise UnresolvedExpression(code)
                 steps.append(key)
@@ -154,6 +159,7 @@ def _split_template(template: str) -> list[str | _Interpolation]:
     parts: list[str | _Interpolation] = []
     literal, position = "", 0
     while position < len(template):
+        # HCL doubles the first character to write a literal `${` or `%{`.
         if template.startswith(("$${", "%%{"), position):
             literal, position = literal + template[position + 1 : position + 3], position + 3
         elif template.startswith("%{", position):
@@ -205,6 +211,7 @@ def _select_part(value: Value, steps: Sequence[Step], code: str) -> Value:
     for step in steps:
         try:
             value = value[step]
+        # A variable becomes a reference without parts, so `var.network.name` ends here as well.
         except (TypeError, LookupError):
             raise UnresolvedExpression(code) from None
     return value
@@ -260,6 +267,7 @@ def convert_meta_arguments(
         dependency for dependency in dependencies if isinstance(dependency, ResourceReference)
     ]:
         options["depends_on"] = dependencies
+    # python-hcl2 has each block as a list, even a block that may occur only once.
     for lifecycle in block.body.get("lifecycle") or ():
         options |= _convert_lifecycle(lifecycle, (block, name), report_omission, terraform_type)
     # Pulumi has no timeout for reads.
@@ -286,6 +294,7 @@ def _convert_lifecycle(
         if key == "prevent_destroy":
             options |= {"protect": True} if value is True else {}
         elif key == "create_before_destroy":
+            # False is written because several kinds delete the old object first by default.
             options |= {"delete_before_replace": False} if value is True else {}
         elif key == "ignore_changes" and isinstance(value, list):
             names = [_strip_interpolation(str(item)) for item in value]
@@ -354,6 +363,7 @@ class TerraformVariables:
         return ConfigReference(name)
 
     def _convert_variable(self, name: str, block: Block) -> ConfigEntry:
+        # The value that made the existing objects: .tfvars override the default.
         raw = self.files.variable_values.get(name, block.body.get("default"))
         value = None if raw is None else _LITERAL_RESOLVER.resolve(raw)
         fields: dict[str, Value] = {}
@@ -363,6 +373,8 @@ class TerraformVariables:
             fields["description"] = _LITERAL_RESOLVER.resolve(description)
         if value is not None:
             fields["default"] = value
+        # Terraform keeps an ephemeral value out of plan and state; as a plain default it would be
+        # committed with the topology.
         is_hidden = block.body.get("sensitive") is True or block.body.get("ephemeral") is True
         return (
             self._to_secret_entry(ConfigEntry(name, fields))
@@ -386,8 +398,10 @@ class TerraformVariables:
 
 def _find_config_type(raw: Any, value: Any) -> str:
     type_text = str(raw or "").removeprefix("${").removesuffix("}").strip()
+    # Terraform has one type for all numbers; the value decides between the two types of a topology.
     if type_text == "number" and (value is None or isinstance(value, int)):
         return "integer" if isinstance(value, int) else "number"
+    # Configuration has no type for items: `list(string)` becomes an array.
     name = type_text.partition("(")[0]
     if name in _LIST_TYPES:
         return "array"

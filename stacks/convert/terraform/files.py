@@ -35,6 +35,8 @@ class Block:
 
     def find_argument_position(self, argument: str) -> SourcePosition:
         """Return the position of an argument, or the block's position if no line matches."""
+        # The parsed body has no line numbers, so the argument is searched in the text below the
+        # block's header.
         for number, line in enumerate(
             self.lines[self.position.line - 1 :], start=self.position.line
         ):
@@ -84,6 +86,7 @@ def read_terraform_files(folder: Path) -> TerraformFiles:
     Raises:
         TerraformNotRead: files are missing or cannot be read; the message has the place.
     """
+    # Terraform reads one folder without its subfolders as one module.
     paths = sorted(folder.glob("*.tf"))
     if not paths:
         raise TerraformNotRead(
@@ -96,6 +99,8 @@ def read_terraform_files(folder: Path) -> TerraformFiles:
         files.blocks += [
             _locate_block(block, path, lines) for block in _iterate_blocks(_parse(path, content))
         ]
+    # Terraform's order: `*.auto.tfvars` override terraform.tfvars, and each other in alphabetical
+    # order.
     value_paths = [folder / "terraform.tfvars", *sorted(folder.glob("*.auto.tfvars"))]
     for path in (value_path for value_path in value_paths if value_path.exists()):
         files.variable_values.update(_remove_marks(_parse(path, _read_text(path))))
@@ -113,10 +118,12 @@ def _parse(path: Path, content: str) -> Mapping[str, Any]:
         ) from None
     from lark.exceptions import UnexpectedInput  # noqa: PLC0415 - as above
 
+    # A heredoc becomes a quoted text, which the resolver reads as any other text.
     options = hcl2.SerializationOptions(with_comments=False, preserve_heredocs=False)
     try:
         parsed: Mapping[str, Any] = hcl2.loads(content, serialization_options=options)
     except UnexpectedInput as error:
+        # lark reports -1 for an unexpected end of the file.
         line, column = max(error.line, 1), max(error.column, 1)
         raise TerraformNotRead(f"{path}:{line}:{column}: this is not valid Terraform") from None
     except Exception as error:  # noqa: BLE001 - the parser raises errors of many types

@@ -170,6 +170,7 @@ def _derive_pool_properties(attributes: Mapping[str, Any]) -> Mapping[str, Value
     if _find_node_name_prefix(attributes):
         properties["gpu_node_name_prefix"] = _find_node_name_prefix(attributes)
     states = {str(server.get("state")) for server in servers}
+    # The property applies to all nodes of a pool: with mixed states it is left out.
     if states == {"STOPPED"}:
         properties["state"] = "STOPPED"
     return properties
@@ -237,6 +238,7 @@ def to_hcl_literal(value: Any) -> Any:
     """Return a plain value in the form in which python-hcl2 has literals."""
     if not isinstance(value, str):
         return value
+    # A `${` in a value of the state is literal text, not an interpolation.
     escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return '"' + escaped.replace("${", "$${").replace("%{", "%%{") + '"'
 
@@ -254,6 +256,8 @@ def correct_case(properties: dict[str, Value], model: type[InputModel]) -> dict[
         for name, value in properties.items()
         if name in refused_names and isinstance(value, str)
     }
+    # A text that is refused in capitals as well is another mistake: the message about it must show
+    # the user's own spelling.
     still_refused_names = {
         problem.path
         for problem in validate_inputs(
@@ -282,6 +286,8 @@ def is_plain(value: Value) -> bool:
 def _to_checkable_inputs(properties: Mapping[str, Value]) -> dict[str, Any]:
     """Return the properties with UNKNOWN in the place of references."""
     return {
+        # A reference has no value before the run, and the rules accept UNKNOWN in place of any
+        # value.
         name: UNKNOWN
         if isinstance(value, ResourceReference | ConfigReference | InterpolatedText)
         else value

@@ -100,12 +100,15 @@ class _TerraformConverter:
         # All references are known before the first entry is built: Terraform's resources refer to
         # later ones too.
         for _, instance in resources:
+            # The option `import` takes one id, so each instance of `count` or `for_each` becomes an
+            # entry of its own.
             name = instance.name if instance.key is None else f"{instance.name}-{instance.key}"
             key = (instance.type, instance.name, instance.key)
             self.references[key] = ResourceReference(TERRAFORM_TYPES[instance.type].section, name)
         entries = []
         for block, instance in resources:
             try:
+                # One incomplete entry must not stop the conversion: the others are still useful.
                 entries.append(self._build_entry(block, instance))
             except _IncompleteEntry as reason:
                 self._report_omission(block.position, f"{instance.address}: {reason}")
@@ -214,6 +217,8 @@ class _TerraformConverter:
         """
         block, instance, resolver, attributes = source
         terraform_type = TERRAFORM_TYPES[instance.type]
+        # A user may give a sensitive value to a public argument: the state lists the attribute as
+        # sensitive.
         is_secret = rules.holds_secret or name in instance.sensitive
         try:
             value = _resolve_argument(
@@ -230,6 +235,7 @@ class _TerraformConverter:
                 raise _IncompleteEntry(
                     f"{name} is {code}, and the state does not contain its value"
                 ) from None
+            # The expression may contain the secret as a literal, and omissions are printed.
             expression_label = "the written expression" if is_secret else code
             message = (
                 f"{instance.address}: {name} has the state's value instead of {expression_label}"
@@ -240,6 +246,7 @@ class _TerraformConverter:
 
     def _convert_secret(self, name: tuple[str, str], value: Value) -> Value:
         """Return the configuration in place of a secret; references inside the secret are kept."""
+        # The files may declare a variable as public although a secret property uses it.
         for variable in find_config_references(value):
             self.variables.make_secret(variable.name)
         if isinstance(value, InterpolatedText):
@@ -298,6 +305,7 @@ class _TerraformConverter:
         each_value = None
         if block is not None and isinstance(values_by_key := block.body.get("for_each"), Mapping):
             each_value = values_by_key.get(str(key))
+        # The elements of a set are their own keys: `each.value` is `each.key`.
         elif block is not None and "for_each" in block.body:
             each_value = to_hcl_literal(key)
         return ExpressionResolver(
@@ -314,6 +322,8 @@ class _TerraformConverter:
         if root not in TERRAFORM_TYPES or not steps:
             return None
         remaining_steps = list(steps[1:])
+        # Behind a resource's name comes the key of an instance or an attribute: only the state's
+        # keys show which.
         key = (
             remaining_steps.pop(0)
             if remaining_steps and (root, str(steps[0]), remaining_steps[0]) in self.references
@@ -345,6 +355,7 @@ class _TerraformConverter:
     def _remove_broken_entries(self, entries: list[ResourceEntry]) -> list[ResourceEntry]:
         """Return the entries whose references all exist; the others are omissions."""
         while True:
+            # An entry that is removed here may break references of further entries.
             addresses = {entry.address for entry in entries}
             broken_references = {
                 entry.address: f"{reference.section}.{reference.name}"
@@ -380,6 +391,8 @@ class _TerraformConverter:
                     block.position, f"output {name} refers to a resource that was not converted"
                 )
                 continue
+            # Terraform hides a sensitive output; a topology shows an output unless its value is
+            # secret.
             if block.body.get("sensitive") is True:
                 value = self._convert_secret(("output", name), value)
                 if not self._is_secret(value):
@@ -438,6 +451,7 @@ def _pair_blocks_with_instances(
         (instance.type, instance.name) for instance in files.instances if not instance.module
     }
     for labels, block in blocks.items():
+        # A block that was never applied has no object to import.
         if len(labels) == 2 and labels[0] in TERRAFORM_TYPES and labels not in instance_names:
             report_omission(block.position, f"{'.'.join(labels)} has no object in the state")
         elif len(labels) != 2 or labels[0] not in TERRAFORM_TYPES:
