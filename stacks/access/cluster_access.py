@@ -71,6 +71,7 @@ def list_clusters(
     accessible = [
         (entry, access)
         for entry in stack.snapshot.resources
+        # An old object that is still to be deleted has the same name as its successor.
         if not (entry.delete or entry.pending_replacement)
         if (access := _find_access(entry, entry.outputs)) is not None
     ]
@@ -118,6 +119,7 @@ def _find_cluster(
     stack: Stack, accessible: Sequence[tuple[ResourceState, Access]], name: str
 ) -> tuple[ResourceState, Access]:
     matches = [pair for pair in accessible if name in (pair[0].urn, name_of(pair[0].urn))]
+    # Two platforms can have clusters of one name, so names in the stack come first.
     matches = matches or [pair for pair in accessible if name == pair[1].name]
     if len(matches) == 1:
         return matches[0]
@@ -237,6 +239,7 @@ def _build_ssh_command(host: Host, request: ConnectionRequest) -> list[str]:
         *jump_options,
         *port_options,
         destination,
+        # OpenSSH also reads options behind the destination: `--` leaves them to the command.
         *(["--", *request.command] if request.command else []),
     ]
 
@@ -275,6 +278,7 @@ def _create_unknown_node_error(cluster: ClusterAccess, node: str) -> EngineError
 
 def format_command(words: Sequence[str]) -> str:
     """Return the command as a line for the user's shell."""
+    # cmd.exe does not know the quotes of POSIX shells.
     return subprocess.list2cmdline(words) if os.name == "nt" else shlex.join(words)
 
 
@@ -297,6 +301,8 @@ def execute_command(words: Sequence[str]) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
     if os.name == "nt":
+        # On Windows, os.execv starts another process and ends this one at once: the shell would not
+        # wait.
         return run_and_wait([program, *words[1:]])
     for name in ("SIGPIPE", "SIGXFSZ"):  # Python ignores both; other programs expect the default
         signal.signal(getattr(signal, name), signal.SIG_DFL)

@@ -242,6 +242,7 @@ def _find_former_context(
 
     A former context that is removed as well, or no longer exists, is not restored.
     """
+    # After updates, two contexts can name each other as the former context.
     visited = set()
     name = current_context
     while name in removed and name not in visited:

@@ -35,6 +35,7 @@ class KubeconfigDocument:
     def __init__(self, text: str, file_label: str) -> None:
         self.text, self.file_label = text, file_label
         self._bom = _BOM if text.startswith(_BOM) else ""
+        # The offsets of YAML's nodes count from behind the byte order mark.
         self._source = KubeconfigSource(text[len(self._bom) :], file_label)
 
     @property
@@ -46,6 +47,7 @@ class KubeconfigDocument:
     def current_context(self) -> str:
         """Return the name of the current context, or an empty text."""
         member = self._source.members.get(CURRENT_CONTEXT)
+        # The node has the name as written: the parsed content has a boolean for `no`.
         return "" if member is None or member.is_empty else str(member.value.value)
 
     def get_entries(self, section: str) -> dict[str, Mapping[str, Any]]:
@@ -72,6 +74,7 @@ class KubeconfigDocument:
             member = self._source.members.get(key)
             if member is None:
                 values[key] = None
+            # A flow list keeps its brackets and takes the entry inside, so that nothing is lost.
             elif key == CURRENT_CONTEXT or (
                 member.is_empty and not self._source.is_flow_list(member)
             ):
@@ -119,6 +122,7 @@ class KubeconfigDocument:
     def add_header(self) -> Self:
         """Return the document with added `apiVersion` and `kind`; both must be missing."""
         document = self
+        # Each new key is inserted before the others.
         for key in reversed(HEADER):
             document = document._set_text(key, HEADER[key])
         return document
@@ -137,6 +141,7 @@ class KubeconfigDocument:
         member = source.members.get(key)
         if member is None:
             return self._create_checked(source.add_key(key, value), expected_content)
+        # A quoted text of JSON is valid in YAML's block style and in braces.
         value_text = f" {json.dumps(value, ensure_ascii=False)}"
         return self._create_checked(
             source.body[: member.colon] + value_text + source.body[member.end :], expected_content
@@ -203,6 +208,7 @@ class ClusterLabel:
                 id_, urn, state = (str(content.get(key) or "") for key in ("id", "urn", "state"))
                 former_values = content.get("before")
                 recorded_values = former_values if isinstance(former_values, dict) else {}
+                # A person may have edited the label: only texts can be restored.
                 valid_values = {
                     str(k): v for k, v in recorded_values.items() if v is None or isinstance(v, str)
                 }

@@ -105,10 +105,12 @@ class ParsedKubeconfig:
             name = str(key.value)
             if name not in (*SECTIONS, CURRENT_CONTEXT, *HEADER):
                 continue
+            # PyYAML keeps only the last of two equal keys and reports no error.
             if name in members:
                 raise self.build_error(f"{name} occurs twice", key)
             colon = self.body.index(":", key.end_mark.index) + 1
             member = members[name] = TopLevelMember(key, value, colon)
+            # The node of an alias is that of the anchor, which is earlier in the file.
             if value.end_mark.index < colon:
                 raise self.build_error(f"{name} is a YAML alias", key)
             if not member.is_empty and isinstance(value, SequenceNode) != (name in SECTIONS):
@@ -296,6 +298,7 @@ _Dumper.add_representer(str, _represent_text)
 
 def _render_block(value: Any, column: int) -> list[str]:
     """Return the lines of a value in YAML, indented to `column`, without line breaks."""
+    # PyYAML breaks long texts into several lines by default, and certificates are long.
     rendered = yaml.dump(
         value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=sys.maxsize
     )

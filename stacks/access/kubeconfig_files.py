@@ -49,9 +49,11 @@ class KubeconfigFiles:
         listed_paths = [
             Path(listed_path)
             for listed_path in environ.get("KUBECONFIG", "").split(os.pathsep)
+            # kubectl ignores empty parts of KUBECONFIG as well.
             if listed_path
         ]
         paths = [file] if file else listed_paths or [Path.home() / ".kube" / "config"]
+        # KUBECONFIG may list a file twice.
         return cls([UserFile(path, "the kubeconfig") for path in dict.fromkeys(paths)])
 
     def find_contexts(self) -> dict[str, ClusterLabel]:

@@ -22,6 +22,7 @@ from gpuform.stacks.engine.state import Snapshot
 
 FOLDER: Final = "gpuform"
 _BOM: Final = "\ufeff"
+# OpenSSH accepts keywords in any case, and `=` behind them.
 _SECTION: Final = re.compile(r"\s*(host|match)[\s=]", re.IGNORECASE)
 
 
@@ -190,6 +191,7 @@ def _encode_id(id_: str) -> str:
 
 def find_deleted_ids(previous: Snapshot, current: Snapshot) -> frozenset[str]:
     """Return the ids of objects deleted by a run, without objects only released."""
+    # A replaced resource keeps its URN, so only ids show which object was deleted.
     remaining_ids = {entry.id for entry in current.resources}
     owned_entries = (
         entry

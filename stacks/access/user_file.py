@@ -70,8 +70,11 @@ def _create_lock(lock: Path) -> int:
     Raises:
         FileExistsError: the lock exists.
     """
+    # In the folder of the lock, because a link cannot lead to another file system.
     handle, name = tempfile.mkstemp(prefix=f"{lock.name}.", dir=lock.parent)
     try:
+        # Before the lock has its name: without the kernel's lock, another gpuform would take the
+        # owner for an ended process.
         _acquire_kernel_lock(handle, wait=True)
         os.write(handle, encode_lock())
         # A link appears with its content, unlike a file that is created and then written.
@@ -115,6 +118,8 @@ def _take_over_lock(lock: Path) -> int | None:
 
 def _is_gpuform_lock(handle: int, lock: Path) -> bool:
     try:
+        # Between the opening and the kernel's lock, the owner may have removed the file: that lock
+        # holds nothing.
         is_current_file = os.path.samestat(os.fstat(handle), lock.stat())
     except FileNotFoundError:
         return False
@@ -140,6 +145,8 @@ def _release(lock: Path, handle: int) -> None:
         os.close(handle)
         lock.unlink(missing_ok=True)
         return
+    # The name is removed while the kernel's lock is still held: without the lock the owner would
+    # look like an ended process.
     lock.unlink(missing_ok=True)
     os.close(handle)
 
@@ -173,6 +180,7 @@ class UserFile:
     def read(self) -> str:
         """Return the file's text, or an empty text if there is no file."""
         try:
+            # Path.read_text would change the line breaks, which must stay as they are.
             return self.path.read_bytes().decode()
         except FileNotFoundError:
             return ""
