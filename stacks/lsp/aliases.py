@@ -198,6 +198,7 @@ def _get_name_prefix(topology: TopologyText, entry: NamedEntry) -> str:
     if not inclusions:
         return ""
     (source, module_name, for_each), *other_inclusions = inclusions
+    # The project's own topology is the first one that is read.
     is_in_main_topology = source in topology.sources.namespaces[0]
     if (
         other_inclusions

@@ -15,6 +15,7 @@ NAMED_SECTIONS: Final = (*SECTIONS, "config", "inputs", "stack_references", "out
 KEY_PATTERN: Final = re.compile(
     r"""^(?P<indent>\s*(?:-\s+)*)(?P<quote>["']?)(?P<key>[\w.-]+)(?P=quote)\s*:(?=\s|$)"""
 )
+# The end of an expression is missing while a person types it.
 _EXPRESSION: Final = re.compile(r"\{\{(.*?)(?:\}\}|$)")
 _WORD: Final = re.compile(r"(?<![\w.'\"])([A-Za-z_]\w*)((?:\s*\.\s*[A-Za-z_]\w*|\s*\[[^\]\[]*\])*)")
 _STEP: Final = re.compile(r"""\.\s*(?P<name>[A-Za-z_]\w*)|\[(?P<key>[^\]]*)\]""")

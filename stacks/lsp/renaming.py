@@ -72,6 +72,7 @@ def build_rename_edits(
     if entry.section == "inputs":
         module_inputs = topology.sources.find_module_inputs(topology.path, entry.name)
         edits += [SourceEdit(path, span, new_name) for path, span in module_inputs]
+    # Before the alias is added: the alias of an entry with `for_each` has a reference of its own.
     _require_same_references(sources, edits, entry, new_name)
     if entry.section == "config":
         edits += _build_settings_edits(topology, entry.name, new_name)
@@ -165,6 +166,7 @@ def _require_valid(topology: TopologyText, edits: Iterable[SourceEdit], entry: N
     before = {source.path: source.text for namespace in namespaces for source in namespace}
     after = {path: apply_edits(text, edits_by_file.get(path, ())) for path, text in before.items()}
     for main_source, *_ in namespaces:
+        # A topology that has problems already does not show whether the edits add one.
         if check_topology(main_source.path, {**topology.open_texts, **before}):
             continue
         problems_by_file = check_topology(
@@ -210,6 +212,7 @@ def _build_settings_edits(
                 raise RenameRefused(
                     f"{path.name} already has {key}", hint="choose another name, or remove the key"
                 )
+            # Settings may have the key with the project's namespace or without it.
             if key in (old_name, f"{project.name}:{old_name}"):
                 key_span = source.get_span(entry.position, key)
                 yield SourceEdit(
@@ -301,6 +304,7 @@ def _match_resource_name(
         rival_names = (
             name for other_section, name in other_names if other_section == section or not offset
         )
+        # `train-a` may be the instance `a` of `train`, or another entry.
         is_clear = not any(
             name_in_section == name or name_in_section.startswith(f"{name}-")
             for name in rival_names

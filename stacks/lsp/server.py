@@ -142,6 +142,7 @@ class EditorSession:
             lines, file_uri = self._read_lines(path), self.to_uri(path)
             document = self._open_documents.get(file_uri)
             version = None if document is None else document.version
+            # With the version, an editor refuses edits of a text that has changed meanwhile.
             identifier = types.OptionalVersionedTextDocumentIdentifier(file_uri, version)
             text_edits = [
                 types.TextEdit(self._span_to_client_range(lines, edit.span), edit.new_text)
@@ -270,6 +271,7 @@ def _add_diagnostics(server: LanguageServer, session: EditorSession) -> None:
     async def register_watcher(_parameters: types.InitializedParams) -> None:
         workspace = server.client_capabilities.workspace
         watch_capabilities = workspace.did_change_watched_files if workspace else None
+        # Clients report changed files only after a registration, which not every client supports.
         if watch_capabilities is not None and watch_capabilities.dynamic_registration:
             yaml_watcher = types.FileSystemWatcher("**/*.{yaml,yml}")
             registration = types.Registration(
@@ -393,6 +395,7 @@ def _add_rename(server: LanguageServer, session: EditorSession) -> None:
 def _uri_to_path(uri: str) -> Path | None:
     """Return the file of a URI, or None for a URI of anything else."""
     path = to_fs_path(uri) if uri.startswith("file:") else None
+    # A URI may contain %00, but no path may.
     return None if not path or "\0" in path else Path(path)
 
 

@@ -103,6 +103,8 @@ class Source:
     @cached_property
     def lines(self) -> Sequence[str]:
         """Return the lines without line ends."""
+        # str.splitlines also breaks at form feeds and other characters, at which gpuform's reader
+        # does not.
         return LINE_BREAK.split(self.text)
 
     @cached_property
@@ -250,6 +252,7 @@ class _SourceReader:
         """Yield a file and the files that it includes by path, except for `known_paths`."""
         path = path.resolve()
         text = self._texts.get(path)
+        # A new file may be open in the editor and not be on disk yet.
         if path in known_paths or (text is None and not path.is_file()):
             return
         known_paths.add(path)

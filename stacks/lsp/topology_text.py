@@ -84,6 +84,7 @@ class TopologyText:
     @property
     def is_topology(self) -> bool:
         """Return whether the file is a topology: by project, first lines, or sections."""
+        # Settings also have a section `config`, with another meaning.
         if self.path.name.startswith("Pulumi.") or self.path.suffix not in (".yaml", ".yml"):
             return False
         # Modules have any file name: a comment that names the schema marks them.
@@ -122,6 +123,7 @@ class TopologyText:
         cursor = Cursor.locate(self.outline.lines, line, column)
         if cursor.kind == "nothing":
             return []
+        # Declarations of configuration cannot contain expressions.
         if cursor.kind == "expression" and cursor.path[:1] in (("config",), ("inputs",)):
             return []
         if cursor.kind == "expression":
@@ -346,6 +348,7 @@ class TopologyText:
 
     def _find_platform(self, section: str, name: str) -> str | None:
         """Return the platform of an entry in any of the files, or None."""
+        # The outline reads lines, so that the platform is found while the text is not valid YAML.
         own_entry = self.outline.entries.get((section, name))
         if own_entry is not None:
             return self.outline.find_value(own_entry, "platform")
