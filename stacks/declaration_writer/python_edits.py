@@ -55,6 +55,7 @@ def find_resource_calls(source: str, file_name: str) -> list[ResourceCall]:
     """
     tree = _parse(source, file_name)
     imported_names = _ImportedNames(tree)
+    # New statements are added at the top level, where variables of functions are out of reach.
     variables_by_call = {
         id(node.value): node.targets[0].id
         for node in tree.body

@@ -138,6 +138,7 @@ def _render_output_format(interpolated_text: InterpolatedText, names: VariableLo
     template, values = "", []
     for part in interpolated_text.parts:
         if isinstance(part, str):
+            # Output.format reads braces as str.format does.
             template += part.replace("{", "{{").replace("}", "}}")
         else:
             template += "{}"
@@ -153,6 +154,7 @@ _GETTERS: Final = {
     "array": "_object",
     "object": "_object",
 }
+# `import` is a keyword in Python.
 _RENAMED: Final = {"import": "import_", "timeouts": "custom_timeouts"}
 
 
@@ -184,6 +186,7 @@ class PythonNames:
 
     def _find_free_name(self, group: str, name: str) -> str:
         plain_name = to_variable_name(name)
+        # The program imports each platform under its own name.
         reserved = {"pulumi", "config", *platforms(), *self.taken}
         numbered = (f"{plain_name}_{number}" for number in count(2))
         candidates = chain((plain_name, f"{plain_name}_{group.removesuffix('s')}"), numbered)
@@ -315,6 +318,7 @@ def _render_alias(alias: Mapping[str, Any], names: PythonNames) -> str:
         if key != "parent"
     ]
     if parent is not None:
+        # An alias may name its parent by a URN instead of a resource.
         parent_code = names(parent) if isinstance(parent, ResourceReference) else quote_text(parent)
         arguments.append(f"parent={parent_code}")
     return f"pulumi.Alias({', '.join(arguments)})"

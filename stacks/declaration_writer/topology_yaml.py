@@ -33,6 +33,7 @@ WIDTH: Final = 100
 STEP: Final = 2
 _RESOLVER: Final = Resolver()
 _TEXT: Final = "tag:yaml.org,2002:str"
+# Numbers become floats in a state, which are exact only up to here.
 _LARGEST: Final = 2**53
 _LONGEST_KEY: Final = 120
 _PLAIN: Final = re.compile(
@@ -131,6 +132,7 @@ def _render_text_part(part: str | ResourceReference | ConfigReference) -> str:
 
 def _quote_jinja_text(content: str) -> str:
     """Return the text as a string literal of Jinja2."""
+    # Jinja2 decodes its literals with the same codec.
     escaped = content.encode("unicode-escape").decode("ascii").replace("'", "\\'")
     return f"'{escaped}'"
 
@@ -141,6 +143,7 @@ def _render_number(value: int | float) -> str:  # noqa: PYI041 - rendered differ
     number_text = repr(value)
     if not isfinite(value) or (isinstance(value, int) and abs(value) > _LARGEST):
         raise ValueError(f"a file cannot hold the number {number_text}")
+    # gpuform reads a plain `1e-07` as text: only an expression can hold such a number.
     parsed: Any = parse_plain_scalar(number_text)
     return number_text if parsed == value else _quote(f"{{{{ {number_text} }}}}")
 
@@ -155,9 +158,11 @@ def _render_text(content: str) -> str:
 
 def _is_text_for_every_reader(content: str) -> bool:
     """Return whether readers of YAML 1.1 and 1.2 read the plain scalar as text."""
+    # `1e3` is a number in YAML 1.2, but text for PyYAML's resolver.
     with suppress(ValueError):
         float(content)
         return False
+    # This resolver knows YAML 1.1, in which `no` is a boolean.
     tag = _RESOLVER.resolve(ScalarNode, content, (True, False))  # type: ignore[no-untyped-call] # as PyYAML has it
     return tag == _TEXT and isinstance(parse_plain_scalar(content), str)
 

@@ -80,6 +80,7 @@ def remove_option(
         paths.append([section, name, "options", option])
         if not entry["options"]:
             del entry["options"]
+            # The span of a member can be removed only if other members stay.
             paths[-1].pop()
     if not paths:
         return source
@@ -114,6 +115,7 @@ class _EditableFile:
     def __init__(self, source: str, file_name: str) -> None:
         self._file_name = file_name
         self._body = source.removeprefix(_BOM)
+        # The offsets of YAML's nodes count from behind the byte order mark.
         self._bom = source[: len(source) - len(self._body)]
         self._root: Node | None = yaml.compose(self._body, Loader=LOADER)
 
