@@ -100,6 +100,7 @@ class _Layout:
 
     def _update_blocks(self, token: Any, *, is_first: bool) -> None:
         """Open or close block collections for a token."""
+        # Inside brackets, indentation opens and closes no blocks.
         if self._depth:
             return
         current_block = self._blocks[-1] if self._blocks else None
@@ -166,8 +167,8 @@ class _Layout:
         return True
 
     def _add_text(self, token: Any, source: str) -> None:
-        # A block scalar is moved as a whole: its relative indentation is part of the value.
         """Add the text of a token; further lines are indented like values, block scalars moved."""
+        # A block scalar is moved as a whole: its relative indentation is part of the value.
         if isinstance(token, tokens.ScalarToken) and token.style in ("|", ">"):
             current_block = self._blocks[-1] if self._blocks else _Block(-1, 0)
             length, (header, *lines) = _move_block_scalar(
@@ -294,12 +295,15 @@ def break_long_flows(text: str, max_width: int) -> str:
             flow = open_flows.pop()
             flow.break_positions.append(start.index)
             outer_positions = open_flows[-1].inner_positions if open_flows else break_positions
+            # A person has broken this collection already: only inner ones may still be too long.
             if flow.line != end.line:
                 outer_positions += flow.inner_positions
+            # In YAML a key must be on one line.
             elif line_ends[end.line] > max_width and not flow.is_key:
                 outer_positions += _select_useful_breaks(text, flow.break_positions)
         if not isinstance(token, NAMES):
             previous = token
+    # From the end to the beginning: a break does not move earlier positions.
     for break_position in sorted(break_positions, reverse=True):
         text = f"{text[:break_position]}\n{text[break_position:]}"
     return text

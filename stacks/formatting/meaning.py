@@ -84,6 +84,7 @@ def _read_nodes(text: str, file_name: str) -> TextFacts:
 
 
 def _to_fact(event: yaml.Event) -> tuple[str, dict[str, Any]]:
+    # Positions are the part that formatting may change.
     attributes = {key: value for key, value in vars(event).items() if not key.endswith("_mark")}
     if "flow_style" in attributes:
         attributes["flow_style"] = bool(
@@ -125,6 +126,7 @@ def _find_gaps(text: str) -> Iterator[tuple[int, int]]:
     position = 0
     for token in yaml.scan(text, LOADER):
         stop, end = token.start_mark.index, token.end_mark.index
+        # A comment may follow the `|` of a block scalar on the same line.
         if isinstance(token, yaml.ScalarToken) and token.style in ("|", ">"):
             stop = text.find("\n", stop, end) if "\n" in text[stop:end] else end
         for line in text[position:stop].splitlines(keepends=True):

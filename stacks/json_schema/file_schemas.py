@@ -142,6 +142,8 @@ def _build_entry_schema(section: str, platforms: list[str], description: str) ->
         },
         "allOf": [
             {
+                # Without `required`, the condition would also hold for an entry that has no
+                # platform.
                 "if": {"properties": {"platform": {"const": platform}}, "required": ["platform"]},
                 "then": _build_reference(f"{section}.{platform}"),
             }
@@ -171,6 +173,7 @@ def _build_default_schema(section: str, platform: str, model: Schema) -> Schema:
 
 def _exclude_expression(open_schema: Schema) -> Schema:
     """Return the schema of an object without the alternative of an expression."""
+    # Options are merged one by one with the defaults, which an expression as a whole would prevent.
     object_schema = {
         key: value for key, value in open_schema.items() if not key.startswith("pattern")
     }

@@ -120,6 +120,7 @@ def _allow_null(schema: Schema) -> Schema:
     if "anyOf" in schema:
         return {"anyOf": [*schema["anyOf"], _NULL]}
     if "enum" in schema:
+        # A further type does not extend an enum: null needs an alternative of its own.
         return {"anyOf": [schema, _NULL]}
     if "type" not in schema:
         return schema

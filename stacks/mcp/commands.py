@@ -140,7 +140,10 @@ class CommandRunner:
                 # -P keeps modules of the project's folder out of gpuform's own imports.
                 [sys.executable, "-P", "-m", "gpuform.stacks.cli", *arguments],
                 cwd=folder,
+                # The settings come last: no variable of the environment may lift the read-only
+                # access.
                 env={**environ, **settings},
+                # The messages of the protocol arrive on this process's stdin.
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 check=False,

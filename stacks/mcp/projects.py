@@ -217,12 +217,12 @@ class Projects:
                     )
 
     def _resolve_folder(self, folder: str) -> Path:
-        # A link below the root may lead outside: only the resolved path counts.
         """Return the folder below the root.
 
         Raises:
             RequestRefused: the folder is not below the root, or does not exist.
         """
+        # A link below the root may lead outside: only the resolved path counts.
         path = (self.root / folder).resolve()
         if not path.is_relative_to(self.root):
             raise RequestRefused(f"{folder} is not in the served folder")

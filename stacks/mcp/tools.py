@@ -236,8 +236,7 @@ class Tools:
             answer = run_simulation(
                 project, project_folder, stack, {**inputs, "allow": allow}, state
             )
-        # A topology knows nothing of the environment.
-        # a program may read the environment; a topology cannot
+        # A program may read secrets from the environment; a topology cannot.
         return self._redact_answer(answer) if self.commands.runs_programs else answer
 
     @_answer_errors
@@ -268,6 +267,8 @@ class Tools:
             with self.projects.open_with_files(project, files or {}) as project_folder:
                 environ = {
                     **project_folder.environ,
+                    # From the copy of a proposal, the relative URL of a backend would lead to
+                    # another folder.
                     "PULUMI_BACKEND_URL": get_project_backend(project, os.environ),
                 }
                 # A proposal may name any address as a scheduler, and would get credentials sent
