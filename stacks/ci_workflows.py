@@ -151,6 +151,7 @@ def render_workflows(
     }
     environment = Environment(  # noqa: S701 - YAML, with values checked above
         loader=FileSystemLoader(_TEMPLATE_FOLDER / code_host),
+        # Workflows of GitHub contain `{{ }}` of their own.
         variable_start_string="[[",
         variable_end_string="]]",
         undefined=StrictUndefined,
@@ -168,6 +169,7 @@ def _build_github_values(clouds: Clouds) -> dict[str, Any]:
     )
 
     def render_identity(indent: int) -> str:
+        # GitHub gives a job the token for the sign-in only with this permission.
         return f"\n{' ' * indent}id-token: write # to sign in" if clouds.names else ""
 
     return {
@@ -191,6 +193,7 @@ def _build_gitlab_values(clouds: Clouds) -> dict[str, Any]:
     )
     identity = "\n  id_tokens:\n    GITLAB_OIDC_TOKEN:\n      aud: $CI_SERVER_URL"
     return {
+        # The template itself explains the passphrase, which is the first one.
         "variables": ", ".join(_CREDENTIALS[1:]),
         "identity": identity if clouds.names else "",
         "signing": "".join(

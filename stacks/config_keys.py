@@ -261,6 +261,7 @@ def _find_program_topology(project: Project) -> _ProgramTopology | None:
     except FileNotFoundError:
         topology_file = find_topology_file(folder)
         return _ProgramTopology(topology_file, is_entire_program=True) if topology_file else None
+    # ast.parse raises ValueError for null bytes and RecursionError for deep nesting.
     except (OSError, SyntaxError, ValueError, RecursionError):
         return None
     statements = [
@@ -290,6 +291,7 @@ def _find_run_path(statement: ast.stmt) -> str | None:
         return None
     if call.func.id != "run":
         return None
+    # The default of `gpuform.stacks.run`.
     argument = call.args[0] if call.args else ast.Constant("topology.yaml")
     is_path = isinstance(argument, ast.Constant) and isinstance(argument.value, str)
     return str(argument.value) if is_path else None  # type: ignore[attr-defined]

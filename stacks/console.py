@@ -124,6 +124,7 @@ class StateSource:
             return UNKNOWN
         if name in ("id", "urn"):
             return entry.id if name == "id" else entry.urn
+        # The platform's own value counts before the declared one.
         return _to_expression_value({**entry.inputs, **entry.outputs}.get(name))
 
     def get_stack_output(self, reference: str, name: str) -> Any:
@@ -183,6 +184,7 @@ def _to_expression_value(value: Any) -> Any:
         return UNKNOWN
     if isinstance(value, Secret):
         return Secret(_to_expression_value(value.value))
+    # State files hold all numbers as floats.
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, Mapping):
@@ -282,6 +284,7 @@ class Console:
         own_step_count = 2 if group.declaration.is_single else 3
         if len(steps) < own_step_count:
             return tuple(group.instances)
+        # All instances of an entry have the same properties.
         instance = next(iter(group.instances.values()), None)
         if len(steps) > own_step_count or instance is None:
             return ()
@@ -314,6 +317,7 @@ def _plan_topology(stack: Stack, context: PlanContext) -> PlannedTopology:
         config = context.config
         assert isinstance(config, _StackConfig)  # noqa: S101 - made above
         position = SourcePosition(Path(stack.settings.path).name)
+        # A program does not declare its configuration: each key of the settings becomes a variable.
         variables = {name: ConfigVariable(name, position, {}) for name in config.texts}
         planned = plan_topology(Topology(config=variables), context, problems)
     if problems:
@@ -324,6 +328,7 @@ def _plan_topology(stack: Stack, context: PlanContext) -> PlannedTopology:
 def _create_output_reader(
     stack: Stack, planned: PlannedTopology
 ) -> Callable[[str], Mapping[str, Any]]:
+    # An expression may read several outputs of one stack, which is read once.
     @cache
     def read_outputs(reference: str) -> Mapping[str, Any]:
         node = planned.topology.stack_references[reference].node

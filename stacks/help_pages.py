@@ -159,9 +159,11 @@ def _find_headings(markdown: str) -> Iterator[tuple[int, int, str]]:
     begin = 0
     used_anchors: set[str] = set()
     for is_fenced, part in _split_fenced_blocks(markdown):
+        # A `#` in a code block begins a comment, not a heading.
         for heading in () if is_fenced else _HEADING.finditer(part):
             slug = _build_anchor(heading["text"])
             number = 0
+            # Python-Markdown numbers equal anchors in the same way.
             while (unique := f"{slug}_{number}" if number else slug) in used_anchors:
                 number += 1
             used_anchors.add(unique)

@@ -54,7 +54,9 @@ def collect_claims(program: Program, entries: Sequence[ResourceState]) -> list[C
 
     def get_known_result(request: Registration | Read) -> tuple[str, PropertyMap]:
         entry = entries_by_urn.get(request.urn)
+        # The declared inputs are newer than the outputs in the state.
         outputs = {**(entry.outputs if entry else {}), **request.inputs}
+        # A cluster that does not exist yet still needs an id, to which its claims refer.
         return entry.id if entry else f"id-of-{request.name}", outputs
 
     recorded = record(program, get_known_result, program.config, run_topology)
@@ -132,6 +134,7 @@ def _create_cluster_claims(
 
 
 def _build_document(name: str, inputs: PropertyMap) -> dict[str, object]:
+    # A dynamic resource brings its provider as a property, which no model has.
     declared = {key: value for key, value in inputs.items() if key != PROVIDER_KEY}
     values, problems = validate_inputs(VolumeClaimInputs, declared)
     if problems:

@@ -46,6 +46,7 @@ class Module(pulumi.ComponentResource):
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         position, problems = _find_caller(), Diagnostics()
+        # As in a topology, a null leaves the module's own default.
         given_inputs = {
             key: _to_input(value) for key, value in (inputs or {}).items() if value is not None
         }
@@ -112,6 +113,7 @@ def _find_caller() -> SourcePosition:
     """
     frame = inspect.currentframe()
     while frame is not None and (
+        # Python puts `__class__` among the names of each method that calls super().
         "__class__" in frame.f_locals or frame.f_code.co_filename == __file__
     ):
         frame = frame.f_back

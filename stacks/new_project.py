@@ -59,6 +59,7 @@ def write_wheel(folder: Path) -> Path:
     files |= {f"{metadata_folder}/{name}": text.encode() for name, text in _iterate_metadata()}
     lines = [_render_record_line(name, data) for name, data in sorted(files.items())]
     record_path = f"{metadata_folder}/RECORD"
+    # The wheel format lists RECORD itself without digest and length.
     files[record_path] = "".join([*lines, f"{record_path},,\n"]).encode()
     path = folder / build_wheel_name()
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as packed:
@@ -84,6 +85,7 @@ def _iterate_package_files() -> Iterator[tuple[str, bytes]]:
 
 def _iterate_metadata() -> Iterator[tuple[str, str]]:
     distribution = importlib.metadata.distribution(_DISTRIBUTION)
+    # A clone in editable mode has an .egg-info folder, which has PKG-INFO instead.
     yield "METADATA", str(distribution.read_text("METADATA") or distribution.read_text("PKG-INFO"))
     yield (
         "WHEEL",
@@ -107,6 +109,7 @@ def _iterate_metadata() -> Iterator[tuple[str, str]]:
 
 
 def _render_record_line(name: str, data: bytes) -> str:
+    # The wheel format wants base64 for URLs, without padding.
     digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
     return f"{name},sha256={digest},{len(data)}\n"
 
@@ -244,6 +247,7 @@ def write_files(directory: Path, files: Mapping[str, str], *, force: bool) -> No
     try:
         for name, content in files.items():
             (directory / name).parent.mkdir(parents=True, exist_ok=True)
+            # With the line breaks of Windows, a shared project would differ between machines.
             (directory / name).write_text(content, encoding="utf-8", newline="\n")
     except OSError as error:
         raise EngineError(f"{error.filename} cannot be written: {error.strerror}") from error
@@ -262,6 +266,7 @@ def _require_empty_folder(directory: Path) -> None:
 
 def _list_visible_files(directory: Path) -> Iterator[Path]:
     if directory.is_dir():
+        # A folder with nothing but `.git` counts as empty.
         yield from (path for path in directory.iterdir() if not path.name.startswith("."))
 
 
@@ -277,6 +282,7 @@ def _render_project_settings(name: str, description: str) -> str:
             "name": name,
             "description": description,
             "runtime": "python",
+            # With a backend beside the project, the first run needs no account.
             "backend": {"url": "file://."},
         }
     )
@@ -311,4 +317,5 @@ def _render_schema() -> str:
 
         return render_topology_schema()
     installed = Path(schemas.__path__[0], "topology.schema.json").resolve()
+    # A copy of the schema would be outdated after the next update of gpuform.
     return json.dumps({"$ref": installed.as_uri()}) + "\n"

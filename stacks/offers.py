@@ -83,6 +83,7 @@ def _query_platform(
     except MissingCredentials as error:
         offers.not_asked[platform] = error.message
     except GpuformError as error:
+        # A platform that fails must not hide the offers of the others.
         offers.failures.append(f"{platform}: cannot list the offers: {error}")
     else:
         offers.offers += platform_offers
@@ -133,6 +134,7 @@ def add_prices(offers: Iterable[Offer], book: PriceBook) -> list[PricedOffer]:
 
 
 def _fold_name(name: str) -> str:
+    # Users write h100 or H100-SXM for H100_SXM.
     return "".join(filter(str.isalnum, name.casefold()))
 
 
@@ -170,6 +172,7 @@ def save_offers(
     try:
         (folder / OFFERS_FILE).parent.mkdir(exist_ok=True)
         replace_file(folder / OFFERS_FILE, json.dumps(document).encode())
+    # Saved offers only complete and warn: every command works without them.
     except OSError:
         return
 
@@ -208,6 +211,7 @@ def find_misspelled_values(planned: PlannedTopology, recent: RecentOffers) -> It
                     "offers",
                     f"{path}: {declaration.platform} did not offer {value} when last queried",
                     f"did you mean {nearest_name}? `gpuform offers` queries again",
+                    # The saved answer may be outdated: the value may be offered by now.
                     "warning",
                 )
 

@@ -72,6 +72,7 @@ def check_volume_region(cluster: Registration, others: RegistrationIndex) -> Ite
     """Yield a problem if a Together cluster uses a shared volume of another region."""
     if cluster.type not in _CLUSTER:
         return
+    # A volume that is given by a literal id has no declaration in this program.
     urns = (cluster.property_dependencies or {}).get("volume_id", ())
     for volume in filter(None, map(others.get, urns)):
         volume_region, cluster_region = volume.inputs.get("region"), cluster.inputs.get("region")

@@ -133,6 +133,7 @@ def _remember_answers(lookup: Callable[..., Any]) -> Callable[..., Any]:
         arguments_key = json.dumps([args, kwargs], sort_keys=True, default=repr)
         if arguments_key not in answers:
             answers[arguments_key] = lookup(*args, **kwargs)
+        # A new copy for each caller, so that no caller changes the remembered answer.
         return to_plain_value(answers[arguments_key])
 
     return remembering_lookup
