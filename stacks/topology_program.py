@@ -99,6 +99,7 @@ class _ProgramConfig:
         return self._qualify(name) in self.program.secret_keys
 
     def _qualify(self, name: str) -> str:
+        """Return the configuration key of a variable: PROJECT:NAME."""
         return f"{self.program.project}:{name}"
 
 

@@ -333,6 +333,7 @@ class _Comparison:
             )
 
     def _compare_duration(self, expected: DurationInputs) -> Iterator[Finding]:
+        """Yield a finding for each expected bound, `at_least` or `at_most`, that the run broke."""
         duration_s = self.report.final_state.seconds
         for bound, bound_text in (("at_least", expected.at_least), ("at_most", expected.at_most)):
             if bound_text is None:
@@ -347,6 +348,12 @@ class _Comparison:
     def _compare_value(
         self, steps: tuple[str | int, ...], label: str, expected: Any, actual: OutputValue | None
     ) -> Iterator[Finding]:
+        """Yield a finding if the actual value is missing or does not match the expected one.
+
+        None as `actual` means missing. `steps` locate the expectation below `expect`. A secret
+        value is
+        not shown.
+        """
         if actual is None:
             yield self._create_finding(steps, f"{label} does not exist")
         elif not matches_expected(expected, actual.value):
@@ -391,6 +398,7 @@ class _Comparison:
         return self._create_finding((field_name, name), f"{name} {problem}")
 
     def _create_finding(self, steps: tuple[str | int, ...], message: str) -> Finding:
+        """Return a finding at `steps` below the case's `expect`; no steps mean the case itself."""
         return Finding(self.case.get_position(*(("expect", *steps) if steps else ())), message)
 
 
@@ -448,6 +456,7 @@ def _can_match(pattern: str, known_names: Iterable[str]) -> bool:
 
 
 def _get_names(change: ResourceChange) -> tuple[str, str]:
+    """Return the resource's name in the program, and its address: SECTION.NAME, or NAME."""
     return change.name, get_address(change.type, change.urn)
 
 
@@ -468,6 +477,10 @@ def _get_property(output: OutputValue, path: str) -> OutputValue | None:
 
 
 def _describe_action(change: ResourceChange) -> str:
+    """Return the planned action for a message, with the properties that cause a replacement.
+
+    The action `same` is shown as `no change`.
+    """
     if change.action == "same":
         return "no change"
     causes = ", ".join(change.replace_paths)
@@ -475,6 +488,7 @@ def _describe_action(change: ResourceChange) -> str:
 
 
 def _describe_ending(ending: str) -> str:
+    """Return an ending as the words after "has" or "have", such as `been killed`."""
     return {"killed": "been killed", "cancelled": "been cancelled"}.get(
         ending, ending if ending in ("succeeded", "failed") else f"ended with {ending}"
     )

@@ -61,6 +61,10 @@ class Coverage:
             self._add_entry(expanded, is_planned=report.plan is not None)
 
     def _add_entry(self, expanded: ExpandedEntry, *, is_planned: bool) -> None:
+        """Add an entry of a case to the coverage, with the entry's planned instances.
+
+        Without a plan the entry is listed, but nothing of it counts as exercised.
+        """
         self.entries = {} if self.entries is None else self.entries
         new_entry = EntryCoverage(expanded.address, expanded.position, expanded.is_conditional)
         entry = self.entries.setdefault(expanded.position, new_entry)
@@ -90,6 +94,7 @@ class Coverage:
             yield f"  missing: {gap}"
 
     def _summarize_entries(self) -> str:
+        """Return a line with the numbers of planned entries, instances and branches of `when`."""
         if self.entries is None:
             return "entries: unknown for a Python program"
         entries = self.entries.values()

@@ -120,6 +120,10 @@ class CaseEvents:
         return response
 
     def _apply_once(self, number: int) -> None:
+        """Apply the event of this number, unless it was applied before.
+
+        An event that cannot happen is added to `failed`; no EventError is raised.
+        """
         with self._lock:
             # Two requests at the same time may match the event; it happens once.
             event = self._waiting.pop(number, None)
@@ -138,18 +142,28 @@ class CaseEvents:
                 self._happened[number] = answer["number"]
 
     def _write_record(self) -> None:
+        """Write the events that happened or failed until now to `record_file`."""
         happened, failed = list(self._happened.items()), list(self.failed.items())
         content = {"happened": happened, "failed": failed}
         self.record_file.write_text(json.dumps(content), encoding="utf-8")
 
     def _apply(self, event: EventInputs) -> Any:
+        """Apply the event by its kind; return the new rule for a `fault`, else None.
+
+        Raises EventError if the event cannot happen.
+        """
         kind = next(name for name in EVENT_KINDS if getattr(event, name) is not None)
         return getattr(self, f"_apply_{kind}")(getattr(event, kind))
 
     def _apply_kill(self, _is_kill: bool) -> None:
+        """Kill this process, in which the run and its emulator are; the call does not return."""
         os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
 
     def _apply_stock_out(self, platform: str) -> None:
+        """Answer each later write to the platform that needs GPUs as out of capacity.
+
+        Raises EventError for an unknown platform.
+        """
         _require_platform(platform)
         # Only writes: reads of existing objects need no capacity.
         for method in _WRITE_METHODS:
@@ -157,12 +171,20 @@ class CaseEvents:
             self._apply_fault(rule)
 
     def _apply_status(self, inputs: StatusInputs) -> None:
+        """Show `inputs.status` as the status of an object in every later answer.
+
+        Raises EventError unless exactly one object has the name.
+        """
         object_id = re.escape(self._get_object_id(inputs.object))
         self._apply_fault(
             {"path": f"/{object_id}$", "status_override": inputs.status, "count": None}
         )
 
     def _apply_credit_gone(self, platform: str) -> None:
+        """Exhaust the prepaid credit on the platform.
+
+        Raises EventError for an unknown platform, or one without prepaid credit.
+        """
         _require_platform(platform)
         control = f"{_CONTROL_PATH}/{platform}/credit"
         # Not every platform has prepaid credit.
@@ -171,11 +193,19 @@ class CaseEvents:
         self._send_request("POST", control, {"exhausted": True})
 
     def _apply_node_not_ready(self, inputs: NodeInputs) -> None:
+        """Make a node of a Kubernetes cluster not ready.
+
+        Raises EventError if the cluster or the node does not exist.
+        """
         cluster = self._get_object_id(inputs.cluster)
         path = f"{_CONTROL_PATH}/kubernetes/{cluster}/nodes/{inputs.node}"
         self._send_request("POST", path, {"ready": False})
 
     def _apply_proposal(self, inputs: ProposalInputs) -> None:
+        """Create Together's proposal to repair a node; fields that are not set are not sent.
+
+        Raises EventError if the emulator refuses the proposal.
+        """
         cluster = self._get_object_id(inputs.cluster)
         fields = {"cluster_id": cluster, "instance_name": inputs.node}
         fields |= {"mode": inputs.mode or "", "reason": inputs.reason or ""}
@@ -215,21 +245,38 @@ class CaseEvents:
             raise EventError(f"job {inputs.name} does not start: {reason} for it")
 
     def _apply_fault(self, rule: Mapping[str, Any]) -> Any:
+        """Add a fault rule to the emulator, and return the rule with its number.
+
+        Raises EventError if the emulator refuses the rule.
+        """
         return self._send_request("POST", f"{_CONTROL_PATH}/faults", rule)
 
     def _apply_control(self, inputs: ControlInputs) -> None:
+        """Send a POST request to a control of the emulator, with object names replaced by ids.
+
+        Raises EventError if the emulator has no such control or refuses the request.
+        """
         path = f"{_CONTROL_PATH}/{self._fill_in_ids(inputs.path)}"
         if not self._has_control(path):
             raise EventError(f"unknown control {inputs.path} of the emulator")
         self._send_request("POST", path, inputs.body or {})
 
     def _has_control(self, control: str) -> bool:
+        """Return True if the emulator accepts POST requests at the path `control`."""
         return self.server.app.url_map.bind("").test(control, "POST")
 
     def _apply_request(self, inputs: OutsideRequestInputs) -> None:
+        """Send the request of somebody outside of gpuform to the emulator.
+
+        Object names in the path are replaced by ids. Raises EventError if the emulator refuses.
+        """
         self._send_request(inputs.method, self._fill_in_ids(inputs.path), inputs.body)
 
     def _fill_in_ids(self, path: str) -> str:
+        """Return the path with each `{NAME}` replaced by the id of the object with that name.
+
+        Raises EventError unless exactly one object has the name.
+        """
         return _OBJECT_NAME.sub(lambda match: self._get_object_id(match[1]), path)
 
     def _get_object_id(self, name: str) -> str:
@@ -259,10 +306,15 @@ class CaseEvents:
         raise EventError(f"no object is named {name!r} at this time")
 
     def _is_found(self, path: str) -> bool:
+        """Return True if the emulator answers a GET request for the path without an error."""
         answer = self.server.app.test_client().get(path, environ_overrides=_AS_TRUSTED)
         return answer.status_code < 400
 
     def _send_request(self, method: str, path: str, body: Any) -> Any:
+        """Send a request with all permissions to the emulator, and return the answer's JSON.
+
+        None means an answer without JSON. Raises EventError for a status of 400 or higher.
+        """
         # Trusted: the event stands for somebody with access to everything.
         answer = self.server.app.test_client().open(
             path, method=method, json=body, environ_overrides=_AS_TRUSTED
@@ -299,11 +351,16 @@ def list_objects(server: Server) -> dict[str, dict[str, list[dict[str, Any]]]]:
 
 
 def _is_match(pattern: str) -> bool:
+    """Return True if Flask's current request matches `pattern`: a method, a space, and a regex.
+
+    The regex is searched in the path.
+    """
     method, _, path = pattern.partition(" ")
     return request.method == method and re.search(path, request.path) is not None
 
 
 def _require_platform(platform: str) -> None:
+    """Raise EventError unless `platform` is a platform with an emulator."""
     platforms_with_emulator = [
         name for name, definition in platforms().items() if definition.emulator
     ]

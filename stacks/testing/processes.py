@@ -86,6 +86,7 @@ class ProcessRegistry:
 
     @property
     def is_cancelled(self) -> bool:
+        """Return True once `kill_all` was called."""
         return self._is_cancelled
 
 
@@ -129,6 +130,7 @@ class CaseProcess:
 
     @property
     def _has_kill_event(self) -> bool:
+        """Return True if an event of the case kills the run."""
         return any(event.kill for event in self._spec.inputs.events or ())
 
     def _run_in_process(
@@ -179,6 +181,7 @@ class CaseProcess:
         return last_answer
 
     def _read_output(self) -> str:
+        """Return a newline and what the process printed; "" for no output or an unreadable file."""
         try:
             output = (self._spec.folder / _OUTPUT_FILE).read_text(
                 encoding="utf-8", errors="replace"
@@ -212,6 +215,11 @@ def inspect_killed_run_in_process(spec: CaseRunSpec, sender: Connection) -> None
 
 
 def _send_result(spec: CaseRunSpec, sender: Connection, work: Callable[[], object]) -> None:
+    """Seal this process, send the result of `work`, and end the process without returning.
+
+    If `work` raises an exception, its traceback is sent as text. Before `work`, the process leads a
+    group of its own, prints to a file in the run's folder, and is in the project's folder.
+    """
     if hasattr(os, "setsid"):
         # Ctrl-C reaches only the process that waits, which kills this one.
         os.setsid()

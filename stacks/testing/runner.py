@@ -162,6 +162,11 @@ class CaseRunner:
     def _run_case(
         self, case: Case, spec: CaseRunSpec, snapshots: Snapshots, started_at: float
     ) -> CaseResult:
+        """Run a case in a new process, and return its result with all findings.
+
+        A run without report makes the case BROKEN; findings make it FAILED. With `update`, a run
+        without other findings sets the snapshot. Raises RunsCancelled if all runs were cancelled.
+        """
         process = CaseProcess(spec, self._processes, self.time_limit_s)
         report = process.run()
         if report is None:
@@ -205,6 +210,7 @@ def render_junit(results: Sequence[CaseResult]) -> str:
 
 
 def _add_testcase(suite: ET.Element, result: CaseResult) -> None:
+    """Add the JUnit element of a case's result to a test suite."""
     case = result.case
     position = case.get_position()
     testcase = _add_element(
@@ -240,6 +246,7 @@ def _add_element(parent: ET.Element, tag: str, content: str = "", **attributes: 
 
 
 def _count_results(results: Iterable[CaseResult]) -> dict[str, str]:
+    """Return JUnit's attributes of a test suite: result counts by status, and total seconds."""
     results = list(results)
     counts = {status: sum(result.status is status for result in results) for status in Status}
     return {

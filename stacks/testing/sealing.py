@@ -64,6 +64,10 @@ class _Guards:
         self._port = port
 
     def build_by_event(self) -> Mapping[str, Callable[[tuple[Any, ...]], None]]:
+        """Return the check for each guarded audit event, by the event's name.
+
+        A check takes the arguments of the event.
+        """
         programs = (
             *("os.system", "os.exec", "os.posix_spawn", "os.spawn", "pty.spawn"),
             *("os.startfile", "os.startfile/2", "_winapi.CreateProcess"),
@@ -80,6 +84,10 @@ class _Guards:
         }
 
     def _check_address(self, arguments: tuple[Any, ...]) -> None:
+        """Raise AccessBlocked for a socket event with an address other than the emulator's.
+
+        `arguments` begin with the socket and the address; None as address is a connection in use.
+        """
         connection, address = arguments[:2]
         if address is None:
             # Sent over a connection that was checked when it was made.
@@ -99,6 +107,7 @@ class _Guards:
         raise _create_error(f"look up {name}")
 
     def _check_subprocess(self, arguments: tuple[Any, ...]) -> None:
+        """Raise ProgramBlocked for a subprocess other than gpuform's own search of a text."""
         from gpuform.providers.slurm.results import SEARCH_COMMAND  # noqa: PLC0415 - few cases need it
 
         program, command = arguments[:2]
@@ -110,6 +119,7 @@ class _Guards:
         self._block_program(arguments[1:] if arguments[0] is None else arguments)
 
     def _block_program(self, arguments: tuple[Any, ...]) -> None:
+        """Raise ProgramBlocked in every case; `arguments` begin with the program."""
         raise ProgramBlocked(
             f"{_RULE}: it cannot start {_to_text(arguments[0])}",
             "a program could contact anything: set its output under `config` instead",
@@ -117,6 +127,7 @@ class _Guards:
 
 
 def _create_error(action: str) -> AccessBlocked:
+    """Return the error for a blocked action, such as `look up example.org`."""
     return AccessBlocked(
         f"{_RULE}: it cannot {action}",
         hint="remove the address; the platforms and their clusters are on the emulator",
@@ -124,6 +135,7 @@ def _create_error(action: str) -> AccessBlocked:
 
 
 def _to_text(value: Any) -> str:
+    """Return a value as text; for a list or tuple the first item, or "" if it is empty."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     if isinstance(value, Sequence) and not isinstance(value, str):
@@ -132,6 +144,7 @@ def _to_text(value: Any) -> str:
 
 
 def _is_ip_address(name: str) -> bool:
+    """Return True for an IPv4 or IPv6 address; a zone after `%` is ignored."""
     try:
         ipaddress.ip_address(name.partition("%")[0])
     except ValueError:

@@ -44,9 +44,11 @@ class _PlaceholderCrypter:
     """Decrypts every secret of a state to SECRET_PLACEHOLDER."""
 
     def encrypt(self, plaintext: str, previous: str | None = None) -> str:  # noqa: ARG002 - the protocol's
+        """Raise AssertionError: nothing is encrypted with this class."""
         raise AssertionError("the state is written with the key of its new stack")
 
     def decrypt(self, ciphertext: str) -> str:
+        """Return SECRET_PLACEHOLDER as JSON, whatever the ciphertext is."""
         del ciphertext
         return json.dumps(SECRET_PLACEHOLDER)
 
@@ -135,6 +137,7 @@ class _Seeder:
 
     @classmethod
     def for_stack(cls, stack: Stack, declared_inputs: Mapping[str, PropertyMap]) -> "_Seeder":
+        """Return a seeder with the stack's configuration and its own empty records of creates."""
         # Nobody resumes these creates: they all end before the run starts.
         intents = Intents(EphemeralRecords())
         program = stack.build_target().program
@@ -170,9 +173,14 @@ class _Seeder:
         )
 
     def _replace_ids(self, properties: PropertyMap) -> PropertyMap:
+        """Return the properties with the state's ids replaced by the emulator's, at any depth.
+
+        Only ids of objects that this seeder created are replaced.
+        """
         return {name: self._replace_ids_in(value) for name, value in properties.items()}
 
     def _replace_ids_in(self, value: Any) -> Any:
+        """Return the value with the state's ids replaced, also in secrets and in longer texts."""
         if isinstance(value, Secret):
             return Secret(self._replace_ids_in(value.value))
         if isinstance(value, Mapping):

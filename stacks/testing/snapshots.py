@@ -181,6 +181,7 @@ def _read_normalized(path: Path) -> str | None:
 
 
 def _dump_yaml(content: Any) -> str:
+    """Return values as YAML with sorted keys: equal values give equal texts."""
     return yaml.safe_dump(content, sort_keys=True, allow_unicode=True, width=100)
 
 
@@ -228,10 +229,12 @@ def build_content(report: RunReport) -> Any:
 
 
 def _get_address(change: ResourceChange) -> str:
+    """Return SECTION.NAME of the changed resource, or NAME without a section in topologies."""
     return get_address(change.type, change.urn)
 
 
 def _collect_changed_properties(change: ResourceChange) -> dict[str, Any]:
+    """Return the planned value of each changed property by path; kept properties are left out."""
     return {
         property_change.path: _get_planned_value(property_change)
         for property_change in change.changes
@@ -240,12 +243,14 @@ def _collect_changed_properties(change: ResourceChange) -> dict[str, Any]:
 
 
 def _get_planned_value(change: PropertyChange) -> Any:
+    """Return the value after the change, the mask for a secret, or a text for an unknown value."""
     if change.secret:
         return MASK
     return _UNKNOWN if change.unknown else change.after
 
 
 def _mask_output(value: OutputValue) -> Any:
+    """Return the output's value, or the mask for a secret."""
     return MASK if value.secret else value.value
 
 

@@ -190,6 +190,14 @@ class StackUnderTest:
         return self._run("repair", inputs)
 
     def _run(self, operation: str, inputs: Mapping[str, Any]) -> Run:
+        """Run an operation as a case in a process of its own, and return the run, failed or not.
+
+        `inputs` are merged over the stack's own. The state and emulator are those of the previous
+        run; only the first run applies `start`.
+
+        Raises:
+            CaseRunError: an input is invalid, an event did not happen, or the run has no report.
+        """
         __tracebackhide__ = True
         if self._has_run and "state" in (inputs.get("start") or {}):
             raise CaseRunError("start.state: this run starts where the previous one ended")

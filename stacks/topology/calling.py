@@ -104,6 +104,7 @@ def _select_part(value: Any, steps: Sequence[Any], *, is_whole_expression: bool)
 
 
 def _list_property_names(resource: PlatformResource) -> list[str]:
+    """Return `id`, `urn` and the names of all properties of a resource."""
     return ["id", "urn", *resource.property_names()]
 
 

@@ -230,23 +230,30 @@ def _find_length_problems(declared_limits: Mapping[str, Any], length: int) -> It
 
 
 def _format_value(value: Any) -> str:
+    """Return the value as JSON for a message, cut after 80 characters."""
     encoded = json.dumps(value, ensure_ascii=False)
     return encoded if len(encoded) <= _LONGEST_SHOWN else f"{encoded[:_LONGEST_SHOWN]}..."
 
 
 def _parse_integer(text: str) -> int:
+    """Return the integer in `text`.
+
+    Raises ValueError for another text, and for more than 2**53 in either direction.
+    """
     if not _INTEGER.fullmatch(text) or abs(int(text)) > _LARGEST:
         raise ValueError(text)
     return int(text)
 
 
 def _parse_number(text: str) -> float:
+    """Return the decimal number in `text`. Raises ValueError for another text or infinity."""
     if not _NUMBER.fullmatch(text) or not math.isfinite(float(text)):
         raise ValueError(text)
     return float(text)
 
 
 def _parse_boolean(text: str) -> bool:
+    """Return the boolean for `true` or `false`. Raises ValueError for any other text."""
     return {"true": True, "false": False}[text] if text in ("true", "false") else _fail(text)
 
 
@@ -265,6 +272,7 @@ def _parse_json(text: str) -> Any:
 
 
 def _fail(text: str) -> Any:
+    """Raise ValueError with `text`, where only a function or an expression can stand."""
     raise ValueError(text)
 
 

@@ -51,6 +51,7 @@ class Declaration(Repeatable):
 
     @property
     def kind(self) -> str:
+        """Return the kind of resource in the declaration's section."""
         return SECTIONS[self.section]
 
 
@@ -73,10 +74,12 @@ class ConfigVariable:
 
     @property
     def type(self) -> str:
+        """Return the declared type, `string` by default."""
         return str(self.fields.get("type", "string"))
 
     @property
     def secret(self) -> bool:
+        """Return True if the variable is declared with `secret: true`."""
         return self.fields.get("secret") is True
 
 
@@ -153,6 +156,7 @@ class Instance(Repetition[Declaration]):
 
     @property
     def lifecycle(self) -> "type[Lifecycle[Any, Any]]":
+        """Return the lifecycle class of the instance's kind on its platform."""
         return load_lifecycle_class(self.declaration.platform, self.declaration.kind)
 
     def list_property_names(self) -> tuple[str, ...]:
@@ -189,6 +193,7 @@ class ModuleInstance(Repetition[Inclusion]):
 
     @property
     def is_expanded(self) -> bool:
+        """Return True once the module's resources are expanded into `groups`."""
         return bool(self.groups)
 
     def list_resources(self) -> Iterator[Instance]:

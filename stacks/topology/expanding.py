@@ -176,6 +176,10 @@ class _Expander:
                 self.problems.add(node.position, "when", message)
 
     def require_known(self, declaration: Repeatable, node: Node, option: str, scope: Scope) -> Any:
+        """Return the value of a declaration's option; report a value unknown while planning.
+
+        Values of resources are always reported, others only if this run plans.
+        """
         label = f"{declaration.address}: {option}"
         return require_known(node, label, scope, self.problems, planning=self.planning)
 
@@ -317,6 +321,7 @@ class _DeclaredNames:
 
 
 def _format_step(step: str) -> str:
+    """Return one step of a reference: `[0]`, `.name`, or `['other-name']`."""
     if step.isdigit():
         return f"[{step}]"
     return f".{step}" if step.isidentifier() else f"['{step}']"
@@ -338,6 +343,7 @@ def _list_values(topology: Topology) -> Iterator[tuple[str, Node]]:
 
 
 def _list_nodes(entries: Mapping[str, Entry]) -> Iterator[tuple[str, Node]]:
+    """Yield the name and node of each entry."""
     for name, entry in entries.items():
         yield name, entry.node
 

@@ -90,6 +90,7 @@ def _check_kind(
 
 
 def _suggest_key(key: str, existing_keys: tuple[str, ...]) -> str:
+    """Return a hint with the existing key nearest to `key`, or with all keys if none is near."""
     nearest_key = find_nearest_name(key, existing_keys)
     return (
         f"did you mean {nearest_key}?" if nearest_key else f"use one of {', '.join(existing_keys)}"
@@ -340,10 +341,15 @@ class _Loader:
     def read_options(
         self, declared_entries: Mapping[str, Entry], label: str
     ) -> Mapping[str, Entry]:
+        """Return the entries of `options`; empty if not declared.
+
+        Report other values as problems.
+        """
         return get_entries(_get_node(declared_entries, "options"), label, self.problems)
 
 
 def _get_node(declared_entries: Mapping[str, Entry], key: str) -> Node | None:
+    """Return the node declared under `key`, or None."""
     return declared_entries[key].node if key in declared_entries else None
 
 

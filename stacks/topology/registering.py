@@ -248,6 +248,7 @@ def _evaluate(scope: Scope, node: Node) -> Any:
 
 
 def _raise_problems(problems: Diagnostics) -> None:
+    """Raise TopologyError with all problems if there are any."""
     if problems:
         raise TopologyError(problems)
 

@@ -52,6 +52,7 @@ class ResourceValue(dict[str, Any]):
 
     @property
     def stands_for(self) -> Any:
+        """Return the resource's id, the value of an expression that names only the resource."""
         return self["id"]
 
 
@@ -437,6 +438,7 @@ def find_part_position(value: SourcePosition, part: str) -> SourcePosition:
 
 
 def _create_error(problem: Diagnostic) -> Exception:
+    """Return a TopologyError with this problem."""
     from gpuform.stacks.topology.errors import TopologyError  # noqa: PLC0415 - loads Pulumi
 
     return TopologyError([problem])

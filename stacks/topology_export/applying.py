@@ -153,6 +153,7 @@ def _record_planned_writes(
 
 
 def _iterate_metadata(manifest: NodeMetadata | None) -> Iterator[tuple[str, str, str]]:
+    """Yield the part (`labels` or `annotations`), key and value of each entry; nothing for None."""
     if manifest is not None:
         yield from (("labels", key, value) for key, value in manifest.labels.items())
         yield from (("annotations", key, value) for key, value in manifest.annotations.items())
@@ -161,6 +162,10 @@ def _iterate_metadata(manifest: NodeMetadata | None) -> Iterator[tuple[str, str,
 def _plan_node_changes(
     record: WriteRecord, node: Mapping[str, Any], manifest: NodeMetadata | None
 ) -> Iterator[Change]:
+    """Yield the change of each desired key of a node, and of each recorded key no longer desired.
+
+    None as `manifest` means that no key is desired. No request is sent.
+    """
     name = str(node["metadata"]["name"])
     where = f"{_NODE_PREFIX}{name}"
     desired_values = {(part, key): value for part, key, value in _iterate_metadata(manifest)}
@@ -184,11 +189,20 @@ def _plan_node_changes(
 
 
 def _get_metadata_value(node: Mapping[str, Any], part: str, key: str) -> str | None:
+    """Return the node's value of a label or annotation as text, or None if it is not set.
+
+    `part` is `labels` or `annotations`.
+    """
     value = (node["metadata"].get(part) or {}).get(key)
     return None if value is None else str(value)
 
 
 def _write_node(target: Target, name: str, manifest: NodeMetadata | None) -> list[Change]:
+    """Write a node's labels and annotations, and return the changes.
+
+    In the target's record, the node has then only values that gpuform wrote. None as `manifest`
+    removes the recorded values. The record is not saved.
+    """
     changes: list[Change] = []
     retry_on_conflict(partial(_patch_node, target, name, manifest, changes))
     record = target.record
@@ -234,10 +248,12 @@ def _patch_node(
 
 
 def _build_object_path(manifest: OwnedObject) -> str:
+    """Return the path of the manifest's object in the Kubernetes API."""
     return _build_collection_path(manifest) + build_path(manifest.name)
 
 
 def _build_collection_path(manifest: OwnedObject) -> str:
+    """Return the API path to which a new object of the manifest's kind is posted."""
     version = manifest.api_version
     # Kubernetes serves its core group, such as `v1`, under /api.
     api_path = f"/apis/{version}" if "/" in version else f"/api/{version}"
@@ -246,10 +262,12 @@ def _build_collection_path(manifest: OwnedObject) -> str:
 
 
 def _format_location(path: str) -> str:
+    """Return the last two parts of an object's API path: RESOURCE/NAME."""
     return "/".join(path.split("/")[-2:])
 
 
 def _find_object(target: Target, path: str) -> Mapping[str, Any] | None:
+    """Return the object at an API path, or None if it does not exist."""
     try:
         return target.client.get_object(path)
     except NotFound:
@@ -257,12 +275,17 @@ def _find_object(target: Target, path: str) -> Mapping[str, Any] | None:
 
 
 def _is_owned(target: Target, existing_object: Mapping[str, Any]) -> bool:
+    """Return True if the object's owner annotation names the target's stack."""
     return (existing_object["metadata"].get("annotations") or {}).get(
         OWNER_ANNOTATION
     ) == target.owner_label
 
 
 def _plan_object_change(target: Target, manifest: OwnedObject) -> Change:
+    """Return the change that would write an object: SET if missing, CHANGE or SAME if owned.
+
+    An object of another owner is a CONFLICT. Only a read is sent.
+    """
     path = _build_object_path(manifest)
     existing_object = _find_object(target, path)
     where = _format_location(path)
@@ -283,6 +306,11 @@ def _plan_removal(target: Target, path: str) -> Iterator[Change]:
 
 
 def _write_object(target: Target, manifest: OwnedObject) -> Change:
+    """Create or change an object, record its path, and return the change.
+
+    An object of another owner stays as it is, and its path leaves the record. The record is not
+    saved. Raises NoTopology if the namespace does not exist, or if the object changes meanwhile.
+    """
     path = _build_object_path(manifest)
     change = _plan_object_change(target, manifest)
     if change.action is Action.SET:
@@ -338,6 +366,10 @@ def _patch_object(target: Target, manifest: OwnedObject) -> None:
 
 
 def _remove_object(target: Target, path: str) -> Iterator[Change]:
+    """Delete a recorded object, and yield the removal; nothing for a missing object.
+
+    An object of another owner stays (LEFT). The path leaves the record in every case.
+    """
     existing_object = _find_object(target, path)
     if existing_object is not None and _is_owned(target, existing_object):
         # The uid keeps an object that was recreated under the same name meanwhile.

@@ -58,11 +58,13 @@ def _describe_split(nodes: Iterable[tuple[str, NodePlacement]]) -> str:
 
 
 def _format_names(names: list[str]) -> str:
+    """Return at most three names, and the number of the others: `a, b, c and 2 more`."""
     more = f" and {len(names) - _MAX_LISTED_NAMES} more" if len(names) > _MAX_LISTED_NAMES else ""
     return f"{', '.join(names[:_MAX_LISTED_NAMES])}{more}"
 
 
 def _build_notice(text: str, urn: str) -> Notice:
+    """Return a notice about nodes in several fabrics; an empty `urn` means no single resource."""
     return Notice(
         kind=NoticeKind.FABRICS,
         text=f"{text}. A job that runs in several fabrics does not get the network speed of one "

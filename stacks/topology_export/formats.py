@@ -77,6 +77,7 @@ def render_topograph(topology: StackTopology) -> str:
 
 
 def _reject_duplicate_nodes(topology: StackTopology) -> None:
+    """Raise NoTopology without nodes, for two nodes of one name, or for an invalid Slurm name."""
     if not topology.nodes:
         raise NoTopology(f"{topology.title} has no nodes yet", hint="create them: `gpuform up`")
     names = [require_slurm_name(node.name, "node") for node in topology.nodes]
@@ -89,10 +90,15 @@ def _reject_duplicate_nodes(topology: StackTopology) -> None:
 
 
 def _build_switch(switch: Switch) -> dict[str, Any]:
+    """Return Topograph's entry of a switch: the switches below, or {} for a lowest switch."""
     return {"switches": list(switch.switches)} if switch.switches else {}
 
 
 def _build_block(key: tuple[str, str, str, str], nodes: list[Node]) -> dict[str, Any]:
+    """Return Topograph's entry of a block: its switch, nodes, location and NVLink domain.
+
+    `key` is switch, domain, region and zone; empty ones except the switch are left out.
+    """
     switch, domain, region, zone = key
     labels = {name: value for name, value in ((REGION_LABEL, region), (ZONE_LABEL, zone)) if value}
     block: dict[str, Any] = {"switch": switch, "nodes": [node.name for node in nodes]}
@@ -151,6 +157,10 @@ def _get_plain_dumper() -> Any:
 
 
 def _iterate_variables(topology: StackTopology, node: Node) -> Iterator[tuple[str, Any]]:
+    """Yield the name and value of each Ansible variable of a node; empty values are left out.
+
+    `ansible_host` is yielded only for a valid address.
+    """
     if node.address and is_valid_host(node.address):
         yield "ansible_host", node.address
     values = {
@@ -181,6 +191,10 @@ def _neutralize_templates(text: str) -> str:
 
 
 def _iterate_groups(topology: StackTopology, node: Node) -> Iterator[tuple[str, str]]:
+    """Yield the kind and value of each group of a node, such as `region` and its name.
+
+    Empty values are left out.
+    """
     values = {
         "resource": topology.names.get(node.resource, ""),
         "platform": node.platform,
@@ -204,6 +218,7 @@ def _build_group_names(keys: list[tuple[str, str]]) -> dict[tuple[str, str], str
 
 
 def _compute_digest(key: tuple[str, str]) -> str:
+    """Return 8 hexadecimal digits of the SHA-256 of a group's kind and value."""
     return hashlib.sha256("\0".join(key).encode()).hexdigest()[:8]
 
 

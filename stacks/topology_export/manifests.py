@@ -256,10 +256,12 @@ class WriteRecords:
 
 
 def _compute_record_name(kubernetes: str, form: str) -> str:
+    """Return the name of the record for a Kubernetes cluster and a format."""
     return f"{RECORD_PREFIX}{compute_digest(f'{form} {kubernetes}')}"
 
 
 def _parse_nodes(stored_nodes: Any) -> dict[str, NodeValues]:
+    """Return the recorded values of each node; parts of another shape are left out."""
     nodes = stored_nodes if isinstance(stored_nodes, Mapping) else {}
     return {
         str(node): {
@@ -275,6 +277,7 @@ def _parse_nodes(stored_nodes: Any) -> dict[str, NodeValues]:
 
 
 def _parse_strings(items: Any) -> list[str]:
+    """Return the items as texts; empty if `items` is not a list."""
     return [str(item) for item in items] if isinstance(items, list | tuple) else []
 
 
@@ -325,6 +328,10 @@ def describe_unlabelled_values(topology: StackTopology) -> Iterator[str]:
 
 
 def _get_location(node: Node) -> dict[str, str]:
+    """Return all location labels of a node; values may be empty or invalid as labels.
+
+    The fabric's id is empty if it equals the fabric's name.
+    """
     return {
         PLATFORM_LABEL: node.platform,
         REGION_LABEL: node.region,

@@ -257,6 +257,10 @@ def _build_live_resource(entry: ResourceState, live: LiveResource) -> ResourceWi
 
 
 def _get_placement(entry: ResourceState, outputs: Any) -> ResourcePlacement | None:
+    """Return where the nodes in `outputs` are, or None for a resource without nodes.
+
+    None also for a resource that is not one of gpuform's.
+    """
     lifecycle = find_lifecycle(entry.type)
     return lifecycle.get_placement(to_properties(to_provider(outputs))) if lifecycle else None
 
@@ -264,6 +268,10 @@ def _get_placement(entry: ResourceState, outputs: Any) -> ResourcePlacement | No
 def _select_by_name(
     stack: Stack, candidates: Sequence[tuple[ResourceState, ResourcePlacement]], name: str
 ) -> list[tuple[ResourceState, ResourcePlacement]]:
+    """Return the candidates with this URN or name in the program, else this name on a platform.
+
+    Raises NoTopology if no candidate matches.
+    """
     matches = [
         candidate
         for candidate in candidates
@@ -286,6 +294,10 @@ def _select_by_name(
 def _build_node(
     resource: ResourceWithNodes, node: Any, fabrics: Mapping[tuple[str, str], str]
 ) -> Node:
+    """Build a node of the topology from a node in the resource's placement.
+
+    `fabrics` are unique names by the fabric's key and name; other fabrics stay unnamed.
+    """
     placement = resource.placement
     key = node.fabric_id or node.fabric
     return Node(
@@ -318,6 +330,7 @@ def _build_fabric_names(resources: Sequence[ResourceWithNodes]) -> dict[tuple[st
 
 
 def _describe_gaps(resources: Sequence[ResourceWithNodes]) -> Iterator[str]:
+    """Yield a sentence about each unknown or missing value of the resources and their nodes."""
     for resource in resources:
         if resource.problem:
             yield f"{resource.name}: read from the state, because {_to_line(resource.problem)}"
@@ -334,6 +347,10 @@ def _describe_gaps(resources: Sequence[ResourceWithNodes]) -> Iterator[str]:
 
 
 def _format_subjects(names: Sequence[str], predicate: str) -> Iterator[str]:
+    """Yield a sentence: at most three names, the number of others, `predicate`.
+
+    Nothing for no name.
+    """
     max_names = 3
     if names:
         more = f" and {len(names) - max_names} more" if len(names) > max_names else ""
@@ -341,19 +358,26 @@ def _format_subjects(names: Sequence[str], predicate: str) -> Iterator[str]:
 
 
 def _build_declared_cluster(kubeconfig: str, name: str) -> KubernetesCluster:
+    """Return the cluster of a kubeconfig, identified by its server; `name` is for messages.
+
+    No request is sent.
+    """
     client = get_kubernetes_client(kubeconfig, name)
     return KubernetesCluster(client.server, name, client)
 
 
 def _get_node_name(node: Any) -> str:
+    """Return the name of a Kubernetes node, or "" for an answer without one."""
     metadata = node.get("metadata") if isinstance(node, Mapping) else None
     return str(metadata.get("name") or "") if isinstance(metadata, Mapping) else ""
 
 
 def _get_labels(node: Any) -> dict[str, str]:
+    """Return the labels of a Kubernetes node as texts; empty without labels."""
     labels = node["metadata"].get("labels")
     return {str(k): str(v) for k, v in labels.items()} if isinstance(labels, Mapping) else {}
 
 
 def _to_line(text: str) -> str:
+    """Return the text on one line, with single spaces."""
     return " ".join(text.split())

@@ -138,6 +138,10 @@ def compress_names(names: Iterable[str]) -> str:
 
 
 def _format_ranges(head: str, numbers: Sequence[tuple[int, int]]) -> str:
+    """Return names of one head in Slurm's short form: `gpu[01-03,07]`, or `gpu01` for one name.
+
+    `numbers` are sorted pairs of width and number.
+    """
     ranges = list(_iterate_ranges(numbers))
     is_one = len(numbers) == 1
     return f"{head}{ranges[0]}" if is_one else f"{head}[{','.join(ranges)}]"
@@ -262,6 +266,7 @@ def _insert_node(
 def _get_display_name(
     key: _VertexKey, fabrics: Mapping[str, str], clusters: Mapping[str, str]
 ) -> str:
+    """Return the name of a fabric or cluster in the tree, or the vertex's id if it has no name."""
     kind, id_ = key
     return {"fabric": fabrics, "cluster": clusters}.get(kind, {}).get(id_) or id_
 
@@ -278,6 +283,7 @@ def _make_unique(names: Mapping[_VertexKey, str]) -> dict[_VertexKey, str]:
 
 
 def _compute_suffix(key: _VertexKey) -> str:
+    """Return 8 hexadecimal digits of the SHA-256 of a vertex's kind and id."""
     return hashlib.sha256("\0".join(key).encode()).hexdigest()[:8]
 
 
@@ -439,10 +445,15 @@ def build_slinky_objects(topology: StackTopology, namespace: str) -> list[Manife
 
 
 def _format_spec(switch: str, block: str) -> str:
+    """Return the value of a node's spec annotation; an empty `block` is left out."""
     return f"{TREE_NAME}:{switch}" + (f",{BLOCK_NAME}:{block}" if block else "")
 
 
 def _iterate_topologies(switches: list[Switch], blocks: list[Block]) -> Iterator[dict[str, Any]]:
+    """Yield the entries of `topology.yaml`: the tree, and the blocks if there are any.
+
+    Raises NoTopology for a name that Slurm cannot read.
+    """
     yield {
         "topology": TREE_NAME,
         "cluster_default": True,
@@ -458,6 +469,10 @@ def _iterate_topologies(switches: list[Switch], blocks: list[Block]) -> Iterator
 
 
 def _build_switch_entry(switch: Switch) -> dict[str, Any]:
+    """Return the entry of a switch in `topology.yaml`; a switch above nodes has no children.
+
+    Raises NoTopology for a name that Slurm cannot read.
+    """
     entry = {"switch": require_slurm_name(switch.name, "switch")}
     if switch.switches:
         entry["children"] = compress_names(

@@ -34,6 +34,7 @@ def render_command_pages() -> Iterator[tuple[str, str]]:
 
 
 def _render_index() -> str:
+    """Return the page that lists all commands by family, and the flags that commands share."""
     root = click.Context(cli, info_name="gpuform")
     return render_page(
         "Commands",
@@ -58,6 +59,7 @@ def _render_index() -> str:
 
 
 def _render_family(family: str, root: click.Context) -> str:
+    """Return the section of a family of commands, with the link and effect of each command."""
     rows = []
     for name in FAMILIES[family]:
         command = cli.get_command(root, name)
@@ -68,6 +70,7 @@ def _render_family(family: str, root: click.Context) -> str:
 
 
 def _render_command(command: click.Command, name: str, root: click.Context) -> str:
+    """Return the page of a command and all of its subcommands."""
     first, *others = _read_paragraphs(command)
     paragraphs = [*others, *_render_other_names(_find_other_names(name, cli, root))]
     context = click.Context(command, info_name=name, parent=root)
@@ -94,6 +97,10 @@ _READ_ON: Final = """\
 def _render_body(
     command: click.Command, context: click.Context, paragraphs: Iterable[str]
 ) -> Iterator[str]:
+    """Yield a command's usage, paragraphs, examples and flags.
+
+    Flags of every command are only linked. A command without examples has no such block.
+    """
     yield f"```text\n{_format_usage(command, context)}\n```"
     for paragraph in paragraphs:
         yield escape_prose(paragraph)
@@ -108,6 +115,7 @@ def _render_body(
 
 
 def _render_subcommands(command: click.Command, context: click.Context) -> Iterator[str]:
+    """Yield a section for each subcommand at any depth; nothing for a single command."""
     if not isinstance(command, click.Group):
         return
     for name in command.list_commands(context):
@@ -124,6 +132,7 @@ def _render_subcommands(command: click.Command, context: click.Context) -> Itera
 
 
 def _format_usage(command: click.Command, context: click.Context) -> str:
+    """Return the usage line of a command: the command and its flags and arguments in short."""
     return " ".join([context.command_path, *command.collect_usage_pieces(context)])
 
 
@@ -140,6 +149,7 @@ def _read_examples(command: click.Command) -> str:
 
 
 def _split_help(command: click.Command) -> list[str]:
+    """Return the paragraphs of a command's help, with the examples; [""] without a help."""
     return re.split(r"\n\s*\n", inspect.cleandoc(command.help or ""))
 
 
@@ -155,11 +165,13 @@ def _find_other_names(name: str, group: click.Group, context: click.Context) -> 
 
 
 def _render_other_names(others: list[str]) -> Iterator[str]:
+    """Yield a sentence with the other names of a command; nothing without any."""
     if others:
         yield f"Other name{'s' if len(others) > 1 else ''}: {join_as_code(others)}."
 
 
 def _render_shared_flags(options: Iterable[click.Option]) -> str:
+    """Return a sentence that links the shared flags among `options`, or "" if some are missing."""
     names = {option.name for option in options}
     if not names >= _list_flag_names(add_common_flags):
         return ""
@@ -173,10 +185,12 @@ def _render_shared_flags(options: Iterable[click.Option]) -> str:
 
 
 def _render_flags(options: Iterable[click.Option]) -> str:
+    """Return a table with a row for each flag, or "" without flags."""
     return render_table(_HEAD, [_format_flag(option) for option in options])
 
 
 def _format_flag(option: click.Option) -> list[str]:
+    """Return the cells of a flag's row: names, value, default and meaning."""
     names = join_as_code([*option.opts, *option.secondary_opts])
     meaning = escape_prose(option.help or "")
     if option.multiple:
@@ -187,6 +201,7 @@ def _format_flag(option: click.Option) -> list[str]:
 
 
 def _format_value(option: click.Option) -> str:
+    """Return the flag's possible values or a placeholder as code, or "" without a value."""
     if option.is_flag or option.count:
         return ""
     if isinstance(option.type, click.Choice):
@@ -199,6 +214,7 @@ def _format_value(option: click.Option) -> str:
 
 
 def _format_default(option: click.Option) -> str:
+    """Return `required`, the default as code, or "" for a switch and for a computed default."""
     if option.required:
         return "required"
     value: Any = option.default
@@ -208,6 +224,7 @@ def _format_default(option: click.Option) -> str:
 
 
 def _list_flag_names(decorator: Any) -> set[str]:
+    """Return the names of the flags added to a command by a decorator."""
     return {option.name or "" for option in _list_added_flags(decorator)}
 
 

@@ -81,6 +81,7 @@ def render_configuration_page() -> str:
 
 
 def _render_parts() -> Iterator[str]:
+    """Yield the parts of the page about settings and environment variables."""
     yield _PRECEDENCE
     yield _OWN
     for platform in list_own_platforms().values():
@@ -100,6 +101,7 @@ def _render_parts() -> Iterator[str]:
 
 
 def _render_settings(platform: Platform) -> str:
+    """Return a table of a platform's settings, with the variable for the platform's address."""
     rows = [
         [
             f"`{setting.config}`",
@@ -118,6 +120,7 @@ def _render_settings(platform: Platform) -> str:
 
 
 def _render_variables(variables: Iterable[Variable]) -> str:
+    """Return a table with a row for each environment variable."""
     head = ("variable", "meaning", "flag", "counts before", "default", "secret")
     rows = [
         [
@@ -134,6 +137,7 @@ def _render_variables(variables: Iterable[Variable]) -> str:
 
 
 def _render_ci_systems() -> str:
+    """Return a table of the variables that identify each CI system and its jobs."""
     rows = [(system, join_as_code(names)) for system, names in list_ci_variables().items()]
     return (
         "The history of a stack names the CI job that made a change. The first variable of a row "

@@ -202,6 +202,7 @@ def render_expressions_page() -> str:
 
 
 def _render_parts() -> Iterator[str]:
+    """Yield the parts of the page about expressions; the results of examples are computed."""
     yield _WHERE
     yield "## What a value can refer to"
     yield render_table(("reference", "means"), [(f"`{form}`", meaning) for form, meaning in _ROOTS])
@@ -250,6 +251,7 @@ def _evaluate_example(expression: str) -> str:
 
 
 def _list_lookups() -> Iterator[tuple[str, str]]:
+    """Yield each platform's lookups: the call with its parameters as code, and its meaning."""
     for platform in list_own_platforms():
         for name in list_lookups(platform):
             function = load_lookup(platform, name)
@@ -261,6 +263,7 @@ def _list_lookups() -> Iterator[tuple[str, str]]:
 
 
 def _format_parameter(parameter: inspect.Parameter) -> str:
+    """Return a parameter as `name`, or as `name=default` with the default None shown as `none`."""
     if parameter.default is inspect.Parameter.empty:
         return parameter.name
     return f"{parameter.name}={'none' if parameter.default is None else repr(parameter.default)}"

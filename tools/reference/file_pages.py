@@ -137,6 +137,7 @@ def render_topology_page() -> str:
 
 
 def _render_topology_parts() -> Iterator[str]:
+    """Yield the parts of the page about `topology.yaml`."""
     yield _TOPOLOGY_EXAMPLE
     yield f"## Keys of the file\n\n{_render_topology_keys()}"
     yield f"{_CONFIG}\n{render_part_tables(ConfigInputs, 'config')}"
@@ -146,6 +147,7 @@ def _render_topology_parts() -> Iterator[str]:
 
 
 def _render_topology_keys() -> str:
+    """Return a table of the top-level keys, with the platforms of each section of resources."""
     rows = [
         [f"`{name}`", escape_prose(field.description or "")]
         for name, field in TopologyInputs.model_fields.items()
@@ -235,6 +237,7 @@ def render_prices_page() -> str:
 
 
 def _render_prices_parts() -> Iterator[str]:
+    """Yield the parts of the page about `prices.yaml` and `gates.yaml`."""
     yield _PRICES_ABOUT
     yield f"## prices.yaml\n\n```yaml\n{PRICES}```"
     yield _PRICES
@@ -294,6 +297,7 @@ def render_stacks_page() -> str:
 
 
 def _render_stacks_parts() -> Iterator[str]:
+    """Yield the parts of the page about the file that lists several stacks."""
     yield _STACKS_ABOUT
     yield f"```yaml\n{STACKS}```"
     yield _FOLDERS
@@ -356,6 +360,7 @@ def render_tests_page() -> str:
 
 
 def _render_tests_parts() -> Iterator[str]:
+    """Yield the parts of the page about files of test cases."""
     yield _CASES_ABOUT
     yield f"```yaml\n{CASES}```"
     yield _CASES_RULES

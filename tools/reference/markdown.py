@@ -59,21 +59,25 @@ def escape_prose(text: str) -> str:
 
 
 def _change_outside_code(text: str, change: Callable[[str], str]) -> str:
+    """Return the text with `change` applied to each part outside of backticks."""
     # The group keeps the code itself among the pieces.
     pieces = re.split(r"(`[^`]*`)", text)
     return "".join(piece if piece.startswith("`") else change(piece) for piece in pieces)
 
 
 def _mark_names_as_code(text: str) -> str:
+    """Return the text with each placeholder, such as `<name>`, in backticks."""
     return re.sub(r"(?:<[^<>]*>)+", r"`\g<0>`", text)
 
 
 def _escape_marks(text: str) -> str:
+    """Return the text with `*`, `<`, and underscores at the edge of a word escaped."""
     marks = re.sub(r"(\*|(?<!\w)_+|_+(?!\w))", lambda match: re.sub("(.)", r"\\\1", match[1]), text)
     return marks.replace("<", "&lt;")
 
 
 def _escape_cell(text: str) -> str:
+    """Return the text for a table's cell: on one line, with `|` escaped."""
     return re.sub(r"\s*\n\s*", " ", text).replace("|", "\\|")
 
 
@@ -106,6 +110,10 @@ def render_output_tables(model: type[BaseModel], title: str) -> str:
 
 
 def _render_tables(model: type[BaseModel], title: str, columns: Sequence[str], cells: Cells) -> str:
+    """Return a table of the model's fields, and one with a heading for each nested model.
+
+    `columns` are the heads of the additional cells, which `cells` returns for each field.
+    """
     head = ("field", "type", "meaning", *columns)
     parts = []
     for inner, outer in _list_nested_models(model).items():
@@ -128,6 +136,10 @@ def _render_tables(model: type[BaseModel], title: str, columns: Sequence[str], c
 def _format_first_cells(
     model: type[BaseModel], name: str, title: str, *, outermost: bool
 ) -> Sequence[str]:
+    """Return the cells with a field's name, type and meaning.
+
+    Only the `outermost` model's fields mention the short form of a reference, such as `volume`.
+    """
     rules = get_field_rules(model)[name]
     inner = (
         f"[object]({to_anchor(_format_model_title(rules.nested, title))})" if rules.nested else ""
@@ -169,18 +181,22 @@ def _read_docstring(model: type[BaseModel]) -> str:
 
 
 def _format_input_cells(field: FieldInfo, rules: FieldRules) -> Sequence[str]:
+    """Return the cells with the effect of a change, the default and the examples of an input."""
     return describe_change_effect(rules), _format_default(field, rules), _format_examples(field)
 
 
 def _format_file_cells(field: FieldInfo, _rules: FieldRules) -> Sequence[str]:
+    """Return the cells with `yes` for a required field, else "", and with the examples."""
     return "yes" if field.is_required() else "", _format_examples(field)
 
 
 def _format_default(field: FieldInfo, rules: FieldRules) -> str:
+    """Return `required`, the default as code, or "" for an optional field without a default."""
     if field.is_required():
         return "required"
     return f"`{render_yaml_value(rules.default.value)}`" if rules.default is not None else ""
 
 
 def _format_examples(field: FieldInfo) -> str:
+    """Return the field's examples as code, joined by "or"; "" without examples."""
     return " or ".join(f"`{render_yaml_value(example)}`" for example in field.examples or ())

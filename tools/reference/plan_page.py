@@ -102,6 +102,7 @@ def render_plan_page() -> str:
 
 
 def _render_parts(schema: Schema) -> Iterator[str]:
+    """Yield the parts of the page about the JSON of plans and reviews."""
     yield _WHERE
     yield "## The plan"
     yield _render_fields(schema)
@@ -121,6 +122,7 @@ def _render_parts(schema: Schema) -> Iterator[str]:
 
 
 def _render_fields(schema: Schema) -> str:
+    """Return a table of the properties of an object in the JSON schema."""
     needed = schema.get("required", ())
     rows = [
         (
@@ -135,6 +137,10 @@ def _render_fields(schema: Schema) -> str:
 
 
 def _render_values(name: str, values: list[str]) -> str:
+    """Return a table of an enumeration's values, or a sentence if they have no known meanings.
+
+    Only the actions and reasons of a plan have meanings.
+    """
     meanings = {
         "PlanAction": _map_meanings(ACTIONS),
         "PlanReason": _map_meanings(REASONS),
@@ -147,10 +153,15 @@ def _render_values(name: str, values: list[str]) -> str:
 def _map_meanings(
     meanings: Mapping[PlanAction, str] | Mapping[PlanReason, str],
 ) -> dict[str, str]:
+    """Return the meanings by the value as text instead of the member of the enumeration."""
     return {str(value): meaning for value, meaning in meanings.items()}
 
 
 def _format_type(schema: Schema) -> str:
+    """Return the words for a JSON schema's type, with links to the types of the page.
+
+    A schema without a type is `any value`.
+    """
     choices = [_format_type(choice) for choice in schema.get("anyOf", ())]
     if choices:
         return " or ".join(choices)
@@ -180,6 +191,7 @@ _WORDS: Final = {
 
 
 def _format_default(value: Any) -> str:
+    """Return the words for a field's default: `none` for an empty list or object."""
     match value:
         case None:
             return "`null`"

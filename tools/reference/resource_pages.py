@@ -94,6 +94,7 @@ def convert_to_python(topology: str) -> str:
 
 
 def _get_example(platform: str, kind: str) -> str:
+    """Return the example topology of a kind on a platform. Raises KeyError if there is none."""
     if (platform, kind) not in EXAMPLES:
         raise KeyError(
             f"tools/reference/resource_examples.py has no example of {kind} on {platform}"
@@ -102,6 +103,7 @@ def _get_example(platform: str, kind: str) -> str:
 
 
 def _list_kinds() -> list[tuple[str, str]]:
+    """Return the pair of platform and kind for each kind that a platform has."""
     platforms = list_own_platforms()
     return [
         (name, kind)
@@ -116,6 +118,7 @@ def _has_kind(platform: Any, kind: str) -> bool:
 
 
 def _render_index() -> str:
+    """Return the page that lists all kinds with links, and the permissions for every kind."""
     platforms = list_own_platforms()
     rows = []
     for section, kind in SECTIONS.items():
@@ -141,6 +144,7 @@ _EVERYWHERE: Final = (Permission.FORGET_MANY, Permission.NEW_ADDRESS)
 
 
 def _render_kind(platform: str, kind: str) -> str:
+    """Return the page of a kind on a platform."""
     lifecycle, title = load_lifecycle_class(platform, kind), list_own_platforms()[platform].title
     doc = (lifecycle.inputs.__doc__ or "").strip().partition("\n")[0]
     section = next(name for name, section_kind in SECTIONS.items() if section_kind == kind)
@@ -153,6 +157,7 @@ def _render_kind(platform: str, kind: str) -> str:
 
 
 def _render_parts(lifecycle: Kind) -> Iterator[str]:
+    """Yield the parts of a kind's page. Raises KeyError if the kind has no example."""
     platform, kind = lifecycle.platform, lifecycle.kind
     topology = _get_example(platform, kind)
     yield "## Example"
@@ -178,6 +183,7 @@ def _render_parts(lifecycle: Kind) -> Iterator[str]:
 
 
 def _render_waiting(lifecycle: Kind) -> str:
+    """Return the paragraph about waiting for the kind's objects, and a table of the timeouts."""
     limits = lifecycle.timeouts
     rows = [
         (verb, _format_duration(getattr(limits, verb))) for verb in ("create", "update", "delete")
@@ -209,11 +215,16 @@ def _render_waiting(lifecycle: Kind) -> str:
 
 
 def _format_duration(seconds: float) -> str:
+    """Return seconds as whole hours, such as `2 h`, or else as minutes, such as `90 min`."""
     minutes = int(seconds) // 60
     return f"{minutes // 60} h" if minutes % 60 == 0 else f"{minutes} min"
 
 
 def _render_guards(lifecycle: Kind) -> str:
+    """Return a table of the permissions that changes of the kind may need.
+
+    Without specific permissions, a sentence says so.
+    """
     guards = list(lifecycle.relevant_permissions)
     if {"expires", "ttl"} & set(get_field_rules(lifecycle.inputs)):
         guards.append(Permission.RENEW_EXPIRED)
@@ -227,10 +238,16 @@ def _render_guards(lifecycle: Kind) -> str:
 
 
 def _render_permissions(names: tuple[Permission, ...]) -> str:
+    """Return a table of permissions and their meanings."""
     return render_table(("name", "allows to"), [(f"`{name}`", MEANINGS[name]) for name in names])
 
 
 def _render_import(lifecycle: Kind) -> str:
+    """Return the text about importing a kind: the form of its ids, and example commands.
+
+    If an import needs a value beside the id, a second command shows ID@VALUE; kinds that bind an
+    existing object have only this command.
+    """
     fields, rules = lifecycle.inputs.model_fields, get_field_rules(lifecycle.inputs)
     command = f"gpuform import {lifecycle.platform}:{lifecycle.kind} NAME"
     paragraph, commands = f"Example of an id: `{lifecycle.id_example}`.", []

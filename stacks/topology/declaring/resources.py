@@ -38,6 +38,7 @@ class DeclaredAlias:
 
     @property
     def has_type(self) -> bool:
+        """Return True if the alias declares a type of its own."""
         return isinstance(self.fields.get("type"), str)
 
     @property
@@ -169,9 +170,11 @@ class Resource:
         )
 
     def _list_dependency_urns(self) -> set[str]:
+        """Return the URNs of the resources in the option `depends_on`."""
         return {resource.urn for resource in self.options.get("depends_on", ())}
 
     def _list_secret_outputs(self) -> list[str]:
+        """Return the kind's secret properties, and those in `additional_secret_outputs`."""
         additional_names = self.options.get("additional_secret_outputs", ())
         return [*self.lifecycle.list_secret_names(), *additional_names]
 
@@ -190,6 +193,7 @@ class Resource:
 
 
 def keep_value(_name: str, value: Any) -> Any:
+    """Return the value unchanged: the type converter of components and stack references."""
     return value
 
 
@@ -208,11 +212,13 @@ def create_type_converter(platform: str, kind: str) -> Callable[[str, Any], Any]
 
 
 def _keep_name(name: str) -> str:
+    """Return the property name unchanged, for Pulumi's translation of nested properties."""
     return name
 
 
 @cache
 def _pickle_provider(platform: str, kind: str) -> str:
+    """Return the kind's lifecycle, serialized as the provider of Pulumi's dynamic resources."""
     return str(dynamic.serialize_provider(load_lifecycle_class(platform, kind)()))
 
 

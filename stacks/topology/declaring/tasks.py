@@ -231,6 +231,10 @@ class EngineSource:
 def _create_missing_output_problem(
     position: SourcePosition, reference: str, name: str, outputs: Mapping[str, Any]
 ) -> Diagnostic:
+    """Return the problem that a referenced stack has no output `name`.
+
+    `reference` is the entry of `stack_references`; the hint lists the existing `outputs`.
+    """
     message = f"the stack of stack_references.{reference} has no output {name}"
     hint = f"its outputs are {', '.join(sorted(outputs))}" if outputs else "it has no outputs"
     return Diagnostic(position, "reference", message, hint)

@@ -75,6 +75,7 @@ def declare_nothing(run: TopologyRun) -> None:
 
 
 def _create_stack_registration(run: TopologyRun) -> Registration:
+    """Return the registration of the stack itself, the root of all resources."""
     project, stack = run.program.project, run.program.stack
     name = f"{project}-{stack}"
     urn = make_urn(stack, project, "", STACK_TYPE, name)
@@ -147,6 +148,7 @@ class _TopologyPreparation:
         self.planned.resources.clear()
 
     def _make_urn(self, type_: str, name: str, parent: str) -> str:
+        """Return the URN of a resource in the run's stack; `parent` is the parent's URN."""
         return make_urn(self.run.program.stack, self.run.program.project, parent, type_, name)
 
     def _add_stack_reference(self, name: str, stack: str) -> None:
@@ -261,6 +263,7 @@ class _TopologyPreparation:
         ]
 
     def _format_position(self, position: SourcePosition) -> str:
+        """Return the file and line of a position, relative to the root folder."""
         # Resolving a path asks the file system; once for each file is enough.
         if position.file not in self.files:
             self.files[position.file] = Path(position.file).resolve()
@@ -314,5 +317,6 @@ def _evaluate(scope: Scope, node: Node) -> Any:
 
 
 def _raise_problems(problems: Diagnostics) -> None:
+    """Raise TopologyError with all problems if there are any."""
     if problems:
         raise TopologyError(problems)
