@@ -267,6 +267,7 @@ class Placeholders:
         return re.compile(rf"{text}|(?<!\d){str(self.lowest_number)[0]}\d{{14}}\.0(?!\d)")
 
     def create_text(self) -> str:
+        """Return a new placeholder text of `length` characters, different at each call."""
         self._count += 1
         remaining, suffix = self._count, ""
         for _ in range(self.length - len(self.prefix)):
@@ -275,6 +276,7 @@ class Placeholders:
         return self.prefix + suffix
 
     def create_number(self) -> float:
+        """Return a new placeholder number above `lowest_number`, different at each call."""
         self._count += 1
         # With gaps between the numbers, `n + 1` of a program is not another placeholder.
         return float(self.lowest_number + 7 * self._count)

@@ -98,6 +98,13 @@ class _PlaceholderRun:
     typed_secrets: dict[str, str] = field(default_factory=dict)
 
     def execute(self) -> Recorded:
+        """Run the program with placeholders for outputs and secrets, and return its declarations.
+
+        Secrets that are JSON, as numbers are, keep their values and are added to `typed_secrets`.
+
+        Raises:
+            ProgramError: the program fails.
+        """
         prefix = f"{self.program.project}:"
         secret_keys = (key for key in self.program.secret_keys if key.startswith(prefix))
         # A secret that is a number stays one, because the program reads it as a number.
@@ -126,6 +133,10 @@ class _PlaceholderRun:
     def _create_outputs(
         self, kind: tuple[str, str], state_outputs: PropertyMap, request: ResourceRequest
     ) -> PropertyMap:
+        """Return a placeholder for each property of a kind (platform, kind), secret ones marked.
+
+        A placeholder gets the shape of the output in the state, or else of the property's type.
+        """
         lifecycle = load_lifecycle_class(*kind)
         fields = {**lifecycle.inputs.model_fields, **lifecycle.outputs.model_fields}
         secret = {*lifecycle.list_secret_names(), *request.additional_secret_outputs}
@@ -143,6 +154,10 @@ class _PlaceholderRun:
         return outputs
 
     def build_index(self, references: Mapping[str, ResourceReference]) -> OutputIndex:
+        """Return the index that finds the reference for each placeholder of this run.
+
+        `references` are those of the declared resources by URN; the index includes ids and URNs.
+        """
         index = OutputIndex(self.placeholders.pattern)
         for key, placeholder in self.secret_placeholders.items():
             index.add(ConfigReference(key.partition(":")[2]), placeholder, is_secret=True)
@@ -262,6 +277,7 @@ def build_declarations_from_state(
 
 
 def _build_index(entries: Sequence[tuple[ResourceReference, ResourceState]]) -> OutputIndex:
+    """Return the index that finds the reference for each id and output in the state."""
     index = OutputIndex()
     for reference, entry in entries:
         # The id is added first: of equal values, such as an id that is also a property, the first
@@ -347,6 +363,7 @@ def _to_request(entry: ResourceState) -> Registration | Read:
 
 
 def _create_unfinished_problem(entry: ResourceState) -> Diagnostic:
+    """Build the problem of a resource whose old object is still to be deleted."""
     message = f"{name_of(entry.urn)} has an old object that is not deleted yet"
     return Diagnostic(
         SourcePosition(entry.urn, NOWHERE), "unfinished", message, "run `gpuform up` to delete it"

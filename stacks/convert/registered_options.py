@@ -39,9 +39,14 @@ class ValueBuilder(Protocol):
         key: str,
         values: Sequence[Any],
         dependencies: Sequence[str],
-    ) -> Value: ...
+    ) -> Value:
+        """Return the value of a property or option; None, with a problem, if computed.
 
-    def report_problem(self, request: ResourceRequest, key: str, reason: str) -> None: ...
+        `values` has one value for each run; `dependencies` are the URNs on which the value depends.
+        """
+
+    def report_problem(self, request: ResourceRequest, key: str, reason: str) -> None:
+        """Add the problem of a value without an equivalent in a topology."""
 
 
 def build_options(requests: Sequence[ResourceRequest], builder: ValueBuilder) -> dict[str, Value]:
@@ -55,6 +60,10 @@ def build_options(requests: Sequence[ResourceRequest], builder: ValueBuilder) ->
 def _iterate_options(
     requests: Sequence[ResourceRequest], builder: ValueBuilder
 ) -> Iterator[tuple[str, Value]]:
+    """Yield name and value of each option that a topology can declare.
+
+    Options without an equivalent are reported to `builder`.
+    """
     request = requests[0]
     # The stack needs no option, and modules are reported as problems of their own.
     if request.parent and type_of(request.parent) not in (STACK_TYPE, MODULE_TYPE):
@@ -116,6 +125,7 @@ def _iterate_resource_options(
 
 
 def _iterate_secret_outputs(request: ResourceRequest) -> Iterator[tuple[str, Value]]:
+    """Yield `additional_secret_outputs` with the names not already secret in the lifecycle."""
     kind = find_kind(request.type)
     known_secret_names = load_lifecycle_class(*kind).list_secret_names() if kind else []
     # Secret outputs of a kind are secret without this option.
@@ -127,6 +137,10 @@ def _iterate_secret_outputs(request: ResourceRequest) -> Iterator[tuple[str, Val
 
 
 def _iterate_aliases(request: Registration, builder: ValueBuilder) -> Iterator[tuple[str, Value]]:
+    """Yield `aliases` with the aliases that the user wrote, if there are any.
+
+    An alias with a URN, stack, project or `no_parent` is reported to `builder` and left out.
+    """
     aliases: list[dict[str, Value]] = []
     for alias in request.aliases:
         # A topology's aliases have only name, type and parent.
@@ -154,6 +168,7 @@ def _iterate_aliases(request: Registration, builder: ValueBuilder) -> Iterator[t
 
 
 def _drop_type(alias: dict[str, Value]) -> dict[str, Value]:
+    """Return the fields of an alias without `type`."""
     return {key: value for key, value in alias.items() if key != "type"}
 
 

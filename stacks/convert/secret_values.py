@@ -119,6 +119,10 @@ class SecretValues:
         return list(self._variables.values())
 
     def _find_key(self, secret: Any) -> str | None:
+        """Return the configuration key whose value equals the secret, or None.
+
+        A secret that is not a text is compared with the parsed values of the same type.
+        """
         if isinstance(secret, str):
             return self.keys_by_value.get(secret)
         matching_keys = (

@@ -116,6 +116,7 @@ def find_config_references(value: Value) -> Iterator[ConfigReference]:
 
 
 def _iterate_references(value: Value) -> Iterator[ResourceReference | ConfigReference]:
+    """Yield all references in a value, at any depth."""
     if isinstance(value, ResourceReference | ConfigReference):
         yield value
     elif isinstance(value, Mapping):

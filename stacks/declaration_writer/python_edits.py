@@ -171,6 +171,7 @@ class _ImportedNames:
 
 
 def _parse(source: str, file_name: str) -> ast.Module:
+    """Return the syntax tree of a program. Raises ProgramNotEdited if the source is not valid."""
     try:
         return ast.parse(source)
     except (SyntaxError, ValueError) as error:
@@ -180,11 +181,13 @@ def _parse(source: str, file_name: str) -> ast.Module:
 
 
 def _require_valid_python(source: str, file_name: str) -> str:
+    """Return the source unchanged. Raises ProgramNotEdited if the source is not valid Python."""
     _parse(source, file_name)
     return source
 
 
 def _get_key(resource_call: ResourceCall) -> tuple[str, str, str]:
+    """Return platform, kind and name of a resource call."""
     return resource_call.platform, resource_call.kind, resource_call.name
 
 
@@ -205,6 +208,7 @@ def _find_options(call: ast.Call) -> tuple[ast.keyword | None, Sequence[ast.keyw
 
 
 def _find_import_option(call: ast.Call) -> ast.expr | None:
+    """Return the value of the `import_` option in a resource call, or None without one."""
     keywords = _find_options(call)[1]
     return next((keyword.value for keyword in keywords if keyword.arg == "import_"), None)
 
@@ -235,10 +239,12 @@ def _find_import_span(call: ast.Call, lines: Sequence[str]) -> Span:
 
 
 def _find_begin(node: ast.keyword, lines: Sequence[str]) -> int:
+    """Return the offset in the source where a keyword argument begins."""
     return _to_offset(lines, node.lineno, node.col_offset)
 
 
 def _find_end(node: ast.keyword, lines: Sequence[str]) -> int:
+    """Return the offset in the source behind the end of a keyword argument."""
     return _to_offset(lines, node.end_lineno or 0, node.end_col_offset or 0)
 
 
@@ -258,6 +264,7 @@ def _find_import_line(tree: ast.Module) -> int:
 
 
 def _render_missing_imports(tree: ast.Module, declarations: Declarations) -> Iterator[str]:
+    """Yield the import lines that the declarations need and the program does not have."""
     modules = {
         alias.asname or alias.name
         for node in tree.body

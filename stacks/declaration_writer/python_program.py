@@ -108,6 +108,10 @@ def render_statement(begin: str, value: Value, end: str, names: VariableLookup) 
 def _render_lines(
     begin: str, value: Value, indent: int, names: VariableLookup, end: str
 ) -> list[str]:
+    """Return the lines of a value between `begin` and `end`, split by items if too long.
+
+    `begin` contains the indentation of the first line; `indent` is that of the last line.
+    """
     line = f"{begin}{render_literal(value, names)}{end}"
     if len(line) <= WIDTH or not isinstance(value, Mapping | list | tuple) or not value:
         return [line]
@@ -185,6 +189,10 @@ class PythonNames:
         return self.assign(value.section, value.name)
 
     def _find_free_name(self, group: str, name: str) -> str:
+        """Return an unused variable name for `name`.
+
+        A name in use is tried with the singular of `group` appended, then with numbers from 2.
+        """
         plain_name = to_variable_name(name)
         # The program imports each platform under its own name.
         reserved = {"pulumi", "config", *platforms(), *self.taken}
@@ -265,6 +273,10 @@ def render_config_read(variable: ConfigEntry, names: PythonNames) -> str:
 
 
 def _render_resource(entry: ResourceEntry, names: PythonNames) -> Iterator[str]:
+    """Yield the lines of the statement that declares a resource.
+
+    With the option `id` the statement reads the existing resource by `get` instead of creating one.
+    """
     options = dict(entry.options)
     read_id = options.pop("id", None)
     variable = names.assign(entry.section, entry.name)
@@ -292,6 +304,7 @@ def _sort_properties(entry: ResourceEntry) -> list[str]:
 
 
 def _render_options(options: Mapping[str, Value], names: PythonNames) -> str:
+    """Return the code of the `pulumi.ResourceOptions` for an entry's options."""
     arguments = []
     for key, value in options.items():
         if key == "timeouts":
@@ -311,6 +324,7 @@ def _render_options(options: Mapping[str, Value], names: PythonNames) -> str:
 
 
 def _render_alias(alias: Mapping[str, Any], names: PythonNames) -> str:
+    """Return the code of the `pulumi.Alias` for the fields of an alias."""
     parent = alias.get("parent")
     arguments = [
         f"{'type_' if key == 'type' else key}={render_literal(value, names)}"

@@ -118,12 +118,14 @@ def _render_block(value: Value, indent: int) -> list[str]:
 
 
 def _render_step(step: str | int) -> str:
+    """Return a step of a reference for an expression: `.name`, or a subscript in brackets."""
     if isinstance(step, str) and _NAME.fullmatch(step):
         return f".{step}"
     return f"[{step if isinstance(step, int) else _quote_jinja_text(step)}]"
 
 
 def _render_text_part(part: str | ResourceReference | ConfigReference) -> str:
+    """Return a part of a text for a template; references become `{{ ... }}`."""
     if isinstance(part, str):
         # Beside another brace, Jinja2 reads a brace as a delimiter; it also turns "\r" into "\n".
         return f"{{{{ {_quote_jinja_text(part)} }}}}" if set(part) & {"{", "\r"} else part
@@ -138,6 +140,11 @@ def _quote_jinja_text(content: str) -> str:
 
 
 def _render_number(value: int | float) -> str:  # noqa: PYI041 - rendered differently
+    """Return the YAML of a number; a template if YAML reads the number differently.
+
+    Raises:
+        ValueError: the number is not finite, or an integer too large for a file.
+    """
     if isinstance(value, float) and value.is_integer() and abs(value) <= _LARGEST:
         value = int(value)
     number_text = repr(value)
@@ -149,6 +156,7 @@ def _render_number(value: int | float) -> str:  # noqa: PYI041 - rendered differ
 
 
 def _render_text(content: str) -> str:
+    """Return the YAML of a text, in quotes unless all YAML readers read the bare text as text."""
     return (
         content
         if _PLAIN.fullmatch(content) and _is_text_for_every_reader(content)
@@ -232,6 +240,10 @@ def render_members(names: Mapping[str, Value], indent: int, step: int = STEP) ->
 
 
 def _render_member_or_entry(name: str, value: Value, indent: int, step: int) -> Sequence[str]:
+    """Return the lines of a section's member; an object with `platform` is written as an entry.
+
+    The members of an entry are indented by `step`.
+    """
     if not isinstance(value, Mapping) or "platform" not in value:
         return render_member(name, value, indent)
     inner_lines = [
@@ -241,9 +253,11 @@ def _render_member_or_entry(name: str, value: Value, indent: int, step: int) -> 
 
 
 def _render_sections(declarations: Declarations) -> Iterator[list[str]]:
+    """Yield the lines of each section of a topology."""
     for key, names in build_sections(declarations).items():
         yield [f"{key}:", *render_members(names, STEP)]
 
 
 def _build_config_members(variable: ConfigEntry) -> Mapping[str, Value]:
+    """Return the members of a configuration variable for the section `config`."""
     return dict(variable.fields)

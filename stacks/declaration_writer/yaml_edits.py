@@ -89,6 +89,7 @@ def remove_option(
 
 
 def _require_content(source: str, expected_content: Mapping[str, Any], file_name: str) -> str:
+    """Return the edited source, if its content is as expected. Raises FileNotEdited otherwise."""
     if _read_content(source, file_name) != expected_content:
         raise _EditableFile(source, file_name).build_error(
             "the file cannot be edited in its present form"
@@ -140,6 +141,10 @@ class _EditableFile:
         return self._append(node, render_members(members, column, step), column)
 
     def _append(self, node: Node | None, lines: list[str], column: int = 0) -> str:
+        """Return the file's text with lines added at the end of the block `node`.
+
+        `column` is that of the block's members.
+        """
         return self._bom + append_lines(self._body, node, lines, column)
 
     def remove_members(self, member_paths: Iterable[Sequence[str]]) -> str:

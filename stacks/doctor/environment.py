@@ -131,4 +131,5 @@ def _check_variables(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _build_ok_finding(text: str) -> Finding:
+    """Build a finding that reports no problem of the environment."""
     return Finding(AREA, Level.OK, text)

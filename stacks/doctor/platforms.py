@@ -74,6 +74,7 @@ class _PlatformAnswer:
 
     @property
     def reports_rights(self) -> bool:
+        """Return True if the platform reports for any kind whether its key may write."""
         return any(refusal is not None for refusal in self.refusals)
 
 
@@ -117,6 +118,7 @@ def _describe_answer(
 
 
 def _get_error_prefix(error: GpuformError) -> str:
+    """Return words for the cause of an error, before its message; empty for other errors."""
     kinds = {
         MissingCredentials: "no credentials: ",
         AuthError: "the credentials are not accepted: ",

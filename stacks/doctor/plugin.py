@@ -119,6 +119,7 @@ def _read_port(process: "subprocess.Popen[str]", program: Path, timeout_s: float
 
 
 def _read_line(process: "subprocess.Popen[str]") -> str:
+    """Wait for the next line of the process's output and return it; empty at the end."""
     return process.stdout.readline() if process.stdout else ""
 
 
@@ -321,4 +322,5 @@ def _find_start_problems(
 
 
 def _build_problem(text: str, remedy: str) -> Finding:
+    """Build a finding that reports a problem of the plugin."""
     return Finding(AREA, Level.PROBLEM, text, remedy)

@@ -244,4 +244,5 @@ def list_used_platforms(sealed_state: SealedState) -> Iterator[str]:
 
 
 def _build_warning(stack: ExaminedStack, text: str, remedy: str) -> Finding:
+    """Build a finding that warns of the examined stack."""
     return Finding(stack.area, Level.WARNING, text, remedy)

@@ -170,6 +170,7 @@ FORMATS: Final[Mapping[str, Callable[[Sequence[Diagnostic]], str]]] = MappingPro
 
 
 def _to_json_object(diagnostic: Diagnostic) -> dict[str, Any]:
+    """Return a diagnostic as a JSON object; `included_at` lists the including files, if any."""
     position = diagnostic.position
     included = [
         {"file": including.file, "line": including.line, "column": including.column}
@@ -188,6 +189,7 @@ def _to_json_object(diagnostic: Diagnostic) -> dict[str, Any]:
 
 
 def _to_sarif_result(diagnostic: Diagnostic) -> dict[str, Any]:
+    """Return a diagnostic as a `result` object of SARIF."""
     position = diagnostic.position
     return {
         "ruleId": diagnostic.rule,

@@ -136,6 +136,7 @@ class Composer:
         return ScalarNode(self.get_position(event), value, event.value)
 
     def compose_sequence(self, start: Any, depth: int) -> SequenceNode:
+        """Read events to the end of a sequence and return its node."""
         items = []
         while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
             items.append(self.compose_node(event, depth + 1))
@@ -215,13 +216,16 @@ class Composer:
             )
 
     def get_position(self, event: Any) -> SourcePosition:
+        """Return the position where an event begins."""
         mark = event.start_mark
         return self.create_position(mark.line + 1, mark.column + 1)
 
     def create_position(self, line: int, column: int) -> SourcePosition:
+        """Create a position of the file from line and column, both counted from 1."""
         return self.start._replace(line=line, column=column)
 
     def report_problem(self, event: Any, rule: str, message: str, hint: str = "") -> None:
+        """Add a problem at the position of an event to the problems."""
         self.problems.add(self.get_position(event), rule, message, hint)
 
     def report_fatal_problem(self, event: Any, rule: str, message: str) -> Unreadable:

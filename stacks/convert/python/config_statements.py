@@ -49,6 +49,10 @@ def render_config_statements(
 def _render_checks(
     variable: ConfigVariable, name: str, names: PythonNames, *, secret: bool
 ) -> Iterator[str]:
+    """Yield lines that raise an error if the variable `name` breaks a limit of its declaration.
+
+    The error shows the refused value, unless `secret` is set.
+    """
     for condition, reason in _list_limits(variable, name, names):
         yield f"if {condition}:"
         if secret:
@@ -103,6 +107,7 @@ def _list_limits(
 
 
 def _render_remainder(name: str, step: float, type_: str) -> str:
+    """Return Python code for the remainder of the variable `name` divided by `step`."""
     if type_ == "integer" and Fraction(str(step)).denominator == 1:
         return f"{name} % {_render_number(step)}"
     # Fractions of the written numbers are exact: 0.3 is a multiple of 0.1, unlike in floats.
@@ -110,8 +115,10 @@ def _render_remainder(name: str, step: float, type_: str) -> str:
 
 
 def _render_number(value: float) -> str:
+    """Return a number as Python code, without a fraction if the number is integral."""
     return str(int(value)) if float(value).is_integer() else repr(value)
 
 
 def _format_choices(choices: list[Any]) -> str:
+    """Return the allowed values as one text, separated by commas."""
     return ", ".join(map(str, choices))

@@ -98,6 +98,7 @@ def _find_named_declarations(
 
 
 def _find_declarations_in(nodes: Sequence[Node], planned: PlannedTopology) -> list[Repeatable]:
+    """Return the entries and modules that templates in the nodes refer to, with repetitions."""
     named_declarations: list[Repeatable] = []
     for scalar in (scalar for node in nodes for scalar in list_scalars(node)):
         template = parse_template(scalar, Diagnostics())

@@ -112,6 +112,11 @@ class ExpressionWriter:
         ]
 
     def _require_reference(self, reference: ExpressionReference) -> PythonExpression:
+        """Return the Python expression of a reference.
+
+        Raises:
+            NoPythonEquivalent: the reference has no equivalent.
+        """
         expression = self.references.find_expression(reference.root, self.render_steps(reference))
         if expression is None:
             raise NoPythonEquivalent
@@ -244,6 +249,10 @@ def _find_secret_references(outside: ExpressionWriter) -> set[tuple[str, tuple[s
 
 
 def _build_list_header(node: SequenceNode) -> LoopHeader:
+    """Return the loop over the items of a `for_each` list without templates.
+
+    Texts are their own keys; other items get their text as key.
+    """
     items = [item.value for item in node.items if isinstance(item, ScalarNode)]
     # In a loop over a list, each item is key and value.
     if all(isinstance(item, str) for item in items):
@@ -302,6 +311,10 @@ def _find_common_kinds(values: Mapping[str, Any]) -> dict[tuple[str, ...], str]:
 
 
 def _list_kinds(value: Any, path: tuple[str, ...]) -> list[tuple[tuple[str, ...], str]]:
+    """Return the kinds of a value and, for an object, of all its parts, each with its path.
+
+    The kind is `any` for code and for types without a kind.
+    """
     if isinstance(value, Mapping):
         inner = [
             inner_kind

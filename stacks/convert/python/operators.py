@@ -92,6 +92,7 @@ def reject_reference(value: Any) -> str:
 
 
 def _render_constant(_: Writer, node: Any) -> PythonExpression:
+    """Return a constant as a Python literal."""
     kinds = {bool: "boolean", str: "string", int: "integer", float: "number"}
     return PythonExpression(
         render_literal(node.value, reject_reference), kinds.get(type(node.value), "any")
@@ -99,6 +100,11 @@ def _render_constant(_: Writer, node: Any) -> PythonExpression:
 
 
 def _render_arithmetic(writer: Writer, node: Any) -> PythonExpression:
+    """Return an arithmetic operation on two numbers, or the sum of two texts.
+
+    Raises:
+        NoPythonEquivalent: the operands are of other kinds, or are not known while planning.
+    """
     left, right = writer.render_known(node.left), writer.render_known(node.right)
     kinds = {left.kind, right.kind}
     are_texts = kinds == {"string"} and isinstance(node, nodes.Add)
@@ -112,6 +118,11 @@ def _render_arithmetic(writer: Writer, node: Any) -> PythonExpression:
 
 
 def _render_comparison(writer: Writer, node: Any) -> PythonExpression:
+    """Return a comparison, chained if it has several operators, as a Python expression.
+
+    Raises:
+        NoPythonEquivalent: an operand is not known while planning.
+    """
     code = writer.render_known(node.expr).code
     for operand in node.ops:
         code += f" {_COMPARISONS[operand.op]} {writer.render_known(operand.expr).code}"
@@ -119,6 +130,8 @@ def _render_comparison(writer: Writer, node: Any) -> PythonExpression:
 
 
 def _create_boolean_renderer(word: str) -> Callable[[Writer, Any], PythonExpression]:
+    """Create the function that renders the operator `word`: `and` or `or`."""
+
     def render(writer: Writer, node: Any) -> PythonExpression:
         left, right = writer.render_known(node.left), writer.render_known(node.right)
         # Both languages return one of the operands here, not true or false.
@@ -129,10 +142,16 @@ def _create_boolean_renderer(word: str) -> Callable[[Writer, Any], PythonExpress
 
 
 def _render_not(writer: Writer, node: Any) -> PythonExpression:
+    """Return the negation of an operand known while planning."""
     return PythonExpression(f"(not {writer.render_known(node.node).code})", "boolean")
 
 
 def _render_conditional(writer: Writer, node: Any) -> PythonExpression:
+    """Return a Jinja2 `if` expression as a Python conditional expression.
+
+    Raises:
+        NoPythonEquivalent: there is no `else`, or a part is not known while planning.
+    """
     # Jinja2 has an undefined value without else; Python has none.
     if node.expr2 is None:
         raise NoPythonEquivalent
@@ -144,11 +163,13 @@ def _render_conditional(writer: Writer, node: Any) -> PythonExpression:
 
 
 def _render_list(writer: Writer, node: Any) -> PythonExpression:
+    """Return a Jinja2 list as a Python list; every item has to be known while planning."""
     items = ", ".join(writer.render_known(item).code for item in node.items)
     return PythonExpression(f"[{items}]", "array")
 
 
 def _render_concatenation(writer: Writer, node: Any) -> PythonExpression:
+    """Return parts joined by Jinja2's `~` as the Python expression of one text."""
     values = (item.value if isinstance(item, nodes.Const) else item for item in node.nodes)
     pieces = [
         value if isinstance(value, str | nodes.Expr) else nodes.Const(value) for value in values

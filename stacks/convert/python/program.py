@@ -77,6 +77,10 @@ class _ProgramWriter:
     used: set[str] = field(default_factory=set)
 
     def render(self) -> str:
+        """Return the source of the complete program.
+
+        The order is: docstring, imports, configuration, stack references, resources, outputs.
+        """
         topology = self.planned.topology
         secret_names = self.secret_names | {
             name for name, variable in topology.config.items() if variable.secret
@@ -159,6 +163,7 @@ class _ProgramWriter:
             yield f"from gpuform.stacks import {', '.join(gpuform_names)}"
 
     def render_value(self, value: Any) -> str:
+        """Return a value as Python code, with the program's variables for references."""
         return render_literal(value, self.names)
 
     def build_statement(
@@ -288,6 +293,7 @@ class _SourceComments:
         return "\n".join(comments).replace('"""', "'''").rstrip('"').strip()
 
     def _read_lines(self, file: str) -> list[str]:
+        """Return the lines of a topology file, read once, without a byte order mark."""
         if file not in self._files:
             # The file was read before as a topology, so it exists and is UTF-8.
             self._files[file] = Path(file).read_text("utf-8").removeprefix("\ufeff").splitlines()
@@ -308,6 +314,7 @@ def _render_options(options: Mapping[str, Entry], writer: ExpressionWriter) -> s
 
 
 def _render_option(key: str, entry: Entry, writer: ExpressionWriter) -> str:
+    """Return the value of the resource option `key` as Python code."""
     if key in LISTS:
         return f"[{', '.join(map(writer.render_resource, list_items(entry)))}]"
     if key in SINGLE:
@@ -324,6 +331,10 @@ def _render_option(key: str, entry: Entry, writer: ExpressionWriter) -> str:
 
 
 def _render_alias(node: Node, writer: ExpressionWriter) -> str:
+    """Return an item of `aliases` as the code of a `pulumi.Alias`.
+
+    A parent that is a reference is rendered as a resource, any other as a value.
+    """
     arguments = []
     for key, entry in node.entries.items() if isinstance(node, MappingNode) else ():
         is_resource = key == "parent" and _is_reference(entry.node)
@@ -335,9 +346,11 @@ def _render_alias(node: Node, writer: ExpressionWriter) -> str:
 
 
 def _is_reference(node: Node) -> bool:
+    """Return True if the node is a scalar that consists of one reference."""
     template = parse_template(node, Diagnostics()) if isinstance(node, ScalarNode) else None
     return template is not None and template.reference is not None
 
 
 def _render_node(node: Node, writer: ExpressionWriter) -> str:
+    """Return the value of a node as Python code."""
     return render_literal(writer.convert_value(node), reject_reference)

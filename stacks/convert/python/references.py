@@ -153,6 +153,10 @@ class ReferenceWriter:
     def _iterate_other_roots(
         self, reference: ExpressionReference, name: str
     ) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Yield path and code of the `pulumi` values, the stack output or the lookup referred to.
+
+        `name` is the first step of the reference. Other roots yield nothing.
+        """
         root = reference.root
         if root == "pulumi":
             yield from (((root, value_name), code) for value_name, code in PULUMI_VALUES.items())
@@ -163,16 +167,25 @@ class ReferenceWriter:
             yield (root, name), lookup.code
 
     def _find_declaration(self, root: str, steps: Steps) -> Repeatable | None:
+        """Return the entry or module named by the first step, or None without one."""
         if not steps or not isinstance(steps[0], str):
             return None
         return self._get_declarations(root).get(steps[0])
 
     def _get_declarations(self, root: str) -> Mapping[str, Repeatable]:
+        """Return the modules, or the entries of the section `root`, by name.
+
+        The result is empty for a root that is neither.
+        """
         if root == MODULES:
             return self.topology.modules
         return self.topology.declarations.get(root, {})
 
     def _find_property(self, root: str, steps: Steps) -> PythonExpression | None:
+        """Return the expression of a resource's property, by default the id.
+
+        None if the steps name no single resource, or no property that is a Python name.
+        """
         declaration = self._find_declaration(root, steps)
         if not isinstance(declaration, Declaration):
             return None
@@ -192,6 +205,7 @@ class ReferenceWriter:
         )
 
     def _find_module_output(self, steps: Steps) -> PythonExpression | None:
+        """Return the expression of a module's output, or None if the steps name none."""
         module = self._find_declaration(MODULES, steps)
         own_step_count = 1 if module is None or module.is_single else 2
         module_code = (
@@ -206,6 +220,10 @@ class ReferenceWriter:
         )
 
     def _find_loop_value(self, loop: LoopVariables, steps: Steps) -> PythonExpression | None:
+        """Return the expression of `each.key` or of a part of `each.value`.
+
+        None for other steps.
+        """
         if steps[0] == "key" and len(steps) == 1:
             return PythonExpression(loop.key, "string")
         if steps[0] != "value":
@@ -217,6 +235,7 @@ class ReferenceWriter:
         return _select_part(expression, steps[1:], kind)
 
     def _find_config_value(self, name: str, remaining_steps: Steps) -> PythonExpression | None:
+        """Return the expression of a configuration value or its part, or None if not declared."""
         variable = self.topology.config.get(name)
         if variable is None:
             return None
@@ -227,6 +246,10 @@ class ReferenceWriter:
         )
 
     def _build_stack_output(self, name: str, steps: Steps) -> PythonExpression:
+        """Return the expression of an output of the referenced stack `name`, or of its part.
+
+        The first step is the name of the output.
+        """
         variable = self.names.assign("stack_references", name)
         output = render_literal(steps[0], self.names)
         return _select_part(
@@ -252,6 +275,7 @@ def _select_part(expression: PythonExpression, steps: Steps, kind: str = "any") 
 
 
 def _render_subscript(step: str | int | Code) -> str:
+    """Return a step as Python code for use between brackets."""
     if isinstance(step, Code):
         return step.text
     return quote_text(step) if isinstance(step, str) else str(step)

@@ -64,6 +64,15 @@ class ExpressionResolver:
         return self._resolve_expression(raw)
 
     def _resolve_template(self, template: str) -> Value:
+        """Return the value of a quoted text with `${...}` expressions.
+
+        A single expression keeps its type. Otherwise the result is a text, or an InterpolatedText
+        if a
+        part is a reference.
+
+        Raises:
+            UnresolvedExpression: a part cannot be resolved, or is a boolean, null, list or object.
+        """
         parts = [
             part if isinstance(part, str) else self._resolve_expression(part.code)
             for part in _split_template(template)
@@ -89,6 +98,11 @@ class ExpressionResolver:
         return InterpolatedText(tuple(joined_parts))
 
     def _resolve_expression(self, code: str) -> Value:
+        """Return the value of an expression: a text, number, boolean, null or reference.
+
+        Raises:
+            UnresolvedExpression: the expression is of another form or refers to something unknown.
+        """
         code = code.strip()
         while code.startswith("(") and code.endswith(")"):
             code = code[1:-1].strip()
@@ -101,6 +115,13 @@ class ExpressionResolver:
         return self._resolve_reference(root, steps, code)
 
     def _resolve_reference(self, root: str, steps: Sequence[Step], code: str) -> Value:
+        """Return the value of a path in `var`, `local`, `count` or `each`, or a resource reference.
+
+        `code` is the expression for the error.
+
+        Raises:
+            UnresolvedExpression: the path refers to nothing known.
+        """
         if root == "var" and steps:
             return _select_part(self.get_variable(str(steps[0])), steps[1:], code)
         if root == "local" and steps:
@@ -208,6 +229,11 @@ def _find_interpolation_end(text: str, position: int) -> int:
 
 
 def _select_part(value: Value, steps: Sequence[Step], code: str) -> Value:
+    """Return the part of a value at the steps, or the value itself without steps.
+
+    Raises:
+        UnresolvedExpression: the value has no such part; the error shows `code`.
+    """
     for step in steps:
         try:
             value = value[step]
@@ -287,6 +313,10 @@ def _convert_lifecycle(
     report_omission: ReportOmission,
     terraform_type: TerraformType,
 ) -> dict[str, Value]:
+    """Return the resource options for the arguments of a `lifecycle` block.
+
+    Arguments without an equivalent are reported as omissions.
+    """
     block, name = block_and_name
     options: dict[str, Value] = {}
     for key, value in arguments.items():
@@ -317,6 +347,7 @@ def _convert_lifecycle(
 
 
 def _strip_interpolation(text: str) -> str:
+    """Return a text without an enclosing `${...}` and quotes."""
     return text.removeprefix("${").removesuffix("}").strip('"')
 
 
@@ -363,6 +394,10 @@ class TerraformVariables:
         return ConfigReference(name)
 
     def _convert_variable(self, name: str, block: Block) -> ConfigEntry:
+        """Return the configuration entry of a variable, whose default is the value from the files.
+
+        A sensitive or ephemeral variable becomes a secret without a default.
+        """
         # The value that made the existing objects: .tfvars override the default.
         raw = self.files.variable_values.get(name, block.body.get("default"))
         value = None if raw is None else _LITERAL_RESOLVER.resolve(raw)
@@ -397,6 +432,10 @@ class TerraformVariables:
 
 
 def _find_config_type(raw: Any, value: Any) -> str:
+    """Return the configuration type for a Terraform type, or else for the type of the value.
+
+    A `number` is an integer if the value is one. Without a type and a value, it is `string`.
+    """
     type_text = str(raw or "").removeprefix("${").removesuffix("}").strip()
     # Terraform has one type for all numbers; the value decides between the two types of a topology.
     if type_text == "number" and (value is None or isinstance(value, int)):

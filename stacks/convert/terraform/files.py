@@ -109,6 +109,11 @@ def read_terraform_files(folder: Path) -> TerraformFiles:
 
 
 def _parse(path: Path, content: str) -> Mapping[str, Any]:
+    """Return the content of a Terraform file as python-hcl2 parses it.
+
+    Raises:
+        TerraformNotRead: python-hcl2 is not installed, or the content is not valid Terraform.
+    """
     try:
         import hcl2  # noqa: PLC0415 - an optional dependency
     except ImportError:
@@ -136,6 +141,7 @@ _RawBlock = tuple[str, tuple[str, ...], Mapping[str, Any]]
 
 
 def _iterate_blocks(document: Mapping[str, Any]) -> Iterator[_RawBlock]:
+    """Yield type, labels and content of each block of a parsed file."""
     for type_, bodies in document.items():
         for body in bodies if isinstance(bodies, list) else ():
             labels: list[str] = []
@@ -171,10 +177,12 @@ def _remove_marks(value: Any) -> Any:
 
 
 def _unquote(key: str) -> str:
+    """Return a key without enclosing double quotes."""
     return key[1:-1] if key.startswith('"') and key.endswith('"') else key
 
 
 def _read_text(path: Path) -> str:
+    """Return the text of a file. Raises TerraformNotRead if the file is unreadable or not UTF-8."""
     try:
         return path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:

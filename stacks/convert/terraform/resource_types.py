@@ -82,6 +82,7 @@ def _convert_shared_volume(value: Any) -> Any:
 
 
 def _find_volume_id(attributes: Mapping[str, Any]) -> str:
+    """Return the id of the shared volume in a resource's attributes, or an empty text."""
     volume = attributes.get("shared_volume")
     if not isinstance(volume, Mapping):
         return ""
@@ -160,11 +161,16 @@ def _find_node_name_prefix(attributes: Mapping[str, Any]) -> str:
 
 
 def _find_servers(attributes: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the servers of a GPU pool from a resource's attributes, or an empty list."""
     servers = attributes.get("server_details")
     return [server for server in servers if isinstance(server, Mapping)] if servers else []
 
 
 def _derive_pool_properties(attributes: Mapping[str, Any]) -> Mapping[str, Value]:
+    """Return a pool's `count`, `gpu_node_name_prefix` and `state`, derived from its servers.
+
+    The prefix is left out if unknown, and `state` unless all servers are stopped.
+    """
     servers = _find_servers(attributes)
     properties: dict[str, Value] = {"count": len(servers)}
     if _find_node_name_prefix(attributes):

@@ -94,6 +94,10 @@ class _TerraformConverter:
         self.variables = TerraformVariables(self.files, self.secrets)
 
     def convert(self) -> TerraformConversion:
+        """Return the declarations for the Terraform files and state, with all omissions.
+
+        Resources and outputs that cannot be converted become omissions.
+        """
         resources = list(
             _pair_blocks_with_instances(self.files, self.folder, self._report_omission)
         )
@@ -119,6 +123,7 @@ class _TerraformConverter:
         return TerraformConversion(declarations, list(self.omissions), self.secrets.missing_values)
 
     def _report_omission(self, position: SourcePosition, message: str) -> None:
+        """Add something that was not converted to the omissions."""
         self.omissions.add(position, "terraform", message)
 
     def _build_entry(self, block: Block, instance: ResourceInstance) -> ResourceEntry:
@@ -173,6 +178,7 @@ class _TerraformConverter:
         )
 
     def _get_reference(self, instance: ResourceInstance) -> ResourceReference:
+        """Return the reference assigned to a resource instance of the state."""
         return self.references[instance.type, instance.name, instance.key]
 
     def _iterate_arguments(
@@ -301,6 +307,10 @@ class _TerraformConverter:
     def _create_resolver(
         self, block: Block | None = None, instance: ResourceInstance | None = None
     ) -> ExpressionResolver:
+        """Create the resolver of expressions, with `count` and `each` of an instance if given.
+
+        Without a block and an instance, as for outputs, `count` and `each` are not known.
+        """
         key = instance.key if instance else None
         each_value = None
         if block is not None and isinstance(values_by_key := block.body.get("for_each"), Mapping):
@@ -313,12 +323,20 @@ class _TerraformConverter:
         )
 
     def _get_local(self, name: str) -> Any:
+        """Return the raw expression of a local value.
+
+        Raises UnresolvedExpression if none is declared.
+        """
         for block in self.files.find_blocks("locals"):
             if name in block.body:
                 return block.body[name]
         raise UnresolvedExpression(f"local.{name}")
 
     def _find_reference(self, root: str, steps: Sequence[Step]) -> ResourceReference | None:
+        """Return the reference for a path such as TYPE.NAME[KEY].ATTRIBUTE, or None.
+
+        None if no such resource is converted, or the attribute has no property with the same value.
+        """
         if root not in TERRAFORM_TYPES or not steps:
             return None
         remaining_steps = list(steps[1:])
@@ -375,6 +393,10 @@ class _TerraformConverter:
             entries = [entry for entry in entries if entry.address not in broken_references]
 
     def _convert_outputs(self, addresses: set[str]) -> Iterator[tuple[str, Value]]:
+        """Yield name and value of each output that can be converted; others become omissions.
+
+        `addresses` are those of the converted entries. A sensitive output has to be secret.
+        """
         resolver = self._create_resolver()
         for block in self.files.find_blocks("output"):
             name = ".".join(block.labels)
