@@ -162,6 +162,10 @@ def render_workflows(
 
 
 def _build_github_values(clouds: Clouds) -> dict[str, Any]:
+    """Return the values of GitHub's workflow templates: sign-in steps, secrets and variables.
+
+    `identity` is a function of the indentation. Without clouds, sign-in and identity are empty.
+    """
     names = (*_CREDENTIALS, *clouds.credentials)
     parts = ["setup.yml", *(f"sign-in-{cloud}.yml" for cloud in clouds.names)]
     sign_in_comment = (
@@ -187,6 +191,7 @@ def _build_github_values(clouds: Clouds) -> dict[str, Any]:
 
 
 def _build_gitlab_values(clouds: Clouds) -> dict[str, Any]:
+    """Return the values of GitLab's pipeline template; `identity` is empty without clouds."""
     needed = (*clouds.variables, *clouds.credentials)
     sign_in_comment = (
         f"\n#   {', '.join(needed)}\n#                              {_SIGN_IN_PURPOSE}"
@@ -211,4 +216,5 @@ _VALUE_BUILDERS: Final[Mapping[CodeHostName, Callable[[Clouds], dict[str, Any]]]
 
 
 def _read_template_part(code_host: CodeHostName, name: str) -> str:
+    """Return the text of a template's part for a code host, without line breaks at the end."""
     return (_TEMPLATE_FOLDER / code_host / name).read_text(encoding="utf-8").rstrip()

@@ -42,6 +42,7 @@ def _get_platform_settings() -> dict[str, Setting]:
 
 
 def _get_platform_namespaces() -> set[str]:
+    """Return the namespaces of the platforms' settings and of gpuform's own key."""
     return {key.partition(":")[0] for key in (*_get_platform_settings(), _FORM)}
 
 
@@ -150,6 +151,10 @@ class ConfigKeys:
                 )
 
     def _find_declared_key(self, full_key: str) -> ConfigKey | None:
+        """Return the key as the topology, Pulumi.yaml, a platform or gpuform declares, or None.
+
+        The first of these counts. The key is secret if any declaration of the key says so.
+        """
         namespace, _, name = full_key.partition(":")
         short_key = self._shorten_key(full_key)
         defaults = {
@@ -178,6 +183,7 @@ class ConfigKeys:
         return None
 
     def _create_unknown_key_error(self, full_key: str, reason: str) -> UnknownKey:
+        """Return, without raising, the error for an unread key, with likely keys as hint."""
         namespace, _, name = full_key.partition(":")
         declared = [*self.variables, *map(self.project.qualify_key, self.project.config)]
         settings = _get_platform_settings()
@@ -208,6 +214,7 @@ class ConfigKeys:
         )
 
     def _shorten_key(self, full_key: str) -> str:
+        """Return the key without the project's namespace; keys of other namespaces stay."""
         return full_key.removeprefix(f"{self.project.name}:")
 
 
@@ -218,13 +225,16 @@ class _SingleValue:
     text: str
 
     def get(self, _name: str) -> str:
+        """Return the one value, for every name."""
         return self.text
 
     def is_secret(self, _name: str) -> bool:
+        """Return False for every name: the check treats the value as not secret."""
         return False
 
 
 def _check_variable(variable: ConfigVariable, value: str) -> None:
+    """Check the value against the topology's variable. Raises EngineError with all problems."""
     problems = Diagnostics()
     resolve_config([variable], _SingleValue(value), problems)
     if problems:
@@ -232,6 +242,7 @@ def _check_variable(variable: ConfigVariable, value: str) -> None:
 
 
 def _check_default(name: str, default: ConfigDefault, value: str) -> None:
+    """Check the value against the type in Pulumi.yaml. Raises EngineError for another type."""
     if not matches_type(value, default):
         raise EngineError(
             f"the value of {name} is not of the type {default.type}, which Pulumi.yaml declares",
@@ -240,6 +251,7 @@ def _check_default(name: str, default: ConfigDefault, value: str) -> None:
 
 
 def _check_form(value: str) -> None:
+    """Check that the value is a known form. Raises EngineError for any other value."""
     if value not in tuple(Form):
         raise EngineError(f"{_FORM} is {' or '.join(Form)}, not {value!r}")
 
@@ -277,10 +289,12 @@ def _find_program_topology(project: Project) -> _ProgramTopology | None:
 
 
 def _is_docstring(statement: ast.stmt) -> bool:
+    """Return whether the statement is only a constant, as a docstring is."""
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
 def _is_import(statement: ast.stmt) -> bool:
+    """Return whether the statement imports names from `gpuform.stacks`."""
     return isinstance(statement, ast.ImportFrom) and statement.module == "gpuform.stacks"
 
 

@@ -78,6 +78,7 @@ def add_stored_resources(names: Names, keys: Iterable[Key]) -> Names:
 
 
 def _build_group(section: str, key: Key) -> Group[Instance]:
+    """Return the group of one resource that the topology does not declare, without properties."""
     declaration = Declaration(
         section=section,
         name=key[2],
@@ -193,6 +194,7 @@ def _to_expression_value(value: Any) -> Any:
 
 
 def _has_secret(value: Any) -> bool:
+    """Return whether the value is a secret, or has one at any depth."""
     if isinstance(value, Mapping):
         return any(map(_has_secret, value.values()))
     if isinstance(value, list):
@@ -201,6 +203,7 @@ def _has_secret(value: Any) -> bool:
 
 
 def _unwrap_secrets(value: Any) -> Any:
+    """Return the value with each secret at any depth replaced by its plain value."""
     if isinstance(value, Secret):
         return _unwrap_secrets(value.value)
     if isinstance(value, Mapping):
@@ -268,6 +271,12 @@ class Console:
                 yield ".".join([*steps, name])
 
     def _list_names(self, steps: list[str]) -> Iterable[str]:
+        """Return the names that may follow `steps` in an expression; nothing after unknown steps.
+
+        The steps lead from the root to a section, a resource, an instance and then a property. A
+        resource
+        that is a single one has no step for the instance.
+        """
         names = self.scope.names
         if not steps:
             return list_roots()
@@ -301,9 +310,11 @@ class _StackConfig:
     secret: frozenset[str]
 
     def get(self, name: str) -> str | None:
+        """Return the value that the stack has for a key, or None."""
         return self.texts.get(name)
 
     def is_secret(self, name: str) -> bool:
+        """Return whether the value of a key is secret."""
         return name in self.secret
 
 
@@ -328,6 +339,11 @@ def _plan_topology(stack: Stack, context: PlanContext) -> PlannedTopology:
 def _create_output_reader(
     stack: Stack, planned: PlannedTopology
 ) -> Callable[[str], Mapping[str, Any]]:
+    """Return the function that reads the outputs of the stack behind a stack reference, each once.
+
+    Outputs that are not an object are empty.
+    """
+
     # An expression may read several outputs of one stack, which is read once.
     @cache
     def read_outputs(reference: str) -> Mapping[str, Any]:

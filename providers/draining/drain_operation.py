@@ -751,4 +751,5 @@ def _to_removed_node(removal: NodeRemoval) -> RemovedNode:
 
 
 def _to_one_line(error: GpuformError) -> str:
+    """Return the error's text on one line, with each run of whitespace as one space."""
     return " ".join(str(error).split())

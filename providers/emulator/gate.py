@@ -40,9 +40,13 @@ class EmulatedPlatform(Protocol):
     """The API of one platform, as `app` and the gate use it."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Return the platform's short name, as faults and the request log have the name."""
+
     @property
-    def prefix(self) -> str: ...
+    def prefix(self) -> str:
+        """Return the path under which the emulator serves the platform, without a final slash."""
+
     def create_blueprint(self) -> Blueprint:
         """Return the routes of the platform, to be mounted at `prefix`."""
 

@@ -159,6 +159,10 @@ def _open_previous_port(store: Store) -> socket.socket:
 
 
 def _open_port(port: int) -> socket.socket:
+    """Listen on a port of this machine, and return the socket; port 0 is any free port.
+
+    Raises OSError if the port is in use.
+    """
     return socket.create_server((_HOST, port), backlog=1024)
 
 
@@ -342,6 +346,7 @@ class _RequestHandler(WSGIRequestHandler):
             raise
 
     def _send_response(self, status: str, headers: Sequence[tuple[str, str]], body: bytes) -> None:
+        """Send the complete response; an answer to HEAD has no body."""
         self._send_head(status, headers)
         if self.command != "HEAD":
             self.wfile.write(body)

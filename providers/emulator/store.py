@@ -95,6 +95,7 @@ class Store:
             ) from error
 
     def close(self) -> None:
+        """Close the database; the store cannot be used any more."""
         with self._lock:
             self._db.close()
 
@@ -142,6 +143,7 @@ class Store:
         return rows[0][0] if rows else None
 
     def set_setting(self, name: str, value: str | float) -> None:
+        """Store or replace a value of the emulator itself, such as the clock's time."""
         self._execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", name, value)
 
     # Ids and tokens, computed from the seed.
@@ -219,6 +221,7 @@ class Store:
         return [str(body) for (body,) in self._execute("SELECT body FROM log ORDER BY seq")]
 
     def clear_log(self) -> None:
+        """Delete all entries of the request log."""
         self._execute("DELETE FROM log")
 
     def reset(self) -> None:
@@ -233,5 +236,9 @@ class Store:
     def _execute(
         self, statement: str, *values: str | float | None
     ) -> list[tuple[str | float, ...]]:
+        """Run one SQL statement under the lock, and return all rows.
+
+        `values` are the `?` in order.
+        """
         with self._lock:
             return self._db.execute(statement, values).fetchall()

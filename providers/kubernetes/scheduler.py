@@ -257,6 +257,7 @@ def _to_running_job(pod: KubernetesObject) -> RunningJob:
 
 
 def _get_name(kubernetes_object: KubernetesObject) -> str:
+    """Return the `metadata.name` of an object of Kubernetes."""
     return str(kubernetes_object["metadata"]["name"])
 
 

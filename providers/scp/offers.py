@@ -329,6 +329,7 @@ def get_server_type_id(client: ScpClient, inputs: GpuNodeInputs | NodePoolInputs
 
 
 def _filter_by_gpu(products: Sequence[wire.Product], gpu_model: str) -> list[wire.Product]:
+    """Return the products with exactly this GPU model, in the given order."""
     return [product for product in products if product.product_attrs.gpu_model == gpu_model]
 
 

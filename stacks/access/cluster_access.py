@@ -85,6 +85,12 @@ def list_clusters(
 def _iterate_clusters(
     stack: Stack, config: Mapping[str, str], entries: Sequence[ResourceState], *, offline: bool
 ) -> Iterator[ClusterAccess]:
+    """Yield the clusters among `entries`, with the ways to reach each, as the platforms answer.
+
+    With `offline`, or for a platform that gives no answer, the outputs of the state are used. A
+    cluster
+    that no longer exists is yielded without any way to reach the cluster.
+    """
     state_location = get_state_location(stack.backend, stack.project.name, stack.name)
     read_results = [None] * len(entries) if offline else read_resources(stack, config, entries)
     for entry, read_result in zip(entries, read_results, strict=True):
@@ -111,6 +117,7 @@ def _iterate_clusters(
 
 
 def _find_access(entry: ResourceState, outputs: PropertyMap) -> Access | None:
+    """Return the ways to reach a cluster by its `outputs`, or None for another resource."""
     lifecycle = find_lifecycle(entry.type)
     return lifecycle.get_access(to_properties(to_provider(outputs))) if lifecycle else None
 
@@ -118,6 +125,11 @@ def _find_access(entry: ResourceState, outputs: PropertyMap) -> Access | None:
 def _find_cluster(
     stack: Stack, accessible: Sequence[tuple[ResourceState, Access]], name: str
 ) -> tuple[ResourceState, Access]:
+    """Return the cluster with this URN or name: the stack's names first, then the platform's.
+
+    Raises:
+        NoAccess: no cluster or several have the name, or the resource is not a cluster.
+    """
     matches = [pair for pair in accessible if name in (pair[0].urn, name_of(pair[0].urn))]
     # Two platforms can have clusters of one name, so names in the stack come first.
     matches = matches or [pair for pair in accessible if name == pair[1].name]
@@ -147,6 +159,7 @@ def _find_cluster(
 
 
 def _format_choices(accessible: Sequence[tuple[ResourceState, Access]]) -> str:
+    """Return a hint that lists the clusters' names, or says how to create clusters."""
     names = sorted(name_of(entry.urn) for entry, _ in accessible)
     return (
         f"its clusters: {', '.join(names)}"
@@ -213,6 +226,11 @@ def get_port_url(cluster: ClusterAccess, number: int) -> str:
 def _build_kubectl_command(
     cluster: ClusterAccess, request: ConnectionRequest, contexts: Mapping[str, ClusterLabel]
 ) -> list[str]:
+    """Return the kubectl command for a cluster, `get nodes` if the request has no command.
+
+    Raises:
+        NoAccess: the cluster has no kubeconfig, or no context that gpuform wrote.
+    """
     access = cluster.access
     if access.kubeconfig is None:
         raise NoAccess(f"{cluster.name} has no kubeconfig: {access.no_kubeconfig}")
@@ -229,6 +247,10 @@ def _build_kubectl_command(
 
 
 def _build_ssh_command(host: Host, request: ConnectionRequest) -> list[str]:
+    """Return the ssh command for a host; the request's user and jump host replace the host's own.
+
+    Without a command in the request, ssh opens a shell.
+    """
     user = request.user or host.user
     target = host.model_copy(update={"user": user, "jump": request.jump or host.jump})
     jump_options = ["-J", target.jump_with_user] if target.jump else []
@@ -245,6 +267,12 @@ def _build_ssh_command(host: Host, request: ConnectionRequest) -> list[str]:
 
 
 def _choose_host(cluster: ClusterAccess, via: Via, node: str) -> Host:
+    """Return the host to log in to: for `slurm` the login node, else `node` or any usable node.
+
+    Raises:
+        NoAccess: no such host can be used now.
+        EngineError: the cluster has no node with the name `node`.
+    """
     access, name = cluster.access, cluster.name
     if not access.hosts:
         raise NoAccess(f"cannot log in to {name}: {access.no_hosts}")
@@ -268,6 +296,7 @@ def _choose_host(cluster: ClusterAccess, via: Via, node: str) -> Host:
 
 
 def _create_unknown_node_error(cluster: ClusterAccess, node: str) -> EngineError:
+    """Return, without raising, the error for an unknown node, with one or all names as hint."""
     names = [host.node for host in cluster.access.hosts if host.role != "login"]
     similar_names = get_close_matches(node, names, n=1)
     hint = (

@@ -163,6 +163,7 @@ def _add_credential(
 
 
 def _should_become_current(document: KubeconfigDocument, options: CredentialOptions) -> bool:
+    """Return whether a new context becomes current: on request, or if allowed and none is."""
     return options.make_current or (options.may_make_current and not document.current_context)
 
 

@@ -137,6 +137,7 @@ class KubeconfigDocument:
         return document
 
     def _set_text(self, key: str, value: str) -> Self:
+        """Return a changed document, in which the top-level `key` has the text `value`."""
         source, expected_content = self._source, {**self.content, key: value}
         member = source.members.get(key)
         if member is None:
@@ -148,6 +149,7 @@ class KubeconfigDocument:
         )
 
     def _remove_key(self, key: str) -> Self:
+        """Return a changed document without the top-level `key`."""
         expected_content = {name: value for name, value in self.content.items() if name != key}
         return self._create_checked(self._source.remove_key(key), expected_content)
 
@@ -229,6 +231,7 @@ class ClusterLabel:
 
 
 def _get_extensions(entry: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return the extensions of an entry that are objects, or an empty list if there are none."""
     extensions = entry.get("extensions")
     return (
         [extension for extension in extensions if isinstance(extension, dict)]

@@ -73,6 +73,11 @@ class ParsedKubeconfig:
         self.members = self._find_members()
 
     def _parse(self) -> tuple[MappingNode | None, dict[str, Any]]:
+        """Return the root node and the content of the file, or None and {} for an empty file.
+
+        Raises:
+            KubeconfigNotEdited: the text is not YAML that gpuform can edit, or not an object.
+        """
         parsable = self.body
         if "\t" in parsable and _is_json(parsable):
             parsable = parsable.replace(
@@ -100,6 +105,13 @@ class ParsedKubeconfig:
         return root, content
 
     def _find_members(self) -> dict[str, TopLevelMember]:
+        """Return a kubeconfig's top-level members by name; other names are left out.
+
+        Raises:
+            KubeconfigNotEdited: a member occurs twice, is an alias, has a wrong type, or comes from
+                a merge
+                key.
+        """
         members: dict[str, TopLevelMember] = {}
         for key, value in self.root.value if self.root else ():
             name = str(key.value)
@@ -138,6 +150,7 @@ class ParsedKubeconfig:
         return names
 
     def build_error(self, message: str, node: Node) -> KubeconfigNotEdited:
+        """Return, without raising, the error with the message and the position of `node`."""
         return KubeconfigNotEdited(
             f"{_format_position(self.file_label, node.start_mark)}: {message}",
             hint="Nothing was changed. Correct the file, or choose another one with --file.",
@@ -160,6 +173,7 @@ def _parse_yaml(source: str) -> tuple[Node | None, list[Any], Any]:
 
 
 def _is_json(source: str) -> bool:
+    """Return whether the source is JSON; False also for JSON that is nested too deeply."""
     try:
         json.loads(source)
     except (ValueError, RecursionError):
@@ -168,6 +182,7 @@ def _is_json(source: str) -> bool:
 
 
 def _format_position(file_label: str, mark: Any) -> str:
+    """Return `file:line:column` of a mark of the YAML parser, or only the file without a mark."""
     return f"{file_label}:{mark.line + 1}:{mark.column + 1}" if mark else file_label
 
 
@@ -283,6 +298,7 @@ class _Dumper(yaml.SafeDumper):
     def represent_mapping(
         self, tag: str, mapping: Any, flow_style: bool | None = None
     ) -> MappingNode:
+        """Return the node of a mapping, whose keys have no quotes."""
         node = super().represent_mapping(tag, mapping, flow_style)
         for key, _ in node.value:
             key.style = None
@@ -290,6 +306,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _represent_text(dumper: _Dumper, value: str) -> Node:
+    """Return the node of a text, always in double quotes."""
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style='"')
 
 

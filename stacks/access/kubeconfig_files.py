@@ -166,16 +166,22 @@ class KubeconfigFiles:
 
     @staticmethod
     def _parse(file: UserFile) -> KubeconfigDocument:
+        """Read a file, and return the kubeconfig document in the file."""
         return KubeconfigDocument(file.read(), str(file.path))
 
 
 def _create_addition(
     credentials: list[Credential], file_label: str, options: CredentialOptions
 ) -> Callable[[str], str]:
+    """Return the function that adds the credentials to the text of a kubeconfig."""
     return lambda text: add_credentials(text, file_label, credentials, options)
 
 
 def _create_removal(
     file_label: str, should_remove: Callable[[str, ClusterLabel], bool]
 ) -> Callable[[str], str]:
+    """Return the function that removes contexts from the text of a kubeconfig.
+
+    `should_remove` decides about each context, by its name and its cluster's label.
+    """
     return lambda text: remove_contexts(text, file_label, should_remove)

@@ -77,6 +77,7 @@ class SshFiles:
         return f"{self.include_line}{line_break}{config}"
 
     def _remove_line(self, config: str) -> str:
+        """Return the SSH configuration without the line that includes the stack's file."""
         lines = config.splitlines(keepends=True)
         return "".join(line for line in lines if line.rstrip("\r\n") != self.include_line)
 
@@ -181,6 +182,7 @@ def _build_host_name(cluster: ClusterAccess, host: Host) -> str:
 
 
 def _to_alias_part(name: str) -> str:
+    """Return the name with `-` for characters invalid in aliases, or `unnamed` if none is left."""
     return _INVALID_IN_ALIASES.sub("-", name).strip("-.") or "unnamed"
 
 

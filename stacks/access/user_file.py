@@ -45,6 +45,11 @@ def lock_file(path: Path, sleep: Callable[[float], None] = time.sleep) -> Iterat
 
 
 def _acquire(lock: Path, sleep: Callable[[float], None]) -> int:
+    """Wait for the lock, and return the open lock file; an ended gpuform's lock is taken over.
+
+    Raises:
+        EngineError: another program still has the lock after `LOCK_TIMEOUT_S`.
+    """
     waited_s = 0.0
     while True:
         with contextlib.suppress(FileExistsError):
@@ -91,6 +96,11 @@ def _create_lock(lock: Path) -> int:
 
 
 def _create_lock_in_place(lock: Path) -> int:
+    """Create the lock without a link, for file systems without links, and return the open file.
+
+    Raises:
+        FileExistsError: the lock exists.
+    """
     handle = os.open(lock, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
     _acquire_kernel_lock(
         handle, wait=True
@@ -117,6 +127,7 @@ def _take_over_lock(lock: Path) -> int | None:
 
 
 def _is_gpuform_lock(handle: int, lock: Path) -> bool:
+    """Return whether the open file is still the lock, and a gpuform wrote the lock."""
     try:
         # Between the opening and the kernel's lock, the owner may have removed the file: that lock
         # holds nothing.
@@ -141,6 +152,7 @@ def _acquire_kernel_lock(handle: int, *, wait: bool) -> bool:
 
 
 def _release(lock: Path, handle: int) -> None:
+    """Delete the lock, and close the open file, in the order that the operating system needs."""
     if sys.platform == "win32":  # Windows cannot remove an open file
         os.close(handle)
         lock.unlink(missing_ok=True)
@@ -152,6 +164,7 @@ def _release(lock: Path, handle: int) -> None:
 
 
 def _describe_holder(lock: Path) -> str:
+    """Return who has the lock: gpuform with the facts in the lock, kubectl, or unknown."""
     try:
         data = lock.read_bytes()
     except OSError:
@@ -227,6 +240,11 @@ class UserFile:
         return True
 
     def _write_change(self, change: TextChange) -> bool:
+        """Write the result of `change` into the file; return False if the text stays the same.
+
+        `change` is applied again if the file changed meanwhile. A private file loses other users'
+        rights.
+        """
         while True:
             current = self.read()
             changed = change(current)
@@ -259,6 +277,7 @@ class UserFile:
             )
 
     def _create_error(self, operation: str, error: OSError) -> EngineError:
+        """Return, without raising, the error that the file cannot be `read`, `changed`, ..."""
         return EngineError(
             f"{self.label} {self.path} cannot be {operation}: {error.strerror or error}",
             hint="Nothing was changed.",

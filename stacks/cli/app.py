@@ -144,6 +144,7 @@ class App(click.Group):
     """Loads commands on demand, and turns their exceptions into messages and exit codes."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands, in the order of the overview."""
         del ctx
         return list(_COMMANDS)
 
@@ -173,6 +174,7 @@ class App(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the overview of all commands, without an import of their modules."""
         del ctx
         # From the table above: the overview imports no command's module.
         with formatter.section("Commands"):

@@ -142,6 +142,7 @@ def find_help_page(command: str) -> str:
 
 
 def _remember_seconds(context: click.Context, parameter: click.Parameter, value: str) -> None:
+    """Convert the value of a duration flag to seconds, and store the seconds in the session."""
     # The flag is converted here: the session stores it before the command's own code runs.
     remember_flag(context, parameter, parse_duration(context, parameter, value))
 

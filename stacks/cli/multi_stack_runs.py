@@ -265,6 +265,7 @@ def _describe_end(result: TaskResult) -> tuple[str, str]:
 
 
 def _get_first_line(message: str) -> str:
+    """Return the first line of a message, without a colon at its end."""
     return message.strip().split("\n")[0].removesuffix(":")
 
 

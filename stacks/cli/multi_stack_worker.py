@@ -323,6 +323,7 @@ class _PlanningView:
         self._screen = screen
 
     def begin(self, _started: RunStarted) -> Listener:
+        """Return a listener that ignores all events of the run."""
         return _ignore_event
 
     def end(self, run_ended: RunEnded, outcome: Outcome) -> None:
@@ -429,6 +430,7 @@ def _report_drift(result: DriftResult) -> TaskResult:
 
 
 def _join_errors(diagnostics: Iterable[Diagnostic]) -> str:
+    """Return the messages of the errors, one per line; warnings are left out."""
     return "\n".join(
         diagnostic.message for diagnostic in diagnostics if diagnostic.severity == "error"
     )

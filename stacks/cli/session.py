@@ -132,6 +132,7 @@ class _SafeFormatter(logging.Formatter):
         self._screen = screen
 
     def format(self, record: logging.LogRecord) -> str:
+        """Return the text of a log record, escaped like all text on the screen."""
         # A logged message may contain text of a platform.
         return self._screen.escape(super().format(record))
 

@@ -159,6 +159,10 @@ def format_error_message(response: "httpx.Response", token: str) -> str:
 
 
 def iterate_error_texts(value: Any) -> Iterator[str]:
+    """Yield the texts in a part of an error's body, nested ones too; other values yield nothing.
+
+    An object yields its `message`, or else the texts of all members, each after the member's name.
+    """
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):
@@ -345,6 +349,11 @@ class CodeHostClient(ApiClient):
         return response.content
 
     def _send_request(self, method: str, path: str, **options: Any) -> "httpx.Response":
+        """Send a request with repetitions, a POST only as `Retry.CREATE`, and return the response.
+
+        Raises:
+            GpuformError: the base URL is not an address, or the request failed.
+        """
         if not self.base_url.startswith(("http://", "https://")):
             raise GpuformError(f"{self.platform}: {method} {path}: {self.base_url} is no address")
         self._attempt = 0
@@ -352,10 +361,16 @@ class CodeHostClient(ApiClient):
         return self.send_request(method, path, retry=retry, **options)
 
     def _send(self, *request: Any, **options: Any) -> "httpx.Response":
+        """Count the attempt, and send the request once."""
         self._attempt += 1
         return super()._send(*request, **options)
 
     def _parse_answer(self, answer_type: type[T], response: "httpx.Response") -> T:
+        """Return the response's JSON as `answer_type`.
+
+        Raises:
+            ServerError: the JSON has another form.
+        """
         try:
             return TypeAdapter(answer_type).validate_json(response.content)
         except ValidationError as error:
@@ -378,18 +393,24 @@ class CodeHostClient(ApiClient):
         path: str,
         body: Mapping[str, Any] | None,  # noqa: ARG002 - a comment is no secret
     ) -> ApiError:
+        """Return, without raising, the error for a failed response, without the token."""
         return create_error(
             response, f"{self.platform}: {method} {path}", self._attempt, self._token
         )
 
     def _is_enough(self, state: "tenacity.RetryCallState") -> bool:
+        """Return True if no attempt may follow, as for a pause longer than `LONGEST_PAUSE`."""
         error = state.outcome.exception() if state.outcome else None
         requested_wait = error.retry_after if isinstance(error, RateLimited) else None
         return super()._is_enough(state) or (requested_wait or 0.0) > self.LONGEST_PAUSE
 
     def _may_repeat(self, error: BaseException, retry: Retry) -> bool:
-        # RateLimited | Conflict): | None of these has changed anything, so that even a POST is
-        # safe.
+        """Return True if the request may be sent again after `error`.
+
+        Every request may after Unreachable, RateLimited and Conflict; after other errors only with
+        `Retry.SAFE`, and only after UnknownOutcome and ServerError.
+        """
+        # None of these has changed anything, so that even a POST is safe.
         if isinstance(error, Unreachable | RateLimited | Conflict):
             return True
         return retry is Retry.SAFE and isinstance(error, UnknownOutcome | ServerError)

@@ -38,6 +38,7 @@ class GitHub:
         self._number = place.pull_request
 
     def list_comments(self) -> Iterator[Comment]:
+        """Yield the token owner's comments on the pull request, the oldest first."""
         is_author = self._create_author_check()
         for comment in self.client.iterate_items(GitHubComment, f"{self._issue_path}/comments"):
             # The stamp of somebody else's comment could be forged.
@@ -56,6 +57,7 @@ class GitHub:
         self.client.send("DELETE", f"{self._repository}/issues/comments/{comment}")
 
     def set_label(self, added_label: str, removed_labels: tuple[str, ...]) -> None:
+        """Remove the labels one by one, then add one; a label that is missing is no error."""
         for name in removed_labels:
             # The pull request has at most one of these labels.
             with contextlib.suppress(NotFound):
@@ -63,6 +65,15 @@ class GitHub:
         self.client.send("POST", f"{self._issue_path}/labels", {"labels": [added_label]})
 
     def fetch_reviewed_plan(self, commit: str, file_name: str) -> bytes:
+        """Return the file from the newest plan artifact of the pull request's last commit.
+
+        Only artifacts of runs of that commit count. `commit` serves to find a pull request of
+        unknown number.
+
+        Raises:
+            GpuformError: the artifact was not kept or has expired, or has no such file, or a too
+                large one.
+        """
         number, head = self._get_head(commit)
         name = f"{PLAN_ARTIFACT}-{head}"
         path = f"{self._repository}/actions/artifacts"
@@ -87,6 +98,7 @@ class GitHub:
 
     @property
     def _issue_path(self) -> str:
+        """Return the API path of the pull request as an issue, for comments and labels."""
         return f"{self._repository}/issues/{self._number}"
 
     def _create_author_check(self) -> Callable[[GitHubUser], bool]:
@@ -121,6 +133,7 @@ class GitHub:
 
 
 def _create_headers(token: str) -> Mapping[str, str]:
+    """Return the headers of every request to GitHub: the token and the version of the API."""
     return {
         "Accept": "application/vnd.github+json",
         "Authorization": f"Bearer {token}",
@@ -130,10 +143,16 @@ def _create_headers(token: str) -> Mapping[str, str]:
 
 
 def _to_comment(comment: GitHubComment) -> Comment:
+    """Convert a comment from GitHub's form; a missing text becomes an empty one."""
     return Comment(comment.id, comment.body or "", comment.html_url)
 
 
 def _unpack_plan(archive_bytes: bytes, artifact_name: str, file_name: str) -> bytes:
+    """Return the file from the artifact's ZIP archive.
+
+    Raises:
+        GpuformError: no ZIP archive, no such file, or a file larger than `MAX_PLAN_BYTES`.
+    """
     try:
         with zipfile.ZipFile(io.BytesIO(archive_bytes)) as archive:
             # A small archive can unpack to any size.

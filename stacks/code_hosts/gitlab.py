@@ -32,6 +32,7 @@ class GitLab:
         self._number = place.pull_request
 
     def list_comments(self) -> Iterator[Comment]:
+        """Yield the token owner's notes on the merge request, except system notes, oldest first."""
         owner = self.client.get(GitLabUser, "/user")
         oldest_first = {"order_by": "created_at", "sort": "asc"}
         for note in self.client.iterate_items(
@@ -55,6 +56,16 @@ class GitLab:
         self.client.send("PUT", self._merge_request_path, body)
 
     def fetch_reviewed_plan(self, commit: str, file_name: str) -> bytes:
+        """Return the file from the newest plan job in the newest pipeline that has such a job.
+
+        Without the number of a merge request, it is the merged one that brought `commit` to its
+        branch.
+
+        Raises:
+            GpuformError: no pipeline has a plan job, or the newest plan job did not succeed, or no
+                merge
+                request with `commit` was merged.
+        """
         number = self._number if self._number is not None else self._find_merged_request(commit)
         path = f"{self._project}/merge_requests/{number}/pipelines"
         pipelines = self.client.iterate_items(GitLabPipeline, path)
@@ -84,9 +95,15 @@ class GitLab:
 
     @property
     def _merge_request_path(self) -> str:
+        """Return the API path of the merge request."""
         return f"{self._project}/merge_requests/{self._number}"
 
     def _find_merged_request(self, commit: str) -> int:
+        """Return the number of the first merged merge request that has the commit.
+
+        Raises:
+            GpuformError: no merged merge request has the commit.
+        """
         path = f"{self._project}/repository/commits/{commit}/merge_requests"
         requests = self.client.iterate_items(GitLabMergeRequest, path)
         merged = [request for request in requests if request.state == "merged"]
@@ -98,9 +115,11 @@ class GitLab:
         return merged[0].iid
 
     def _write_note(self, method: str, path: str, body: str) -> Comment:
+        """Write a note by POST (new) or PUT (existing), and return the note as a comment."""
         note = self.client.write(GitLabNote, method, path, {"body": body})
         return Comment(note.id, note.body)
 
 
 def _create_headers(token: str) -> Mapping[str, str]:
+    """Return the headers of every request to GitLab, with the token."""
     return {"PRIVATE-TOKEN": token, "User-Agent": "gpuform"}

@@ -34,6 +34,7 @@ class Verdict(StrEnum):
 
     @classmethod
     def from_review(cls, review: Review) -> Self:
+        """Return the review's worst result: failed, dangerous, changes or no changes."""
         if review.has_failed:
             return cls("failed")
         if any(stack.dangers for stack in review.stacks):
@@ -42,6 +43,7 @@ class Verdict(StrEnum):
 
     @property
     def label(self) -> str:
+        """Return the verdict's label of a pull request: `gpuform: no changes`."""
         return f"gpuform: {self.value.replace('-', ' ')}"
 
 
@@ -62,6 +64,10 @@ class Stamp:
 
     @classmethod
     def from_review(cls, review: Review, review_text: str) -> Self:
+        """Return the stamp of a review and of the text that shows the review.
+
+        A combined review of all stacks has the same `stacks`, whichever stacks have changes.
+        """
         stack_names = "\n".join(sorted(stack.name for stack in review.stacks))
         if review.combined is not None:  # of all stacks there is one comment, whichever are touched
             stack_names = f"all stacks of {review.combined.name}"
@@ -84,6 +90,7 @@ class Stamp:
 
     @property
     def line(self) -> str:
+        """Return the stamp as the HTML comment that begins a review comment."""
         return (
             f"<!-- gpuform:review stacks={self.stacks} made={self.made} text={self.text} "
             f"verdict={self.verdict} -->"
@@ -95,6 +102,7 @@ class Stamp:
 
 
 def _compute_digest(text: str) -> str:
+    """Return the first 16 hex digits of the text's SHA-256."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
@@ -148,6 +156,14 @@ class _CommentUpdate:
         self._failure: GpuformError | None = None
 
     def publish(self) -> PostResult:
+        """Write the comment until a read shows the comment or one of a newer plan.
+
+        Duplicates are deleted. A comment of a newer plan stays unchanged: the outcome is then
+        `left`.
+
+        Raises:
+            GpuformError: after `MAX_ROUNDS` the comment is still not as written.
+        """
         for _ in range(MAX_ROUNDS):
             comments = self._find_comments()
             newer = [entry for entry in comments if self._stamp.is_older_than(entry[1])]
@@ -210,6 +226,7 @@ class _CommentUpdate:
                 self._code_host.delete_comment(comment.id)
 
     def _render_body(self) -> tuple[str, Stamp]:
+        """Return the comment within the limit, the stamp's line before the text, and the stamp."""
         available_length = self._limit - len(Stamp.from_review(self._review, "").line) - 1
         review_text = self._write(available_length)
         stamp = Stamp.from_review(self._review, review_text)

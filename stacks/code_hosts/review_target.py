@@ -165,12 +165,18 @@ def read_token(code_host: CodeHostName, environ: Mapping[str, str]) -> SecretStr
 
 
 def _detect_code_host(environ: Mapping[str, str]) -> CodeHostName | None:
+    """Return the code host whose CI runs this process, or None outside of known CI."""
     if environ.get("GITHUB_ACTIONS"):
         return "github"
     return "gitlab" if environ.get("GITLAB_CI") else None
 
 
 def _read_github_variables(environ: Mapping[str, str]) -> ReviewTarget:
+    """Return the pull request that GitHub Actions' variables and event name.
+
+    `pull_request` is None where neither the event nor the ref names one. Other unknown values are
+    empty.
+    """
     trigger, repository = _read_github_event(environ), environ.get("GITHUB_REPOSITORY", "")
     pull_request = trigger.get("pull_request")
     head_commit = (
@@ -206,6 +212,10 @@ def _read_github_event(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _read_gitlab_variables(environ: Mapping[str, str]) -> ReviewTarget:
+    """Return the merge request that GitLab CI's variables name.
+
+    `pull_request` is None outside of a merge request pipeline. Other unknown values are empty.
+    """
     number = environ.get("CI_MERGE_REQUEST_IID", "")
     return ReviewTarget(
         code_host="gitlab",

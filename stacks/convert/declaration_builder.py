@@ -190,6 +190,7 @@ class DeclarationBuilder:
 
     @staticmethod
     def get_address(reference: ResourceReference) -> str:
+        """Return the resource's section and name, `clusters.train`, without further steps."""
         return f"{reference.section}.{reference.name}"
 
     def build_value(
@@ -343,6 +344,7 @@ class DeclarationBuilder:
 
 
 def _describe_disclosure(label: str) -> tuple[str, str]:
+    """Return message and hint of a secret that a topology cannot keep secret."""
     return (
         f"{label} contains a secret that a topology cannot keep secret",
         "read it from secret configuration (`gpuform config set --secret`), or remove it",

@@ -27,6 +27,7 @@ NOWHERE: Final = 0
 
 
 def _format_problem(problem: Diagnostic) -> str:
+    """Return the problem as text, without the line number where the position has none."""
     if problem.position.line != NOWHERE:
         return str(problem)
     return f"{problem.position.file}: {problem.message}" + (

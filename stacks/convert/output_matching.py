@@ -142,6 +142,10 @@ class OutputIndex:
     def _find_references_in(
         self, text: str, secret: bool
     ) -> Iterator[tuple[int, int, AnyReference]]:
+        """Yield start, end and reference of each output in the text; unknown texts are left out.
+
+        With `secret`, secret outputs go first.
+        """
         pattern = self.placeholder_pattern or self._build_text_pattern()
         for match in pattern.finditer(text) if pattern else ():
             matched_text = match[0]
@@ -152,6 +156,7 @@ class OutputIndex:
                 yield match.start(), match.end(), reference
 
     def _build_text_pattern(self) -> re.Pattern[str] | None:
+        """Return a pattern of all known texts that are long enough, or None without any."""
         # The longest text first: a shorter one may be its beginning.
         longest_first = sorted(set(self.texts), key=lambda text: (-len(text), text))
         texts = [re.escape(text) for text in longest_first if len(text) >= _MIN_EMBEDDED_LENGTH]
@@ -211,6 +216,11 @@ def find_common_reference(
 
 
 def _match_texts(values: Sequence[str], indexes: Sequence[OutputIndex], secret: bool) -> Value:
+    """Return the text of all runs, with references for outputs; a literal if there are none.
+
+    Raises:
+        ComputedValue: the runs differ in their parts.
+    """
     parts_by_run = [
         index.split_text(value, secret=secret) for index, value in zip(indexes, values, strict=True)
     ]
@@ -234,6 +244,7 @@ def _to_reference_in_text(reference: AnyReference) -> AnyReference:
 
 
 def _to_canonical_json(value: Any) -> str:
+    """Return equal JSON for equal values: keys sorted, no spaces, 2.0 as 2."""
     if isinstance(value, float) and value.is_integer():
         # State files hold numbers as floats: 5 and 5.0 are the same value.
         value = int(value)

@@ -131,6 +131,7 @@ class LensApi(PlatformApi):
         return answer_json({**content, "traceId": self._create_trace_id()})
 
     def _create_trace_id(self) -> str:
+        """Return a new trace id, `trace-` and 8 characters, computed from the store's seed."""
         return f"trace-{self._store.create_id()[:8]}"
 
 

@@ -257,6 +257,7 @@ def _check_signature(request: Request, pair: KeyPair) -> None:
 
 
 def _make_unauthorized(message: Message) -> ApiError:
+    """Return, without raising, the `ApiError` 401 with the message in both languages."""
     return ApiError(401, "Unauthorized", message)
 
 

@@ -287,6 +287,7 @@ class Fabric(BaseModel, frozen=True):
 
     @property
     def appears_at(self) -> float:
+        """Return the time of the fabric's first state; the fabric is not shown before."""
         return self.states[0][0]
 
     def has_appeared(self, now: float) -> bool:
@@ -294,6 +295,7 @@ class Fabric(BaseModel, frozen=True):
         return self.appears_at <= now
 
     def get_state(self, now: float) -> str:
+        """Return the fabric's state at `now`; before the first step, the first state."""
         return get_value_at(self.states, now)
 
     def to_membership(self) -> Membership:
@@ -376,6 +378,7 @@ class ScpInventory:
         return node
 
     def save_node(self, node: GpuNode) -> None:
+        """Store a new or changed node, until the time `gone_at` of the node, if any."""
         self._nodes[node.node_id] = node
         self._store.put(_NODE, node.node_id, node.model_dump_json(), gone_at=node.gone_at)
 
@@ -415,6 +418,7 @@ class ScpInventory:
         ]
 
     def save_fabric(self, fabric: Fabric) -> None:
+        """Store a new or changed fabric."""
         self._fabrics[fabric.fabric_id] = fabric
         self._store.put(_FABRIC, fabric.fabric_id, fabric.model_dump_json())
 
@@ -426,9 +430,11 @@ class ScpInventory:
 # Kept, for records are immutable and most requests read what others have read before.
 @lru_cache(maxsize=4096)
 def _parse_node(body: str) -> GpuNode:
+    """Return the node that `save_node` stored as JSON."""
     return GpuNode.model_validate_json(body)
 
 
 @lru_cache(maxsize=4096)
 def _parse_fabric(body: str) -> Fabric:
+    """Return the fabric that `save_fabric` stored as JSON."""
     return Fabric.model_validate_json(body)

@@ -275,6 +275,7 @@ def _find_product_problems(server: ServerDetails, image: Image | None) -> Iterat
 
 
 def make_public_ip_message() -> Message:
+    """Return the message that NAT needs a valid id of a public IP, in both languages."""
     return Message(
         "public_ip_address_id: NAT를 사용하려면 유효한 Public IP ID가 필요합니다.",
         "public_ip_address_id: NAT needs the id of a public IP",
@@ -282,6 +283,7 @@ def make_public_ip_message() -> Message:
 
 
 def _make_unknown_message(name: str, value: str) -> Message:
+    """Return the message that the value of the field `name` does not exist or is not offered."""
     return Message(
         f"{name}({value}): 존재하지 않거나 사용할 수 없습니다.",
         f"{name} {value!r} does not exist or is not offered here",

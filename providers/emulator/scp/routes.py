@@ -180,6 +180,7 @@ class ScpApi(PlatformApi):
         return response
 
     def _create_request_id(self) -> str:
+        """Return a new request id, `req-` and a UUID, computed from the store's seed."""
         return f"req-{self._store.create_id()}"
 
     def _answer_accepted(self, resource_id: str) -> Response:
@@ -240,10 +241,12 @@ class ScpApi(PlatformApi):
         return answer_json(view)
 
     def _lock_node(self, context: RequestContext, gpu_node_id: str) -> Response:
+        """Lock a node, and answer the node's id. Raises `ApiError` 404."""
         lock_node(context, gpu_node_id, enabled=True)
         return answer_json({"gpu_node_id": gpu_node_id})
 
     def _unlock_node(self, context: RequestContext, gpu_node_id: str) -> Response:
+        """Unlock a node, and answer the node's id. Raises `ApiError` 404."""
         lock_node(context, gpu_node_id, enabled=False)
         return answer_json({"gpu_node_id": gpu_node_id})
 
@@ -289,12 +292,18 @@ class ScpApi(PlatformApi):
     # What is offered.
 
     def _list_images(self, _: RequestContext) -> Response:
+        """Answer the images of the query's region. Raises `ApiError` 400 for a wrong query."""
         return answer_json(list_images(request.args))
 
     def _list_products(self, _: RequestContext) -> Response:
+        """Answer the server types that the query selects.
+
+        Raises `ApiError` 400 for a wrong query.
+        """
         return answer_json(list_products(request.args))
 
     def _list_node_pools(self, context: RequestContext) -> Response:
+        """Answer the node pools that the query selects. Raises `ApiError` 400 for a wrong query."""
         return answer_json(list_node_pools(request.args, context.inventory))
 
     def _list_versions(self) -> Response:

@@ -192,6 +192,10 @@ def _run_scancel(slurm: SlurmCluster, arguments: list[str]) -> str:
 
 
 def _run_sinfo(slurm: SlurmCluster, arguments: list[str]) -> str:
+    """Return the output of `sinfo`, one row for each state of nodes.
+
+    Other arguments are ignored. Raises `GetoptError` for any option.
+    """
     gnu_getopt(arguments, "")
     return format_partitions(slurm)
 
@@ -285,6 +289,7 @@ def _parse_tasks(argument: str) -> list[int]:
 
 
 def _parse_number(argument: str) -> int:
+    """Return an argument of sbatch as a number. Raises CommandRefused unless all are digits."""
     if not argument.isdigit():
         raise CommandRefused(f"sbatch: error: {argument!r} is not emulated: write a number")
     return int(argument)

@@ -203,6 +203,7 @@ def _get_short_state(state: list[str]) -> str:
 
 
 def _format_time(moment: float) -> str:
+    """Return the time as Slurm prints times, in UTC without a zone: `2026-01-31T12:00:00`."""
     return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 

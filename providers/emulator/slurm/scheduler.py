@@ -92,6 +92,7 @@ class SlurmCluster:
         return [job for job in self._state.jobs if job.holds_nodes and name in job.nodes]
 
     def set_reason(self, name: str, reason: str) -> None:
+        """Store the reason for a node's state, with the present time of the clock."""
         self._state.reasons[name] = Reason(text=reason, at=self.now)
 
     def drain(self, name: str) -> None:
@@ -124,6 +125,7 @@ class SlurmCluster:
 
     @property
     def jobs(self) -> list[Job]:
+        """Return all jobs ever submitted, ended ones too, as the stored list itself."""
         return self._state.jobs
 
     def submit(self, job_request: JobRequest, tasks: Iterable[int] | None = None) -> list[Job]:
@@ -224,6 +226,7 @@ class SlurmCluster:
         return self._state.is_answering
 
     def set_answering(self, *, is_answering: bool) -> None:
+        """Set whether slurmctld answers commands; jobs continue without the controller."""
         self._state.is_answering = is_answering
 
     # Time.

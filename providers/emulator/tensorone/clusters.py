@@ -139,6 +139,7 @@ class Cluster(BaseModel, frozen=True, ser_json_inf_nan="constants"):
     gone_at: float | None = None
 
     def get_status(self, now: float) -> str:
+        """Return the cluster's status at `now`; before the first step, the first status."""
         return get_value_at(self.statuses, now)
 
     def get_last_change(self, now: float) -> float:
@@ -297,6 +298,7 @@ class TensorOneInventory:
         return _parse_cluster(body).apply_auto_stop(self.now)
 
     def save_cluster(self, cluster: Cluster) -> None:
+        """Store a new or changed cluster, until the time `gone_at` of the cluster, if any."""
         body = cluster.model_dump_json()
         self._store.put(_CLUSTER, cluster.cluster_id, body, gone_at=cluster.gone_at)
 
@@ -306,12 +308,14 @@ class TensorOneInventory:
         return [snapshot for snapshot in snapshots if cluster_id in {None, snapshot.cluster_id}]
 
     def get_snapshot(self, snapshot_id: str) -> Snapshot:
+        """Return a snapshot. Raises `ApiError` 404."""
         body = self._store.get(_SNAPSHOT, snapshot_id)
         if body is None:
             raise make_not_found("snapshot", snapshot_id)
         return Snapshot.model_validate_json(body)
 
     def save_snapshot(self, snapshot: Snapshot) -> None:
+        """Store a new or changed snapshot."""
         self._store.put(_SNAPSHOT, snapshot.snapshot_id, snapshot.model_dump_json())
 
     def delete_snapshots(self, cluster_id: str) -> None:
@@ -330,4 +334,5 @@ class TensorOneInventory:
 # Kept, for records are immutable and most requests read what others have read before.
 @lru_cache(maxsize=4096)
 def _parse_cluster(body: str) -> Cluster:
+    """Return the cluster that `save_cluster` stored as JSON."""
     return Cluster.model_validate_json(body)

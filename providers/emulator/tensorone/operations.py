@@ -50,6 +50,7 @@ class RequestContext:
 
     @property
     def now(self) -> float:
+        """Return the time of the request by the emulator's clock, in unix seconds."""
         return self.inventory.now
 
 

@@ -106,6 +106,7 @@ class TensorOneApi(PlatformApi):
     prefix = "/tensorone/v1"
 
     def create_blueprint(self) -> Blueprint:
+        """Return the platform's routes, whose answers get the rate limit's headers and a `Date`."""
         routes = super().create_blueprint()
         routes.after_request(self._add_headers)
         return routes
@@ -193,6 +194,7 @@ class TensorOneApi(PlatformApi):
         return response
 
     def _create_request_id(self) -> str:
+        """Return a new request id, `req_` and 16 hex digits, computed from the store's seed."""
         return f"req_{self._store.create_id().replace('-', '')[:16]}"
 
     def _create_cluster(self, context: RequestContext) -> Response:
@@ -251,6 +253,7 @@ class TensorOneApi(PlatformApi):
     def _answer_cluster(
         self, context: RequestContext, cluster: Cluster, status: int = 200
     ) -> Response:
+        """Answer the cluster in the document's envelope, as data computed just now."""
         return self._answer_enveloped(CachedData(self._cluster_to_json(context, cluster)), status)
 
     def _cluster_to_json(self, context: RequestContext, cluster: Cluster) -> Json:

@@ -125,6 +125,7 @@ class ClusterView:
         }
 
     def _build_configuration(self) -> Json:
+        """Return the answer's `configuration`: the cluster's sizes, storage and place."""
         spec = self._cluster.spec
         return {
             **spec.model_dump(exclude={"region"}),
@@ -134,6 +135,7 @@ class ClusterView:
         }
 
     def _build_template(self) -> Json:
+        """Return the answer's `template`; name and version are None without a known template."""
         template = TEMPLATES.get(self._cluster.template_id or "")
         return {
             "template_id": self._cluster.template_id,
@@ -143,6 +145,13 @@ class ClusterView:
         }
 
     def _build_network(self) -> Json:
+        """Return the answer's `network`: addresses, SSH, ports and rules of the cluster.
+
+        The addresses are computed from the cluster's number.
+
+        `ssh_connection` is None for a cluster without SSH. Ports are active while the cluster is
+        running.
+        """
         cluster, number = self._cluster, self._cluster.number
         proxy = f"https://{self._host}.tensorone.ai"
         return {
@@ -164,6 +173,7 @@ class ClusterView:
         }
 
     def _build_ssh(self) -> Json:
+        """Return how to log in to the cluster by SSH, `connected` while the cluster is running."""
         host = f"ssh-{self._host.removeprefix('cluster-')}.tensorone.ai"
         return {
             "host": host,
@@ -175,6 +185,10 @@ class ClusterView:
         }
 
     def _build_metrics(self, window: str) -> Json:
+        """Return the present and past figures of a cluster, with an alert while the GPUs are busy.
+
+        `window` is the length of the past, as the request's query has the length: `1h`.
+        """
         return {
             "current": {"timestamp": format_timestamp(self._now), **self._build_current_metrics()},
             "historical": {
@@ -210,6 +224,7 @@ class ClusterView:
         return {**_BUSY_METRICS, "power_usage_watts": watts * 25 // 32}
 
     def _build_alert(self) -> Json:
+        """Return the alert of high GPU use, triggered at the cluster's last change."""
         return {
             "type": "high_gpu_utilization",
             "severity": "info",
@@ -261,6 +276,7 @@ class ClusterView:
         }
 
     def _build_runtime(self) -> Json:
+        """Return the cluster's software versions, with the CUDA version of a known template."""
         template = TEMPLATES.get(self._cluster.template_id or "")
         return {**RUNTIME, **({"cuda_version": template.cuda_version} if template else {})}
 
@@ -299,10 +315,12 @@ _SSH_RULE: Json = {
 
 
 def _build_history(average: float, minimum: float, maximum: float, trend: str) -> Json:
+    """Return a series' figures in the answer's form. `trend` is a word such as `stable`."""
     return {"avg": average, "min": minimum, "max": maximum, "trend": trend}
 
 
 def _build_volume(name: str, size: int, used: int, path: str) -> Json:
+    """Return a volume in the answer's form, in GB; `used` is at most `size`."""
     return {
         "name": name,
         "size_gb": size,

@@ -133,6 +133,7 @@ class AddOn(BaseModel, frozen=True):
 
     @property
     def is_enabled(self) -> bool:
+        """Return the flag `enabled` in the add-on's part of `config`; False if missing."""
         return self.config.get(self.add_on_type, {}).get("enabled", False)
 
     def to_json(self) -> dict[str, Any]:
@@ -202,6 +203,7 @@ class Cluster(BaseModel, frozen=True):
     gone_at: float | None = None
 
     def get_status(self, now: float) -> str:
+        """Return the cluster's status at `now`; before the first step, the first status."""
         return get_value_at(self.statuses, now)
 
     def has_control_plane(self, now: float) -> bool:
@@ -471,4 +473,5 @@ class Cluster(BaseModel, frozen=True):
 
 
 def _format_optional_time(moment: float | None) -> str | None:
+    """Return the time as a timestamp, or None without a time."""
     return None if moment is None else format_timestamp(moment)

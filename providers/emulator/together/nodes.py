@@ -148,6 +148,7 @@ class Node(BaseModel, frozen=True):
         return get_value_at(self.phases, now).removeprefix("NODE_PHASE_").capitalize()
 
     def _transitions_to_json(self, now: float) -> list[dict[str, str]]:
+        """Return the node's phases that have begun at `now`, with times, oldest first."""
         return [
             {"phase": phase, "transition_time": format_timestamp(moment)}
             for moment, phase in select_past_steps(self.phases, now)

@@ -346,6 +346,7 @@ class TogetherOperations:
 
     @property
     def _is_exhausted(self) -> bool:
+        """Return whether the account's credit is used up; False until a test sets the credit."""
         return self._store.get(_CREDIT, _CREDIT) == _NONE
 
     def _apply_credit(self, cluster: Cluster, *, is_exhausted: bool) -> None:
@@ -381,22 +382,26 @@ class TogetherOperations:
         return volume
 
     def _save_cluster(self, cluster: Cluster) -> None:
+        """Store a new or changed cluster, until the time `gone_at` of the cluster, if any."""
         self._store.put(
             _CLUSTER, cluster.cluster_id, cluster.model_dump_json(), gone_at=cluster.gone_at
         )
 
     def _save_volume(self, volume: Volume) -> None:
+        """Store a new or changed volume, until the time `gone_at` of the volume, if any."""
         self._store.put(_VOLUME, volume.volume_id, volume.model_dump_json(), gone_at=volume.gone_at)
 
 
 # Kept, for records are immutable and most requests read what others have read before.
 @lru_cache(maxsize=4096)
 def _parse_cluster(body: str) -> Cluster:
+    """Return the cluster that `_save_cluster` stored as JSON."""
     return Cluster.model_validate_json(body)
 
 
 @lru_cache(maxsize=4096)
 def _parse_volume(body: str) -> Volume:
+    """Return the volume that `_save_volume` stored as JSON."""
     return Volume.model_validate_json(body)
 
 

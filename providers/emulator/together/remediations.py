@@ -78,6 +78,7 @@ class Remediation(BaseModel, frozen=True):
     alerts_resolved_at: float | None = None
 
     def get_state(self, now: float) -> str:
+        """Return the repair's state at `now`; before the first step, the first state."""
         return get_value_at(self.states, now)
 
     def is_open(self, now: float) -> bool:
@@ -145,6 +146,10 @@ class Remediation(BaseModel, frozen=True):
         }
 
     def _alert_to_json(self, alert: Alert, now: float) -> dict[str, Any]:
+        """Return the alert in the answer's form; `resolved_at` is there once resolved.
+
+        The annotation has the GPU's Xid errors and Slurm's reason, where the alert has any.
+        """
         resolved_at = self.alerts_resolved_at
         is_resolved = resolved_at is not None and resolved_at <= now
         events = [
@@ -376,6 +381,7 @@ class Remediations:
             )
 
     def _save(self, remediation: Remediation) -> None:
+        """Store a new or changed repair."""
         self._store.put(_REMEDIATION_KIND, remediation.id, remediation.model_dump_json())
 
 
@@ -388,6 +394,7 @@ def require_worker(cluster: Cluster, instance_id: str, now: float) -> Node:
 
 
 def _list_workers(cluster: Cluster) -> list[Node]:
+    """Return the cluster's worker nodes, then the preemptible ones."""
     return [*cluster.workers, *cluster.preemptible]
 
 
@@ -440,4 +447,5 @@ def _cancel_repair(cluster: Cluster, remediation: Remediation) -> Cluster:
 
 
 def _format_optional_time(moment: float | None) -> str:
+    """Return the time as a timestamp, or an empty text without a time."""
     return "" if moment is None else format_timestamp(moment)

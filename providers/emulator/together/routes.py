@@ -168,6 +168,7 @@ class TogetherApi(PlatformApi):
         )
 
     def _update_cluster(self, operations: TogetherOperations, cluster_id: str) -> Response:
+        """Set the fields in the body, begin the changes, and answer the cluster."""
         body = parse_body(UpdateCluster, request.get_data())
         return self._answer_cluster(
             operations, operations.update_cluster(cluster_id, body, get_fault_effects())
@@ -179,6 +180,7 @@ class TogetherApi(PlatformApi):
         return answer_json({"cluster_id": cluster_id})
 
     def _create_volume(self, operations: TogetherOperations) -> Response:
+        """Create the volume in the body, and answer the volume."""
         body = parse_body(CreateVolume, request.get_data())
         return self._answer_volume(operations, operations.create_volume(body, get_fault_effects()))
 
@@ -190,6 +192,7 @@ class TogetherApi(PlatformApi):
         return answer_json({"volumes": views})
 
     def _get_volume(self, operations: TogetherOperations, volume_id: str) -> Response:
+        """Answer a volume. Raises `ApiError` 404."""
         return self._answer_volume(operations, operations.get_volume(volume_id))
 
     def _update_volume(self, operations: TogetherOperations) -> Response:
@@ -207,6 +210,7 @@ class TogetherApi(PlatformApi):
     def _create_remediation(
         self, operations: TogetherOperations, cluster_id: str, instance_id: str
     ) -> Response:
+        """Begin the repair of a machine, under the query's id if any, and answer the repair."""
         body = parse_body(CreateRemediation, request.get_data())
         remediation_id = request.args.get("remediation_id")
         remediation = operations.create_remediation(cluster_id, instance_id, remediation_id, body)
@@ -249,12 +253,17 @@ class TogetherApi(PlatformApi):
     def _get_remediation(
         self, operations: TogetherOperations, cluster_id: str, instance_id: str, remediation_id: str
     ) -> Response:
+        """Answer a repair of a machine. Raises `ApiError` 404."""
         remediation = operations.remediations.get(cluster_id, instance_id, remediation_id)
         return answer_json(remediation.to_json(operations.now))
 
     def _approve_remediation(
         self, operations: TogetherOperations, cluster_id: str, instance_id: str, remediation_id: str
     ) -> Response:
+        """Begin a proposed repair, and answer the repair. An empty body is allowed.
+
+        Raises `ApiError`: 404, 409 unless proposed.
+        """
         remediation = operations.remediations.get(cluster_id, instance_id, remediation_id)
         body = parse_body(ApproveRemediation, request.get_data() or b"{}")
         return answer_json(
@@ -264,6 +273,10 @@ class TogetherApi(PlatformApi):
     def _reject_remediation(
         self, operations: TogetherOperations, cluster_id: str, instance_id: str, remediation_id: str
     ) -> Response:
+        """Cancel a proposed repair with the body's comment, and answer the repair.
+
+        An empty body is allowed. Raises `ApiError`: 404, 409 unless proposed.
+        """
         remediation = operations.remediations.get(cluster_id, instance_id, remediation_id)
         body = parse_body(RejectRemediation, request.get_data() or b"{}")
         rejected = operations.remediations.reject(remediation, body.comment)
@@ -272,6 +285,10 @@ class TogetherApi(PlatformApi):
     def _cancel_remediation(
         self, operations: TogetherOperations, cluster_id: str, instance_id: str, remediation_id: str
     ) -> Response:
+        """Cancel a repair that is proposed or waits, and answer the repair.
+
+        Raises `ApiError`: 404, 409 in another state.
+        """
         remediation = operations.remediations.get(cluster_id, instance_id, remediation_id)
         return answer_json(operations.cancel_remediation(remediation).to_json(operations.now))
 

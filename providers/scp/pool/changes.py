@@ -145,6 +145,7 @@ def list_locked_nodes(plan: PoolPlan) -> list[str]:
 
 
 def _select_fields(values: Values, names: Collection[str]) -> dict[str, Any]:
+    """Return the values whose names are in `names`; a missing name is left out."""
     return {name: value for name, value in values.items() if name in names}
 
 

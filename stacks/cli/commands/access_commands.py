@@ -50,10 +50,12 @@ class ReachedStack:
 
     @property
     def project(self) -> str:
+        """Return the name of the stack's project."""
         return self.workspace.project.name
 
     @property
     def directory(self) -> Path:
+        """Return the directory of the stack's project."""
         return self.workspace.project.directory
 
     def read_clusters(
@@ -400,6 +402,10 @@ def _remove_hosts(files: "SshFiles", screen: "Screen", *, install: bool) -> None
 
 
 def _build_document(files: "SshFiles", hosts: "list[SshHost]") -> dict[str, object]:
+    """Return the JSON document of the SSH configuration: its files and hosts.
+
+    A host's `problem` says why nobody can log in now.
+    """
     return {
         "file": str(files.stack_file.path),
         "include": files.include_line,

@@ -159,6 +159,7 @@ def _find_stack(session: Session) -> tuple[Workspace, str]:
 
 
 def _load_settings(session: Session) -> tuple[Workspace, StackSettings]:
+    """Return the workspace and the selected stack's settings, after a killed change is finished."""
     workspace, name = _find_stack(session)
     return workspace, StackSettings.load(workspace.project, name)
 

@@ -143,6 +143,7 @@ def drift(  # noqa: PLR0913, PLR0917 - the flags
 def _find_drift_of_all(
     multi_stack_flags: MultiStackFlags, session: Session, *, emulate: bool
 ) -> "MultiStackResult":
+    """Return the changes made outside of Pulumi to all chosen stacks."""
     from gpuform.stacks.cli import multi_stack_runs  # noqa: PLC0415 - the engine, not for help
 
     return multi_stack_runs.find_drift(multi_stack_flags, session, emulate=emulate)

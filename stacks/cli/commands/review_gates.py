@@ -107,6 +107,7 @@ def _evaluate_project_gates(plan: Plan) -> Plan:
 
 
 def _allow_gates(plan: Plan, allowed: frozenset[str]) -> Plan:
+    """Return the plan with the permissions in `allowed` applied to the plan's gates, if any."""
     if plan.gates is None:
         return plan
     return plan.model_copy(update={"gates": allow_gates(plan.gates, allowed)})

@@ -222,6 +222,7 @@ def share_store(folder: Path) -> None:
 
 
 def _get_port(url: str) -> str:
+    """Return the port of a URL without a path, as text: the part after the last colon."""
     return url.rpartition(":")[2]
 
 
@@ -253,6 +254,7 @@ def _get_address(port: int | None) -> str:
 
 
 def _print_variables(url: str, identity: str) -> None:
+    """Print a shell's `export` lines with which programs use the emulator as `identity`."""
     from gpuform.providers.emulator.server import environment  # noqa: PLC0415 - loads Flask
 
     for name, value in environment(url, identity).items():

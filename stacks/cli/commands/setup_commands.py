@@ -177,6 +177,11 @@ def _read_chosen_page(context: click.Context, words: tuple[str, ...]) -> str:
 
 
 def _read_section(page: Page, anchor: str) -> str:
+    """Return the section with this anchor, or the entire page for an empty anchor.
+
+    Raises:
+        UnknownPage: no heading has the anchor.
+    """
     return page.get_section(anchor) if anchor else page.text
 
 

@@ -143,6 +143,7 @@ def _build_value(value: Json, crypter: Crypter | None) -> dict[str, Any]:
 
 
 def _format_time(seconds: int) -> str:
+    """Return the time as Pulumi's JSON has times, in UTC: `2026-01-31T12:00:00.000Z`."""
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.000Z"
 
 
@@ -294,6 +295,7 @@ def change_secrets_provider(provider: str) -> None:
 
 
 def _describe_new_provider(provider: str) -> str:
+    """Return the rest of a sentence about secrets: a new passphrase, or the provider's new key."""
     if is_passphrase(provider):
         return "have a new passphrase: set PULUMI_CONFIG_PASSPHRASE to the new passphrase"
     return f"are encrypted with a new key, which {provider.partition('?')[0]} protects"

@@ -347,6 +347,7 @@ def _create_dest_passphrase_finder(session: Session, workspace: Workspace) -> Ca
 
 
 def _get_project_name(stack: _OpenStack) -> str:
+    """Return the name of the project, also for a stack opened without its project."""
     return stack.project if isinstance(stack, ForeignStack) else stack.project.name
 
 
@@ -397,6 +398,7 @@ def _save_move(move_result: Move, source: _OpenStack, dest: _OpenStack) -> None:
 
 
 def _open_intents(stack: _OpenStack) -> Intents:
+    """Return the stack's records of creates that have begun, from the backend."""
     return open_intents(stack.backend, _get_project_name(stack), stack.name)
 
 

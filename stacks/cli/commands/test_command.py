@@ -214,6 +214,7 @@ def _render_result(result: "CaseResult", width: int, paint: Paint) -> Iterator[s
 
 
 def _describe_unused(path: Path, *, is_removed: bool) -> str:
+    """Return the sentence that no case uses a snapshot, which was removed or `--update` removes."""
     from gpuform.stacks.topology.files import format_path  # noqa: PLC0415 - the engine, not for help
 
     removal = "removed" if is_removed else "`gpuform test --update` removes it"
@@ -221,6 +222,7 @@ def _describe_unused(path: Path, *, is_removed: bool) -> str:
 
 
 def _summarize(results: Sequence["CaseResult"]) -> str:
+    """Return the number of cases, and how many have each status: `3 cases: 1 failed, 2 passed`."""
     from gpuform.stacks.review.value_text import counted  # noqa: PLC0415 - the engine, not for help
 
     counts = Counter(result.status for result in results)
@@ -251,6 +253,10 @@ def _build_document(
 
 
 def _build_entry(result: "CaseResult") -> dict[str, Any]:
+    """Return a case's result for the JSON document; `told` is there only after an error.
+
+    `platform_seconds` are those of the emulator's clock, None without a report.
+    """
     report = result.report
     return {
         "name": result.case.address,

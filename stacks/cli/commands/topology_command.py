@@ -224,5 +224,6 @@ def _summarize_written_changes(changes: "Sequence[Change]") -> str:
 
 
 def _print_unknown(session: Session, unknown: Sequence[str]) -> None:
+    """Print a note on stderr for each thing that could not be found out."""
     for note in unknown:
         session.screen.warn(f"note: {escape_invisible(note)}")

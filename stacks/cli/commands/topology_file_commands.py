@@ -154,6 +154,7 @@ def _print_problems(
 
 
 def _summarize_topology(label: str, topology: "PlannedTopology") -> str:
+    """Return that the topology is valid, with the number of resources as far as known."""
     from gpuform.stacks.review.value_text import counted  # noqa: PLC0415 - the engine, not for help
 
     summary = f"{label} is valid: {counted(len(topology.resources), 'resource')}"
@@ -311,6 +312,7 @@ def _read_file(path: Path) -> bytes:
 
 
 def _build_diff(label: str, before: str, after: str) -> Iterator[str]:
+    """Yield the lines of a unified diff between a file and its formatted text."""
     lines = (before.splitlines(keepends=True), after.splitlines(keepends=True))
     for line in difflib.unified_diff(*lines, fromfile=label, tofile=f"{label} (formatted)"):
         # As `diff` marks a last line without a line break.

@@ -46,9 +46,11 @@ class ProgressView(Protocol):
 
     def __call__(self, event: Event) -> None: ...
 
-    def print(self, text: str) -> None: ...
+    def print(self, text: str) -> None:
+        """Print a line, above the live rows if there are any."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """End the display of running steps."""
 
 
 def format_ended(event: StepDone | StepFailed, seconds: float, paint: Paint) -> str:
@@ -70,6 +72,7 @@ class _RunningStep:
 
     @property
     def description(self) -> str:
+        """Return the running operation as text, with the phase the step last reported."""
         return step_text.format_running(self.step.op, self.phase)
 
 
@@ -157,10 +160,12 @@ class LineProgress:
         self._screen.print(text)
 
     def close(self) -> None:
+        """End the lines about running steps; a line in progress is completed first."""
         with self._lock:  # a line in progress comes before the results
             self._closed.set()
 
     def _print_until_closed(self, interval_s: float) -> None:
+        """Check every `interval_s` real seconds for a line that is due, until `close`."""
         while not self._closed.wait(interval_s):
             self.print_if_due()
 
@@ -265,13 +270,16 @@ class LiveProgress:
             self._end(event)
 
     def print(self, text: str) -> None:
+        """Print a line above the live rows."""
         # Through the console, which redraws the rows below the line.
         self._console.print(self._to_styled_text(text), soft_wrap=True)
 
     def close(self) -> None:
+        """Stop the live rows."""
         self._display.stop()
 
     def _to_styled_text(self, text: str) -> Text:
+        """Return the escaped text for rich, with colors if the screen has colors."""
         return Text.from_ansi(escape_text(text, color=self._screen.paint.color, in_ci=False))
 
     def build_table(self) -> Table:

@@ -69,6 +69,7 @@ def create_fold_marks(job: CiJob | None) -> FoldMarks | None:
 
 
 def _format_section(kind: str, name: str) -> str:
+    """Return the marker for the `start` or `end` of a foldable section in GitLab's job log."""
     return f"{_ERASE_LINE}section_{kind}:{int(time.time())}:{name}\r{_ERASE_LINE}"
 
 
@@ -248,6 +249,7 @@ class DisplayOptions:
 
 
 def _create_flag(name: str, help_text: str) -> Callable[[Any], Any]:
+    """Return a decorator that adds the flag `--name` without a value to a command."""
     return click.option(f"--{name}", is_flag=True, help=help_text)
 
 

@@ -54,6 +54,7 @@ class _ScreenView:
         self.started = RunStarted("update", True, "", "")
 
     def show_notice(self, text: str) -> None:
+        """Show a text at once, as a warning."""
         self.screen.warn(text)
 
     def close(self) -> None:
@@ -79,6 +80,7 @@ class PreviewJson(_ScreenView):
     """`preview --json`: one object on stdout, at the end."""
 
     def begin(self, started: RunStarted) -> Listener:
+        """Begin the document of a preview, and return the listener that collects its events."""
         self.started, self._digest = started, PreviewDigest()
         return self._digest
 
@@ -100,6 +102,7 @@ class EventLines(_ScreenView):
         self._summary: Summary | None = None
 
     def begin(self, started: RunStarted) -> Listener:
+        """Begin a run, and return the listener that writes each event to the log."""
         self.started = started
         return self._write_event
 
