@@ -8,7 +8,7 @@ longer desired, if they still are as recorded. `stacks/operations/topology_expor
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from typing import Any, Final
@@ -329,7 +329,8 @@ def _write_object(target: Target, manifest: OwnedObject) -> Change:
             change = _plan_object_change(target, manifest)
             if change.action is Action.SET:
                 raise
-            change = Change(Action.SET if change.action is Action.SAME else change.action, path)
+            if change.action is Action.SAME:
+                change = replace(change, action=Action.SET)
     elif change.action is Action.CHANGE:
         retry_on_conflict(partial(_patch_object, target, manifest))
     recorded_paths = target.record.objects

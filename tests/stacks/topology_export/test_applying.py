@@ -15,7 +15,7 @@ from kubernetes.client.exceptions import ApiException
 from support.schedulers.emulated_slurm import SlurmCluster, create_slurm_cluster
 
 from gpuform.providers.emulator.server import serve
-from gpuform.providers.errors import GpuformError
+from gpuform.providers.errors import GpuformError, UnknownOutcome
 from gpuform.providers.kubernetes.client import KubernetesClient, get_kubernetes_client
 from gpuform.providers.records import FolderRecords
 from gpuform.stacks.topology_export.applying import (
@@ -253,6 +253,21 @@ class TestObjects:
         with pytest.raises(ApiException) as gone:
             levels()
         assert gone.value.status == 404
+
+    def test_one_whose_answer_is_lost_is_set(
+        self, kube: Kube, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        create_object = KubernetesClient.create_object
+
+        def lose_answer(*arguments: Any) -> None:
+            create_object(*arguments)
+            raise UnknownOutcome("no answer")
+
+        monkeypatch.setattr(KubernetesClient, "create_object", lose_answer)
+        assert kube.apply(*build_kueue_objects("kubernetes.io/hostname"), form="kueue") == [
+            ("set", "topologies/demo-dev"),
+            ("set", "resourceflavors/demo-dev"),
+        ]
 
     def test_one_of_somebody_else_stays(self, kube: Kube) -> None:
         kube.core.create_namespaced_config_map(
