@@ -110,6 +110,7 @@ def find_page_folders() -> list[Path]:
 
 
 def _ends_with(name: str, suffix: str) -> bool:
+    """Return True if `suffix` is the last parts of a page's name, without a final `/index`."""
     return f"/{name}".removesuffix("/index").endswith(f"/{suffix}")
 
 
@@ -143,6 +144,11 @@ def _split_fenced_blocks(markdown: str) -> Iterator[tuple[bool, str]]:
 
 
 def _clean_prose(markdown: str, name: str) -> str:
+    """Return Markdown without comments and pictures, with the page names in place of linked files.
+
+    `name` is the page of the Markdown: links are relative to its folder.
+    """
+
     def rewrite_link(link: re.Match[str]) -> str:
         page = name
         if link["page"]:

@@ -27,6 +27,10 @@ def make_urn(stack: str, project: str, parent: str, type_: str, name: str) -> st
 
 
 def _split(urn: str) -> list[str]:
+    """Split a URN into `urn:pulumi:<stack>`, the project, the qualified type and the name.
+
+    A text that is not a URN gives fewer parts.
+    """
     # A name may contain `::`, a type may not: the rest belongs to the name.
     return urn.split("::", 3)
 

@@ -33,6 +33,7 @@ class ExpressionError(Exception):
 
 
 def _truncate_text(text: str) -> str:
+    """Return the text, cut after `_LONGEST` characters and marked with `...` if longer."""
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 

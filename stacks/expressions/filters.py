@@ -46,20 +46,40 @@ def to_number(kind: type[int] | type[float], value: Any, default: Any) -> Any:
 
 
 def to_integer(value: Any, default: Any = _UNSET) -> Any:
+    """Convert a value to a whole number, or return `default` if one is given.
+
+    A number's fraction is cut off.
+
+    Raises:
+        ExpressionError: the value is not a whole number and there is no default.
+    """
     return to_number(int, value, default)
 
 
 def to_float(value: Any, default: Any = _UNSET) -> Any:
+    """Convert a value to a decimal number, or return `default` if one is given.
+
+    Raises:
+        ExpressionError: the value is not a number and there is no default.
+    """
     return to_number(float, value, default)
 
 
 def join(value: Iterable[Any], d: str = "") -> str:
+    """Join the items as one text, with the text `d` between the items.
+
+    The length of the result is taken from the budget.
+    """
     texts = [as_text(item) for item in value]
     take_from_budget(sum(map(len, texts)) + len(d) * len(texts))
     return d.join(texts)
 
 
 def replace(value: Any, old: str, new: str) -> str:
+    """Return the value's text with every `old` replaced by `new`.
+
+    The length of the result is taken from the budget.
+    """
     source_text, by = as_text(value), as_text(new)
     # The size of the result is known before the text is built.
     take_from_budget(len(source_text) + source_text.count(old) * len(by))
@@ -97,6 +117,12 @@ def sort(
     case_sensitive: bool = False,
     attribute: str | int | None = None,
 ) -> list[Any]:
+    """Return the sorted list of items, as Jinja2's filter `sort` does.
+
+    `attribute` may name several attributes, separated by commas; each further one takes the weight
+    of
+    the value from the budget.
+    """
     # Each further attribute is compared once more.
     take_from_budget(measure_weight(value) * str(attribute).count(","))
     return jinja.do_sort(environment, value, reverse, case_sensitive, attribute)
@@ -110,12 +136,22 @@ def group_by(
     default: Any = None,
     case_sensitive: bool = False,
 ) -> Any:
+    """Return the items in groups of equal `attribute`, as Jinja2's filter `groupby` does.
+
+    Items without the attribute count as `default`, whose weight is taken from the budget for each
+    item.
+    """
     # Every item without the attribute gets the default.
     take_from_budget(measure_weight(default) * len(value))
     return jinja.sync_do_groupby(environment, value, attribute, default, case_sensitive)
 
 
 def round_number(value: float, precision: int = 0) -> float:
+    """Round a number to `precision` decimal places; with 0 places, return a whole number.
+
+    Raises:
+        ExpressionError: `precision` is larger than 15, or smaller than -15.
+    """
     if abs(precision) > _DIGITS:
         raise ExpressionError(f"round takes at most {_DIGITS} digits")
     return round(value, precision) if precision else round(value)
@@ -127,6 +163,7 @@ def sum_numbers(numbers: Iterable[float]) -> float:
 
 
 def reverse(value: Any) -> Any:
+    """Return a text with reversed characters, or any other value as a reversed list of items."""
     return value[::-1] if isinstance(value, str) else list(value)[::-1]
 
 
@@ -140,14 +177,22 @@ def flatten(lists: Iterable[Any]) -> list[Any]:
 
 
 def to_json(value: Any) -> str:
+    """Return a value as JSON text; characters outside of ASCII are not escaped."""
     return json.dumps(to_plain_value(value), ensure_ascii=False)
 
 
 def from_json(text: str) -> Any:
+    """Parse a JSON text.
+
+    Raises:
+        ValueError: the text is not JSON.
+        ExpressionError: a whole number is too large for a double.
+    """
     return json.loads(text, parse_int=lambda digits: require_number(int(digits)))
 
 
 def to_base64(value: Any) -> str:
+    """Return the UTF-8 bytes of the value's text in Base64."""
     return base64.b64encode(as_text(value).encode()).decode()
 
 
@@ -168,6 +213,7 @@ def list_values(value: Mapping[str, Any]) -> list[Any]:
 
 
 def list_items(value: Mapping[str, Any]) -> list[list[Any]]:
+    """Return the entries of an object in order, each as a list of key and value."""
     return [[key, item] for key, item in value.items()]
 
 

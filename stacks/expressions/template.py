@@ -90,6 +90,7 @@ def _split_reference(node: nodes.Node) -> tuple[str, Sequence[str | int | nodes.
 
 
 def _get_constant(arg: nodes.Expr) -> str | int | nodes.Expr:
+    """Return the text or whole number in a constant; any other expression is returned unchanged."""
     if isinstance(arg, nodes.Const) and isinstance(arg.value, str | int):
         return arg.value
     return arg
@@ -328,10 +329,12 @@ class _OperatorLimiter(NodeTransformer):
         return node
 
     def _visit_children(self, node: _Node) -> _Node:
+        """Replace the operators inside a node by calls with a cost, and return the node."""
         self.generic_visit(node)
         return node
 
 
 def _create_call(name: str, *arguments: nodes.Expr) -> nodes.Expr:
+    """Build a call of the function `name` with the arguments, on the line of the first one."""
     line = arguments[0].lineno
     return nodes.Call(nodes.Name(name, "load"), list(arguments), [], None, None, lineno=line)

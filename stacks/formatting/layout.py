@@ -126,6 +126,7 @@ class _Layout:
                 self._blocks.pop()
 
     def _get_next_column(self) -> int:
+        """Return the column, from 0, where a token after a space begins on the present line."""
         return len(self._lines[-1]) + 1
 
     def _get_value_indent(self) -> int:

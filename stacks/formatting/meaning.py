@@ -65,6 +65,12 @@ def find_difference(facts: TextFacts, other_facts: TextFacts) -> LineAndColumn |
 
 
 def _read_nodes(text: str, file_name: str) -> TextFacts:
+    """Return a fact for each event of PyYAML in a text, with the event's position.
+
+    Raises:
+        FormattingError: an alias has no anchor before it, or a second document begins.
+        yaml.YAMLError: the text is not YAML.
+    """
     facts: TextFacts = []
     anchors: set[str] = set()
     documents = 0
@@ -84,6 +90,7 @@ def _read_nodes(text: str, file_name: str) -> TextFacts:
 
 
 def _to_fact(event: yaml.Event) -> tuple[str, dict[str, Any]]:
+    """Return the name of an event's class, and the event's attributes without positions."""
     # Positions are the part that formatting may change.
     attributes = {key: value for key, value in vars(event).items() if not key.endswith("_mark")}
     if "flow_style" in attributes:
@@ -94,6 +101,7 @@ def _to_fact(event: yaml.Event) -> tuple[str, dict[str, Any]]:
 
 
 def _read_comments(text: str) -> TextFacts:
+    """Return the comments of a text, without spaces at the end, with their positions."""
     return [
         (text[start + mark : stop].rstrip(), get_position(text, start + mark))
         for start, stop in _find_gaps(text)
@@ -141,6 +149,7 @@ def get_position(text: str, index: int) -> LineAndColumn:
 
 
 def _get_start_position(event: yaml.Event | yaml.Token) -> LineAndColumn:
+    """Return the line and column where an event or token begins, or (1, 1) if unknown."""
     mark = event.start_mark
     return (mark.line + 1, mark.column + 1) if mark else (1, 1)
 

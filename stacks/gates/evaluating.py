@@ -107,6 +107,7 @@ class GateEvaluator:
 
 
 def _is_about_cost(gate: Gate) -> bool:
+    """Return True for a gate with the rule `max_hourly_cost`."""
     return gate.rule == "max_hourly_cost"
 
 

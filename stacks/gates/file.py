@@ -163,6 +163,10 @@ def _find_price_currency(path: Path) -> tuple[str, str] | None:
 
 
 def _build_gate(name: str, entry: Mapping[str, Any], source: str) -> Gate:
+    """Build a gate from a checked entry, which has exactly one rule.
+
+    Without a level the gate is mandatory. `source` is the position of the entry in its file.
+    """
     (rule,) = (
         name_of_rule for name_of_rule in GateInputs.rules if entry.get(name_of_rule) is not None
     )

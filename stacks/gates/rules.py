@@ -93,6 +93,7 @@ def _is_cost_unchanged(change: ResourceChange) -> bool:
 
 
 def _has_increase(before: _Amounts, after: _Amounts) -> bool:
+    """Return True if any amount is larger after than before; a missing amount before is 0."""
     return any(amount > before.get(key, 0) for key, amount in after.items())
 
 
@@ -125,6 +126,7 @@ def _list_billings(usage: ResourceUsage) -> set[Billing]:
 
 
 def _is_paid(expense: Expense) -> bool:
+    """Return True for an expense for GPUs whose amount is not 0, also if it is unknown."""
     return expense.what != "storage" and expense.amount != 0
 
 
@@ -284,6 +286,7 @@ def _list_declared(changes: Sequence[ResourceChange]) -> Iterator[tuple[str, Res
 
 
 def _format_unknown(name: str, what: str) -> str:
+    """Format the finding that the property `what` of the resource is known only after apply."""
     return f"{name}: {what}: known only after apply"
 
 

@@ -201,6 +201,7 @@ def _is_measurable(change: ResourceChange) -> bool:
 
 
 def _join_names(names: Sequence[str]) -> str:
+    """Join the first ten names by commas, with the number of further ones: `a, b and 3 more`."""
     more = len(names) - _MAX_NAMES_LISTED
     return ", ".join(names[:_MAX_NAMES_LISTED]) + (f" and {more} more" if more > 0 else "")
 
@@ -243,8 +244,10 @@ def _is_using(consumer: Consumer, limit: float) -> bool:
 
 
 def _format_workload(consumer: Consumer) -> str:
+    """Format a workload as `<namespace>/<name> (<kind>, <use>)`."""
     return f"{consumer.namespace}/{consumer.name} ({consumer.kind}, {consumer.use})"
 
 
 def _format_error(error: GpuformError) -> str:
+    """Return the text of an error in one line."""
     return " ".join(str(error).split())

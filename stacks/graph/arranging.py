@@ -80,6 +80,7 @@ class Drawing:
         return [box for box in self.boxes if box.is_stack]
 
     def _list_all(self) -> list[Shape]:
+        """List every box and shape, each before its contents."""
         shapes: list[Shape] = []
         # Without recursion: a state may nest deeper than Python's stack.
         waiting = [*reversed(self.boxes)]
@@ -158,18 +159,25 @@ SimilarityKey = Callable[[GraphNode, bool], Hashable]
 
 
 def _keep_single(_nodes: Sequence[GraphNode]) -> SimilarityKey:
+    """Return the key of the finest rule: no nodes are merged."""
     return lambda thing, _holds: thing.key
 
 
 def _merge_parts(_nodes: Sequence[GraphNode]) -> SimilarityKey:
+    """Return a key for merging nodes of one type, action and dependencies.
+
+    Nodes with contents stay single.
+    """
     return _get_part_key
 
 
 def _merge_all(_nodes: Sequence[GraphNode]) -> SimilarityKey:
+    """Return the key of the coarsest rule: all nodes of one type and action are merged."""
     return _get_type_key
 
 
 def _get_part_key(node: GraphNode, holds: bool) -> Hashable:
+    """Return a node's type, action and dependencies, or the key of a node with contents."""
     return node.key if holds else (node.type, node.action, node.dependencies)
 
 
@@ -185,6 +193,7 @@ def _merge_many(nodes: Sequence[GraphNode]) -> SimilarityKey:
 
 
 def _get_type_key(node: GraphNode, _holds: bool) -> Hashable:
+    """Return the type and the action of a node."""
     return node.type, node.action
 
 
@@ -264,10 +273,12 @@ class _ShapeNumbering:
         return list(boxes.values()), arrow_list
 
     def _create_shape(self, nodes: Sequence[GraphNode]) -> Shape:
+        """Create a shape for the nodes with the next key: `n1`, `n2`."""
         self.items += 1
         return Shape(f"n{self.items}", nodes)
 
     def _create_box(self, platform: str) -> Shape:
+        """Create an empty box for a platform with the next key: `p1`, `p2`."""
         self.boxes += 1
         return Shape(f"p{self.boxes}", box=platform)
 

@@ -53,10 +53,17 @@ def build_legend(items: list[Shape]) -> list[tuple[str, str, str]]:
 
 
 def _get_action(item: Shape) -> PlanAction | None:
+    """Return the action of the shape's nodes; None for a box and without a plan."""
     return item.nodes[0].action if item.nodes else None
 
 
 def _iterate_label_lines(item: Shape) -> Iterator[str]:
+    """Yield the lines of a shape's label, uncut; some may be empty.
+
+    A box has title and note; a single node has name, type and facts; merged nodes have their number
+    and
+    type, the first and last name, and the sum of their GPUs.
+    """
     if item.box:
         yield item.box if item.is_stack else _get_box_title(item.box)
         yield item.note
@@ -96,6 +103,7 @@ def _wrap_facts(facts: Sequence[str]) -> Iterator[str]:
 
 
 def _truncate_name(name: str) -> str:
+    """Return the name, cut to 16 characters with an ellipsis at the end if longer."""
     return name if len(name) <= 16 else f"{name[:15]}\N{HORIZONTAL ELLIPSIS}"
 
 
@@ -111,6 +119,7 @@ def render_dot(drawing: Drawing) -> str:
 
 
 def _render_dot_lines(drawing: Drawing) -> Iterator[str]:
+    """Yield the lines of a DOT graph: the head, the boxes with their contents, then the arrows."""
     yield f"digraph {_quote_dot(drawing.title)} {{"
     yield _HEAD
     for box in drawing.boxes:
@@ -144,6 +153,7 @@ def _render_dot_shape(item: Shape, indent: str) -> Iterator[str]:
 
 
 def _list_color_attributes(item: Shape) -> list[str]:
+    """Return the DOT attributes for the colors of the shape's action; empty without a change."""
     style = get_style(item)
     if not style:
         return []
@@ -152,10 +162,12 @@ def _list_color_attributes(item: Shape) -> list[str]:
 
 
 def _format_label(item: Shape) -> str:
+    """Return the label lines of a shape as one quoted DOT string."""
     return '"' + "\\n".join(map(_escape_dot, get_label_lines(item))) + '"'
 
 
 def _quote_dot(text: str) -> str:
+    """Return the text as a quoted DOT string, with invisible characters escaped."""
     return f'"{_escape_dot(escape_invisible(text))}"'
 
 
@@ -191,6 +203,7 @@ def is_within_limits(text: str, drawing: Drawing) -> bool:
 
 
 def _render_mermaid_lines(drawing: Drawing) -> Iterator[str]:
+    """Yield the lines of a Mermaid flowchart: title as a comment, boxes, arrows, then colors."""
     yield f"%% {_escape_mermaid(escape_invisible(drawing.title))}"
     yield "flowchart LR"
     for box in drawing.boxes:
@@ -210,6 +223,7 @@ def _render_mermaid_lines(drawing: Drawing) -> Iterator[str]:
 
 
 def _render_mermaid_shape(item: Shape, indent: str) -> Iterator[str]:
+    """Yield the lines of a shape in Mermaid; a shape with contents is a subgraph."""
     label = "<br/>".join(map(_escape_mermaid, get_label_lines(item)))
     if not item.children:
         yield f'{indent}{item.key}["{label}"]'

@@ -46,10 +46,12 @@ class GraphNode:
 
     @property
     def is_resource(self) -> bool:
+        """Return True for a resource of the stack, False for a fabric known by name only."""
         return is_urn(self.key)
 
     @property
     def kind(self) -> str:
+        """Return the last part of the type: `Cluster` of `together:Cluster`."""
         return self.type.rpartition(":")[2]
 
 
@@ -89,6 +91,11 @@ def _is_hidden_type(type_: str) -> bool:
 
 
 def _build_entry_node(entry: ResourceState) -> GraphNode:
+    """Build the node of a resource in the state.
+
+    Its facts are region, GPU type, GPUs, state, `not ready` and `protected`, as far as known. The
+    parent is not among the dependencies.
+    """
     type_, values = short_type(entry.type), _get_values(entry)
     summary = _get_summary(type_, values)
     size = counted(summary.gpus, "GPU") if summary.gpus else ""
@@ -145,6 +152,7 @@ def _get_values(entry: ResourceState) -> dict[str, Any]:
 
 
 def _get_location(values: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the region and the GPU type in a resource's values; each empty if unknown."""
     return _find_text(values, "region", "region_id"), _find_text(values, "gpu_type")
 
 
@@ -158,11 +166,13 @@ def _get_public_values(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _get_summary(type_: str, values: Mapping[str, Any]) -> Summary:
+    """Return the summary of a resource of the short type `type_`; an empty one without values."""
     platform, _, kind = type_.partition(":")
     return summarize_resource(platform, kind, values) if values else Summary()
 
 
 def _find_text(values: Mapping[str, Any], *names: str) -> str:
+    """Return the first of the named values that is an unmasked text, or ""."""
     return next(
         (value for name in names if isinstance(value := values.get(name), str) and value != MASK),
         "",

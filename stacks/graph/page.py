@@ -36,6 +36,7 @@ class Rectangle:
     height: float
 
     def move(self, x: float, y: float) -> "Rectangle":
+        """Return a new rectangle of the same size, moved by `x` and `y` pixels."""
         return Rectangle(self.x + x, self.y + y, self.width, self.height)
 
 
@@ -194,6 +195,10 @@ def render_page(drawing: Drawing) -> str:
 
 
 def _build_shape(item: Shape) -> dict[str, Any]:
+    """Build the label lines, the style and the tooltip of a shape for the page's template.
+
+    The tooltip has the names of at most `_MOST_NAMES` nodes, and the number of further ones.
+    """
     names = [node.name for node in item.nodes[:_MOST_NAMES]]
     more = len(item.nodes) - len(names)
     return {
@@ -236,13 +241,16 @@ def _map_containers(drawing: Drawing) -> dict[str, str]:
 
 
 def _get_box_kind(item: Shape) -> str:
+    """Return `stack` or `platform` for a box, and an empty text for any other shape."""
     return "stack" if item.is_stack else "platform" if item.box else ""
 
 
 def _format_summary(resources: int, stacks: int) -> str:
+    """Format the number of resources, and the number of stacks unless it is 0."""
     suffix = f" in {stacks:,} {'stack' if stacks == 1 else 'stacks'}" if stacks else ""
     return f"{resources:,} {'resource' if resources == 1 else 'resources'}{suffix}"
 
 
 def _format_line(text: str) -> str:
+    """Return the text with invisible characters escaped, cut to `_LONGEST` characters."""
     return truncate(escape_invisible(text), _LONGEST)

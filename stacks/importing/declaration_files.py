@@ -144,6 +144,7 @@ class TopologyDeclarations:
 
     @cached_property
     def _instances_by_name(self) -> Mapping[tuple[str, str, str], Instance]:
+        """Return the declared instances by platform, kind and name."""
         return {
             (instance.declaration.platform, instance.declaration.kind, instance.name): instance
             for instance in self._instances
@@ -242,6 +243,7 @@ class _ProgramDeclarations:
     def build_import_removals(
         self, imported_resources: Iterable[tuple[str, str, str]]
     ) -> list[FileEdit]:
+        """Return the one edit that removes the resources' `import_` options from the program."""
         source = read_text_file(self._path) or ""
         return [
             FileEdit(

@@ -175,6 +175,7 @@ def _list_still_existing(
 
 
 def _get_key(existing: ExistingObject) -> tuple[str, str, str]:
+    """Return the platform, kind and id, which together identify an object."""
     return existing.platform, existing.kind, existing.id
 
 

@@ -49,6 +49,7 @@ class ImportChoice:
 
     @property
     def key(self) -> ObjectKey:
+        """Return the platform, kind and id, which together identify the object."""
         return self.platform, self.kind, self.id
 
     @property

@@ -109,6 +109,7 @@ def _build_module_schema(entry: Schema) -> Schema:
 
 
 def _build_section_schema(section: str, kind: str, platforms: list[str]) -> Schema:
+    """Build the schema of a topology section with entries by name; null is allowed."""
     return {
         "type": ["object", "null"],
         "description": f"{kind} resources by name, on {' or '.join(platforms)}.",
@@ -118,6 +119,7 @@ def _build_section_schema(section: str, kind: str, platforms: list[str]) -> Sche
 
 
 def _build_defaults_schema(section: str, platforms: list[str]) -> Schema:
+    """Build the schema of a section's defaults by platform; null is allowed."""
     return {
         "type": ["object", "null"],
         "description": f"Defaults of the entries of {section}.",
@@ -153,6 +155,7 @@ def _build_entry_schema(section: str, platforms: list[str], description: str) ->
 
 
 def _build_platform_entry_schema(platform: str, model: Schema) -> Schema:
+    """Return the model's schema with the fixed `platform` and the common fields of entries."""
     entry_fields = {"platform": {"const": platform}, **_build_entry_references()}
     return {**model, "properties": {**entry_fields, **model["properties"]}}
 
@@ -181,10 +184,12 @@ def _exclude_expression(open_schema: Schema) -> Schema:
 
 
 def _build_entry_references() -> Schema:
+    """Return references to the schemas of the common fields of entries, by field."""
     return {name: _build_reference(f"entry.{name}") for name in _ENTRY_FIELDS}
 
 
 def _build_reference(definition: str) -> Schema:
+    """Return a JSON Schema reference to a definition of the same file."""
     return {"$ref": f"#/definitions/{definition}"}
 
 
@@ -212,6 +217,7 @@ def render_cases_schema() -> str:
 
 
 def _render_model_schema(model: type[InputModel], title: str) -> str:
+    """Render the JSON Schema of a model with a title, as indented JSON. Null is not offered."""
     schema = _remove_optional_marks(model.model_json_schema())
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title}
     return json.dumps({**schema, **head}, indent=2) + "\n"

@@ -54,6 +54,10 @@ class _SchemaBuilder:
     expressions: bool
 
     def build_object(self, model: type[BaseModel], outer_rules: FieldRules) -> Schema:
+        """Build the schema of an object of a model, with null allowed in each field.
+
+        Fields inherit `outer_rules`, the rules of the field that contains the object.
+        """
         json_schema = model.model_json_schema()
         properties = {}
         for name, field_rules in get_field_rules(model).items():
@@ -117,6 +121,7 @@ def _build_annotations(field: FieldInfo, rules: FieldRules) -> Schema:
 
 
 def _allow_null(schema: Schema) -> Schema:
+    """Return the schema with null allowed; a schema of any type allows it already."""
     if "anyOf" in schema:
         return {"anyOf": [*schema["anyOf"], _NULL]}
     if "enum" in schema:

@@ -32,6 +32,7 @@ def describe_type(model: type[BaseModel], name: str, *, model_label: str) -> str
 
 @cache  # the schema of a model has all of its fields
 def _get_properties(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the JSON Schema of each field of a model, by name."""
     properties: dict[str, Any] = model.model_json_schema()["properties"]
     return properties
 
@@ -45,6 +46,10 @@ def render_yaml_value(value: Any) -> str:
 
 
 def _describe_schema(schema: dict[str, Any], rules: FieldRules, model_label: str) -> str:
+    """Describe the type in a field's JSON Schema in words; null is left out.
+
+    `model_label` is the word for objects of a nested model.
+    """
     parts = [part for part in schema.get("anyOf", ()) if part.get("type") != "null"]
     if parts:
         return " or ".join(_describe_schema(part, rules, model_label) for part in parts)
@@ -68,6 +73,10 @@ def _describe_schema(schema: dict[str, Any], rules: FieldRules, model_label: str
 
 
 def _describe_limits(schema: dict[str, Any]) -> list[str]:
+    """Return the limits in a JSON Schema in words: `1 to 8`, `multiple of 8`. Empty without limits.
+
+    A maximum without a minimum is left out.
+    """
     minimum, maximum = schema.get("minimum"), schema.get("maximum")
     limits = []
     if minimum is not None and maximum is not None:

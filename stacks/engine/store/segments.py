@@ -51,6 +51,7 @@ class UnsavedFile:
 
     @property
     def advice(self) -> str:
+        """Return a message with the file's path and the command that stores the file's changes."""
         return (
             f"The later changes of this run are saved in {self.path}: when the store answers "
             "again, run `gpuform state recover`."
@@ -75,6 +76,7 @@ class UnsavedFile:
             ) from error
 
     def remove(self) -> None:
+        """Remove the local file; a missing file is no error."""
         self.path.unlink(missing_ok=True)
 
     def read_segments(self) -> list[UnsavedSegment]:
@@ -146,6 +148,7 @@ class SegmentLog:
 
     @property
     def where(self) -> str:
+        """Return the location of the log's folder in the bucket, for messages."""
         return self._storage.locate(self._name)
 
     def read(self) -> bytes:
@@ -257,7 +260,9 @@ class SegmentLog:
             ) from error
 
     def _build_segment_name(self, run: str, number: int) -> str:
+        """Build the name of a run's segment, with the number in eight digits."""
         return f"{self._name}/{run}/{number:08d}"
 
     def _list_names(self) -> list[str]:
+        """Return the names of all segments of all runs, sorted."""
         return [entry.name for entry in self._storage.list_entries(self._name)]

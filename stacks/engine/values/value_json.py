@@ -88,6 +88,7 @@ def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _reject_constant(name: str) -> None:
+    """Raise ValueError for `NaN`, `Infinity` and `-Infinity`, which are not JSON."""
     raise ValueError(f"{name} is not JSON")
 
 
@@ -232,10 +233,12 @@ class _PlainCrypter:
     """Passes secrets within a secret through: the CLI encrypts only the outermost."""
 
     def encrypt(self, plaintext: str, previous: str | None = None) -> str:
+        """Return the plaintext unchanged."""
         del previous
         return plaintext
 
     def decrypt(self, ciphertext: str) -> str:
+        """Return the text unchanged: it was never encrypted."""
         return ciphertext
 
 

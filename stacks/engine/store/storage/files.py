@@ -90,6 +90,7 @@ class Files:
         return entries
 
     def locate(self, name: str) -> str:
+        """Return the file's path as text."""
         return str(self._path(name))
 
     def get_name(self, where: str) -> str | None:
@@ -98,17 +99,21 @@ class Files:
         return path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else None
 
     def create_exclusion(self, name: str) -> Exclusion:
+        """Create the kernel's lock on the file `name`, not yet taken."""
         return KernelLock(self._path(name))
 
     def open_log(self, name: str, guard: Callable[[], None], unsaved: Path | None) -> Log:
+        """Open the journal log in the file `name`; `guard` and `unsaved` are ignored."""
         del guard, unsaved
         return FileLog(self._path(name))
 
     def _path(self, name: str) -> Path:
+        """Return the path of `name` in the storage's folder."""
         return self.root / name
 
 
 def _get_modified_time(path: Path) -> datetime:
+    """Return the time of a file's last change in UTC. Raises OSError."""
     return datetime.fromtimestamp(path.stat().st_mtime_ns / 1e9, UTC)
 
 
@@ -122,14 +127,17 @@ class ReadOnlyStorage:
         return self.storage.read(name)
 
     def write(self, name: str, data: bytes, replacing: Version | None = None) -> Version:
+        """Raise BackendError: nothing is written."""
         del data, replacing
         self._raise_read_only(name)
 
     def copy(self, source: str, target: str) -> bool:
+        """Raise BackendError for `target`: nothing is copied."""
         del source
         self._raise_read_only(target)
 
     def delete(self, *names: str) -> None:
+        """Raise BackendError: nothing is deleted."""
         self._raise_read_only(", ".join(names))
 
     def list_entries(self, folder: str, after: str = "") -> list[Entry]:
@@ -142,16 +150,22 @@ class ReadOnlyStorage:
         return self.storage.get_name(where)
 
     def create_exclusion(self, name: str) -> Exclusion:
+        """Create a lock that can describe its holder, and raises BackendError when taken."""
         return _ReadOnlyExclusion(
             self.storage.create_exclusion(name), lambda: self._raise_read_only(name)
         )
 
     def open_log(self, name: str, guard: Callable[[], None], unsaved: Path | None) -> Log:
+        """Open the log for reading: every change of the log raises BackendError.
+
+        `guard` and `unsaved` are ignored, since nothing is written.
+        """
         del guard, unsaved
         inner = self.storage.open_log(name, lambda: None, None)
         return _ReadOnlyLog(inner, lambda: self._raise_read_only(name))
 
     def _raise_read_only(self, name: str) -> NoReturn:
+        """Raise BackendError, which names the location of `name` and the variable READS_ONLY."""
         raise BackendError(
             f"{self.storage.locate(name)} was not written: {READS_ONLY} is set",
             hint="This process may only read: a person has to run the command.",
@@ -173,9 +187,11 @@ class _ReadOnlyExclusion:
         return self.exclusion.everywhere
 
     def take(self) -> LockAttempt:
+        """Raise BackendError: a read-only process takes no lock."""
         self.refuse()
 
     def check(self) -> None:
+        """Raise BackendError: this process never has the lock."""
         self.refuse()
 
     def release(self) -> None:
@@ -212,13 +228,17 @@ class _ReadOnlyLog:
         self.refuse()
 
     def check(self) -> None:
+        """Raise BackendError: a read-only run must not begin an operation."""
         self.refuse()
 
     def close(self) -> str:
+        """Return the log's location, and leave the log as it is."""
         return self.log.where
 
     def remove(self) -> None:
+        """Raise BackendError: no lines are removed."""
         self.refuse()
 
     def set_aside(self) -> str | None:
+        """Raise BackendError: no lines are moved."""
         self.refuse()

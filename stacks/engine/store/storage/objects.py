@@ -154,6 +154,7 @@ class Objects:
         return sorted(entries, key=lambda entry: entry.name)
 
     def locate(self, name: str) -> str:
+        """Return the URL of an object, for messages."""
         return f"{self._display_url}/{name}"
 
     def get_name(self, where: str) -> str | None:
@@ -162,9 +163,15 @@ class Objects:
         return where.removeprefix(prefix) if where.startswith(prefix) else None
 
     def create_exclusion(self, name: str) -> Exclusion:
+        """Create the lease that locks `name`, not yet taken."""
         return Lease(self, name, self._environ)
 
     def open_log(self, name: str, guard: Callable[[], None], unsaved: Path | None) -> Log:
+        """Open the journal log in numbered objects below `name`.
+
+        Segments that the store refuses go to the local file `unsaved`; with None, they are an
+        error.
+        """
         unsaved_file = UnsavedFile(unsaved, self.locate(name)) if unsaved else None
         return SegmentLog(self, name, guard, unsaved_file)
 

@@ -62,7 +62,8 @@ class Exclusion(Protocol):
     """
 
     @property
-    def everywhere(self) -> bool: ...
+    def everywhere(self) -> bool:
+        """Return True if the lock excludes processes of other machines too."""
 
     def take(self) -> LockAttempt:
         """Try once to take the lock, without waiting."""

@@ -144,6 +144,7 @@ class _BotocoreCredentials:
         }
 
     def _build_unusable_error(self, why: str) -> BackendError:
+        """Build the error for unusable credentials; `why` is the reason in the message."""
         return BackendError(
             f"the credentials for {self._shown} cannot be used: {why}",
             hint="Set AWS_PROFILE or the URL's profile, run `aws sso login`, or set "
