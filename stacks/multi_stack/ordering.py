@@ -159,9 +159,10 @@ def sort_by_dependencies(dependencies: Mapping[str, Collection[str]]) -> list[st
 def _check_foreign_stack(
     workspace: MultiStackWorkspace, member: WorkspaceStack, use: StackUse, problems: Diagnostics
 ) -> None:
-    """Report a reference to a stack of another backend, or to one that does not exist.
+    """Report a reference to a stack of another backend, or to a stack that does not exist.
 
-    Only backends in folders are asked, and nothing is if stacks of the workspace are unread.
+    Whether the stack exists is checked only if the backend is a folder, and if all stacks of the
+    workspace could be read.
     """
     short = use.stack.removeprefix("organization/")
     namesake = workspace.stacks.get(short)
@@ -356,8 +357,9 @@ def _find_merge_base(root: Path, base: str) -> str:
 def _is_changed(name: str, order: StackOrder, changed: Iterable[Path]) -> bool:
     """Return True if one of the changed files belongs to the stack.
 
-    Those are the topology's files, its settings, its folder without other projects and other
-    stacks' settings, and files outside of all projects that its files mention.
+    These files belong to the stack: the files of its topology, its settings, all files in its
+    folder except for other projects and the settings of other stacks, and files outside of all
+    projects that its files mention.
     """
     member, files = order.workspace.stacks[name], order.contents[name].files
     own = member.project.directory.resolve()
@@ -391,7 +393,7 @@ def _is_settings_of_another(path: Path, settings: Path) -> bool:
 
 
 def _is_mentioned(member: WorkspaceStack, path: Path) -> bool:
-    """Return True if a file of the stack's folder mentions `path`, as `main` or an import does."""
+    """Return True if a file in the stack's folder contains the name of `path`, as imports do."""
     # An import names a module without its ending.
     mention = path.stem if path.suffix == ".py" and path.stem != "__init__" else path.name
     mention = path.parent.name if path.name == "__init__.py" else mention

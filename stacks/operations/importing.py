@@ -86,7 +86,7 @@ def build_request(
 
 
 def _choose_objects(options: ImportOptions, settings: Settings) -> list[ImportChoice]:
-    """Return the one named object, or with `everything` all objects fitting the options."""
+    """Return the one object that the options name; with `everything`, all matching objects."""
     if not options.everything:
         type_, name, id_ = options.type_ or "", options.name or "", options.id_ or ""
         platform, _ = selection.parse_type(type_)
@@ -246,7 +246,7 @@ class _ImportRun:
     ) -> tuple[RunResult, list[ImportTarget]]:
         """Write the entries, run the update, and return the result and the imported objects.
 
-        Without a single imported object the files are restored, however the update ended.
+        If no object was imported, the files are restored, even if the update succeeded.
         """
         imported: list[ImportTarget] = []
         try:

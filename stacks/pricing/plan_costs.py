@@ -35,9 +35,10 @@ class _UsageChange:
 
 
 def add_costs(plan: Plan, steps: Iterable[Step], book: PriceBook) -> Plan:
-    """Return the plan with usage and costs; `steps` are all of the run, unchanged ones as well.
+    """Return the plan with the usage and cost of each change, and the cost of the stack.
 
-    The plan's cost is None if neither a price book nor a platform knows any price.
+    `steps` are all steps of the run, including those of unchanged resources. The plan's cost is
+    None if neither a price book nor a platform knows any price.
     """
     usage_changes = {
         step.urn: _build_usage_change(step, book) for step in steps if _has_usage(step)
@@ -73,7 +74,7 @@ def add_prices(plan: Plan, book: PriceBook) -> Plan:
 
 
 def _has_usage(step: Step) -> bool:
-    """Return True for an own resource of a provider, kept, created or deleted by the step."""
+    """Return True if the step keeps, creates or deletes an object that the stack owns."""
     state = step.state
     is_own = state.custom and not (state.type == STACK_TYPE or is_provider(state.type))
     is_ours = is_own and not state.type.startswith(f"{BUILTIN_PACKAGE}:") and not state.external

@@ -179,7 +179,10 @@ def _build_notices(
 
 
 def _list_due_notices(entries: Iterable[ResourceState]) -> Iterator[Notice]:
-    """Yield notices of the changes due in the next run. A plan lists these as changes instead."""
+    """Yield notices of the changes that the next run makes without a change of the declaration.
+
+    A plan lists these changes itself.
+    """
     for entry in entries:
         lifecycle = find_lifecycle(entry.type)
         if lifecycle is None or not entry.custom or entry.delete or entry.external:
@@ -192,7 +195,7 @@ def _list_due_notices(entries: Iterable[ResourceState]) -> Iterator[Notice]:
 
 
 def _list_replacement_notices(steps: Iterable[Step]) -> Iterator[Notice]:
-    """Yield the lifecycle's sentence on each replacement, if it has one."""
+    """Yield a notice for each replacement that the resource's lifecycle describes."""
     for step in steps:
         new = step.new
         lifecycle = find_lifecycle(new.type) if step.op is Op.REPLACE and new is not None else None
@@ -215,7 +218,10 @@ class _ResourceCredit:
 
 
 def _list_credit_notices(resource_credits: Iterable[_ResourceCredit]) -> Iterator[Notice]:
-    """Yield notices for platforms where something stopped; the next loss comes last."""
+    """Yield the notices for each platform that has stopped something for lack of credit.
+
+    The last notice of a platform says what stops or is deleted next.
+    """
     by_platform: dict[str, list[_ResourceCredit]] = {}
     for credit in resource_credits:
         by_platform.setdefault(credit.platform, []).append(credit)
@@ -225,7 +231,7 @@ def _list_credit_notices(resource_credits: Iterable[_ResourceCredit]) -> Iterato
 
 
 def _list_account_notices(account_credits: list[_ResourceCredit]) -> Iterator[Notice]:
-    """Yield the credit notice of each resource, and at the end the next losses."""
+    """Yield the credit notice of each resource, then one about what the platform stops next."""
     for resource in account_credits:
         if resource.credit.text:
             yield Notice(

@@ -113,9 +113,11 @@ class _Expander:
         self.scope, self.problems, self.planning = scope, problems, planning
 
     def create_group(self, make: type[_Made], declaration: Repeatable) -> Group[_Made]:
-        """Create the instances of a declaration: one, or one for each item of `for_each`.
+        """Return the group of a declaration with its instances: one for each item of `for_each`.
 
-        With unknown keys the group is `open`, without instances. Keys unfit for names are problems.
+        Without `for_each` the group has one instance. If the keys are unknown, the group is `open`
+        and has no instances. A key that cannot be part of a name is reported as a problem. `make`
+        is the class of the instances.
         """
         group: Group[_Made] = Group(declaration)
         node, module = declaration.for_each, self.scope.names.module
@@ -275,7 +277,7 @@ class _DeclaredNames:
         self._topology = topology
 
     def find_section(self, name: str) -> str | None:
-        """Return the section (or `modules`) with an entry `name`; None for none or several."""
+        """Return the section, or `modules`, with an entry `name`; None without exactly one."""
         declared = self._topology.declarations
         sections = [section for section in declared if name in declared[section]]
         if name in self._topology.modules:

@@ -199,7 +199,7 @@ class _Loader:
     def report_unknown_keys(
         self, model: type[InputModel], properties: Mapping[str, Entry], address: str
     ) -> None:
-        """Report keys unknown to `model`; values and missing keys do not count."""
+        """Report keys unknown to `model`. Wrong values and missing keys are not reported."""
         for problem in validate_inputs(model, dict.fromkeys(properties, UNKNOWN))[1]:
             # Defaults need not be complete or valid alone: only their keys count.
             if problem.path in properties and problem.reason.startswith(KEY_PROBLEM_PREFIXES):
@@ -291,9 +291,10 @@ class _Loader:
     def read_declaration(
         self, section: str, name: str, entry: Entry, defaults: Defaults
     ) -> Declaration | None:
-        """Read an entry of a section over the defaults; None without a usable platform.
+        """Return the declaration of an entry, completed by the defaults of its platform.
 
-        An option of null removes the default's.
+        Returns None, and reports a problem, if the platform is missing or cannot be used. An option
+        that is null in the entry removes the default.
         """
         address = f"{section}.{name}"
         own_entries = get_entries(entry.node, address, self.problems)
@@ -341,15 +342,15 @@ class _Loader:
     def read_options(
         self, declared_entries: Mapping[str, Entry], label: str
     ) -> Mapping[str, Entry]:
-        """Return the entries of `options`; empty if not declared.
+        """Return the `options` of an entry or of defaults; empty without options.
 
-        Report other values as problems.
+        Another value than a mapping is reported as a problem. `label` names the options in it.
         """
         return get_entries(_get_node(declared_entries, "options"), label, self.problems)
 
 
 def _get_node(declared_entries: Mapping[str, Entry], key: str) -> Node | None:
-    """Return the node declared under `key`, or None."""
+    """Return the node of the value under `key`, or None without such a key."""
     return declared_entries[key].node if key in declared_entries else None
 
 

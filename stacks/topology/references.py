@@ -111,7 +111,11 @@ class References:
                 yield (reference.root, name), get_value(name)
 
     def _describe_root(self, root: str) -> tuple[Sequence[str], Callable[[str], Any], str]:
-        """Return the names of a root, the function to get a value, and a hint for unknown names."""
+        """Return the names after a root such as `config`, and how to get their values.
+
+        Returns the existing names, the function that returns the value of a name, and the hint of
+        the error for an unknown name. Raises ExpressionError for an unknown root.
+        """
         source = self.names.source
         if root == "config":
             return self.names.config, source.get_config, "declare it in the config section"
@@ -227,7 +231,8 @@ class References:
     def _list_outputs(self, reference: ExpressionReference) -> Iterator[tuple[ModuleInstance, str]]:
         """Yield module and name of each output that a reference may mean.
 
-        All outputs, if the reference names none or an unknown one. Raises ExpressionError.
+        These are all outputs of the module if the reference names no output, or the name is not
+        known yet. Raises ExpressionError if the module or the output does not exist.
         """
         group = self._get_group(reference)
         instance, used = self._find_instance(reference, group)
@@ -264,9 +269,11 @@ class References:
     def _choose_properties(
         self, reference: ExpressionReference, instance: Instance, at: int | None, *, alone: bool
     ) -> Sequence[str]:
-        """Return the properties that a reference may mean; all, if it names none or an unknown one.
+        """Return the names of the properties that a reference to a resource may mean.
 
-        `at` is the step with the property, if any. A resource `alone` means its id.
+        These are all properties if the reference names no property, or the name is not known yet.
+        With `alone`, a reference without a property means the id. `at` is the index of the step
+        that names the property, or None. Raises ExpressionError for a property that does not exist.
         """
         existing_names = instance.list_property_names()
         name = None if at is None else self.values.get_step(reference, at)
@@ -306,9 +313,10 @@ class References:
     def _find_instance(
         self, reference: ExpressionReference, group: Group[_Made]
     ) -> tuple[_Made | None, int]:
-        """Return the instance of a reference and the number of its steps; None means all.
+        """Return the instance that a reference names, and how many of its steps name it.
 
-        Raises ExpressionError for an unknown or absent instance.
+        Returns None as the instance if the reference means all instances, or if the instance is not
+        known yet. Raises ExpressionError for an instance that does not exist.
         """
         key, used = (
             (ALONE, 1) if group.declaration.is_single else (self.values.get_step(reference, 1), 2)

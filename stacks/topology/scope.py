@@ -76,10 +76,7 @@ class Scope:
         return Scope(replace(self.names, groups=groups, modules=modules), self.outer)
 
     def enter_instance(self, instance: Repetition[Any], problems: Diagnostics) -> "Scope":
-        """Return the scope for an instance, with the instance's `each`.
-
-        Without `for_each` it is this scope.
-        """
+        """Return a scope with the `each` of an instance; this scope if there is no `for_each`."""
         if instance.declaration.is_single:
             return self
         value = instance.item
@@ -154,7 +151,10 @@ class Scope:
         }
 
     def evaluate(self, template: Template, position: SourcePosition, text: str = "") -> Any:
-        """Evaluate a template at a position, to a stand-in while a value is pending.
+        """Return the value of a template. Errors name `position`, where the template is written.
+
+        If a value that the template refers to is pending, the source of values returns a stand-in
+        for the result. `text` is the template as written.
 
         Raises:
             ExpressionError: the evaluation fails now.
@@ -303,9 +303,11 @@ class Scope:
         return entry.node if entry else None
 
     def _evaluate_input(self, key: tuple[Any, ...]) -> Any:
-        """Return the value of an input, validated once the value is known.
+        """Return the value of an input, which is validated once the value is known.
 
-        The default without an argument; UNKNOWN for a wrong argument, which is reported elsewhere.
+        `key` is the key of `_evaluate_once`: a word, the module and the name of the input. Returns
+        the default if the module gets no argument, and UNKNOWN for a wrong argument, which is
+        reported elsewhere.
         """
         _, module, name = key
         source, variable = self.names.source, module.declaration.topology.inputs[name]

@@ -298,7 +298,10 @@ class StatusError(Refusal):
 def build_failure_status(
     status: int, message: str, *, reason: str | None = None, details: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return a Status object of a failure; without a `reason` the one that belongs to `status`."""
+    """Return the Status object for a failure with the HTTP status `status`.
+
+    Without a `reason`, it is the usual one of the HTTP status.
+    """
     return {
         "kind": "Status",
         "apiVersion": "v1",

@@ -58,12 +58,13 @@ class Credentials:
 
 
 def find_credentials(settings: Settings, region: str | None = None) -> Credentials:
-    """Find the credentials for a region, or without one for the default region.
+    """Return the credentials for a region, with the address of the region's API.
 
-    The keys are those of environment and stack, else those in ~/.scpconf. The base URL is set.
+    None as `region` means the default region. The keys come from the environment variables and the
+    stack's configuration, else from the files in ~/.scpconf.
 
     Raises:
-        MissingCredentials: there are no keys, or only one of the two.
+        MissingCredentials: both keys are missing, or one of the two.
         GpuformError: a file cannot be read, or the address of the API is unknown.
     """
     files = _ConfigFiles(_find_home(settings) / ".scpconf")

@@ -175,8 +175,8 @@ class Deployment:
     def _run_operation(self) -> None:
         """Refresh if the options say so, then run the operation, unless the refresh failed.
 
-        A refresh or destroy whose targets match no resource does nothing; the error is reported. So
-        does an `expire` or `repair` without a calendar.
+        A refresh or destroy whose targets match no resource only reports an error. An `expire` or
+        `repair` without a calendar changes nothing.
         """
         options = self.options
         base = list(self.target.snapshot.resources)
@@ -508,7 +508,7 @@ class Deployment:
     def _format_selection_notes(self) -> Iterator[str]:
         """Yield notes on resources that the user's selection affects without naming them.
 
-        None without a selection, and none for `expire` and `repair`, which select resources
+        Yields nothing without a selection, and for `expire` and `repair`, which select resources
         themselves.
         """
         options, touched = self.options, self._executor.effects

@@ -74,7 +74,7 @@ class OutsideDeletions:
 
         Raises:
             EngineError: CONFIRMATION_THRESHOLD or more objects are missing, and the user has not
-                permitted to remove as many from the state.
+                permitted to remove them from the state.
         """
         with self._lock:
             self._record_name(entry, cause)
@@ -94,7 +94,7 @@ class OutsideDeletions:
         return deletions, self._find_permission_error() if deletions else None
 
     def _record_name(self, entry: ResourceState, cause: str) -> None:
-        """Record the missing object's name, once for a containing object and its parts."""
+        """Record the missing object's name under `cause`: parts of one object count once."""
         # A missing part of another object is listed under the name of the containing object, if
         # the state has this object.
         if cause == entry.id or cause not in self._names_by_cause:

@@ -51,9 +51,9 @@ class DependentReplacements:
     ) -> Iterator[tuple[str, EngineError]]:
         """Yield URN and error of each root with a dependent that its provider cannot compare.
 
-        Providers are asked which dependents would be replaced with the root; those in `spared` are
-        left out. Where each replaced resource depends on only one other, its own dependents are
-        known with it and are not asked about again.
+        Asks the providers which dependents would be replaced together with each root; dependents in
+        `spared` are left out. If each replaced resource depends on only one other, the answer for a
+        root also covers the roots among its dependents, and no provider is asked again.
         """
         compared_urns: set[str] = set()
         for root in roots:

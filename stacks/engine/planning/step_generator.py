@@ -154,9 +154,9 @@ class StepGenerator:
     ) -> Step | None:
         """Return the step of a resource in a refresh or destroy with the program, or None.
 
-        None for components and providers, which are planned as usual unless a dependency is
-        skipped. A refresh reads a selected entry; a destroy records the program's options for the
-        deletion. A resource without an entry is skipped.
+        Returns None for components and providers, which are planned as usual, unless a dependency
+        is skipped. A refresh reads a selected entry; a destroy records the program's options for
+        the deletion. A resource without an entry is skipped.
         """
         is_planned_as_usual = not goal.custom or is_provider(goal.type)
         has_skipped_dependency = bool(graph.find_dependency_urns(goal) & self._skipped_urns)
@@ -400,9 +400,9 @@ class StepGenerator:
         return "is not among the targets" if self.selection.targets else "is excluded"
 
     def _find_cycle(self, old: ResourceState | None, goal: ResourceState) -> str:
-        """Return a dependency of `goal` that itself depends on `goal`, or an empty string.
+        """Return the URN of a dependency of `goal` that itself depends on `goal`, or "".
 
-        Only looked for if a kept entry needs `old`.
+        Returns "" also if no kept entry depends on `old`: then there can be no cycle.
         """
         if old is None or old.urn not in self._needed_urns:
             return ""
@@ -423,9 +423,11 @@ class StepGenerator:
     def _diff_resource(
         self, old: ResourceState, goal: ResourceState, *, is_requested: bool
     ) -> Diff:
-        """Return the diff: of a requested or forced replacement, else the provider's.
+        """Return the difference between the entry `old` and the goal.
 
-        Raises EngineError in a real run if the replacement trigger is unknown.
+        It demands a replacement if `is_requested`, or if something other than an input forces one;
+        otherwise the provider compares the inputs. Raises EngineError in a real run if the
+        replacement trigger is unknown.
         """
         if not self.preview:
             resource_diff.refuse_unknown_trigger(goal)

@@ -97,7 +97,7 @@ class Batches:
         self._touched = set()
 
     def _add_batch(self, batch: str, change: Change) -> None:
-        """Take a stored batch into account: its records replace those of earlier batches."""
+        """Add the records of a stored batch, which replace those of earlier batches."""
         self.current.update(change)
         self._names[batch], self._needs[batch] = set(change), 0
         self._touched.add(batch)
@@ -120,9 +120,9 @@ class Batches:
                 del self._holders[name], self._needed[name], self.current[name]
 
     def _update_needed_batch(self, name: str) -> None:
-        """Update which batch is needed for a record: the last one with the record.
+        """Update which batch is needed for the record `name`: the last batch that contains it.
 
-        None is needed for a removed record that no earlier batch has.
+        If the record was removed, and no earlier batch contains it, no batch is needed.
         """
         holders, before = self._holders[name], self._needed.get(name)
         is_kept = self.current[name] is not None or len(holders) > 1
@@ -167,7 +167,10 @@ class GroupCommit:
             raise round_.error
 
     def _lead(self, round_: "_Round") -> None:
-        """Write the round's changes for all its threads; an error is raised in each of them."""
+        """Write the changes of a round, for all threads that wait for it, and wake the threads.
+
+        An error is stored in the round: each of the threads raises it.
+        """
         try:
             self._batches.write(round_.change)
         except BaseException as error:  # noqa: BLE001 - raised by all who share the batch
@@ -230,7 +233,7 @@ class BackendRecords:
             return list(self._read())
 
     def read(self, name: str) -> Fields | None:
-        """Return one record, or None."""
+        """Return the fields of a record, or None if it does not exist."""
         with self._lock:
             return self._read().get(name)
 

@@ -230,9 +230,9 @@ class RegistrationIndex:
         return self._by_type.get(type_, ())
 
     def find_with_inputs(self, type_: str, inputs: Mapping[str, object]) -> Sequence[Registration]:
-        """Return the registrations of a type with these values of inputs.
+        """Return the registrations of a type whose inputs have these values.
 
-        None if a value is unknown.
+        Empty if one of the values is unknown or is not text.
         """
         key = (type_, tuple(inputs))
         if key not in self._by_inputs:
@@ -257,14 +257,14 @@ DeletionRule = Callable[[ResourceState, Sequence[ResourceState]], Iterable[Engin
 def _add_to_index(
     index: dict[_Values, list[Registration]], registration: Registration, names: _Values
 ) -> None:
-    """Add the registration under its values of `names`, unless one is no known string."""
+    """Add the registration under its inputs `names`, if all are known strings."""
     values = _select_values(registration.inputs, names)
     if values:
         index.setdefault(values, []).append(registration)
 
 
 def _select_values(inputs: Mapping[str, object], names: _Values) -> _Values:
-    """Return the values of `names`, or an empty tuple unless all are known strings."""
+    """Return the inputs `names`; an empty tuple if one is missing or is not a known string."""
     values = [inputs.get(name) for name in names]
     texts = tuple(value for value in values if isinstance(value, str))
     return texts if len(texts) == len(names) else ()

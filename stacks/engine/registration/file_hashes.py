@@ -59,7 +59,7 @@ def _add_hash(value: PropertyValue) -> PropertyValue:
 
 
 def _hash_file(file: Asset | Archive) -> Asset | Archive:
-    """Return the file with its hash; a hash that is there already is kept."""
+    """Return the file with its hash; an existing hash is kept."""
     if isinstance(file, Archive) and file.assets is not None:
         assets = {name: _hash_file(member) for name, member in file.assets.items()}
         file = replace(file, assets=assets)
@@ -108,7 +108,7 @@ def _build_unreadable_error(location: str, reason: str) -> EngineError:
 
 
 def _is_packed(archive: Archive) -> bool:
-    """Return True if the archive's name ends as that of a packed file, such as .zip."""
+    """Return True if the archive's name has the ending of a packed file, such as .zip."""
     location = archive.path or urllib.parse.urlsplit(archive.uri or "").path
     return location.endswith(_ARCHIVES)
 
@@ -116,8 +116,8 @@ def _is_packed(archive: Archive) -> bool:
 def _list_members(archive: Archive) -> Iterator[Member]:
     """Yield the files of an archive in the order of the CLI, with names inside of the archive.
 
-    A symbolic link in place of the folder has no files, as for the CLI. Raises EngineError for
-    anything but members, a folder or a packed archive.
+    As for the CLI, an archive whose folder is a symbolic link has no files. Raises EngineError if
+    the archive has no members of its own and is neither a folder nor a packed file.
     """
     if archive.assets is not None:
         for name, member in sorted(archive.assets.items()):

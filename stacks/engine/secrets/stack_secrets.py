@@ -88,9 +88,11 @@ def reject_unknown_provider(provider: str) -> None:
 def find_settings_crypter(
     settings: StackSettings, stored: SecretsProvider | None, passphrase: Callable[[], str]
 ) -> SecretsManager | None:
-    """Return the crypter of the settings, else of the state, or None if neither has a key yet.
+    """Return the crypter with the key in the settings, else with the key in the state.
 
-    With a key URL in the settings, the state's key counts only for the same URL.
+    Returns None if neither has a key. If the settings name a key service, the key in the state is
+    used only if it belongs to the same URL. `stored` is the secrets provider in the state, None
+    without a state.
 
     Raises:
         SecretsError: the settings name an unknown provider.
@@ -111,12 +113,13 @@ def find_settings_crypter(
 def create_first_crypter(
     settings: StackSettings, provider: str, passphrase: Callable[[], str]
 ) -> SecretsManager:
-    """Return the crypter for a new stack: the one of its settings, else a new one.
+    """Return the crypter for a new stack.
 
-    An empty `provider` means that of the settings; any other one than theirs gets a new crypter.
+    If `provider` is empty, or is the provider in the settings, the result is the crypter with the
+    key in the settings. If they have no key, or name another provider, it is a new crypter.
 
     Raises:
-        SecretsError: the settings have secrets under another provider than the named one.
+        SecretsError: the settings contain secrets, and name another provider than `provider`.
     """
     provider_name = provider or settings.secrets_provider
     is_same = is_passphrase(provider_name) == is_passphrase(settings.secrets_provider)
@@ -137,10 +140,11 @@ def create_first_crypter(
 def get_stack_crypter(
     settings: StackSettings, stored: SecretsProvider | None, passphrase: Callable[[], str]
 ) -> SecretsManager:
-    """Return the crypter of the settings, else of the state, else a new one.
+    """Return the crypter with the key in the settings, else in the state, else with a new key.
 
-    A stack file without the provider (the file may not be committed) gets it back, for the Pulumi
-    CLI: the file is written then.
+    If the settings have no key, writes the key to the settings file: the Pulumi CLI needs it there,
+    and a file that is not committed may have lost it. `stored` is the secrets provider in the
+    state, None without a state.
 
     Raises:
         SecretsError: the provider cannot be used.
@@ -158,7 +162,10 @@ def get_stack_crypter(
 def get_state_crypter(
     stored: SecretsProvider | None, crypter: SecretsManager, passphrase: Callable[[], str]
 ) -> SecretsManager:
-    """Return the crypter for reading a state, whose provider may differ from the settings'."""
+    """Return the crypter for reading a state with the secrets provider `stored`.
+
+    It is `crypter`, the crypter of the settings, unless the state has another provider.
+    """
     if stored is None or stored == crypter.provider:
         return crypter
     return create_stored_crypter(stored, passphrase)

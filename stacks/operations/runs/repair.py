@@ -67,10 +67,10 @@ class RepairRun:
         )
 
     def _is_resumed(self, entry: ResourceState) -> bool:
-        """Return True for a requested node whose repair replaces the object itself.
+        """Return True if the entry has a requested node whose repair replaces the object itself.
 
-        If the object is gone, an interrupted repair or somebody else deleted it: the repair
-        continues with a new object.
+        Then a missing object was deleted by an interrupted repair, or outside of gpuform, and the
+        repair continues by creating a new one.
         """
         lifecycle = find_lifecycle(entry.type)
         is_recreated = lifecycle is not None and lifecycle.is_recreated_by_repair

@@ -39,7 +39,7 @@ _DEFAULTS = {f.name: f.default for f in fields(RunOptions) if f.name in _RECORDE
 def require_digest(saved_plan: "SavedPlan | None", digest: str) -> None:
     """Raise PlanRefused unless the plan has the digest of the reviewed plan.
 
-    Raised also without a plan.
+    Without a plan, PlanRefused is raised too.
     """
     if saved_plan is None:
         raise PlanRefused(
@@ -55,7 +55,7 @@ def require_digest(saved_plan: "SavedPlan | None", digest: str) -> None:
 
 
 def build_sealed_plan(plan: Plan, options: RunOptions, stack: Stack, preview: Outcome) -> Plan:
-    """Return a preview's plan with the basis, creation time and seal checked by `--plan`.
+    """Return the plan of a preview, with the basis, creation time and seal that `--plan` checks.
 
     The secrets of the configuration are masked.
     """
