@@ -125,7 +125,7 @@ class SlurmCluster:
 
     @property
     def jobs(self) -> list[Job]:
-        """Return all jobs ever submitted, ended ones too, as the stored list itself."""
+        """Return all jobs ever submitted, ended ones too, in the order of submission."""
         return self._state.jobs
 
     def submit(self, job_request: JobRequest, tasks: Iterable[int] | None = None) -> list[Job]:

@@ -224,7 +224,7 @@ class ClusterView:
         return {**_BUSY_METRICS, "power_usage_watts": watts * 25 // 32}
 
     def _build_alert(self) -> Json:
-        """Return the alert of high GPU use, triggered at the cluster's last change."""
+        """Return the alert of high GPU use, triggered when the cluster's present status began."""
         return {
             "type": "high_gpu_utilization",
             "severity": "info",

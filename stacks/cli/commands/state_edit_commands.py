@@ -347,7 +347,7 @@ def _create_dest_passphrase_finder(session: Session, workspace: Workspace) -> Ca
 
 
 def _get_project_name(stack: _OpenStack) -> str:
-    """Return the name of the project, also for a stack opened without its project."""
+    """Return the name of the stack's project, also for a stack of another project."""
     return stack.project if isinstance(stack, ForeignStack) else stack.project.name
 
 
