@@ -40,6 +40,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
         )
     files = {root / path: text for path, text in render_files()}
     is_wrong = codegen.write_or_check(files.items(), check=options.check)
+    # The page of a removed command or kind would stay, because nothing writes the page again.
     for orphan in find_orphans(root, files.keys()):
         if not options.check:
             orphan.unlink()

@@ -150,6 +150,7 @@ def read_page(text: str) -> list[Passage]:
 
 
 _CODE_BLOCK: Final = re.compile(r"^( *)```.*?^\1```$", re.DOTALL | re.MULTILINE)
+# Code may continue on the next line of a wrapped paragraph.
 _CODE: Final = re.compile(r"`[^`\n]*(\n[^`\n]+)?`")
 _LINK: Final = re.compile(r"\]\([^)\s]*\)")
 _COMMENT: Final = re.compile(r"<!--.*?-->", re.DOTALL)
@@ -187,6 +188,7 @@ def _find_texts(node: ast.AST) -> Iterator[tuple[ast.Constant | ast.JoinedStr, s
     if isinstance(node, ast.JoinedStr):
         parts = [part.value if isinstance(part, ast.Constant) else _VALUE for part in node.values]
         yield node, "".join(map(str, parts))
+        # The constant parts belong to the text that is already yielded.
         children = [part for part in node.values if isinstance(part, ast.FormattedValue)]
     for child in children:
         yield from _find_texts(child)

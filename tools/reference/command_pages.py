@@ -29,6 +29,7 @@ def render_command_pages() -> Iterator[tuple[str, str]]:
     for name in cli.list_commands(root):
         command = cli.get_command(root, name)
         assert command is not None  # noqa: S101 - it is listed
+        # The command's own hints name the page, so the same function decides its path.
         path = find_help_page(name).partition("commands/")[2]
         yield f"{path}.md", _render_command(command, name, root)
 
@@ -138,6 +139,8 @@ def _format_usage(command: click.Command, context: click.Context) -> str:
 
 def _read_paragraphs(command: click.Command) -> list[str]:
     """Return the paragraphs of a command's help without the examples."""
+    # click does not wrap a paragraph that begins with a backspace: the examples are such
+    # paragraphs.
     return [part for part in _split_help(command) if not part.startswith("\b")]
 
 
@@ -158,6 +161,8 @@ def _find_other_names(name: str, group: click.Group, context: click.Context) -> 
     commands = group.list_commands(context)
     names = []
     for alias, targets in ALIASES.items():
+        # An alias of several commands means the first one that the group has, as on the command
+        # line.
         first = next((target for target in targets if target in commands), None)
         if alias not in commands and first == name and (group is not cli or targets[0] == name):
             names.append(alias)
@@ -210,6 +215,7 @@ def _format_value(option: click.Option) -> str:
         return f"`{option.metavar}`"
     if isinstance(option.type, click.Path):
         return "`FOLDER`" if not option.type.file_okay else "`FILE`"
+    # click calls a number with limits INTEGER RANGE.
     return f"`{option.type.name.upper().replace(' RANGE', '')}`"
 
 
@@ -218,6 +224,7 @@ def _format_default(option: click.Option) -> str:
     if option.required:
         return "required"
     value: Any = option.default
+    # A default that a function computes depends on the machine.
     if option.is_flag or callable(value) or not isinstance(value, str | int | float) or value == "":
         return ""
     return f"`{value}`"
@@ -230,5 +237,6 @@ def _list_flag_names(decorator: Any) -> set[str]:
 
 def _list_added_flags(decorator: Any) -> list[click.Option]:
     """Return the flags added to a command by a decorator of `gpuform.stacks.cli.session`."""
+    # Decorators of click add their flags only to a command.
     command = decorator(click.command()(lambda: None))
     return [option for option in command.params if isinstance(option, click.Option)]

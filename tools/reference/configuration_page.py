@@ -114,6 +114,7 @@ def _render_settings(platform: Platform) -> str:
     ]
     head = ("key", "or", "variable", "meaning", "secret")
     variables = {setting.variable for setting in platform.settings}
+    # The address of some platforms is one of their settings.
     if platform.address not in variables:
         rows.append(["", "", f"`{platform.address}`", "Another address of the platform.", ""])
     return render_table(head, rows)

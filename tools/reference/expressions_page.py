@@ -211,6 +211,7 @@ def _render_parts() -> Iterator[str]:
     yield "## Operators"
     rows = [
         (
+            # Two blanks separate the operators: `a if b else c` contains single blanks.
             join_as_code(forms.split("  ")),
             meaning,
             f"`{example}`",
@@ -222,6 +223,7 @@ def _render_parts() -> Iterator[str]:
     yield "## Filters"
     yield "A filter follows a value and a bar. You can chain filters."
     yield "\n".join(
+        # A filter without a text fails here, so that no filter stays undescribed.
         f"* `{name}`: {FILTER_TEXTS[name][0]} `{{{{ {FILTER_TEXTS[name][1]} }}}}` is "
         f"`{_evaluate_example(FILTER_TEXTS[name][1])}`"
         for name in sorted(FILTERS)

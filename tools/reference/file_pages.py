@@ -152,6 +152,7 @@ def _render_topology_keys() -> str:
         [f"`{name}`", escape_prose(field.description or "")]
         for name, field in TopologyInputs.model_fields.items()
     ]
+    # The model of the file has no fields for the sections.
     for section, kind in SECTIONS.items():
         on = [
             f"[{platform}](resources/{get_page_name(platform, kind)}.md)"

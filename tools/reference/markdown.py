@@ -72,12 +72,15 @@ def _mark_names_as_code(text: str) -> str:
 
 def _escape_marks(text: str) -> str:
     """Return the text with `*`, `<`, and underscores at the edge of a word escaped."""
+    # An underscore inside of a name, as in num_gpus, marks nothing in Markdown.
     marks = re.sub(r"(\*|(?<!\w)_+|_+(?!\w))", lambda match: re.sub("(.)", r"\\\1", match[1]), text)
+    # A browser would take `<name>` for an element of the page.
     return marks.replace("<", "&lt;")
 
 
 def _escape_cell(text: str) -> str:
     """Return the text for a table's cell: on one line, with `|` escaped."""
+    # A line break or a bar would end the cell.
     return re.sub(r"\s*\n\s*", " ", text).replace("|", "\\|")
 
 
@@ -145,6 +148,7 @@ def _format_first_cells(
         f"[object]({to_anchor(_format_model_title(rules.nested, title))})" if rules.nested else ""
     )
     meaning = escape_prose(model.model_fields[name].description or "")
+    # Only the properties of an entry itself have short names for resources.
     if rules.reference_kind and outermost:
         reference = name.removesuffix("_id")
         meaning += f" Or declare `{reference}`, a reference to a {rules.reference_kind}."
@@ -158,6 +162,7 @@ def _list_nested_models(model: type[BaseModel]) -> dict[type[BaseModel], FieldRu
     while waiting:
         outer = waiting.pop(0)
         for rules in get_field_rules(outer).values():
+            # A model may be nested in several objects, or in itself.
             if rules.nested and rules.nested not in rules_by_model:
                 rules_by_model[rules.nested] = inherit_all_rules(rules, rules_by_model[outer])
                 waiting.append(rules.nested)

@@ -119,6 +119,7 @@ def _render_exit_codes_parts() -> Iterator[str]:
     yield render_table(("`result.reason`", "exit code of the command"), reasons)
     yield (
         "## In a script\n\n"
+        # The tests of the documentation run each block that has no such comment.
         "<!-- not run: it stands for a line of your own script -->\n"
         "```bash\ngpuform drift --detailed-exitcode --stack prod\n"
         'case $? in\n  0) echo "as declared" ;;\n  2) echo "somebody changed something" ;;\n'

@@ -109,6 +109,7 @@ def _render_parts(schema: Schema) -> Iterator[str]:
     for name, part in schema["$defs"].items():
         description = part.get("description", "").splitlines()[0]
         yield f"### {_split_words(name)}\n\n{escape_prose(description)}"
+        # An enumeration has no properties, but a list of values.
         if "properties" in part:
             yield _render_fields(part)
         else:

@@ -82,6 +82,7 @@ def convert_to_python(topology: str) -> str:
         ValueError: the topology has problems.
     """
     with tempfile.TemporaryDirectory() as folder:
+        # The plan reads a topology only from a file.
         file = Path(folder, "topology.yaml")
         file.write_text(topology, encoding="utf-8")
         problems = Diagnostics()
@@ -261,6 +262,7 @@ def _render_import(lifecycle: Kind) -> str:
             f" You have to declare `{lifecycle.import_field}`. If the platform does not report it, "
             f"append the value to the id: `ID@{lifecycle.import_field.upper()}`."
         )
+    # An import reads the object's properties, but no platform returns such a secret.
     for name in (field for field in fields if fields[field].is_required() and rules[field].secret):
         paragraph += (
             f" No platform reports `{name}`, a secret. Store it with the stack before the import: "
