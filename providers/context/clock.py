@@ -171,6 +171,8 @@ class EmulatorClock:
                 self._client = httpx.Client(
                     transport=find_mounted_transport(self._url),
                     timeout=30.0,
+                    # No proxy of the environment may answer in the place of an emulator on this
+                    # machine.
                     trust_env=False,
                     verify=get_trust(self._url),
                 )

@@ -73,6 +73,7 @@ def trace_span(category: str, name: str, urn: str | None = None) -> Iterator[Non
         yield
     finally:
         took, work = time.perf_counter_ns() - began, time.thread_time_ns() - worked
+        # The format has microseconds.
         event = {"name": name, "cat": category, "ph": "X", "ts": began / 1000, "dur": took / 1000}
         about = {} if urn is None else {"args": {"urn": urn}}
         tracer.write({**event, "tts": worked / 1000, "tdur": work / 1000, **about})

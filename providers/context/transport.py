@@ -30,6 +30,7 @@ def mount_transport(url: str, transport: "httpx.BaseTransport") -> Iterator[None
 
 def find_mounted_transport(url: str) -> "httpx.BaseTransport | None":
     """Return the transport that serves `url` in this process, or None."""
+    # With the slash, a mounted port 80 does not serve port 8080.
     return next((_mounts[base] for base in _mounts if f"{url}/".startswith(f"{base}/")), None)
 
 
@@ -41,6 +42,7 @@ def get_trust(url: str) -> "ssl.SSLContext | bool":
     """
     if url.startswith("http://"):
         return False
+    # The variables are the cache's key: another value must read other authorities.
     return _read_authorities(*(os.environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR")))
 
 

@@ -48,6 +48,7 @@ logger = logging.getLogger("gpuform.http")
 
 CONNECT_TIMEOUT = 10.0
 ANSWER_TIMEOUT = 60.0
+# Longer than ANSWER_TIMEOUT: a request that waits for a connection outlasts a slow answer.
 POOL_TIMEOUT = 120.0
 _ONLY_LOOK = frozenset({"GET", "HEAD"})
 CONNECTIONS = 64
@@ -396,6 +397,7 @@ def convert_httpx_errors(label: str, base_url: str) -> Iterator[None]:
 
     try:
         yield
+    # Nothing was sent in these cases, so that another attempt cannot do anything twice.
     except (
         httpx.ConnectError,
         httpx.ConnectTimeout,

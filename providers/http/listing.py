@@ -280,6 +280,8 @@ class Listing(Generic[T]):
             round_.error = error
         finally:
             with self._lock:
+                # An interruption while readers gather: later readers must not join a round that is
+                # over.
                 if self._next_round is round_:
                     self._next_round = self._create_round()
                 self._is_busy, self._is_crowded = False, round_.readers > 1

@@ -341,6 +341,7 @@ def to_dynamic_urn(urn: str) -> str:
 
     A stack may change between the dynamic form and the plugin between two attempts.
     """
+    # A URN has the types of the parents before the type, with `$` between them.
     return re.sub(r"(?<=[:$])gpuform:(\w+):", r"pulumi-python:dynamic/gpuform.\1:", urn)
 
 

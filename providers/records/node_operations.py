@@ -71,6 +71,7 @@ class Drains:
 
 def compute_digest(id_: str) -> str:
     """Return the first 24 hexadecimal digits of an id's SHA-256 digest, for names and labels."""
+    # Ids may have any characters, which names of files and labels may not.
     return hashlib.sha256(id_.encode()).hexdigest()[:24]
 
 
@@ -244,6 +245,7 @@ class QuietPeriod:
         # Time went backwards, or nobody has looked for too long: use in between is possible.
         if min(times) < -_ROUNDING or max(times) > gap:
             return new_period
+        # The smaller one of the two times: a jump of the clock must not count as quiet time.
         return replace(new_period, since=last.since, lasted=last.lasted + max(min(times), 0.0))
 
 

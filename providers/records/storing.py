@@ -112,6 +112,7 @@ class FolderRecords:
     def names(self) -> list[str]:
         """Return the names of all records in the folder."""
         try:
+            # A crash may leave temporary files in the folder.
             return [path.stem for path in self._folder.iterdir() if path.suffix == ".json"]
         except FileNotFoundError:
             return []
@@ -141,6 +142,7 @@ class FolderRecords:
             # The request follows at once: its record has to survive a power failure.
             os.fsync(file.fileno())
         temporary.replace(path)
+        # The new name survives a power failure only after its folder is written, too.
         _sync_directory(path.parent)
 
     def add(self, name: str, fields: Fields) -> None:

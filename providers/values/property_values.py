@@ -19,6 +19,7 @@ from gpuform.schemas.values import SECRET_SIGNATURE, SIGNATURE_KEY
 if TYPE_CHECKING:
     from google.protobuf.struct_pb2 import Struct, Value
 
+# Pulumi's own signatures, the same in all of its SDKs and in states.
 REFERENCE: Final = "5cf8f73096256a8f31e491e813e4eb8e"
 OUTPUT: Final = "d0e6a833031e9bbcd3f4e8bde6ca49a4"
 ASSET: Final = "c44067f5952c0a294b673a41bacd8c17"
@@ -58,6 +59,7 @@ class Unknown:
         return "[unknown]"
 
     def __reduce__(self) -> tuple[type["Unknown"], tuple[()]]:
+        # Callers compare by identity: a copy must be the same object.
         return (Unknown, ())
 
 
@@ -288,6 +290,7 @@ def keep_ciphertexts(new: PropertyValue, old: PropertyValue) -> PropertyValue:
     unchanged. Compared are values of the same key or position; lists of different lengths stay new.
     """
     if isinstance(new, Secret):
+        # Encrypted again, an equal secret would have another text in the state.
         return old if isinstance(old, Secret) and are_equal(old, new) else new
     if isinstance(new, dict) and isinstance(old, dict):
         return {key: keep_ciphertexts(item, old.get(key)) for key, item in new.items()}
@@ -450,6 +453,7 @@ def _set_value(target: "Value", value: PropertyValue) -> None:
     """Write a property value into a protobuf Value, in Pulumi's encoding."""
     if isinstance(value, str):
         target.string_value = value
+    # Before the numbers, because Python's bool is an int.
     elif isinstance(value, bool):
         target.bool_value = value
     elif isinstance(value, int | float):
@@ -457,9 +461,11 @@ def _set_value(target: "Value", value: PropertyValue) -> None:
     elif value is None:
         target.null_value = 0  # type: ignore[assignment]  # the stub wants the enum's own type
     elif isinstance(value, dict):
+        # Without this call, an empty object would leave the value unset.
         target.struct_value.SetInParent()
         _fill_struct(target.struct_value, value)
     elif isinstance(value, list):
+        # As for objects: an empty list would leave the value unset.
         target.list_value.SetInParent()
         for item in value:
             _set_value(target.list_value.values.add(), item)

@@ -146,6 +146,8 @@ class Redactor:
             ):
                 self._loose_parts.setdefault(len(part), set()).add(part)
             patterns |= search.patterns
+        # A shorter pattern may match the beginning of a longer one, and would leave the rest in the
+        # text.
         longest_first = sorted(patterns, key=len, reverse=True)
         self._pattern = re.compile("|".join(longest_first)) if patterns else None
 
