@@ -48,6 +48,7 @@ def is_valid_jump_host(text: str) -> bool:
     user, at, address = text.rpartition("@")
     # an IPv6 address is no jump host here, as its colons would be read as a port
     host, colon, port = address.partition(":")
+    # str.isdigit alone accepts digits of other scripts.
     has_port = port.isascii() and port.isdigit() and 0 < int(port) < _PORT_LIMIT
     return (not at or is_valid_user(user)) and is_valid_host(host) and (not colon or has_port)
 

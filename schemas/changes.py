@@ -347,6 +347,7 @@ def _has_distinct_keys(key: KeyedBy, value: Any) -> bool:
     if not is_list or not all(isinstance(item, Mapping) for item in value):
         return False
     names = [item.get(key.name) for item in value]
+    # Without a known key for each item, the lists are compared as a whole.
     return all(isinstance(name, str) for name in names) and len(set(names)) == len(names)
 
 

@@ -52,6 +52,7 @@ def format_value(value: Any) -> str:
         return "an object"
     if isinstance(value, list | tuple):
         return "a list"
+    # Pulumi sends each number as a double: a message shows 16, not 16.0.
     text = f"{value:.15g}" if isinstance(value, float) else str(value)
     return text if len(text) <= _MAX_VALUE_LENGTH else f"{text[:_MAX_VALUE_LENGTH]}..."
 
@@ -309,6 +310,7 @@ def _describe_unknown_name(
 def _validate_fields(model: type[InputModel], values: Mapping[str, Any]) -> Iterator[ErrorDetails]:
     """Yield pydantic's errors of the values, each field by itself."""
     try:
+        # Without strict, pydantic would accept the text "8" as a number.
         model.model_validate(values, strict=True)
     except ValidationError as error:
         yield from error.errors(include_url=False)

@@ -66,7 +66,9 @@ ForeignName = Annotated[str, AfterValidator(to_readable_name)]
 
 DEFAULT_NAMESPACE: Final = "default"
 
+# At most 253 characters: Kubernetes' limit of a DNS subdomain name.
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+# At most 63 characters: Kubernetes' limit of a DNS label.
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 

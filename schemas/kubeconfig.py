@@ -71,6 +71,7 @@ def _to_kubeconfig_key(name: str) -> str:
 
 
 class _KubeconfigPart(BaseModel):
+    # Unknown keys are refused: a later kubectl may run a program or read a file for one of them.
     model_config = ConfigDict(
         alias_generator=_to_kubeconfig_key, extra="forbid", frozen=True, hide_input_in_errors=True
     )

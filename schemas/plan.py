@@ -79,6 +79,7 @@ class _ValueChange(_PlanModel):
         """
         if not isinstance(fields, Mapping):
             return fields
+        # The fields are not validated yet: a value of any other form counts as true.
         secret = fields.get("secret") not in (None, False)
         values = {
             name: _mask_value(fields[name], secret) for name in _VALUE_FIELDS if name in fields

@@ -255,4 +255,5 @@ def _unpack_text(config_map: Mapping[str, Any], key: str) -> str:
 def _parse_decimal(text: str) -> float | None:
     """Return a decimal number such as `12.5`; None for other text and for infinity."""
     value = float(text) if _DECIMAL.fullmatch(text) else None
+    # A long row of digits becomes infinity.
     return value if value is not None and value < float("inf") else None

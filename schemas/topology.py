@@ -101,6 +101,7 @@ class AliasInputs(InputModel):
 
 
 class _Options(InputModel):
+    # Names of Pulumi's SDKs and of Terraform.
     retired_names: ClassVar[Mapping[str, str]] = {
         "custom_timeouts": "timeouts",
         "customTimeouts": "timeouts",

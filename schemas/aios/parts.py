@@ -64,6 +64,7 @@ def complete_node(node: Any) -> Any:
     list, the computed values are UNKNOWN.
     """
     gpus = node.get("gpus") if isinstance(node, Mapping) else None
+    # A node or its GPUs may be UNKNOWN.
     if not isinstance(gpus, Mapping):
         return node
     for name, value in _summarize_gpus(gpus.get("gpus")).items():
@@ -207,6 +208,7 @@ def _sum_known(values: Iterable[Any]) -> Any:
 class GpuInputs(InputModel):
     """One GPU."""
 
+    # Pydantic reserves names that begin with `model_`, and the registry has such names.
     model_config = ConfigDict(protected_namespaces=())
 
     model_name: str = Field(

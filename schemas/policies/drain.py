@@ -69,6 +69,7 @@ class ChosenDrainInputs(DrainInputs):
         names = values.get("nodes")
         if isinstance(names, list):
             for index, name in enumerate(names):
+                # Two names that are not known yet may be those of two nodes.
                 if name is not UNKNOWN and name in names[:index]:
                     yield Problem(f"nodes[{index}]", f"{name} is listed twice: name each node once")
 

@@ -151,6 +151,7 @@ def parse_duration(duration: str) -> float:
     """
     match = _TTL.fullmatch(duration)
     parts = match.groups(default="0") if match and duration else ()
+    # Text of another form has no parts, and gives 0 seconds.
     seconds = sum(int(part) * unit for part, unit in zip(parts, _UNIT_SECONDS, strict=False))
     if not seconds:
         raise ValueError(

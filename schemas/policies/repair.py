@@ -166,6 +166,7 @@ class MachineRepairInputs(RepairPolicy):
                 "max_temperature",
                 "is required with on: overheated: declare a temperature, such as 90",
             )
+        # A list that is not known yet may contain overheated.
         is_unknown = contains_unknown(on)
         if values.get("max_temperature") is not None and not (is_measured or is_unknown):
             yield Problem("on", "lacks overheated, which max_temperature requires: add overheated")
