@@ -273,7 +273,8 @@ def _find_program_topology(project: Project) -> _ProgramTopology | None:
     except FileNotFoundError:
         topology_file = find_topology_file(folder)
         return _ProgramTopology(topology_file, is_entire_program=True) if topology_file else None
-    # ast.parse raises ValueError for null bytes and RecursionError for deep nesting.
+    # ast.parse raises RecursionError for deep nesting, and in older releases of Python ValueError
+    # for null bytes.
     except (OSError, SyntaxError, ValueError, RecursionError):
         return None
     statements = [
