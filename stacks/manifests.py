@@ -39,6 +39,7 @@ class ClusterClaims:
 
     @property
     def names(self) -> frozenset[str]:
+        """Return all names that users may pass for the cluster."""
         return self.other_names | {self.cluster}
 
 
@@ -134,6 +135,11 @@ def _create_cluster_claims(
 
 
 def _build_document(name: str, inputs: PropertyMap) -> dict[str, object]:
+    """Build the Kubernetes manifest of a volume claim.
+
+    Raises:
+        NoAccess: the inputs are not valid, or contain a value that is known only after `up`.
+    """
     # A dynamic resource brings its provider as a property, which no model has.
     declared = {key: value for key, value in inputs.items() if key != PROVIDER_KEY}
     values, problems = validate_inputs(VolumeClaimInputs, declared)

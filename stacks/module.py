@@ -123,6 +123,7 @@ def _find_caller() -> SourcePosition:
 
 
 def _to_input(value: Any) -> Any:
+    """Return the id of a resource; any other value is returned unchanged."""
     return value.id if isinstance(value, pulumi.CustomResource) else value
 
 

@@ -84,6 +84,7 @@ def _iterate_package_files() -> Iterator[tuple[str, bytes]]:
 
 
 def _iterate_metadata() -> Iterator[tuple[str, str]]:
+    """Yield the names and texts of the files in the wheel's `.dist-info` folder, except RECORD."""
     distribution = importlib.metadata.distribution(_DISTRIBUTION)
     # A clone in editable mode has an .egg-info folder, which has PKG-INFO instead.
     yield "METADATA", str(distribution.read_text("METADATA") or distribution.read_text("PKG-INFO"))
@@ -109,6 +110,7 @@ def _iterate_metadata() -> Iterator[tuple[str, str]]:
 
 
 def _render_record_line(name: str, data: bytes) -> str:
+    """Render the line of a file in the wheel's RECORD: name, SHA-256 and size."""
     # The wheel format wants base64 for URLs, without padding.
     digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
     return f"{name},sha256={digest},{len(data)}\n"
@@ -254,6 +256,10 @@ def write_files(directory: Path, files: Mapping[str, str], *, force: bool) -> No
 
 
 def _require_empty_folder(directory: Path) -> None:
+    """Raise ProjectExists if the path is a file, or a folder with visible files.
+
+    A missing folder is allowed.
+    """
     if directory.exists() and not directory.is_dir():
         raise ProjectExists(f"{directory} is not a folder", hint="choose another one with --dir")
     if any(_list_visible_files(directory)):
@@ -265,6 +271,7 @@ def _require_empty_folder(directory: Path) -> None:
 
 
 def _list_visible_files(directory: Path) -> Iterator[Path]:
+    """Yield the files and folders in a folder, without hidden ones; nothing without a folder."""
     if directory.is_dir():
         # A folder with nothing but `.git` counts as empty.
         yield from (path for path in directory.iterdir() if not path.name.startswith("."))
@@ -277,6 +284,7 @@ def _read_description(folder: Path) -> str:
 
 
 def _render_project_settings(name: str, description: str) -> str:
+    """Render the Pulumi.yaml of a Python project whose state is stored in the project's folder."""
     return yaml_text.dump(
         {
             "name": name,
@@ -289,10 +297,12 @@ def _render_project_settings(name: str, description: str) -> str:
 
 
 def _render_program(folder: Path) -> dict[str, str]:
+    """Return the files of a Python project by name: the program of the template in `folder`."""
     return {"__main__.py": (folder / "program.py").read_text(encoding="utf-8")}
 
 
 def _render_topology(folder: Path) -> dict[str, str]:
+    """Return the files of a topology project by name: topology, program and JSON Schema."""
     topology = (folder / "topology.yaml").read_text(encoding="utf-8")
     return {
         "topology.yaml": _SCHEMA_LINE + topology,

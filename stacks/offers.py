@@ -78,6 +78,7 @@ def query_offers(
 def _query_platform(
     platform: str, settings: Settings, regions: Sequence[str], offers: Offers
 ) -> None:
+    """Add the offers of a platform to `offers`, or the reason why the platform has none there."""
     try:
         platform_offers = list_offers(platform, settings, regions)
     except MissingCredentials as error:
@@ -134,6 +135,7 @@ def add_prices(offers: Iterable[Offer], book: PriceBook) -> list[PricedOffer]:
 
 
 def _fold_name(name: str) -> str:
+    """Return the letters and digits of a name in lower case, for comparisons."""
     # Users write h100 or H100-SXM for H100_SXM.
     return "".join(filter(str.isalnum, name.casefold()))
 
@@ -222,6 +224,10 @@ def complete_argument(folder: Path, now: float, key: Callable[[Offer], str]) -> 
 
 
 def _find_nearest_offer(value: Any, offered: Mapping[str, None]) -> str | None:
+    """Return the offered name most similar to `value`, or None if no name is similar.
+
+    None also for a value that is offered, or is not a text.
+    """
     if not isinstance(value, str) or not offered or value in offered:
         return None
     return find_nearest_name(value, offered)

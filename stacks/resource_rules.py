@@ -153,6 +153,7 @@ def _declares_nodes(cluster: Registration) -> bool:
 
 
 def _describe_two_owners(node: Registration, cluster: Registration) -> str:
+    """Return the message for a node that both its cluster and a resource declare."""
     return (
         f"cluster '{cluster.name}' declares its nodes itself, and '{node.name}' declares one of "
         "them again: declare all nodes in nodes.node_data, or all as aios.GpuNode resources and "

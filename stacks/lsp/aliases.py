@@ -178,6 +178,7 @@ def _has_alias(sources: Sequence[Source], section: str, name: str, earlier_name:
 
 
 def _shared_options_error(section: str, name: str) -> RenameRefused:
+    """Build the refusal of a rename whose entry shares its options with other entries."""
     return RenameRefused(
         f"{section}.{name} shares its options with other entries",
         hint="write the options in the entry itself before you rename it",
@@ -265,17 +266,20 @@ def list_case_config_keys(root: MappingNode) -> Iterator[tuple[str, SourcePositi
 
 
 def _list_cases(root: MappingNode) -> Iterator[MappingNode]:
+    """Yield the cases of a test file; values that are not mappings are skipped."""
     cases = root.get("cases")
     entries = cases.entries.values() if isinstance(cases, MappingNode) else ()
     yield from (entry.node for entry in entries if isinstance(entry.node, MappingNode))
 
 
 def _list_keys(node: Node | None) -> Iterator[tuple[str, SourcePosition]]:
+    """Yield the keys of a mapping with positions; nothing for None and other nodes."""
     if isinstance(node, MappingNode):
         yield from ((key, entry.position) for key, entry in node.entries.items())
 
 
 def _list_items(node: Node | None) -> Iterator[tuple[str, SourcePosition]]:
+    """Yield the scalar items of a list as texts with positions; nothing for other nodes."""
     if isinstance(node, SequenceNode):
         scalars = (scalar for scalar in node.items if isinstance(scalar, ScalarNode))
         yield from ((scalar.text, scalar.position) for scalar in scalars)

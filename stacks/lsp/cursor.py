@@ -62,6 +62,7 @@ class Outline:
 
     @classmethod
     def from_text(cls, text: str) -> "Outline":
+        """Build the outline of a text: the lines, and the entries of the sections with names."""
         lines = text.splitlines()
         return cls(lines, {(entry.section, entry.name): entry for entry in _list_entries(lines)})
 
@@ -147,6 +148,7 @@ def find_references(
 
 
 def _build_span(get_position: Callable[[int], tuple[int, int]], begin: int, end: int) -> Span:
+    """Build the span between two offsets of one line; `get_position` returns line and column."""
     line, column = get_position(begin)
     return Span(line, column, column + end - begin)
 

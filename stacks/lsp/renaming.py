@@ -101,6 +101,7 @@ def _require_free_name(name: str, entry: NamedEntry, sources: Sequence[Source]) 
 
 
 def _require_readable(source: Source) -> None:
+    """Raise RenameRefused if the file has a problem, so that its names are unknown."""
     problem = next(iter(source.problems), None)
     if problem is not None:
         raise RenameRefused(
@@ -221,6 +222,7 @@ def _build_settings_edits(
 
 
 def _read_source(topology: TopologyText, path: Path) -> Source:
+    """Parse a file, with the text from the editor or else from disk. Raises OSError."""
     text = topology.open_texts.get(path.resolve())
     if text is None:
         text = path.read_text(encoding="utf-8", errors="replace")
@@ -259,6 +261,7 @@ def _build_test_edits(
 
 
 def _match_exact_name(name: str) -> Callable[[str], int | None]:
+    """Return a function from a name in a test case to offset 0, or None for another name."""
     return lambda written_name: 0 if written_name == name else None
 
 

@@ -166,6 +166,7 @@ class EditorSession:
         ]
 
     def _is_current(self, uri: str, version: int | None) -> bool:
+        """Return True if the document is open and still has this version."""
         document = self._open_documents.get(uri)
         return document is not None and document.version == version
 
@@ -177,6 +178,7 @@ class EditorSession:
         }
 
     def _read_open_texts(self) -> dict[Path, str]:
+        """Return the texts of open files by resolved path, without documents that have no path."""
         paths = ((_uri_to_path(uri), document) for uri, document in self._open_documents.items())
         return {
             path.resolve(): open_document.source
@@ -200,6 +202,7 @@ class EditorSession:
             self._published_uris[uri] = set(problems_by_uri)
 
     def _send_diagnostics(self, uri: str, problems: list[Diagnostic]) -> None:
+        """Send the editor the problems of a file in place of earlier ones; none clears the file."""
         document, path = self._open_documents.get(uri), _uri_to_path(uri)
         lines = self._read_lines(path) if problems and path is not None else []
         diagnostics = [
@@ -221,6 +224,7 @@ class EditorSession:
         )
 
     def _span_to_client_range(self, lines: Sequence[str], span: Span) -> types.Range:
+        """Convert a span in `lines` to a range in the character units of the client."""
         character_range = types.Range(
             types.Position(span.line, span.begin), types.Position(span.line, span.end)
         )

@@ -230,6 +230,7 @@ class _SourceReader:
         self.namespaces: list[list[Source]] = []
 
     def has_read(self, path: Path) -> bool:
+        """Return True if a file is part of a namespace that was read already."""
         return any(
             source.path == path.resolve() for namespace in self.namespaces for source in namespace
         )
@@ -299,6 +300,10 @@ def _blank_escapes(written: str) -> str:
 
 
 def _resolve_module_file(module: MappingNode, including_path: Path) -> Path | None:
+    """Return the path of a module's file, or None if `file` is missing or not a text.
+
+    The path in the text is relative to the including file.
+    """
     node = module.get("file")
     if not isinstance(node, ScalarNode) or not isinstance(node.value, str):
         return None
@@ -306,6 +311,10 @@ def _resolve_module_file(module: MappingNode, including_path: Path) -> Path | No
 
 
 def _to_line_and_column(line_starts: Sequence[int], begin: int, offset: int) -> tuple[int, int]:
+    """Return line and column, from 0, of the character `offset` places after `begin`.
+
+    `line_starts` are the offsets of the lines in the complete text.
+    """
     # Line breaks inside a scalar count: an expression may span several lines.
     line = bisect_right(line_starts, begin + offset) - 1
     return line, begin + offset - line_starts[line]

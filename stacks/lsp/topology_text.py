@@ -489,4 +489,5 @@ def _list_for_each_keys(for_each: Node | None) -> list[str] | None:
 
 
 def _describe_word(word: Word) -> str:
+    """Return the type and the description of a key in Markdown, with an empty line between."""
     return f"{word.type}\n\n{word.description}".strip()

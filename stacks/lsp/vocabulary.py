@@ -110,6 +110,7 @@ def _find_entry_words(section: str, rest: Sequence[str], platform: str | None) -
 
 
 def _find_nested_words(model: type[BaseModel] | None, rest: Sequence[str]) -> dict[str, Word]:
+    """Return the keys of the model at the path `rest` inside `model`; empty if there is none."""
     for name in rest:
         rules = get_field_rules(model).get(name) if model is not None else None
         model = rules.nested if rules is not None else None
@@ -138,6 +139,7 @@ def _find_model(path: Sequence[str], platform: str | None, name: str) -> type[Ba
 
 @cache
 def _build_section_words() -> dict[str, Word]:
+    """Build the words for the sections of resources, described with the platforms of each."""
     return {
         section: Word(
             section,
@@ -172,6 +174,7 @@ def _build_field_words(model: type[BaseModel]) -> dict[str, Word]:
 
 @cache
 def _build_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the JSON Schema of a model, with its properties and definitions."""
     return model.model_json_schema()
 
 

@@ -166,6 +166,7 @@ def _is_needed_to_ask(name: str) -> bool:
 
 
 def _list_secret_variables() -> set[str]:
+    """Return the environment variables of the platforms' secret settings."""
     settings = (setting for platform in platforms().values() for setting in platform.settings)
     return {setting.variable for setting in settings if setting.secret}
 
@@ -243,6 +244,7 @@ def run_simulation(
 
 
 def _build_answer(report: RunReport) -> Answer:
+    """Build the answer of a tool from the report of a simulated run, with secret outputs masked."""
     plan, remaining_state = report.plan, report.final_state
     facts: dict[str, Any] = {
         "ending": report.ending,
@@ -281,6 +283,7 @@ def _build_answer(report: RunReport) -> Answer:
 
 
 def _list_unplayed_events(report: RunReport) -> list[str]:
+    """Describe each event of the case that did not happen, with the reason."""
     late_events = [
         f"event {number}: the run ended before this event" for number in report.pending_events
     ]

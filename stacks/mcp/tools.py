@@ -330,6 +330,11 @@ class Tools:
         return json.dumps(find_schedulers(inputs))
 
     def _export_stack(self, project: Project, stack: str) -> CommandResult:
+        """Run `gpuform stack export`, and return its result.
+
+        Raises:
+            RequestRefused: the state cannot be read.
+        """
         result = self.commands.run(project.directory, "stack", "export", "--stack", stack)
         if not result.succeeded:
             raise RequestRefused(f"the state of {stack} cannot be read: {result.stderr.strip()}")
@@ -359,11 +364,13 @@ class Tools:
             )
 
     def _redact_answer(self, answer: Answer) -> Answer:
+        """Return the answer with the secret values of the environment masked in every field."""
         redacted = self.commands.redact(answer.model_dump_json())
         return Answer.model_validate_json(redacted)
 
 
 def _get_resources(export_result: CommandResult) -> list[dict[str, Any]]:
+    """Return the resources in an exported state; empty if the state has none."""
     return (export_result.parse_json() or {}).get("deployment", {}).get("resources") or []
 
 

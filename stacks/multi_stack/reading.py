@@ -248,6 +248,7 @@ def _get_backend_url(project: Project, environ: Mapping[str, str]) -> str:
 
 
 def _find_project_file(folder: Path) -> Path | None:
+    """Return the Pulumi.yaml or Pulumi.yml of a folder, or None."""
     return next((folder / name for name in _PROJECT_FILES if (folder / name).is_file()), None)
 
 
@@ -262,6 +263,10 @@ def find_project_files(root: Path) -> Iterator[Path]:
 
 
 def _is_ignored(folder: str) -> bool:
+    """Return True if a folder of this name is hidden, or never has projects.
+
+    `venv`, `node_modules`.
+    """
     return folder.startswith(".") or folder in _IGNORED_FOLDERS
 
 

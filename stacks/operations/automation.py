@@ -236,4 +236,8 @@ def import_stack(
 def _build_callbacks(
     on_event: OnEvent | None, confirm: Confirm | None, cancellation: Cancellation | None
 ) -> OperationCallbacks:
+    """Build the callbacks of an operation; events are ignored without `on_event`.
+
+    Without `confirm` every plan is applied.
+    """
     return OperationCallbacks(on_event or ignore_event, confirm, cancellation or Cancellation())

@@ -164,4 +164,5 @@ def _find_secret_keys(file: Path) -> set[str]:
 
 
 def _is_project_key(key: str, project: str) -> bool:
+    """Return True for a configuration key without a namespace, or with the project's."""
     return ":" not in key or key.startswith(f"{project}:")

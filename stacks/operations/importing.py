@@ -214,6 +214,7 @@ class _ImportRun:
     emulated: bool = False
 
     def open(self) -> Stack:
+        """Open the stack with its present state; exclusively if the run has a lock."""
         return self.selected.open(exclusive=self.lock is not None)
 
     def run(self, stack: Stack, import_plan: ImportPlan) -> ImportResult:

@@ -57,6 +57,7 @@ def to_plain_properties(properties: PropertyMap) -> dict[str, Any]:
 
 
 def _convert_properties(properties: PropertyMap) -> dict[str, Any]:
+    """Convert properties for a lifecycle; null properties are left out."""
     return {key: _convert_value(value) for key, value in properties.items() if value is not None}
 
 

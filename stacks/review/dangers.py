@@ -186,6 +186,7 @@ _MAX_NUMBER_DIGITS: Final = 18
 
 
 def _format_gpu_count(change: ResourceChange) -> str:
+    """Format how many GPUs the change removes; None is an unknown number."""
     if change.gpus_removed is None:
         return "an unknown number of GPUs"
     return counted(change.gpus_removed, "GPU")
@@ -279,4 +280,5 @@ def format_gpu_delta(change: ResourceChange) -> str:
 
 
 def _join_paths(paths: list[str]) -> str:
+    """Join one or more paths in words: `a, b and c`."""
     return paths[0] if len(paths) == 1 else f"{', '.join(paths[:-1])} and {paths[-1]}"

@@ -251,6 +251,7 @@ def _build_nested_rows(change: Difference) -> Iterator[Row]:
 
 
 def _build_value_rows(mark: str, label: str, value: Any, depth: int = 0) -> Iterator[Row]:
+    """Yield the rows of a value: the first with `mark` and `label`, the others as continuations."""
     first, *rest = format_labelled(label, value)
     yield Row(mark, first, depth)
     yield from (Row(mark, line, depth, continues=True) for line in rest)

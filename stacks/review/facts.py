@@ -79,6 +79,7 @@ class StackFacts:
 
     @property
     def name(self) -> str:
+        """Return `<project>/<stack>`, with `(emulated)` for a plan made with the emulator."""
         name = f"{self.plan.project}/{self.plan.stack}"
         return f"{name} (emulated)" if self.plan.emulated else name
 
@@ -120,10 +121,12 @@ class StackFacts:
 
     @cached_property
     def gpus_removed(self) -> GpuCount:
+        """Sum the GPUs removed by all changes; not exact if the number of a change is unknown."""
         return GpuCount.from_numbers(change.gpus_removed for change in self.plan.changes)
 
     @cached_property
     def gpus_added(self) -> GpuCount:
+        """Sum the GPUs added by all changes; not exact if the number of a change is unknown."""
         return GpuCount.from_numbers(change.gpus_added for change in self.plan.changes)
 
     @property
@@ -210,10 +213,12 @@ class Review:
 
     @cached_property
     def gpus_removed(self) -> GpuCount:
+        """Sum the GPUs that the plans of all stacks remove."""
         return _sum_gpu_counts(stack.gpus_removed for stack in self.stacks)
 
     @cached_property
     def gpus_added(self) -> GpuCount:
+        """Sum the GPUs that the plans of all stacks add."""
         return _sum_gpu_counts(stack.gpus_added for stack in self.stacks)
 
     @property
@@ -248,6 +253,7 @@ class Review:
 
     @cached_property
     def has_changes(self) -> bool:
+        """Return True if the plan of any stack has something to apply, and has not failed."""
         return any(stack.command for stack in self.stacks)
 
     @property
@@ -269,6 +275,7 @@ class Review:
 
 
 def _sum_gpu_counts(gpu_counts: Iterable[GpuCount]) -> GpuCount:
+    """Sum counts of GPUs; the sum is exact if every count is."""
     counts = list(gpu_counts)
     return GpuCount(sum(gpus.known for gpus in counts), all(gpus.exact for gpus in counts))
 

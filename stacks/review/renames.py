@@ -63,6 +63,7 @@ def _can_be_equal(old: PropertyValue, new: PropertyValue) -> bool:
 
 
 def _build_rename_notice(before: str, new: ResourceState) -> Notice:
+    """Build the notice that the created resource `new` may be the deleted one, named `before`."""
     name = name_of(new.urn)
     return Notice(
         kind=NoticeKind.RENAMED,

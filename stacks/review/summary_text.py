@@ -199,6 +199,7 @@ def _sum_known_costs(usage: ResourceUsage | None) -> Mapping[str, float] | None:
 
 
 def _group_by_billing(cost: StackCost) -> dict[tuple[Billing, str], float]:
+    """Return the hourly amounts of a stack's cost by billing and currency."""
     return {(amount.billing, amount.currency): amount.hourly for amount in cost.amounts}
 
 
@@ -373,6 +374,7 @@ def _format_evidence_age(repair: NodeRepair, made_at: str) -> str:
 
 
 def _describe_node_jobs(change: ResourceChange, repair: NodeRepair) -> str:
+    """Describe the jobs on a node that is repaired, or say that the jobs are unknown."""
     nodes = change.leaving.nodes if change.leaving is not None else ()
     node = next((candidate for candidate in nodes if candidate.name == repair.node), None)
     return "its jobs are unknown" if node is None else _describe_running_jobs(node)

@@ -262,6 +262,7 @@ class ExpiredResources:
             self._write({key: entry for key, entry in self._entries.items() if key not in keys})
 
     def _list_existing_urns(self) -> set[str]:
+        """Return the URNs of the resources in the state, without old objects."""
         return {entry.urn for entry in self.stack.snapshot.resources if not entry.delete}
 
     def _read(self) -> Mapping[str, dict[str, Any]]:

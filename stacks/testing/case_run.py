@@ -179,6 +179,7 @@ _ENVIRONMENT_PREFIXES: Final = ("PULUMI_", "GPUFORM_")
 
 
 def _list_platform_variables() -> set[str]:
+    """Return the environment variables of all settings of the platforms."""
     settings = (platform.settings for platform in platforms().values())
     return {
         setting.variable
@@ -371,6 +372,7 @@ class _CaseStack:
         return self._build_report(result)
 
     def _handle_event(self, event: OperationEvent) -> None:
+        """Keep the masked plan of a successful preview and pass it on; also keep each warning."""
         if isinstance(event, RunEnded) and event.started.preview and event.outcome is not None:
             if event.outcome.succeeded:
                 self._plan = mask_plan(event.plan, self.secrets)
@@ -379,6 +381,10 @@ class _CaseStack:
             self._warnings.append(event.message)
 
     def _build_report(self, result: RunResult) -> RunReport:
+        """Build the report of a run, with secrets masked in its messages.
+
+        Findings of gates and failed checks are among the errors.
+        """
         diagnostics = result.diagnostics
         gates = [f"{gate.name}: {finding}" for gate in result.gates for finding in gate.findings]
         errors = [
@@ -429,6 +435,7 @@ class _CaseStack:
         return next(iter(paths_in_case), ()), str(error)
 
     def _redact(self, messages: list[str]) -> list[str]:
+        """Return the messages with secrets masked, each message once."""
         redactor = Redactor(self.secrets)
         return [redactor.redact(message) for message in dict.fromkeys(messages)]
 
@@ -447,6 +454,7 @@ class _CaseStack:
         )
 
     def _open_stack(self) -> Stack | None:
+        """Open the stack of the case, or return None if it does not exist."""
         if not self._workspace.backend.exists(self._project.name, self._name):
             return None
         return self._workspace.open(self._name, lambda: "")
@@ -482,10 +490,12 @@ def _format_config_value(value: Any) -> str:
 
 
 def _is_resource(resource: ResourceState) -> bool:
+    """Return True for a resource that cases can name: no old object, stack or provider."""
     return not resource.delete and resource.type != STACK_TYPE and not is_provider(resource.type)
 
 
 def _report_resource(resource: ResourceState) -> ReportedResource:
+    """Build the report of a resource: name, address, and outputs with the id."""
     outputs = {**resource.outputs, **({"id": resource.id} if resource.id else {})}
     values = convert_outputs(outputs)
     # Outputs such as __provider belong to Pulumi's dynamic providers.

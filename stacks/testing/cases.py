@@ -57,6 +57,7 @@ class Case:
 
     @property
     def expect(self) -> ExpectInputs:
+        """Return what the case expects; an empty expectation if the case has none."""
         return self.inputs.expect or ExpectInputs()
 
     @property
@@ -161,6 +162,11 @@ def build_chains(cases: Iterable[Case]) -> list[list[Case]]:
 
 
 def _list_test_files(path: Path) -> list[Path]:
+    """Return the test file at `path`, or the sorted test files of the project in the folder `path`.
+
+    Raises:
+        TestFilesError: the path does not exist, or the project has no test files.
+    """
     if path.is_file():
         return [path]
     if not path.is_dir():
@@ -194,6 +200,10 @@ def _reject_equal_stems(files: Iterable[Path]) -> None:
 
 
 def _read_file(file: Path, problems: Diagnostics) -> list[Case]:
+    """Return the cases of a test file, with the file's defaults applied.
+
+    Problems are added to `problems`; a file that is not valid has no cases.
+    """
     file_problems = Diagnostics()
     root, values = read_checked(file, format_path(file), CasesInputs, file_problems)
     problems.extend(file_problems)
@@ -261,6 +271,7 @@ def list_entries(project: Project, stack: str) -> list[ExpandedEntry] | None:
 
 
 def _describe_entry(group: Group[Any], module: ModuleInstance | None) -> ExpandedEntry:
+    """Describe an entry of the topology with its instances and the names of its resources."""
     return ExpandedEntry(
         group.declaration.address,
         str(group.declaration.position),

@@ -52,6 +52,10 @@ class _Comparison:
     report: RunReport
 
     def list_findings(self) -> Iterator[Finding]:
+        """Yield a finding for each difference between the expectations of the case and the report.
+
+        Problems of the case itself are the only findings, if there are any.
+        """
         expect = self.case.expect
         if self.report.case_problems:
             yield from (
@@ -72,6 +76,7 @@ class _Comparison:
             yield from self._compare_duration(expect.takes)
 
     def _compare_plan_fields(self, expect: ExpectInputs) -> Iterator[Finding]:
+        """Yield the findings on the plan: actions, properties, replacements, gates and cost."""
         if expect.plan is not None:
             yield from self._compare_actions(expect.plan)
         for name, values in (expect.properties or {}).items():
@@ -84,6 +89,7 @@ class _Comparison:
             yield from self._compare_hourly_cost(expect.hourly_cost)
 
     def _compare_final_state(self, expect: ExpectInputs) -> Iterator[Finding]:
+        """Yield the findings on the final state: resources, outputs and objects."""
         for name, values in (expect.resources or {}).items():
             yield from self._compare_resource(name, values)
         for number, name in enumerate(expect.absent or ()):
@@ -101,6 +107,10 @@ class _Comparison:
             yield from self._compare_objects(kind, expected_objects)
 
     def _compare_ending(self) -> Iterator[Finding]:
+        """Yield a finding if the run has another ending than expected.
+
+        Without `result` the run should succeed, or with an expected `error` end in any other way.
+        """
         expect, ending = self.case.expect, self.report.ending
         if expect.result is None and expect.error:
             if ending == "succeeded":
@@ -154,6 +164,10 @@ class _Comparison:
     def _compare_messages(
         self, field_name: str, expected_texts: Iterable[str], messages: Sequence[str]
     ) -> Iterator[Finding]:
+        """Yield a finding for each expected text that no message contains; white space is ignored.
+
+        `field_name` is `error` or `warning`.
+        """
         # Test files wrap long messages: white space does not count.
         normalized_messages = [" ".join(text.split()) for text in messages]
         for number, text in enumerate(expected_texts):
@@ -165,6 +179,7 @@ class _Comparison:
                 yield self._create_finding((field_name, number), finding)
 
     def _compare_actions(self, expected_actions: Mapping[str, str]) -> Iterator[Finding]:
+        """Yield a finding for each differing planned action, and for each unexpected change."""
         if self.report.plan is None:
             yield self._create_finding(("plan",), "the run has no plan")
             return
@@ -194,6 +209,10 @@ class _Comparison:
                 yield self._create_finding(("plan",), message)
 
     def _compare_properties(self, name: str, values: Mapping[str, Any]) -> Iterator[Finding]:
+        """Yield a finding for each property that is not planned with the expected value.
+
+        Secret values, and values known only after apply, cannot be compared: each gives a finding.
+        """
         change = self._find_change("properties", name)
         if isinstance(change, Finding):
             yield change
@@ -221,6 +240,7 @@ class _Comparison:
                 yield self._create_finding(steps, message)
 
     def _compare_replacement_causes(self, name: str, paths: Sequence[str]) -> Iterator[Finding]:
+        """Yield a finding unless exactly the properties `paths` force a planned replacement."""
         change = self._find_change("replaced_by", name)
         if isinstance(change, Finding):
             yield change
@@ -237,6 +257,7 @@ class _Comparison:
             yield self._create_finding(("replaced_by", name), message)
 
     def _compare_verdict(self, name: str, verdict: Verdict) -> Iterator[Finding]:
+        """Yield a finding if the gate has another verdict, or is unknown."""
         plan = self.report.plan
         gates = {gate.name: gate for gate in (plan.gates if plan else None) or ()}
         if name not in gates:
@@ -248,6 +269,7 @@ class _Comparison:
             yield self._create_finding(("gates", name), message + gate_findings)
 
     def _compare_hourly_cost(self, expected_costs: Mapping[str, float]) -> Iterator[Finding]:
+        """Yield a finding for each currency whose cost after the run differs or is unknown."""
         plan = self.report.plan
         after = plan.cost.after if plan is not None and plan.cost is not None else None
         cost = {} if after is None else after.sum_hourly_costs()
@@ -262,6 +284,10 @@ class _Comparison:
                 yield self._create_finding(("hourly_cost", currency), message)
 
     def _compare_resource(self, name: str, values: Mapping[str, Any]) -> Iterator[Finding]:
+        """Yield a finding for each differing value of the matching resources, or if none match.
+
+        `values` are the expected values by property path.
+        """
         resources = self._find_resources(name)
         if not resources:
             known_addresses = (
@@ -286,6 +312,10 @@ class _Comparison:
     def _compare_objects(
         self, kind: str, expected_objects: Sequence[ObjectInputs]
     ) -> Iterator[Finding]:
+        """Yield a finding for each missing, unexpected or differing object of one kind.
+
+        An expected object without a status matches any status.
+        """
         steps = ("objects", kind)
         objects_by_kind = {
             f"{platform}/{name}": objects

@@ -158,10 +158,12 @@ def _build_unknown_cost(plan: Plan) -> PlanCost:
 
 
 def _format_stack_name(plan: Plan) -> str:
+    """Return the stack's name with its project: `<project>/<stack>`."""
     return f"{plan.project}/{plan.stack}"
 
 
 def _add_stack_name(change: ResourceChange, plan: Plan) -> ResourceChange:
+    """Return the change with the name `<project>/<stack> <resource>`."""
     return change.model_copy(update={"name": f"{_format_stack_name(plan)} {change.name}"})
 
 

@@ -206,6 +206,7 @@ def _require_planned_together(
 
 
 def _format_stack_name(plan: Plan) -> str:
+    """Return the stack's name with its project: `<project>/<stack>`."""
     return f"{plan.project}/{plan.stack}"
 
 

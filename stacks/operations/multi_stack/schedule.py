@@ -136,6 +136,7 @@ class Schedule:
             self._queue_message(process, TaskResult(code=1, summary=problem))
 
     def _queue_message(self, process: StackProcess, message: ProcessMessage) -> None:
+        """Queue a process's message for the thread of `run`, which handles all messages."""
         self._messages.put((process, message))
 
     def _handle_message(self, name: str, process: StackProcess, message: ProcessMessage) -> None:

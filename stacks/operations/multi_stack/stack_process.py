@@ -266,6 +266,7 @@ class StackProcess:
             self._process.kill()
 
     def _start(self) -> "subprocess.Popen[bytes]":
+        """Start the Python process of the stack in a process group of its own. Raises OSError."""
         return subprocess.Popen(  # noqa: S603 - gpuform itself
             # -P: a module in the working directory must not hide one of gpuform's.
             [self.interpreter.python, "-P", "-m", _PROCESS_MODULE],

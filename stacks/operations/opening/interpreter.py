@@ -60,6 +60,7 @@ class ProgramEnvironment:
 
     @property
     def is_current(self) -> bool:
+        """Return True if the virtualenv is the one of this process; False if it does not exist."""
         # Folders are compared: a virtualenv's interpreter is often a link to another one's.
         with suppress(OSError):
             return Path(sys.prefix).samefile(self.folder)

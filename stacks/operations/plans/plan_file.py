@@ -59,6 +59,11 @@ def read_stacks_plan(path: Path) -> StacksPlan:
 
 
 def _read_content(path: Path) -> bytes:
+    """Return the bytes of a plan file.
+
+    Raises:
+        PlanRefused: the file cannot be read.
+    """
     try:
         return path.read_bytes()
     except OSError as error:

@@ -117,4 +117,5 @@ class Expiry:
 
 
 def _list_urns(outcome: Outcome) -> Collection[str]:
+    """Return the URNs of the resources in the state after a run, without old objects."""
     return {entry.urn for entry in outcome.snapshot.resources if not entry.delete}

@@ -92,6 +92,7 @@ class RepairRun:
 
     @property
     def _requested_nodes(self) -> set[str]:
+        """Return the node names in `node_arguments`: the part before an `=`."""
         return {argument.partition("=")[0] for argument in self.node_arguments}
 
     def _find_interrupted_repairs(self, entry: ResourceState) -> set[str]:
@@ -165,6 +166,7 @@ def _get_compared_fields(node_repair: NodeRepair) -> tuple[str, ...]:
 
 
 def _describe_repair(node_repair: NodeRepair) -> str:
+    """Describe a repair as `<mode> (<evidence>)`."""
     return f"{node_repair.mode} ({node_repair.evidence})"
 
 

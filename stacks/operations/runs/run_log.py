@@ -187,4 +187,5 @@ def collect_secrets(snapshot: Snapshot, outputs: PropertyMap) -> set[str]:
 
 
 def _redact_line(line: LogLine, redactor: Redactor) -> LogLine:
+    """Return the line with secrets masked in its text."""
     return line.model_copy(update={"text": redactor.redact(line.text)}) if line.text else line

@@ -259,6 +259,11 @@ def _write_profile(path: Path | None) -> Iterator[None]:
 
 
 def _open_file(path: Path, label: str) -> TextIO:
+    """Open a file for writing, emptied; `label` names it in messages.
+
+    Raises:
+        EngineError: the file cannot be opened.
+    """
     try:
         return path.open("w", encoding="utf-8")
     except OSError as error:

@@ -66,6 +66,7 @@ class Part:
 
     @property
     def left_out(self) -> int:
+        """Count the items that are not in the document, for lack of space."""
         return len(self.items) - len(self.texts)
 
     @property
@@ -279,4 +280,5 @@ def _add_combined_items(review: Review, pieces: Any, items: dict[str, list[Item]
 
 
 def _render_piece(piece: Callable[..., Any], *facts: Any) -> str:
+    """Render an item by a macro of the template, without line breaks at the ends."""
     return str(piece(*facts)).strip("\n")

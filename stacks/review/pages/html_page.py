@@ -58,6 +58,7 @@ def build_change_rows(changes: Iterable[PropertyChange], type_: str) -> Iterator
 
 
 def _format_value(value: Any) -> str:
+    """Format a value as text with invisible characters escaped, cut to `_LONGEST_VALUE`."""
     # Each line is escaped alone, so that line breaks stay.
     lines = format_multiline(value).split("\n")
     return truncate("\n".join(map(escape_invisible, lines)), _LONGEST_VALUE)

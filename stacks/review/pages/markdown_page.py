@@ -123,4 +123,5 @@ def render_output_diff(change: PropertyChange, stack: str) -> str:
 
 
 def _format_row(row: Row) -> str:
+    """Format a row as a line of a `diff` block: the mark, the indentation, the text."""
     return f"{_MARKS.get(row.mark, row.mark)} {'    ' * row.depth}{row.text}"

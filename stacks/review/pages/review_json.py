@@ -24,6 +24,7 @@ def build_review_document(review: Review) -> dict[str, Any]:
 
 
 def _stack_to_json(stack: StackFacts) -> dict[str, Any]:
+    """Return the facts and the complete plan of a stack as JSON."""
     return {
         "project": stack.plan.project,
         "stack": stack.plan.stack,
@@ -38,6 +39,7 @@ def _stack_to_json(stack: StackFacts) -> dict[str, Any]:
 
 
 def _totals_to_json(facts: StackFacts | Review) -> dict[str, Any]:
+    """Return the counts by action, and the removed and added GPUs, as JSON."""
     return {
         "counts": {str(action): count for action, count in facts.counts.items()},
         "gpus_removed": _gpus_to_json(facts.gpus_removed),
@@ -46,10 +48,12 @@ def _totals_to_json(facts: StackFacts | Review) -> dict[str, Any]:
 
 
 def _gpus_to_json(gpu_count: GpuCount) -> dict[str, Any]:
+    """Return a count of GPUs as JSON; `exact` is false if a part of the number is unknown."""
     return {"count": gpu_count.known, "exact": gpu_count.exact}
 
 
 def _danger_to_json(subject: RiskyChange) -> dict[str, Any]:
+    """Return a change with its danger as JSON; `risk` and `text` are empty without a danger."""
     change, danger = subject.change, subject.danger
     return {
         "urn": change.urn,

@@ -33,10 +33,12 @@ class _MaskingCrypter:
     """Encrypt and decrypt every value to the mask."""
 
     def encrypt(self, plaintext: str, previous: str | None = None) -> str:
+        """Return the mask, whatever the plaintext is."""
         del plaintext, previous
         return MASK
 
     def decrypt(self, ciphertext: str) -> str:
+        """Return the mask as a JSON text, whatever the ciphertext is."""
         del ciphertext
         # A decrypted value is JSON.
         return f'"{MASK}"'
@@ -85,4 +87,5 @@ def _list_secret_names(type_: str) -> set[str]:
 
 
 def _replace_secrets(properties: PropertyMap, secret: set[str]) -> PropertyMap:
+    """Return the properties, with a masked secret for each name in `secret`."""
     return {name: Secret(MASK) if name in secret else value for name, value in properties.items()}

@@ -119,6 +119,7 @@ def _is_listed(metadata: Mapping[str, Any]) -> bool:
 
 
 def _is_protected(state: Any) -> bool:
+    """Return True if a state in a step's metadata is protected; False without a state."""
     return isinstance(state, dict) and state.get("protect") is True
 
 
@@ -158,14 +159,17 @@ def _list_diagnostics(run: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
 
 
 def _format_policy_prefix(content: Mapping[str, Any]) -> str:
+    """Return `policy <name>: ` for the message of a policy, else an empty text."""
     policy = content.get("policyName")
     return f"policy {policy}: " if policy else ""
 
 
 def _is_mandatory(policy: Any) -> bool:
+    """Return True for the event of a policy whose violation stops the run."""
     return isinstance(policy, dict) and policy.get("enforcementLevel") == "mandatory"
 
 
 def _select_contents(run: Iterable[Mapping[str, Any]], *kinds: str) -> list[Mapping[str, Any]]:
+    """Return the contents of the events of the given kinds, in the order of the run."""
     contents = (event.get(kind) for event in run for kind in kinds)
     return [content for content in contents if isinstance(content, dict)]

@@ -292,6 +292,7 @@ def _parse_step(where: str, entry: Mapping[str, Any], op: Op) -> _Step:
 
 
 def _select_texts(value: Any) -> list[str]:
+    """Return the texts in a JSON list, without other items; empty for any other value."""
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
@@ -400,6 +401,7 @@ def _list_unchecked(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _list_diagnostics(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the diagnostics in a preview document; anything malformed is left out."""
     diagnostics = document.get("diagnostics")
     return (
         [item for item in diagnostics if isinstance(item, dict)]

@@ -145,6 +145,11 @@ def _find_next_value(text: str, at: int) -> int:
 
 
 def _require_object(name: str, value: Any, hint: str) -> dict[str, Any]:
+    """Return the value if it is a JSON object.
+
+    Raises:
+        PlanFileError: the value has another type.
+    """
     if not isinstance(value, dict):
         raise PlanFileError(f"{name} is not a plan: it is not an object", hint)
     return value
@@ -217,4 +222,5 @@ def _validate_plan(model: type[_Model], name: str, document: dict[str, Any], hin
 
 
 def _build_depth_error(name: str, hint: str) -> EngineError:
+    """Build the error for a plan file with too deeply nested JSON."""
     return EngineError(f"{name} is not a plan: it is nested too deeply", hint)

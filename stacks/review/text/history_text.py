@@ -124,11 +124,13 @@ def _find_op(name: str) -> Op | None:
 
 
 def _format_changes(entry: HistoryEntry) -> str:
+    """Format the number of resources by operation: `3 create, 1 delete`. Empty without any."""
     counts = sorted(entry.resource_changes.items())
     return ", ".join(f"{count} {escape_invisible(op)}" for op, count in counts)
 
 
 def _format_duration(entry: HistoryEntry) -> str:
+    """Format how long a run took: `0:01:30`, or `-` while the run is in progress."""
     if entry.result == IN_PROGRESS:
         return "-"
     return str(timedelta(seconds=max(0, entry.end_time - entry.start_time)))
@@ -316,12 +318,14 @@ def _read_source(file: str) -> str:
 
 
 def _has_possible_secret(line: str, type_: str) -> bool:
+    """Return True if a line has a word like `token`, or the name of a secret field of the type."""
     lifecycle = find_lifecycle(type_)
     names = lifecycle.list_secret_names() if lifecycle else ()
     return bool(_SECRET.search(line)) or any(name in line for name in names)
 
 
 def _shorten_path(file: str) -> str:
+    """Return the path relative to the current folder; a path outside is returned unchanged."""
     path = Path(file)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
 
@@ -348,6 +352,7 @@ def render_diagnostics(diagnostics: Iterable[Diagnostic], *, paint: Paint = PLAI
 
 
 def _format_subject(urn: str) -> str:
+    """Return `<type> (<name>)` of a resource, or `program` for the stack and for no URN."""
     if urn.count("::") < 3 or type_of(urn) == STACK_TYPE:
         return "program"
     return f"{short_type(type_of(urn))} ({name_of(urn)})"

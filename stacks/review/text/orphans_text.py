@@ -129,6 +129,7 @@ def _describe_intent(intent: Intent) -> str:
 
 
 def _orphan_to_json(orphan: Orphan) -> dict[str, Any]:
+    """Return an orphan as JSON; unknown facts are null."""
     existing = orphan.existing_object
     return {
         "platform": existing.platform,
@@ -148,6 +149,7 @@ def _orphan_to_json(orphan: Orphan) -> dict[str, Any]:
 
 
 def _intent_to_json(intent: Intent) -> dict[str, Any]:
+    """Return an unresolved create as JSON; `region` is the one tried last, null if unknown."""
     return {
         "platform": intent.platform,
         "kind": intent.kind,
@@ -160,6 +162,7 @@ def _intent_to_json(intent: Intent) -> dict[str, Any]:
 
 
 def _format_time(seconds: float) -> str:
+    """Format Unix seconds as a time in UTC: `2026-01-31T08:00:00Z`."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

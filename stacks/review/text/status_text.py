@@ -179,6 +179,7 @@ def _describe_source(status: Status) -> str:
 
 
 def _format_age(seconds: float) -> str:
+    """Format an age in whole days, hours or minutes: `3 d ago`, `less than a minute ago`."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= size:
             return f"{int(seconds // size)} {unit} ago"
@@ -246,6 +247,7 @@ def _format_resource_cost(resource: ResourceStatus) -> str:
 
 
 def _format_billing(amount: Amount) -> str:
+    """Return a space and the billing of an amount; empty for on-demand billing."""
     return "" if amount.billing is Billing.ON_DEMAND else f" {amount.billing}"
 
 
@@ -322,6 +324,7 @@ def _format_capacity(capacity: Capacity) -> str:
 
 
 def _resource_to_json(resource: ResourceStatus) -> dict[str, Any]:
+    """Return the status of a resource as JSON; unknown facts are null."""
     summary = asdict(resource.summary)
     summary["alerts"] = list(summary["alerts"])
     footprint = resource.footprint
@@ -338,6 +341,8 @@ def _resource_to_json(resource: ResourceStatus) -> dict[str, Any]:
 
 
 def _lens_to_json(lens: LensStatus) -> dict[str, Any]:
+    """Return the answers of Lens as JSON; missing answers are null."""
+
     def dump(model: Overview | GpuHeatmap | Consumer | None) -> Any:
         return None if model is None else model.model_dump(mode="json", by_alias=True)
 
