@@ -573,10 +573,12 @@ class Deployment:
         )
 
     def _check_lock(self) -> None:
+        """Raise GpuformError if this process may have lost a lock of the stack that it held."""
         with raise_as_provider_errors():
             self.target.check_lock()
 
     def _warn(self, text: str) -> None:
+        """Emit a warning to the events of the run."""
         self.events.emit(Diagnostic("warning", text))
 
     def _report_skipped_check(self, text: str) -> None:
@@ -609,4 +611,5 @@ class Deployment:
 
 
 def _mask_config(config: PropertyMap) -> dict[str, str]:
+    """Return the provider configuration with a mask in place of every value that is not a text."""
     return {key: value if isinstance(value, str) else MASK for key, value in config.items()}

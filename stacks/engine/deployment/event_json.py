@@ -38,10 +38,12 @@ class _MaskingCrypter:
     """A crypter that replaces every secret by the same text."""
 
     def encrypt(self, plaintext: str, previous: str | None = None) -> str:
+        """Return the mask, whatever the plaintext is."""
         del plaintext, previous
         return MASK
 
     def decrypt(self, ciphertext: str) -> str:
+        """Return the ciphertext unchanged: nothing is decrypted."""
         return ciphertext
 
 
@@ -185,6 +187,7 @@ _INDENT: Final = 4
 
 
 def _to_compact_json(document: JsonObject) -> str:
+    """Return a document as JSON without spaces."""
     return json.dumps(document, separators=(",", ":"))
 
 
@@ -232,6 +235,7 @@ def _build_preview_step(step: Step) -> JsonObject:
 
 
 def _encode_masked(state: ResourceState) -> JsonObject:
+    """Return a resource's state as the JSON object of the state file, with secrets masked."""
     document: JsonObject = json.loads(encode_resource(state, _MASKING_CRYPTER))
     return mask_secrets(document)
 
@@ -322,6 +326,7 @@ def _build_diagnostic(event: Diagnostic | SkippedCheck | Progress) -> JsonObject
 
 
 def _build_summary(event: Summary) -> JsonObject:
+    """Return the `summaryEvent` of Pulumi's event log for the end of a run."""
     return {
         "maybeCorrupt": False,
         "durationSeconds": int(event.seconds),

@@ -186,5 +186,6 @@ def _compute_seal(plan: Plan, digest: Digest) -> str:
 
 
 def _set_seal(plan: Plan, seal: str) -> Plan:
+    """Return a copy of the plan with the seal in its basis; a plan without a basis gets no seal."""
     basis = plan.basis and plan.basis.model_copy(update={"seal": seal})
     return plan.model_copy(update={"basis": basis})

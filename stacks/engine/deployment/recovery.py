@@ -358,6 +358,7 @@ class _CreateSearch:
             self.report(text)
 
     def _check_lock(self) -> None:
+        """Raise GpuformError if this process may have lost a lock of the stack that it held."""
         with raise_as_provider_errors():
             self.target.check_lock()
 
@@ -459,6 +460,7 @@ def _is_create_of(operation: PendingOperation, urns: set[str]) -> bool:
 
 
 def _describe_intent(intent: Intent) -> str:
+    """Return the resource's name, then kind, name, platform and names of the intended object."""
     parts = f": {', '.join(intent.names)}" if intent.names else ""
     description = f"{intent.kind} {intent.name!r} on {intent.platform}{parts}"
     return f"{name_of(intent.urn or '')} ({description})"

@@ -185,6 +185,7 @@ class DeletePhase:
 
 
 def _is_protected(entry: ResourceState) -> bool:
+    """Return True if the entry may not be deleted; leftovers of a replacement may."""
     # Leftovers of a replacement were permitted when the replacement was planned.
     return entry.protect and not entry.delete and not entry.pending_replacement
 

@@ -348,6 +348,7 @@ class StepExecutor:
         return reasons
 
     def _report_start(self, step: Step) -> None:
+        """Emit the event that the step has started."""
         self.events.emit(StepStarted(step, self.preview))
 
     @contextmanager

@@ -380,18 +380,21 @@ class StepApplier:
 
 
 def _require_new(step: Step) -> ResourceState:
+    """Return the step's new state. Raises AssertionError without one."""
     if step.new is None:
         raise AssertionError(f"{step.op} of {step.urn} has no new state")
     return step.new
 
 
 def _require_old(step: Step) -> ResourceState:
+    """Return the step's old state. Raises AssertionError without one."""
     if step.old is None:
         raise AssertionError(f"{step.op} of {step.urn} has no old state")
     return step.old
 
 
 def _require_both(step: Step) -> tuple[ResourceState, ResourceState]:
+    """Return the step's old and new state. Raises AssertionError if one is missing."""
     return _require_old(step), _require_new(step)
 
 
@@ -403,6 +406,7 @@ def _keep_outputs(old: ResourceState, new: ResourceState) -> PropertyMap:
 
 
 def _mark_secret_outputs(new: ResourceState) -> PropertyMap:
+    """Return the outputs of a new state with secrets marked."""
     # Providers get and return plain values; the engine marks secrets again, by Pulumi's rules.
     return values.mark_secret_outputs(new.outputs, new.inputs, new.additional_secret_outputs)
 

@@ -167,6 +167,7 @@ def find_topology(directory: Path) -> Topology | None:
 
 
 def _is_docstring(statement: ast.stmt) -> bool:
+    """Return True if the statement is only a constant, as a docstring is."""
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
@@ -221,6 +222,7 @@ def run_program(
 def _build_topology_run(
     program: Program, topology: Topology, monitor: ProgramMonitor, engine: Engine, preview: bool
 ) -> TopologyRun:
+    """Build what the topology runner needs to run the topology in place of a Python program."""
     return TopologyRun(
         program,
         topology.file,

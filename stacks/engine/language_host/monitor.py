@@ -125,6 +125,7 @@ class Monitor:
                 self._gate.notify_all()
 
     def GetDeploymentInfo(self, _request: empty_pb2.Empty) -> Any:  # noqa: N802
+        """Return the stack, whether the run is a preview, and the supported features."""
         # Without the configuration: the SDK reads only the features of this answer.
         return resource_pb2.DeploymentInfo(
             project=self.target.project,
@@ -182,6 +183,7 @@ class Monitor:
                 _raise_unavailable()
 
     def track_work(self) -> AbstractContextManager[None]:
+        """Count the context as running work, able to wait for a checkpoint."""
         return self.executor.snapshot.track_work()
 
     def declare(
@@ -377,6 +379,7 @@ class Monitor:
     def RegisterResourceOutputs(  # noqa: N802
         self, request: resource_pb2.RegisterResourceOutputsRequest
     ) -> empty_pb2.Empty:
+        """Record the outputs of a component or of the stack; return an empty answer."""
         with self._track_request():
             self.export(request.urn, values.from_struct(request.outputs))
         return empty_pb2.Empty()
@@ -461,19 +464,26 @@ class Monitor:
         raise RpcError(grpc.StatusCode.UNKNOWN, message)
 
     def Call(self, request: resource_pb2.ResourceCallRequest) -> NoReturn:  # noqa: N802
+        """Refuse the call of a resource's method, which fails the run. Raises RpcError."""
         self._refuse_feature(f"the program calls the method {request.tok}")
 
     def RegisterPackage(  # noqa: N802
         self, request: resource_pb2.RegisterPackageRequest
     ) -> NoReturn:
+        """Refuse the registration of a parameterized package, which fails the run.
+
+        Raises RpcError.
+        """
         self._refuse_feature(f"the program uses the package {request.name}")
 
     def SignalAndWaitForShutdown(self, _request: empty_pb2.Empty) -> empty_pb2.Empty:  # noqa: N802
+        """Return an empty answer at once: there is nothing to wait for."""
         return empty_pb2.Empty()
 
     def SupportsFeature(  # noqa: N802
         self, _request: resource_pb2.SupportsFeatureRequest
     ) -> resource_pb2.SupportsFeatureResponse:
+        """Return that the feature is not supported; GetDeploymentInfo names the supported ones."""
         return resource_pb2.SupportsFeatureResponse(hasSupport=False)
 
     def __getattr__(self, name: str) -> Callable[[object], NoReturn]:
@@ -488,10 +498,12 @@ class Monitor:
 
 
 def _to_result_code(answer: ResourceResult) -> Any:
+    """Return the protocol's FAIL for the answer of a failed resource, else SUCCESS."""
     return resource_pb2.FAIL if answer.failed else resource_pb2.SUCCESS
 
 
 def _build_invoke_response(result: PropertyMap) -> resource_pb2.ResourceInvokeResponse:
+    """Build the response to a function call from the function's result."""
     answer = resource_pb2.ResourceInvokeResponse()
     # The field's name is a keyword of Python.
     getattr(answer, "return").CopyFrom(values.to_struct(result))

@@ -140,6 +140,7 @@ def _format_traceback(
 
 
 def _is_relevant(frame: traceback.FrameSummary) -> bool:
+    """Return True if the frame is not inside of asyncio, the Pulumi SDK or the engine."""
     return not frame.filename.startswith(_INTERNAL_PATHS)
 
 
@@ -198,6 +199,7 @@ class StrayFailures:
     def _create_task(
         self, loop: asyncio.AbstractEventLoop, coroutine: Any, /, **options: Any
     ) -> asyncio.Task[Any]:
+        """Create a task whose failure is recorded; the event loop calls this factory."""
         task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=loop, **options)
         task.add_done_callback(self._record_task_failure)
         return task

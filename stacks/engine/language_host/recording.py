@@ -87,6 +87,7 @@ class Recorder:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def GetDeploymentInfo(self, _request: empty_pb2.Empty) -> Any:  # noqa: N802 - the protocol's
+        """Return the stack and the supported features; the run is always a preview."""
         return resource_pb2.DeploymentInfo(
             project=self.target.project,
             stack=self.target.stack,
@@ -98,6 +99,10 @@ class Recorder:
     def RegisterResource(  # noqa: N802
         self, request: resource_pb2.RegisterResourceRequest
     ) -> resource_pb2.RegisterResourceResponse:
+        """Record a declaration, and return the URN with id and outputs of the function `answer`.
+
+        A component has no id and no outputs.
+        """
         registration = self._record_request(request, parse_registration)
         id_, outputs = self._answer_request(registration) if registration.custom else ("", {})
         return resource_pb2.RegisterResourceResponse(
@@ -109,6 +114,7 @@ class Recorder:
     def ReadResource(  # noqa: N802
         self, request: resource_pb2.ReadResourceRequest
     ) -> resource_pb2.ReadResourceResponse:
+        """Record a declaration that reads a resource, and return the outputs from `answer`."""
         read = self._record_request(request, parse_read)
         _, outputs = self._answer_request(read)
         return resource_pb2.ReadResourceResponse(
@@ -118,11 +124,13 @@ class Recorder:
     def RegisterResourceOutputs(  # noqa: N802
         self, request: resource_pb2.RegisterResourceOutputsRequest
     ) -> empty_pb2.Empty:
+        """Record the outputs of the stack; outputs of components are ignored."""
         if type_of(request.urn) == STACK_TYPE:
             self.recorded.outputs = values.from_struct(request.outputs)
         return empty_pb2.Empty()
 
     def track_work(self) -> AbstractContextManager[None]:
+        """Return a context that does nothing: a recording writes no checkpoints."""
         return nullcontext()
 
     def declare(self, declaration: Registration | Read) -> language.ResourceResult:
@@ -148,9 +156,11 @@ class Recorder:
             self.recorded.outputs = outputs
 
     def SupportsFeature(self, _request: object) -> Any:  # noqa: N802
+        """Return that the feature is not supported; GetDeploymentInfo names the supported ones."""
         return resource_pb2.SupportsFeatureResponse(hasSupport=False)
 
     def SignalAndWaitForShutdown(self, _request: empty_pb2.Empty) -> empty_pb2.Empty:  # noqa: N802
+        """Return an empty answer at once: there is nothing to wait for."""
         return empty_pb2.Empty()
 
     def __getattr__(self, name: str) -> Callable[[object], NoReturn]:

@@ -46,7 +46,8 @@ class ResourceMonitor(Protocol):
 
     def RegisterResource(  # noqa: N802 - the protocol's name
         self, request: resource_pb2.RegisterResourceRequest
-    ) -> resource_pb2.RegisterResourceResponse: ...
+    ) -> resource_pb2.RegisterResourceResponse:
+        """Declare a resource, and return its URN, id and outputs."""
 
 
 class RpcError(grpc.RpcError):  # type: ignore[misc]  # grpc ships no types

@@ -288,6 +288,7 @@ def _select_known_parts(
 
 
 def _build_exceeded_error(message: str) -> PlanExceeded:
+    """Build the error of a run that would do more than the saved plan allows."""
     return PlanExceeded(f"{message}; gpuform did not apply it", hint=NEW_PLAN_HINT)
 
 

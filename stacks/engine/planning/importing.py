@@ -217,6 +217,7 @@ def _parse_import_id(registration: Registration) -> str:
 
 
 def _find_lifecycle_class(registration: Registration) -> type[Lifecycle[Any, Any]] | None:
+    """Return the lifecycle of the registered resource's kind, or None if not a gpuform resource."""
     platform, _, kind = get_own_type(registration.type).partition(":")
     return load_lifecycle_class(platform, kind) if kind else None
 

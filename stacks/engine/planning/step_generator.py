@@ -397,6 +397,7 @@ class StepGenerator:
 
     @property
     def _exclusion_reason(self) -> str:
+        """Return why a resource is not part of the run, as the end of a sentence."""
         return "is not among the targets" if self.selection.targets else "is excluded"
 
     def _find_cycle(self, old: ResourceState | None, goal: ResourceState) -> str:
@@ -593,6 +594,7 @@ def build_same_step(old: ResourceState) -> Step:
 
 
 def _build_refresh_step(old: ResourceState) -> Step:
+    """Build the step that reads the entry's object and updates the entry."""
     return Step(Op.REFRESH, old.urn, old, old, result_op=Op.SAME)
 
 

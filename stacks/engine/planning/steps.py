@@ -242,6 +242,7 @@ def find_unplanned_changes(
 
 
 def _is_change(change: PropertyChange) -> bool:
+    """Return True unless the property's action is to keep the value."""
     return change.action is not Action.KEEP
 
 
@@ -312,6 +313,7 @@ def build_dependent_diff(keys: Sequence[str]) -> Diff:
 
 
 def _build_replacement_diff(key: str, reason: PlanReason) -> Diff:
+    """Build a diff that replaces the resource because of `key`, creating the new object first."""
     return Diff(changes=True, replaces=[key], delete_before_replace=False, reason=reason)
 
 

@@ -47,6 +47,7 @@ def restore_process() -> Iterator[None]:
 
 
 def _replace_items(items: list[Any], before: list[Any]) -> None:
+    """Replace the items of a list in place by the items from before."""
     items[:] = before
 
 
@@ -113,6 +114,7 @@ class _LoggerState:
 
     @classmethod
     def from_logger(cls, logger: logging.Logger) -> "_LoggerState":
+        """Return the present settings, handlers and filters of a logger."""
         handlers, filters = tuple(logger.handlers), tuple(logger.filters)
         return cls(logger.level, logger.propagate, logger.disabled, handlers, filters)
 
@@ -126,6 +128,7 @@ class _LoggerState:
         return cls(handlers=tuple(silent))
 
     def apply_to(self, logger: logging.Logger) -> None:
+        """Restore the settings, handlers and filters of a logger, unless they are unchanged."""
         if _LoggerState.from_logger(logger) != self:
             logger.setLevel(self.level)
             logger.propagate, logger.disabled = self.propagate, self.disabled
@@ -133,6 +136,7 @@ class _LoggerState:
 
 
 def _list_loggers() -> list[logging.Logger]:
+    """Return the root logger and all named loggers that exist."""
     named = list(logging.root.manager.loggerDict.values())
     return [logging.root, *(entry for entry in named if isinstance(entry, logging.Logger))]
 
@@ -229,6 +233,7 @@ def _isolate_modules(folder: Path) -> Iterator[None]:
 
 
 def _remove_modules(names: Iterable[str]) -> None:
+    """Remove modules from `sys.modules`, so that the next import runs them again."""
     for name in list(names):
         del sys.modules[name]
 

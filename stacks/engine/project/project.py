@@ -261,6 +261,7 @@ def _parse_virtualenv(runtime: Node, file_label: str, *, any_runtime: bool) -> s
 
 
 def _parse_defaults(config: MappingNode, file_label: str) -> dict[str, ConfigDefault]:
+    """Return the default values and types of the project file's `config`, by key."""
     return {
         key: _parse_default(key, node, file_label)
         for key, (_, node) in yaml_text.get_entries(config, file_label).items()

@@ -60,6 +60,7 @@ class StackSettings:
 
     @property
     def encryption_salt(self) -> str:
+        """Return the salt of the passphrase provider, or an empty text."""
         return self._scalars.get("encryptionsalt", "")
 
     @property
@@ -69,6 +70,7 @@ class StackSettings:
 
     @property
     def encrypted_key(self) -> str:
+        """Return the stack's key as encrypted by a cloud's key service, or an empty text."""
         return self._scalars.get("encryptedkey", "")
 
     @property

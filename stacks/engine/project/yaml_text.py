@@ -41,6 +41,7 @@ class _Loader(yaml.SafeLoader):
 
 class _Dumper(yaml.SafeDumper):
     def ignore_aliases(self, _data: Any) -> bool:
+        """Return True: a value that occurs twice is written twice, without anchor and alias."""
         return True
 
 
@@ -126,10 +127,12 @@ def convert_node(node: Node, file_label: str) -> Json:
 
 
 def _parse_int(text: str) -> int:
+    """Return the integer of a scalar: decimal, hexadecimal (`0x`) or octal (`0o`)."""
     return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
 
 
 def _parse_float(text: str) -> float:
+    """Return the number of a scalar; `.inf` and `.nan` are YAML's forms."""
     return float(text.replace(".inf", "inf").replace(".Inf", "inf").replace(".nan", "nan"))
 
 

@@ -82,6 +82,7 @@ This is the id of the object itself, or of the object that contained it.
 
 
 def _ignore_gone(_cause: str) -> None:
+    """Do nothing about a missing object: the default of `on_gone`."""
     return
 
 
@@ -508,4 +509,5 @@ def _to_comparable(
 def _list_field_changes(
     provider: ResourceProvider, olds: dict[str, Any], news: dict[str, Any]
 ) -> Sequence[FieldChange] | None:
+    """Return the changes between old and new properties, or None if no Lifecycle serves."""
     return provider.list_changes(olds, news) if isinstance(provider, Lifecycle) else None

@@ -295,4 +295,5 @@ class PluginProviders:
 
 
 def _to_plain(properties: PropertyMap) -> dict[str, Any]:
+    """Return properties with secrets unwrapped and gpuform's UNKNOWN in place of Pulumi's."""
     return to_properties(to_provider(properties))

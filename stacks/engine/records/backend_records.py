@@ -224,6 +224,7 @@ class BackendRecords:
 
     @property
     def place(self) -> str:
+        """Return the location of the stack's records, for messages."""
         folder = self._backend.get_records_folder(self._project, self._stack)
         return self._backend.storage.locate(folder)
 
@@ -295,6 +296,7 @@ class BackendRecords:
 
 
 def _list_existing(batches: Batches) -> dict[str, Fields]:
+    """Return the records by name, without the removed ones."""
     return {name: fields for name, fields in batches.current.items() if fields is not None}
 
 

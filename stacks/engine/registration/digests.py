@@ -52,6 +52,7 @@ def normalize_pickle(text: str) -> str:
 
 
 def _is_source_path(argument: object) -> bool:
+    """Return True if the argument of a pickle instruction is the path of a Python file."""
     return isinstance(argument, str) and argument.endswith(".py")
 
 

@@ -71,6 +71,7 @@ def _hash_file(file: Asset | Archive) -> Asset | Archive:
 
 
 def _compute_sha256(content: bytes) -> str:
+    """Return the SHA-256 digest of the content in hexadecimal digits."""
     return hashlib.sha256(content).hexdigest()
 
 
@@ -101,6 +102,7 @@ def _read_content(file: Asset | Archive) -> bytes:
 
 
 def _build_unreadable_error(location: str, reason: str) -> EngineError:
+    """Build the error of a file or URL in the program that cannot be read."""
     return EngineError(
         f"the program's file {location} cannot be read: {reason}",
         hint=f"Correct the path or URL. Relative paths start at {Path.cwd()}.",
@@ -189,6 +191,7 @@ def _build_tar(members: Iterable[Member]) -> bytes:
 
 
 def _pad_to_block(content: bytes) -> bytes:
+    """Return the content with zeros up to a full block of a tar file."""
     return content + bytes(-len(content) % _BLOCK)
 
 
@@ -226,6 +229,7 @@ def _split_name(name: bytes) -> tuple[bytes, bytes]:
 
 
 def _to_ascii(text: str) -> bytes:
+    """Return the text in ASCII; other characters are left out."""
     return text.encode("ascii", "ignore")
 
 

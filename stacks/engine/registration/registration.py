@@ -383,6 +383,11 @@ def _refuse_cli_features(request: "resource_pb2.RegisterResourceRequest") -> Non
 
 
 def _parse_request_timeouts(request: "resource_pb2.RegisterResourceRequest") -> dict[str, float]:
+    """Return the custom timeouts of a request in seconds, by operation.
+
+    Raises:
+        EngineError: a duration is invalid.
+    """
     timeouts = request.customTimeouts
     return parse_timeouts(request.name, {verb: getattr(timeouts, verb) for verb in _VERBS})
 
@@ -406,10 +411,12 @@ def format_position(file: Path, line: int, root: str) -> str:
 
 
 def _format_trace(trace: "source_pb2.StackTrace", root: str) -> list[str]:
+    """Return the source position of each frame in a request's stack trace."""
     return [_format_request_position(frame.pc, root) for frame in trace.frames]
 
 
 def _format_request_position(position: "source_pb2.SourcePosition", root: str) -> str:
+    """Format a request's source position; an empty text without a URI."""
     return _format_interned_position(position.uri, position.line, root)
 
 

@@ -137,6 +137,7 @@ def unwrap_pickler() -> Iterator[None]:
 
 
 def _is_pickling_known() -> bool:
+    """Return True if the SDK pickles providers with the functions that this patch replaces."""
     pickler = getattr(pickle, "_Pickler", None)
     is_as_known = has_names(getattr(dynamic, _SERIALIZE, None), "Pickler", *_WRAPPED)
     return is_as_known and all(hasattr(pickler, name) for name in _WRAPPED)
@@ -173,6 +174,7 @@ def cache_property_types() -> Iterator[None]:
 
 
 def _is_type_lookup_known() -> bool:
+    """Return True if the SDK looks up output types with the function that this patch replaces."""
     asks = getattr(rpc, "resolve_outputs", None)
     return getattr(rpc, "_types", None) is _types and has_names(asks, "_types", _RESOURCE_TYPES)
 

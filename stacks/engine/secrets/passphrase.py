@@ -205,6 +205,7 @@ _KEY_LOCK = threading.Lock()
 
 
 def _get_key(passphrase: str, salt: bytes) -> bytes:
+    """Return the key derived from passphrase and salt, computed once for each pair."""
     # The derivation takes about 0.3 s: threads that start together wait for one.
     with _KEY_LOCK:
         return _derive_key(passphrase, salt)
@@ -212,6 +213,7 @@ def _get_key(passphrase: str, salt: bytes) -> bytes:
 
 @cache
 def _derive_key(passphrase: str, salt: bytes) -> bytes:
+    """Compute the key by PBKDF2 with SHA-256, as Pulumi does; called under the lock."""
     import hashlib  # noqa: PLC0415 - loads OpenSSL; most commands read no secret
 
     return hashlib.pbkdf2_hmac("sha256", passphrase.encode(), salt, _ITERATIONS, KEY_BYTES)

@@ -172,10 +172,12 @@ def get_state_crypter(
 
 
 def _create_cloud_crypter(url: str, encrypted_key: str) -> SecretsManager:
+    """Create the crypter whose key the cloud service at `url` decrypts at first use."""
     return CloudCrypter(url, encrypted_key)
 
 
 def _build_unusable_error(provider: str) -> SecretsError:
+    """Build the error of a secrets provider that gpuform does not support."""
     return SecretsError(
         f"gpuform does not support the secrets provider {provider!r}; it supports passphrase, "
         "awskms://, azurekeyvault://, gcpkms:// and hashivault://",

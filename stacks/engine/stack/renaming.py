@@ -108,6 +108,7 @@ def rename_stack(
 
 
 def _list_urns(snapshot: Snapshot) -> list[str]:
+    """Return the URNs of all entries and pending operations in the state."""
     return [
         *(entry.urn for entry in snapshot.resources),
         *(operation.resource.urn for operation in snapshot.pending_operations),
@@ -185,5 +186,6 @@ def _find_record_files(root: Path, prefix: str, earlier: Path) -> list[Path]:
 
 
 def _read_record(path: Path) -> Fields:
+    """Return the fields of a record's file. Raises EngineError for an invalid one."""
     with raise_as_engine_errors():
         return parse_record(path.read_bytes(), str(path))

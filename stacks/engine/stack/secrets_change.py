@@ -122,24 +122,30 @@ class SecretsChange:
 
     @property
     def _pending_change(self) -> bytes | None:
+        """Return the stored record of an interrupted change, or None without one."""
         return self.backend.read_own(self.project.name, self.stack, _KIND)
 
     def _write_pending_change(self, data: bytes | None) -> None:
+        """Store the record of the change, or remove the record if `data` is None."""
         self.backend.write_own(self.project.name, self.stack, _KIND, data)
 
     @property
     def _settings_path(self) -> Path:
+        """Return the path of the stack's settings file."""
         return self.project.get_settings_path(self.stack)
 
     def _read_settings(self) -> bytes:
+        """Return the content of the settings file, empty if there is no file."""
         path = self._settings_path
         return path.read_bytes() if path.exists() else b""
 
     def _read_checkpoint(self) -> bytes:
+        """Return the content of the stack's checkpoint, empty if there is none."""
         return self.backend.read(self.project.name, self.stack) or b""
 
 
 def _encode_change(checkpoint: _Replacement, settings: _Replacement) -> bytes:
+    """Return the record of a change: new contents and old digests of checkpoint and settings."""
     return value_json.dump(
         {
             "gpuform-secrets-change": _VERSION,
@@ -166,6 +172,7 @@ def _decode_change(data: bytes, where: str) -> tuple[_Replacement, _Replacement]
 
 
 def _build_unusable_error(where: str, why: str) -> EngineError:
+    """Build the error of a change's record, stored at `where`, that cannot be used."""
     return EngineError(
         f"{where}, the record of an interrupted change of the secrets provider, cannot be used: "
         f"{why}",

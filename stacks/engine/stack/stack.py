@@ -139,6 +139,7 @@ class Stack:
         )
 
     def _load_checkpoint(self, project: str, stack: str) -> Checkpoint | None:
+        """Return the checkpoint of a stack in this backend, or None without one."""
         data = self.backend.read(project, stack)
         return None if data is None else load_checkpoint(data)
 

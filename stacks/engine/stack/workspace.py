@@ -187,6 +187,7 @@ def _read_settings(path: Path) -> dict[str, Any]:
 
 
 def _build_unreadable_error(path: Path, why: str) -> EngineError:
+    """Build the error of a file with the selected stack that cannot be read."""
     return EngineError(
         f"cannot read the selected stack from {path}: {why}",
         hint="Pass the stack with --stack NAME or PULUMI_STACK. The file contains only the "
@@ -251,6 +252,10 @@ class Origin:
 
 
 def _build_job_facts(job: CiJob) -> dict[str, str]:
+    """Return the facts about a CI job under the names of a history entry's environment.
+
+    Facts that the CI system does not report are empty.
+    """
     return {
         "ci.system": job.system,
         "ci.build.id": job.build_id,

@@ -215,6 +215,7 @@ def _check_nesting(name: str, value: Any) -> Any:
 
 
 def _parse_manifest(document: Mapping[str, Any]) -> Manifest:
+    """Return the manifest of a state, with empty texts for missing fields."""
     manifest = Manifest(str(document.get("time") or ""), str(document.get("version") or ""))
     manifest.magic = str(document.get("magic") or "")  # also a wrong one: integrity must see it
     return manifest

@@ -225,6 +225,7 @@ def _reject_invalid_urns(names: Collection[str]) -> None:
 
 
 def _format_urn_lines(entries: Collection[ResourceState]) -> str:
+    """Return each entry's URN on an indented line of its own, after a line break."""
     return "".join(f"\n  {entry.urn}" for entry in entries)
 
 

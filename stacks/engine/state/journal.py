@@ -408,10 +408,12 @@ _Apply = Callable[[Entries, Mapping[str, Any], Crypter], object]
 
 
 def _decode_new(record: Mapping[str, Any], crypter: Crypter) -> ResourceState:
+    """Return the entry stored in a journal record, with secrets decrypted."""
     return decode_resource(record["resource"], crypter)
 
 
 def _decode_operation(record: Mapping[str, Any], crypter: Crypter) -> PendingOperation:
+    """Return the pending operation stored in a journal record, with secrets decrypted."""
     return decode_operation(record["operation"], crypter)
 
 
@@ -422,14 +424,17 @@ def _set_outputs(entries: Entries, record: Mapping[str, Any], crypter: Crypter) 
 
 
 def _get_old(entries: Entries, record: Mapping[str, Any]) -> ResourceState:
+    """Return the entry that a journal record changes, found by the number in `old`."""
     return entries.get_entry(_get_number(record, "old"))
 
 
 def _get_number(record: Mapping[str, Any], name: str) -> int:
+    """Return the field `name` of a journal record as an integer."""
     return int(record[name])
 
 
 def _get_numbers(record: Mapping[str, Any], name: str) -> list[int]:
+    """Return the field `name` of a journal record as a list of integers."""
     return [int(number) for number in record[name]]
 
 

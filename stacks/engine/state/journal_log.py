@@ -48,7 +48,8 @@ class ReadableLog(Protocol):
     """The stored lines of journals."""
 
     @property
-    def where(self) -> str: ...
+    def where(self) -> str:
+        """Return the location of the lines, for messages."""
 
     def read(self) -> bytes:
         """Return all lines in order, or b"" without lines."""
@@ -58,7 +59,8 @@ class Log(ReadableLog, Protocol):
     """The journal lines of one run, and the lines that an earlier run may have left."""
 
     @property
-    def pace(self) -> WritePacing: ...
+    def pace(self) -> WritePacing:
+        """Return how often a run writes lines and checkpoints to this storage."""
 
     def append(self, data: bytes) -> None:
         """Append lines of this run; the first append replaces the lines of earlier runs."""
@@ -136,6 +138,7 @@ class FileLog:
         return ""
 
     def remove(self) -> None:
+        """Close the log and delete the file; a missing file is no error."""
         self.close()
         self.path.unlink(missing_ok=True)
 

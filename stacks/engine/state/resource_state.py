@@ -269,6 +269,7 @@ def _decode_values(
 
 
 def _parse_seconds(value: Any) -> float:
+    """Return a timeout in seconds. Raises ValueError if the value is not a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
         raise ValueError("a timeout is not a number of seconds")
     return float(value)

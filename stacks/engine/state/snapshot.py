@@ -270,6 +270,7 @@ class SnapshotManager:
     def _build_snapshot(
         self, resources: list[ResourceState], pending: list[PendingOperation]
     ) -> Snapshot:
+        """Return the state with these entries and pending operations, and a new manifest."""
         return replace(
             self.base, resources=resources, pending_operations=pending, manifest=Manifest()
         )
@@ -354,6 +355,7 @@ class SnapshotManager:
 
 
 def _is_equal(a: ResourceState, b: ResourceState) -> bool:
+    """Return True if two entries are equal by Pulumi's rules: unlike in Python, true is not 1."""
     return a == b and are_equal(a.inputs, b.inputs) and are_equal(a.outputs, b.outputs)
 
 

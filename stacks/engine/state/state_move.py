@@ -107,6 +107,7 @@ class _DestinationUrns:
         _, self.project, self.stack = full_name.split("/")
 
     def to_destination(self, old: str) -> str:
+        """Return the URN of the resource in the destination's stack and project."""
         return urn.with_stack(old, self.stack, self.project)
 
 

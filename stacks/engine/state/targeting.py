@@ -276,4 +276,5 @@ def get_object_entry(entries: Sequence[ResourceState], name: str, id_: str | Non
 
 
 def _format_lines(lines: Iterable[str]) -> str:
+    """Return each line indented, after a line break."""
     return "".join(f"\n  {line}" for line in lines)

@@ -108,6 +108,7 @@ class Backend:
         return sorted(full_names)
 
     def exists(self, project: str, stack: str) -> bool:
+        """Return True if the stack has a checkpoint."""
         return self._find_checkpoint_name(project, stack) is not None
 
     def locate_checkpoint(self, project: str, stack: str) -> str:

@@ -53,6 +53,7 @@ def decompress(data: bytes, where: str) -> bytes:
 
 
 def _build_damaged_error(where: str) -> DamagedFile:
+    """Build the error of a compressed file that is incomplete."""
     return DamagedFile(
         f"{where} is not a complete compressed file",
         hint="Restore it from the .bak file beside it or from .pulumi/backups.",

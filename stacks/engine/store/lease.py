@@ -132,6 +132,7 @@ class Lease:
                 self._version = None
 
     def describe_holder(self) -> str:
+        """Describe location, owner and age of the lease as stored now."""
         blob = self._storage.read(self._name)
         where = self._storage.locate(self._name)
         return LockFile.read(self._name, where, blob.data if blob else None).describe()
@@ -226,6 +227,7 @@ class Lease:
 
 
 def _read_clocks() -> tuple[float, float]:
+    """Return the seconds of the monotonic clock and of the system time."""
     return time.monotonic(), time.time()
 
 
@@ -355,7 +357,9 @@ class _DiscardingCrypter:
     """A crypter that reads every secret as null."""
 
     def encrypt(self, plaintext: str, previous: str | None = None) -> str:
+        """Raise AssertionError: the state is only read."""
         raise AssertionError(f"nothing is written ({len(plaintext)}, {previous})")
 
     def decrypt(self, ciphertext: str) -> str:  # noqa: ARG002 - as a Crypter has it
+        """Return the JSON null in place of every secret."""
         return "null"

@@ -109,6 +109,7 @@ class LockFile:
 
     @property
     def _is_local(self) -> bool:
+        """Return True if the lock names a process of this machine."""
         return self.pid > 0 and self.host == socket.gethostname()
 
     def describe(self) -> str:
@@ -132,6 +133,7 @@ class LockFile:
 
     @property
     def _owner(self) -> str:
+        """Return user, machine and process id of the owner, for messages; `?` for unknown ones."""
         by = f" by {_ENGINE}" if self.is_gpuforms else ""
         return f"{self.user or '?'}@{self.host or '?'} (pid {self.pid or '?'}){by}"
 
@@ -178,7 +180,7 @@ class LockedError(EngineError):
 
 
 def _ignore_message(_text: str) -> None:
-    pass
+    """Do nothing with a message: the default of `report`."""
 
 
 @dataclass(frozen=True, slots=True)

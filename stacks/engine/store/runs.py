@@ -161,6 +161,7 @@ class RunHistory:
             self.storage.copy(checkpoint, f"{stem}.checkpoint{ending}")
 
     def _build_name(self, name: str) -> str:
+        """Return the storage name of a file in the stack's history folder."""
         return build_name("history", self.project, self.stack, name)
 
     def _create_entry_name(self) -> str:

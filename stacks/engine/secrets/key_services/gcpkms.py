@@ -117,6 +117,7 @@ class GoogleKey:
 
 
 def _encode_base64(data: bytes) -> str:
+    """Return the data in Base64, as text for JSON."""
     return base64.b64encode(data).decode()
 
 
