@@ -326,6 +326,7 @@ def _find_hosted_intents(urn: str) -> Intents:
 
     Without access to the state, the records are those in the project's folder.
     """
+    # A URN is `urn:pulumi:STACK::PROJECT::TYPE::NAME`.
     head, project, *_ = [*urn.split("::"), ""]
     stack = head.rpartition(":")[2]
     # One lookup per stack and process: an entry point may ask the state's backend.

@@ -145,6 +145,7 @@ def build_foreign_answer_error(
     `message` contains no secrets.
     """
     media_type = response.headers.get("content-type", "").partition(";")[0].strip()
+    # Another server wrote the header: nothing but a media type may get into the message.
     form = media_type if _MEDIA_TYPE.fullmatch(media_type) else "nothing"
     status = response.status_code
     expected_form = "its own error document" if status >= 400 else "the form of its answers"

@@ -137,6 +137,7 @@ class Verdicts:
 
 def _build_name_prefix(cluster: str) -> str:
     """Return the beginning of the names of all verdict records of a cluster."""
+    # The cluster comes first, so that all verdicts of a cluster have one prefix.
     return f"{_VERDICT_PREFIX}{compute_digest(cluster)}-"
 
 

@@ -143,6 +143,7 @@ class Repairs:
 
 def _build_name_prefix(id_: str) -> str:
     """Return the beginning of the names of all repair records of an object."""
+    # The object comes first, so that all repairs in an object have one prefix.
     return f"{_REPAIR_PREFIX}{compute_digest(id_)}-"
 
 

@@ -378,6 +378,7 @@ def to_special(value: bytes | ResourceReference | Asset | Archive) -> dict[str, 
     if isinstance(value, ResourceReference):
         fields: dict[str, PropertyValue] = {SIGNATURE_KEY: REFERENCE, "urn": value.urn}
         if value.id is not None:
+            # Pulumi writes an empty id for a resource that does not exist yet.
             fields["id"] = "" if isinstance(value.id, Unknown) else value.id
         if value.package_version:
             fields["packageVersion"] = value.package_version

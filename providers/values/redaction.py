@@ -414,6 +414,7 @@ def _unescape(match: re.Match[str]) -> str:
         character = unescape(f"&{match[kind]};")
         return character if len(character) == 1 else match[0][:1]
     code = int(match[kind], _BASES.get(kind, 16))
+    # Eight hexadecimal digits can be more than any character has, which chr refuses.
     return chr(code) if code <= sys.maxunicode else ""
 
 

@@ -31,6 +31,7 @@ class BoundsInputs(InputModel):
         minimum, maximum = values.get("at_least"), values.get("at_most")
         if minimum is None and maximum is None:
             yield Problem("at_least", "is required: declare it, or at_most, or both")
+        # A bound that is not known yet is not a number.
         if (
             isinstance(minimum, int | float)
             and isinstance(maximum, int | float)

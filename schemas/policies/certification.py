@@ -260,6 +260,7 @@ class CertificationPolicy(InputModel):
         categories = [item for item in items if isinstance(item, Mapping)]
         names = [(category.get("domain"), category.get("variant")) for category in categories]
         for index, name in enumerate(names):
+            # A name that is not known yet may be that of another test.
             if UNKNOWN not in name and name in names[:index]:
                 reason = (
                     f"{'/'.join(map(str, name))} is listed twice: make a certification for each"

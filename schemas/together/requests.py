@@ -41,6 +41,7 @@ def build_cluster_update(inputs: ClusterInputs, changes: Sequence[FieldChange]) 
     declared, rules = inputs.dump_declared(), get_field_rules(ClusterInputs)
     body: Body = {}
     for change in changes:
+        # The change of a nested field sends the complete field at the top.
         name = change.path.split(".")[0].split("[")[0]
         # omitted fields keep their values on the platform, so only changes are sent
         is_sent = change.action is not Action.KEEP and name in rules
