@@ -144,6 +144,7 @@ def render_ssh_config(hosts: Sequence[SshHost], project: str, stack: str) -> str
     previous_id = ""
     for ssh_host in hosts:
         host = ssh_host.host
+        # `remove_clusters` finds the section of a cluster by the id at the end of this line.
         lines += (
             []
             if ssh_host.cluster_id == previous_id

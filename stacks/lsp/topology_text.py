@@ -138,6 +138,7 @@ class TopologyText:
                 return completions
         if cursor.kind == "value" and cursor.path[-1:] and cursor.path[-1] in _RESOURCE_OPTIONS:
             return [
+                # Without the quotes, YAML would read `{{` as the beginning of an object.
                 Completion(f'"{{{{ {section}.{name} }}}}"', "value")
                 for section in SECTIONS
                 for name in self._list_names(section)
