@@ -98,7 +98,7 @@ class ExpressionResolver:
         return InterpolatedText(tuple(joined_parts))
 
     def _resolve_expression(self, code: str) -> Value:
-        """Return the value of an expression: a text, number, boolean, null or reference.
+        """Return the value of an expression: a literal, a template, or the value of a path.
 
         Raises:
             UnresolvedExpression: the expression is of another form or refers to something unknown.

@@ -313,7 +313,7 @@ def build_dependent_diff(keys: Sequence[str]) -> Diff:
 
 
 def _build_replacement_diff(key: str, reason: PlanReason) -> Diff:
-    """Build a diff that replaces the resource because of `key`, creating the new object first."""
+    """Build a diff that replaces the resource because of `key`, by default create first."""
     return Diff(changes=True, replaces=[key], delete_before_replace=False, reason=reason)
 
 
