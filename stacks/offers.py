@@ -180,7 +180,10 @@ def save_offers(
 
 
 def read_recent_offers(folder: Path, now: float) -> RecentOffers:
-    """Return the offers saved within a day; none if there are none, or the file is damaged."""
+    """Return the offers saved within the last day; empty if the file is missing or damaged.
+
+    `now` is Unix time in seconds.
+    """
     try:
         document = json.loads((folder / OFFERS_FILE).read_bytes())
         times = {str(key): float(asked_time) for key, asked_time in document["at"].items()}
@@ -197,7 +200,7 @@ def read_recent_offers(folder: Path, now: float) -> RecentOffers:
 
 
 def find_misspelled_values(planned: PlannedTopology, recent: RecentOffers) -> Iterator[Diagnostic]:
-    """Yield a warning for each value with a similar offer, but without an equal one."""
+    """Yield a warning for each declared value that is similar to an offer and equal to none."""
     offered_names: dict[tuple[str, str], dict[str, None]] = {}
     for offer in recent.offers:
         offered_names.setdefault((offer.platform, offer.field), {})[offer.name] = None
@@ -219,7 +222,10 @@ def find_misspelled_values(planned: PlannedTopology, recent: RecentOffers) -> It
 
 
 def complete_argument(folder: Path, now: float, key: Callable[[Offer], str]) -> list[str]:
-    """Return values for completing an argument; `key` selects the field of an offer."""
+    """Return the values that complete an argument in a shell, from the saved offers.
+
+    `key` returns the value of an offer. `now` is Unix time in seconds.
+    """
     return sorted({key(offer) for offer in read_recent_offers(folder, now).offers} - {""})
 
 

@@ -69,9 +69,10 @@ class CodeHost(Protocol):
         """Add one label to the pull request and remove others. A missing label is no error."""
 
     def fetch_reviewed_plan(self, commit: str, file_name: str) -> bytes:
-        """Return the reviewed plan file of the pull request's last commit.
+        """Return the plan file `file_name` that was reviewed at the pull request's last commit.
 
-        Without the number of a pull request, it is the one that brought `commit` to its branch.
+        If the number of the pull request is unknown, it is the pull request that brought `commit`
+        to its branch.
         """
 
 
@@ -203,7 +204,7 @@ def _read_github_variables(environ: Mapping[str, str]) -> ReviewTarget:
 
 
 def _read_github_event(environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return the event of the GitHub workflow, or {} without a readable file."""
+    """Return the event that started the GitHub workflow, or {} if its file cannot be read."""
     try:
         event = json.loads(Path(environ.get("GITHUB_EVENT_PATH", "")).read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -45,7 +45,7 @@ def report_problems(
 ) -> None:
     """Add `model_problems` to `problems`, each at the position of the wrong value.
 
-    `address` is the property path of `root`, empty for a whole file.
+    `address` is the property path of `root`, empty for the root of a file.
     """
     for problem in model_problems:
         position, rule, reason = _locate_problem(root, problem)

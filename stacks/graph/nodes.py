@@ -56,13 +56,16 @@ class GraphNode:
 
 
 def build_state_nodes(entries: Iterable[ResourceState]) -> list[GraphNode]:
-    """Build the nodes of a state. Replaced objects before their deletion are left out."""
+    """Build the nodes of a state. Old objects that wait for their deletion are left out."""
     live = [entry for entry in entries if _is_shown(entry)]
     return _connect_nodes([_build_entry_node(entry) for entry in live], _map_fabrics(live))
 
 
 def build_plan_nodes(plan: Plan, entries: Iterable[ResourceState] = ()) -> list[GraphNode]:
-    """Build the nodes of a plan with the planned actions, and the nodes of unchanged resources."""
+    """Build the nodes of a plan with the planned actions, and the nodes of unchanged resources.
+
+    `entries` are the entries of the state, which a plan read from JSON does not contain.
+    """
     live = {e.urn: e for e in entries if _is_shown(e)}
     nodes: dict[str, GraphNode] = {}
     for change in plan.changes:
@@ -120,7 +123,10 @@ def _build_entry_node(entry: ResourceState) -> GraphNode:
 
 
 def _build_change_node(change: ResourceChange, entry: ResourceState | None) -> GraphNode:
-    """Build a node with planned values; for a deleted or unchanged resource with current ones."""
+    """Build the node of a planned change, with the planned values.
+
+    A deleted or unchanged resource has the current values of its `entry`.
+    """
     if entry is not None and change.action in (PlanAction.DELETE, PlanAction.SAME):
         return replace(_build_entry_node(entry), action=change.action)
     values = {
@@ -191,9 +197,10 @@ def _map_fabrics(entries: Iterable[ResourceState]) -> dict[str, str]:
 
 
 def _connect_nodes(nodes: list[GraphNode], fabrics: Mapping[str, str]) -> list[GraphNode]:
-    """Return the nodes with parents, and with a node for each named fabric.
+    """Return the nodes with their parents set, and a further node for each named fabric.
 
-    Dependencies on nodes that are not drawn are removed.
+    A resource on a fabric depends on the fabric's node. `fabrics` maps URNs to names of fabrics.
+    Dependencies on resources without a node are removed.
     """
     by_key = {node.key: node for node in nodes}
     # A fabric that is a resource of the stack is drawn as this resource.
@@ -221,7 +228,10 @@ def _connect_nodes(nodes: list[GraphNode], fabrics: Mapping[str, str]) -> list[G
 
 
 def _find_cluster(node: GraphNode, by_key: Mapping[str, GraphNode]) -> str:
-    """Return the cluster behind a cluster part, or "" for several clusters or none."""
+    """Return the key of the cluster that a node pool or GPU node depends on.
+
+    Returns "" for other kinds, and for a part of several clusters or of none.
+    """
     if node.kind not in _CLUSTER_PARTS:
         return ""
     clusters = [

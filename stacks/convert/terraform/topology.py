@@ -184,10 +184,11 @@ class _TerraformConverter:
     def _iterate_arguments(
         self, block: Block, terraform_type: TerraformType, attributes: Mapping[str, Any]
     ) -> Iterator[tuple[str, Any]]:
-        """Yield names and raw values of arguments.
+        """Yield names and raw values of the arguments of a block.
 
-        Members of nested arguments are put beside the others; without an equivalent they have the
-        state's values.
+        The members of a nested argument are yielded as arguments of their own. If the nested
+        argument is an expression, the members have the values in `attributes`, the state's, and an
+        omission is reported.
         """
         for name, raw in block.body.items():
             if name in META_ARGUMENTS or name in terraform_type.ignored_arguments:
@@ -214,12 +215,20 @@ class _TerraformConverter:
         rules: FieldRules,
         source: tuple[Block, ResourceInstance, ExpressionResolver, Mapping[str, Any]],
     ) -> Value:
-        """Return the value of an argument, or else the state's value.
+        """Return the value of an argument.
 
-        The state's value is used, and an omission reported, if the expression has no equivalent.
+        If the expression has no equivalent, returns the value in Terraform's state and reports an
+        omission. Without a value in the state, a secret becomes configuration for the user to set.
+
+        Args:
+            raw: the expression.
+            name: the argument's name in Terraform.
+            rules: the rules of the property.
+            source: the block, the instance, the resolver of expressions, and the attributes in the
+                state.
 
         Raises:
-            _IncompleteEntry: the state has no value either, and the property is no secret.
+            _IncompleteEntry: the state has no value either, and the property is not a secret.
         """
         block, instance, resolver, attributes = source
         terraform_type = TERRAFORM_TYPES[instance.type]
@@ -251,7 +260,11 @@ class _TerraformConverter:
         return self._convert_secret((instance.name, name), value) if is_secret else value
 
     def _convert_secret(self, name: tuple[str, str], value: Value) -> Value:
-        """Return the configuration in place of a secret; references inside the secret are kept."""
+        """Return the value with secret configuration in place of each literal part.
+
+        References to resources and variables are kept, and the variables become secret. `name` is
+        the pair of names from which the names of new variables are made.
+        """
         # The files may declare a variable as public although a secret property uses it.
         for variable in find_config_references(value):
             self.variables.make_secret(variable.name)
@@ -335,7 +348,8 @@ class _TerraformConverter:
     def _find_reference(self, root: str, steps: Sequence[Step]) -> ResourceReference | None:
         """Return the reference for a path such as TYPE.NAME[KEY].ATTRIBUTE, or None.
 
-        None if no such resource is converted, or the attribute has no property with the same value.
+        Returns None if the resource is not converted, or if no property has the value of the
+        attribute. `root` is TYPE, `steps` are the other parts.
         """
         if root not in TERRAFORM_TYPES or not steps:
             return None

@@ -108,7 +108,7 @@ class Project:
 
 
 def find_topology_file(folder: Path) -> Path | None:
-    """Return the topology file of a folder, or None; no program is needed beside the file."""
+    """Return the topology file of a folder, or None. The folder needs no Python program."""
     files = (folder / name for name in _TOPOLOGIES)
     return next((file for file in files if file.is_file()), None)
 
@@ -137,9 +137,11 @@ def find_project(directory: Path, *, any_runtime: bool = False) -> Project:
 
 
 def load_project(path: Path, *, any_runtime: bool = False) -> Project:
-    """Read a Pulumi.yaml. Raises ProjectError, whose message begins with file:line:column.
+    """Read a Pulumi.yaml.
 
-    A program in another language raises OtherRuntime, unless `any_runtime` is set.
+    Raises:
+        ProjectError: the file is wrong; the message begins with file:line:column.
+        OtherRuntime: the program is in another language, and `any_runtime` is False.
     """
     file_label = str(path)
     root = yaml_text.parse(read_text(path), file_label)
@@ -224,7 +226,7 @@ def _get_mapping(yaml_entries: _YamlEntries, key: str, file_label: str) -> Mappi
 
 
 def _parse_name(node: Node, file_label: str) -> str:
-    """Return the project's name. Raises ProjectError for an invalid one."""
+    """Return the project's name. Raises ProjectError for an invalid name."""
     if not isinstance(node, ScalarNode) or not NAME.fullmatch(node.value):
         raise yaml_text.locate_error(
             file_label,
@@ -269,7 +271,7 @@ def _parse_defaults(config: MappingNode, file_label: str) -> dict[str, ConfigDef
 
 
 def _parse_default(key: str, node: Node, file_label: str) -> ConfigDefault:
-    """Parse `key: value`, or the form with type, default (or value) and secret.
+    """Parse a declaration of `config`: a plain value, or `type`, `default` (or `value`), `secret`.
 
     Raises ProjectError for an unknown type or a value of a wrong form.
     """

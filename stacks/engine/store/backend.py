@@ -36,10 +36,11 @@ _META = ".pulumi/meta.yaml"
 
 
 def get_backend_url(environ: Mapping[str, str], project: Project | None) -> str:
-    """Return the backend's URL: PULUMI_BACKEND_URL, the project's, the one of `login`, or home.
+    """Return the URL of the backend that holds the stacks.
 
-    A relative path in the project's file starts at the project's folder, whatever the current
-    folder is.
+    It is the first URL that is set: PULUMI_BACKEND_URL, the URL in Pulumi.yaml, the URL chosen by
+    `login`; else the user's home folder. A relative path in Pulumi.yaml starts at the project's
+    folder, whatever the current folder is. None as `project` means that there is no Pulumi.yaml.
     """
     if project and project.backend_url and not environ.get("PULUMI_BACKEND_URL"):
         return anchor_file_url(project.backend_url, project.directory)
@@ -47,13 +48,19 @@ def get_backend_url(environ: Mapping[str, str], project: Project | None) -> str:
 
 
 def get_configured_url(environ: Mapping[str, str], project: Project | None) -> str:
-    """Return the backend's URL as written by the user, as the Pulumi CLI stores it."""
+    """Return the backend's URL as in `get_backend_url`, but as written by the user.
+
+    A relative path stays relative, as the Pulumi CLI stores it.
+    """
     own = project.backend_url if project else ""
     return environ.get("PULUMI_BACKEND_URL") or own or get_current_url(environ) or "file://~"
 
 
 def build_full_name(project: str, stack: str) -> str:
-    """Return the stack's name in checkpoints and locks; the organization is constant."""
+    """Return the stack's name in checkpoints and locks: `organization/PROJECT/STACK`.
+
+    The word `organization` is constant: only Pulumi's service has organizations.
+    """
     return f"organization/{project}/{stack}"
 
 
@@ -165,8 +172,9 @@ class Backend:
     def restore(self, project: str, stack: str, data: bytes) -> str | None:
         """Replace a possibly damaged checkpoint without touching the `.bak` file.
 
-        The replaced file stays beside it as `NAME.NANOSECONDS`, whose location is returned; None if
-        there was none. Raises EngineError if this process has lost the stack's lock.
+        Copies the old checkpoint to `NAME.NANOSECONDS` beside it, and returns the location of the
+        copy; None if there was no checkpoint. Raises EngineError if this process has lost the
+        stack's lock.
         """
         self.check_lock(project, stack)
         self._write_meta()
@@ -207,7 +215,8 @@ class Backend:
     def move_side_files(self, old: tuple[str, str], new: tuple[str, str]) -> None:
         """Move the history, tags and records of a stack to a new project and name.
 
-        Also moves the list of expired resources, but not the checkpoint.
+        `old` and `new` are pairs of project and stack. Also moves the list of expired resources,
+        but not the checkpoint.
         """
         # Called for its check of the new names.
         self._list_checkpoint_names(*new)
@@ -232,7 +241,10 @@ class Backend:
         return layout.build_own_name(project, stack, "records")
 
     def read_own(self, project: str, stack: str, kind: str) -> bytes | None:
-        """Read one of gpuform's own files about a stack; None if there is none."""
+        """Read one of gpuform's own files about a stack; None if the file does not exist.
+
+        `kind` is as in `describe_own_location`, also for `write_own`.
+        """
         self._list_checkpoint_names(project, stack)
         blob = self.storage.read(layout.build_own_name(project, stack, kind))
         return blob.data if blob else None
@@ -258,7 +270,10 @@ class Backend:
         return self.storage.locate(layout.build_own_name(project, stack, kind))
 
     def open_journal(self, project: str, stack: str, unsaved: Path | None = None) -> Log:
-        """Open the journal log of a stack; `unsaved` is a local file for lines not stored."""
+        """Open the journal log of a stack.
+
+        `unsaved` is the local file for lines that the storage does not take; None for no file.
+        """
         self._list_checkpoint_names(project, stack)
         name = layout.build_own_name(project, stack, "journal")
         return self.storage.open_log(name, lambda: self.check_lock(project, stack), unsaved)
@@ -290,7 +305,7 @@ class Backend:
             self.storage.copy(name, f"{stem}{timestamp}{layout.get_suffix(name, stack)}")
 
     def list_backups(self, project: str, stack: str) -> list[Entry]:
-        """List the earlier checkpoints of a stack, usable or not, in no order."""
+        """List the earlier checkpoints of a stack, usable or not, unsorted."""
         backup_entries = self.storage.list_entries(layout.build_name("backups", project, stack))
         names = "|".join(re.escape(name) for name in self._list_checkpoint_names(project, stack))
         pattern = re.compile(rf"({names})\.(bak|\d+)")
@@ -364,7 +379,11 @@ class Backend:
         return [entry for entry in entries if entry.name in variants]
 
     def _choose_checkpoint_name(self, project: str, stack: str) -> str:
-        """Return the checkpoint's name used by this process, else the existing or future one."""
+        """Return the name of the checkpoint's file, compressed or not.
+
+        It is the name that this process has read or written, else the name of the existing file,
+        else the name under which the file will be written.
+        """
         variants = self._list_checkpoint_names(project, stack)
         known_names = [name for name in variants if name in self._versions]
         return (

@@ -100,9 +100,9 @@ class LockFile:
     def is_left(self) -> bool:
         """True if a dead gpuform process of this machine left the lock.
 
-        Ask only with the exclusion held: then no other gpuform process of this machine works on the
-        stack, and a lock with this process's own number belongs to a dead process that had the
-        number before.
+        Ask only while this process holds the exclusion. Then no other gpuform process of this
+        machine works on the stack, and a lock with this process's own number belongs to a dead
+        process that had the same number.
         """
         ended = self.pid == os.getpid() or not _is_running(self.pid)
         return self.is_gpuforms and self._is_local and ended
@@ -231,7 +231,7 @@ class StackLock:
             waited, pause = waited + pause, min(pause * 2, longest)
 
     def release(self) -> None:
-        """Release the lock if this process holds it; a forked child holds none.
+        """Release the lock if this process holds it. A forked child does not hold it.
 
         A failure is only a warning.
         """
@@ -303,7 +303,8 @@ class StackLock:
         """Try once to take gpuform's lock and Pulumi's, removing locks of ended gpuform processes.
 
         Raises:
-            LockedError: another process holds one of them; then neither is taken.
+            LockedError: another process holds one of the two locks; then this process holds
+                neither.
         """
         taking = self._own.take()
         if taking is LockAttempt.HELD:
