@@ -62,11 +62,11 @@ class EntryRemoval:
         self.uncordon_leftover_nodes()
 
     def predict_removed_nodes(self, node_names: Sequence[str]) -> RemovedNodes | None:
-        """Return the nodes whose entries would be removed, with the nodes' jobs, for a plan.
+        """Return the nodes whose entries an update would remove, with their jobs, for a plan.
 
-        None without nodes or a declared scheduler, without a warning: the registry's entries are
-        records alone. None, too, if the scheduler does not answer: `context.on_skipped_check` gets
-        the reason.
+        Returns None if `node_names` is empty or no scheduler is declared. This needs no warning:
+        the entries of the registry are only records. Returns None, too, if the scheduler does not
+        answer: `context.on_skipped_check` gets the reason.
         """
         if not node_names or not self._inputs.has_scheduler:
             return None

@@ -365,14 +365,16 @@ class DrainOperation:
     def _choose_by_priority(
         self, workers: Sequence[Worker], count: int, requested_names: Sequence[str]
     ) -> list[NodeRemoval]:
-        """Return `count` of the workers: the requested ones, else the ones which are missed least.
+        """Return `count` workers to remove: the requested ones, else those with the least work.
 
-        Nodes with unknown jobs are chosen only if the others are too few, or requested. If the
-        platform picks among the cordoned nodes itself, only nodes that the scheduler knows count.
+        Nodes with unknown jobs are chosen only if they are requested, or if too few nodes have
+        known jobs. If the platform itself picks among the cordoned nodes, only nodes that the
+        scheduler knows can be chosen.
 
         Raises:
-            InvalidNodeNames: the requested names do not fit the nodes that count.
-            GpuformError: there are fewer nodes that count than `count`.
+            InvalidNodeNames: a requested name is not the name of a node that can be chosen, or
+                their number does not fit.
+            GpuformError: fewer than `count` nodes can be chosen.
         """
         # A platform that picks nodes by itself knows our choice only from cordons.
         eligible = (

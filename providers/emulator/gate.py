@@ -175,9 +175,9 @@ def _answer_fault(fault: FaultRule, status: int, platform: EmulatedPlatform) -> 
 
 
 def _parse_body() -> Any:
-    """Return the request's body: parsed JSON, the raw text if no JSON, or None without a body.
+    """Return the request's body: parsed JSON, or the raw text if the body is not JSON.
 
-    None, too, for a client that hung up before the end of the body.
+    Returns None if the request has no body, or if the client hung up before the end of the body.
     """
     try:
         raw_body = request.get_data(as_text=True)

@@ -232,13 +232,13 @@ def _is_loopback(host: str) -> bool:
 def _create_tls_context(parts: Kubeconfig) -> ssl.SSLContext | None:
     """Return the TLS context with the kubeconfig's authority and client certificate.
 
-    None for a server without https. Without an authority, those of the system count. With
-    `insecure_skip_tls_verify` the server's certificate and name are not verified; `tls_server_name`
-    has no effect. Client certificate and key are written to a temporary file for OpenSSL, and
-    removed at once.
+    Returns None if the server's URL does not begin with https. If the kubeconfig has no authority,
+    the authorities of the system are used. With `insecure_skip_tls_verify` the server's certificate
+    and name are not verified; `tls_server_name` has no effect. The client's certificate and key are
+    written to a temporary file for OpenSSL, which is removed at once.
 
     Raises:
-        ValueError: a certificate or key is no base64 of ASCII text.
+        ValueError: a certificate or key is not the base64 form of ASCII text.
         OSError: OpenSSL refuses the authority, the certificate or the key (ssl.SSLError), or the
             temporary file cannot be written.
     """

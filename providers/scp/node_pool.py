@@ -406,9 +406,9 @@ class NodePoolOperations:
         return NodeInspection(context, self._settings, label, declared).find_faults(nodes.all)
 
     def _get_client(self, values: Mapping[str, Any]) -> ScpClient:
-        """Return the client of the `region_id` in `values`, else of the default region.
+        """Return the client for the `region_id` in `values`.
 
-        An unknown region counts as none.
+        If the region is missing or UNKNOWN, it is the client for the default region.
         """
         region = values.get("region_id")
         return get_client(self._settings, region if isinstance(region, str) else None)

@@ -35,7 +35,10 @@ NODE_COUNT: Final = "nodes.count"
 
 
 def get_value(values: Any, path: str) -> Any:
-    """Return the value at a dotted path; None without one, UNKNOWN below an unknown value."""
+    """Return the value at a dotted path.
+
+    Returns None if the path does not exist, and UNKNOWN if it leads into an unknown value.
+    """
     for name in path.split("."):
         if not isinstance(values, Mapping):
             return UNKNOWN if values is UNKNOWN else None

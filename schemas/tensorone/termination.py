@@ -37,10 +37,10 @@ def find_stopping_limit(cluster: Cluster) -> str | None:
 
 
 def read_credit(outputs: Mapping[str, Any]) -> Credit | None:
-    """Return a cluster's credit state: stopped for lack of credit by its status text, or runs.
+    """Return whether a cluster runs, or was stopped for lack of credit; None without a status.
 
-    The error code INSUFFICIENT_CREDITS is documented; what the status says then is our reading.
-    None without a status.
+    The lack of credit is found in `status_message`. TensorOne documents the error code
+    INSUFFICIENT_CREDITS, but not the text of this message: the reading is gpuform's.
     """
     status, message = outputs.get("status"), str(outputs.get("status_message") or "")
     if status not in (ClusterStatus.STOPPED, ClusterStatus.ERROR) or not _NO_CREDIT.search(message):

@@ -42,8 +42,8 @@ def order_stacks(
 ) -> tuple[StackOrder, set[str]]:
     """Return the order of all stacks, and the names of the chosen ones.
 
-    Without `runs_programs` problems inside of a stack's files do not count: the order is that of
-    the states.
+    `runs_programs` is True for commands that run the stacks' programs. For other commands, problems
+    in a stack's program are ignored: they must not keep the stack from being destroyed.
 
     Raises:
         MultiStackError: the stacks cannot be ordered, or the flags match no stack.

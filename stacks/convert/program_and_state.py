@@ -156,7 +156,8 @@ class _PlaceholderRun:
     def build_index(self, references: Mapping[str, ResourceReference]) -> OutputIndex:
         """Return the index that finds the reference for each placeholder of this run.
 
-        `references` are those of the declared resources by URN; the index includes ids and URNs.
+        `references` maps the URN of each declared resource to its reference. The index also finds
+        references for ids and URNs of resources.
         """
         index = OutputIndex(self.placeholders.pattern)
         for key, placeholder in self.secret_placeholders.items():

@@ -417,7 +417,11 @@ def _compose_mapping(text: str, start: SourcePosition, problems: Diagnostics) ->
 
 
 def _compose_root(text: str, start: SourcePosition, problems: Diagnostics) -> Node | None:
-    """Compose the text; report a syntax error and return None. None too for an empty text."""
+    """Return the root node of a YAML text. `start` is the position of the text in its file.
+
+    Returns None for an empty text, and for a text with a syntax error, which is added to
+    `problems`.
+    """
     forbidden = _FORBIDDEN.search(text)
     if forbidden:
         position = _find_end_position(text[: forbidden.start()], start)

@@ -177,7 +177,7 @@ class IdleWatch:
     def __call__(self, entry: ResourceState) -> Verdict | None:
         """Return whether the resource is idle; None without an idle limit, or if it is off already.
 
-        A platform that cannot be asked gives a verdict of "not idle" with the reason.
+        If the platform does not answer, the verdict is "not idle", with the reason.
         """
         lifecycle, idleness = (
             find_lifecycle(entry.type),

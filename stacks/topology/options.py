@@ -21,8 +21,8 @@ def require_known(
 ) -> Any:
     """Return the value of `node`, and report an unknown value as a problem.
 
-    `label` names the value in messages. Values of resources are always a problem; other unknown
-    ones only with `planning`. Without it, values that are not set are UNKNOWN.
+    `label` names the value in messages. A value that depends on a resource is always a problem. Any
+    other unknown value is a problem only while `planning`; otherwise UNKNOWN is returned for it.
     """
     count_before = len(problems)
     late = sorted(_LATE & set(_list_roots(node, problems)))

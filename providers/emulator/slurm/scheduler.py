@@ -214,7 +214,10 @@ class SlurmCluster:
         return next((text for text in files if text is not None), None)
 
     def _get_measurement(self, name: str) -> Measurement:
-        """Return what scripts measure on a node: its measurement, that of all, or the default."""
+        """Return what scripts measure on the node `name`.
+
+        It is the measurement set for this node, else the one set for all nodes, else the default.
+        """
         measures = self._state.measures
         return measures.get(name) or measures.get("") or Measurement()
 

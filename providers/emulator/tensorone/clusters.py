@@ -187,9 +187,9 @@ class Cluster(BaseModel, frozen=True, ser_json_inf_nan="constants"):
         return max(0, int((end + 0.5 - max(start, self.idle_since)) // 60))
 
     def find_auto_stop(self) -> tuple[float, str] | None:
-        """Return when and why the cluster first stops by itself, or None without enabled limits.
+        """Return when the cluster stops by itself, in Unix seconds, and the reason.
 
-        Times are unix seconds. None, too, unless the last planned status is `running`.
+        Returns None if no limit is enabled, or if the last planned status is not `running`.
         """
         since, status = self.statuses[-1]
         limits = self.details.auto_terminate

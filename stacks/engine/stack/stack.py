@@ -289,13 +289,13 @@ class Workspace:
     def create_stack(self, name: str, passphrase: Callable[[], str], provider: str = "") -> None:
         """Create an empty stack and select the stack.
 
-        `provider` is "passphrase" or the URL of a key; an empty one means that of the stack's
-        settings file, or a passphrase.
+        `provider` is "passphrase" or the URL of a key. An empty `provider` means the secrets
+        provider in the stack's settings file, and a passphrase if the file names none.
 
         Raises:
             EngineError: the stack exists.
-            SecretsError: the provider does not work, or the settings have secrets under another
-                one.
+            SecretsError: the provider does not work, or the settings contain secrets of another
+                provider.
         """
         check_selectable(self.project, self.environ)
         if self.backend.exists(self.project.name, name):

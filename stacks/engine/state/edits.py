@@ -423,10 +423,10 @@ def _build_cycle_error(path: Sequence[ResourceState], back: ResourceState) -> No
 def _drop_missing_references(
     entries: Sequence[ResourceState], actions: list[str]
 ) -> Iterator[ResourceState]:
-    """Yield the entries without dangling references; append a line per change to `actions`.
+    """Yield the entries without references to missing entries; append each change to `actions`.
 
-    A resource without its parent moves under the stack: its URN and those of its children lose the
-    parent's type.
+    A resource whose parent is missing becomes a child of the stack: the parent's type is removed
+    from the URNs of the resource and of its children.
     """
     current_urn_by_urn: dict[str, str] = {}
     for entry in entries:

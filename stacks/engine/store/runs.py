@@ -169,9 +169,10 @@ class RunHistory:
         return f"{self.stack}-{create_timestamp(self.storage, self._build_name(f'{self.stack}-'))}"
 
     def _read_file(self, name: str, kind: str) -> tuple[str, bytes | None]:
-        """Return the location and the unpacked content of an entry's file; None without a file.
+        """Return the location and the unpacked content of an entry's file.
 
-        `kind` is the part of the file name after the entry's.
+        The content is None if the file does not exist. `name` is the name of the entry, `kind` the
+        part of the file's name behind it.
         """
         stem = self._build_name(f"{name}.{kind}")
         for ending in SUFFIXES:

@@ -286,9 +286,10 @@ class _MultiStackRun:
         return self._run_schedule(dependencies, os.cpu_count() or 1, build_task, preview=True)
 
     def _combine_plans(self, results: Mapping[str, TaskResult]) -> StacksPlan | None:
-        """Return the combined plan, in the order of application; None without any plan.
+        """Return the plans of all stacks as one, in the order in which they will be applied.
 
-        A stack whose plan failed has a plan with errors at the end.
+        A stack whose preview failed comes at the end, with an empty plan that has the error.
+        Returns None if no stack has a plan.
         """
         plans = {name: result.plan for name, result in results.items() if result.plan is not None}
         if not plans:
