@@ -190,7 +190,7 @@ class ResourceChange(_PlanModel):
     leaving: RemovedNodes | None = Field(
         default=None,
         description="The nodes that an update removes, and the jobs on them; null if the "
-        "update removes none or no scheduler could be asked.",
+        "update removes none, or if no scheduler answered.",
     )
     others: tuple[str, ...] = Field(
         default=(),

@@ -42,7 +42,7 @@ class EntryRemoval:
     def drain_during(self, node_names: Sequence[str]) -> Iterator[None]:
         """Drain the nodes, run the block, which removes the entries, then uncordon the nodes.
 
-        Without nodes or a declared scheduler nothing is drained. If the scheduler cannot be asked,
+        Without nodes or a declared scheduler nothing is drained. If the scheduler does not answer,
         a run with `--allow evict-jobs` gets a warning, and the block runs without a drain. Nodes
         that an earlier removal has left cordoned are uncordoned, too. After an error of the block
         nothing is uncordoned, except if the error proves that nothing was removed.

@@ -365,7 +365,7 @@ class DrainOperation:
     def _choose_by_priority(
         self, workers: Sequence[Worker], count: int, requested_names: Sequence[str]
     ) -> list[NodeRemoval]:
-        """Return `count` workers to remove: the requested ones, else those with the least work.
+        """Return `count` workers to remove: the requested ones, else as `choose_removals` chooses.
 
         Nodes with unknown jobs are chosen only if they are requested, or if too few nodes have
         known jobs. If the platform itself picks among the cordoned nodes, only nodes that the
@@ -648,7 +648,7 @@ def undo_drain(
     """Uncordon the nodes with the record's label, and delete the record.
 
     Returns:
-        False if the scheduler could not be asked, or did not uncordon: the record stays, and the
+        False if the scheduler did not answer, or did not uncordon: the record stays, and the
         user gets a warning.
     """
     try:

@@ -42,9 +42,10 @@ def list_node_states(client: KubernetesClient) -> dict[str, NodeState]:
 
 
 def parse_time(timestamp: Any) -> float | None:
-    """Return the unix seconds of a Kubernetes time (RFC 3339), or None for anything else.
+    """Return the Unix seconds of a Kubernetes time (RFC 3339).
 
-    None, too, without a time zone, and for times before 2014: Go writes an unset time as year 1.
+    Returns None for any other text, for a time without a time zone, and for a time before 2014: Go
+    writes an unset time as year 1.
     """
     try:
         moment = datetime.fromisoformat(timestamp)

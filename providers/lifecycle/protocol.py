@@ -530,10 +530,11 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
     def predict_removed_nodes(
         self, id_: str, olds: Properties, news: Properties
     ) -> RemovedNodes | None:
-        """Return the nodes that an update removes, with their jobs now; None if none or unknown.
+        """Return the nodes that an update removes, with their present jobs.
 
-        None, too, if the new inputs are invalid or partly unknown, and for a kind without nodes.
-        `context.on_skipped_check` receives which scheduler could not be asked.
+        Returns None if the update removes no node, if the nodes are unknown, if the new inputs are
+        invalid or partly unknown, and for a kind without nodes. `context.on_skipped_check` gets the
+        name of a scheduler that did not answer.
 
         Raises:
             GpuformError: the declaration names nodes that do not exist.

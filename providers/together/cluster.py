@@ -580,7 +580,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     ) -> Iterable[Notice]:
         """Return notices about idleness, unrepaired faults, cordoned, drained or missing workers.
 
-        One more notice names schedulers that could not be asked. Notices about the declared expiry
+        One more notice names the schedulers that did not answer. Notices about the declared expiry
         are left out.
         """
         return (*super().list_notices(inputs, outputs, now), *find_worker_notices(outputs))

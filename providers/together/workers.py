@@ -53,7 +53,7 @@ class WorkerStates:
 
     `kubernetes` and `slurm` have the words of the outputs. `failures` has a sentence for each
     worker that cannot be used, and `failing_since` when that began, where a scheduler reports the
-    time. `unreachable` names the schedulers that could not be asked, and why.
+    time. `unreachable` names the schedulers that did not answer, and why.
     """
 
     kubernetes: Mapping[str, str]
@@ -153,7 +153,7 @@ def read_worker_states(
 def find_worker_notices(outputs: Mapping[str, Any]) -> Iterator[Notice]:
     """Yield notices about workers cordoned, drained or missing in a scheduler, by the outputs.
 
-    One more notice names the schedulers that could not be asked. NotReady and unusable workers have
+    One more notice names the schedulers that did not answer. NotReady and unusable workers have
     no notice here.
     """
     reported_workers = outputs.get("gpu_worker_nodes")

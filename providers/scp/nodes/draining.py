@@ -147,8 +147,8 @@ class NodeDrainer:
     ) -> RemovedNodes | None:
         """Predict for a plan which nodes would be removed now.
 
-        None for an empty eviction. None, too, if no scheduler is declared, or if the scheduler does
-        not report the jobs: both are reported as skipped checks.
+        Returns None for an empty eviction. Returns None, too, if no scheduler is declared, or if the
+        scheduler does not report the jobs: both are reported as skipped checks.
 
         Raises:
             GpuformError: a declared name is wrong.
