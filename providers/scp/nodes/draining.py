@@ -145,10 +145,10 @@ class NodeDrainer:
     def predict_removed_nodes(
         self, eviction: NodeEviction, nodes: Sequence[NodeOutputs]
     ) -> RemovedNodes | None:
-        """Predict for a plan which nodes would be removed now.
+        """Return which nodes an update would remove now, with their jobs, for a plan.
 
-        Returns None for an empty eviction. Returns None, too, if no scheduler is declared, or if the
-        scheduler does not report the jobs: both are reported as skipped checks.
+        Returns None for an empty eviction. Also returns None, and reports a skipped check, if no
+        scheduler is declared or the scheduler does not report the jobs.
 
         Raises:
             GpuformError: a declared name is wrong.
