@@ -186,7 +186,10 @@ class Traits:
 
     @classmethod
     def find_deletion_guard(cls, old_outputs: Mapping[str, Any]) -> Guard | None:  # noqa: ARG003 - a hook
-        """Return the permission that deleting or replacing the object needs; None by default."""
+        """Return the permission that deleting or replacing the object needs, or None.
+
+        This default returns None.
+        """
         return None
 
     @classmethod
@@ -195,7 +198,10 @@ class Traits:
         old_outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
         declared: Mapping[str, Any],  # noqa: ARG003 - a hook
     ) -> Guard | None:
-        """Return the permission that changing the object in place needs; None by default."""
+        """Return the permission that changing the object in place needs, or None.
+
+        This default returns None.
+        """
         return None
 
     @classmethod
@@ -223,7 +229,7 @@ class Traits:
     def get_placement(cls, outputs: Mapping[str, Any]) -> ResourcePlacement | None:  # noqa: ARG003 - a hook
         """Return where the nodes of the object are, as far as reported; None without nodes.
 
-        None by default.
+        This default returns None.
         """
         return None
 
@@ -231,7 +237,7 @@ class Traits:
     def measure_gpu_usage(cls, settings: Settings, object_id: str) -> float | None:  # noqa: ARG003 - a hook
         """Return the used share of the GPUs now, from 0 to 1; None without a measurement.
 
-        None by default.
+        This default returns None.
 
         Raises:
             GpuformError: the platform does not answer.
@@ -260,7 +266,7 @@ class Traits:
     ) -> Verdict | None:
         """Return whether the object's GPUs are idle now by a declared rule; None if not measured.
 
-        None by default.
+        This default returns None.
 
         Raises:
             GpuformError: the platform cannot be asked.
@@ -307,7 +313,7 @@ class Traits:
     def get_creation_time(cls, outputs: Mapping[str, Any]) -> float | None:  # noqa: ARG003 - a hook
         """Return when the object was created, in Unix seconds; None if nobody reports it.
 
-        None by default.
+        This default returns None.
         """
         return None
 
@@ -348,7 +354,7 @@ class Traits:
     ) -> Exposure | None:
         """Return which ports everybody can reach; None for a kind without ports to open.
 
-        None by default.
+        This default returns None.
         """
         return None
 
@@ -360,7 +366,7 @@ class Traits:
     ) -> Credit | None:
         """Return what missing credit has done or may do to the resource; None if not reported.
 
-        None by default.
+        This default returns None.
         """
         return None
 

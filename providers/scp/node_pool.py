@@ -638,7 +638,7 @@ def _add_interrupted_nodes(
     known_inputs: Mapping[str, Any],
     missing_names: Sequence[str],
 ) -> dict[str, Any]:
-    """Return the observed `count` or `nodes` with those of an interrupted repair added.
+    """Return the observed `count` or `nodes` with the nodes of an interrupted repair added.
 
     A count never exceeds the declared and the observed one. A refresh keeps the nodes declared, so
     that a run from the state alone creates them again. `observed` has the `count` or the `nodes`

@@ -475,10 +475,10 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
 
     @classmethod
     def observe_gpu_work(cls, settings: Settings, object_id: str) -> Observation | None:
-        """Return an observation whose gap says how GPUs may be used, by TensorOne's metrics.
+        """Return an observation whose gap says how the GPUs may be in use, by TensorOne's metrics.
 
-        TensorOne reports nothing else about work. None for a running cluster without metrics; no
-        gap for a missing, stopped or idle one.
+        The observation of a missing, stopped or idle cluster has no gap. Returns None for a running
+        cluster without metrics: TensorOne reports nothing else about work.
 
         Raises:
             GpuformError: the platform does not answer.

@@ -69,8 +69,9 @@ def find_uncertified(
 ) -> Iterator[str]:
     """Yield a finding for each resource with nodes that are not certified.
 
-    `patterns` select resources; empty for all. Without `proofs`, which only planning finds, the one
-    finding says so.
+    `patterns` select resources by name or URN; empty selects all. None as `proofs` means that the
+    certifications were not checked, as in any plan but that of a preview: then this is the only
+    finding.
     """
     if proofs is None:
         yield "certifications are checked only in a plan of `gpuform preview`"

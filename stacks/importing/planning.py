@@ -211,8 +211,9 @@ class _ObjectSorter:
     def add(self, choice: ImportChoice) -> None:
         """Add one object to the matching list, or skip the object with a message.
 
-        An object in this stack is reported; one that an entry names is pending; one that another
-        stack owns or an interrupted create made is skipped; every other one is new.
+        An object that this stack owns is reported. An object that an entry names is pending. An
+        object that another stack owns, or that an interrupted create made, is skipped. Every other
+        object is new.
 
         Raises:
             ImportRefused: the object would be skipped, and the user named it alone.

@@ -296,11 +296,10 @@ class StackContents:
     def check_contents(
         self, exports: Mapping[str, Collection[str]], problems: Diagnostics
     ) -> PlannedTopology | None:
-        """Check a topology, or a program's reads, with the `exports` of other stacks.
+        """Check the topology, or the outputs that the program reads, and report the problems.
 
-        Returns:
-            What the topology declares, as far as files show it; None for a program, or without
-            settings.
+        `exports` has the output names of other stacks. Returns the planned topology, as far as
+        files show it. Returns None for a program, and if the stack has no usable settings.
         """
         if self.topology is None:
             self._check_program_reads(exports, problems)

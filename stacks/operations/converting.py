@@ -146,10 +146,11 @@ def convert_topology_to_python(file: Path, stack: str | None, folder: Path) -> s
 
 
 def _find_secret_keys(file: Path) -> set[str]:
-    """Return the project's configuration keys with secrets: by default, or encrypted in any stack.
+    """Return the project's configuration keys that are secret, without the namespace.
 
-    Keys have no namespace; those of other namespaces are left out. `file` is in the project's
-    folder or below; without a project the result is empty.
+    A key is secret if Pulumi.yaml declares it so, or if a stack has an encrypted value of it. Keys
+    of other namespaces, such as `together:apiKey`, are left out. `file` is in the project's folder
+    or below; without a project the result is empty.
     """
     try:
         project = find_project(file.parent)

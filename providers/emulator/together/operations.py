@@ -193,9 +193,9 @@ class TogetherOperations:
     def _plan_update(self, old: Cluster, new: Cluster, effects: FaultEffects) -> Cluster:
         """Return `new` with the scaling, creation or reinstallation that a change from `old` needs.
 
-        A cluster that is not on its way to Ready is scaled again without a change of size, too;
-        without a control plane its creation begins again instead. Another type is only installed on
-        a Ready cluster. Without such a change `new` is returned as it is.
+        A cluster that is not on its way to Ready is scaled again even if the size is the same; if
+        it has no control plane, its creation begins again instead. Another type is installed only
+        on a Ready cluster. If nothing of this is needed, `new` is returned unchanged.
         """
         now = self.now
         if new.settings.num_gpus != old.settings.num_gpus or not old.is_progressing():

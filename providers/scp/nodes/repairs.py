@@ -196,8 +196,8 @@ class NodeInspection:
         Without a declared `repair` there are only faults that SCP reports. With one, a call that
         may change nodes adds the known faults from the state. A call that only reads checks RUNNING
         nodes again: by the stack's records of failed certifications, by the scheduler if `drain`
-        declares one, and by Lens if `repair.max_temperature` is declared. A scheduler or Lens that
-        cannot be asked is reported as unchecked and finds no fault.
+        declares one, and by Lens if `repair.max_temperature` is declared. If the scheduler or Lens
+        does not answer, this is reported as a skipped check, and is not a fault.
 
         Raises:
             Cancelled: the run was interrupted.

@@ -109,8 +109,8 @@ class NodeSteps:
     ) -> bool:
         """Send to each node the next step towards the declaration; return True if any step was new.
 
-        A refused step counts as new, too, and is in `refusals` afterwards. Without `fabric_id`, the
-        id of the target fabric, no node is moved.
+        A step that the platform refuses counts as new, too, and is in `refusals` afterwards.
+        `fabric_id` is the id of the target fabric; None moves no node.
 
         Raises:
             GpuformError: the platform does not answer, or a permission to unlock is missing.

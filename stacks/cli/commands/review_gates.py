@@ -63,11 +63,11 @@ def build_review(
 def evaluate_gates(
     plans: Sequence[Plan], file: Path | None, allow: Sequence[str], environ: Mapping[str, str]
 ) -> list[Plan]:
-    """Return the plans with the results of gates; gates allowed by the user do not block.
+    """Return the plans with the results of their gates.
 
-    The user allows gates by `allow` and the environment. The gates are those of `file`. Without a
-    file, a plan keeps its results; a plan without results gets those of this folder's project, if
-    the plan is the project's.
+    The gates are read from `file`. Without a file, a plan keeps the results that it has. A plan
+    without results is then evaluated by the gates of the project in the current folder, if it is a
+    plan of this project. A gate that `allow` or the environment names does not block.
 
     Raises:
         EngineError: a file of gates or prices is wrong.

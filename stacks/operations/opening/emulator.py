@@ -18,10 +18,11 @@ _PACKAGES = ("flask", "werkzeug", "wsproto")
 def run_emulator(
     directory: Path, *, emulate: bool, root: Path | None = None
 ) -> AbstractContextManager[None]:
-    """Run a project's emulator with objects in a file; do nothing without `emulate`.
+    """Run a project's emulator while the context lasts; do nothing if `emulate` is False.
 
-    The file is the nearest one upwards (see `create_shared_store`), else the project's own, or for
-    a stack of a workspace the one of its `root`. The variables of the emulator are set in this
+    The emulator's objects are in the nearest file in `directory` or above (see
+    `create_shared_store`). If none exists, it is created in `directory`, or in `root`, the folder
+    of the workspace that the stack belongs to, if any. The emulator's variables are set in this
     process until the context ends.
 
     Raises:
