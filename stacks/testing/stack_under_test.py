@@ -192,8 +192,8 @@ class StackUnderTest:
     def _run(self, operation: str, inputs: Mapping[str, Any]) -> Run:
         """Run an operation as a case in a process of its own, and return the run, failed or not.
 
-        `inputs` are merged over the stack's own (see `merge_defaults`). A run continues with the state
-        and the emulator of the previous run; only the first run applies `start`.
+        `inputs` are merged over the stack's own (see `merge_defaults`). A run continues with the
+        state and the emulator of the previous run; only the first run applies `start`.
 
         Raises:
             CaseRunError: an input is invalid, an event did not happen, or the run has no report.
