@@ -149,9 +149,10 @@ class OutputIndex:
         pattern = self.placeholder_pattern or self._build_text_pattern()
         for match in pattern.finditer(text) if pattern else ():
             matched_text = match[0]
-            reference = self.find_reference(
-                float(matched_text) if matched_text.endswith(".0") else matched_text, secret=secret
-            )
+            # Only placeholders of numbers are found as numbers: a known text may end in .0 as well.
+            is_number = self.placeholder_pattern is not None and matched_text.endswith(".0")
+            value = float(matched_text) if is_number else matched_text
+            reference = self.find_reference(value, secret=secret)
             if reference is not None:
                 yield match.start(), match.end(), reference
 

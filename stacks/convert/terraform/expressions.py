@@ -29,6 +29,20 @@ class UnresolvedExpression(Exception):
     """Raised for an expression without an equivalent; the message is the expression."""
 
 
+_QUOTED_TEXT: Final = re.compile(r'"(?:[^"\\$]|\\.|\$(?!\{)|\$\{[^{}]*\})*"', re.DOTALL)
+"""One quoted text; interpolations may have quotes of their own. `"a" == "b"` is no such text."""
+
+
+def _is_in_parentheses(code: str) -> bool:
+    """Return True if the first parenthesis of the expression closes at its end."""
+    depth = 0
+    for position, character in enumerate(code):
+        depth += (character == "(") - (character == ")")
+        if depth == 0:
+            return code.startswith("(") and position == len(code) - 1
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class ExpressionResolver:
     """Resolves the expressions of one instance.
@@ -104,9 +118,9 @@ class ExpressionResolver:
             UnresolvedExpression: the expression is of another form or refers to something unknown.
         """
         code = code.strip()
-        while code.startswith("(") and code.endswith(")"):
+        while _is_in_parentheses(code):
             code = code[1:-1].strip()
-        if code.startswith('"'):
+        if _QUOTED_TEXT.fullmatch(code):
             return self._resolve_template(code[1:-1])
         # JSON and HCL write these literals alike.
         if re.fullmatch(r"-?[0-9]+(\.[0-9]+)?|true|false|null", code):
