@@ -359,9 +359,10 @@ class NodePoolOperations:
     def _import_pool(
         self, client: ScpClient, context: ProviderContext, id_: str, known_inputs: Mapping[str, Any]
     ) -> ObservedPool | None:
-        """Import the declared nodes in the fabric of the id; without inputs, all of the prefix.
+        """Return the pool that an import of the id `NODE_POOL/FABRIC/PREFIX` observes.
 
-        With a declared `count`, too, all of the prefix are imported. None if there is no such node.
+        Without inputs, or with a declared `count`, the pool has all nodes of the fabric with names
+        such as `PREFIX-1`. Otherwise it has the declared nodes. Returns None if none exists.
         """
         node_pool_id, fabric, prefix = id_.split("/")
         declared = DeclaredPool.from_inputs(known_inputs) if known_inputs else None

@@ -140,7 +140,7 @@ def to_celsius(value: float | None, unit: str) -> float | None:
 def _find_highest(heatmap: Heatmap, *units: str) -> float | None:
     """Return the highest value of a heatmap of GPUs.
 
-    None without values, with a GPU that has none, or in a unit not in `units`.
+    Returns None if the heatmap is empty, if a GPU has no value, or if the unit is not in `units`.
     """
     values = [point.value for point in heatmap.data if point.value is not None]
     # an unreported GPU may be the hottest one

@@ -56,8 +56,8 @@ _MODULE = "gpuform.stacks.cli"
 def is_continued_in_virtualenv(project: Project) -> bool:
     """Return True if the command continues in the project's virtualenv when this process ends.
 
-    The caller then returns at once. False if this process runs in the virtualenv already, or the
-    project has none.
+    The caller then returns at once. Returns False if this process already runs in the virtualenv,
+    or if the project has no virtualenv.
 
     Raises:
         EngineError: the virtualenv is missing or has no gpuform.

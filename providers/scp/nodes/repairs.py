@@ -304,7 +304,7 @@ class NodeInspection:
             return {}
         if not conditions:
             self.context.on_skipped_check(
-                f"the state of the nodes of {self.label} in the scheduler: it has none of them"
+                f"the state of the nodes of {self.label}: the scheduler knows none of these nodes"
             )
         known_times = self._get_known_unusable_times(running_nodes, known_faults)
         return {

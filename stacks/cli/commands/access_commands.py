@@ -394,9 +394,7 @@ def ssh_config(  # noqa: PLR0913 - a flag each
 def _remove_hosts(files: "SshFiles", screen: "Screen", *, install: bool) -> None:
     """Delete the stack's SSH file, and with `install` also the line that includes it."""
     was_deleted = files.delete()
-    screen.print(
-        f"{files.stack_file.path}: {'deleted' if was_deleted else 'there is no such file'}"
-    )
+    screen.print(f"{files.stack_file.path}: {'deleted' if was_deleted else 'not found'}")
     if install and files.uninstall():
         screen.print(f"{files.user_config.path}: removed the line `{files.include_line}`")
 

@@ -243,9 +243,9 @@ def _parse_object_value(value_text: str) -> dict[str, Json]:
 
 
 def _read_value(session: Session, key: str, *, secret: bool) -> str:
-    """Ask for a value on a terminal, without an echo for secrets; elsewhere read stdin.
+    """Ask for the value of a key on a terminal, without an echo for secrets; elsewhere read stdin.
 
-    Raises EngineError if stdin has none.
+    Raises EngineError if stdin is empty.
     """
     if not session.screen.interactive:
         missing = f"the value of {key} is missing, and the command cannot ask for it here"
