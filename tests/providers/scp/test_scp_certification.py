@@ -44,7 +44,7 @@ def kubeconfig(environment: Any, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def create_nodes(
+def nodes(
     environment: Any, pool_inputs: dict[str, Any], node_inputs: dict[str, Any]
 ) -> list[Any]:
     """Create two nodes that join the fabric of a pool."""

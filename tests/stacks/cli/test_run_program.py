@@ -42,5 +42,5 @@ def test_refresh_clears_pending_creates_only_with_its_flag(applied_project: Plan
     assert "pending_operations" in applied_project.run("stack", "export").out
     ran = applied_project.run("refresh", "--clear-pending-creates", "--yes")
     assert ran.code == 0, ran.out + ran.err
-    assert "forgot the interrupted create of" in ran.err
+    assert "removed the record of the interrupted create of" in ran.err
     assert "pending_operations" not in applied_project.run("stack", "export").out
