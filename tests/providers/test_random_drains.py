@@ -48,7 +48,9 @@ class InProcessTransport(httpx.BaseTransport):
         )
         answer = self._cluster.serve(call)
         return httpx.Response(
-            answer.status, content=answer.encode_body(), headers={"Content-Type": answer.content_type}
+            answer.status,
+            content=answer.encode_body(),
+            headers={"Content-Type": answer.content_type},
         )
 
 

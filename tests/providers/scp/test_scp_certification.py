@@ -44,9 +44,7 @@ def kubeconfig(environment: Any, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def nodes(
-    environment: Any, pool_inputs: dict[str, Any], node_inputs: dict[str, Any]
-) -> list[Any]:
+def nodes(environment: Any, pool_inputs: dict[str, Any], node_inputs: dict[str, Any]) -> list[Any]:
     """Create two nodes that join the fabric of a pool."""
     pool = environment.create("NodePool", {**pool_inputs, "count": 2}, "pool")
     fabric = pool.outs["cluster_fabric_id"]
