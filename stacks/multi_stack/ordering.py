@@ -140,7 +140,10 @@ def find_cycles(dependencies: Mapping[str, Collection[str]]) -> list[list[str]]:
 
 
 def sort_by_dependencies(dependencies: Mapping[str, Collection[str]]) -> list[str]:
-    """Sort the names, dependencies first. A cycle is cut at one of its dependencies."""
+    """Sort the names, dependencies first. A cycle is cut at one of its dependencies.
+
+    Dependencies that are no keys are left out.
+    """
     begun: set[str] = set()
     done: dict[str, None] = {}
     for first in dependencies:
@@ -152,7 +155,9 @@ def sort_by_dependencies(dependencies: Mapping[str, Collection[str]]) -> list[st
             elif name not in begun:
                 begun.add(name)
                 rest.append((name, True))
-                rest += [(other, False) for other in dependencies[name] if other in dependencies]
+                # A set has another order in each process: sorted, equal plans are equal files.
+                required_names = sorted(dependencies[name], reverse=True)
+                rest += [(other, False) for other in required_names if other in dependencies]
     return list(done)
 
 

@@ -17,6 +17,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -239,12 +240,14 @@ class StackLock:
             return
         self._owner = 0
         atexit.unregister(self.release)
-        try:
-            self._storage.delete(self._name)
-            self._own.release()
-        # The run itself is over: a lock that could not be deleted is a warning, not a failure.
-        except EngineError as error:
-            self._timeout.report(f"warning: could not release the stack's lock: {error.message}")
+        # The run itself is over: a lock that could not be deleted is a warning, not a failure. The
+        # process gives up its own lock all the same, so that others take the file for a dead one.
+        for release in (partial(self._storage.delete, self._name), self._own.release):
+            try:
+                release()
+            except EngineError as error:
+                message = f"could not release the stack's lock: {error.message}"
+                self._timeout.report(f"warning: {message}")
 
     def check(self) -> None:
         """Raise EngineError if this process took the lock and may have lost the exclusion."""

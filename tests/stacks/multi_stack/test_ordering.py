@@ -241,3 +241,16 @@ def test_a_program_in_a_file_of_its_own(root: Path) -> None:
     assert list(read_order(root)[0].dependencies["one/prod"]) == ["net/prod"]
     project.write_text(project.read_text().replace("infra/run.py", "none"))
     assert read_order(root)[0].dependencies["one/prod"] == {}
+
+
+def test_the_order_does_not_depend_on_the_order_of_the_dependencies() -> None:
+    dependencies = {
+        "apps": ["volumes", "network", "gates"],
+        "network": [],
+        "gates": [],
+        "volumes": [],
+    }
+    reversed_dependencies = {name: [*reversed(needs)] for name, needs in dependencies.items()}
+    expected = ["gates", "network", "volumes", "apps"]
+    assert sort_by_dependencies(dependencies) == expected
+    assert sort_by_dependencies(reversed_dependencies) == expected

@@ -129,6 +129,17 @@ def test_the_lock_is_released_after_an_exception(folder: Path, own: Path) -> Non
     assert list(folder.iterdir()) == []
 
 
+def test_a_lock_file_that_cannot_be_deleted_keeps_no_other_lock_of_the_process(
+    folder: Path, own: Path
+) -> None:
+    with create_file_lock(folder, own):
+        (path,) = folder.iterdir()
+        path.unlink()
+        (path / "not empty").mkdir(parents=True)
+    with create_file_lock(folder.with_name("another"), own):
+        pass
+
+
 def test_a_lock_file_that_appears_during_acquire_wins(folder: Path, own: Path, monkeypatch) -> None:
     def both(path: Path, data: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
