@@ -280,8 +280,8 @@ def _render_parts(results: Mapping[str, Any]) -> Iterator[str]:
     yield "# Crashes and faults"
     yield "<!-- Generated: python tests/conformance/crash_table.py RESULTS ... -->"
     yield (
-        "This page shows how often tests killed gpuform, lost answers and returned wrong ones, and "
-        "the results."
+        "This page shows how often tests killed gpuform, lost an answer or returned a wrong "
+        "answer. It also shows the results."
     )
     everything = [counts for rows in tests.values() for counts in rows.values()]
     total = {name: sum(counts[name] for counts in everything) for name in COUNTED}
@@ -349,8 +349,8 @@ def _render_kills(tests: Mapping[str, Any]) -> Iterator[str]:
     yield (
         "A test kills a run (SIGKILL) after its first request or its first write to disk. The next "
         "run must recover. Then the test starts again, kills the run after the second request or "
-        "write, and so on, until a run ends by itself. The tables have the number of these points; "
-        "of the polls during a wait, only the first three count. *abandon* is a killed create, "
+        "write, and so on, until a run ends by itself. The tables have the number of these points. "
+        "During a wait, only the first three polls count. *abandon* is a killed create, "
         "followed by a `destroy` instead of another `up`."
     )
     yield _render_points(tests[f"test_crashes::{KILLED_RUNS}"])
