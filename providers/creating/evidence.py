@@ -159,9 +159,8 @@ def _may_be_ours(candidate: Candidate, intent: Intent, now: float) -> bool:
 def find_credible_time(candidate: Candidate, intent: Intent, now: float) -> float | None:
     """Return the object's creation time as the platform reports it, or None if not credible.
 
-    The list right before the request did not show the object, and lists lag by a minute at most. So
-    a time long before the request is wrong, and so is a time after the answer that shows the
-    object.
+    The list right before the request did not show the object. So a time is wrong that is more than
+    `LARGEST_TIME_ERROR_S` before the request, and so is a time after `now`.
 
     Args:
         candidate: an object that may be the result of the create.

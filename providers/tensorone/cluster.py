@@ -521,7 +521,13 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     def decide_repairs(
         cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> RepairDecision:
-        """Return whether a run restarts a broken cluster under the declared `repair`."""
+        """Return whether a run restarts a broken cluster under the declared `repair`.
+
+        A restart that may end work is held back, unless a person names the cluster.
+
+        Raises:
+            GpuformError: a person requests another repair than a restart.
+        """
         return decide_cluster_repairs(old_outputs, declared)
 
     @classmethod

@@ -269,7 +269,7 @@ class NodeRemoval:
         return list_standard_workers(self.cluster)
 
     def _build_partial_eviction(self, count: int) -> NodeEviction:
-        """Build the eviction of `count` nodes: first the names in the declared `drain.nodes`."""
+        """Build the eviction of `count` nodes: those in `drain.nodes`, else the least busy ones."""
         return NodeEviction(count=count, requested_names=self.drain_inputs.nodes or ())
 
     def _build_full_eviction(self, reason: str) -> NodeEviction:

@@ -155,7 +155,7 @@ def has_match(texts: Sequence[str], patterns: Sequence[str]) -> bool:
 def find_excess_gpu_removals(
     plan: Plan, changes: Sequence[ResourceChange], most: int
 ) -> Iterator[str]:
-    """Yield a finding if more than `most` GPUs are removed, or an unknown number."""
+    """Yield a finding if more than `most` GPUs are removed, and one for each unknown number."""
     del plan
     losing = [
         change for change in changes if change.action in _REMOVING and change.gpus_removed != 0

@@ -93,7 +93,10 @@ class TimeTable:
         return due_then is not None and due_then.reason == due.reason
 
     def find_due_by_time(self, entry: ResourceState, now: float) -> DueChange | None:
-        """Return the change due at `now` by an end or by running hours, or None."""
+        """Return the change due at `now` by an end or by running hours, or None.
+
+        Running hours give a change even if the object is already stopped or started.
+        """
         lifecycle = find_lifecycle(entry.type)
         if lifecycle is None:
             return None

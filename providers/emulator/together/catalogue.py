@@ -183,7 +183,10 @@ def require_driver(region: Region, choice: DriverChoice) -> DriverVersion:
 
 
 def _is_chosen(driver: DriverVersion, choice: DriverChoice) -> bool:
-    """Return whether a driver has every version or id named by the choice."""
+    """Return whether a driver has every version or id named by the choice.
+
+    The CUDA version of the choice may name the operating system, too: `12.6-ubuntu-24.04`.
+    """
     choices = (
         (choice.nvidia_version_id, driver.key),
         (choice.driver_version, driver.legacy_name),

@@ -145,7 +145,11 @@ def encode_resource(
 def encode_operation(
     operation: PendingOperation, crypter: Crypter | None, *, show_secrets: bool = False
 ) -> bytes:
-    """Encode a pending operation as one line of JSON."""
+    """Encode a pending operation as one line of JSON.
+
+    Raises:
+        EngineError: a value is secret, there is no crypter, and `show_secrets` is not set.
+    """
     resource = _resource_to_json(operation.resource, crypter, show_secrets)
     return value_json.dump({"resource": resource, "type": operation.type})
 

@@ -177,7 +177,10 @@ def render_unchecked(unchecked: tuple[str, ...], paint: Paint = PLAIN) -> Iterat
 
 
 def _render_resource(change: ResourceChange, details: bool, paint: Paint) -> Iterator[str]:
-    """Yield the lines of a resource: the action with its cause, properties, and removed nodes."""
+    """Yield the lines of a resource: the action with its cause, properties, and removed nodes.
+
+    With `details` one more line has the URN.
+    """
     symbol = SYMBOLS[change.action]
     verb = "unchanged" if change.action is PlanAction.SAME else str(change.action)
     cause = format_reason(change)

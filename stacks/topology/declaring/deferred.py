@@ -153,7 +153,11 @@ def serialize_value(value: Any, urns: set[str]) -> PropertyValue:
 
 
 def defer_property(handle: Handle, name: str, *, preview: bool) -> Deferred:
-    """Defer a property of a resource. The id and the URN are properties too."""
+    """Defer a property of a resource. The id and the URN are properties too.
+
+    Without an output the value is the input, or None; in a preview or after a failure it is
+    UNKNOWN.
+    """
     return Deferred(lambda: _resolve_property(handle, name, preview), frozenset([handle]))
 
 
