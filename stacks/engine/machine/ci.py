@@ -164,8 +164,8 @@ _GENERIC: Final = {
 def find_ci_job(environ: Mapping[str, str]) -> CiJob | None:
     """Return the CI job of a process by its variables, or None outside of CI.
 
-    An unknown system that sets CI is a job without facts. PULUMI_DISABLE_CI_DETECTION turns the
-    detection off.
+    An unknown system that sets CI to 1 or true is a job without facts. PULUMI_DISABLE_CI_DETECTION
+    turns the detection off.
     """
     if environ.get(_OFF):
         return None
@@ -223,8 +223,8 @@ _REMOTE: Final = re.compile(
 def read_git_facts(folder: Path) -> tuple[str, dict[str, str]]:
     """Return the commit's title, and facts under the names of Pulumi's history.
 
-    Both are empty without git or outside of a repository. A remote appears as host, owner and name:
-    its URL may hold a key.
+    Both are empty without git, outside of a repository and before the first commit. A remote
+    appears as host, owner and name: its URL may hold a key.
     """
     log_output = _run_git(
         # A configured `log.showSignature` would print further lines before these.

@@ -57,6 +57,8 @@ def get_value_at(value: Json, path: Sequence[str | int]) -> Json:
 def set_value_at(value: Json, path: Sequence[str | int], leaf: Json, at: str) -> Json:
     """Return the value with `leaf` at the path; missing objects and lists are created.
 
+    A list grows by one value at most; a missing list is filled with null up to the index.
+
     Args:
         value: the value to change; it stays as it is.
         path: the path inside the value.
@@ -90,7 +92,8 @@ def set_value_at(value: Json, path: Sequence[str | int], leaf: Json, at: str) ->
 def remove_value_at(value: Json, path: Sequence[str | int], at: str) -> Json:
     """Return the value without the part at the path; unchanged if there is none.
 
-    Raises EngineError if what remains would look like an encrypted value.
+    An object or list that becomes empty stays. Raises EngineError if what remains would look like
+    an encrypted value.
     """
     step, rest = path[0], path[1:]
     inside = get_value_at(value, [step])
@@ -107,7 +110,7 @@ def remove_value_at(value: Json, path: Sequence[str | int], at: str) -> Json:
 
 
 def _reject_secure_lookalike(changed: dict[str, Json], at: str) -> None:
-    """Reject an object with only the key `secure`, which would stand for an encrypted text."""
+    """Reject an object with only the key `secure` and a text as its value: an encrypted text."""
     if changed.keys() == {SECURE} and isinstance(changed[SECURE], str):
         raise EngineError(
             f"{at} cannot have `{SECURE}` as its only key, which is reserved for encrypted values"

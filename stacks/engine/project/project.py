@@ -93,7 +93,7 @@ class Project:
     def qualify_key(self, key: str) -> str:
         """Return the configuration key with namespace: `size` of project demo is `demo:size`.
 
-        Raises ProjectError for text that is not a key.
+        The old form `demo:config:size` is accepted. Raises ProjectError for text that is not a key.
         """
         parts = key.split(":")
         # `project:config:key` is the spelling of Pulumi's first years.
@@ -123,7 +123,8 @@ def find_project(directory: Path, *, any_runtime: bool = False) -> Project:
     Raises:
         NoProject: there is no Pulumi.yaml.
         OtherRuntime: the program is in another language, and `any_runtime` is not set.
-        ProjectError: Pulumi.yaml is wrong.
+        ProjectError: Pulumi.yaml cannot be read or is empty.
+        YamlError: the content of Pulumi.yaml is wrong.
     """
     start = Path(os.path.abspath(directory))  # noqa: PTH100 - Path.resolve would follow links
     for folder in (start, *start.parents):
@@ -140,7 +141,8 @@ def load_project(path: Path, *, any_runtime: bool = False) -> Project:
     """Read a Pulumi.yaml.
 
     Raises:
-        ProjectError: the file is wrong; the message begins with file:line:column.
+        ProjectError: the file cannot be read or is empty.
+        YamlError: the content is wrong; the message begins with file:line:column.
         OtherRuntime: the program is in another language, and `any_runtime` is False.
     """
     file_label = str(path)
@@ -172,7 +174,7 @@ def load_project(path: Path, *, any_runtime: bool = False) -> Project:
 def _parse_refresh_option(yaml_entries: "_YamlEntries", file_label: str) -> bool:
     """Return True if `options.refresh` is `always`, and False without the option.
 
-    Raises ProjectError for any other value: Pulumi has only this one. `file_label` is the name of
+    Raises YamlError for any other value: Pulumi has only this one. `file_label` is the name of
     the file in the message.
     """
     node = _get_mapping(yaml_entries, "options", file_label)
@@ -205,7 +207,7 @@ _YamlEntries = Mapping[str, tuple[ScalarNode, Node]]
 def _get_text(yaml_entries: _YamlEntries, key: str, file_label: str) -> str:
     """Return the text of a key, or an empty text if the key is missing or null.
 
-    Raises ProjectError for a value that is not text.
+    Raises YamlError for a value that is not text.
     """
     if key not in yaml_entries:
         return ""
@@ -216,7 +218,7 @@ def _get_text(yaml_entries: _YamlEntries, key: str, file_label: str) -> str:
 
 
 def _get_mapping(yaml_entries: _YamlEntries, key: str, file_label: str) -> MappingNode:
-    """Return the mapping of a key; empty for a missing or null one. Raises ProjectError."""
+    """Return the mapping of a key; empty for a missing or null one. Raises YamlError."""
     node = yaml_entries[key][1] if key in yaml_entries else None
     if isinstance(node, MappingNode):
         return node
@@ -226,7 +228,7 @@ def _get_mapping(yaml_entries: _YamlEntries, key: str, file_label: str) -> Mappi
 
 
 def _parse_name(node: Node, file_label: str) -> str:
-    """Return the project's name. Raises ProjectError for an invalid name."""
+    """Return the project's name. Raises YamlError for an invalid name."""
     if not isinstance(node, ScalarNode) or not NAME.fullmatch(node.value):
         raise yaml_text.locate_error(
             file_label,
@@ -273,7 +275,7 @@ def _parse_defaults(config: MappingNode, file_label: str) -> dict[str, ConfigDef
 def _parse_default(key: str, node: Node, file_label: str) -> ConfigDefault:
     """Parse a declaration of `config`: a plain value, or `type`, `default` (or `value`), `secret`.
 
-    Raises ProjectError for an unknown type or a value of a wrong form.
+    Raises YamlError for an unknown type or a value of a wrong form.
     """
     if not isinstance(node, MappingNode):
         return ConfigDefault(parse_config_value(node, file_label))
@@ -293,7 +295,10 @@ def _parse_default(key: str, node: Node, file_label: str) -> ConfigDefault:
 
 
 def parse_config_value(node: Node, file_label: str) -> Json:
-    """Return a configuration value: a scalar as the text in the file, an object or list as data."""
+    """Return a configuration value: a scalar as the text in the file, an object or list as data.
+
+    Null at the top is an empty text.
+    """
     if isinstance(node, ScalarNode):
         return "" if node.tag.endswith(":null") else str(node.value)
     return yaml_text.convert_node(node, file_label)

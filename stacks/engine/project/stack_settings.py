@@ -140,7 +140,8 @@ class StackSettings:
     def build_program_config(self, crypter: Crypter | None) -> tuple[dict[str, str], list[str]]:
         """Return the program's configuration by full key in plain text, and the secret keys.
 
-        Objects are compact JSON. Keys that the stack does not set have the project's defaults.
+        Objects are compact JSON. Keys that the stack does not set have the project's defaults. A
+        key is secret if its value is encrypted here, or a default that Pulumi.yaml declares secret.
 
         Args:
             crypter: decrypts the values; None if nothing is secure.
@@ -204,7 +205,7 @@ class StackSettings:
         self._parse_content()
 
     def _parse_content(self) -> None:
-        """Parse the text of the file into values by full key. Raises ProjectError."""
+        """Parse the text of the file into values by full key. Raises YamlError."""
         file_label = str(self.path)
         root = yaml_text.parse(self.content, file_label)
         yaml_entries = yaml_text.get_entries(root, file_label) if root is not None else {}
@@ -218,7 +219,7 @@ class StackSettings:
             self._parse_config(yaml_entries["config"][1], file_label)
 
     def _parse_config(self, config: Node, file_label: str) -> None:
-        """Parse the values under `config`. Raises ProjectError for a wrong or repeated key."""
+        """Parse the values under `config`. Raises YamlError for a wrong or repeated key."""
         if isinstance(config, ScalarNode) and config.tag.endswith(":null"):
             return
         if not isinstance(config, MappingNode):

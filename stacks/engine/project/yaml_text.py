@@ -157,7 +157,10 @@ def dump(document: Json) -> str:
 
 
 def set_entry(text: str, path: Sequence[str], value: Json, file_label: str) -> str:
-    """Return the file's text with one entry set; `path` are the keys from the top to the entry."""
+    """Return the file's text with one entry set; `path` are the keys from the top to the entry.
+
+    If the layout prevents the edit, the result is the complete document without comments.
+    """
     root = parse(text, file_label)
     expected = convert_node(root, file_label) if root is not None else {}
     _set_in_document(expected, path, value)

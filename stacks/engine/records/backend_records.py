@@ -258,7 +258,10 @@ class BackendRecords:
             Batches(self._backend.storage, folder).write({name: fields})
 
     def list_stored_objects(self) -> StoredObjects | None:
-        """Return URN and id of each object in the stack's checkpoint."""
+        """Return URN and id of each object in the stack's checkpoint.
+
+        Objects that wait for a replacement are left out: they are deleted. The journal is not read.
+        """
         with raise_as_provider_errors():
             data = self._backend.read(self._project, self._stack)
             latest = load_checkpoint(data).latest if data else {}
@@ -356,7 +359,8 @@ class OtherStackObjects:
     def has(self, id_: str) -> bool:
         """Return True if another stack has the object with this id, or a record of its creation.
 
-        Raises GpuformError if a state or a record cannot be read.
+        A stack whose state cannot be read counts as having no objects. Raises GpuformError if a
+        record cannot be read.
         """
         with self._lock:
             if self._ids is None:
@@ -366,7 +370,7 @@ class OtherStackObjects:
     def _read(self) -> set[str]:
         """Return the ids of objects in the states and intents of all other stacks.
 
-        Stacks that cannot be read are left out.
+        States that cannot be read are left out. Raises GpuformError for an unreadable record.
         """
         own = f"urn:pulumi:{self.stack}::{self.project}::"
         with raise_as_provider_errors():

@@ -83,7 +83,8 @@ class SecretsManager(ABC):
     def encrypt(self, plaintext: str, previous: str | None = None) -> str:
         """Return the ciphertext, `v1:NONCE:TEXT`, or `previous` if still valid for the plaintext.
 
-        Each call uses a new nonce, so only `previous` keeps an unchanged secret's ciphertext.
+        Each call uses a new nonce, so only `previous` keeps an unchanged secret's ciphertext. A
+        `previous` that this manager has neither created nor decrypted is not used.
         """
         if previous is not None and self._plaintexts.get(previous) == plaintext:
             return previous
@@ -153,8 +154,9 @@ def find_passphrase(
 ) -> str:
     """Return the passphrase from a variable, a file or the user.
 
-    PULUMI_CONFIG_PASSPHRASE comes first, then the file that PULUMI_CONFIG_PASSPHRASE_FILE names
-    (relative to `project_dir`, surrounding blanks dropped), then the answer of `ask`.
+    PULUMI_CONFIG_PASSPHRASE comes first, even if empty, then the file that
+    PULUMI_CONFIG_PASSPHRASE_FILE names (relative to `project_dir`, surrounding blanks dropped),
+    then the answer of `ask`.
 
     Args:
         environ: the environment variables.

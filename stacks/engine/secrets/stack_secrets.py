@@ -1,8 +1,7 @@
 """Choose the secrets provider of a stack, and encrypt with a key management service.
 
 With a cloud provider the stack's key is random, and the service encrypts that key: `encryptedkey`
-in
-the stack file and in the checkpoint. `engine.stack` and the `config` commands call this module.
+in the stack file and in the checkpoint. `engine.stack` and the `config` commands call this module.
 """
 
 import base64
@@ -207,7 +206,10 @@ class CloudCrypter(SecretsManager):
 
     @classmethod
     def create_new(cls, url: str, environ: Mapping[str, str] = os.environ) -> "CloudCrypter":
-        """Create a key for a stack, encrypted by the service. Raises SecretsError."""
+        """Create a key for a stack, encrypted by the service. Raises SecretsError.
+
+        The URL in PULUMI_CLOUD_SECRET_OVERRIDE, if set, becomes the stack's own.
+        """
         url = environ.get(_OVERRIDE) or url
         key = os.urandom(KEY_BYTES)
         try:

@@ -97,7 +97,8 @@ class SecretsChange:
         """Write the files of a decided change.
 
         Raises:
-            EngineError: a file cannot be written or has changed; the change stays pending.
+            EngineError: there is no decided change, or a file cannot be written or has changed;
+                then the change stays pending.
         """
         pending_change = self._pending_change
         where = self.backend.describe_own_location(self.project.name, self.stack, _KIND)

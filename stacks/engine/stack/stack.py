@@ -243,6 +243,7 @@ class Workspace:
 
         Raises:
             OtherRuntime: the program is not Python's, and the caller `runs_program`.
+            EngineError: there is no usable Pulumi.yaml, or the backend cannot be opened.
         """
         project = find_project(directory, any_runtime=not runs_program)
         return cls(project, Backend.open(get_backend_url(environ, project), environ), environ)
@@ -331,6 +332,7 @@ class Workspace:
 
         Raises:
             StackNotEmpty: the stack has resources, and `force` is False.
+            EngineError: the state cannot be read, even with `force`.
         """
         name = self.resolve(name)
         check_selectable(self.project, self.environ)
@@ -366,7 +368,8 @@ class Workspace:
 
         Args:
             name: the stack; None is the selected one.
-            passphrase: asked once, when there is a secret to read or a run to begin.
+            passphrase: called at once for a passphrase provider; a wrong passphrase raises only
+                when there is a secret to read or a run to begin.
             exclusive: the caller holds the stack's lock: an interrupted run's journal is written
                 into the checkpoint.
             with_journal: apply the journal. Without it, a stack with an unreadable journal can be

@@ -66,7 +66,7 @@ class StackImport:
 
         Raises:
             EngineError: `text` is not a deployment, belongs to another stack or breaks the
-                integrity rules; nothing is changed. With `force` the last two are warnings.
+                integrity rules; the state stays as it is. With `force` the last two are warnings.
         """
         self.workspace.finish_secrets_change(self.stack, exclusive=True)
         checkpoint = self._parse_deployment(text, file_label)

@@ -2,9 +2,8 @@
 
 `Workspace` and the history call this module. The file has a stack for each backend, under the
 backend's URL as configured. CLIs before 3.256 had one stack for all backends; their selection
-counts
-where there is no newer one. Facts about the origin have Pulumi's names, which its CLI shows; a fact
-without a name of Pulumi's begins with `gpuform.`.
+counts where there is no newer one. Facts about the origin have Pulumi's names, which its CLI shows;
+a fact without a name of Pulumi's begins with `gpuform.`.
 """
 
 import hashlib
@@ -62,6 +61,8 @@ def get_short_name(project: Project, name: str) -> str:
 
 def find_selected_stack(project: Project, environ: Mapping[str, str]) -> str | None:
     """Return the selected stack's short name: PULUMI_STACK, else the stored selection, else None.
+
+    With an empty PULUMI_STACK no stack is selected.
 
     Raises:
         StackNotFound: the stack belongs to another project.
@@ -229,7 +230,7 @@ class Origin:
         Args:
             folder: the command's folder.
             environ: the environment variables.
-            message: the purpose; without it, the title of the commit.
+            message: the purpose; without it, the title of the commit, by git or else by the CI job.
             plan: the seal of the applied saved plan, and when the plan was made.
         """
         title, facts = read_git_facts(folder)

@@ -2,8 +2,7 @@
 
 `SnapshotManager` keeps one `Snapshot`, caches the encoded entries that did not change and joins
 them with `join_checkpoint`. `store` reads and writes the files, `edits.verify` checks the rules
-over
-a whole snapshot.
+over a whole snapshot.
 """
 
 import hashlib
@@ -128,7 +127,8 @@ class Snapshot:
     def to_json(self, crypter: Crypter | None, *, show_secrets: bool = False) -> bytes:
         """Encode the checkpoint file.
 
-        With `show_secrets`, secrets are in plain text: for exports only.
+        With `show_secrets`, secrets are in plain text: for exports only. Otherwise raises
+        EngineError for a secret without a crypter.
         """
         return join_checkpoint(
             self,
@@ -159,6 +159,7 @@ class Snapshot:
 
         Raises:
             StateError: Pulumi would not read the file.
+            EngineError: there is a secret, and the crypter is None or the wrong one.
         """
         checkpoint = data if isinstance(data, Checkpoint) else load_checkpoint(data)
         latest = checkpoint.latest
@@ -215,7 +216,7 @@ def _check_nesting(name: str, value: Any) -> Any:
 
 
 def _parse_manifest(document: Mapping[str, Any]) -> Manifest:
-    """Return the manifest of a state, with empty texts for missing fields."""
+    """Return the manifest of a state: a missing time is now, other missing fields are empty."""
     manifest = Manifest(str(document.get("time") or ""), str(document.get("version") or ""))
     manifest.magic = str(document.get("magic") or "")  # also a wrong one: integrity must see it
     return manifest
@@ -309,7 +310,7 @@ def load_checkpoint(data: bytes) -> Checkpoint:
 
 
 def parse_checkpoint(document: Any) -> Checkpoint:
-    """Validate a parsed file and return the checkpoint.
+    """Validate a parsed file, without the entries in it, and return the checkpoint.
 
     A stack without any update may have no `latest`: the Pulumi CLI leaves that part out and never
     writes it as null.

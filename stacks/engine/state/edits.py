@@ -3,8 +3,7 @@
 Each edit takes a snapshot and returns another one; `stacks.operations` reads and writes the files.
 The rules follow "pkg/resource/edit" and "pkg/cmd/pulumi/state" in Pulumi's source.
 `SnapshotManager` checks every checkpoint before writing. `repair` sorts entries and drops
-references
-to missing resources; violations that only a loss would mend are reported and stay.
+references to missing resources; violations that only a loss would mend are reported and stay.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -80,6 +79,8 @@ def delete(
 def delete_all(snapshot: Snapshot, *, force: bool) -> tuple[Snapshot, list[ResourceState]]:
     """Remove all entries; return the snapshot and the removed entries.
 
+    Pending operations stay.
+
     Raises:
         EditRefused: an entry is protected, and `force` is False.
     """
@@ -140,7 +141,10 @@ def _edit_live_entries(
 
 
 def list_program_resource_urns(snapshot: Snapshot) -> list[str]:
-    """Return the URNs of the program's resources: without providers and the stack itself."""
+    """Return the URNs of the program's resources: without providers and the stack itself.
+
+    Entries marked for deletion are left out.
+    """
     return [
         entry.urn for entry in snapshot.resources if not entry.delete and not is_noise(entry.type)
     ]
@@ -152,7 +156,8 @@ def rename(snapshot: Snapshot, old: str, name: str) -> tuple[Snapshot, str]:
     URNs of children stay: they hold the parent's type, not the parent's name.
 
     Raises:
-        EditRefused: the name is empty or taken, or the URN has several objects or is the stack.
+        EditRefused: the name is empty or taken, or `old` is not a URN, has several objects or is
+            the stack.
     """
     entries = [entry for entry in snapshot.resources if entry.urn == old]
     if not name:
@@ -251,7 +256,10 @@ def check(snapshot: Snapshot) -> None:
 
 
 def verify(snapshot: Snapshot) -> list[str]:
-    """Return one sentence per broken rule of the snapshot; empty for a valid snapshot."""
+    """Return one sentence per broken rule of the snapshot; empty for a valid snapshot.
+
+    Pending operations are not checked.
+    """
     violations = []
     if snapshot.manifest.magic != compute_magic(snapshot.manifest.version):
         violations.append(
@@ -336,7 +344,7 @@ def repair(snapshot: Snapshot) -> Repair:
     A valid state is returned unchanged, without lines.
 
     Raises:
-        NotRepairable: lists all violations that remain.
+        NotRepairable: lists all violations that remain, or the resources of a cycle.
     """
     if not verify(snapshot):
         return Repair(snapshot, [])
@@ -426,7 +434,7 @@ def _drop_missing_references(
     """Yield the entries without references to missing entries; append each change to `actions`.
 
     A resource whose parent is missing becomes a child of the stack: the parent's type is removed
-    from the URNs of the resource and of its children.
+    from the URNs of the resource and of its children. References to missing providers stay.
     """
     current_urn_by_urn: dict[str, str] = {}
     for entry in entries:

@@ -71,7 +71,8 @@ class Entries:
     ) -> "Entries":
         """Build the entries from a checkpoint written in the middle of a run.
 
-        The first `order.done` entries count as handled by this run, the others as old ones.
+        The first `order.done` entries count as handled by this run, the others as old ones. Unlike
+        in `load`, pending operations of every type are kept.
         """
         entries = cls()
         for index, (number, entry) in enumerate(zip(order.numbers, resources, strict=True)):
@@ -135,16 +136,19 @@ class Entries:
         return urn in self._replacing
 
     def remove(self, old: ResourceState) -> None:
-        """Remove the entry of a deleted object."""
+        """Remove the entry of a deleted object.
+
+        References to the entry stay until `rebuild` or `build_current` leaves them out.
+        """
         self._discard(old)
         self._gone[old.urn] = old
 
     def rebuild(self) -> list[ResourceState]:
         """Return the entries to continue with after a refresh or a destroy's program.
 
-        They are sorted, dependencies first, and changed in place: no entry refers to a deleted or
-        renamed one any more. As under the Pulumi CLI, a property without dependencies loses its key
-        in `property_dependencies` when its entry is refreshed.
+        They are sorted, dependencies first. A copy replaces each entry that refers to a deleted or
+        renamed one. As under the Pulumi CLI, a property without dependencies loses its key in
+        `property_dependencies` when its entry is refreshed.
         """
         names = self._map_renamed_urns()
         gone = self._find_deleted(names)
@@ -209,7 +213,10 @@ class Entries:
             self._renamed[old.urn] = new.urn
 
     def _map_renamed_urns(self) -> Mapping[str, str]:
-        """Map old URNs to new ones, also for the children of a renamed component."""
+        """Map old URNs to new ones, also for the children of a renamed component.
+
+        A child keeps its URN if another entry has the new one.
+        """
         names = dict(self._renamed)
         live = {entry.urn for entry in self.iterate_all()} if names else set()
         for entry in self.iterate_all() if names else ():

@@ -89,7 +89,7 @@ def extend_with_dependencies(
 def group_for_deletion(entries: Collection[ResourceState]) -> Iterator[list[ResourceState]]:
     """Yield groups of entries to delete together, dependents before dependencies.
 
-    The members of a cycle are one group at the end.
+    The members of a cycle are one group at the end, together with all their dependencies.
     """
     index_by_identity = {id(resource): index for index, resource in enumerate(entries)}
     by_urn: dict[str, list[ResourceState]] = {}

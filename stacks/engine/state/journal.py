@@ -2,10 +2,8 @@
 
 Writing a checkpoint costs as much as the state is large, a journal line as much as its change.
 After a crash, `recover` applies the lines to the last checkpoint. Each line is `CRC JSON`; the
-first
-names the checkpoint that the journal belongs to. `SnapshotManager` appends records, `store`
-recovers
-states, `journal_log` holds the file.
+first names the checkpoint that the journal belongs to. `SnapshotManager` appends records, `store`
+recovers states, `journal_log` holds the file.
 """
 
 import contextlib
@@ -155,12 +153,13 @@ def recover(
     Args:
         log: where the journals of earlier runs lie.
         checkpoint: the checkpoint file, whose digest finds the journal that belongs to it.
-        snapshot: the decoded checkpoint.
+        snapshot: the decoded checkpoint; recorded outputs are set on its entries in place.
         crypter: decrypts the secrets in the journal.
 
     Raises:
-        JournalError: a journal has another version, is damaged, or has secrets that the crypter
-            does not open.
+        JournalError: a journal has another version or is damaged, or an orphaned one has secrets
+            that the crypter does not open.
+        EngineError: the crypter does not open a secret of the checkpoint's own journal.
     """
     matching_journals: list[_MatchingJournal] = []
     orphaned_journals: list[OrphanedJournal] = []
@@ -246,10 +245,10 @@ def _match_checkpoint(
 
 
 def _summarize_orphan(location: str, records: _Records, crypter: Crypter) -> OrphanedJournal:
-    """Return the objects that the records created after the last checkpoint of their run.
+    """Return the objects that the records created after the last checkpoint known to be written.
 
-    `is_sure` is False in the result if nobody knows whether a last, announced checkpoint was
-    written.
+    Unfinished creates, components and providers come from all records. `is_sure` is False in the
+    result if nobody knows whether a last, announced checkpoint was written.
     """
     last = len(records) - 1
     checkpoints = [index for index, record in enumerate(records) if record["op"] == "checkpoint"]
@@ -340,7 +339,10 @@ def _decode_record(
 
 
 def find_objects(log: ReadableLog) -> list[tuple[str, str]]:
-    """Return URN and id of each object in a journal, skipping unreadable lines."""
+    """Return URN and id of each object that a journal records, even if deleted later.
+
+    Unreadable lines are skipped.
+    """
     parsed_lines = (_parse_line(line) for line in log.read().split(b"\n"))
     resources = [record.get("resource") for record in parsed_lines if record is not None]
     entries = [entry for entry in resources if isinstance(entry, dict) and entry.get("id")]
@@ -357,6 +359,8 @@ def reject_lost_ids(
     location: str, snapshot: Snapshot, records: Iterable[Mapping[str, Any]]
 ) -> None:
     """Reject a journal with objects missing in a state written by another program.
+
+    An object whose deletion the journal records counts as missing as well.
 
     Raises:
         JournalError: lists the unknown objects.

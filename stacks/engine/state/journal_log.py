@@ -63,13 +63,19 @@ class Log(ReadableLog, Protocol):
         """Return how often a run writes lines and checkpoints to this storage."""
 
     def append(self, data: bytes) -> None:
-        """Append lines of this run; the first append replaces the lines of earlier runs."""
+        """Append lines of this run.
+
+        In a file, the first append replaces the lines of earlier runs.
+        """
 
     def check(self) -> None:
         """Raise EngineError if the run must not begin another operation."""
 
     def close(self) -> str:
-        """Close the log, keep the lines, and return a note for the user on location and use."""
+        """Close the log, keep the lines, and return a note for the user on location and use.
+
+        The note may be empty.
+        """
 
     def remove(self) -> None:
         """Remove all lines: nobody needs them."""
@@ -245,7 +251,10 @@ class StateWriter:
         self.check()
 
     def wait_logged(self, change: int) -> None:
-        """Wait until `change` is logged, or logging has failed."""
+        """Wait until `change` is logged, or a write has failed.
+
+        An error is not raised here, but by `check`.
+        """
         with self._lock:
             waiting = self._error is None and self._logged < change
             if waiting:

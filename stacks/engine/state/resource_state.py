@@ -195,6 +195,7 @@ def decode_operation(
 
     Raises:
         StateError: `document` is not Pulumi's format.
+        EngineError: there is a secret, and the crypter is None or the wrong one.
     """
     type_ = document.get("type") if isinstance(document, dict) else None
     if type_ not in _OPERATIONS:
@@ -219,6 +220,7 @@ def decode_resource(
 
     Raises:
         StateError: `document` is not Pulumi's format.
+        EngineError: there is a secret, and the crypter is None or the wrong one.
     """
     if not isinstance(document, dict):
         raise StateError(f"{label} is not an object")

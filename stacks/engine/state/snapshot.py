@@ -92,7 +92,8 @@ class SnapshotManager:
         A create waits until the operation is stored.
 
         Raises:
-            EngineError: the state cannot be written any more.
+            EngineError: the state cannot be written any more. The operation of a create stays
+                recorded if only the wait has failed.
         """
         self.check()
         operation = PendingOperation(replace(resource, outputs={}), kind)
@@ -110,7 +111,7 @@ class SnapshotManager:
         return token
 
     def end(self, token: int) -> None:
-        """Remove a pending operation, successful or failed."""
+        """Remove a pending operation, successful or failed, without waiting for the journal."""
         with self._lock:
             operation = self._entries.end(token)
             self._operation_texts.pop(id(operation), None)
@@ -123,7 +124,7 @@ class SnapshotManager:
                 self._record("end", {"token": token})
 
     def record_create(self, new: ResourceState) -> None:
-        """Record a created resource."""
+        """Record a created resource; return once the record is logged or a write has failed."""
         self._encode_early(new)
         with self._lock:
             self._entries.add(new)
@@ -205,7 +206,10 @@ class SnapshotManager:
             return self._entries.list_unprocessed()
 
     def record_delete(self, old: ResourceState) -> None:
-        """Remove the entry of a deleted object."""
+        """Remove the entry of a deleted object.
+
+        Returns once the removal is logged or a write has failed.
+        """
         with self._lock:
             facts: dict[str, Json] = {"old": self._entries.get_number(old)}
             self._entries.remove(old)
@@ -213,7 +217,10 @@ class SnapshotManager:
         self._wait_logged(change)
 
     def record_outputs(self, resource: ResourceState, outputs: PropertyMap) -> None:
-        """Record the outputs of a component or of the stack."""
+        """Record the outputs of a component or of the stack, without waiting.
+
+        Outputs that have not changed are not recorded.
+        """
         with self._lock:
             before, resource.outputs = (
                 resource.outputs,
@@ -230,7 +237,10 @@ class SnapshotManager:
         return self._build_snapshot(resources, pending)
 
     def close(self) -> Snapshot:
-        """Write the remaining changes and return the final state. Raises EngineError."""
+        """Write the remaining changes, remove the journal and return the final state.
+
+        Raises EngineError if the write fails; then the journal stays.
+        """
         try:
             if self._writer is not None:
                 self._writer.close()
@@ -262,7 +272,7 @@ class SnapshotManager:
         return self._writer.request_write()
 
     def _wait_logged(self, change: int) -> None:
-        """Wait until the journal has the change; nothing without a state writer."""
+        """Wait until the journal has the change or a write has failed; no wait without a writer."""
         if self._writer is not None:
             with trace_span("state", "wait for the journal"):
                 self._writer.wait_logged(change)

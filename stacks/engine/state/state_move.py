@@ -57,7 +57,8 @@ def move(
         source: the state to move from.
         dest: the state to move to; a missing stack resource is added.
         dest_name: the full name of the destination.
-        urns: the resources to move.
+        urns: the resources to move, all of them in `source`; of the stack resource only the
+            children are moved.
         include_parents: move the components around them too.
 
     Raises:
@@ -254,7 +255,10 @@ class _ProviderPlacement:
         return replace(rename_references(detached_entry, self._names.to_destination), parent=parent)
 
     def _require_same_configuration(self, here: ResourceState, there: ResourceState) -> None:
-        """Raise EditRefused if the two providers differ; note a differing dynamic provider."""
+        """Raise EditRefused if the two providers differ; note a differing dynamic provider.
+
+        Providers with the same id count as equal.
+        """
         if here.id == there.id or are_equal(here.inputs, there.inputs):
             return
         # The inputs of the dynamic provider are the whole configuration of a stack, which hardly

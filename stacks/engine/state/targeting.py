@@ -189,7 +189,8 @@ def find_deletable_urns(selection: Selection, resources: Sequence[ResourceState]
     """Return the URNs free to be deleted under `selection`, by the state of the last run.
 
     Targets are deleted with all their dependents; an excluded resource stays with all its
-    dependencies. Without a selection all are free.
+    dependencies. With `exclude_dependents`, the dependents of excluded resources count as excluded.
+    Without a selection all are free.
     """
     urns = {resource.urn for resource in resources}
     if selection.targets:

@@ -141,8 +141,9 @@ class Backend:
         is stored.
 
         Raises:
-            ChangedMeanwhile: another process has written the checkpoint since.
+            ChangedMeanwhile: another process has written the checkpoint in the bucket since.
             Unwritable: the old checkpoint is untouched.
+            EngineError: this process has lost the stack's lock.
         """
         # A process that has lost its lock must not overwrite the state of its successor.
         self.check_lock(project, stack)
@@ -189,7 +190,8 @@ class Backend:
     def remove(self, project: str, stack: str) -> None:
         """Remove a stack with history, records and journal, after copying the checkpoint to `.bak`.
 
-        The `.bak` file and the backups stay, as under the Pulumi CLI.
+        The `.bak` file and the backups stay, as under the Pulumi CLI. A missing checkpoint is no
+        error.
         """
         self.check_lock(project, stack)
         names = self._list_checkpoint_names(project, stack)
@@ -216,7 +218,7 @@ class Backend:
         """Move the history, tags and records of a stack to a new project and name.
 
         `old` and `new` are pairs of project and stack. Also moves the list of expired resources,
-        but not the checkpoint.
+        but neither the checkpoint nor the journal.
         """
         # Called for its check of the new names.
         self._list_checkpoint_names(*new)
@@ -250,7 +252,10 @@ class Backend:
         return blob.data if blob else None
 
     def write_own(self, project: str, stack: str, kind: str, data: bytes | None) -> None:
-        """Write one of gpuform's own files about a stack, or remove the file if `data` is None."""
+        """Write one of gpuform's own files about a stack, or remove the file if `data` is None.
+
+        Raises EngineError if this process has lost the stack's lock.
+        """
         self.check_lock(project, stack)
         if data is None:
             self.storage.delete(layout.build_own_name(project, stack, kind))

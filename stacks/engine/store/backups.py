@@ -102,7 +102,10 @@ def read_sealed(backend: Backend, project: str, stack: str) -> SealedState:
 def describe_orphaned_journals(
     where: str, snapshot: Snapshot, orphaned_journals: Iterable[OrphanedJournal]
 ) -> str:
-    """Describe the objects of orphaned journals missing in the state, or return ""."""
+    """Describe the created objects of orphaned journals missing in the state, or return "".
+
+    Unfinished creates are not described.
+    """
     lost_objects = [
         entry
         for orphaned_journal in orphaned_journals

@@ -61,7 +61,10 @@ def _get_credentials_path(environ: Mapping[str, str]) -> Path:
 
 
 def _read_credentials(path: Path) -> dict[str, Any]:
-    """Return the file's content, empty without a file. Raises EngineError for an unreadable one."""
+    """Return the file's content, empty without a file and for JSON that is not an object.
+
+    Raises EngineError for an unreadable file.
+    """
     try:
         document = load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -82,7 +82,7 @@ class Lease:
         HELD if another process holds it, or takes it at the same time.
 
         Raises:
-            StorageFailed: the store cannot keep a lease.
+            StorageFailed: the store cannot keep a lease; tested only while the stack has none.
         """
         blob = self._storage.read(self._name)
         if blob is not None and not self._is_free(blob):
@@ -105,6 +105,8 @@ class Lease:
 
     def check(self) -> None:
         """Renew an old lease; raise LeaseLost if another process has taken over.
+
+        In the first half of the duration after a renewal, the store is not asked.
 
         Raises:
             LeaseLost: another process has the lease.
@@ -305,7 +307,8 @@ class OtherStacks:
 def find_owners(backend: Backend, excluded_stack: str = "") -> Owners:
     """Return the objects of all stacks, except for `excluded_stack` (a full name).
 
-    A stack that cannot be read is in the result's `unreadable`.
+    External objects are left out, and secrets are read as null. A stack that cannot be read is in
+    the result's `unreadable`.
     """
     known_owners = Owners()
     for stack in backend.list_stacks():

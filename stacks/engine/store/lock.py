@@ -255,7 +255,7 @@ class StackLock:
             self._own.check()
 
     def list_holders(self) -> list[LockFile]:
-        """Return the locks of other processes, sorted by name."""
+        """Return the locks of other processes, dead or unreadable ones included, sorted by name."""
         names = [entry.name for entry in self._storage.list_entries(self._folder)]
         lock_names = [name for name in names if name.endswith(".json") and name != self._name]
         return [self._read_lock_file(name) for name in lock_names]
@@ -270,7 +270,7 @@ class StackLock:
         return f"{active_locks[0].who} is running on the stack" if active_locks else ""
 
     def cancel(self) -> None:
-        """Remove all locks of the stack, of other machines too.
+        """Remove all locks of the stack, also those of other machines and of a running Pulumi CLI.
 
         Raises:
             LockedError: a gpuform process works on the stack: one that holds gpuform's own lock or,
@@ -304,6 +304,8 @@ class StackLock:
 
     def _take_once(self) -> None:
         """Try once to take gpuform's lock and Pulumi's, removing locks of ended gpuform processes.
+
+        Where the system has no lock of its own, the locks of ended processes stay.
 
         Raises:
             LockedError: another process holds one of the two locks; then this process holds
@@ -352,7 +354,11 @@ class StackLock:
             ) from error
 
     def _remove_abandoned_locks(self) -> None:
-        """Remove the lock files of dead gpuform processes, with a warning."""
+        """Remove the lock files of dead gpuform processes, with a warning.
+
+        Beside a lease, gpuform's lock files of other machines count as abandoned: a living owner
+        would still hold the lease.
+        """
         for lock in self.list_holders():
             # Beside a lease, lock files of other machines are abandoned too: a living owner would
             # renew.

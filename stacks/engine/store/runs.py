@@ -121,7 +121,10 @@ class RunHistory:
         return [self.read_entry(name) for name in names[skip:stop]]
 
     def read_entry(self, name: str) -> HistoryEntry:
-        """Return the entry with this name. Raises DamagedFile if it cannot be read."""
+        """Return the entry with this name.
+
+        Raises DamagedFile if it is missing or cannot be read.
+        """
         where, data = self._read_file(name, "history")
         try:
             return HistoryEntry.from_json(data or b"")

@@ -210,7 +210,10 @@ class SegmentLog:
         return self._unsaved.advice
 
     def remove(self) -> None:
-        """Remove the segments listed before the guard's check: later ones belong to a successor."""
+        """Remove the segments listed before the guard's check: later ones belong to a successor.
+
+        Also removes the local file. Raises EngineError, with nothing removed, if the lock is lost.
+        """
         names = self._list_names()
         self._guard()
         if self._unsaved is not None:
@@ -218,7 +221,10 @@ class SegmentLog:
         self._storage.delete(*names)
 
     def set_aside(self) -> str | None:
-        """Move the segments to another name and return its location, or None without segments."""
+        """Move the segments to another name and return its location, or None without segments.
+
+        The local file stays.
+        """
         names = self._list_names()
         if not names:
             return None

@@ -55,7 +55,10 @@ class Crypter(Protocol):
 
 
 def dump(document: Json) -> bytes:
-    """Encode one line of UTF-8 JSON with as few escapes as the Pulumi CLI writes."""
+    """Encode one line of UTF-8 JSON with as few escapes as the Pulumi CLI writes.
+
+    Raises ValueError for NaN and infinity.
+    """
     encoded = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     # The only characters that Go escapes once its HTML escaping is off.
     if "\u2028" in encoded or "\u2029" in encoded:

@@ -44,7 +44,7 @@ class Address:
         return next((self.parameters[name] for name in names if name in self.parameters), None)
 
     def get_bool(self, *names: str) -> bool:
-        """Return True if one of the parameters is true, False without a parameter.
+        """Return True if the first given parameter is true, False if none is given.
 
         Raises:
             BackendError: the parameter is no boolean.
@@ -60,7 +60,7 @@ class Address:
         return _BOOLEANS[setting.lower()]
 
     def reject_unknown_parameters(self, known: Collection[str]) -> None:
-        """Raise BackendError for a parameter without effect."""
+        """Raise BackendError for a parameter that is not in `known`."""
         for name in self.parameters:
             if name not in known:
                 close_matches = get_close_matches(name, known, n=1)

@@ -14,7 +14,8 @@ def open_bucket(address: Address, environ: Mapping[str, str]) -> Objects:
     """Open the bucket of an address.
 
     Credentials are GOOGLE_CREDENTIALS (a key as JSON), GOOGLE_APPLICATION_CREDENTIALS, the ones of
-    `gcloud auth application-default login`, or the machine's.
+    `gcloud auth application-default login`, or the machine's. With STORAGE_EMULATOR_HOST or the
+    parameter `anonymous` none are used.
 
     Raises:
         BackendError: the address or the credentials cannot be used.

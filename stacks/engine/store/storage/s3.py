@@ -45,7 +45,8 @@ def open_bucket(address: Address, environ: Mapping[str, str]) -> Objects:
     """Open the bucket of an address.
 
     Credentials are AWS_ACCESS_KEY_ID with its related variables, unless the address names a
-    `profile`, else those of AWS's own files and services.
+    `profile`, else those of AWS's own files and services. With the parameter `anonymous` none are
+    used.
 
     Raises:
         BackendError: the address or the credentials cannot be used.
