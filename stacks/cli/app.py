@@ -181,7 +181,10 @@ class App(click.Group):
             formatter.write_dl([(name, summary) for name, (_, summary) in _COMMANDS.items()])
 
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Run a command and end the process with the exit code. Always raises SystemExit."""
+        """Run a command and end the process with the exit code. Always raises SystemExit.
+
+        If the reader of stdout has ended, the code is 1, without a message.
+        """
         # Otherwise click prints errors itself, and ends the process with its own exit codes.
         kwargs["standalone_mode"] = False
         try:
@@ -277,7 +280,7 @@ def _resolve_alias(name: str) -> str:
 
 
 def _is_verbose(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Return True if --verbose was given. The command's context is closed by now."""
+    """Return True if --verbose or -v is an argument, even as the value of another flag."""
     arguments = kwargs.get("args") or (args[0] if args else None) or sys.argv[1:]
     # -v counts as well where it is the value of another flag: the context is closed by now.
     return "--verbose" in arguments or "-v" in arguments

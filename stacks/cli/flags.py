@@ -158,7 +158,10 @@ lock_flag = click.option(
 
 
 def build_lock_timeout(screen: Screen) -> "LockTimeout":
-    """Return how long this command waits for a stack's lock; the holder is printed on stderr."""
+    """Return how long this command waits for a stack's lock: not at all without --lock-timeout.
+
+    The holder of the lock is printed on stderr.
+    """
     from gpuform.stacks.engine.store import LockTimeout  # noqa: PLC0415 - the engine, not for help
 
     return LockTimeout(get_flag("lock_timeout", 0.0), screen.warn)

@@ -437,7 +437,7 @@ def _join_errors(diagnostics: Iterable[Diagnostic]) -> str:
 
 
 def _summarize_result(result: RunResult) -> str:
-    """Return the errors of a failed run, else the counts of its operations."""
+    """Return the errors of a failed run, or its reason without any, else the operation counts."""
     if not result.succeeded:
         return _join_errors(result.diagnostics) or result.reason
     return format_done_operations(result.plan.summary) if result.plan is not None else ""

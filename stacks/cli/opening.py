@@ -84,7 +84,7 @@ def lock_stack(session: Session, workspace: Workspace, name: str) -> Iterator[No
 def open_for_change(session: Session, name: str | None = None) -> Iterator[Stack]:
     """Yield the locked stack, with the changes of an interrupted run's journal.
 
-    The stack is `name`, else that of --stack, else the selected one.
+    The stack is `name`, else that of --stack, else the selected one. Nothing is saved at the end.
 
     Raises:
         WrongPassphrase: nothing was changed.

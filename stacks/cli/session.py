@@ -35,7 +35,10 @@ class Session:
 
 
 def remember_flag(context: click.Context, parameter: click.Parameter, value: object) -> None:
-    """Store a flag, given before or after the command, for `get_flag`; a callback of click."""
+    """Store a flag, given before or after the command, for `get_flag`; a callback of click.
+
+    A flag's default is not stored.
+    """
     # A default must not replace a value given before the command's name.
     source = context.get_parameter_source(parameter.name or "")
     if source is not None and source is not click.core.ParameterSource.DEFAULT:

@@ -155,8 +155,8 @@ def create_view(arguments: RunArguments, session: Session) -> View:
 class EventPrinter:
     """Shows the events of an operation: its runs in a view, other messages beside them.
 
-    With `prints_messages` messages are lines of the results; without, on stderr, because the
-    results are JSON.
+    With `prints_messages` messages of severity `info` are lines of the results. All others go to
+    stderr, as do all messages where the results are JSON.
     """
 
     def __init__(self, view: View, screen: Screen, *, prints_messages: bool) -> None:

@@ -43,10 +43,11 @@ def order_stacks(
     """Return the order of all stacks, and the names of the chosen ones.
 
     `runs_programs` is True for commands that run the stacks' programs. For other commands, problems
-    in a stack's program are ignored: they must not keep the stack from being destroyed.
+    in a stack's program are ignored: they must not keep the stack from being destroyed. No name is
+    chosen if a git diff changes no stack, or if --stack and the filters have none in common.
 
     Raises:
-        MultiStackError: the stacks cannot be ordered, or the flags match no stack.
+        MultiStackError: the stacks cannot be ordered, or a flag matches no stack.
     """
     problems, program_problems = Diagnostics(), Diagnostics()
     order = StackOrder.from_workspace(
@@ -67,10 +68,11 @@ def order_stacks(
 def choose_stacks(session: Session, filters: Sequence[str], problems: Diagnostics) -> ChosenStacks:
     """Return the chosen stacks, and add problems of the workspace's files to `problems`.
 
-    Without any stack in the workspace nothing is chosen, and nothing is raised.
+    Without any stack in the workspace, or with a git diff that changes none, nothing is chosen, and
+    nothing is raised.
 
     Raises:
-        MultiStackError: the flags match no stack.
+        MultiStackError: a flag matches no stack.
     """
     workspace = find_workspace(Path.cwd(), session.environ, problems)
     # Problems in programs are reported where a program runs; these commands run none.

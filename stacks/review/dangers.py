@@ -67,7 +67,10 @@ def find_danger(change: ResourceChange) -> Danger | None:
 
 
 def rank_change(change: ResourceChange) -> tuple[float, bool, bool, bool]:
-    """Return a sort key for `change`: most removed GPUs first, then lost data, then dangers."""
+    """Return a sort key for `change`: most removed GPUs first, then lost data, then dangers.
+
+    An unknown number of GPUs comes first if the change is dangerous, and else counts as 0.
+    """
     danger, lost = find_danger(change), change.gpus_removed
     # An unknown number of GPUs may be any number: it sorts before every known one.
     lost_first = (float("inf") if danger else 0) if lost is None else lost
@@ -122,7 +125,7 @@ def _find_reduction(change: ResourceChange) -> Danger | None:
 
 
 def _describe_loss(lost: str, change: ResourceChange) -> str:
-    """Join `lost` with the jobs, foreign objects and prepaid time that the change ends."""
+    """Join `lost` with the jobs, foreign objects, use and prepaid time that the change affects."""
     parts = [lost]
     if change.leaving is not None and change.leaving.busy:
         parts.append(_describe_jobs(change.leaving))
@@ -237,7 +240,7 @@ def list_causes(change: ResourceChange) -> list[tuple[list[str], str]]:
 
 
 def list_forcing_paths(change: ResourceChange) -> tuple[str, ...]:
-    """List the properties of `change` that force replacement."""
+    """List the changed properties of `change` that force replacement, else its `replace_paths`."""
     own = tuple(
         property_change.path
         for property_change in change.changes
@@ -248,7 +251,10 @@ def list_forcing_paths(change: ResourceChange) -> tuple[str, ...]:
 
 
 def select_visible_changes(change: ResourceChange) -> tuple[PropertyChange, ...]:
-    """Select the property changes shown in a plan. The SDK's pickled provider is left out."""
+    """Select the property changes shown in a plan. The SDK's pickled provider is left out.
+
+    Of an unchanged resource only the properties whose value the platform keeps are shown.
+    """
     visible_changes = (
         property_change
         for property_change in change.changes

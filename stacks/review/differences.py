@@ -105,7 +105,9 @@ def get_plan_values(change: PropertyChange) -> tuple[Any, Any]:
 
 
 def list_differences(change: PropertyChange, type_: str) -> list[Difference]:
-    """List the changed locations inside a property, in order; empty for a change of one value.
+    """List the changed locations inside an updated property, in order; empty for a single value.
+
+    A list of plain values counts as a single value; so does any added or deleted property.
 
     Args:
         change: the change of one property.

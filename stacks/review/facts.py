@@ -151,7 +151,10 @@ class StackFacts:
 
     @property
     def command(self) -> str:
-        """Return the command for applying the plan; empty without changes or after a failure."""
+        """Return the command for applying the plan; empty without changes or after a failure.
+
+        Changes of outputs alone are enough, and a plan that a gate blocks has a command, too.
+        """
         if self.has_failed or not (self.plan.has_changes or self.plan.outputs):
             return ""
         operation = self.plan.operation
@@ -241,8 +244,8 @@ class Review:
     def commands(self) -> Sequence[tuple[StackFacts, str]]:
         """Return the commands for applying the plans: a single one for a multi-stack plan.
 
-        Each command comes with its stack, the single one with the first stack. Empty without
-        changes.
+        Each command comes with its stack, the single one with the first changed stack. If a preview
+        failed, each other changed stack has its own command. Empty without changes.
         """
         commands = [(stack, stack.command) for stack in self.stacks if stack.command]
         # Several plan files are applied one by one; so are the plans beside a failed one.
@@ -289,7 +292,10 @@ def format_gpu_changes(facts: StackFacts | Review) -> str:
 
 
 def format_planned_counts(facts: StackFacts | Review) -> str:
-    """Format the counts by action; after a failed preview, the counts before the failure."""
+    """Format the counts by action; after a failed preview, the counts before the failure.
+
+    Without a planned change before the failure: `failed`.
+    """
     counts = format_planned_operations(facts.counts)
     if not facts.has_failed:
         return counts

@@ -22,7 +22,8 @@ _MAX_COMPARED = 200
 def find_renames(steps: Iterable[Step]) -> Iterator[Notice]:
     """Yield a notice for each created resource with the type and inputs of a deleted one.
 
-    Types with more than `_MAX_COMPARED` deletions are left out.
+    A deleted resource explains one created resource at most; unknown inputs count as equal. Types
+    with more than `_MAX_COMPARED` deletions are left out.
     """
     deleted: dict[str, list[ResourceState]] = defaultdict(list)
     created = []
@@ -90,7 +91,7 @@ _EFFECTS: Final = {
 
 
 def find_option_changes(steps: Iterable[Step]) -> Iterator[Notice]:
-    """Yield a notice for each remaining resource with changed options."""
+    """Yield a notice for each unchanged or updated resource with changed options."""
     for step in steps:
         old, new = step.old, step.new
         if step.op not in _KEEPING_OPS or old is None or new is None or is_noise(new.type):

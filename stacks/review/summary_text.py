@@ -66,7 +66,7 @@ def render_resource_counts(
 
 
 def format_planned_operations(counts: Mapping[PlanAction, int]) -> str:
-    """Format the planned operations in one line: `2 to create, 1 to replace, 3 unchanged`."""
+    """Format the planned operations: `2 to create, 3 unchanged`; `nothing to do` without any."""
     by_name = {str(action): count for action, count in counts.items()}
     parts = [
         f"{by_name[op]:,} to {v}" for op, (_, v, _) in _OPERATION_WORDS.items() if op in by_name
@@ -77,7 +77,7 @@ def format_planned_operations(counts: Mapping[PlanAction, int]) -> str:
 
 
 def format_done_operations(counts: Mapping[PlanAction, int]) -> str:
-    """Format the finished operations of a run in one line: `2 created, 1 replaced, 3 unchanged`."""
+    """Format the finished operations: `2 created, 3 unchanged`; `nothing to do` without any."""
     by_name = {str(action): count for action, count in counts.items()}
     parts = [
         f"{by_name[op]:,} {done}" for op, (_, _, done) in _OPERATION_WORDS.items() if op in by_name
@@ -108,7 +108,7 @@ def format_gpu_totals(plan: Plan, paint: Paint = PLAIN) -> str:
 def _format_gpu_total(sign: str, gpu_counts: Iterable[int | None]) -> str:
     """Format the sum of GPUs with the sign; an unknown count makes it `or more`.
 
-    Empty for no GPUs.
+    Empty for no GPUs; `an unknown number` for an unknown count without known GPUs.
     """
     numbers = list(gpu_counts)
     known_gpus = sum(number or 0 for number in numbers)
@@ -132,7 +132,10 @@ UNKNOWN = "unknown"
 
 
 def format_stack_cost(cost: StackCost) -> str:
-    """Format a stack's cost: `95.84 USD/h (69,963.20 USD/month) and what is unknown`."""
+    """Format a stack's cost: `95.84 USD/h (69,963.20 USD/month) and what is unknown`.
+
+    Without amounts: `unknown` if a cost is unknown, else `nothing`.
+    """
     amounts = [
         f"{format_money(hourly, currency)}/h "
         f"({format_money(hourly * HOURS_PER_MONTH, currency)}/month)"
@@ -144,13 +147,13 @@ def format_stack_cost(cost: StackCost) -> str:
 
 
 def format_plan_cost(cost: PlanCost) -> str:
-    """Format the cost before and after a plan in one line."""
+    """Format the cost before and after a plan as `BEFORE => AFTER`; equal costs only once."""
     before, after = format_stack_cost(cost.before), format_stack_cost(cost.after)
     return before if before == after else f"{before} => {after}"
 
 
 def list_cost_details(cost: PlanCost) -> Iterator[str]:
-    """Yield the cost by billing if there are several, and each unknown cost."""
+    """Yield the cost by billing, unless all is on demand in one currency, and each unknown cost."""
     before, after = _group_by_billing(cost.before), _group_by_billing(cost.after)
     keys = [*dict.fromkeys([*before, *after])]
     # One amount on demand is the total, which has a line already.
@@ -289,7 +292,7 @@ _SHARED_REASONS: Final = ("deleted", "replaced", "stopped", "moved", "repaired")
 def render_removed_nodes(removed_nodes: RemovedNodes | None) -> Iterator[str]:
     """Yield a line for each removed node (`removes node train-worker-1: idle`); none for None.
 
-    Nodes without jobs share a line if all are removed for one reason. The last line says what
+    Nodes without jobs share one line for each reason in `_SHARED_REASONS`. The last line says what
     happens to running jobs.
     """
     if removed_nodes is None:
@@ -310,7 +313,10 @@ def render_removed_nodes(removed_nodes: RemovedNodes | None) -> Iterator[str]:
 
 
 def _format_idle_nodes(because: str, nodes: Sequence[RemovedNode], scheduler: str) -> str:
-    """Format one line for idle nodes: `removes nodes a and b: stopped; no job runs there`."""
+    """Format one line for idle nodes: `removes nodes a, b: stopped; no job runs there (slurm)`.
+
+    At most `_MAX_NODES_LISTED` nodes are named; the others are counted.
+    """
     names = ", ".join(node.name for node in nodes[:_MAX_NODES_LISTED])
     names += f" and {len(nodes) - _MAX_NODES_LISTED} more" if len(nodes) > _MAX_NODES_LISTED else ""
     subject = f"removes node {names}" if len(nodes) == 1 else f"removes nodes {names}"

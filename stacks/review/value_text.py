@@ -137,7 +137,7 @@ def to_display_value(value: Any, *, show_secrets: bool = False) -> Any:
     """Convert `value` to plain JSON data, with `[secret]` and `[unknown]` for such values.
 
     With `show_secrets`, secrets are shown in the clear. References become URNs, files their kind
-    (`[asset]`).
+    (`[asset]`), whole floats integers.
     """
     if isinstance(value, Secret):
         return to_display_value(value.value, show_secrets=True) if show_secrets else MASK

@@ -193,7 +193,8 @@ def _build_credential(
 ) -> "Credential":
     """Build the credential of a cluster for a kubeconfig.
 
-    The context's name is `context`, else the name in the file already, else the cluster's.
+    The context's name is `context`, else (except with `to_stdout`) the name in the file already,
+    else the cluster's.
     """
     from pydantic import SecretStr  # noqa: PLC0415 - not for help
 
@@ -280,7 +281,10 @@ def _report_written(
 
 
 def check_login_name(context: click.Context, parameter: click.Parameter, value: str) -> str:
-    """Return a user's name, checked to be no option of ssh; a callback of click."""
+    """Return a user's name, checked to be no option of ssh; a callback of click.
+
+    Raises BadParameter; an empty name is returned unchecked.
+    """
     from gpuform.schemas.access import is_valid_user  # noqa: PLC0415 - not for help
 
     if value and not is_valid_user(value):
@@ -289,7 +293,10 @@ def check_login_name(context: click.Context, parameter: click.Parameter, value: 
 
 
 def check_jump_host(context: click.Context, parameter: click.Parameter, value: str) -> str:
-    """Return a jump host, checked to be no option of ssh; a callback of click."""
+    """Return a jump host, checked to be no option of ssh; a callback of click.
+
+    Raises BadParameter; an empty text is returned unchecked.
+    """
     from gpuform.schemas.access import is_valid_jump_host  # noqa: PLC0415 - not for help
 
     if value and not is_valid_jump_host(value):

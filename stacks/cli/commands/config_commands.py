@@ -221,7 +221,7 @@ def _find_plaintext_secrets(project: Project, settings: StackSettings) -> set[st
 def _build_document(
     shown_values: dict[str, str], hidden: set[str], show_secrets: bool
 ) -> dict[str, Json]:
-    """Build the document of `pulumi config --json`, in which a hidden value is left out."""
+    """Build the document of `pulumi config --json`; hidden values need `show_secrets`."""
     document: dict[str, Json] = {}
     for key, value_text in shown_values.items():
         is_secret = key in hidden
@@ -245,7 +245,8 @@ def _parse_object_value(value_text: str) -> dict[str, Json]:
 def _read_value(session: Session, key: str, *, secret: bool) -> str:
     """Ask for the value of a key on a terminal, without an echo for secrets; elsewhere read stdin.
 
-    Raises EngineError if stdin is empty.
+    Raises EngineError for a terminal if questions are switched off. An empty stdin is an empty
+    value.
     """
     if not session.screen.interactive:
         missing = f"the value of {key} is missing, and the command cannot ask for it here"

@@ -175,10 +175,10 @@ def write_ci_workflows(
 
 
 def _find_code_host(root: Path) -> CodeHostName:
-    """Return the code host named by the address of the repository's remote.
+    """Return the code host, `github` or `gitlab`, whose name is in the repository's .git/config.
 
     Raises:
-        UsageError: the remote names none, or both.
+        UsageError: the file names none or both, or cannot be read.
     """
     try:
         config = (root / ".git" / "config").read_text(encoding="utf-8")

@@ -31,10 +31,12 @@ def build_review(
 ) -> Review:
     """Read the plans of the files, evaluate the gates, and return the review.
 
-    The files are plans of one stack each, or one multi-stack plan.
+    The files are plans of one stack each, or one multi-stack plan. Gates over all stacks keep their
+    results, except that `allow` counts for them.
 
     Raises:
-        EngineError: a file cannot be read, or is a multi-stack plan among others.
+        FileError: a file cannot be read.
+        EngineError: a file is not a plan, or is a multi-stack plan among others.
     """
     read_plans_of_files = [
         read_plans("stdin" if name == "-" else name, read_content(name)) for name in files

@@ -263,7 +263,7 @@ def _print_variables(url: str, identity: str) -> None:
 
 @contextmanager
 def _print_false_on_error() -> Iterator[None]:
-    """Print `false` for an error: `eval "$( )"` of nothing would succeed and hide the error."""
+    """Print `false` for an EngineError, and raise it again: `eval` of nothing would succeed."""
     try:
         yield
     except EngineError:

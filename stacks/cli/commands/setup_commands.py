@@ -186,7 +186,7 @@ def _read_section(page: Page, anchor: str) -> str:
 
 
 def _list_other_pages(path: tuple[str, ...]) -> str:
-    """Return lines about other pages with the command's name, or an empty text."""
+    """Return lines about other pages with the command's name; empty for a subcommand."""
     same_named_pages = [page for page in list_page_names() if page.endswith(f"/{path[-1]}")]
     others = (
         [page for page in same_named_pages if page != find_help_page(path[0])]

@@ -304,6 +304,8 @@ def _describe_new_provider(provider: str) -> str:
 def _ask_new_passphrase(session: Session) -> str:
     """Return the new passphrase from the variable, from a person asked twice, or from stdin.
 
+    Only the first line of stdin counts.
+
     Raises:
         EngineError: the two answers differ, or nothing is on stdin.
     """

@@ -254,7 +254,8 @@ def _build_stack_drawing(session: Session, plan_file: str | None, max_shapes: in
     """Return the drawing of the stack's state, or of the plan in the file.
 
     Raises:
-        EngineError: the plan's preview failed, or the file cannot be read.
+        EngineError: the plan's preview failed, or the file is not a plan.
+        FileError: the file cannot be read.
     """
     from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - as above
     from gpuform.stacks.graph.arranging import build_drawing  # noqa: PLC0415 - not for help
@@ -345,7 +346,7 @@ def _read_selected_state(session: Session) -> tuple[str, list["ResourceState"]]:
 
 
 def _read_planned_state(session: Session, plan: "Plan") -> list["ResourceState"]:
-    """Return the resources of the planned stack, or none outside of the stack's project."""
+    """Return the planned stack's resources; none outside of its project or before its creation."""
     from gpuform.stacks.cli.opening import find_workspace, read_sealed_snapshot  # noqa: PLC0415
     from gpuform.stacks.engine.project import ProjectError  # noqa: PLC0415 - as above
 

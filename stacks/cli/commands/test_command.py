@@ -155,7 +155,7 @@ def _print_cases(session: Session, cases: Sequence["Case"], *, as_json: bool) ->
 def _play_cases(session: Session, cases: Sequence["Case"], options: _PlayOptions) -> int:
     """Run the cases and print or write the results; return FAILED unless all have passed.
 
-    With `update` unused snapshots are removed.
+    With `update` unused snapshots are removed, unless a pattern leaves cases out.
     """
     from gpuform.stacks.testing.coverage import measure_coverage  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.testing.runner import CaseRunner, Status  # noqa: PLC0415 - as above

@@ -267,7 +267,7 @@ class _FormatRun:
         return []
 
     def _format_data(self, data: bytes, label: str) -> bytes:
-        """Return the formatted text; with --diff print the difference, with --check the label.
+        """Return the formatted text; print the difference with --diff, else the label with --check.
 
         A difference sets `changed`.
         """

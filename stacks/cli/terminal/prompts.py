@@ -28,6 +28,8 @@ _PREVIEW_COMMANDS: Final = {
 def require_answerable(arguments: RunArguments, screen: Screen) -> None:
     """Raise an error for a command which would ask a question where nobody can answer.
 
+    With --skip-preview nothing is asked, but --json still requires --yes.
+
     Raises:
         UsageError: with --json nothing can be asked.
         EngineError: there is no terminal, or questions are switched off.
@@ -58,7 +60,7 @@ def confirm_plan(screen: Screen, plan: Plan) -> bool:
     """Ask until the answer is clear, and return True for a yes; no answer is a no.
 
     To destroy the stack or to lose data, the user has to type the stack's name. `details` shows the
-    plan with details and asks again.
+    plan with details and asks again. Ctrl-C raises KeyboardInterrupt.
     """
     # A habitual `yes` must not destroy a stack.
     needs_name = plan.operation == "destroy" or bool(StackFacts(plan).losing_data)
@@ -80,7 +82,7 @@ def confirm_plan(screen: Screen, plan: Plan) -> bool:
 def confirm_all_plans(screen: Screen, plan: StacksPlan) -> bool:
     """Ask about the combined plan, and return True for a yes; no answer and Ctrl-C are a no.
 
-    To destroy or to lose data, the user has to type the name of the workspace's folder.
+    To destroy or to lose data, the user has to type the name of the workspace's folder, if any.
     """
     review = Review.from_stacks_plan(plan)
     destroys = all(stack_plan.operation == "destroy" for stack_plan in plan.plans)

@@ -287,7 +287,8 @@ def read_content(name: str) -> bytes:
 def write_parts(parts: Iterable[str], output: Path | None, screen: Screen) -> None:
     """Write a text in parts to the file, or to stdout without one.
 
-    Each part but the last ends with a line break. An existing file is replaced.
+    Each part but the last ends with a line break. An existing file is overwritten in place: a
+    failure leaves the file incomplete.
 
     Raises:
         FileError: the file cannot be written.

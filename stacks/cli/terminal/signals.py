@@ -105,7 +105,8 @@ def _count_signals(reader: int, cancel: Callable[[], None], terminate: Callable[
 def raise_on_signals() -> Iterator[None]:
     """Raise KeyboardInterrupt on SIGTERM and a lost terminal, to release locks.
 
-    Without a handler the process would end at once, and leave the stack locked.
+    Without a handler the process would end at once, and leave the stack locked. Outside of the main
+    thread nothing is handled.
     """
 
     def handle(_number: int, _frame: FrameType | None) -> None:

@@ -62,7 +62,10 @@ class _ScreenView:
 
 
 def _list_warnings(run_ended: RunEnded, outcome: Outcome) -> Iterator[Diagnostic | SkippedCheck]:
-    """Yield dangers, notices and missing checks of a preview's plan not shown by an event yet."""
+    """Yield dangers, notices and missing checks of a preview's plan not shown by an event yet.
+
+    Nothing for a failed preview or for the run after the preview.
+    """
     # Warnings belong to the plan: an update has shown them in its preview.
     if not (run_ended.started.preview and outcome.succeeded):
         return

@@ -96,7 +96,10 @@ def choose_item_forms(parts: Sequence[Part], limit: int) -> None:
 
 
 def _add_brief(part: Part, used: int, limit: int) -> int:
-    """Add brief forms of further items up to the limit; return the characters used in all."""
+    """Add brief forms of further items up to the limit; return the characters used in all.
+
+    Ends at the first item that does not fit.
+    """
     for index in range(len(part.texts), len(part.items)):
         brief = part.items[index].brief()
         size = count_characters(brief) + 2
@@ -181,7 +184,7 @@ class Form:
 
 
 def render_document(review: Review, form: Form) -> str:
-    """Render the review in a format, at most as long as the format's limit."""
+    """Render the review, at most as long as the format's limit if the page without items fits."""
     environment = _create_environment(form)
     page = environment.get_template(f"page.{form.kind}.j2")
     pieces: Any = environment.get_template(f"pieces.{form.kind}.j2").make_module(form.options)

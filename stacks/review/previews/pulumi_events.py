@@ -143,7 +143,10 @@ def _build_step(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _list_diagnostics(run: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """List the messages of a run without colors; mandatory policies count as errors."""
+    """List the messages of a run without colors; mandatory policies count as errors.
+
+    Ephemeral messages are left out.
+    """
     return [
         {
             "urn": str(content.get("urn") or content.get("resourceUrn") or ""),

@@ -67,8 +67,8 @@ class _Step:
 class Preview:
     """Hold a preview's document, with the facts of its event form.
 
-    `failed`: the preview failed without a message. `is_applied`: the document is of a run, not of a
-    preview. `refreshes` and `runs_program` are None for a document that is not an event log:
+    `failed`: the run of an event log did not succeed. `is_applied`: the document is of a run, not
+    of a preview. `refreshes` and `runs_program` are None for a document that is not an event log:
     whether the run only refreshes, and whether the program ran to its end.
     """
 
@@ -125,7 +125,11 @@ def is_preview(document: Mapping[str, Any]) -> bool:
 
 
 def build_plan(name: str, preview: Preview) -> Plan:
-    """Build the plan of a preview. Raises EngineError that names the file and the step."""
+    """Build the plan of a preview. Raises EngineError for an invalid step, or without any step.
+
+    An ambiguous operation counts as an update, which is listed as unchecked. The plan of an
+    applied run has no changes.
+    """
     steps: dict[str, _Step] = {}
     ops: dict[str, list[str]] = {}
     notes: list[str] = []
@@ -308,7 +312,10 @@ def _merge_step(steps: dict[str, _Step], urn: str, step: _Step) -> None:
 
 
 def _build_change(step: _Step) -> ResourceChange:
-    """Build the planned change of a step, with the resource usage before and after."""
+    """Build the planned change of a step, with the resource usage before and after.
+
+    The usage is None for a resource that the program only reads.
+    """
     fields = None
     if step.op in (Op.UPDATE, Op.REPLACE) and step.old and step.new:
         fields = _list_field_changes(step, step.old, step.new)

@@ -109,7 +109,8 @@ def read_saved_plans(name: str, content: bytes) -> Plan | StacksPlan:
 def _parse_json_values(name: str, content: bytes, hint: str) -> list[Any]:
     """Parse the JSON values of a file: one document, or the events of a log.
 
-    Raises PlanFileError for another file, an empty one, or values that are nested too deep.
+    Raises PlanFileError for another file or an empty one, and EngineError for values that are
+    nested too deep or an event log that is cut off.
     """
     try:
         json_text = content.decode("utf-8-sig")

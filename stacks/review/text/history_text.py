@@ -60,7 +60,8 @@ def render_history(entries: Sequence[HistoryEntry], latest: int) -> Iterator[str
 def render_run(entry: HistoryEntry, number: int, stack: str, *, paint: Paint) -> Iterator[str]:
     """Yield a run's title with result and start, its changes, duration, origin and CI job.
 
-    A run in progress, or one that was killed, has no known end.
+    A run without changes shows no duration. A run in progress, or one that was killed, has no
+    known end.
     """
     title = f"{escape_invisible(entry.kind)} {number} of stack {stack}"
     yield paint(
@@ -193,7 +194,8 @@ class _SourceSpan(NamedTuple):
 def render_source(source: Source, path: str, type_: str) -> Iterator[str]:
     """Yield `file:line:column` and the source line with the property marked.
 
-    The column is missing if the file has changed. A line that may hold a secret is not shown.
+    The column is missing if the file has changed. A line that may hold a secret, or that has
+    invisible characters, is not shown.
 
     Args:
         source: where the resource was registered.
@@ -236,7 +238,10 @@ def _find_span(source: Source, path: str, text: str) -> _SourceSpan | None:
 
 
 def _find_yaml_span(text: str, line: int, path: str) -> _SourceSpan | None:
-    """Return the span of the property's value, or of the key of the entry at `line`."""
+    """Return the span of the property's value, or of the key of the entry at `line`.
+
+    Return None if no entry begins at `line`.
+    """
     entry = next(
         (candidate for candidate in _parse_entries(text) if candidate.position.line == line), None
     )
@@ -258,7 +263,10 @@ def _find_yaml_span(text: str, line: int, path: str) -> _SourceSpan | None:
 
 
 def _measure_value(text: str, line: int, column: int, end: str = "") -> int:
-    """Return the length of the value at a position, up to the value's end in the line."""
+    """Return the length of the value at a position, up to the value's end in the line.
+
+    `end` is the character that ends an unquoted value, in place of YAML's punctuation.
+    """
     rest = text.splitlines()[line - 1][column - 1 :]
     quote = rest[:1]
     if quote in ("'", '"'):
@@ -269,7 +277,10 @@ def _measure_value(text: str, line: int, column: int, end: str = "") -> int:
 
 
 def _find_python_span(text: str, line: int, path: str) -> _SourceSpan | None:
-    """Return the span of the argument's value, or of the call for the resource."""
+    """Return the span of the argument's value, or of the call for the resource.
+
+    Return None if no call begins at `line`.
+    """
     calls = [node for node in _parse_calls(text) if node.lineno == line]
     # Only the argument itself is found, not a value inside of it.
     root = str(next(parse_path(path), ""))

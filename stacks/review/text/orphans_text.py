@@ -29,7 +29,10 @@ _UNKNOWN = "unknown"
 def render_orphans(
     orphans: OrphanReport, backend: str, *, paint: Paint = PLAIN, redact: Callable[[str], str] = str
 ) -> Iterator[str]:
-    """Yield a table of orphans, the unresolved creates, and the unasked platforms."""
+    """Yield a table of orphans, the unresolved creates, the unasked platforms and the totals.
+
+    The failures of single lists are not shown.
+    """
     if orphans.objects:
         rows = [
             (*_ORPHAN_COLUMNS, _OWNER),
@@ -250,7 +253,7 @@ _SYMBOLS: Final = {
 def render_label_changes(changes: Sequence[Change], paint: Paint = PLAIN) -> Iterator[str]:
     """Yield the label changes by node or object, and labels that stay because others changed them.
 
-    Unchanged labels are only counted.
+    Unchanged labels are only counted; unwritable labels are left out.
     """
     where = ""
     for change in changes:

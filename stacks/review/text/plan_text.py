@@ -160,7 +160,11 @@ def render_plan(
 def render_changes(
     plan: Plan, *, details: bool = False, shows_unchanged: bool = False, paint: Paint = PLAIN
 ) -> str:
-    """Render a block for every changed resource, the most dangerous first."""
+    """Render a block for every changed resource, the most dangerous first.
+
+    An unchanged resource has a block with `shows_unchanged`, or if the platform keeps one of its
+    values.
+    """
     visible_changes = [
         change for change in sort_by_danger(plan.changes) if shows_unchanged or is_visible(change)
     ]
@@ -170,7 +174,7 @@ def render_changes(
 
 
 def render_unchecked(unchecked: tuple[str, ...], paint: Paint = PLAIN) -> Iterator[str]:
-    """Yield the `Not checked:` block with the failed checks of planning."""
+    """Yield the title `Not checked:`, even without checks, and the failed checks of planning."""
     yield paint("warning", "Not checked:")
     for check in unchecked:
         yield from (f"    {escape_invisible(line)}" for line in check.split("\n"))

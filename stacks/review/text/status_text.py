@@ -65,7 +65,7 @@ class LensStatus:
 
     @property
     def top_consumers(self) -> list[Consumer]:
-        """Return the consumers with most GPUs, the busiest first among equals."""
+        """Return the `MAX_LISTED` consumers with most GPUs, the busiest first among equals."""
 
         def rank(consumer: Consumer) -> tuple[float, float, str]:
             return (

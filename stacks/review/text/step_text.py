@@ -41,7 +41,7 @@ _REFRESH_RESULTS = {
 
 
 def has_description(op: Op) -> bool:
-    """Return True if people see the operation in progress displays."""
+    """Return True if progress displays show the operation; no other operation can be formatted."""
     return op in _WORDS
 
 
