@@ -27,7 +27,7 @@ def replace_file(path: Path, data: bytes, *, mode: int | None = None) -> None:
 
     An existing file keeps its permissions and a symbolic link stays one; a new file gets `mode`, or
     else only its owner can read it. Missing folders are created. When this raises OSError the old
-    file is untouched.
+    file is untouched, unless only the sync of its folder has failed.
     """
     path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -238,7 +238,10 @@ def require_version(version_range: str, source: str) -> None:
 
 
 def is_in_range(version: _Version, version_range: str, source: str) -> bool:
-    """Return True if one of the alternatives of `version_range` contains `version`."""
+    """Return True if one of the alternatives of `version_range` contains `version`.
+
+    Raises EngineError for text that is not a range; alternatives after the first fit are not read.
+    """
     return any(
         _matches_all_conditions(version, conditions, source)
         for conditions in version_range.split("||")

@@ -171,7 +171,8 @@ def set_entry(text: str, path: Sequence[str], value: Json, file_label: str) -> s
 def remove_entry(text: str, path: Sequence[str], file_label: str) -> str:
     """Return the file's text without one entry; unchanged if there is none.
 
-    A mapping that the removal would leave empty is removed too.
+    A mapping that the removal would leave empty is removed too. If the layout prevents the edit,
+    the result is the complete document without comments.
     """
     root = parse(text, file_label)
     if root is None or _find_node(root, path, file_label) is None:

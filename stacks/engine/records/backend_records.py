@@ -389,7 +389,7 @@ def move_intents(source: Intents, target: Intents, names: Mapping[str, str]) -> 
 
     Before the context begins, a copy of each intent under its new URN is written, so that a crash
     loses none. If the context succeeds, the old intents are removed. If it raises, the new ones are
-    removed.
+    removed, but the target keeps the source's environment.
 
     Args:
         source: the intents of the old stack.

@@ -150,7 +150,10 @@ class Stack:
         return self._intents
 
     def set_journal_aside(self) -> str | None:
-        """Move a recovered journal to a backup and return the backup's location, or None."""
+        """Move a recovered journal to a backup and return the backup's location, or None.
+
+        Afterwards `reject_orphaned_journals` raises nothing any more.
+        """
         self.orphaned_journals = ()
         return self.backend.open_journal(self.project.name, self.name).set_aside()
 

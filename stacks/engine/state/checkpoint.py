@@ -347,7 +347,8 @@ def parse_checkpoint(document: Any) -> Checkpoint:
 def reject_unknown_newer_fields(checkpoint: Checkpoint) -> None:
     """Reject a checkpoint with fields of a newer Pulumi CLI, which the next write would lose.
 
-    Unknown fields of releases up to `ENGINE_VERSION` pass: those CLIs drop them too.
+    Unknown fields of releases up to `ENGINE_VERSION` pass: those CLIs drop them too. Pending
+    operations are not examined.
 
     Raises:
         UnknownFormat: names the CLI's version and the unknown fields.

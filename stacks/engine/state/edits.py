@@ -132,7 +132,7 @@ def set_taint(snapshot: Snapshot, urns: Collection[str], taint: bool) -> Snapsho
 def _edit_live_entries(
     snapshot: Snapshot, urns: Collection[str], edit: Callable[[ResourceState], ResourceState]
 ) -> Snapshot:
-    """Return the state with `edit` applied to the live entries of the URNs."""
+    """Return the state with `edit` applied to the live entries of the URNs; ignore unknown URNs."""
     resources = [
         edit(entry) if entry.urn in urns and not entry.delete else entry
         for entry in snapshot.resources

@@ -82,7 +82,7 @@ class Journal:
         self._failed_checkpoint = Record("unwritten", {"digest": checkpoint.facts["digest"]})
 
     def end(self) -> None:
-        """Remove the journal: the final checkpoint holds every change."""
+        """Remove the journal, if possible: the final checkpoint holds every change."""
         if self._has_lines:
             # A journal that could not be removed does no harm: it belongs to an older checkpoint.
             with contextlib.suppress(EngineError):

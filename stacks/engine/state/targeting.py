@@ -50,6 +50,7 @@ def find_nearest_urns(name_or_pattern: str, urns: Iterable[str]) -> list[str]:
     """Return the URNs probably meant by an unmatched name or pattern, the nearest first.
 
     For a name or URN these are at most three similar ones; for a pattern, those whose name matches.
+    Of several URNs with one name, only the first is returned.
     """
     by_name: dict[str, str] = {}
     for urn in urns:

@@ -286,7 +286,8 @@ class OtherStacks:
     def find_owners(self, *, claim: bool) -> Owners:
         """Return the objects that the other stacks of the backend own.
 
-        With `claim`, also take the lock for imports: no other stack imports until `release`.
+        With `claim`, also take the lock for imports: no other stack imports until `release`. Where
+        the system has no locks, nothing is locked.
 
         Raises:
             EngineError: another stack is importing now; only with `claim`.

@@ -145,7 +145,7 @@ class RunHistory:
         return name
 
     def add(self, entry: HistoryEntry, name: str | None = None, log: bytes | None = None) -> None:
-        """Record the end of an operation, with a copy of the final checkpoint.
+        """Record the end of an operation, with a copy of the final checkpoint if there is one.
 
         Args:
             entry: the record.
