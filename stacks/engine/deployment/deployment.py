@@ -349,8 +349,8 @@ class Deployment:
     def _update(self, base: Sequence[ResourceState]) -> None:
         """Run the program, then delete the resources no longer declared.
 
-        Nothing is deleted if the program fails or, without `continue_on_error`, one of its
-        resources.
+        Nothing is deleted if the program fails, if a target matches no resource or, without
+        `continue_on_error`, if one of the resources fails.
         """
         generator = self._create_generator(base)
         monitor = self._create_monitor(generator)

@@ -295,7 +295,8 @@ _KINDS = {Action.ADD: "add", Action.UPDATE: "update", Action.DELETE: "delete"}
 def _build_detailed_diff(step: Step, kind: str) -> JsonObject | None:
     """Return the kind of change by property path, or None if the plan does not know the paths.
 
-    `kind` is the key that holds the kind.
+    Return None for all steps except updates and replacements. `kind` is the key that holds the
+    kind.
     """
     if step.change is None or step.shown_op not in (Op.UPDATE, Op.REPLACE):
         return None

@@ -86,7 +86,8 @@ class OutsideDeletions:
         """Remove and return the undecided deletions, with an error if the user has to permit them.
 
         The error is None when their entries may be removed from the state: fewer than
-        CONFIRMATION_THRESHOLD objects are missing, or the user gave the permission.
+        CONFIRMATION_THRESHOLD objects were missing in the whole run, or the user gave the
+        permission.
         """
         with self._lock:
             deletions = list(self._undecided.values())

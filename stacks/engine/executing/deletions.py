@@ -195,8 +195,8 @@ def _build_deletion_step(
 ) -> Step:
     """Build the step that deletes the object, or that only removes the entry from the state.
 
-    Only the entry is removed if the object is deleted already or is external. `to_delete` are the
-    URNs of all entries that the phase deletes.
+    Only the entry is removed if the object is deleted already, external, retained, or
+    `deleted_with` an entry in `to_delete`, the URNs of all entries that the phase deletes.
     """
     # The object is deleted already: by Pulumi's rule its provider must not be called again.
     if entry.pending_replacement:

@@ -123,8 +123,9 @@ class Refresher:
     def _read_object(self, step: Step, old: ResourceState) -> None:
         """Read the object, write the result into `step`, and record it in the state.
 
-        The entry of a missing object is removed at the end of the refresh; at once if external or
-        in an interrupted deletion. An entry accepted by `should_resume` stays, to be created again.
+        The entry of a missing object is removed at the end of the refresh; at once if external,
+        only bound, of a provider that is not gpuform's, or in an interrupted deletion. An entry
+        accepted by `should_resume` stays, to be created again.
         """
         if old.type == STACK_REFERENCE_TYPE:
             outputs = self._executor.stack_references.read(old.inputs)
@@ -235,7 +236,11 @@ class Refresher:
         )
 
     def _compare_watched_outputs(self, old: ResourceState, new: ResourceState) -> list[FieldChange]:
-        """Return the changes of watched outputs present in both states."""
+        """Return the changes of watched outputs present in both states.
+
+        Outputs in `ignore_changes` are left out. Each change goes from the read value to the last
+        known one.
+        """
         names = sorted(self._executor.host.get_drift_outputs(old) - {*old.ignore_changes})
         return [
             # In the direction of a refresh's diff: from the read value to the last known one.

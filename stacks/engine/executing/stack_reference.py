@@ -52,6 +52,8 @@ def find_referenced_stacks(inputs: Iterable[PropertyMap], project: str) -> tuple
 def _parse_stack_name(name: str, own: str) -> tuple[str, str]:
     """Return project and stack of a reference's name; `own` is the project for a name without one.
 
+    In a name of two parts the first is the organization, not the project.
+
     Raises:
         EngineError: the name has another form or organization.
     """

@@ -134,7 +134,10 @@ class StepExecutor:
         self._step_waiter.wake_waiting_steps()
 
     def fail_resource(self, urn: str, error: EngineError) -> None:
-        """Report why a resource failed and stop the run; a preview plans the other resources."""
+        """Report why a resource failed and stop the run; a preview plans the other resources.
+
+        The run stops even with `continue_on_error`.
+        """
         self.report_failure(urn, error)
         if not self.preview:
             self.stop()
@@ -142,7 +145,7 @@ class StepExecutor:
     def fail_step(self, step: Step, error: EngineError, seconds: float = 0.0) -> None:
         """Report why a step failed, and stop the run unless `continue_on_error` is set.
 
-        `seconds` is the time the step took.
+        A preview does not stop. `seconds` is the time the step took.
         """
         self.report_failure(step.urn, error)
         # As in Pulumi, the first failure lets running steps finish and starts no others.
@@ -177,11 +180,12 @@ class StepExecutor:
             self.out_of_credit |= isinstance(error, OutOfCredit)
 
     def run_steps(self, steps: Iterable[Step]) -> None:
-        """Run the steps of one resource in order.
+        """Run the steps of one resource in order, if the saved plan allows all of them.
 
         Raises:
             Stopped: a step may not start any more.
-            StepError: a step failed or is not in the saved plan; the reason is reported.
+            StepError: a step failed, is not in the saved plan, or waits for a deletion that failed;
+                the reason is reported.
         """
         steps = list(steps)
         try:
@@ -302,7 +306,8 @@ class StepExecutor:
     def count_step(self, step: Step) -> None:
         """Add a step to the run's effects, changes and planned changes.
 
-        Providers and unchanged reads only count as effects; a first read is no change.
+        Of the single steps of a replacement only the effects count; providers and unchanged reads
+        do not count. A first read counts as a planned change only.
         """
         shown_op = step.shown_op
         if step.effect:

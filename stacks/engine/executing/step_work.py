@@ -314,7 +314,8 @@ class StepApplier:
         """Delete the object, unless the step only forgets, and remove the object's entry.
 
         The entry of a deleted object that is to be replaced stays, marked so. The entry of an
-        object that was missing already stays until `forget_missing_objects`.
+        object that was missing already stays until `forget_missing_objects`, unless an interrupted
+        run was deleting the object.
         """
         old = _require_old(step)
         started_at, causes = time.monotonic(), list[str]()

@@ -194,8 +194,8 @@ def run_program(
     and else with the SDK.
 
     Raises:
-        ProgramError: the program failed, with its own lines; features that need the Pulumi CLI
-            come first.
+        ProgramError: the program failed or called `sys.exit`, with its own lines; features that
+            need the Pulumi CLI come first.
     """
     folder, _ = get_folder_and_entry(program.directory)
     files = ProgramFiles((program.root, folder))
@@ -352,7 +352,10 @@ def _read_source(file: Path) -> bytes:
 
 
 def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
-    """Cancel the tasks left running by a failed program: Python would warn about them later."""
+    """Cancel the tasks left running by a failed program: Python would warn about them later.
+
+    The wait for the end of the tasks takes at most 1 second.
+    """
     # The SDK creates coroutines before it awaits them. `restore_process` removes the filter.
     warnings.filterwarnings("ignore", r"coroutine 'Output\.", RuntimeWarning)
     tasks = asyncio.all_tasks(loop)

@@ -140,7 +140,8 @@ class Monitor:
     ) -> resource_pb2.RegisterResourceResponse:
         """Answer a registration of the program with the result of its steps.
 
-        Raises RpcError if the run is stopped or the registration fails.
+        A failed registration is answered with the result FAIL while the run continues. Raises
+        RpcError if the run is stopped or the request is malformed.
         """
         answer = self._handle_request(request, parse_registration)
         return resource_pb2.RegisterResourceResponse(
@@ -327,7 +328,10 @@ class Monitor:
         return bool(urns & self.executor.failed)
 
     def _skip(self, declaration: Registration | Read) -> ResourceResult:
-        """Record the declaration as skipped, and return a failed result without outputs."""
+        """Record the declaration as skipped, and return a failed result without outputs.
+
+        Later declarations that depend on a skipped one are skipped too.
+        """
         self.executor.skip_resource(declaration.urn)
         return ResourceResult(declaration.urn, failed=True)
 
@@ -365,7 +369,8 @@ class Monitor:
     ) -> resource_pb2.ReadResourceResponse:
         """Answer a read of the program with the object's outputs.
 
-        Raises RpcError if the run is stopped or the read fails.
+        A failed read is answered with the result FAIL while the run continues. Raises RpcError if
+        the run is stopped or the request is malformed.
         """
         answer = self._handle_request(request, parse_read)
         return resource_pb2.ReadResourceResponse(
@@ -388,7 +393,8 @@ class Monitor:
         """Record the outputs of a component or of the stack.
 
         The stack's outputs are only remembered, to be recorded at the end of the run. Outputs of an
-        unknown or skipped resource are dropped.
+        unknown or skipped resource are dropped. An unreadable file in the outputs is reported, not
+        raised.
         """
         with self._lock:
             step = self._steps.get(urn)
@@ -423,7 +429,8 @@ class Monitor:
     ) -> resource_pb2.ResourceInvokeResponse:
         """Answer a call of gpuform's functions or of Pulumi's `getResource`; refuse all others.
 
-        Raises RpcError for a refused function or an unknown resource.
+        Raises RpcError for a refused function, which also fails the run, and for a resource that
+        this run has not registered yet.
         """
         if is_plugin(request.tok):
             return self._invoke_function(request)

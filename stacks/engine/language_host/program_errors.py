@@ -192,7 +192,7 @@ class StrayFailures:
             threading.__excepthook__(failure)
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Record the failure of every task of the loop."""
+        """Record the failure of every task of the loop, and suppress the loop's own messages."""
         loop.set_task_factory(self._create_task)
         loop.set_exception_handler(lambda _loop, _context: None)
 
@@ -374,7 +374,7 @@ def _explain_unsupported_options(args: pulumi.ResourceTransformationArgs) -> str
 
 @dataclass(slots=True)
 class Gate:
-    """Passes requests to the monitor as long as no unsupported feature was used."""
+    """Passes requests to the monitor, but no registration once an unsupported feature was used."""
 
     monitor: ResourceMonitor
     unsupported: UnsupportedFeatures

@@ -136,7 +136,8 @@ class Recorder:
     def declare(self, declaration: Registration | Read) -> language.ResourceResult:
         """Record the declaration; return the id and outputs from `answer`, none for a component.
 
-        An error of `answer` is kept in `failures` and raised as Ended.
+        A read keeps the declared id. An error of `answer` is kept in `failures` and raised as
+        Ended.
         """
         self.recorded.declared.append(declaration)
         if isinstance(declaration, Registration) and not declaration.custom:

@@ -93,7 +93,10 @@ class Engine:
     events: EventBus
 
     def Log(self, request: _LogRequest) -> empty_pb2.Empty:  # noqa: N802
-        """Emit a message logged by the program as an event."""
+        """Emit a message logged by the program as an event.
+
+        A logged error alone does not fail the run.
+        """
         severity = _SEVERITIES.get(request.severity, "info")
         # As under the CLI, a logged error alone does not fail the run.
         self.events.emit(Diagnostic(severity, request.message, request.urn))

@@ -238,7 +238,7 @@ class PlanConstraint:
     def _find_unplanned_effects(self, urn: str, effects: Collection[str]) -> Iterator[str]:
         """Yield a message for each effect on the resource that the saved plan does not allow.
 
-        An effect of the plan also allows the lesser effects.
+        A planned "replace" also allows "update", and a planned "delete" also allows "forget".
         """
         allowed = set(self.basis.effects.get(urn, ()))
         allowed.update(*(_LESSER_EFFECTS.get(effect, ()) for effect in [*allowed]))
@@ -279,7 +279,10 @@ def _describe_changed_parts(before: Mapping[str, str], after: Mapping[str, str])
 def _select_known_parts(
     planned: Mapping[str, str], current: Mapping[str, str]
 ) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """Return planned and current digests, both without the parts unknown to the plan."""
+    """Return planned and current digests, both without the parts unknown to the plan.
+
+    If any part is unknown, the dependencies are left out too.
+    """
     unknown_parts = {part for part, digest in planned.items() if digest.startswith(UNKNOWN_MARK)}
     if unknown_parts:
         unknown_parts |= _PARTS_KNOWN_WITH_VALUES

@@ -42,7 +42,7 @@ class DependentReplacements:
         depend on `root` any more. A dependent is replaced when it is `deleted_with` a replaced
         resource, when its `replace_with` names `root`, or when its provider requires a replacement
         for a property that comes from a replaced resource. Entries that wait for their deletion are
-        included, unless they are protected.
+        included, unless they are protected; external objects and providers are not.
         """
         return self._find_replaced(root, spared)[0]
 

@@ -192,7 +192,10 @@ def describe_change(
     new: ResourceState | None,
     diff: Diff | None = None,
 ) -> ResourceChange:
-    """Return the planned change of a step: action, reason, property changes and GPUs."""
+    """Return the planned change of a step: action, reason, property changes and GPUs.
+
+    The GPUs of a retained object do not count as removed.
+    """
     subject = new or old
     if subject is None:
         raise AssertionError("a step has an old or a new state")
@@ -263,7 +266,10 @@ def _describe_lost_readiness(field: FieldChange) -> str:
 
 
 def build_relations(resource: ResourceState) -> dict[str, Any]:
-    """Return parent and dependencies of a resource as fields of a plan."""
+    """Return parent and dependencies of a resource as fields of a plan.
+
+    The parent is empty if it is the stack. Parent and provider are not among the dependencies.
+    """
     is_top = not is_urn(resource.parent) or type_of(resource.parent) == STACK_TYPE
     dependencies = find_dependency_urns(resource, provider=False) - {resource.parent, resource.urn}
     return {
@@ -273,7 +279,10 @@ def build_relations(resource: ResourceState) -> dict[str, Any]:
 
 
 def _count_added_gpus(op: Op, before: int | None, after: int | None) -> int | None:
-    """Return how many GPUs a change adds, or None if unknown; a read adds none."""
+    """Return how many GPUs a change adds, or None if unknown.
+
+    A read adds none; a replacement adds all GPUs of the new object.
+    """
     if op is Op.READ:
         return 0
     if before is None or after is None:
@@ -304,7 +313,7 @@ def _list_field_changes(
 ) -> Iterator[FieldChange]:
     """Yield the property changes of a step: the provider's, or else of the compared inputs.
 
-    None for deletions and reads, nor for an unchanged resource without a provider's list.
+    Deletions and reads yield nothing, nor does an unchanged resource without a provider's list.
     """
     if op in (Op.DELETE, Op.READ) or new is None:
         return
@@ -350,7 +359,10 @@ def _build_property_changes(
 
 
 def _to_plan_value(value: Any) -> Any:
-    """Return the value as plans have it: secrets unwrapped, unknown ones as PLAN_UNKNOWN."""
+    """Return the value as plans have it: secrets unwrapped, unknown ones as PLAN_UNKNOWN.
+
+    A float without a fraction becomes an int, an asset or any other object its `repr`.
+    """
     if isinstance(value, values.Secret):
         return _to_plan_value(value.value)
     if isinstance(value, values.Unknown):

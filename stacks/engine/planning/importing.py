@@ -69,6 +69,9 @@ class OwnedObjects:
     def claim_object(self, registration: Registration) -> None:
         """Record the object of an import as owned by the registered resource.
 
+        An object that its provider neither creates nor deletes is not recorded: resources may share
+        it.
+
         Raises:
             EngineError: another resource owns the object, or another stack cannot be read.
         """

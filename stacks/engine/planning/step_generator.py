@@ -91,7 +91,8 @@ class StepGenerator:
         """Return the steps of one registration, in execution order.
 
         Call in the order of registrations: each is remembered for the next ones. `provider` is the
-        provider reference, empty for components.
+        provider reference, empty for components. A resource outside the selection also gets a step,
+        which keeps the old entry or skips the create.
 
         Raises:
             CheckFailed: the provider refused the inputs.
@@ -138,8 +139,8 @@ class StepGenerator:
     def keep_skipped_resource(self, registration: Registration) -> None:
         """Keep the old entry of a resource skipped after the failure of a dependency.
 
-        No provider is asked, as under the Pulumi CLI: the inputs lack the values of the failed
-        resource.
+        The resource counts as declared, so that the run does not delete it. No provider is asked,
+        as under the Pulumi CLI: the inputs lack the values of the failed resource.
         """
         old = self._old_entries.match_entry(registration)
         registration = goal_state.inherit_options(
@@ -181,8 +182,9 @@ class StepGenerator:
         """Return the steps of one read of an external object.
 
         An entry that the program managed with the same id becomes external: its object is not
-        deleted. A managed object with another id is replaced. A read with an unknown id or a
-        skipped dependency is skipped.
+        deleted. A managed object with another id is replaced. After a skipped dependency or, in a
+        real run, with an unknown id, the old entry stays unchanged; without an old entry the read
+        is skipped.
         """
         old = self._old_entries.match_entry(read)
         self._handled_urns.add(read.urn)
@@ -241,7 +243,8 @@ class StepGenerator:
         """Return the old entries, marked as left by the planned steps.
 
         An entry whose replacement exists first has `delete`, a dependent that is deleted first has
-        `pending_replacement`. The entries of the state itself are not changed.
+        `pending_replacement`. An entry that had `delete` before is left out if the steps delete it.
+        The entries of the state itself are not changed.
         """
         return [
             replace(
@@ -259,8 +262,9 @@ class StepGenerator:
     ) -> list[Step]:
         """Return the steps of a selected registration: import, create, update or replacement.
 
-        A tainted resource is replaced; init errors alone ask for an update. Raises EngineError for
-        a replacement that is not allowed.
+        A tainted resource is replaced; init errors alone ask for an update. An object that was only
+        read so far stays, and a new one is created. Raises EngineError for a replacement that is
+        not allowed.
         """
         # The order of the following decisions is the order of Pulumi's generateSteps.
         if importing.should_import(registration, old):
@@ -310,8 +314,9 @@ class StepGenerator:
         """Return the checked inputs to keep, and those to compare with the old inputs.
 
         The two differ only for a component: its inputs are not checked, and the declared ones are
-        kept. With `fresh`, old inputs and `ignore_changes` do not count, as for a new object.
-        Otherwise each path in `ignore_changes` that matches nothing is reported.
+        kept. With `fresh`, and for an object that was only read so far, old inputs and
+        `ignore_changes` do not count. Without `fresh` each path in `ignore_changes` that matches
+        nothing is reported.
         """
         declared_inputs = registration.inputs
         compared = declared_inputs
@@ -449,12 +454,12 @@ class StepGenerator:
         By default the new object is created first: no deletion is among the steps, because the run
         deletes the old object at its end. The old object is deleted first if the option
         `delete_before_replace` is True, or if the option is not set and the diff of the provider or
-        `should_delete_first` demands it. Then the steps delete the dependents that must be
-        replaced too, then the old object, and then create the new one.
+        `should_delete_first` demands it. Then the steps delete the dependents that must be replaced
+        too, then the old object, and then create the new one.
 
         Raises:
-            EngineError: `should_delete_first` demands the deletion of a dependent that is not among
-                the targets.
+            EngineError: a dependent to delete is protected, or `should_delete_first` demands the
+                deletion of a dependent that is not among the targets.
         """
         self._replaced_urns.add(goal.urn)
         # Pulumi's rule: the option where it is set, else the answer of the provider's diff.
@@ -480,7 +485,8 @@ class StepGenerator:
     ) -> None:
         """Raise EngineError if the resource has an `import_` id, or if it is and stays protected.
 
-        A preview reports a protected resource instead, and continues.
+        A preview reports a protected resource instead, and continues. If the old object is deleted
+        already, its protection does not count.
         """
         reason = ", ".join(diff.replaces) or "an unfinished replacement"
         if registration.import_id:
@@ -608,8 +614,8 @@ def _build_replaced_deletion(
 ) -> Step:
     """Build the step that deletes the replaced object; `keys` are the inputs that caused this.
 
-    With `ends_with_other` the object is only forgotten, because it ends with another object. An
-    entry already marked for deletion gets a plain DELETE.
+    With `ends_with_other` (the object ends with another object) or `retain_on_delete` the object is
+    only forgotten. An entry already marked for deletion gets a plain DELETE.
     """
     # The replacement of an entry with `delete: true` exists already: this is a plain deletion.
     op = Op.DELETE if old.delete else Op.DELETE_REPLACED

@@ -124,7 +124,8 @@ class Step:
     def effect(self) -> str:
         """The effect on an object of the stack, as saved plans count effects; empty for none.
 
-        A replacement has the effect "replace" and, for the old object, "delete".
+        The stack and providers have none; a removal from the state alone is "forget". A replacement
+        has the effect "replace" and, for the old object, "delete".
         """
         if self.state.type == STACK_TYPE or is_provider(self.state.type):
             return ""
@@ -219,8 +220,8 @@ def find_unplanned_changes(
 ) -> Iterator[str]:
     """Yield a message for each property change of `change` outside the planned changes.
 
-    `planned` maps URNs to the property changes of the saved plan. Deletions and reads yield
-    nothing.
+    `planned` maps URNs to the property changes of the saved plan, where a secret or unknown value
+    allows any value. Deletions and reads yield nothing.
     """
     if change.action not in WRITING_ACTIONS:
         return
@@ -252,7 +253,10 @@ def _contains_path(planned: str, path: str) -> bool:
 
 
 def _allows(planned: PropertyChange, change: PropertyChange) -> bool:
-    """Return True if a property gets the planned value, as far as the plan contains one."""
+    """Return True if a property gets the planned value, as far as the plan contains one.
+
+    A property inside of the planned one passes without a comparison.
+    """
     # The plan file has no value to compare with.
     is_open = planned.secret or (planned.unknown and planned.after is None)
     if is_open or change.path != planned.path:

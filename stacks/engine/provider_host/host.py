@@ -260,7 +260,11 @@ class ProviderHost:
         timeout: float | None,
         provider: str = "",
     ) -> Created:
-        """Update the object in place."""
+        """Update the object in place; return its id, outputs and init errors.
+
+        After an invalid answer the outputs are the old ones, and an init error says so. Raises
+        ProviderError if the provider fails.
+        """
         served = self._get_provider(urn, provider, news)
         with self._call_context("update", urn, olds, news, timeout=timeout) as context:
             result = served.update(id_, to_provider(olds), to_provider(news))
@@ -366,7 +370,10 @@ class ProviderHost:
         return isinstance(served, Lifecycle) and served.is_bound
 
     def count_gpus(self, resource: ResourceState) -> int | None:
-        """Return the number of the resource's GPUs by the inputs, or None if unknown."""
+        """Return the number of the resource's GPUs by the inputs, or None if unknown.
+
+        The number is 0 for resources of other providers, and if the provider cannot be loaded.
+        """
         try:
             lifecycle = self._find_lifecycle(resource)
         except EngineError:

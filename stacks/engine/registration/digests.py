@@ -96,7 +96,10 @@ def compute_state_digests(snapshot: Snapshot, digest: Digest) -> dict[str, str]:
 def compute_config_digests(
     config: Mapping[str, str], secret_keys: Collection[str], digest: Digest
 ) -> dict[str, str]:
-    """Return one digest for each configuration value, by full key."""
+    """Return one digest for each configuration value, by full key.
+
+    A value that becomes secret gets another digest.
+    """
     return {
         key: compute_digest(digest, "config", key, value, key in secret_keys)
         for key, value in config.items()
@@ -116,7 +119,10 @@ def compute_program_digests(
 def compute_registration_digests(
     declaration: Registration | Read, digest: Digest
 ) -> dict[str, str]:
-    """Return one digest for each input and each given option of a registration."""
+    """Return one digest for each input and each given option of a registration.
+
+    Positions in the program and `hide_diff` have none.
+    """
     parts: dict[str, Any] = {INPUTS + key: value for key, value in declaration.inputs.items()}
     for field in fields(declaration):
         value = _to_comparable_option(getattr(declaration, field.name))
@@ -190,7 +196,10 @@ def _select_echoed_outputs(state: ResourceState) -> PropertyMap:
 
 
 def _to_comparable_json(value: PropertyValue, name: str = "") -> Json:
-    """Return the value as JSON for digests: secrets in plain text, pickles normalized."""
+    """Return the value as JSON for digests: secrets in plain text, pickles normalized.
+
+    A secret gets another JSON than the same value without the mark.
+    """
     if name == PROVIDER_KEY and isinstance(value, str):
         return normalize_pickle(value)
     if isinstance(value, Secret):

@@ -142,7 +142,10 @@ def _list_members(archive: Archive) -> Iterator[Member]:
 
 
 def _walk_files(folder: Path) -> Iterator[Path]:
-    """Yield the files of the folder in Go's order, without Pulumi's own folder."""
+    """Yield the files of the folder in Go's order, without Pulumi's own folder.
+
+    Folders that are symbolic links are left out.
+    """
     # Go sorts names by their bytes.
     for path in sorted(folder.iterdir(), key=lambda entry: os.fsencode(entry.name)):
         if path.name == _FOLDER_OF_PULUMI:
@@ -154,7 +157,10 @@ def _walk_files(folder: Path) -> Iterator[Path]:
 
 
 def _unpack(archive: Archive) -> Iterator[Member]:
-    """Yield the files of a zip or tar archive. Raises EngineError for a damaged one."""
+    """Yield the files of a zip or tar archive. Raises EngineError for a damaged one.
+
+    Links in a tar are left out.
+    """
     location = archive.path or archive.uri or ""
     file = io.BytesIO(_read_content(archive))
     try:

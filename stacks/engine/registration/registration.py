@@ -395,6 +395,9 @@ def _parse_request_timeouts(request: "resource_pb2.RegisterResourceRequest") -> 
 def parse_timeouts(name: str, durations: Mapping[str, str | None]) -> dict[str, float]:
     """Parse Go durations of operations to seconds; operations without a timeout are left out.
 
+    A duration of 0 is no timeout. Keys other than `create`, `update`, `delete` and `read` are
+    ignored.
+
     Raises:
         EngineError: a duration is invalid.
     """
