@@ -175,8 +175,8 @@ class Deployment:
     def _run_operation(self) -> None:
         """Refresh if the options say so, then run the operation, unless the refresh failed.
 
-        A refresh or destroy whose targets match no resource only reports an error. An `expire` or
-        `repair` without a calendar changes nothing.
+        A refresh or destroy with a name or pattern that matches no resource only reports an error.
+        An `expire` or `repair` without a calendar changes nothing.
         """
         options = self.options
         base = list(self.target.snapshot.resources)
@@ -254,7 +254,7 @@ class Deployment:
         return selected
 
     def _report_unmatched(self, urns: Collection[str]) -> bool:
-        """Report targets without a match among `urns`; return True if there are any."""
+        """Report names and patterns without a match among `urns`; return True if there are any."""
         where = "the stack or its program" if self._monitor else "the stack"
         errors = list(self.options.selection.find_unmatched_errors(urns, where))
         for error in errors:
@@ -349,8 +349,8 @@ class Deployment:
     def _update(self, base: Sequence[ResourceState]) -> None:
         """Run the program, then delete the resources no longer declared.
 
-        Nothing is deleted if the program fails, if a target matches no resource or, without
-        `continue_on_error`, if one of the resources fails.
+        Nothing is deleted if the program fails, if a name or pattern of the selection matches no
+        resource or, without `continue_on_error`, if one of the resources fails.
         """
         generator = self._create_generator(base)
         monitor = self._create_monitor(generator)
@@ -421,7 +421,8 @@ class Deployment:
         """Delete the selected entries of `to_delete`, and record the other leftovers as unchanged.
 
         Leftovers that the program declares are recorded already. Nothing is deleted if a rule
-        forbids one of the deletions.
+        forbids one of the deletions or, in a real run, if a dependent of a target is not among the
+        targets.
         """
         selection = self.options.selection
         if selection.targets:

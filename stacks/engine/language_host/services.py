@@ -109,7 +109,10 @@ class Engine:
     def RequirePulumiVersion(  # noqa: N802
         self, request: engine_pb2.RequirePulumiVersionRequest
     ) -> Any:
-        """Check the version that the program requires. Raises RunError."""
+        """Check the range that the program requires for the Pulumi version which gpuform follows.
+
+        Raises RunError if the version is outside, or if the text is not a range.
+        """
         try:
             require_version(request.pulumi_version_range, "the program")
         except EngineError as error:

@@ -283,7 +283,10 @@ class ProviderHost:
         *,
         on_gone: OnGone = _ignore_gone,
     ) -> None:
-        """Delete the object; call `on_gone` for an object already missing."""
+        """Delete the object; call `on_gone` for an object already missing.
+
+        Only gpuform's own providers report a missing object.
+        """
         served = self._get_provider(urn, provider, outputs)
         with self._call_context("delete", urn, outputs, timeout=timeout) as context:
             served.delete(id_, to_provider(outputs))

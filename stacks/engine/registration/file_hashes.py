@@ -38,7 +38,7 @@ Member = tuple[str, bytes]
 def add_file_hashes(properties: PropertyMap) -> PropertyMap:
     """Return the properties with a hash in each asset and archive, members of archives included.
 
-    Relative paths start at the current folder, which is the program's.
+    An existing hash is kept. Relative paths start at the current folder, which is the program's.
 
     Raises:
         EngineError: a file cannot be read, or a folder or file is no archive.
