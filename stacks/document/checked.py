@@ -28,8 +28,9 @@ def read_checked(
 ) -> tuple[MappingNode, dict[str, Any]]:
     """Read the file at `path` and validate all values against `model`.
 
-    `file_label` is the name of the file in messages. Returns the tree and the validated values; the
-    values are empty if the text is not readable YAML. Adds every problem to `problems`.
+    `file_label` is the name of the file in messages. Returns the tree and the values; wrong values
+    stay. If `problems` holds any problem after reading, an earlier one included, nothing is
+    validated and the values are empty. Adds every problem to `problems`.
     """
     root = read_file(path, file_label, problems)
     # The model would report what is missing from a tree that was read only in part.

@@ -141,7 +141,10 @@ _LARGEST: Final = 2**53
 
 
 def parse_plain_scalar(text: str) -> str | int | float | bool | None:
-    """Parse an unquoted scalar: null, a boolean, a number, or else the text itself."""
+    """Parse an unquoted scalar: null, a boolean, a number, or else the text itself.
+
+    Only numbers like `-12` and `1.5` count, up to the digits that a double keeps; `yes` is text.
+    """
     if text in _NULL:
         return None
     if text in _BOOL:

@@ -49,7 +49,7 @@ class Unreadable(Exception):
 
 
 class Composer:
-    """Composes the node tree of one YAML text that begins at `start`.
+    """Composes the node tree of one YAML text; `start` gives the file of the positions.
 
     Reports errors to `problems`.
     """
@@ -145,7 +145,8 @@ class Composer:
     def compose_mapping(self, start: Any, depth: int) -> MappingNode:
         """Compose a mapping. Its own keys override the keys that `<<` merges.
 
-        Keys that are not text, and repeated keys, are reported and left out.
+        A number or boolean as a key counts as text. Null, lists and objects as keys, and repeated
+        keys, are reported and left out.
         """
         entries: dict[str, Entry] = {}
         merged: list[tuple[Any, Node]] = []
@@ -361,9 +362,10 @@ def read_file(
 ) -> MappingNode:
     """Read a YAML file and return the top-level mapping. Add every problem to `problems`.
 
-    After an error the tree holds the readable part. `file_label` is the name of the file in
-    messages, `included` the positions of the `include` entries that led to the file. With
-    `is_outside_project`, messages show nothing of the file's content.
+    The mapping is empty if the file cannot be read or parsed; after other problems it holds the
+    readable part. `file_label` is the name of the file in messages, `included` the positions of the
+    `include` entries that led to the file. With `is_outside_project`, messages show nothing of the
+    file's content.
     """
     start = SourcePosition(file_label, included=included, is_outside_project=is_outside_project)
     empty_mapping = MappingNode(start)
@@ -403,9 +405,9 @@ def read_text(text: str, file_label: str, problems: Diagnostics) -> MappingNode:
 
 
 def _compose_mapping(text: str, start: SourcePosition, problems: Diagnostics) -> MappingNode:
-    """Return the mapping of a file's text; empty for an empty text or after an error.
+    """Return the mapping of a file's text; empty for an empty text or after a fatal error.
 
-    Any other content is a problem.
+    Any content other than a mapping is a problem.
     """
     root = _compose_root(text, start, problems)
     if root is None or (isinstance(root, ScalarNode) and root.value is None):
@@ -417,9 +419,9 @@ def _compose_mapping(text: str, start: SourcePosition, problems: Diagnostics) ->
 
 
 def _compose_root(text: str, start: SourcePosition, problems: Diagnostics) -> Node | None:
-    """Return the root node of a YAML text. `start` is the position of the text in its file.
+    """Return the root node of a YAML text. `start` gives the file of the positions.
 
-    Returns None for an empty text, and for a text with a syntax error, which is added to
+    Returns None for an empty text, and after a syntax error or an exceeded limit, which is added to
     `problems`.
     """
     forbidden = _FORBIDDEN.search(text)
@@ -441,6 +443,6 @@ def _compose_root(text: str, start: SourcePosition, problems: Diagnostics) -> No
 
 
 def _find_end_position(before: str, start: SourcePosition) -> SourcePosition:
-    """Return the position after the text `before`, which begins at `start`."""
+    """Return the position after `before`, the beginning of a file; `start` gives the file."""
     lines = LINE_BREAK.split(before)
     return start._replace(line=len(lines), column=len(lines[-1]) + 1)

@@ -115,7 +115,7 @@ def find_item(text: str, sequence: SequenceNode, at: int) -> Span:
 
 
 def find_dash(text: str, sequence: SequenceNode, at: int) -> int:
-    """Return the position after the dash of item `at`, or of the item itself without a dash."""
+    """Return the index of the dash of item `at`, or of the item itself without a dash."""
     begin = find_line_start(text, sequence.start_mark.index)
     if at:
         begin = find_end(text, sequence.value[at - 1])

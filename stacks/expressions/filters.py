@@ -48,7 +48,7 @@ def to_number(kind: type[int] | type[float], value: Any, default: Any) -> Any:
 def to_integer(value: Any, default: Any = _UNSET) -> Any:
     """Convert a value to a whole number, or return `default` if one is given.
 
-    A number's fraction is cut off.
+    The fraction of a number is cut off; a text with a fraction is not a whole number.
 
     Raises:
         ExpressionError: the value is not a whole number and there is no default.
@@ -120,8 +120,7 @@ def sort(
     """Return the sorted list of items, as Jinja2's filter `sort` does.
 
     `attribute` may name several attributes, separated by commas; each further one takes the weight
-    of
-    the value from the budget.
+    of the value from the budget.
     """
     # Each further attribute is compared once more.
     take_from_budget(measure_weight(value) * str(attribute).count(","))
@@ -138,8 +137,8 @@ def group_by(
 ) -> Any:
     """Return the items in groups of equal `attribute`, as Jinja2's filter `groupby` does.
 
-    Items without the attribute count as `default`, whose weight is taken from the budget for each
-    item.
+    An item without the attribute counts as `default`, whose weight is taken from the budget for
+    each item; without `default` such an item is an error.
     """
     # Every item without the attribute gets the default.
     take_from_budget(measure_weight(default) * len(value))

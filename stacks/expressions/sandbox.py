@@ -127,7 +127,10 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return self._create_undefined(obj, argument)
 
     def call(self, context: Context, obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG002
-        """Call a function of expressions. Raises ExpressionError for anything else."""
+        """Call a function of expressions.
+
+        Raises ExpressionError for another value, and Jinja2's UndefinedError for an undefined one.
+        """
         if isinstance(obj, Undefined):
             str(obj)  # raises what is undefined
         if not isinstance(obj, Function):

@@ -32,7 +32,10 @@ class ExpressionReference:
     node: nodes.Expr
 
     def find_source_text(self, text: str) -> str:
-        """Return the reference as spelled in `text`, or "" if not found."""
+        """Return the reference as spelled in `text`, or "" if not found.
+
+        The first computed step and all steps after it are left out.
+        """
         step_patterns = (
             f"(?:\\.\\s*{s}|\\[\\s*['\"]?{s}['\"]?\\s*\\])" for s in self._list_constant_steps()
         )
@@ -123,8 +126,8 @@ class Template:
     def evaluate(self, variables: Variables) -> Any:
         """Evaluate the template with `variables`.
 
-        A single expression keeps its type; anything else becomes text. The result consists of plain
-        values: text, numbers, booleans, null, lists and objects.
+        A single expression keeps its type; anything else becomes text, in which null is an error.
+        The result consists of plain values: text, numbers, booleans, null, lists and objects.
 
         Raises:
             ExpressionError: the evaluation fails or exceeds its budget.
@@ -156,7 +159,7 @@ def parse(text: str) -> Template:
     """Parse a text with expressions into a template. Templates are cached.
 
     Raises:
-        ExpressionError: the text contains invalid syntax, statements, or too large an expression.
+        ExpressionError: the text has invalid syntax or statements, or is too long, large or deep.
     """
     if len(text) > _LONGEST:
         raise ExpressionError(f"a string with expressions can have at most {_LONGEST} characters")

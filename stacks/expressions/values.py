@@ -141,7 +141,10 @@ class ForeignReference:
 
 
 def find_foreign_references(parts: Sequence[object]) -> Iterator[ForeignReference]:
-    """Yield the references of other tools in `parts`. Parts that are not text are expressions."""
+    """Yield the references of other tools in `parts`. Parts that are not text are expressions.
+
+    A bare `${name}` counts only as the whole text; a `$` before an expression counts as `${{`.
+    """
     for index, part in enumerate(parts):
         if not isinstance(part, str):
             continue

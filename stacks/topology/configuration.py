@@ -112,7 +112,10 @@ def format_encryption_hint(name: str) -> str:
 def find_unencrypted_secrets(
     variables: Iterable[ConfigVariable], stack: StackConfig, file: str
 ) -> Iterator[str]:
-    """Yield a message for each secret variable stored unencrypted in the stack's `file`."""
+    """Yield a message for each secret variable stored unencrypted in the stack's `file`.
+
+    An empty value is not reported.
+    """
     for variable in variables:
         if variable.secret and stack.get(variable.name) and not stack.is_secret(variable.name):
             yield (
@@ -181,7 +184,7 @@ def _parse_value(variable: ConfigVariable, text: str) -> Any:
 
 
 def _require_allowed(variable: ConfigVariable, value: Any) -> Any:
-    """Return `value`, or raise _NotAllowedError if its type or size violates the declaration."""
+    """Return `value`, or raise _NotAllowedError for its first violation of the declaration."""
     if not _IS_TYPE[variable.type](value):
         raise _NotAllowedError(value, f"is not {_WORDS[variable.type]}")
     for reason in _find_limit_problems(variable.fields, value):
@@ -190,7 +193,10 @@ def _require_allowed(variable: ConfigVariable, value: Any) -> Any:
 
 
 def _find_limit_problems(declared_limits: Mapping[str, Any], value: Any) -> Iterator[str]:
-    """Yield the reason for each declared limit violated by `value`."""
+    """Yield the reason for each declared limit violated by `value`.
+
+    A `pattern` must match the whole text.
+    """
     choices = declared_limits.get("enum")
     if choices is not None and not any(is_equal(value, choice) for choice in choices):
         yield f"is not one of {', '.join(map(_format_value, choices))}"
@@ -258,7 +264,10 @@ def _parse_boolean(text: str) -> bool:
 
 
 def _parse_json(text: str) -> Any:
-    """Parse JSON without NaN and Infinity. Raises ValueError."""
+    """Parse JSON.
+
+    Raises ValueError, also for NaN, Infinity and integers that a double cannot hold.
+    """
     try:
         return json.loads(
             # JSON has no NaN and no Infinity; Python's parser accepts both by default.

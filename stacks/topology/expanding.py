@@ -138,7 +138,10 @@ class _Expander:
         return group
 
     def evaluate_items(self, declaration: Repeatable, node: Node) -> Mapping[str, Any] | None:
-        """Return the items of `for_each` by key, or None if the keys are unknown."""
+        """Return the items of `for_each` by key, or None if the keys are unknown.
+
+        The values of a mapping written in the file stay nodes.
+        """
         if isinstance(node, MappingNode):
             return {key: entry.node for key, entry in node.entries.items()}
         value = self.require_known(declaration, node, "for_each", self.scope)
@@ -166,7 +169,10 @@ class _Expander:
         return items_by_key
 
     def remove_disabled(self, group: Group[Any], node: Node, scope: Scope) -> None:
-        """Move the instances whose `when` is false to the absent keys of the group."""
+        """Move the instances whose `when` is false to the absent keys of the group.
+
+        An instance with an unknown or wrong `when` stays; a wrong value is reported.
+        """
         for key, instance in list(group.instances.items()):
             within = scope.enter_instance(instance, self.problems)
             is_enabled = self.require_known(group.declaration, node, "when", within)
@@ -232,7 +238,8 @@ def refuse_foreign_references(topology: Topology, problems: Diagnostics) -> None
     """Add a problem for each value written like a reference of another tool, also in modules.
 
     In a program (a text of several lines, or a property that holds one) only references to an entry
-    of the topology count: a program has variables of its own.
+    of the topology count: a program has variables of its own. A bare name, or a first name with a
+    hyphen, counts only as the name of an entry.
     """
     names = _DeclaredNames(topology)
     for name, node in _list_values(topology):
@@ -285,7 +292,7 @@ class _DeclaredNames:
         return sections[0] if len(sections) == 1 else None
 
     def has_entry(self, foreign: ForeignReference) -> bool:
-        """Return True if a foreign reference begins with an entry's name or section."""
+        """Return True if a foreign reference is `NAME.STEP` or `SECTION.NAME` of an entry."""
         head, *rest = foreign.steps or [""]
         declared = self._topology.declarations
         return bool(rest) and (
@@ -330,7 +337,10 @@ def _format_step(step: str) -> str:
 
 
 def _list_values(topology: Topology) -> Iterator[tuple[str, Node]]:
-    """Yield every node with possible expressions, and the name of the node's property."""
+    """Yield every node with possible expressions, and the name of the node's property.
+
+    Of an included module only the arguments are listed, not `for_each` and `when`.
+    """
     for section_declarations in topology.declarations.values():
         for declaration in section_declarations.values():
             for own in (declaration.for_each, declaration.when):

@@ -48,7 +48,7 @@ ANCHORS = "x-"
 
 
 def _check_keys(root: MappingNode, problems: Diagnostics) -> None:
-    """Report unknown top-level keys of a file."""
+    """Report unknown top-level keys of a file, except those that begin with `x-`."""
     for key, entry in root.entries.items():
         if key not in TOP_LEVEL and not key.startswith(ANCHORS):
             hint = _suggest_key(key, TOP_LEVEL)
@@ -141,7 +141,10 @@ def check_inputs(module: Inclusion, problems: Diagnostics) -> None:
 
 
 def _load_files(files: list[TopologyFile], problems: Diagnostics) -> Topology:
-    """Load files as one topology; the defaults of each file apply to all."""
+    """Load files as one topology; the defaults of each file apply to all.
+
+    `inputs` in one of the files makes all of them a module.
+    """
     # `inputs` in any of the files makes all of them a module.
     loader = _Loader(problems, is_module=any("inputs" in file.root.entries for file in files))
     defaults = {
@@ -246,7 +249,10 @@ class _Loader:
                     yield inclusion
 
     def read_inclusion(self, node: MappingNode, file: TopologyFile) -> Inclusion | None:
-        """Read an entry of `include` with its module, or return None after a problem."""
+        """Read an entry of `include` with its module, or return None after a problem.
+
+        An argument of null leaves the input its default.
+        """
         name = node.get("name")
         fields = {
             # `check_inputs` compares the arguments with the module's own inputs.

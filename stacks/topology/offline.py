@@ -22,6 +22,8 @@ from gpuform.stacks.topology.planning import PlanContext
 def find_topology(folder: Path) -> Path:
     """Return the topology of the project in `folder` or in a folder above.
 
+    A topology directly in `folder` is returned as a bare file name.
+
     Raises:
         EngineError: there is no project, or its program is not a topology.
     """
@@ -49,10 +51,11 @@ def find_project_folder(file: Path) -> Path:
 def read_plan_context(file: Path, stack: str | None, project: Project | None = None) -> PlanContext:
     """Read the context of a file's project and stack from files alone.
 
-    Without `project`, the project that contains the file is used.
+    Without `project`, the project that contains the file is used; without any, the context is
+    empty.
 
     Raises:
-        EngineError: the stack has no settings file.
+        EngineError: `stack` is given, but has no settings file or no project.
     """
     try:
         project = project or find_project(file.parent)

@@ -21,8 +21,9 @@ def require_known(
 ) -> Any:
     """Return the value of `node`, and report an unknown value as a problem.
 
-    `label` names the value in messages. A value that depends on a resource is always a problem. Any
-    other unknown value is a problem only while `planning`; otherwise UNKNOWN is returned for it.
+    `label` names the value in messages. A value that depends on a resource, a module or another
+    stack is always a problem. Any other unknown value is a problem only while `planning`; otherwise
+    UNKNOWN is returned for it.
     """
     count_before = len(problems)
     late = sorted(_LATE & set(_list_roots(node, problems)))

@@ -104,7 +104,7 @@ def check_module_values(scope: Scope, problems: Diagnostics) -> None:
 def _check_inputs(module: ModuleInstance, outside: Scope, problems: Diagnostics) -> None:
     """Report arguments of a module that violate their inputs' types or limits.
 
-    Arguments that are still pending are not checked.
+    Arguments that are missing or still pending are not checked.
     """
     arguments = module.declaration.arguments
     for name, variable in (module.declaration.topology.inputs or {}).items():
@@ -125,7 +125,7 @@ def _check_resource(
 ) -> CheckedResource:
     """Evaluate a resource, report problems in properties and options, and list its dependencies.
 
-    A resource that is only read (`id`) needs no inputs.
+    A resource that is only read (`id`) needs no inputs, and wrong values are not reported for it.
     """
     scope = outer.enter_instance(instance, problems)
     properties, options = instance.declaration.properties, instance.declaration.options
@@ -244,7 +244,8 @@ def plan_topology(
 ) -> PlannedTopology:
     """Plan a loaded topology. `input_values` holds the values of the topology's own inputs.
 
-    Adds problems to `problems`. With `context.lookup`, configuration without a value is a problem.
+    Adds problems to `problems`. With `context.lookup`, configuration without a value is a problem,
+    reported only if there is no earlier problem.
     """
     # Before expansion, so that the instances of one entry share one problem.
     refuse_foreign_references(topology, problems)
@@ -402,7 +403,10 @@ def _visit_dependencies(
 
 
 def _report_cycle(instance: Instance, path: list[Instance], problems: Diagnostics) -> None:
-    """Report `path` from `instance` on as a cycle; each cycle is reported once."""
+    """Report `path` from `instance` on as a cycle, at the first declaration in the cycle.
+
+    Only the first cycle at a declaration is reported.
+    """
     cycle = [*path[path.index(instance) :], instance]
     # At the first declaration of the cycle, so that each cycle is reported once.
     cycle_path = " -> ".join(member.address for member in cycle)

@@ -286,7 +286,10 @@ class References:
         return (name,)
 
     def _get_group(self, reference: ExpressionReference) -> Group[Any]:
-        """Return the entry's instances. Raises ExpressionError for an unknown entry."""
+        """Return the instances of the entry that a reference names.
+
+        Raises ExpressionError for a name that is missing, not known yet, or not declared.
+        """
         groups: Mapping[str, Group[Any]]
         groups = (
             self.names.modules if reference.root == MODULES else self.names.groups[reference.root]

@@ -166,7 +166,10 @@ def evaluate_outputs(module: ModuleInstance, scope: Scope) -> dict[str, Any]:
 def _register_resource(
     resource: CheckedResource, topology: Scope, program: ProgramSource
 ) -> PlatformResource:
-    """Register a resource, or read it if an id is declared; the default parent is its module."""
+    """Register a resource, or read it if an id is declared; the default parent is its module.
+
+    A read ignores the declared properties.
+    """
     instance = resource.instance
     outer = topology.find_module_scope(instance.module)
     declaration = instance.declaration
@@ -261,6 +264,7 @@ def _call_at(position: SourcePosition, make: Callable[[], _Made]) -> _Made:
     """Call `make` with the positions of the entry and all includes on the call stack.
 
     Pulumi's SDK sends the lines of the call stack to the engine, under the Pulumi CLI as well.
+    Positions of includes in Python files are left out: the program's own calls show them.
     """
     called = partial(_call_at_line, position, make)
     for outer in position.included:

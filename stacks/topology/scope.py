@@ -154,7 +154,8 @@ class Scope:
         """Return the value of a template. Errors name `position`, where the template is written.
 
         If a value that the template refers to is pending, the source of values returns a stand-in
-        for the result. `text` is the template as written.
+        for the result. `text` is the template as written: a proposal may change a secret only with
+        a text of the project's files.
 
         Raises:
             ExpressionError: the evaluation fails now.
@@ -192,7 +193,10 @@ class Scope:
         return self.names.source.join([leaves[path] for path in pending], make, refuse)
 
     def find_resources(self, node: Node) -> list[Instance]:
-        """Return the resources in the node's expressions, each once."""
+        """Return the resources in the node's expressions, each once.
+
+        Invalid references are left out; evaluation reports them.
+        """
         resources: dict[Instance, None] = {}
         for scalar in list_scalars(node):
             template = parse_template(scalar, Diagnostics())
@@ -230,7 +234,10 @@ class Scope:
         return str(step)
 
     def get_input(self, name: str) -> Any:
-        """Return the argument for a module's input, or the input's default."""
+        """Return the argument for a module's input, or the input's default.
+
+        In a module that no file includes, the source of values has the input.
+        """
         # A module that is checked alone has inputs, but no arguments.
         if self.names.module is None or self.outer is None or self.names.inputs is None:
             return self.names.source.get_input(name)
@@ -421,7 +428,8 @@ _MOST: Final = 50
 def find_part_position(value: SourcePosition, part: str) -> SourcePosition:
     """Return the position of `part` inside the value at a position, or the value's position.
 
-    A part that is written with escapes is not found.
+    Only the first line of `part` is searched for, in the first 50 lines from the value on. A part
+    that is written with escapes is not found.
     """
     first = part.partition("\n")[0]
     if not first or not value.file:

@@ -173,8 +173,9 @@ def _resolve_property(
 ) -> ResolvedValue:
     """Resolve a property of a registered resource: the output or, without one, the input.
 
-    UNKNOWN for what a preview, a failed or a skipped resource does not have. With `by_member`, only
-    the members of an object that contain an unknown value are unknown, not the object.
+    UNKNOWN if a preview or a failed resource has no output, or a skipped resource neither of the
+    two. With `by_member`, only the members of an object that contain an unknown value are unknown,
+    not the object.
     """
     answer, urns = handle.answer, frozenset([handle.urn])
     # The tasks' dependencies guarantee an answer: without one, gpuform has a bug.
@@ -212,7 +213,8 @@ def _resolve_id(handle: Handle, answer: ResourceResult, preview: bool) -> Any:
 def _reveal_value(value: PropertyValue, unknown: Any) -> tuple[Any, bool]:
     """Return a property value without secret marks, and whether any part is secret.
 
-    UNKNOWN becomes `unknown`; members without a value are removed from objects.
+    UNKNOWN becomes `unknown`, and an integer a float; members without a value are removed from
+    objects.
     """
     if isinstance(value, Secret):
         return _reveal_value(value.value, unknown)[0], True

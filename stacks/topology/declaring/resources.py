@@ -149,7 +149,10 @@ class Resource:
         )
 
     def _serialize_inputs(self) -> tuple[PropertyMap, dict[str, list[str]]]:
-        """Return the serialized inputs, and the dependencies of each input as URNs."""
+        """Return the serialized inputs, and the dependencies of each input as URNs.
+
+        Inputs of secret properties become secret; inputs without a value are left out.
+        """
         secret_names = self.lifecycle.list_secret_names()
         inputs = self._create_provider_inputs()
         uses: dict[str, list[str]] = {name: [] for name in inputs}

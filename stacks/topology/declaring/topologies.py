@@ -187,7 +187,11 @@ class _TopologyPreparation:
         self.tasks.append(Task(handle, waits, lambda: registration))
 
     def _add_resource(self, resource: CheckedResource) -> None:
-        """Add the task for a resource: a read with a declared id, else a registration."""
+        """Add the task for a resource: a read with a declared id, else a registration.
+
+        Without the option `protect`, the parent's value counts. A read ignores the declared
+        properties.
+        """
         instance, declaration = resource.instance, resource.instance.declaration
         problems = Diagnostics()
         scope = self.scope.find_module_scope(instance.module).enter_instance(instance, problems)
@@ -252,7 +256,10 @@ class _TopologyPreparation:
         return self.form
 
     def _build_trace(self, position: SourcePosition) -> list[str]:
-        """Return the source positions of an entry, the innermost first."""
+        """Return the source positions of an entry, the innermost first.
+
+        Includes in Python files are left out. The last position is that of the call in the program.
+        """
         files = [
             position,
             *(outer for outer in position.included if not outer.file.endswith(".py")),
