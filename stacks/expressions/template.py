@@ -201,7 +201,10 @@ def compile_step(expression: nodes.Expr) -> Template:
 
 
 def compile_expression(expression: nodes.Expr) -> Callable[[Variables], Any]:
-    """Build the function that evaluates an expression with given variables."""
+    """Build the function that evaluates an expression with given variables.
+
+    The function sets no budget, and does not convert the result to a plain value.
+    """
     body = [nodes.Assign(nodes.Name("result", "store"), _limit_operators(expression), lineno=1)]
     template = SANDBOX.from_string(nodes.Template(body, lineno=1))
 

@@ -58,11 +58,11 @@ def resolve_config(
     *,
     emulated: bool = False,
 ) -> dict[str, ConfigValue]:
-    """Return the values of the variables in a stack. Variables without a value are absent.
+    """Return the values of the variables in a stack; a missing or wrong value is absent.
 
-    With `emulated` platforms, `emulator_default` also counts as a default. Adds values of
-    the wrong type or outside of the declared limits to `problems`; in a proposal also secrets whose
-    limits are not in the project's files.
+    With `emulated` platforms, `emulator_default` also counts as a default. Adds values of the wrong
+    type or outside of the declared limits to `problems`; in a proposal also secrets whose limits
+    are not in the project's files.
     """
     values = {}
     project_files = find_team_files()

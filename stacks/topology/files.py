@@ -61,7 +61,10 @@ def get_inclusions(root: MappingNode, problems: Diagnostics) -> tuple[Node, ...]
 def resolve_included_file(
     node: Node | None, including_file: TopologyFile, problems: Diagnostics
 ) -> Path | None:
-    """Return the path of an included file, or None after a problem."""
+    """Return the path of an included file, or None after a problem.
+
+    A relative path counts from the folder of the including file.
+    """
     if not isinstance(node, ScalarNode) or not isinstance(node.value, str):
         position = node.position if node else including_file.root.position
         problems.add(position, "include", "an included file must be a path, written as text")

@@ -60,7 +60,10 @@ def check_options(
     *,
     planning: bool,
 ) -> dict[str, Any]:
-    """Return the values of all options except options for resources. Report problems."""
+    """Return the values of all options except options for resources. Report problems.
+
+    While `planning`, only `id`, `replacement_trigger` and the parents of aliases may be unknown.
+    """
     option_values: dict[str, Any] = {}
     for key, entry in options.items():
         if key in LISTS or key in SINGLE:

@@ -325,7 +325,10 @@ def _refuse_unset(
 
 
 def _check_rules(resources: Iterable[CheckedResource], problems: Diagnostics) -> None:
-    """Apply the rules over several resources, and add their problems to `problems`."""
+    """Apply the rules over several resources, and add their problems to `problems`.
+
+    For each resource a rule sees only the resources that are declared before.
+    """
     registered = RegistrationIndex()
     for resource in resources:
         address = resource.instance.address

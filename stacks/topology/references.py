@@ -159,8 +159,9 @@ class References:
     def find_named_resources(self, reference: ExpressionReference) -> list[Instance] | None:
         """Return the resources that a reference stands for, or None if it has another value.
 
-        A reference to an entry with `for_each`, or to a module, stands for all of its resources. A
-        reference to a property of a resource has another value.
+        A reference to an entry with `for_each`, or to a module, stands for all of its resources; an
+        input or output of a module stands for the resources that its own value names. A reference
+        to a property of a resource has another value.
         """
         if reference.root == "inputs" and len(reference.steps) == 1:
             (name,) = self._choose_names(reference, tuple(self.names.inputs or ()))

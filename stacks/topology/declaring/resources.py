@@ -86,7 +86,8 @@ class Resource:
     def create_registration(self) -> Registration:
         """Return the registration, with the other form of the type as an alias.
 
-        The serialized inputs are kept in the handle.
+        A declared alias without a type counts in both forms. The serialized inputs are kept in the
+        handle.
         """
         inputs, uses = self._serialize_inputs()
         self.handle.inputs = inputs

@@ -69,7 +69,10 @@ class TaskLoop:
             self._run_ready_tasks(pool)
 
     def _enqueue(self, tasks: Sequence[Task]) -> None:
-        """Make tasks ready, or let them wait for the answers of their dependencies."""
+        """Make tasks ready, or let them wait for the answers of their dependencies.
+
+        The `dependencies` of the tasks are emptied; only their count is kept.
+        """
         for task in tasks:
             pending = [handle for handle in task.dependencies if handle.answer is None]
             # From here on the count is enough; the handles would stay in memory.
