@@ -186,7 +186,10 @@ def find_replacements(
 def find_forbidden_regions(
     plan: Plan, changes: Sequence[ResourceChange], allowed: Sequence[str]
 ) -> Iterator[str]:
-    """Yield a finding for each resource in an unknown region or one outside of `allowed`."""
+    """Yield a finding for each resource in an unknown region or one outside of `allowed`.
+
+    Resources without a region pass.
+    """
     del plan
     for name, after in _list_declared(changes):
         if "region" in after.unknown:

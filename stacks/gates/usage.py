@@ -58,6 +58,8 @@ class UsageMonitor:
     ) -> Iterator[str]:
         """Yield a finding for each use of removed capacity, and for each unknown use.
 
+        Jobs that a scheduler has reported are findings whatever the limit.
+
         Args:
             changes: the changes that the gate is about.
             value: the gate's value; `above` is the usage limit, 0 to 1.
@@ -87,8 +89,9 @@ class UsageMonitor:
     ) -> Usage:
         """Measure the usage of removed capacity on the platforms, and in Lens if configured.
 
-        The result has usage above `limit` (0 to 1) alone: by URN where the platform measures, else
-        as lines of Lens about all other resources, and the reasons for unknown usage.
+        Changes whose jobs a scheduler has reported (`leaving`) are not measured. The result has
+        usage above `limit` (0 to 1) alone: by URN where the platform measures, else as lines of
+        Lens about all other resources, and the reasons for unknown usage.
         """
         self._ask_platforms([change for change in changes if _is_measurable(change)])
         usage_by_urn, unknown = {}, []
@@ -158,7 +161,10 @@ def _ask_consumers(client: LensClient, retry: Retry) -> Sequence[Consumer] | str
 
 
 def add_usage(plan: Plan, monitoring: UsageMonitor) -> Plan:
-    """Return the plan with the known usage of removed capacity; a refresh removes none."""
+    """Return the plan with the known usage of removed capacity; a refresh removes none.
+
+    Usage in Lens becomes notices, and unknown usage becomes unchecked items.
+    """
     if plan.operation == "refresh" or not any(map(_is_measurable, plan.changes)):
         return plan
     usage = monitoring.measure_usage(plan.changes)
@@ -196,7 +202,7 @@ def _describe_users(names: str, consumers: Sequence[Consumer], limit: float) -> 
 
 
 def _is_measurable(change: ResourceChange) -> bool:
-    """Return True if usage must be measured: no scheduler has reported the jobs already."""
+    """Return True if the change removes capacity and no scheduler has reported its jobs."""
     return change.leaving is None and is_capacity_removed(change)
 
 

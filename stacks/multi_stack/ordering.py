@@ -43,7 +43,10 @@ class StackOrder:
 
     @classmethod
     def from_workspace(cls, workspace: MultiStackWorkspace, problems: Diagnostics) -> Self:
-        """Read the dependencies from files. Add cycles and other problems to `problems`."""
+        """Read the dependencies from `after` in stacks.yaml and from stack references in files.
+
+        Cycles and other problems are added to `problems`.
+        """
         problems_by_stack = {name: Diagnostics() for name in workspace.stacks}
         contents = {
             name: read_stack_contents(stack, problems_by_stack[name])
@@ -110,7 +113,7 @@ def find_dependants(names: set[str], dependencies: Mapping[str, Collection[str]]
 def find_cycles(dependencies: Mapping[str, Collection[str]]) -> list[list[str]]:
     """Return the cycles of dependencies, each from a stack back to itself.
 
-    No stack is in two cycles.
+    A cycle that shares a stack with one found before is left out.
     """
     done: set[str] = set()
     cycles: list[list[str]] = []
@@ -198,7 +201,9 @@ def _check_foreign_stack(
 def check_workspace(
     order: StackOrder, names: Collection[str], problems: Diagnostics
 ) -> Mapping[str, PlannedTopology]:
-    """Check the named stacks and all gates, and add problems to `problems`.
+    """Check the named stacks, their projects' gates and those of stacks.yaml.
+
+    Problems are added to `problems`.
 
     Returns:
         What the topologies of the stacks declare, by name.
@@ -261,8 +266,11 @@ _FORMS: Final = (
 def select_stacks(order: StackOrder, filters: Sequence[str]) -> set[str]:
     """Return the names of the stacks matched by a filter; all names without filters.
 
+    A filter that begins with `...` also selects the dependants.
+
     Raises:
-        MultiStackError: a filter is invalid, or matches no stack.
+        MultiStackError: a filter is invalid, or its folder or name matches no stack. A git diff may
+            match none.
     """
     if not filters:
         return set(order.workspace.stacks)
@@ -398,7 +406,11 @@ def _is_settings_of_another(path: Path, settings: Path) -> bool:
 
 
 def _is_mentioned(member: WorkspaceStack, path: Path) -> bool:
-    """Return True if a file in the stack's folder contains the name of `path`, as imports do."""
+    """Return True if a file directly in the stack's folder contains the name of `path`.
+
+    Only YAML, Python, TOML and .txt files are searched. Modules are named without `.py`, as in
+    imports.
+    """
     # An import names a module without its ending.
     mention = path.stem if path.suffix == ".py" and path.stem != "__init__" else path.name
     mention = path.parent.name if path.name == "__init__.py" else mention

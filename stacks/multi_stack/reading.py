@@ -57,7 +57,7 @@ def read_workspace(
 def select_by_name(workspace: MultiStackWorkspace, stack: str) -> list[str]:
     """List the names of the stacks selected by `--stack`.
 
-    Raises MultiStackError if there is none.
+    `stack` is STACK, of any project, or PROJECT/STACK. Raises MultiStackError if there is none.
     """
     selected = [
         name for name, candidate in workspace.stacks.items() if stack in (candidate.stack, name)
@@ -76,7 +76,7 @@ def find_workspace(
     """Find the workspace around `start`, and add problems to `problems`.
 
     Raises:
-        MultiStackError: there is no stack.
+        MultiStackError: no problem was found, and neither a stacks.yaml nor a stack.
     """
     start = Path(os.path.abspath(start))  # noqa: PTH100 - Path.resolve would follow links
     file = next(
@@ -119,7 +119,10 @@ class _WorkspaceReader:
         return stacks
 
     def read_file(self, file: Path) -> dict[str, WorkspaceStack]:
-        """Return the stacks of stacks.yaml by name; report unknown names in `after`."""
+        """Return the stacks of stacks.yaml by name; none if the file is invalid.
+
+        Unknown names in `after` are reported, unless a project could not be read.
+        """
         root, values = read_checked(file, format_path(file), StacksInputs, self.problems)
         members: dict[str, WorkspaceStack] = {}
         if self.problems:

@@ -62,8 +62,8 @@ class ProgramReferences:
 def read_program(program: Path, about: Mapping[str, str]) -> ProgramReferences:
     """Read a program's references from all Python files in the folder of `program`.
 
-    `about` has the names of its `project` and `stack`. A file that is not valid Python is skipped:
-    running it reports the error better.
+    `about` has the names of its `project` and `stack`. A file that is not valid Python is skipped,
+    and the references are then incomplete: running it reports the error better.
     """
     folder = program if program.is_dir() else program.parent
     references = ProgramReferences(has_program=program.is_file() or (program / _MAIN).is_file())
@@ -166,7 +166,10 @@ class _PythonFile:
                     self.stacks[target.id] = stack
 
     def _read_call(self, node: ast.Call) -> None:
-        """Record a stack reference, a read output or an export; an unknown name is incomplete."""
+        """Record a stack reference, a read output or an export.
+
+        An unknown stack or export makes the references incomplete; an unknown output is left out.
+        """
         name = self._get_name(node.func)
         # `ast` counts UTF-8 bytes, editors count characters.
         before = self.lines[node.lineno - 1][: node.col_offset].decode(errors="replace")

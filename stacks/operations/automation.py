@@ -64,8 +64,9 @@ def up(
 ) -> RunResult:
     """Create, update and delete the stack's resources as the program declares.
 
-    A preview comes first, unless `options.skip_preview` is set. `confirm` receives the plan of the
-    preview; without `confirm` the plan is applied without a question.
+    A preview comes first; with `options.skip_preview` only where gates, checks or limited API keys
+    need one. `confirm` receives the plan of the preview, except with `options.skip_preview` or
+    without changes; without `confirm` the plan is applied without a question.
 
     Raises:
         EngineError: the run cannot begin. A failure during the run is in the result instead, and
@@ -118,7 +119,8 @@ def expire(
 ) -> RunResult:
     """Destroy expired resources, and stop or start resources by idle limits and running hours.
 
-    A preview with something due returns `ExitReason.DUE`. `confirm` and errors are as for `up`.
+    A preview with something due returns `ExitReason.DUE`; a refusal (FAILED) or an unknown end
+    (END_UNKNOWN) comes first. `confirm` and errors are as for `up`.
     """
     options = replace(options, operation="expire")
     return run_operation(stack, options, _build_callbacks(on_event, confirm, cancellation))
@@ -154,10 +156,11 @@ def import_resources(
 ) -> ImportResult:
     """Import existing objects into the state, and declare the objects in the topology or program.
 
-    No object is changed on a platform. `confirm` is asked before the state changes.
+    No object is changed on a platform. `confirm` is asked before the state changes. If no object
+    was imported, the files are unchanged, and the result has the reason.
 
     Raises:
-        EngineError: the import cannot begin, or no object was imported; the files are unchanged.
+        EngineError: the import cannot begin, or would change an object; the files are unchanged.
     """
     return run_import(stack, options, _build_callbacks(on_event, confirm, cancellation))
 

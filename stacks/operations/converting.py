@@ -64,7 +64,7 @@ def convert(options: ConvertOptions, select: Callable[[], SelectedStack]) -> Con
     `select` returns the stack; it is called for conversions from a state or a program.
 
     Raises:
-        EngineError: the source cannot be read, or declares nothing.
+        EngineError: the source cannot be read, or a state or program has nothing to convert.
         NotConverted: the result's form cannot express something of the source.
     """
     if options.kind == "topology":

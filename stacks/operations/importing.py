@@ -52,7 +52,8 @@ def build_request(
     """List the platform's objects, and build the request for the ones selected by `options`.
 
     Raises:
-        EngineError: no object fits the options.
+        EngineError: a filter fits no object, or the options are wrong. A single object need not be
+            among the listed ones.
     """
     config, _ = stack.settings.build_program_config(stack.crypter)
     settings = Settings(config=config.get, environ=environ)
@@ -86,7 +87,11 @@ def build_request(
 
 
 def _choose_objects(options: ImportOptions, settings: Settings) -> list[ImportChoice]:
-    """Return the one object that the options name; with `everything`, all matching objects."""
+    """Return the one object that the options name; with `everything`, all matching objects.
+
+    A named object that is not listed is chosen all the same; an unmatched filter raises
+    ImportRefused.
+    """
     if not options.everything:
         type_, name, id_ = options.type_ or "", options.name or "", options.id_ or ""
         platform, _ = selection.parse_type(type_)

@@ -22,7 +22,8 @@ def export_deployment(
 ) -> dict[str, Any]:
     """Return the stack's state as a deployment, including the journal of an interrupted run.
 
-    Secrets stay encrypted unless `show_secrets` is set. `report` receives warnings.
+    Unless `show_secrets` is set, secrets are encrypted, also those that the state has in plain
+    text. `report` receives warnings.
     """
     workspace, name = selected.workspace, selected.name
     with add_backup_hint(workspace.backend, workspace.project.name, name):

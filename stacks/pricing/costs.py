@@ -21,7 +21,8 @@ def price_usage(usage: ResourceUsage | None, book: PriceBook) -> ResourceUsage |
 def sum_costs(usages: Iterable[tuple[str, ResourceUsage | None]]) -> StackCost:
     """Sum pairs of resource name and priced usage, by billing and currency.
 
-    A usage of None, or an expense without a cost, is in the result's `unknown`.
+    A usage of None, or an expense without a cost, is in the result's `unknown`. A cost of zero is
+    left out.
     """
     sums: dict[tuple[Billing, str], float] = {}
     unknown = []

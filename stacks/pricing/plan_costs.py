@@ -82,7 +82,7 @@ def _has_usage(step: Step) -> bool:
 
 
 def _build_usage_change(step: Step, book: PriceBook) -> _UsageChange:
-    """Return the priced usage before and after a step; None if the resource does not exist then."""
+    """Return the priced usage before and after a step; None while the stack lacks the resource."""
     # Before the import, the object was not the stack's cost.
     old = step.old if step.op is not Op.IMPORT else None
     new = step.new if step.op is not Op.DELETE else None

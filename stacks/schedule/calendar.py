@@ -36,7 +36,10 @@ from gpuform.stacks.resource_rules import find_lifecycle
 
 
 def select_timed(entries: Iterable[ResourceState]) -> list[ResourceState]:
-    """Select the entries with an end, running hours or an idle limit."""
+    """Select the entries with an end, running hours or an idle limit.
+
+    Objects that are only looked up, or wait for deletion or replacement, are left out.
+    """
     return [
         entry
         for entry in entries

@@ -91,7 +91,7 @@ def list_entry_notices(
 
 
 def list_step_exposures(steps: Iterable[Step]) -> tuple[Exposure, ...]:
-    """Return the publicly open ports of all resources kept by a run."""
+    """Return the publicly open ports of the stack's own resources after a run."""
     exposures: list[Exposure] = []
     for step in steps:
         observation = _find_step_observation(step)
@@ -120,7 +120,10 @@ _Observation = tuple[ResourceState, PropertyMap, PropertyMap | None]
 
 
 def _find_step_observation(step: Step) -> _Observation | None:
-    """Return the new entry of a step with the observed outputs, or None without a new entry."""
+    """Return the new entry of a step with the observed outputs, empty for a new object.
+
+    Returns None for a skipped step, and for one without a new entry.
+    """
     new = step.new
     if new is None or step.skipped:
         return None
@@ -365,8 +368,9 @@ class ProvenCalendar:
     ) -> None:
         """Raise NotEnoughEvidence if the evidence for a due change does not suffice.
 
-        Evidence is the agreement of clocks and, except for a start or with the permission to evict
-        jobs, a measurement of work. A resource that is already off or on as due needs none.
+        Evidence is the agreement of clocks and a measurement of work, which is not needed for a
+        start, with the permission to evict jobs, or where nobody measures. A resource that is
+        already off or on as due needs none.
         """
         is_off, power = lifecycle.is_off(to_plain_properties(entry.outputs)), lifecycle.power
         stops = due.inputs is not None and power is not None and power.field in due.inputs

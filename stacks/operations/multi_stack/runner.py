@@ -159,8 +159,8 @@ def _select_planned_names(
     """Return the chosen stacks of the saved plan.
 
     Raises:
-        PlanRefused: the plan belongs to another workspace or to another operation, or a chosen
-            stack was planned with the outputs of one that is not chosen.
+        PlanRefused: the plan belongs to another workspace or operation (an update takes any), or a
+            chosen stack was planned with the outputs of one that is not chosen.
     """
     names = [_format_stack_name(plan) for plan in saved_plan.plans]
     missing = [name for name in names if name not in order.workspace.stacks]
@@ -185,7 +185,7 @@ def _select_planned_names(
 def _require_planned_together(
     saved_plan: StacksPlan, selected_names: Collection[str], options: MultiStackOptions
 ) -> None:
-    """Raise PlanRefused for a stack planned with the outputs of an unselected stack's plan."""
+    """Raise PlanRefused if a selected plan used the outputs of an unselected or replaced plan."""
     seals = {
         build_full_name(plan.project, plan.stack): plan.basis.seal if plan.basis else ""
         for plan in saved_plan.plans
@@ -225,7 +225,7 @@ class _MultiStackRun:
         """Plan the stacks or take the saved plan, show the plan, ask for confirmation, and apply.
 
         A result without an apply has the reason: a failed or cancelled preview, gates, or a
-        refusal. With `preview_only` the plan is saved if asked.
+        refusal. With `preview_only` the plan is saved if asked, even if gates block it.
         """
         options = self.options.run
         plan = self.saved_plan

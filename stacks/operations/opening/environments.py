@@ -87,10 +87,12 @@ def _require_emulated(stack: Stack, recorded: StackEnvironment | None) -> None:
 def _check_environment(stack: Stack, recorded: StackEnvironment | None) -> bool:
     """Return True if the environment leads to an emulator.
 
-    `recorded` is the stack's, None before its first run: then this process's variables decide.
+    `recorded` is the stack's, None before its first run: then GPUFORM_CLOCK and the platforms'
+    addresses decide.
 
     Raises:
-        WrongEnvironment: the stack's records name another environment.
+        WrongEnvironment: the stack's records name another environment, or the emulator's clock is
+            set without its addresses.
     """
     settings = Settings(config=lambda key: read_config(stack).get(key))
     # GPUFORM_CLOCK is among the variables of `gpuform emulator env`.

@@ -80,7 +80,8 @@ class SelectedStack:
         interrupted run's journal are not added to the state.
 
         Raises:
-            EngineError: the state is damaged, or the passphrase is wrong or missing.
+            EngineError: the state is damaged, or has secrets and the passphrase is wrong or
+                missing.
         """
         passphrase = create_passphrase_finder(self.workspace, self.ask_passphrase)
         stack = self.workspace.open(
@@ -144,7 +145,7 @@ def create_stack(
     ask_passphrase: AskPassphrase | None = None,
     lock_timeout: float = 0.0,
 ) -> SelectedStack:
-    """Create an empty stack, as `gpuform stack init` does.
+    """Create an empty stack and select the stack, as `gpuform stack init` does.
 
     `secrets_provider` is `passphrase`, the default, or the URL of a key.
 
@@ -165,7 +166,9 @@ def create_or_select_stack(
     ask_passphrase: AskPassphrase | None = None,
     lock_timeout: float = 0.0,
 ) -> SelectedStack:
-    """Select the stack of this name, or create an empty stack if none exists.
+    """Return the stack of this name, or create an empty stack if none exists.
+
+    Only a created stack becomes the selected one.
 
     Raises:
         EngineError: the project is wrong, or its program needs another Python interpreter.

@@ -40,7 +40,8 @@ class PlanEvaluator:
         gate.
 
         Raises:
-            EngineError: a file is wrong; the error names the line.
+            EngineError: a file is wrong, and the error names the line; or a permission `gate:NAME`
+                names no gate of the project.
         """
         directory = stack.project.directory
         settings = Settings(config=read_config(stack).get, environ=environ)

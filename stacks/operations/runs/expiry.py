@@ -51,9 +51,9 @@ class Expiry:
     def build_options(self, options: Options) -> Options:
         """Return the engine's options of an `expire` run.
 
-        The run refreshes the resources with an expiry time or running hours. After a preview only
-        the changes that it showed are due. Also sets where idle checks are recorded: nowhere in a
-        preview.
+        The run selects and refreshes the resources with an end, running hours or an idle limit;
+        other targets of `options` are ignored. After a preview only the changes that it showed are
+        due. Also sets where idle checks are recorded: nowhere in a preview.
         """
         urns = [entry.urn for entry in select_timed(self.stack.snapshot.resources)]
         dependents = options.selection.target_dependents

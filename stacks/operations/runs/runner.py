@@ -93,8 +93,8 @@ def run_operation(
 
     Raises:
         EngineError: the run cannot begin, a check of the preview fails, or a saved plan does not
-            fit; nothing was changed. The removal of the stack with `options.remove` may fail after
-            the run.
+            fit; no platform was changed, but `options.config` may be written. The removal of the
+            stack with `options.remove` may fail after the run.
     """
     workspace, name = selected.workspace, selected.name
     if workspace.project.required_version:
@@ -176,7 +176,7 @@ def _prepare_stack(
     """Return the stack with the run's configuration set, and interrupted runs recovered.
 
     The values of `--config` are written to the settings file. Pending creates are forgotten if the
-    options say so.
+    options say so, but never in a preview.
 
     Raises:
         EngineError: the stack lacks a selected resource; not checked for updates and saved plans.
@@ -297,7 +297,7 @@ class PlannedRun:
         """Preview the operation where needed, have the plan confirmed, and apply the plan.
 
         A failed preview, blocking gates, skipped checks and a refusal end the run with their reason
-        in the result, without a change.
+        in the result, without a change. With `preview_only` a blocked plan is saved as well.
 
         Raises:
             EngineError: a saved plan does not fit, `check_preview` refuses the preview, or the API
@@ -403,7 +403,8 @@ class PlannedRun:
     def _is_confirmed(self, run_ended: RunEnded, outcome: Outcome) -> bool:
         """Return True if the plan may be applied.
 
-        A plan without changes needs no confirmation: the run updates the state alone.
+        A run with `skip_preview` needs no confirmation, nor does one without changes, which updates
+        the state alone.
         """
         confirm = self.callbacks.confirm
         if confirm is None or self.options.skip_preview or not outcome.has_changes:
@@ -468,9 +469,10 @@ class PlannedRun:
     def _choose_reason(self, outcome: Outcome) -> ExitReason:
         """Return the exit reason of a run that has ended by itself.
 
-        OUT_OF_CREDIT, CANCELLED or FAILED if it failed; UNEXPECTED_CHANGES if none were expected.
-        Of `expire`: FAILED after refusals, END_UNKNOWN for unknown ends. DUE for a preview of
-        `expire` or `repair` with changes. Else SUCCEEDED.
+        OUT_OF_CREDIT, also if the run succeeded but a platform has stopped something. CANCELLED or
+        FAILED if the run failed; UNEXPECTED_CHANGES if none were expected. Of `expire`: FAILED
+        after refusals, END_UNKNOWN for unknown ends. DUE for a preview of `expire` or `repair` with
+        changes. Else SUCCEEDED.
         """
         if self._is_out_of_credit(outcome):
             return ExitReason.OUT_OF_CREDIT
@@ -488,7 +490,10 @@ class PlannedRun:
         return ExitReason.SUCCEEDED
 
     def _is_out_of_credit(self, outcome: Outcome) -> bool:
-        """Return True if a platform refused or stopped something for lack of credit."""
+        """Return True if a platform refused or stopped something for lack of credit.
+
+        Stopped objects count only in an update or a refresh.
+        """
         if self.options.operation not in ("update", "refresh"):
             return outcome.out_of_credit
         entries = [entry for entry in outcome.snapshot.resources if not entry.delete]

@@ -166,7 +166,8 @@ class SavedPlan:
         """Return the options with the plan's operation and recorded options.
 
         Raises:
-            PlanRefused: the user set an option to another value.
+            PlanRefused: the user set an option to another value, or the plan has an option that
+                this release does not know.
         """
         planned = {**_DEFAULTS, **{k: _list_to_tuple(v) for k, v in self.basis.options.items()}}
         for name, value in _collect_options(options).items():
