@@ -145,7 +145,7 @@ def find_cycles(dependencies: Mapping[str, Collection[str]]) -> list[list[str]]:
 def sort_by_dependencies(dependencies: Mapping[str, Collection[str]]) -> list[str]:
     """Sort the names, dependencies first. A cycle is cut at one of its dependencies.
 
-    Dependencies without a key are left out.
+    Dependencies without a key are left out; independent names have no fixed order.
     """
     begun: set[str] = set()
     done: dict[str, None] = {}
