@@ -42,6 +42,8 @@ def render_resource_counts(
 ) -> Iterator[str]:
     """Yield the `Resources:` block of Pulumi's summary, with a line for each operation.
 
+    Without operations the block says `nothing to do`, unless resources are unchanged or failed.
+
     Args:
         counts: number of resources by Pulumi's name of the operation.
         preview: whether the operations are only planned.

@@ -132,7 +132,10 @@ def _choose_output_file(out: str | None, form: str, *, force: bool) -> Path | No
 
 
 def _write_declarations(content: str, target: Path | None, session: Session) -> None:
-    """Write the content to the file `target` and report the file; None means stdout."""
+    """Write the content to the file `target` and report the file; None means stdout.
+
+    Missing folders are created, and an existing file is replaced.
+    """
     from gpuform.stacks.engine.machine import replace_file  # noqa: PLC0415 - not for help
 
     if target is None:

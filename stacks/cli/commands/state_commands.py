@@ -160,7 +160,8 @@ def _restore_backup(
 ) -> int:
     """Replace the state by the named backup, or by one chosen by the user.
 
-    Returns FAILED after a no. The replaced state is kept.
+    Returns FAILED after a no; a choice from the list needs no other answer. The replaced state is
+    kept.
     """
     backend, project = workspace.backend, workspace.project.name
     location = backup_name or _choose_backup(screen, find_backups(backend, project, name), yes=yes)

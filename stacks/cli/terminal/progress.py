@@ -201,7 +201,11 @@ class LineProgress:
         return f"{subject}  {running.description}{elapsed}"
 
     def _format_many(self, reported: list[_RunningStep]) -> str:
-        """Return a line such as `12 running, 3 done: 8 creating: InstallingDrivers, 4 creating`."""
+        """Return a line such as `12 running, 3 done: 8 creating: InstallingDrivers, 4 creating`.
+
+        Up to `_MAX_NAMED_STEPS` reported steps are named; else all running steps are counted by
+        phase.
+        """
         elapsed = format_elapsed(self._watch.get_elapsed(self))
         counts = f"{len(self._running)} running, {self._ended_count} done ({elapsed})"
         if len(reported) <= _MAX_NAMED_STEPS:

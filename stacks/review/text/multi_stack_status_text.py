@@ -58,7 +58,7 @@ class Totals:
 
     @classmethod
     def from_statuses(cls, statuses: Sequence[StackStatus]) -> "Totals":
-        """Sum the status of all readable stacks."""
+        """Sum the status of all readable stacks; `stacks` counts the other ones, too."""
         read = {
             stack_status.name: stack_status.status
             for stack_status in statuses
