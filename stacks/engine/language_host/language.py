@@ -263,7 +263,10 @@ class _ProgramRun:
     def run_and_catch(
         self, monitor: ResourceMonitor, engine: Engine, preview: bool
     ) -> BaseException | None:
-        """Run the program and return the exception, or None after a success."""
+        """Run the program and return the exception, or None after a success.
+
+        An exit of the program counts as an exception, even with code 0.
+        """
         failures: list[BaseException] = []
 
         def work() -> None:

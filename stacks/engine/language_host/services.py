@@ -109,7 +109,7 @@ class Engine:
     def RequirePulumiVersion(  # noqa: N802
         self, request: engine_pb2.RequirePulumiVersionRequest
     ) -> Any:
-        """Check the range that the program requires for the Pulumi version which gpuform follows.
+        """Check that the program's range contains the Pulumi version which gpuform follows.
 
         Raises RunError if the version is outside, or if the text is not a range.
         """

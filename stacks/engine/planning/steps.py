@@ -332,7 +332,10 @@ def _is_replacement_triggered(old: ResourceState, goal: ResourceState) -> bool:
 
 
 def refuse_unknown_trigger(goal: ResourceState) -> None:
-    """Raise EngineError if the replacement trigger is still unknown in a real run."""
+    """Raise EngineError if the replacement trigger is unknown.
+
+    Only real runs call this function: a preview permits an unknown trigger.
+    """
     if values.contains_unknown(goal.replacement_trigger):
         raise EngineError(
             f"{goal.urn}: replacement_trigger is unknown because one of its dependencies failed"
