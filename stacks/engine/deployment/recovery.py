@@ -295,9 +295,10 @@ class _CreateSearch:
     ) -> ResourceState | None:
         """Return a new entry for the object of an interrupted create, or None without an object.
 
-        None too if the state has the object already. `begun` has the declared inputs; without it,
-        or after attempts with different targets, nothing can be searched: then None if the user
-        permits to create again, else EngineError. EngineError too if the provider cannot tell.
+        Return None also if the state has the object already. `begun` has the declared inputs;
+        without `begun`, or after attempts with different targets, nothing can be searched: then
+        return None if the user permits to create again, else raise EngineError. Raises EngineError
+        also if the provider cannot tell.
         """
         intent = intents[-1]
         if all(attempt.outcome for attempt in intents):

@@ -154,7 +154,10 @@ class StepExecutor:
         self.events.emit(StepFailed(step, seconds))
 
     def refuse_step(self, step: Step, error: EngineError) -> None:
-        """Report a forbidden step as failed; other steps continue."""
+        """Report a forbidden step as failed; other steps continue.
+
+        A preview reports the error and the start of the step, but no failed step.
+        """
         self.events.emit(StepStarted(step, self.preview))
         self.report_failure(step.urn, error)
         if not self.preview:

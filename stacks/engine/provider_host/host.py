@@ -165,7 +165,7 @@ class ProviderHost:
     ) -> Sequence[FieldChange] | None:
         """Return property-level changes of a gpuform resource, without a request.
 
-        None for others, and if the provider cannot be loaded.
+        Return None for resources of other providers, and if the provider cannot be loaded.
         """
         try:
             served = self._get_provider(urn, provider, news, olds)
@@ -402,7 +402,7 @@ class ProviderHost:
     def _find_lifecycle(self, resource: ResourceState) -> Lifecycle[Any, Any] | None:
         """Return the lifecycle of a gpuform resource, or None for any other resource.
 
-        None too for an entry without its provider.
+        Return None also for an entry in dynamic form without its provider.
         """
         if not resource.custom:
             return None
