@@ -101,7 +101,7 @@ def test_post_outside_of_ci_needs_flags(
     no_number = planned_project.run("review", "plan.json", "--post", *where)
     assert "--pull-request N" in no_number.err
     no_token = planned_project.run("review", "plan.json", "--post", *where, "--pull-request", "12")
-    assert "GITHUB_TOKEN or GH_TOKEN is not set" in no_token.err
+    assert "the token for GitHub is missing. Set GITHUB_TOKEN or GH_TOKEN" in no_token.err
     monkeypatch.setenv("GH_TOKEN", TOKEN)
     assert (
         planned_project.run("review", "plan.json", "--post", *where, "--pull-request", "12").code
