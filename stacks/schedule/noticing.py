@@ -122,7 +122,8 @@ _Observation = tuple[ResourceState, PropertyMap, PropertyMap | None]
 def _find_step_observation(step: Step) -> _Observation | None:
     """Return the new entry of a step with the observed outputs, empty for a new object.
 
-    Returns None for a skipped step, and for one without a new entry.
+    Returns None for a skipped step, and for one without a new entry. The third part is the outputs
+    stored before, for a step that reads the object.
     """
     new = step.new
     if new is None or step.skipped:

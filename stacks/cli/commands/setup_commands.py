@@ -398,7 +398,7 @@ def login(url: str | None, local: bool) -> None:
 def logout(url: str | None, everywhere: bool, local: bool) -> None:
     """Forget the backend chosen by `login`.
 
-    The command keeps the state and the credentials.
+    The command keeps the state, and removes the backend's access token from Pulumi's credentials.
 
     \b
     Example:

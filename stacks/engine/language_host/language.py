@@ -74,7 +74,10 @@ class Declarations(Protocol):
     """The interface to which a topology declares its resources, from one thread."""
 
     def track_work(self) -> AbstractContextManager[None]:
-        """Return a context for a time in which resources are declared one after the other."""
+        """Return a context whose block counts as running work of the program.
+
+        When all of the running work waits for a checkpoint, the checkpoint is written at once.
+        """
 
     def declare(
         self, declaration: Registration | Read

@@ -196,7 +196,10 @@ class OldEntries:
         return None
 
     def keep_old_urn(self, old: ResourceState, declaration: Registration | Read) -> None:
-        """Undo the renaming of `old` by an alias, because no step touches the entry."""
+        """Undo the renaming of `old` by an alias, because no step touches the entry.
+
+        The old URN then counts as declared by `declaration`. Without a renaming nothing changes.
+        """
         if self.new_urns.pop(old.urn, None) is not None:
             self.declared[old.urn] = declaration
 

@@ -279,7 +279,7 @@ def build_relations(resource: ResourceState) -> dict[str, Any]:
 
 
 def _count_added_gpus(op: Op, before: int | None, after: int | None) -> int | None:
-    """Return how many GPUs a change adds, or None if unknown.
+    """Return how many GPUs a change adds, never less than 0, or None if unknown.
 
     A read adds none; a replacement adds all GPUs of the new object.
     """

@@ -49,7 +49,8 @@ def to_provider(properties: PropertyMap) -> dict[str, Any]:
 def _to_provider_value(value: PropertyValue) -> Any:
     """Return the value in plain form for a provider: secrets unwrapped, numbers as floats.
 
-    A resource reference becomes its id, or its URN without one.
+    A resource reference becomes its id, or its URN without one. Unknown values and files become the
+    SDK's classes; objects lose their null values.
     """
     if isinstance(value, str | bool) or value is None:
         return value
@@ -240,7 +241,10 @@ class PluginProviders:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def configure_from_state(self, entries: Iterable[ResourceState]) -> None:
-        """Configure all live plugin providers of a state with the stored inputs."""
+        """Store the inputs of all live plugin providers of a state.
+
+        A provider is created when first needed.
+        """
         for entry in entries:
             if entry.type == PLUGIN_PROVIDER_TYPE and not entry.delete:
                 self.configure(entry.urn, entry.inputs)

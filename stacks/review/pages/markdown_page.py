@@ -47,7 +47,10 @@ def format_cell(text: str) -> str:
 
 
 def format_words(text: str) -> str:
-    """Return `text` unchanged if all of its words are plain, else as a code span."""
+    """Return `text` unchanged if all of its words are plain, else as a code span.
+
+    Plain are short ASCII words that Markdown neither links nor formats.
+    """
     # Markdown formats, links or mentions anything else.
     is_plain = _WORDS.fullmatch(text) and not _SPECIAL.search(text) and len(text) <= MAX_NAME_LENGTH
     return text if is_plain else format_code(text)

@@ -170,7 +170,10 @@ def _format_time(seconds: float) -> str:
 
 
 def _format_age(seconds: float) -> str:
-    """Format an age with the two largest units: 3d 4h, 2h 5m."""
+    """Format an age with the two largest units: 3d 4h, 2h 5m.
+
+    Units of zero are left out; an age below a minute is `0m`.
+    """
     minutes = int(seconds // 60)
     parts = [(minutes // 1440, "d"), (minutes // 60 % 24, "h"), (minutes % 60, "m")]
     units = [f"{number}{unit}" for number, unit in parts if number][:2]

@@ -150,7 +150,7 @@ class ReadOnlyStorage:
         return self.storage.get_name(where)
 
     def create_exclusion(self, name: str) -> Exclusion:
-        """Create a lock that can describe its holder, and raises BackendError when taken."""
+        """Create a lock that can describe its holder; `take` and `check` raise BackendError."""
         return _ReadOnlyExclusion(
             self.storage.create_exclusion(name), lambda: self._raise_read_only(name)
         )
