@@ -127,4 +127,4 @@ def test_a_killed_child_process_fails_only_its_stack(workspace: Workspace) -> No
         out, err = process.communicate(timeout=LAST_RESORT)
         assert process.returncode == 1
     assert "training/dev  failed: its process exited with -9" in out, out + err
-    assert "told/dev      not started: training/dev has failed" in out
+    assert "told/dev      not started: training/dev failed" in out

@@ -21,12 +21,12 @@ Run = Callable[..., Any]
 def test_config_flags_of_a_run_set_configuration(applied_project: PlannedProject) -> None:
     ran = applied_project.run("up", "--yes", "--config", "gpus=24", "-c", "type=H100_SXM")
     assert ran.code == 0, ran.err
-    assert "gpus is set in Pulumi.dev.yaml" in ran.out
+    assert "gpus was set in Pulumi.dev.yaml" in ran.out
     assert "num_gpus: 16 => 24" in ran.out
     assert applied_project.run("config", "get", "gpus").out == "24\n"
     ran = applied_project.run("preview", "--json", "-c", "gpus=32")
     assert ran.json["changeSummary"]
-    assert "gpus is set" in ran.err
+    assert "gpus was set" in ran.err
     before = (applied_project.project / "Pulumi.dev.yaml").read_text()
     for flags, message in (
         (("-c", "gpus"), "as KEY=VALUE"),

@@ -99,7 +99,7 @@ def test_review_of_a_saved_plan_names_the_command_that_applies_it(dev: Run) -> N
     assert "    gpuform up --plan plan.json --stack dev\n" in out
     assert "  + status:     [known after apply]\n" in out
     assert '{region: "us-central-8", token: [secret]}' in out
-    assert "A saved plan is refused before the first change" in out
+    assert "refuses a saved plan, before the first change" in out
     for form in ("github", "html", "json"):
         output = dev("review", "plan.json", "--format", form).out
         assert "gpuform up --plan plan.json --stack dev" in output

@@ -65,7 +65,7 @@ def test_a_saved_destroy_plan_is_reviewed_and_applied(
     ran = applied_project.run("review", "plan.json", "--fail-on-danger")
     assert ran.code == 3
     assert "gpuform destroy --plan plan.json --stack dev" in ran.out
-    assert "A saved plan is refused before the first change" in ran.out
+    assert "refuses a saved plan, before the first change" in ran.out
     assert applied_project.run("preview", "--plan", "plan.json", "--target", "train").code == 0
     assert "leave --exclude out" in applied_project.apply_refused_plan("--exclude", "train")
     # `up` asks what `destroy` asks.
@@ -73,7 +73,7 @@ def test_a_saved_destroy_plan_is_reviewed_and_applied(
     ran = applied_project.run("up", "--plan", "plan.json", answers="dev\n")
     assert ran.code == 0, ran.out + ran.err
     assert "Destroying (dev" in ran.out
-    assert "is gone since the plan" in applied_project.apply_refused_plan()
+    assert "was deleted since the plan" in applied_project.apply_refused_plan()
     history = applied_project.run("stack", "history", "--json").json
     assert history[0]["kind"] == "destroy"
 

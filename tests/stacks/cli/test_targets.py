@@ -134,7 +134,7 @@ def test_a_requested_replacement_deletes_before_it_creates(
     before = applied_project.state_file, applied_project.sent_changes
     ran = applied_project.run("up", "--yes", "--target-replace", "data")
     assert ran.code == 1
-    assert "cannot be replaced alone: train cannot stay without it" in ran.out
+    assert "cannot be replaced alone: train depends on it and must be replaced too" in ran.out
     assert "add --target-dependents" in ran.out
     assert (applied_project.state_file, applied_project.sent_changes) == before
     ran = applied_project.run("up", "--yes", "--target-replace", "data", "--target-dependents")
@@ -159,7 +159,7 @@ def test_dependents_of_a_deleted_target_must_be_named(run_applied: Run) -> None:
 def test_target_replace_plans_a_replacement(run_applied: Run) -> None:
     ran = run_applied("preview", "--emulate", "--target-replace", "train")
     assert ran.code == 0
-    assert "+- train  together:Cluster  replace: asked for  (-16 GPUs, +16 GPUs)" in ran.out
+    assert "+- train  together:Cluster  replace: requested  (-16 GPUs, +16 GPUs)" in ran.out
 
 
 BROKEN = """
