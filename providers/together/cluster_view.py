@@ -21,12 +21,15 @@ from typing import Any, Final
 
 from gpuform.providers.context import PollResult
 from gpuform.providers.operations import Observed
-from gpuform.providers.together.repairs import build_remediation_outputs, find_proposed_repairs
+from gpuform.providers.together.repairs import (
+    build_remediation_outputs,
+    find_proposed_repairs,
+    shorten_to_line,
+)
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.models import WireModel
 from gpuform.schemas.policies.certification import CategoryResult
 from gpuform.schemas.resource_facts import Credit, CreditState, Notice, NoticeKind
-from gpuform.schemas.safe_text import truncate
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.drivers import (
     format_driver_version,
@@ -318,7 +321,6 @@ def is_preemptible(node: wire.GpuWorkerNode) -> bool:
 
 
 _MAX_NODE_EVENTS: Final = 20
-_MAX_MESSAGE_LENGTH: Final = 200
 
 
 def _list_node_events(cluster: wire.Cluster) -> list[NodeEventOutputs]:
@@ -330,7 +332,7 @@ def _list_node_events(cluster: wire.Cluster) -> list[NodeEventOutputs]:
         NodeEventOutputs(
             node_id=event.node_id,
             reason=event.reason,
-            message=truncate(" ".join(event.message.split()), _MAX_MESSAGE_LENGTH),
+            message=shorten_to_line(event.message),
             at=event.timestamp,
         )
         for event in events[-_MAX_NODE_EVENTS:]

@@ -227,7 +227,12 @@ def _format_evidence(remediation: Remediation) -> str:
     """Return why Together proposes a repair, as `GpuPcieReplayRateHigh (critical)`."""
     alert_list = _join_unique(_format_alert(alert) for alert in remediation.linked_alerts)
     evidence = alert_list or remediation.reason or "Together proposes its repair"
-    return truncate(" ".join(evidence.split()), _MAX_EVIDENCE_LENGTH)
+    return shorten_to_line(evidence)
+
+
+def shorten_to_line(text: str) -> str:
+    """Return a text of the platform as one line, shortened to 200 characters."""
+    return truncate(" ".join(text.split()), _MAX_EVIDENCE_LENGTH)
 
 
 def _format_alert(alert: LinkedAlert) -> str:

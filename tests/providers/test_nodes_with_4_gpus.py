@@ -60,14 +60,15 @@ def test_preemptible_nodes_are_not_counted_by_num_gpus(cluster: Cluster) -> None
     assert len(removals) == 2
 
 
+def _declare_certification(cluster: Cluster, num_gpus: int) -> Properties:
+    test = {"domain": "communication", "variant": "nccl-all-reduce", "floor": 300}
+    declared = {"cluster_id": cluster.id, "num_gpus": num_gpus, "name": "fabric"}
+    return {**declared, "categories": [test]}
+
+
 def test_a_certification_waits_for_all_nodes_and_names_the_new_ones(cluster: Cluster) -> None:
     lifecycle = CertificationLifecycle()
-    declared = {
-        "cluster_id": cluster.id,
-        "num_gpus": 32,
-        "name": "fabric",
-        "categories": [{"domain": "communication", "variant": "nccl-all-reduce", "floor": 300}],
-    }
+    declared = _declare_certification(cluster, 32)
     with use_context(cluster.emulator.create_context("fabric")):
         created = lifecycle.create(declared)
     assert len(created.outs["evidence"]) == 8
@@ -77,12 +78,6 @@ def test_a_certification_waits_for_all_nodes_and_names_the_new_ones(cluster: Clu
 
 def test_a_certification_is_refused_while_a_declared_node_is_missing(cluster: Cluster) -> None:
     lifecycle = CertificationLifecycle()
-    declared = {
-        "cluster_id": cluster.id,
-        "num_gpus": 40,
-        "name": "fabric",
-        "categories": [{"domain": "communication", "variant": "nccl-all-reduce", "floor": 300}],
-    }
     with use_context(cluster.emulator.create_context("fabric")):
-        created = lifecycle.create(declared)
+        created = lifecycle.create(_declare_certification(cluster, 40))
     assert created.outs["not_ready_reason"].startswith("8 of 10 declared nodes exist")

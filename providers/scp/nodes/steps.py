@@ -163,12 +163,10 @@ class NodeSteps:
         """
         nodes = [node for node, _ in pairs]
         ids = [node.id for node in nodes]
-        if step == "start":
+        power_requests = {"start": self._client.start_nodes, "stop": self._client.stop_nodes}
+        if step in power_requests:
             self._unlock_nodes(nodes)
-            self._send(step, nodes, partial(self._client.start_nodes, ids))
-        elif step == "stop":
-            self._unlock_nodes(nodes)
-            self._send(step, nodes, partial(self._client.stop_nodes, ids))
+            self._send(step, nodes, partial(power_requests[step], ids))
         elif step == "move":
             self._move_nodes(nodes, fabric_id)
         else:
