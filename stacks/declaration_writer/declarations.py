@@ -28,9 +28,10 @@ class ResourceReference:
 
 @dataclass(frozen=True, slots=True)
 class ConfigReference:
-    """A reference to the value of a configuration variable."""
+    """A reference to the value of a configuration variable, or to its part at `steps`."""
 
     name: str
+    steps: tuple[str | int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ def render_literal(value: Value, names: VariableLookup) -> str:
         first, *rest = value.steps or ("id",)
         return f"{names(value)}.{first}{''.join(map(_render_subscript, rest))}"
     if isinstance(value, ConfigReference):
-        return names(value)
+        return names(value) + "".join(map(_render_subscript, value.steps))
     if isinstance(value, InterpolatedText):
         return _render_output_format(value, names)
     if isinstance(value, Mapping):

@@ -45,7 +45,7 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 def render_expression(value: ResourceReference | ConfigReference) -> str:
     """Return the expression of a reference, without braces."""
     if isinstance(value, ConfigReference):
-        return f"config{_render_step(value.name)}"
+        return "config" + "".join(map(_render_step, (value.name, *value.steps)))
     steps = (value.name, *([] if value.key is None else [value.key]), *value.steps)
     return value.section + "".join(map(_render_step, steps))
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from gpuform.stacks.convert.secret_values import SecretValues
 from gpuform.stacks.convert.terraform.files import Block, TerraformFiles
-from gpuform.stacks.convert.terraform.resource_types import TerraformType
+from gpuform.stacks.convert.terraform.resource_types import TerraformType, to_hcl_literal
 from gpuform.stacks.declaration_writer.declarations import (
     ConfigEntry,
     ConfigReference,
@@ -48,12 +48,13 @@ class ExpressionResolver:
     """Resolves the expressions of one instance.
 
     `find_reference` returns the reference to a resource's attribute by its path, or None;
-    `get_variable` and `get_local` return variables and locals by name. `key` and `each_value` are
-    the instance's `each.key` and `each.value`.
+    `get_variable` returns the part of a variable at steps, `get_local` the raw expression of a
+    local. `key` is the instance's `each.key`, and `each_value` the raw expression of its
+    `each.value`, or None.
     """
 
     find_reference: Callable[[str, Sequence[Step]], ResourceReference | None]
-    get_variable: Callable[[str], Value]
+    get_variable: Callable[[str, Sequence[Step]], Value]
     get_local: Callable[[str], Any]
     key: Step | None = None
     each_value: Any = None
@@ -137,18 +138,39 @@ class ExpressionResolver:
             UnresolvedExpression: the path refers to nothing known.
         """
         if root == "var" and steps:
-            return _select_part(self.get_variable(str(steps[0])), steps[1:], code)
+            return self.get_variable(str(steps[0]), steps[1:])
         if root == "local" and steps:
-            return _select_part(self.resolve(self.get_local(str(steps[0]))), steps[1:], code)
+            return self._resolve_part(self.get_local(str(steps[0])), steps[1:], code)
         if root == "count" and list(steps) == ["index"] and isinstance(self.key, int):
             return self.key
-        if root == "each" and self.key is not None and steps:
-            value = self.key if steps[0] == "key" else self.resolve(self.each_value)
-            return _select_part(value, steps[1:], code)
+        if root == "each" and list(steps) == ["key"] and self.key is not None:
+            return self.key
+        if root == "each" and steps and steps[0] == "value" and self.each_value is not None:
+            return self._resolve_part(self.each_value, steps[1:], code)
         reference = self.find_reference(root, steps)
         if reference is None:
             raise UnresolvedExpression(code)
         return reference
+
+    def _resolve_part(self, raw: Any, steps: Sequence[Step], code: str) -> Value:
+        """Return the value of the part of an expression at the steps.
+
+        Only this part needs an equivalent. `code` is the whole expression for the error.
+
+        Raises:
+            UnresolvedExpression: the expression has no such part, or the part has no equivalent.
+        """
+        steps = list(steps)
+        try:
+            while steps and not isinstance(raw, str):
+                raw = raw[steps.pop(0)]
+            # The steps continue a path: `local.train.image_id` with `train = TYPE.NAME`.
+            if steps and isinstance(raw, str) and not raw.startswith('"'):
+                root, first_steps = self._parse_path(strip_interpolation(raw))
+                return self._resolve_reference(root, [*first_steps, *steps], code)
+        except (TypeError, LookupError, UnresolvedExpression):
+            raise UnresolvedExpression(code) from None
+        return _select_part(self.resolve(raw), steps, code)
 
     def _parse_path(self, code: str) -> tuple[str, list[Step]]:
         """Return the root and the steps of a reference: `var.regions["a"].name`."""
@@ -172,6 +194,34 @@ class ExpressionResolver:
                     raise UnresolvedExpression(code)
                 steps.append(key)
         return match[0], steps
+
+
+_SET: Final = re.compile(r"(toset|setunion|setintersection|setsubtract|fileset)\(")
+"""The begin of an expression that is a set: Terraform's functions with a set as result."""
+
+
+def find_each_value(
+    for_each: Any,
+    key: str,
+    get_local: Callable[[str], Any],
+    is_set_variable: Callable[[str], bool],
+) -> Any:
+    """Return the raw expression of `each.value`, or None if the map has no such key.
+
+    The value at `key` if `for_each` is a map, which Terraform takes beside sets, else the key.
+
+    Raises:
+        UnresolvedExpression: `for_each` names a local or a variable that the files do not declare.
+    """
+    if isinstance(for_each, Mapping):
+        return for_each.get(key)
+    code = strip_interpolation(str(for_each)).strip()
+    if match := re.fullmatch(r"local\.([A-Za-z_][\w-]*)", code):
+        return find_each_value(get_local(match[1]), key, get_local, is_set_variable)
+    match = re.fullmatch(r"var\.([A-Za-z_][\w-]*)", code)
+    if _SET.match(code) or (match and is_set_variable(match[1])):
+        return to_hcl_literal(key)
+    return f"${{{code}[{to_hcl_literal(key)}]}}"
 
 
 _STEP: Final = re.compile(r"\.(?P<name>[A-Za-z_][\w-]*|\d+)|\[(?P<key>[^\[\]]+)\]")
@@ -341,7 +391,7 @@ def _convert_lifecycle(
             # False is written because several kinds delete the old object first by default.
             options |= {"delete_before_replace": False} if value is True else {}
         elif key == "ignore_changes" and isinstance(value, list):
-            names = [_strip_interpolation(str(item)) for item in value]
+            names = [strip_interpolation(str(item)) for item in value]
             properties = [
                 terraform_type.get_property_name(argument)
                 for argument in names
@@ -360,7 +410,7 @@ def _convert_lifecycle(
     return options
 
 
-def _strip_interpolation(text: str) -> str:
+def strip_interpolation(text: str) -> str:
     """Return a text without an enclosing `${...}` and quotes."""
     return text.removeprefix("${").removesuffix("}").strip('"')
 
@@ -372,7 +422,7 @@ _TYPE_OF_VALUES: Final[Mapping[type, str]] = {
     bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object",
 }  # fmt: skip
 _LITERAL_RESOLVER: Final = ExpressionResolver(
-    lambda _root, _steps: None, lambda _: None, lambda _: None
+    lambda _root, _steps: None, lambda _name, _steps: None, lambda _name: None
 )
 
 
@@ -387,34 +437,48 @@ class TerraformVariables:
     secrets: SecretValues
     used: dict[str, ConfigEntry] = field(default_factory=dict)
 
-    def get_reference(self, name: str) -> ConfigReference:
-        """Return the configuration reference for a variable, and declare the variable.
+    def get_reference(self, name: str, steps: Sequence[Step] = ()) -> ConfigReference:
+        """Return the reference to a variable's part at the steps, and declare the variable.
 
         Raises:
-            UnresolvedExpression: the files declare no variable of this name.
+            UnresolvedExpression: the files declare no variable of this name, or its value has no
+                such part, as for an optional attribute with a default.
         """
-        block = next(
-            (
-                variable_block
-                for variable_block in self.files.find_blocks("variable")
-                if variable_block.labels == (name,)
-            ),
-            None,
-        )
-        if block is None:
-            raise UnresolvedExpression(f"var.{name}")
+        block = self._require_block(name)
+        value = self._get_value(name, block)
+        if value is not None:
+            _select_part(value, steps, ".".join(map(str, ("var", name, *steps))))
         if name not in self.used:
             self.used[name] = self._convert_variable(name, block)
-        return ConfigReference(name)
+        return ConfigReference(name, tuple(steps))
+
+    def is_set(self, name: str) -> bool:
+        """Return True if the files declare the variable as a set.
+
+        Raises UnresolvedExpression if the files declare no such variable.
+        """
+        type_ = strip_interpolation(str(self._require_block(name).body.get("type") or ""))
+        return type_.startswith("set(")
+
+    def _require_block(self, name: str) -> Block:
+        """Return the block of a variable. Raises UnresolvedExpression if there is none."""
+        for block in self.files.find_blocks("variable"):
+            if block.labels == (name,):
+                return block
+        raise UnresolvedExpression(f"var.{name}")
+
+    def _get_value(self, name: str, block: Block) -> Value:
+        """Return the value of a variable from the files, or None."""
+        # The value that made the existing objects: .tfvars override the default.
+        raw = self.files.variable_values.get(name, block.body.get("default"))
+        return None if raw is None else _LITERAL_RESOLVER.resolve(raw)
 
     def _convert_variable(self, name: str, block: Block) -> ConfigEntry:
         """Return the configuration entry of a variable, whose default is the value from the files.
 
         A sensitive or ephemeral variable becomes a secret without a default.
         """
-        # The value that made the existing objects: .tfvars override the default.
-        raw = self.files.variable_values.get(name, block.body.get("default"))
-        value = None if raw is None else _LITERAL_RESOLVER.resolve(raw)
+        value = self._get_value(name, block)
         fields: dict[str, Value] = {}
         if (type_ := _find_config_type(block.body.get("type"), value)) != "string":
             fields["type"] = type_

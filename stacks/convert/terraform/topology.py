@@ -6,6 +6,7 @@ equivalent are listed as omissions, with their lines; an entry that would be inc
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from gpuform.stacks.convert.terraform.expressions import (
     TerraformVariables,
     UnresolvedExpression,
     convert_meta_arguments,
+    find_each_value,
 )
 from gpuform.stacks.convert.terraform.files import (
     STATE_FILE_NAME,
@@ -326,11 +328,12 @@ class _TerraformConverter:
         """
         key = instance.key if instance else None
         each_value = None
-        if block is not None and isinstance(values_by_key := block.body.get("for_each"), Mapping):
-            each_value = values_by_key.get(str(key))
-        # The elements of a set are their own keys: `each.value` is `each.key`.
-        elif block is not None and "for_each" in block.body:
-            each_value = to_hcl_literal(key)
+        if block is not None and "for_each" in block.body:
+            # An undeclared variable leaves only `each.value` unresolved.
+            with suppress(UnresolvedExpression):
+                each_value = find_each_value(
+                    block.body["for_each"], str(key), self._get_local, self.variables.is_set
+                )
         return ExpressionResolver(
             self._find_reference, self.variables.get_reference, self._get_local, key, each_value
         )

@@ -6,7 +6,7 @@ from gpuform.stacks.convert.terraform.expressions import ExpressionResolver, Unr
 
 
 def _resolve(raw: str) -> object:
-    resolver = ExpressionResolver(lambda root, steps: None, lambda name: f"<{name}>", str)
+    resolver = ExpressionResolver(lambda root, steps: None, lambda name, steps: f"<{name}>", str)
     return resolver.resolve(raw)
 
 
