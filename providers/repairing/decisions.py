@@ -147,7 +147,7 @@ def _find_fault_by_node(
 
     Causes in the policy come before others. If the platform proposes a repair for the node, the
     main fault gets the id and mode of the proposal, so that approving the fault approves the
-    proposal.
+    proposal, and the mode that the proposal's evidence asks for, unless that is none.
     """
     causes = policy.causes if policy is not None else ()
 
@@ -164,6 +164,9 @@ def _find_fault_by_node(
         main_fault = fault_by_node.setdefault(fault.node, fault)
         if fault.id and not main_fault.id:
             proposal = {"id": fault.id, "mode": fault.mode}
+            # NO_REPAIR says that the proposal's evidence is none; the main fault stays one.
+            if not main_fault.advised and fault.advised != NO_REPAIR:
+                proposal |= {"advised": fault.advised, "rule": fault.rule}
             fault_by_node[fault.node] = main_fault.model_copy(update=proposal)
     return fault_by_node
 

@@ -145,6 +145,19 @@ def test_an_undeclared_cause_does_not_hide_a_declared_one() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("advised", "mode", "rule"), [("REPLACE", "REPLACE", "Xid 1: X"), ("NONE", "REBOOT", "")]
+)
+def test_the_advice_for_a_proposal_reaches_the_declared_cause(
+    advised: str, mode: str, rule: str
+) -> None:
+    proposal = build_fault(1, id="r", mode="REBOOT", advised=advised, rule="Xid 1: X")
+    (repair,) = choose_repairs(
+        build_policy(on=["not_ready"]), [proposal, build_fault(1, "not_ready")], build_fleet()
+    ).due_repairs
+    assert (repair.cause, repair.id, repair.mode, repair.rule) == ("not_ready", "r", mode, rule)
+
+
 def test_a_review_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     policy, broken = build_policy(approve="reviewed"), build_fault(1)
     assert (
