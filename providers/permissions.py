@@ -19,7 +19,10 @@ ADOPT_VARIABLE = "GPUFORM_ADOPT"
 ANEW_VARIABLE = "GPUFORM_CREATE_ANEW"
 """Set to 1 by a user who says that an interrupted create left no object."""
 REPAIR_VARIABLE = "GPUFORM_REPAIR"
-"""Nodes to repair, comma-separated: `train-worker-1`, or `train-worker-1=REBOOT_VM`."""
+"""Nodes to repair, comma-separated: `train-worker-1`, or `train-worker-1=REBOOT_VM`.
+
+REJECT and CANCEL as modes end an open repair of the platform instead.
+"""
 
 GATE = "gate:"
 """The prefix of permissions that lift a gate of a project, before the gate's name."""

@@ -31,13 +31,16 @@ OpenOperations: TypeAlias = Callable[[], ResourceOperations[Any, Any]]
 def refuse_impossible(kind: Traits, old: Properties, declared: Properties) -> None:
     """Raise GpuformError if the new inputs need a change in place that the platform refuses.
 
-    Such a change is a smaller value of a field that can only grow. Nothing is refused if another
-    change replaces the object, because a new object may have any size. `old` are the stored
-    outputs.
+    Such a change is a smaller value of a field that can only grow; nothing is refused if another
+    change replaces the object, because a new object may have any size. A requested end of a repair
+    that cannot be ended any more is refused, too. `old` are the stored outputs.
     """
     problems = find_refused_changes(kind.inputs, extract_inputs(kind, old), declared)
     if problems:
         raise GpuformError("; ".join(f"{p.path} {p.reason}" for p in problems))
+    refusal = kind.decide_repairs(old, declared).refusal
+    if refusal is not None:
+        raise refusal
 
 
 def require_deletion_permission(kind: Traits, old: Properties, action: str) -> None:

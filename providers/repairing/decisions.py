@@ -40,7 +40,7 @@ class Fleet:
     default. `all_modes` are all that the platform has. An approval cannot change a proposed repair
     to one of `create_only_modes`. `unhealthy_names` are nodes that any source reports as unusable,
     `repairing_names` nodes whose repair has begun. `instance_ids` has the platform's id of each
-    node.
+    node. A requested mode of `withdrawal_modes` is left to the platform's own code.
     """
 
     node_names: Collection[str]
@@ -50,6 +50,7 @@ class Fleet:
     unhealthy_names: Collection[str] = ()
     repairing_names: Collection[str] = ()
     instance_ids: Mapping[str, str] = field(default_factory=dict)
+    withdrawal_modes: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +65,15 @@ class UnrepairedFault:
 class RepairDecision:
     """The repairs that are due, in their order, and at most `max_parallel` at a time.
 
-    `node_names` are all nodes of the object.
+    `node_names` are all nodes of the object. A `refusal` is raised where a plan or an update would
+    do what a person requests and the platform does not allow.
     """
 
     due_repairs: Sequence[NodeRepair] = ()
     unrepaired: Sequence[UnrepairedFault] = ()
     max_parallel: int = 1
     node_names: Collection[str] = ()
+    refusal: GpuformError | None = None
 
 
 def parse_repair_policy(inputs: Mapping[str, Any], policy_type: type[Policy]) -> Policy | None:
@@ -133,6 +136,7 @@ def choose_repairs(
         _build_requested_repair(name, mode, fault_by_node, fleet)
         for name, mode in requested_modes.items()
         if name in fleet.node_names and name not in fleet.repairing_names
+        if mode not in fleet.withdrawal_modes
     ]
     max_parallel = 1 if policy is None else policy.parallel
     return RepairDecision(
@@ -147,7 +151,7 @@ def _find_fault_by_node(
 
     Causes in the policy come before others. If the platform proposes a repair for the node, the
     main fault gets the id and mode of the proposal, so that approving the fault approves the
-    proposal, and the mode that the proposal's evidence asks for, unless that is none.
+    proposal, and the mode that the proposal's evidence asks for, except NO_REPAIR.
     """
     causes = policy.causes if policy is not None else ()
 
@@ -164,7 +168,7 @@ def _find_fault_by_node(
         main_fault = fault_by_node.setdefault(fault.node, fault)
         if fault.id and not main_fault.id:
             proposal = {"id": fault.id, "mode": fault.mode}
-            # NO_REPAIR says that the proposal's evidence is none; the main fault stays one.
+            # NO_REPAIR is about the proposal's evidence only; the main fault still needs a repair.
             if not main_fault.advised and fault.advised != NO_REPAIR:
                 proposal |= {"advised": fault.advised, "rule": fault.rule}
             fault_by_node[fault.node] = main_fault.model_copy(update=proposal)
@@ -262,14 +266,14 @@ def _build_requested_repair(
     if mode and mode not in fleet.all_modes:
         raise GpuformError(
             f"node {name}: the platform has no repair {mode}",
-            hint=f"use one of {', '.join(fleet.all_modes)}",
+            hint=f"use one of {', '.join([*fleet.all_modes, *fleet.withdrawal_modes])}",
         )
     fault = fault_by_node.get(name)
     # Together's approve request cannot set HOST_POWER_CYCLE (`betaclusterremediation.go`).
     if fault is not None and fault.id and mode in fleet.create_only_modes and mode != fault.mode:
         raise GpuformError(
             f"node {name}: its proposed repair ({fault.mode}) cannot be changed to {mode}",
-            hint="approve the proposal as it is, or reject it on the platform's own pages first",
+            hint="approve the proposal as it is, or end it first: --mode REJECT",
         )
     # The node need not be broken: a person's request is reason enough.
     if fault is None:
@@ -302,13 +306,14 @@ def build_repair_changes(
 ) -> Iterator[FieldChange]:
     """Yield a change of the plan for each due repair; `replaces`: the object itself is replaced."""
     limit_text = f"{decision.max_parallel} at a time"
+    repair_count = sum(not repair.is_withdrawal for repair in decision.due_repairs)
     for repair in decision.due_repairs:
         # A node whose repair a person requests may be healthy: it is not called broken.
         before = "in use" if repair.cause == FaultCause.ASKED else BEFORE_REPAIR
-        because = (
-            f"{repair.evidence}; {limit_text}" if len(decision.due_repairs) > 1 else repair.evidence
-        )
-        if repair.proposed and repair.proposed != repair.mode:
+        because = f"{repair.evidence}; {limit_text}" if repair_count > 1 else repair.evidence
+        if repair.is_withdrawal:
+            before, because = repair.proposed, repair.evidence
+        elif repair.proposed and repair.proposed != repair.mode:
             because += f"; the platform proposed {repair.proposed}"
         path = f'repair["{repair.node}"]'
         yield FieldChange(
@@ -318,6 +323,11 @@ def build_repair_changes(
 
 def describe_repair(repair: NodeRepair) -> str:
     """Return a repair as a sentence, for messages outside of plans."""
+    if repair.is_withdrawal:
+        return (
+            f"ends the repair of node {repair.node} by {repair.proposed} ({repair.mode}): "
+            f"{repair.evidence}"
+        )
     return f"repairs node {repair.node} by {repair.mode}: {repair.evidence}"
 
 

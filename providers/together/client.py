@@ -269,6 +269,30 @@ class TogetherClient:
             Remediation, "POST", path, body=build_remediation_approve(mode, comment)
         )
 
+    def reject_remediation(
+        self, cluster_id: str, instance_id: str, remediation_id: str, *, comment: str = ""
+    ) -> Remediation:
+        """Reject a repair proposed by Together, which cancels the repair.
+
+        Raises:
+            Conflict: the repair is no longer a proposal.
+        """
+        path = _build_remediations_path(cluster_id, instance_id) + build_path(remediation_id)
+        return self._api.request_model(
+            Remediation, "POST", f"{path}/reject", body={"comment": comment}
+        )
+
+    def cancel_remediation(
+        self, cluster_id: str, instance_id: str, remediation_id: str
+    ) -> Remediation:
+        """Cancel a repair that is proposed or waits for its run.
+
+        Raises:
+            Conflict: the repair runs or has ended.
+        """
+        path = _build_remediations_path(cluster_id, instance_id) + build_path(remediation_id)
+        return self._api.request_model(Remediation, "POST", f"{path}/cancel")
+
     def list_regions(self, retry: Retry = Retry.SAFE) -> Sequence[wire.Region]:
         """Return the offers of each region; free capacity is not among them."""
         return self._api.request_model(

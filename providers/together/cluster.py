@@ -51,6 +51,7 @@ from gpuform.providers.together.cluster_view import (
     decode_kube_config,
     describe_cluster_credit,
     evaluate_cluster,
+    find_node_count_notices,
     find_system_changes,
     is_elastic,
     is_within_scaling_range,
@@ -61,7 +62,7 @@ from gpuform.providers.together.node_removal import (
     parse_drain_inputs,
 )
 from gpuform.providers.together.repairing import ClusterRepairRun, add_faults
-from gpuform.providers.together.repairs import decide_cluster_repairs
+from gpuform.providers.together.repairs import build_repair_notices, decide_cluster_repairs
 from gpuform.providers.together.workers import (
     add_worker_states,
     add_worker_states_to_poll,
@@ -342,7 +343,9 @@ class ClusterOperations:
         if cluster is None:
             return None
         decision = decide_cluster_repairs(context.stored_properties, inputs.dump_declared())
-        repaired_nodes = [repair.node for repair in decision.due_repairs]
+        repaired_nodes = [
+            repair.node for repair in decision.due_repairs if not repair.is_withdrawal
+        ]
         return self._create_removal(context, cluster, inputs.dump_declared()).predict_removed_nodes(
             inputs.num_gpus, repaired_nodes
         )
@@ -580,10 +583,16 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     ) -> Iterable[Notice]:
         """Return notices about idleness, unrepaired faults, cordoned, drained or missing workers.
 
-        One more notice names the schedulers that did not answer. Notices about the declared expiry
-        are left out.
+        More notices are about repairs under way and their reviewers, the events behind a number of
+        nodes other than the declared one, and schedulers that did not answer. Notices about the
+        declared expiry are left out.
         """
-        return (*super().list_notices(inputs, outputs, now), *find_worker_notices(outputs))
+        return (
+            *super().list_notices(inputs, outputs, now),
+            *find_worker_notices(outputs),
+            *find_node_count_notices(outputs),
+            *build_repair_notices(outputs, now),
+        )
 
     @classmethod
     def find_write_refusal(cls, settings: Settings) -> str:

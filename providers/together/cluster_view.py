@@ -352,8 +352,42 @@ def build_node_event_notices(
         return
     for event in events:
         if event not in old_events:
-            text = f"{event.get('message') or 'a node has changed'} ({event.get('reason')})"
-            yield Notice(kind=NoticeKind.WORKERS, text=text, at=str(event.get("at") or ""))
+            at = str(event.get("at") or "")
+            yield Notice(kind=NoticeKind.WORKERS, text=_format_node_event(event), at=at)
+
+
+def _format_node_event(event: Mapping[str, Any]) -> str:
+    """Return an event of the outputs in words, as `train-0 left (TogetherPreempted)`."""
+    return f"{event.get('message') or 'a node has changed'} ({event.get('reason')})"
+
+
+_MAX_EXPLAINING_EVENTS: Final = 3
+
+
+def find_node_count_notices(outputs: Mapping[str, Any]) -> Iterator[Notice]:
+    """Yield a notice if a cluster has another number of nodes than its GPUs need, with the events.
+
+    Yields nothing without events that explain the difference, or while a number is unknown. The
+    numbers are the last applied or observed ones: a planned number needs no explanation.
+    """
+    nodes, events = outputs.get("gpu_worker_nodes"), outputs.get("node_events")
+    numbers = [outputs.get("num_gpus"), outputs.get("num_preemptible_gpus") or 0]
+    if not nodes or not isinstance(events, list):
+        return
+    if not all(isinstance(number, int | float) for number in numbers):
+        return
+    gpus_per_node = max(node.get("num_gpus") or 0 for node in nodes) or _DOCUMENTED_GPUS_PER_NODE
+    wanted_count = int(sum(numbers)) // int(gpus_per_node)
+    # The SDK names TogetherScaledUp and TogetherPreempted; other reasons may explain either.
+    contrary = "TogetherScaledUp" if len(nodes) < wanted_count else "TogetherPreempted"
+    explaining = [event for event in events if event.get("reason") != contrary]
+    if len(nodes) != wanted_count and explaining:
+        event_list = "; ".join(map(_format_node_event, explaining[-_MAX_EXPLAINING_EVENTS:]))
+        yield Notice(
+            kind=NoticeKind.WORKERS,
+            text=f"the cluster has {len(nodes)} nodes instead of {wanted_count}: {event_list}",
+            at=str(explaining[-1].get("at") or ""),
+        )
 
 
 def _find_failure(cluster: wire.Cluster) -> str | None:

@@ -21,6 +21,8 @@ from gpuform.providers.errors import (
     GpuformError,
     NotFound,
     NotReady,
+    UnknownOutcome,
+    Unreachable,
 )
 from gpuform.providers.lens.lookups import describe_overheated_nodes
 from gpuform.providers.lifetime import format_moment
@@ -34,7 +36,10 @@ from gpuform.providers.together.repairs import (
     ENDED,
     MODES_BEYOND_APPROVAL,
     PROPOSED,
+    STATES_BEFORE_RUN,
     SUCCEEDED,
+    WITHDRAWN,
+    build_late_withdrawal_error,
     find_overheated_workers,
     find_proposed_repairs,
     find_uncertified_workers,
@@ -42,7 +47,13 @@ from gpuform.providers.together.repairs import (
     is_under_repair,
 )
 from gpuform.providers.together.workers import read_worker_states
-from gpuform.schemas.policies.repair import DEFAULT_NOT_READY_S, FaultCause, NodeFault, NodeRepair
+from gpuform.schemas.policies.repair import (
+    DEFAULT_NOT_READY_S,
+    REJECT,
+    FaultCause,
+    NodeFault,
+    NodeRepair,
+)
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.cluster_parts import ClusterRepairInputs
 from gpuform.schemas.together.inputs import ClusterInputs
@@ -137,20 +148,71 @@ class ClusterRepairRun:
     def run(self, repairs: Sequence[NodeRepair]) -> None:
         """Repair nodes in order, as many at a time as declared; stop at the first failure.
 
-        Repairs of an interrupted run are waited for first. Nodes are drained before and uncordoned
-        afterwards.
+        Repairs that the plan rejects or cancels come first, then the end of the repairs of an
+        interrupted run. Nodes are drained before and uncordoned afterwards.
 
         Raises:
-            GpuformError: a repair failed or may not be done.
+            GpuformError: a repair failed or may not be done, or cannot be ended any more.
             Cancelled: the run was interrupted.
         """
+        # first: the repair of an interrupted run may be the one to cancel
+        for repair in repairs:
+            if repair.is_withdrawal:
+                self._end_open_repair(repair)
         self._finish_interrupted_run()
-        remaining_repairs = [*repairs]
+        remaining_repairs = [repair for repair in repairs if not repair.is_withdrawal]
         while remaining_repairs:
             batch_size = self._count_allowed_repairs(remaining_repairs)
             with self.context.extend_deadline(REPAIR_TIMEOUT_S + REJOIN_TIMEOUT_S):
                 self._repair_batch(remaining_repairs[:batch_size])
             del remaining_repairs[:batch_size]
+
+    def _end_open_repair(self, repair: NodeRepair) -> None:
+        """Reject or cancel Together's open repair of a node, and record this.
+
+        A repair that has ended meanwhile, in any way, only gives a warning.
+
+        Raises:
+            GpuformError: the repair has begun, another mode of repair is proposed by now, or the
+                answer was lost and the repair is still open.
+        """
+        path = (self.cluster_id, repair.instance, repair.id)
+        if not self._can_end(repair, self.client.get_remediation(*path)):
+            return
+        Repairs.from_intents(self.context.intents).record(
+            Repair(
+                self.cluster_id,
+                repair.node,
+                repair.id,
+                repair.instance,
+                repair.mode,
+                self.context.clock.now(),
+            )
+        )
+        try:
+            if repair.mode == REJECT:
+                self.client.reject_remediation(*path, comment="gpuform: rejected by `repair`")
+            else:
+                self.client.cancel_remediation(*path)
+        except (ApiError, Unreachable, UnknownOutcome):
+            # The answer was lost, or somebody else was faster: what Together shows now counts.
+            remediation = self.client.get_remediation(*path)
+            if remediation.state in WITHDRAWN:
+                return
+            if self._can_end(repair, remediation):
+                raise
+
+    def _can_end(self, repair: NodeRepair, remediation: Remediation) -> bool:
+        """Return True if a repair is still open as the plan shows, and warn if it has ended.
+
+        Raises:
+            GpuformError: the repair has begun, or has another mode by now.
+        """
+        if not self._is_as_planned(repair, remediation):
+            return False
+        if remediation.state not in STATES_BEFORE_RUN[repair.mode]:
+            raise build_late_withdrawal_error(repair.node, repair.mode, remediation.state)
+        return True
 
     def _count_allowed_repairs(self, remaining_repairs: Sequence[NodeRepair]) -> int:
         """Return how many of the repairs may run now, beside repairs started by others.
@@ -367,6 +429,14 @@ class ClusterRepairRun:
                 proposal.
         """
         remediation = self.client.get_remediation(cluster.cluster_id, repair.instance, repair.id)
+        return self._is_as_planned(repair, remediation)
+
+    def _is_as_planned(self, repair: NodeRepair, remediation: Remediation) -> bool:
+        """Return True if the planned remediation has not ended; else warn.
+
+        Raises:
+            GpuformError: another mode of repair is proposed by now.
+        """
         if remediation.state == PROPOSED and remediation.mode != repair.proposed:
             raise GpuformError(
                 f"Together now proposes another repair of node {repair.node}: {remediation.mode} "

@@ -8,9 +8,12 @@ them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
+from gpuform.providers import permissions
+from gpuform.providers.errors import GpuformError
 from gpuform.providers.lifetime import format_moment
 from gpuform.providers.records import Verdict
 from gpuform.providers.repairing import (
@@ -23,7 +26,15 @@ from gpuform.providers.repairing import (
 )
 from gpuform.providers.together.xid_rules import advise_repair, format_xid_event, list_xid_events
 from gpuform.schemas.policies.certification import NodeFailure
-from gpuform.schemas.policies.repair import FaultCause, NodeFault
+from gpuform.schemas.policies.repair import (
+    CANCEL,
+    REJECT,
+    WITHDRAWALS,
+    FaultCause,
+    NodeFault,
+    NodeRepair,
+)
+from gpuform.schemas.resource_facts import Notice, NoticeKind
 from gpuform.schemas.safe_text import truncate
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.cluster_parts import REPAIR_MODES, ClusterRepairInputs
@@ -40,6 +51,14 @@ ENDED: Final = frozenset({SUCCEEDED, "FAILED", "CANCELLED", "AUTO_RESOLVED"})
 MODES_BEYOND_APPROVAL: Final = ("HOST_POWER_CYCLE",)
 """Modes that the approval of a proposal cannot change the proposal to (SDK, 'approve')."""
 
+STATES_BEFORE_RUN: Final[Mapping[str, Sequence[str]]] = {
+    REJECT: (PROPOSED,),
+    CANCEL: (PROPOSED, "PENDING"),
+}
+"""The states in which a repair can be rejected and cancelled (SDK, 'reject' and 'cancel')."""
+WITHDRAWN: Final = ("CANCELLED", "AUTO_RESOLVED")
+"""The states of a repair that ended before its run."""
+
 
 def decide_cluster_repairs(
     outputs: Mapping[str, Any], declared: Mapping[str, Any]
@@ -47,7 +66,8 @@ def decide_cluster_repairs(
     """Return which broken nodes a run repairs under the declared `repair`, which not, and why.
 
     Preemptible nodes are left out: Together replaces these itself. Nodes that people request by
-    name are repaired whatever the policy says, unless their repair has begun.
+    name are repaired whatever the policy says, unless their repair has begun. Repairs that people
+    request to reject or cancel come first; a repair that has ended that way is left alone.
 
     Raises:
         GpuformError: a requested mode of repair does not exist, or does not fit Together's
@@ -71,8 +91,104 @@ def decide_cluster_repairs(
             node["host_name"] for node in nodes if _get_remediation_state(node) in UNDER_WAY
         ],
         instance_ids={node["host_name"]: node.get("instance_id") or "" for node in nodes},
+        withdrawal_modes=WITHDRAWALS,
     )
-    return choose_repairs(policy, parse_faults(outputs), fleet)
+    faults = parse_faults(outputs)
+    decision = choose_repairs(policy, faults, fleet)
+    withdrawals: list[NodeRepair] = []
+    try:
+        withdrawals += _build_withdrawals(nodes, faults)
+    except GpuformError as error:
+        # a state may be older than the proposal: only a plan or an update refuses
+        decision = replace(decision, refusal=error)
+    return replace(decision, due_repairs=(*withdrawals, *decision.due_repairs))
+
+
+def _build_withdrawals(
+    nodes: Iterable[Mapping[str, Any]], faults: Iterable[NodeFault]
+) -> Iterator[NodeRepair]:
+    """Yield the open repairs that people request to reject or cancel, as changes of a plan.
+
+    Raises:
+        GpuformError: a requested node has no repair that can be ended.
+    """
+    because_by_id = {fault.id: fault for fault in faults if fault.id}
+    requested_modes = permissions.get_requested_repairs()
+    for node in nodes:
+        name, state = node["host_name"], _get_remediation_state(node)
+        mode = requested_modes.get(name, "")
+        # a repair that was rejected, cancelled or resolved is as requested already
+        if mode not in WITHDRAWALS or state in WITHDRAWN:
+            continue
+        if state not in STATES_BEFORE_RUN[mode]:
+            raise build_late_withdrawal_error(name, mode, state)
+        remediation = node["remediation"]
+        fault = because_by_id.get(remediation["id"])
+        evidence = fault.because if fault else remediation.get("reason") or "an open repair"
+        yield NodeRepair(
+            node=name,
+            mode=mode,
+            cause=FaultCause.ASKED,
+            because="; ".join(filter(None, (evidence, describe_review(remediation)))),
+            proposed=remediation["mode"],
+            id=remediation["id"],
+            instance=node.get("instance_id") or "",
+        )
+
+
+def build_late_withdrawal_error(name: str, mode: str, state: str) -> GpuformError:
+    """Build the error about a repair in a `state` in which `mode` cannot end the repair.
+
+    An empty `state` means that the node has no repair.
+    """
+    verb = "rejected" if mode == REJECT else "cancelled"
+    if not state:
+        return GpuformError(
+            f"node {name} has no repair that could be {verb}",
+            hint="nothing was done; `gpuform status --refresh` shows the repairs of nodes",
+        )
+    hint = "nothing was done; a repair that has begun ends by itself"
+    if state in STATES_BEFORE_RUN[CANCEL]:
+        hint = "somebody has approved the repair: cancel it with --mode CANCEL"
+    return GpuformError(
+        f"node {name}: its repair is {state} and cannot be {verb} any more", hint=hint
+    )
+
+
+def describe_review(remediation: Mapping[str, Any]) -> str:
+    """Return who requested and reviewed a repair of the outputs, and when; "" if unknown."""
+    requester, reviewer = remediation.get("requested_by"), remediation.get("reviewed_by")
+    reviewed_at, comment = remediation.get("reviewed_at"), remediation.get("review_comment")
+    parts = [f"requested by {requester}"] if requester else []
+    if reviewer or reviewed_at:
+        review = f"reviewed by {reviewer}" if reviewer else "reviewed"
+        review += f" at {reviewed_at}" if reviewed_at else ""
+        parts.append(f"{review} ({comment})" if comment else review)
+    return shorten_to_line(", ".join(parts))
+
+
+_RECENT_S: Final = 24 * 3600.0
+"""How long notices show a repair after its end."""
+
+
+def build_repair_notices(outputs: Mapping[str, Any], now: float) -> Iterator[Notice]:
+    """Yield a notice for each repair that is under way or ended within a day before `now`.
+
+    A notice says who requested and reviewed the repair. `now` is in Unix seconds.
+    """
+    workers = outputs.get("gpu_worker_nodes")
+    for node in workers if isinstance(workers, list) else ():
+        state, remediation = _get_remediation_state(node), node.get("remediation")
+        ended_at = to_unix_time(remediation.get("ended_at")) if state in ENDED else None
+        is_recent = ended_at is not None and now - ended_at < _RECENT_S
+        if state in UNDER_WAY or is_recent:
+            details = [describe_review(remediation), remediation.get("error_message") or ""]
+            text = f"node {node.get('host_name')}: repair {remediation.get('mode')} is {state}"
+            yield Notice(
+                kind=NoticeKind.WORKERS,
+                text="; ".join(filter(None, (text, *map(shorten_to_line, details)))),
+                at=str(remediation.get("ended_at") or ""),
+            )
 
 
 def find_proposed_repairs(

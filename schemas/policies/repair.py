@@ -204,6 +204,12 @@ NO_REPAIR: Final = "NONE"
 """The advised mode of a fault that no repair of the node would remove."""
 
 
+REJECT: Final = "REJECT"
+CANCEL: Final = "CANCEL"
+WITHDRAWALS: Final = (REJECT, CANCEL)
+"""Modes of a requested repair that end the platform's open repair of a node before its run."""
+
+
 class _FaultModel(BaseModel):
     model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
 
@@ -232,7 +238,10 @@ class NodeRepair(_FaultModel):
     """A node that a plan repairs, and why."""
 
     node: str = Field(description="Name of the node on the platform.")
-    mode: str = Field(description="Kind of repair, as the platform names it.")
+    mode: str = Field(
+        description="Kind of repair, as the platform names it; REJECT or CANCEL ends the "
+        "platform's own repair instead."
+    )
     cause: str = Field(
         description="Source of the report: platform, not_ready, overheated, "
         "failed_certification or asked."
@@ -243,6 +252,11 @@ class NodeRepair(_FaultModel):
     id: str = Field(default="", description="The platform's id of the proposed repair, if any.")
     instance: str = Field(default="", description="The machine of the node.")
     rule: str = Field(default="", description="The rule that chose the repair, if there is one.")
+
+    @property
+    def is_withdrawal(self) -> bool:
+        """True if the plan ends the platform's open repair of the node, and repairs nothing."""
+        return self.mode in WITHDRAWALS
 
     @property
     def evidence(self) -> str:

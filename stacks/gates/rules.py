@@ -261,7 +261,9 @@ def find_missing_expiry(
 def find_excess_repairs(plan: Plan, changes: Sequence[ResourceChange], most: int) -> Iterator[str]:
     """Yield a finding if more than `most` nodes are repaired."""
     del plan
-    names = [repair.node for change in changes for repair in change.repairs]
+    names = [
+        repair.node for change in changes for repair in change.repairs if not repair.is_withdrawal
+    ]
     if len(names) > most:
         summary = f"{counted(len(names), 'node')} would be repaired ({', '.join(names)})"
         yield f"{summary}: the limit is {most}"

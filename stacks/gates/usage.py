@@ -228,7 +228,12 @@ def is_capacity_removed(change: ResourceChange) -> bool:
         return change.gpus_removed != 0
     if change.action is not PlanAction.UPDATE:
         return False
-    return change.gpus_removed != 0 or bool(change.repairs) or _has_stopping_gpus(change)
+    return change.gpus_removed != 0 or _has_repairs(change) or _has_stopping_gpus(change)
+
+
+def _has_repairs(change: ResourceChange) -> bool:
+    """Return True if the change repairs a node; rejected and cancelled repairs do not count."""
+    return any(not repair.is_withdrawal for repair in change.repairs)
 
 
 def _has_stopping_gpus(change: ResourceChange) -> bool:

@@ -18,7 +18,7 @@ from gpuform.schemas.plan import (
     StackCost,
 )
 from gpuform.schemas.policies.drain import RemovedNode, RemovedNodes
-from gpuform.schemas.policies.repair import NodeRepair
+from gpuform.schemas.policies.repair import REJECT, NodeRepair
 from gpuform.schemas.prices import HOURS_PER_MONTH
 from gpuform.schemas.resource_facts import Billing, Notice, ResourceUsage
 from gpuform.schemas.safe_text import escape_invisible
@@ -351,10 +351,14 @@ _MAX_JOBS_LISTED = 3
 
 
 def format_repairs(plan: Plan) -> Iterator[str]:
-    """Yield one line for each node repaired by the plan."""
+    """Yield one line for each node that the plan repairs, or whose repair the plan ends."""
     for change in plan.changes:
         for repair in change.repairs:
             evidence = f"{repair.evidence}{_format_evidence_age(repair, plan.made_at)}"
+            if repair.is_withdrawal:
+                verb = "rejects" if repair.mode == REJECT else "cancels"
+                yield f"{change.name}/{repair.node}: {verb} {repair.proposed}: {evidence}"
+                continue
             jobs = _describe_node_jobs(change, repair)
             yield f"{change.name}/{repair.node} by {repair.mode}: {evidence}; {jobs}"
 

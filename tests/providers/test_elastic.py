@@ -180,4 +180,8 @@ def test_preempted_nodes_are_reported_once(
         "train-preemptible-1 left (TogetherPreempted)",
     ]
     assert list(lifecycle.find_observed_news(after, after)) == []
+    (notice,) = [n for n in lifecycle.list_notices({}, after, 0.0) if "instead of" in n.text]
+    assert notice.text.startswith("the cluster has 3 nodes instead of 5: train-preemptible-")
+    assert "(TogetherPreempted)" in notice.text
+    assert not [n for n in lifecycle.list_notices({}, before, 0.0) if "instead of" in n.text]
     assert list(lifecycle.find_observed_news({}, after)) == []

@@ -221,7 +221,8 @@ def expire(**flags: Any) -> int:
     "--mode",
     metavar="MODE",
     default="",
-    help="The repair action, in the platform's words, such as REBOOT_VM; for all named nodes.",
+    help="The repair action, in the platform's words, such as REBOOT_VM; for all named nodes. "
+    "REJECT or CANCEL ends a repair that the platform proposes, or that waits for its run.",
 )
 @yes_flag
 @click.option(
@@ -276,6 +277,7 @@ def repair(node: tuple[str, ...], mode: str, **flags: Any) -> int:
     Examples:
       gpuform repair --dry-run
       gpuform repair training-worker-0 --mode REBOOT_VM
+      gpuform repair training-worker-2 --mode REJECT
     """
     from gpuform.stacks.cli import stack_runs  # noqa: PLC0415 - the engine, not for help
 

@@ -87,7 +87,10 @@ class RepairRun:
         decision = lifecycle.decide_repairs(
             to_plain_properties(entry.outputs), to_plain_properties(entry.inputs)
         )
-        is_due = bool(decision.due_repairs) or bool(self._find_interrupted_repairs(entry))
+        # A refusal needs a step that can fail: the diff of the step raises it.
+        is_due = bool(
+            decision.due_repairs or decision.refusal or self._find_interrupted_repairs(entry)
+        )
         return DueChange("a node is repaired", entry.inputs) if is_due else None
 
     @property
@@ -121,6 +124,8 @@ def build_reviewed_variables(plan: Plan) -> Mapping[str, str]:
         permissions.compute_repair_key(node_repair)
         for change in plan.changes
         for node_repair in change.repairs
+        # Who rejects a repair has not approved one of the same fault.
+        if not node_repair.is_withdrawal
     )
     return {permissions.REVIEWED_VARIABLE: ",".join(sorted(keys))}
 

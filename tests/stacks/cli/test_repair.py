@@ -222,6 +222,34 @@ def test_repair_by_name_repairs_only_that_node(declare_train: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
+def test_a_proposal_is_rejected_with_a_reviewed_plan(declare_train: Any) -> None:
+    planned_project = declare_train("")
+    (planned_project.project / "gates.yaml").write_text(
+        "gates:\n  none: {max_repaired_nodes: 0}\n  quiet: {not_busy: {}}\n"
+    )
+    pod = {"name": "train-0", "namespace": "ml", "node": "train-worker-1"}
+    call_emulator(planned_project, f"kubernetes/{get_cluster_id(planned_project)}/pods", pod)
+    propose(planned_project)
+    reject = "repair", "train-worker-1", "--mode", "REJECT"
+    due = planned_project.run(*reject, "--dry-run", "--save-plan", "plan.json")
+    row = '~ repair["train-worker-1"]: "HOST_AWARE" => "REJECT"  # GpuPcieReplayRateHigh (critical)'
+    assert (due.code, row in due.out, "removes node" in due.out) == (3, True, False)
+    review = planned_project.run("review", "plan.json", "--format", "github")
+    assert "train/train-worker-1: rejects HOST_AWARE: GpuPcie" in review.out
+    done = planned_project.run("repair", "--plan", "plan.json", "--yes")
+    assert (done.code, list_repair_requests(planned_project)) == (0, ["reject"])
+    assert "train-worker-1 is broken" not in done.out
+    again = planned_project.run(*reject, "--yes")
+    assert (again.code, list_repair_requests(planned_project)) == (0, ["reject"])
+    status = planned_project.run("status", "--refresh")
+    assert "repair HOST_AWARE is CANCELLED; requested by together, reviewed by api" in status.out
+    late = planned_project.run("repair", "train-worker-2", "--mode", "CANCEL", "--yes")
+    assert (late.code, list_repair_requests(planned_project)) == (1, ["reject"])
+    assert "node train-worker-2 has no repair that could be cancelled" in late.out + late.err
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_repair_by_name_of_a_working_node_leaves_no_next_step(declare_train: Any) -> None:
     planned_project = declare_train("")
 
