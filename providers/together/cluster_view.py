@@ -371,13 +371,11 @@ def find_node_count_notices(outputs: Mapping[str, Any]) -> Iterator[Notice]:
     numbers are the last applied or observed ones: a planned number needs no explanation.
     """
     nodes, events = outputs.get("gpu_worker_nodes"), outputs.get("node_events")
-    numbers = [outputs.get("num_gpus"), outputs.get("num_preemptible_gpus") or 0]
-    if not nodes or not isinstance(events, list):
-        return
-    if not all(isinstance(number, int | float) for number in numbers):
+    num_gpus, preemptible_gpus = outputs.get("num_gpus"), outputs.get("num_preemptible_gpus") or 0
+    if not nodes or not isinstance(events, list) or not isinstance(num_gpus, int | float):
         return
     gpus_per_node = max(node.get("num_gpus") or 0 for node in nodes) or _DOCUMENTED_GPUS_PER_NODE
-    wanted_count = int(sum(numbers)) // int(gpus_per_node)
+    wanted_count = int((num_gpus + preemptible_gpus) // gpus_per_node)
     # The SDK names TogetherScaledUp and TogetherPreempted; other reasons may explain either.
     contrary = "TogetherScaledUp" if len(nodes) < wanted_count else "TogetherPreempted"
     explaining = [event for event in events if event.get("reason") != contrary]
