@@ -9,7 +9,7 @@ import pytest
 import yaml
 from cryptography import x509
 from pydantic import TypeAdapter
-from together import BadRequestError, ConflictError, NotFoundError, Together
+from together import APIStatusError, BadRequestError, ConflictError, NotFoundError, Together
 from together.types import Cluster
 from together.types.cluster_list_regions_response import ClusterListRegionsResponse
 
@@ -404,6 +404,56 @@ def test_deleting_takes_minutes_and_ends_in_404(
     with pytest.raises(NotFoundError):
         together.clusters.delete(ready.cluster_id)
     assert together.clusters.list().clusters == []
+
+
+def set_credit(control: Any, *, exhausted: bool) -> None:
+    control.call("POST", "/together/credit", {"exhausted": exhausted})
+
+
+def test_a_cluster_paused_without_credit_can_be_deleted(
+    together: Together, control: Any, ready: Cluster
+) -> None:
+    set_credit(control, exhausted=True)
+    together.clusters.delete(ready.cluster_id)
+    assert together.clusters.retrieve(ready.cluster_id).status == "Deleting"
+    control.advance(180)
+    assert together.clusters.list().clusters == []
+
+
+def test_a_cluster_paused_without_credit_stays_paused_after_an_update(
+    together: Together, control: Any, ready: Cluster
+) -> None:
+    set_credit(control, exhausted=True)
+    assert together.clusters.update(ready.cluster_id).status == "OnDemandComputePaused"
+    with pytest.raises(APIStatusError, match="Insufficient credits") as refused:
+        together.clusters.update(ready.cluster_id, num_gpus=32)
+    assert refused.value.status_code == 402
+    control.advance(3600)
+    assert together.clusters.retrieve(ready.cluster_id).status == "OnDemandComputePaused"
+    set_credit(control, exhausted=False)
+    assert together.clusters.retrieve(ready.cluster_id).status == "Ready"
+
+
+@pytest.mark.parametrize("billing_type", ["RESERVED", "SCHEDULED_CAPACITY"])
+def test_reserved_compute_runs_on_without_credit(
+    together: Together,
+    start: datetime,
+    control: Any,
+    cluster_args: dict[str, Any],
+    billing_type: str,
+) -> None:
+    term: dict[str, Any] = (
+        {"duration_days": 9}
+        if billing_type == "RESERVED"
+        else {
+            "reservation_start_time": start + timedelta(minutes=1),
+            "reservation_end_time": start + timedelta(days=9),
+        }
+    )
+    cluster = together.clusters.create(**{**cluster_args, "billing_type": billing_type}, **term)
+    control.advance(3600)
+    set_credit(control, exhausted=True)
+    assert together.clusters.retrieve(cluster.cluster_id).status == "Ready"
 
 
 def test_a_list_is_filtered_by_project(together: Together, cluster_args: dict[str, Any]) -> None:

@@ -83,6 +83,44 @@ def test_an_approved_proposal_runs_and_succeeds(
     assert len(after) == (3 if "EVICT" in mode else 4)
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_repair_has_its_effect_on_a_preemptible_worker(
+    together: Together, control: Any, cluster: Cluster, mode: Any
+) -> None:
+    together.clusters.update(cluster.cluster_id, num_preemptible_gpus=8)
+    control.advance(LONGEST)
+    before = together.clusters.retrieve(cluster.cluster_id)
+    old = before.gpu_worker_nodes[-1]
+    remediation = together.clusters.remediations.create(**machine(before, -1), mode=mode)
+    statuses = set()
+    for _ in range(LONGEST // 30):
+        control.advance(30)
+        nodes = together.clusters.retrieve(cluster.cluster_id).gpu_worker_nodes
+        statuses |= {node.status for node in nodes if node.node_id == old.node_id}
+    remediation = together.clusters.remediations.retrieve(remediation.id, **machine(before, -1))
+    assert remediation.state == "SUCCEEDED"
+    is_in_place = mode in ("REMEDIATION_MODE_REBOOT_VM", "REMEDIATION_MODE_HOST_POWER_CYCLE")
+    assert ("Booting" in statuses) == is_in_place
+    assert (old.node_id in {node.node_id for node in nodes}) == is_in_place
+    after = together.clusters.retrieve(cluster.cluster_id)
+    assert after.allocated_preemptible_gpus == (0 if "EVICT" in mode else 8)
+
+
+def test_a_cancelled_repair_does_not_affect_a_preemptible_worker(
+    together: Together, control: Any, cluster: Cluster
+) -> None:
+    together.clusters.update(cluster.cluster_id, num_preemptible_gpus=8)
+    control.advance(LONGEST)
+    before = together.clusters.retrieve(cluster.cluster_id)
+    calls, where = together.clusters.remediations, machine(before, -1)
+    calls.cancel(calls.create(**where, mode="REMEDIATION_MODE_VM_ONLY").id, **where)
+    control.advance(LONGEST)
+    after = together.clusters.retrieve(cluster.cluster_id)
+    assert [node.node_id for node in after.gpu_worker_nodes] == [
+        node.node_id for node in before.gpu_worker_nodes
+    ]
+
+
 def test_a_rejected_proposal_is_cancelled_and_cannot_be_approved(
     together: Together, emulator: Server, cluster: Cluster
 ) -> None:

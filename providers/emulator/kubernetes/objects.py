@@ -105,7 +105,9 @@ class ClusterObjects:
     def list_events(self, kind: Kind, since: int) -> list[WatchEvent]:
         """Return the last change of each object of a kind after the version `since`, oldest first.
 
-        An object that was added, changed and removed has one event: DELETED.
+        An object that was added, changed and removed has one event: DELETED. For `since` 0 these
+        are the present objects as ADDED, as for a watch without a version ("Get State and Start at
+        Any" in Kubernetes' documentation of watches).
         """
         changed = [
             WatchEvent(
@@ -116,7 +118,8 @@ class ClusterObjects:
             for item in self.list_objects(kind)
             if get_version(item) > since
         ]
-        entries = (json.loads(body) for body in self._store.list_all(self._removed_kind))
+        removed_bodies = self._store.list_all(self._removed_kind) if since else ()
+        entries = map(json.loads, removed_bodies)
         removed_objects = [entry["object"] for entry in entries if entry["kind"] == kind.plural]
         changed += [
             WatchEvent("DELETED", get_version(item), item)

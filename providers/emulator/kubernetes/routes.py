@@ -183,8 +183,8 @@ class KubernetesApi(PlatformApi):
     def _watch(self, cluster_id: str, address: ObjectAddress) -> Response:
         """Answer a watch with a stream of changes after the requested version.
 
-        Without a numeric version the stream begins with all present objects, as ADDED, and all
-        objects ever removed, as DELETED. The stream ends after the query's `timeoutSeconds`, by
+        Without a numeric version the stream begins with all present objects, as ADDED. The stream
+        ends after the query's `timeoutSeconds`, by
         default half an hour; a cluster that has ended sends no more changes.
         """
 

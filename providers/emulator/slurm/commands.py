@@ -267,16 +267,27 @@ def run_sbatch(slurm: SlurmCluster, arguments: list[str]) -> str:
 
 
 def _run_tail(slurm: SlurmCluster, arguments: list[str]) -> CommandResult:
-    """Run `tail -c BYTES -- FILE` on the output file of a job; no controller is needed.
+    """Run `tail` on the output file of a job; no controller is needed.
 
-    The exit code is 1 for a file that no started job has.
+    With `-c BYTES` or `-n LINES`, by default 10 lines as in GNU coreutils. The exit code is 1 for a
+    file that no started job has, and for any other option, or a number with a sign or unit.
     """
-    parsed_options, (path, *_) = gnu_getopt(arguments, "c:")
+    try:
+        parsed_options, paths = gnu_getopt(arguments, "c:n:")
+    except GetoptError as error:
+        return CommandResult(err=f"tail: {error}\n", code=1)
+    option, count = (parsed_options or [("-n", "10")])[-1]
+    if not count.isdecimal():
+        return CommandResult(err=f"tail: invalid number: '{count}'\n", code=1)
+    if not paths:
+        return CommandResult()  # standard input, which is empty here
+    path = paths[0]
     content = slurm.read_file(path)
     if content is None:
         message = f"tail: cannot open '{path}' for reading: No such file or directory\n"
         return CommandResult(err=message, code=1)
-    return CommandResult(content[-int(dict(parsed_options)["-c"]) :])
+    parts = list(content) if option == "-c" else content.splitlines(keepends=True)
+    return CommandResult("".join(parts[max(0, len(parts) - int(count)) :]))
 
 
 def _parse_tasks(argument: str) -> list[int]:

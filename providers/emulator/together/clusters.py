@@ -102,6 +102,7 @@ _NETWORK_AND_STORAGE = (("WaitingForSubnet", 30.0), ("WaitingForSharedVolume", 6
 _SOFTWARE = (("InstallingDrivers", 300.0), ("RunningAcceptanceTests", 180.0), ("Ready", 0.0))
 _DELETION_SECONDS = 180.0
 _DECOMMISSION_SECONDS = 3 * 86400.0
+PAUSED_WITHOUT_CREDIT = "OnDemandComputePaused"
 
 _PHASES = {
     "Scheduled": "CLUSTER_PHASE_SCHEDULED",
@@ -114,7 +115,7 @@ _PHASES = {
     "Ready": "CLUSTER_PHASE_READY",
     "Degraded": "CLUSTER_PHASE_DEGRADED",
     "Paused": "CLUSTER_PHASE_PAUSED",
-    "OnDemandComputePaused": "CLUSTER_PHASE_ON_DEMAND_COMPUTE_PAUSED",
+    PAUSED_WITHOUT_CREDIT: "CLUSTER_PHASE_ON_DEMAND_COMPUTE_PAUSED",
     "Deleting": "CLUSTER_PHASE_DELETING",
 }
 
@@ -321,11 +322,11 @@ class Cluster(BaseModel, frozen=True):
         status, past_statuses = self.get_status(now), select_past_steps(self.statuses, now)
         # Only a Ready cluster is paused: the document is silent on one whose status is changing.
         if is_exhausted and status == "Ready" and self.has_on_demand:
-            paused = [*past_statuses, (now, "OnDemandComputePaused")]
+            paused = [*past_statuses, (now, PAUSED_WITHOUT_CREDIT)]
             is_completely_on_demand = self.settings.billing_type == "ON_DEMAND"
             gone_at = now + _DECOMMISSION_SECONDS if is_completely_on_demand else None
             return self.model_copy(update={"statuses": paused, "gone_at": gone_at})
-        if not is_exhausted and status == "OnDemandComputePaused":
+        if not is_exhausted and status == PAUSED_WITHOUT_CREDIT:
             ready = [*past_statuses, (now, "Ready")]
             return self.model_copy(update={"statuses": ready, "gone_at": None})
         return self
@@ -334,12 +335,14 @@ class Cluster(BaseModel, frozen=True):
     def has_on_demand(self) -> bool:
         """Return whether some GPUs of the cluster are paid by the hour.
 
-        These are all GPUs of an ON_DEMAND cluster, and those beyond `num_reserved_gpus` of any
-        other.
+        These are all GPUs of an ON_DEMAND cluster, and those beyond `num_reserved_gpus` of a
+        RESERVED one. SCHEDULED_CAPACITY is reserved for its time window (SDK, `billing_type`), and
+        "reserved compute runs until end date" (platform document, 'Credit Exhaustion').
         """
         settings = self.settings
-        is_reserved = settings.billing_type != "ON_DEMAND"
-        return not is_reserved or settings.num_reserved_gpus < settings.num_gpus
+        if settings.billing_type == "RESERVED":
+            return settings.num_reserved_gpus < settings.num_gpus
+        return settings.billing_type == "ON_DEMAND"
 
     def plan_deletion(self, now: float, *, is_stuck: bool) -> Self:
         """Return the cluster being deleted; a stuck one never disappears."""

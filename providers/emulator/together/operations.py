@@ -31,7 +31,11 @@ from gpuform.providers.emulator.together.catalogue import (
     make_not_found,
     require_region,
 )
-from gpuform.providers.emulator.together.clusters import SCHEDULING_SECONDS, Cluster
+from gpuform.providers.emulator.together.clusters import (
+    PAUSED_WITHOUT_CREDIT,
+    SCHEDULING_SECONDS,
+    Cluster,
+)
 from gpuform.providers.emulator.together.remediations import Remediation, Remediations
 from gpuform.providers.emulator.together.requests import (
     ApproveRemediation,
@@ -119,8 +123,9 @@ class TogetherOperations:
         """Set the fields of `body`, plan the resulting changes, and return the cluster.
 
         A change of size during another one starts again (ours), and so does any update of a cluster
-        not on its way to Ready, such as a stuck or paused one. Raises `ApiError`: 404, 409 for a
-        cluster being deleted or, if it grows, out of stock, 400 for a broken rule.
+        not on its way to Ready, such as a stuck one. A cluster paused without credit stays paused.
+        Raises `ApiError`: 404, 409 for a cluster being deleted or, if it grows, out of stock, 400
+        for a broken rule, 402 for another size or type of a paused cluster.
         """
         old = self.get_cluster(cluster_id)
         # Ours: the document does not say what an update does to a cluster that is leaving.
@@ -128,6 +133,7 @@ class TogetherOperations:
             raise ApiError(409, f"cluster {cluster_id!r} is being deleted")
         check_change(body, old.settings)
         new = _apply_changes(old, body)
+        self._refuse_resize_while_paused(old, new)
         if effects.is_out_of_stock and new.settings.num_gpus > old.settings.num_gpus:
             raise ApiError(409, "Out of stock")
         planned = self._plan_update(old, new, effects)
@@ -198,6 +204,8 @@ class TogetherOperations:
         on a Ready cluster. If nothing of this is needed, `new` is returned unchanged.
         """
         now = self.now
+        if old.get_status(now) == PAUSED_WITHOUT_CREDIT:
+            return new
         if new.settings.num_gpus != old.settings.num_gpus or not old.is_progressing():
             if new.has_control_plane(now):
                 removed_first = self._choose_removed_first(old, effects)
@@ -227,12 +235,12 @@ class TogetherOperations:
         """Begin to delete a cluster; its volume is free again when the cluster is gone.
 
         A volume that was created with the cluster is deleted, too, unless it is lifecycle
-        independent. Does nothing where the end of the cluster is planned: by a first delete (ours),
-        or for lack of credit. Raises `ApiError` 404.
+        independent. A cluster paused without credit is deleted as any other. A second delete
+        changes nothing (ours). Raises `ApiError` 404.
         """
         cluster = self.get_cluster(cluster_id)
-        # A second delete is accepted and changes nothing (ours).
-        if cluster.gone_at is not None:
+        # A stuck deletion has no `gone_at`: the second delete begins it again.
+        if cluster.get_status(self.now) == "Deleting" and cluster.gone_at is not None:
             return
         deleted = cluster.plan_deletion(self.now, is_stuck=effects.is_stuck)
         self._save_cluster(deleted)
@@ -361,6 +369,18 @@ class TogetherOperations:
             volume = self.get_volume(cluster.volume_id)
             released = volume.release(cluster.cluster_id, changed.gone_at)
             self._save_volume(released)
+
+    def _refuse_resize_while_paused(self, old: Cluster, new: Cluster) -> None:
+        """Raise `ApiError` 402 if a cluster paused without credit gets another size or type (ours).
+
+        The document says only that the compute is paused.
+        """
+        sizes = {
+            (cluster.num_gpus, cluster.desired_preemptible_gpus, cluster.cluster_type)
+            for cluster in (old.settings, new.settings)
+        }
+        if old.get_status(self.now) == PAUSED_WITHOUT_CREDIT and len(sizes) > 1:
+            raise ApiError(402, "Insufficient credits")
 
     def _refuse_without_credit(self) -> None:
         """Raise `ApiError` 402 without credit (the platform documents no code)."""

@@ -402,12 +402,29 @@ def _plan_repair(cluster: Cluster, remediation: Remediation, store: Store) -> Cl
     """Return the cluster with the effects of the repair's run planned: a restart or a removal.
 
     A restart is for modes in place and for a repair that fails. Else the worker leaves when the run
-    begins; with VM_ONLY and HOST_AWARE a new worker joins when the run ends. Preemptible workers
-    stay as they are.
+    begins; with VM_ONLY and HOST_AWARE a new worker of its kind joins when the run ends. The SDK
+    makes no exception of preemptible workers.
+    """
+    return cluster.model_copy(
+        update={
+            "workers": _plan_nodes(cluster, cluster.workers, "worker", remediation, store),
+            "preemptible": _plan_nodes(
+                cluster, cluster.preemptible, "preemptible", remediation, store
+            ),
+        }
+    )
+
+
+def _plan_nodes(
+    cluster: Cluster, nodes: list[Node], name_part: str, remediation: Remediation, store: Store
+) -> list[Node]:
+    """Return `nodes` with the effects of a repair's run, as `_plan_repair`.
+
+    `name_part` is between the cluster's name and the number in host names of these nodes.
     """
     start, end = remediation.get_run_span()
     replacements: list[Node] = []
-    index = 1 + max(worker.index for worker in cluster.workers)
+    index = 1 + max((node.index for node in nodes), default=-1)
 
     def plan_node(node: Node) -> Node:
         if node.instance_id != remediation.instance_id or node.has_left(start):
@@ -418,15 +435,14 @@ def _plan_repair(cluster: Cluster, remediation: Remediation, store: Store) -> Cl
             down = [*node.down, (start, end)]
             return node.model_copy(update={"down": down, "revived_at": revived_at})
         if remediation.mode in _REPLACEMENT_MODES:
-            name = f"{cluster.settings.host_prefix}-worker-{index}"
+            name = f"{cluster.settings.host_prefix}-{name_part}-{index}"
             replacements.append(
                 Node.create((store.create_id(), store.create_id()), name, index, (start, end))
             )
         # The old machine leaves when the run begins; its replacement joins when the run ends.
         return node.model_copy(update={"removed_at": start})
 
-    workers = [plan_node(worker) for worker in cluster.workers]
-    return cluster.model_copy(update={"workers": [*workers, *replacements]})
+    return [*[plan_node(node) for node in nodes], *replacements]
 
 
 def _cancel_repair(cluster: Cluster, remediation: Remediation) -> Cluster:
@@ -435,15 +451,24 @@ def _cancel_repair(cluster: Cluster, remediation: Remediation) -> Cluster:
     if not run_starts:
         return cluster
     start, end = remediation.get_run_span()
-    workers = []
-    for node in cluster.workers:
-        if node.running_at == end and node.phases[0][0] == start:
-            continue  # the new machine
+
+    def cancel(node: Node) -> Node:
         down = [span for span in node.down if span != (start, end)]
         is_repaired = node.instance_id == remediation.instance_id
         removed_at = None if is_repaired and node.removed_at == start else node.removed_at
-        workers.append(node.model_copy(update={"down": down, "removed_at": removed_at}))
-    return cluster.model_copy(update={"workers": workers})
+        return node.model_copy(update={"down": down, "removed_at": removed_at})
+
+    def is_replacement(node: Node) -> bool:
+        return node.running_at == end and node.phases[0][0] == start
+
+    return cluster.model_copy(
+        update={
+            "workers": [cancel(node) for node in cluster.workers if not is_replacement(node)],
+            "preemptible": [
+                cancel(node) for node in cluster.preemptible if not is_replacement(node)
+            ],
+        }
+    )
 
 
 def _format_optional_time(moment: float | None) -> str:

@@ -106,6 +106,27 @@ def test_a_watch_sends_changes_as_they_happen(kube: Any, control: Any) -> None:
     assert "old" not in {name for _, name in events}
 
 
+@pytest.mark.parametrize("version", [None, "0"])
+def test_a_watch_without_a_version_begins_with_the_present_objects(
+    kube: Any, version: str | None
+) -> None:
+    kube.add_pod("removed", grace=0)
+    kube.core.delete_namespaced_pod("removed", "default")
+    kube.add_pod("present", grace=0)
+    events: list[tuple[str, str]] = []
+    watching = watch.Watch()
+    options = {} if version is None else {"resource_version": version}
+    for event in watching.stream(
+        kube.core.list_namespaced_pod, "default", timeout_seconds=60, **options
+    ):
+        events.append((event["type"], event["object"].metadata.name))
+        if event["type"] == "ADDED":
+            kube.core.delete_namespaced_pod("present", "default")
+        else:
+            watching.stop()
+    assert events == [("ADDED", "present"), ("DELETED", "present")]
+
+
 @pytest.mark.slow
 @given(OBJECTS, OBJECTS)
 def test_a_merge_patch_sets_and_removes_fields(old: dict[str, Any], patch: dict[str, Any]) -> None:

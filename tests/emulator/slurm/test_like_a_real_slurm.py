@@ -103,6 +103,27 @@ def test_refusals_are_those_of_a_real_slurm(
     assert emulated.run_command(*(word.format(NODES[0]) for word in REFUSED[action])) == real_answer
 
 
+def test_the_end_of_a_jobs_output_is_printed_like_gnu_tail(
+    emulated: SlurmCluster, tmp_path: Path
+) -> None:
+    lines = [f"line {number} 0" for number in range(12)]
+    script = "\n".join(f'echo "line {number} $code"' for number in range(12))
+    emulated.run_command("sbatch", "--output=job.out", f"--wrap={script}")
+    emulated.advance(3600)
+    (tmp_path / "job.out").write_text(emulated.run_command("tail", "-n", "99", "job.out")[0])
+    assert (tmp_path / "job.out").read_text().splitlines()[-12:] == lines
+    for options in ([], ["-n", "3"], ["-c", "9"], ["-c", "0"], ["-n", "0", "--"]):
+        command = ["tail", *options, "job.out"]
+        finished = subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=LAST_RESORT
+        )
+        assert emulated.run_command(*command) == (finished.stdout, "", finished.returncode)
+    for refused in (["-x", "job.out"], ["-n", "many", "job.out"], ["none.out"]):
+        _, message, code = emulated.run_command("tail", *refused)
+        assert (message.startswith("tail: "), code) == (True, 1)
+    assert emulated.run_command("tail") == ("", "", 0)
+
+
 def play_scene(
     run: Run, names: tuple[str, ...], settled: Callable[[str, str], None]
 ) -> list[object]:
