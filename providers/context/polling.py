@@ -159,8 +159,9 @@ def wait_until_gone(
     """Probe every `interval` seconds until the object is gone: the probe returns None.
 
     Raises:
-        GpuformError: the object is still there at the deadline, a probe's result has failed, or the
-            run was interrupted; `label` names the object.
+        GpuformError: the object is still there at the deadline, or a probe's result has failed;
+            `label` names the object.
+        Cancelled: the run was interrupted; names the object, too.
     """
 
     def probe_for_absence() -> PollResult[object]:
@@ -168,6 +169,8 @@ def wait_until_gone(
 
     try:
         wait_until_done(context, probe_for_absence, label=label, interval=interval)
+    except Cancelled:
+        raise
     except NotReady as error:
         raise GpuformError(error.reason, hint="run the command again to continue to wait") from None
 

@@ -194,16 +194,31 @@ class DrainOperation:
             GpuformError: before the block, as `drain_nodes`, if the nodes must not be removed.
             Cancelled: before the block, the run was interrupted.
         """
-        drain = self.drain_nodes(eviction)
+        drain = self.drain_for_request(eviction)
         try:
-            if drain is not None:
-                drain = self.record_request(drain)
             yield
         except GpuformError as error:
             # After any other error the platform may be removing the nodes: the record has to stay.
             is_refused = isinstance(error, ApiError) and error.is_definite
             if drain is not None and (is_refused or isinstance(error, _ERRORS_BEFORE_SENDING)):
                 undo_drain(self._context, drain, self._find_scheduler)
+            raise
+
+    def drain_for_request(self, eviction: NodeEviction) -> Drain | None:
+        """Drain the nodes as `drain_nodes`, and record the coming request to the platform.
+
+        Raises:
+            GpuformError: as `drain_nodes`.
+            Cancelled: the run was interrupted. The cordon is undone, or a warning names nodes that
+                stay cordoned.
+        """
+        drain = self.drain_nodes(eviction)
+        if drain is None:
+            return None
+        try:
+            return self.record_request(drain)
+        except Cancelled:
+            undo_drain(self._context, drain, self._find_scheduler)
             raise
 
     def drain_nodes(self, eviction: NodeEviction) -> Drain | None:

@@ -6,7 +6,7 @@ Schedulers, volume claims and the Cluster Readiness Engine get theirs from `get_
 import threading
 import weakref
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +60,7 @@ class KubernetesClient:
                 says_gone=_is_object_not_found,
             ),
             headers=access.headers,
-            sign=_set_patch_content_type,
+            sign=partial(_complete_request, tls_server_name=access.tls_server_name),
             transport=transport,
         )
         self.server = access.server
@@ -346,8 +346,13 @@ _load_access = lru_cache(maxsize=256)(load_access)
 _create_client = lru_cache(maxsize=256)(KubernetesClient)
 
 
-def _set_patch_content_type(request: "httpx.Request") -> "httpx.Request":
-    """Set the content type of a PATCH request to merge patch, and return the request."""
+def _complete_request(request: "httpx.Request", *, tls_server_name: str | None) -> "httpx.Request":
+    """Set the content type of a PATCH to merge patch, and the server's name for TLS; return it.
+
+    Without a `tls_server_name` the certificate has to be for the host of the URL.
+    """
+    if tls_server_name:
+        request.extensions["sni_hostname"] = tls_server_name
     if request.method == "PATCH":
         request.headers["Content-Type"] = _MERGE_PATCH_TYPE
     return request

@@ -36,6 +36,8 @@ class KubernetesAccess:
     tls: ssl.SSLContext | None = field(repr=False)
     secrets: tuple[str, ...] = field(repr=False)
     """Texts that no message may contain."""
+    tls_server_name: str | None = None
+    """The name that the server's certificate has to have, if not that of the address."""
 
 
 def parse_kubeconfig(kubeconfig: str, cluster: str) -> Kubeconfig:
@@ -199,6 +201,7 @@ def load_access(kubeconfig: str, cluster: str) -> KubernetesAccess:
         headers=lambda: headers,
         tls=tls,
         secrets=tuple(secret for secret in (user.token, user.password) if secret),
+        tls_server_name=parts.cluster.tls_server_name or None,
     )
 
 
@@ -234,8 +237,8 @@ def _create_tls_context(parts: Kubeconfig) -> ssl.SSLContext | None:
 
     Returns None if the server's URL does not begin with https. If the kubeconfig has no authority,
     the authorities of the system are used. With `insecure_skip_tls_verify` the server's certificate
-    and name are not verified; `tls_server_name` has no effect. The client's certificate and key are
-    written to a temporary file for OpenSSL, which is removed at once.
+    and name are not verified. The client's certificate and key are written to a temporary file for
+    OpenSSL, which is removed at once.
 
     Raises:
         ValueError: a certificate or key is not the base64 form of ASCII text.

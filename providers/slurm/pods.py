@@ -117,7 +117,7 @@ class PodCommandRunner:
                 timeout=_TIMEOUT_S,
                 header=dict(access.headers()),
                 subprotocols=[_PROTOCOL],
-                sslopt={"context": access.tls},
+                sslopt={"context": access.tls, "server_hostname": access.tls_server_name},
             )
         except (websocket.WebSocketException, OSError) as error:
             status = getattr(error, "status_code", None)

@@ -157,6 +157,12 @@ def test_an_object_that_is_not_deleted_in_time_is_an_error(call: ProviderContext
         wait_until_gone(call, lambda: PollResult(None, "Deleting"), label="x")
 
 
+def test_an_interrupted_wait_for_a_deletion_is_an_interruption(call: ProviderContext) -> None:
+    call.cancelled.set()
+    with pytest.raises(Cancelled, match="x: interrupted after 0s"):
+        wait_until_gone(call, lambda: PollResult(None, "Deleting"), label="x")
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0, "0s"), (59.4, "59s"), (60, "1m00s"), (754, "12m34s"), (3900, "1h05m")]
 )

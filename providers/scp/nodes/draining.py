@@ -117,8 +117,7 @@ class NodeDrainer:
             GpuformError: a declared name is wrong, or the nodes must not be removed. The cordon is
                 undone, or a warning names nodes that stay cordoned; after an earlier request to
                 the platform it stays.
-            Cancelled: the run was interrupted; as above. Right after the wait for the jobs, the
-                recorded nodes stay cordoned.
+            Cancelled: the run was interrupted; as above.
         """
         if not eviction:
             return ()
@@ -127,8 +126,8 @@ class NodeDrainer:
         if not self._drain_inputs.has_scheduler:
             return None
         operation = self._create_drain_operation(eviction, nodes)
-        drain = operation.drain_nodes(eviction)
-        return None if drain is None else operation.record_request(drain).chosen
+        drain = operation.drain_for_request(eviction)
+        return None if drain is None else drain.chosen
 
     def observe_workers(self, nodes: Sequence[NodeOutputs]) -> Sequence[Worker] | None:
         """Return the nodes with their jobs, as the scheduler lists them now.

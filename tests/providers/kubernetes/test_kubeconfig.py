@@ -173,6 +173,21 @@ def test_only_the_authority_of_the_kubeconfig_is_trusted(cluster: Any) -> None:
         assert len(KubernetesScheduler(client).list_nodes()) == 3
 
 
+def test_the_certificate_is_checked_against_the_declared_server_name(cluster: Any) -> None:
+    kubeconfig = yaml.safe_load(cluster.kubeconfig)
+    server = kubeconfig["clusters"][0]["cluster"]
+    server["server"] = server["server"].replace("127.0.0.1", "127.1")  # in no certificate
+    for name, is_trusted in (("other.test", False), (None, False), ("localhost", True)):
+        server["tls-server-name"] = name
+        access = load_access(yaml.safe_dump(kubeconfig), "train")
+        with closing(KubernetesClient(access, "train")) as client:
+            if is_trusted:
+                assert len(KubernetesScheduler(client).list_nodes()) == 3
+            else:
+                with pytest.raises(GpuformError, match="no connection"):
+                    KubernetesScheduler(client).list_nodes()
+
+
 @pytest.mark.parametrize(
     "server", ["http://k.test", "http://10.0.0.1:6443", "http://127.0.0.1.k.test", "http://127.1"]
 )

@@ -1,5 +1,7 @@
 """Test which nodes a pool loses, whose jobs are waited for, and what stays after a failure."""
 
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +9,7 @@ import pytest
 from support.schedulers.simulated_scheduler import SimulatedScheduler
 
 from gpuform.providers.draining import ScheduledNode
-from gpuform.providers.errors import GpuformError
+from gpuform.providers.errors import Cancelled, GpuformError
 from gpuform.providers.records import Drains
 from gpuform.providers.scp.node_pool import NodePoolLifecycle
 from gpuform.providers.scp.nodes import draining
@@ -174,6 +176,24 @@ def test_a_node_chosen_by_a_killed_run_does_not_count_as_idle(
         [],
         None,
     )
+
+
+def test_an_interruption_right_after_the_wait_for_jobs_uncordons(
+    environment: Any, pool_of_four: Any, scheduler: SimulatedScheduler
+) -> None:
+    cancelled, list_nodes = threading.Event(), scheduler.list_nodes
+
+    def cancel_at_the_last_poll() -> Sequence[ScheduledNode]:
+        nodes = list_nodes()
+        if scheduler.requests == ["nodes", "cordon", "nodes", "nodes"]:
+            cancelled.set()
+        return nodes
+
+    scheduler.list_nodes = cancel_at_the_last_poll  # type: ignore[method-assign]
+    with pytest.raises(Cancelled):
+        environment.update(pool_of_four, shrink_inputs(pool_of_four), cancelled=cancelled)
+    assert environment.count_writes() == {}
+    assert (scheduler.cordoned, find_drain_record(environment, pool_of_four)) == ([], None)
 
 
 class TestWithoutAScheduler:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 import pytest
+import yaml
 from support.clocks.fake_clock import FakeClock
 from support.schedulers.emulated_slurm import NODES, SlurmCluster, create_slurm_cluster
 
@@ -61,6 +62,16 @@ def test_a_job_runs_by_the_clock_and_prints_a_figure(
     assert jobs.read_output("certify") == f"# Avg bus bandwidth    : 487.87\n{last}"
     assert parse_job_nodes(jobs.read_output("certify")) == NODES[:2]
     assert search_result(jobs.read_output("certify"), PATTERN) == 487.87
+
+
+def test_commands_reach_a_server_whose_certificate_has_the_declared_name(
+    cluster: SlurmCluster,
+) -> None:
+    # The certificate has 127.0.0.1 and localhost.
+    kubeconfig = yaml.safe_load(cluster.kubeconfig.replace("127.0.0.1", "127.1"))
+    kubeconfig["clusters"][0]["cluster"]["tls-server-name"] = "localhost"
+    runner = PodCommandRunner(SlurmInputs(), yaml.safe_dump(kubeconfig), "train")
+    assert runner.run(["id", "-u"]).stdout == "0\n"
 
 
 def test_the_slowest_node_decides_the_result(cluster: SlurmCluster, jobs: BatchQueue) -> None:
