@@ -117,20 +117,23 @@ def load_document(name: str) -> Documented:
 def list_leaf_paths(model: type[BaseModel], before: str = "") -> Iterator[str]:
     """Return the paths of a model's fields that hold no further model."""
     for name, field in model.model_fields.items():
-        inner = [item for item in _list_types(field.annotation) if _is_model(item)]
-        if inner:
-            yield from list_leaf_paths(inner[0], f"{before}{name}.")
-        else:
+        inner = [*list_models(field.annotation)]
+        for item in inner:
+            yield from list_leaf_paths(item, f"{before}{name}.")
+        if not inner:
             yield before + name
+
+
+def list_models(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the models within an annotation, such as the model of a list's items."""
+    for item in _list_types(annotation):
+        if isinstance(item, type) and issubclass(item, BaseModel):
+            yield item
 
 
 def covers(pattern: str, path: str) -> bool:
     """Return True if a path of the YAML files includes this path."""
     return path.startswith(pattern[:-1]) if pattern.endswith(".*") else path == pattern
-
-
-def _is_model(annotation: object) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
 def _list_types(annotation: Any) -> Iterator[Any]:

@@ -4,7 +4,9 @@ python tests/platforms/pages.py
 """
 
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,12 +14,14 @@ ROOT: Final = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
 from platforms.documented import NAMES, Answer, Documented, covers, list_leaf_paths, load_document  # noqa: E402
+from platforms.together_sdk import IGNORED, SHOWN_ONLY, SUPPORTED, SdkUse, list_sdk_calls  # noqa: E402
 from pydantic.alias_generators import to_camel  # noqa: E402
 
 from tools.reference.markdown import escape_prose, join_as_code, render_table  # noqa: E402
 
 FOLDER: Final = ROOT / "docs" / "reference" / "platforms"
 MARK: Final = "<!-- Generated: python tests/platforms/pages.py -->"
+SDK_PAGE: Final = "together-sdk.md"
 REAL: Final = "real client"
 _PROOFS: Final[Mapping[str, str]] = {
     REAL: "The platform's own client, from a package index, works with gpuform's emulator, and so "
@@ -40,6 +44,7 @@ def render_pages() -> Iterator[tuple[str, str]]:
     yield "index.md", _join(_render_index([load_document(item) for item in NAMES]))
     for name in NAMES:
         yield f"{name}.md", _join(_render_page(load_document(name)))
+    yield SDK_PAGE, _join(_render_sdk_page(SdkUse()))
 
 
 def find_proof(call: Mapping[str, Any]) -> str:
@@ -80,9 +85,10 @@ def _render_index(platforms: Sequence[Documented]) -> Iterator[str]:
         "The pages are generated from `tests/platforms/*.yaml` and from the code. Tests send every "
         "listed call and compare method and path, and check that no method of a client is missing. "
         "They compare the listed fields with the models of the answers, and the inputs and outputs "
-        "with those of the resources. They change each field of a cluster, a node, a record and an "
-        "overview in turn, and check whether gpuform's output changes with it. The states come "
-        "from the tables that gpuform uses while it waits."
+        "with those of the resources. A call, parameter or field that only a newer SDK of Together "
+        "has fails a test that names it. Tests change each field of a cluster, a node, a record "
+        "and an overview in turn, and check whether gpuform's output changes with it. The states "
+        "come from the tables that gpuform uses while it waits."
     )
 
 
@@ -112,6 +118,11 @@ def _render_page(platform: Documented) -> Iterator[str]:
         f"{facts['title']}. Its source is {facts['document']}. "
         f"[Start](../../start/{platform.name}.md) shows the first steps."
     )
+    if "sdk" in facts:
+        yield (
+            f"[Calls and fields of the SDK]({SDK_PAGE}) lists every parameter of the SDK and every "
+            "field of its answers."
+        )
     yield "## Calls"
     rows = [[_format_code(e["call"]), e["does"], e["use"], find_proof(e)] for e in facts["calls"]]
     yield render_table(["call", "what it does", "use in gpuform", "proven against"], rows)
@@ -145,6 +156,62 @@ def _render_page(platform: Documented) -> Iterator[str]:
     if notes := facts["notes"]:
         yield "## Notes"
         yield "\n".join(f"* {escape_prose(note)}" for note in notes)
+
+
+def _render_sdk_page(sdk: SdkUse) -> Iterator[str]:
+    """Yield the parts of the page on the calls, parameters and answers of Together's SDK."""
+    calls = list_sdk_calls()
+    call_rows = [
+        [f"`{call.name}`", f"`{sdk.get_http_call(call)}`", *sdk.describe_call(call)]
+        for call in calls
+    ]
+    parameter_rows = {
+        call.name: [[f"`{path}`", *sdk.describe_parameter(call, path)] for path in call.parameters]
+        for call in calls
+    }
+    field_rows = {
+        model: [[f"`{path}`", *sdk.describe_field(model, path)] for path in sdk.list_fields(model)]
+        for model in sdk.list_answers()
+    }
+    yield "# Together AI: calls and fields of the SDK"
+    yield MARK
+    yield (
+        f"This page lists every call, parameter and field of an answer in the package `together` "
+        f"{sdk.version} that concerns clusters, shared volumes, repairs and regions, and what "
+        f"gpuform does with it. [Together AI](together.md) describes the calls and the states."
+    )
+    yield (
+        "*Supported* parameters come from an input or from gpuform. *Supported* fields of an "
+        "answer are compared with an input, or influence decisions. *Shown only* fields are in "
+        "outputs, plans, `status` or reviews. gpuform ignores the others, for the given reason."
+    )
+    yield render_table(
+        ["", SUPPORTED, SHOWN_ONLY, IGNORED],
+        [
+            ["calls", *_count_supports(call_rows)],
+            ["parameters", *_count_supports([*chain.from_iterable(parameter_rows.values())])],
+            ["fields of answers", *_count_supports([*chain.from_iterable(field_rows.values())])],
+        ],
+    )
+    yield "## Calls of the SDK"
+    yield render_table(["call", "request", "support", "use, or why not"], call_rows)
+    yield "## Parameters"
+    for name, rows in parameter_rows.items():
+        if rows:
+            yield f"### `{name}`"
+            yield render_table(["parameter", "support", "comes from, or why not"], rows)
+    yield "## Fields of answers"
+    for model, answering_calls in sdk.list_answers().items():
+        if rows := field_rows[model]:
+            yield f"### {model.__name__}"
+            yield f"Answer of {join_as_code([call.name for call in answering_calls])}."
+            yield render_table(["field", "support", "use, or why not"], rows)
+
+
+def _count_supports(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return how many rows have each of the three words of support, as texts."""
+    supports = Counter(support for *_, support, _ in rows)
+    return [str(supports[word]) for word in (SUPPORTED, SHOWN_ONLY, IGNORED)]
 
 
 def _format_code(call: str) -> str:

@@ -1,57 +1,66 @@
 """Test that gpuform knows every call, parameter and answer of the installed `together` package.
 
-A newer package with a new field fails here, and names the field: support it, or list it in
-together.yaml with the reason why not.
+A newer package with a new call or field fails here, and the message names the call or field:
+support it, or list it in together.yaml with the reason why not.
 """
 
-import inspect
-from collections.abc import Callable, Iterator
-from typing import Any, get_args, get_type_hints
+import tomllib
+from collections.abc import Iterator
 
 import pytest
-from platforms.documented import list_leaf_paths, load_document
-from pydantic import BaseModel
-from together.resources.clusters.clusters import ClustersResource
-from together.resources.clusters.remediations import RemediationsResource
-from together.resources.clusters.storage import StorageResource
+from platforms import together_sdk
+from platforms.documented import list_leaf_paths
+from platforms.pages import ROOT, render_pages
+from platforms.together_sdk import IGNORED, SUPPORTED, SdkCall, SdkUse, UnknownField, list_sdk_calls
+from pydantic import BaseModel, create_model
+from together import Together
 from together.types import Cluster
 from together.types.cluster_list_regions_response import Region
 from together.types.clusters.cluster_storage import ClusterStorage
-from typing_extensions import is_typeddict
+from together.types.clusters.remediation import Remediation
 
-from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.schemas.together import wire
 
-DOCUMENT = load_document("together").given
-RESOURCES = {
-    "clusters": ClustersResource,
-    "clusters.storage": StorageResource,
-    "": RemediationsResource,
-}
-"""The SDK's classes, by how together.yaml names their methods."""
+SDK = SdkUse()
 
 
-def _list_methods(resource: type) -> Iterator[tuple[str, Callable[..., Any]]]:
-    for name, member in vars(resource).items():
-        if inspect.isfunction(member) and not name.startswith("_"):
-            yield name, member
+def list_uses() -> Iterator[together_sdk.Use]:
+    for call in list_sdk_calls():
+        yield SDK.describe_call(call)
+        yield from (SDK.describe_parameter(call, path) for path in call.parameters)
+    for model in SDK.list_answers():
+        yield from (SDK.describe_field(model, path) for path in SDK.list_fields(model))
 
 
-def test_every_call_of_the_sdk_is_documented() -> None:
-    calls = {call["real client"][1] for call in DOCUMENT["calls"] if "real client" in call}
-    sdk_calls = {
-        f"{prefix}.{name}".lstrip(".")
-        for prefix, resource in RESOURCES.items()
-        for name, _ in _list_methods(resource)
+def test_every_call_parameter_and_field_is_supported_shown_or_ignored_with_a_reason() -> None:
+    uses = list(list_uses())
+    assert len(uses) > 300
+    assert all(use.explanation for use in uses)
+
+
+def test_nothing_is_listed_that_the_sdk_no_longer_has() -> None:
+    facts = SDK.facts
+    calls = {call.name: set(call.parameters) for call in list_sdk_calls()}
+    listed = {call["sdk"] for part in ("calls", "unsupported calls") for call in facts[part]}
+    assert listed == calls.keys()
+    for name, parameters in facts["sdk"]["parameters"].items():
+        assert parameters.keys() - calls[name] == set(), name
+    fields = {
+        f"{model.__name__}.{path}"
+        for model in SDK.list_answers()
+        for path in SDK.list_fields(model)
     }
-    unsupported = {call["sdk"] for call in DOCUMENT["unsupported calls"]}
-    assert sdk_calls == calls | unsupported
-    assert not calls & unsupported
+    assert facts["sdk"]["ignored fields"].keys() - fields == set()
 
 
 @pytest.mark.parametrize(
     ("sdk_model", "wire_model"),
-    [(Cluster, wire.Cluster), (ClusterStorage, wire.Volume), (Region, wire.Region)],
+    [
+        (Cluster, wire.Cluster),
+        (ClusterStorage, wire.Volume),
+        (Region, wire.Region),
+        (Remediation, wire.Remediation),
+    ],
 )
 def test_every_field_of_an_answer_is_parsed(
     sdk_model: type[BaseModel], wire_model: type[BaseModel]
@@ -59,43 +68,59 @@ def test_every_field_of_an_answer_is_parsed(
     assert set(list_leaf_paths(sdk_model)) - set(list_leaf_paths(wire_model)) == set()
 
 
-def _list_parameters(annotation: Any, path: str = "") -> Iterator[str]:
-    """Yield the paths of the fields of a parameter's TypedDict; the path itself without one."""
-    inner = [annotation] if is_typeddict(annotation) else list(_list_typed_dicts(annotation))
-    if not inner:
-        yield path
-    for typed_dict in inner:
-        for name, field_type in get_type_hints(typed_dict).items():
-            yield from _list_parameters(field_type, f"{path}.{name}")
+def test_the_locked_sdk_is_the_one_that_the_page_names() -> None:
+    lock = tomllib.loads((ROOT / "uv.lock").read_text())
+    (locked,) = (package for package in lock["package"] if package["name"] == "together")
+    assert SDK.version == locked["version"]
 
 
-def _list_typed_dicts(annotation: Any) -> Iterator[Any]:
-    for argument in get_args(annotation):
-        if is_typeddict(argument):
-            yield argument
-        else:
-            yield from _list_typed_dicts(argument)
+class _NewerClusters(type(Together(api_key="unused").clusters)):  # type: ignore[misc]
+    """The resource of a newer SDK with one more call."""
+
+    def hibernate(self, cluster_id: str) -> Cluster:
+        raise NotImplementedError
 
 
-@pytest.mark.parametrize(
-    ("method", "kind", "own_parameters"),
-    [
-        (ClustersResource.create, "Cluster", set()),
-        (ClustersResource.update, "Cluster", {"cluster_id"}),
-        (StorageResource.create, "SharedVolume", set()),
-        (StorageResource.update, "SharedVolume", {"volume_id"}),
-    ],
-    ids=lambda value: getattr(value, "__qualname__", None),
-)
-def test_every_parameter_of_a_request_is_an_input(
-    method: Callable[..., Any], kind: str, own_parameters: set[str]
+def test_a_call_of_a_newer_sdk_is_named() -> None:
+    (new_call,) = together_sdk.walk_resource("clusters", _NewerClusters)
+    with pytest.raises(UnknownField, match=r"the call clusters\.hibernate is not known"):
+        SDK.describe_call(new_call)
+
+
+def test_a_parameter_of_a_newer_sdk_is_named() -> None:
+    def update(cluster_id: str, num_gpus: int, power_cap_w: int) -> Cluster:
+        raise NotImplementedError
+
+    call = SdkCall("clusters.update", update)
+    assert [SDK.describe_parameter(call, path).support for path in call.parameters[:2]] == [
+        SUPPORTED
+    ] * 2
+    with pytest.raises(UnknownField, match=r"parameter power_cap_w of clusters\.update"):
+        SDK.describe_parameter(call, call.parameters[-1])
+
+
+def test_a_field_of_a_newer_sdk_is_named_in_the_test_and_by_the_page(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    transport = {"self", "extra_headers", "extra_query", "extra_body", "timeout"}
-    hints = {
-        name: hint
-        for name, hint in get_type_hints(method).items()
-        if name not in transport | own_parameters | {"return"}
-    }
-    sent = {path for name, hint in hints.items() for path in _list_parameters(hint, name)}
-    inputs = set(list_leaf_paths(load_lifecycle_class("together", kind).inputs))
-    assert sent - inputs == set()
+    newer = create_model("Cluster", __base__=Cluster, rack=(str, ...))
+    assert "rack" in SDK.list_fields(newer)
+    with pytest.raises(UnknownField, match=r"together: the field Cluster\.rack is not known"):
+        SDK.describe_field(newer, "rack")
+    monkeypatch.setattr(SdkUse, "list_answers", lambda _: {newer: list_sdk_calls()[:1]})
+    with pytest.raises(UnknownField, match="rack"):
+        dict(render_pages())
+
+
+def test_a_field_of_a_newer_answer_of_a_list_is_named() -> None:
+    newer = create_model("ClusterListResponse", clusters=(list[Cluster], ...), total=(int, ...))
+    assert list(SDK.list_fields(newer)) == ["total"]
+    with pytest.raises(UnknownField, match=r"ClusterListResponse\.total"):
+        SDK.describe_field(newer, "total")
+
+
+def test_what_an_unsupported_call_sends_is_ignored() -> None:
+    def list_(mode: str) -> Cluster:
+        raise NotImplementedError
+
+    unused = SDK.facts["unsupported calls"][0]["sdk"]
+    assert SDK.describe_parameter(SdkCall(unused, list_), "mode").support == IGNORED
