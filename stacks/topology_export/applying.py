@@ -6,6 +6,7 @@ longer desired, if they still are as recorded. `stacks/operations/topology_expor
 `plan_changes` and `apply_changes`.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -29,6 +30,8 @@ from gpuform.stacks.topology_export.manifests import (
 from gpuform.stacks.topology_export.model import NoTopology
 
 _NODE_PREFIX: Final = "node/"
+_GROUPS_PATH: Final = "/apis"
+_GROUP_AND_VERSION: Final = re.compile(r"/apis/(?P<group>[^/]+)/(?P<version>[^/]+)/")
 
 
 class Action(StrEnum):
@@ -90,6 +93,7 @@ def plan_changes(target: Target, manifests: Sequence[Manifest]) -> list[Change]:
     objects = [manifest for manifest in manifests if isinstance(manifest, OwnedObject)]
     nodes = {node["metadata"]["name"]: node for node in target.client.list_objects(NODES_PATH)}
     changes = [_plan_object_change(target, manifest) for manifest in objects]
+    served_paths = _find_served_paths(target, objects).values()
     for name in sorted({*desired_nodes, *target.record.nodes}):
         if name in nodes:
             changes += _plan_node_changes(target.record, nodes[name], desired_nodes.get(name))
@@ -97,8 +101,8 @@ def plan_changes(target: Target, manifests: Sequence[Manifest]) -> list[Change]:
             # A node of the platform may not have joined the cluster.
             changes.append(Change(Action.ABSENT, f"{_NODE_PREFIX}{name}"))
     paths = {_build_object_path(manifest) for manifest in objects}
-    for path in reversed(target.record.objects):
-        if path not in paths:
+    for path in reversed(list(dict.fromkeys(served_paths))):
+        if path is not None and path not in paths:
             changes += _plan_removal(target, path)
     return changes
 
@@ -115,6 +119,12 @@ def apply_changes(target: Target, manifests: Sequence[Manifest]) -> list[Change]
     }
     objects = [manifest for manifest in manifests if isinstance(manifest, OwnedObject)]
     changes: list[Change] = []
+    served_paths = _find_served_paths(target, objects)
+    # Software that is not installed now may come back with its objects: their record stays.
+    unserved_paths = {path for path, served_path in served_paths.items() if served_path is None}
+    target.record.objects = list(
+        dict.fromkeys(served_path or path for path, served_path in served_paths.items())
+    )
     # First of all: a run that is killed after a write must find the value in the record.
     _record_planned_writes(target, plan_changes(target, manifests), objects)
     try:
@@ -125,11 +135,49 @@ def apply_changes(target: Target, manifests: Sequence[Manifest]) -> list[Change]
         paths = {_build_object_path(manifest) for manifest in objects}
         # A copy: removals shorten the list. Objects written last may depend on earlier ones.
         for path in reversed([*target.record.objects]):
-            if path not in paths:
+            if path not in paths and path not in unserved_paths:
                 changes += _remove_object(target, path)
     finally:
         target.records.save(target.record)
     return changes
+
+
+def _find_served_paths(target: Target, objects: Iterable[OwnedObject]) -> dict[str, str | None]:
+    """Return for each recorded API path the path in a version that the cluster serves now.
+
+    An object of `objects` gets the path of its manifest. Another one keeps its recorded version if
+    that is still served, and else gets the version that the cluster prefers. None stands for an
+    object whose API group is not served. Sends one read if an object of an API group is recorded.
+    """
+    recorded_paths = target.record.objects
+    if not any(map(_GROUP_AND_VERSION.match, recorded_paths)):
+        return {path: path for path in recorded_paths}
+    versions_by_group = _list_served_versions(target.client)
+    # One object has a path in each served version. Kueue 0.15 to 0.19 serve v1beta1 and v1beta2:
+    # the older path of a desired object must not be removed as if it were another object.
+    desired_paths = {
+        _replace_version(path, ""): path
+        for path in (_build_object_path(manifest) for manifest in objects)
+    }
+
+    def find_served_path(path: str) -> str | None:
+        match = _GROUP_AND_VERSION.match(path)
+        if match is None:
+            return path
+        versions = versions_by_group.get(match["group"])
+        if not versions:
+            return None
+        # Kueue 0.20 serves no v1beta1: an object that was written so is found as v1beta2 alone.
+        is_served = match["version"] in versions
+        served_path = path if is_served else _replace_version(path, versions[0])
+        return desired_paths.get(_replace_version(path, ""), served_path)
+
+    return {path: find_served_path(path) for path in recorded_paths}
+
+
+def _replace_version(path: str, version: str) -> str:
+    """Return the API path of an object with another version; core objects keep their path."""
+    return _GROUP_AND_VERSION.sub(rf"/apis/\g<group>/{version}/", path)
 
 
 def _record_planned_writes(
@@ -394,15 +442,26 @@ def find_served_version(
     `product` names the software in the message. Raises NoTopology if the API does not serve the
     group, and GpuformError if it does not answer.
     """
-    # The list of groups is readable also without the custom resources.
-    groups = client.get_object("/apis").get("groups") or ()
-    served_group = next((api_group for api_group in groups if api_group.get("name") == group), None)
-    if served_group is None:
+    versions = _list_served_versions(client).get(group)
+    if not versions:
         raise NoTopology(
             f"{product} is not installed in this cluster: its Kubernetes does not serve {group}",
             hint=f"install {product} in the cluster first; gpuform does not install it",
         )
-    versions = [str(version.get("groupVersion")) for version in served_group.get("versions") or ()]
-    if f"{group}/{preferred_version}" in versions:
-        return f"{group}/{preferred_version}"
-    return str((served_group.get("preferredVersion") or {}).get("groupVersion") or versions[0])
+    return f"{group}/{preferred_version if preferred_version in versions else versions[0]}"
+
+
+def _list_served_versions(client: KubernetesClient) -> dict[str, list[str]]:
+    """Return the versions of each API group that the cluster serves, the preferred one first.
+
+    Raises GpuformError if the API does not answer.
+    """
+    # The list of groups is readable also without the custom resources.
+    return {
+        str(group.get("name")): [
+            str(version.get("version"))
+            for version in (group.get("preferredVersion"), *(group.get("versions") or ()))
+            if version
+        ]
+        for group in client.get_object(_GROUPS_PATH).get("groups") or ()
+    }

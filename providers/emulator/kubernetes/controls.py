@@ -15,7 +15,7 @@ from gpuform.providers.emulator.kubernetes.kinds import CLAIM, NAMESPACE, NODE, 
 from gpuform.providers.emulator.kubernetes.nodes import set_readiness
 from gpuform.providers.emulator.kubernetes.objects import ClusterObjects
 from gpuform.providers.emulator.kubernetes.pods import RUNS_FOR, end_pods, list_ended_pods
-from gpuform.providers.emulator.kubernetes.readiness import EngineSettings
+from gpuform.providers.emulator.kubernetes.settings import KubernetesSettings
 from gpuform.providers.emulator.kubernetes.verbs import ObjectAddress
 from gpuform.providers.emulator.routing import PlatformControls, RouteTable, answer_json
 
@@ -44,9 +44,9 @@ class _NodeBody(BaseModel):
 
 
 class KubernetesControls(PlatformControls):
-    """Add pods, break nodes, list how pods ended, remove claims; set the readiness engine."""
+    """Add pods, break nodes, list how pods ended, remove claims; set the installed software."""
 
-    settings = EngineSettings
+    settings = KubernetesSettings
 
     def _list_routes(self) -> RouteTable:
         """Return the routes by which tests add pods, change nodes and remove volume claims."""

@@ -3,6 +3,7 @@
 All modules of `kubernetes` use this one.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -140,44 +141,51 @@ KIND_BY_PLURAL = {kind.plural: kind for kind in KINDS}
 VERSION = {"major": "1", "minor": "32", "gitVersion": "v1.32.0", "platform": "linux/amd64"}
 
 
-def find_discovery_document(path: str, engine: str) -> dict[str, Any] | None:
+def find_discovery_document(
+    path: str, served: Mapping[str, Sequence[str]]
+) -> dict[str, Any] | None:
     """Return the discovery document at a path below the API's root, or None for another path.
 
-    `engine` is the readiness engine's API group; "" is a cluster without the engine, and without
-    its kinds.
+    `served` has the `apiVersion`s under which kinds of a stored `apiVersion` are served, the
+    preferred one first; kinds that are missing there are served as they are stored.
     """
     if path == "version":
         return VERSION
     if path == "api":
         return {"kind": "APIVersions", "versions": ["v1"]}
-    # Without the engine its kinds do not exist, and clients have to see so.
-    served = [kind for kind in KINDS if engine or kind.group != ENGINE_GROUP]
-    groups = {kind.group: _build_group(kind, engine) for kind in served if kind.group}
+    kinds_by_version: dict[str, list[Kind]] = {}
+    for kind in KINDS:
+        # Software that is not installed has no kinds, and clients have to see so.
+        for api_version in served.get(kind.api_version, (kind.api_version,)):
+            kinds_by_version.setdefault(api_version, []).append(kind)
+    versions_by_group: dict[str, list[str]] = {}
+    for api_version in kinds_by_version:
+        group, _, version = api_version.rpartition("/")
+        versions_by_group.setdefault(group, []).append(version)
+    groups = {
+        group: _build_group(group, versions)
+        for group, versions in versions_by_group.items()
+        if group
+    }
     if path == "apis":
         return {"kind": "APIGroupList", "apiVersion": "v1", "groups": list(groups.values())}
-    name = path.removeprefix("apis/")
-    if path.startswith("apis/") and name in groups:
+    root, _, name = path.partition("/")
+    if root == "apis" and name in groups:
         return {"kind": "APIGroup", "apiVersion": "v1", **groups[name]}
-    kinds = [kind for kind in served if kind.folder == path]
-    if not kinds:
+    if name not in kinds_by_version or (root == "apis") != ("/" in name):
         return None
-    version = kinds[0].api_version
     return {
         "kind": "APIResourceList",
         "apiVersion": "v1",
-        "groupVersion": version.replace(ENGINE_GROUP, engine or ENGINE_GROUP),
-        "resources": [entry for kind in kinds for entry in _list_resources(kind)],
+        "groupVersion": name,
+        "resources": [entry for kind in kinds_by_version[name] for entry in _list_resources(kind)],
     }
 
 
-def _build_group(kind: Kind, engine: str) -> dict[str, Any]:
-    """Return the discovery entry of a kind's API group: its name and its one version.
-
-    The readiness engine's group is named `engine`.
-    """
-    name = engine if kind.group == ENGINE_GROUP else kind.group
-    version = {"groupVersion": f"{name}/{kind.version}", "version": kind.version}
-    return {"name": name, "versions": [version], "preferredVersion": version}
+def _build_group(group: str, versions: Sequence[str]) -> dict[str, Any]:
+    """Return the discovery entry of an API group: its name and its versions, preferred first."""
+    entries = [{"groupVersion": f"{group}/{version}", "version": version} for version in versions]
+    return {"name": group, "versions": entries, "preferredVersion": entries[0]}
 
 
 def _list_resources(kind: Kind) -> list[dict[str, Any]]:

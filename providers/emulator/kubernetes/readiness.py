@@ -11,15 +11,12 @@ import gzip
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import ClassVar, Final, Literal
-
-from pydantic import Field
+from typing import Final
 
 from gpuform.providers.emulator.kubernetes.kinds import (
     BANDWIDTH,
     CERTIFICATION,
     CONFIG_MAP,
-    ENGINE_GROUP,
     GOODPUT,
     NODE,
     POD,
@@ -34,11 +31,9 @@ from gpuform.providers.emulator.kubernetes.objects import (
     parse_timestamp,
 )
 from gpuform.providers.emulator.kubernetes.pods import is_done
-from gpuform.providers.emulator.routing import PlatformSettings
+from gpuform.providers.emulator.kubernetes.settings import KubernetesSettings
 from gpuform.providers.emulator.store import Store
 
-# The engine was renamed; clusters have the one or the other.
-ENGINE_GROUPS: Final = (ENGINE_GROUP, "cre.nvidia.com")
 _MESSAGE_SIZE_BYTES: Final = 17_179_869_184
 _BANDWIDTHS: Final = {"nccl-all-reduce": (487.87, 260.20), "nccl-all-gather": (338.57, 361.14)}
 _DEFAULT_BANDWIDTHS: Final = (79.11, 84.40)
@@ -60,35 +55,6 @@ _METRICS: Final = {
 }
 
 
-class EngineSettings(PlatformSettings):
-    """What tests can set of the engine in all emulated clusters."""
-
-    kind: ClassVar[str] = "kubernetes/engine"
-
-    group: Literal["nvcre.nvidia.com", "cre.nvidia.com", ""] = "nvcre.nvidia.com"
-    """The engine's API group; empty where the engine is not installed."""
-    seconds: float = Field(default=600, ge=0)
-    """How long a category takes."""
-    slow_nodes: dict[str, float] = Field(default_factory=dict)
-    """Node -> GB/s of bus bandwidth that a job with the node reaches at most."""
-    broken_nodes: dict[str, str] = Field(default_factory=dict)
-    """Node -> the message with which each job on the node fails."""
-
-
-def rename_engine_group(content: Object, group: str) -> Object:
-    """Return an object or list of the engine with `group` as the API group in `apiVersion`.
-
-    Objects of other groups are returned unchanged.
-    """
-    version = str(content.get("apiVersion", ""))
-    if group == ENGINE_GROUP or not version.startswith(f"{ENGINE_GROUP}/"):
-        return content
-    renamed = {**content, "apiVersion": version.replace(ENGINE_GROUP, group)}
-    if isinstance(items := renamed.get("items"), list):
-        renamed["items"] = [rename_engine_group(item, group) for item in items]
-    return renamed
-
-
 def run_engine(store: Store, objects: ClusterObjects) -> None:
     """Advance each certification of the cluster to the objects' time: workflows and statuses.
 
@@ -97,7 +63,7 @@ def run_engine(store: Store, objects: ClusterObjects) -> None:
     certifications = objects.list_objects(CERTIFICATION)
     if not certifications:
         return
-    settings = EngineSettings.load(store)
+    settings = KubernetesSettings.load(store)
     if not settings.group:
         return
     for certification in certifications:
@@ -109,7 +75,7 @@ class _CertificationRun:
     """The run of one certification: its categories one after the other."""
 
     def __init__(
-        self, objects: ClusterObjects, settings: EngineSettings, certification: Object
+        self, objects: ClusterObjects, settings: KubernetesSettings, certification: Object
     ) -> None:
         self._objects = objects
         self._settings = settings

@@ -22,7 +22,6 @@ from gpuform.providers.emulator.kubernetes.controllers import (
 )
 from gpuform.providers.emulator.kubernetes.kinds import (
     CLAIM,
-    ENGINE_GROUP,
     KIND_BY_PATH,
     StatusError,
     build_failure_status,
@@ -37,10 +36,11 @@ from gpuform.providers.emulator.kubernetes.objects import (
     matches_fields,
     matches_labels,
 )
-from gpuform.providers.emulator.kubernetes.readiness import (
-    ENGINE_GROUPS,
-    EngineSettings,
-    rename_engine_group,
+from gpuform.providers.emulator.kubernetes.settings import (
+    KubernetesSettings,
+    ServedVersions,
+    find_stored_path,
+    rename_api_version,
 )
 from gpuform.providers.emulator.kubernetes.streams import Execution, Executor, stream_events
 from gpuform.providers.emulator.kubernetes.verbs import MERGE_PATCH, ObjectAddress
@@ -124,17 +124,13 @@ class KubernetesApi(PlatformApi):
         After a write the controllers run once, so that the answer shows what followed. Raises
         `StatusError`.
         """
-        path, engine = path.strip("/"), EngineSettings.load(self._store).group
-        if (group_part := path.split("/")[1:2]) and group_part[0] in ENGINE_GROUPS:
-            if group_part[0] != engine:
-                raise StatusError(404, "the server could not find the requested resource")
-            # Objects are stored under one name of the group, whatever the cluster calls it.
-            path = path.replace(engine, ENGINE_GROUP, 1)
+        path, served = path.strip("/"), KubernetesSettings.load(self._store).served_versions
         if path in {"healthz", "livez", "readyz"}:
             return Response("ok", content_type="text/plain")
-        if (description := _find_description(cluster_id, path, engine)) is not None:
+        if (description := _find_description(cluster_id, path, served)) is not None:
             return answer_json(description)
-        address = _parse_address(path)
+        # Objects are stored under one group and version, whatever the cluster serves.
+        address = _parse_address(find_stored_path(path, served))
         if address is None:
             raise StatusError(404, "the server could not find the requested resource")
         if address.part == "exec":
@@ -147,12 +143,12 @@ class KubernetesApi(PlatformApi):
                 # The answer shows what follows from the change at once, such as a pod's node.
                 reconcile_objects(self._store, objects)
                 return answer_json(
-                    rename_engine_group(_reload_object(objects, address, content), engine), status
+                    rename_api_version(_reload_object(objects, address, content), path), status
                 )
             if address.name:
                 item = self._apply_phase_override(verbs.get_object(objects, address))
-                return answer_json(rename_engine_group(item, engine))
-            return answer_json(rename_engine_group(_build_list(objects, address), engine))
+                return answer_json(rename_api_version(item, path))
+            return answer_json(rename_api_version(_build_list(objects, address), path))
 
     def _apply_phase_override(self, item: Object) -> Object:
         """Return the object with an injected fault's `status.phase`, and count the fault's use.
@@ -226,13 +222,13 @@ class KubernetesApi(PlatformApi):
         return Response(status=204)
 
 
-def _find_description(cluster_id: str, path: str, engine: str) -> Object | None:
+def _find_description(cluster_id: str, path: str, served: ServedVersions) -> Object | None:
     """Return the discovery or OpenAPI document at a path, or None for any other path."""
     if path == "openapi/v3":
         return build_openapi_index(f"{KubernetesApi.prefix}/{cluster_id}")
     if path.startswith("openapi/v3/"):
         return find_openapi_document(path.removeprefix("openapi/v3/"))
-    return find_discovery_document(path, engine)
+    return find_discovery_document(path, served)
 
 
 def _write_object(objects: ClusterObjects, address: ObjectAddress) -> tuple[Object, int]:

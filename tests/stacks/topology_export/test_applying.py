@@ -213,8 +213,10 @@ def test_a_write_in_between_is_seen(kube: Kube, monkeypatch: pytest.MonkeyPatch)
     assert kube.labels(WORKERS[0]) == {KEY: "theirs"}
 
 
-def build_kueue_objects(*levels: str, name: str = "demo-dev") -> list[Manifest]:
-    version = "kueue.x-k8s.io/v1beta2"
+def build_kueue_objects(
+    *levels: str, name: str = "demo-dev", version: str = "v1beta2"
+) -> list[Manifest]:
+    version = f"kueue.x-k8s.io/{version}"
     spec = {"levels": [{"nodeLabel": level} for level in levels]}
     flavor = {"nodeLabels": {"gpuform.dev/stack": "demo.dev"}, "topologyName": name}
     return [
@@ -308,6 +310,75 @@ class TestObjects:
             kube.apply(*build_kueue_objects("kubernetes.io/hostname", KEY), form="kueue")
         with pytest.raises(GpuformError, match="unique"):
             kube.apply(*build_kueue_objects(KEY, KEY), form="kueue")
+
+
+class TestUpgradesOfKueue:
+    """Kueue 0.14 serves v1beta1, 0.15 to 0.19 both versions, and 0.20 only v1beta2."""
+
+    HOST = "kubernetes.io/hostname"
+
+    def install_kueue(self, kube: Kube, *versions: str) -> None:
+        kube.cluster.call_emulator("POST", "/kubernetes/settings", {"kueue_versions": versions})
+
+    def list_topologies(self, kube: Kube, version: str = "v1beta2") -> list[str]:
+        topologies = client.CustomObjectsApi(kube.api).list_cluster_custom_object(
+            "kueue.x-k8s.io", version, "topologies"
+        )
+        assert {item["apiVersion"] for item in topologies["items"]} <= {f"kueue.x-k8s.io/{version}"}
+        return [item["metadata"]["name"] for item in topologies["items"]]
+
+    def test_objects_of_an_older_version_stay_when_a_newer_one_is_served(self, kube: Kube) -> None:
+        self.install_kueue(kube, "v1beta1")
+        kube.apply(*build_kueue_objects(self.HOST, version="v1beta1"), form="kueue")
+        self.install_kueue(kube, "v1beta2", "v1beta1")
+        newer = build_kueue_objects(self.HOST)
+        assert [action for action, _ in kube.plan(*newer, form="kueue")] == ["same", "same"]
+        assert [action for action, _ in kube.apply(*newer, form="kueue")] == ["same", "same"]
+        assert self.list_topologies(kube) == self.list_topologies(kube, "v1beta1") == ["demo-dev"]
+
+    def test_objects_of_a_version_that_is_no_longer_served_are_removed(self, kube: Kube) -> None:
+        self.install_kueue(kube, "v1beta1")
+        kube.apply(*build_kueue_objects(self.HOST, version="v1beta1"), form="kueue")
+        self.install_kueue(kube, "v1beta2")
+        with pytest.raises(ApiException) as not_served:
+            self.list_topologies(kube, "v1beta1")
+        assert not_served.value.status == 404
+        removals = [("remove", "resourceflavors/demo-dev"), ("remove", "topologies/demo-dev")]
+        assert kube.plan(form="kueue") == removals
+        assert kube.apply(form="kueue") == removals
+        assert self.list_topologies(kube) == []
+        assert kube.target("kueue").record.is_empty
+
+    def test_objects_are_removed_by_their_own_version_while_it_is_served(self, kube: Kube) -> None:
+        self.install_kueue(kube, "v1beta1")
+        kube.apply(*build_kueue_objects(self.HOST, version="v1beta1"), form="kueue")
+        self.install_kueue(kube, "v1beta2", "v1beta1")
+        assert [action for action, _ in kube.apply(form="kueue")] == ["remove", "remove"]
+        assert self.list_topologies(kube) == []
+
+    def test_objects_stay_recorded_while_kueue_is_not_installed(self, kube: Kube) -> None:
+        kube.apply(*build_kueue_objects(self.HOST), form="kueue")
+        self.install_kueue(kube)
+        assert kube.plan(form="kueue") == kube.apply(form="kueue") == []
+        self.install_kueue(kube, "v1beta2")
+        assert [action for action, _ in kube.apply(form="kueue")] == ["remove", "remove"]
+        assert self.list_topologies(kube) == []
+
+    @pytest.mark.parametrize(
+        ("served", "expected"),
+        [
+            (("v1beta1",), "v1beta1"),
+            (("v1beta1", "v1beta2"), "v1beta2"),
+            (("v1beta2", "v1beta1"), "v1beta2"),
+            (("v1beta2",), "v1beta2"),
+        ],
+    )
+    def test_the_newest_known_version_of_each_kueue_is_used(
+        self, kube: Kube, served: tuple[str, ...], expected: str
+    ) -> None:
+        self.install_kueue(kube, *served)
+        version = find_served_version(kube.client, "kueue.x-k8s.io", "v1beta2", "Kueue")
+        assert version == f"kueue.x-k8s.io/{expected}"
 
 
 def test_the_version_that_a_cluster_serves_is_taken(kube: Kube) -> None:
