@@ -42,6 +42,7 @@ class CertificationRun:
 
     `id` differs for each run. `purpose` is the digest that the run was begun with, empty for a run
     that is being removed. `progress` is for people. `problem` is a failure of the run as a whole.
+    `early_end_reason` says why the run ended before all its tests had run, and is empty otherwise.
     """
 
     id: str
@@ -50,6 +51,7 @@ class CertificationRun:
     has_ended: bool = False
     ended_at: str = ""
     problem: str = ""
+    early_end_reason: str = ""
 
 
 class NodeTester(Protocol):
@@ -208,7 +210,9 @@ class CertificationRunner:
         new_evidence = [] if is_unexplained else verdict.evidence
         evidence = sorted([*earlier, *new_evidence], key=lambda node_evidence: node_evidence.node)
         gaps = find_evidence_gaps(machines_now, evidence, request.categories, verdict.failures)
-        reason = verdict.problem or run.problem or self._explain_missing_nodes(machines_now)
+        # Without this reason, people only learn that the nodes were not tested, and not why.
+        problem = "; ".join(filter(None, (verdict.problem, run.early_end_reason)))
+        reason = problem or run.problem or self._explain_missing_nodes(machines_now)
         if not reason and gaps:
             reason = f"not proven: {format_gaps(gaps)}"
         return CertificationOutputs(

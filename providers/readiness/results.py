@@ -49,6 +49,9 @@ _NODE_FAULT_REASONS: Final = frozenset({"HardwareFailureDetected"})
 Any other reason is written for every node of a group, whichever node caused it (design record 071).
 """
 
+_ENDED_STATUSES: Final = frozenset({"Succeeded", "Failed"})
+"""Statuses of a category whose tests have run."""
+
 _MAX_REASON_LENGTH: Final = 200
 
 
@@ -502,7 +505,26 @@ def _to_run(certification: Certification, purpose: str) -> CertificationRun:
         has_ended=ended is not None,
         ended_at=ended.since if ended is not None else "",
         problem=problem,
+        early_end_reason=_explain_early_end(certification),
     )
+
+
+def _explain_early_end(certification: Certification) -> str:
+    """Return why a failed certification ended before all its categories had run, or "".
+
+    The engine fails a certification if it cannot create the workflow of a category, and runs no
+    further category. Since version 0.10 it also does so if it finds no RDMA network for the pods,
+    or several that differ (release notes of 0.10, "OCI RDMA networks are detected").
+    """
+    failed = certification.find_condition("Failed")
+    categories = certification.status.categories
+    # The engine lists the categories once it has created the first workflow.
+    if failed is None or (
+        categories and all(category.status in _ENDED_STATUSES for category in categories)
+    ):
+        return ""
+    reason = _format_reason(failed.reason, failed.message) or "it reports no reason"
+    return f"certification {certification.metadata.name} ended before all tests had run: {reason}"
 
 
 def _format_progress(certification: Certification) -> str:
@@ -511,7 +533,7 @@ def _format_progress(certification: Certification) -> str:
         category for category in certification.status.categories if category.status == "InProgress"
     ]
     ended_count = sum(
-        category.status in {"Succeeded", "Failed"} for category in certification.status.categories
+        category.status in _ENDED_STATUSES for category in certification.status.categories
     )
     names = ", ".join(f"{category.domain}/{category.variant}" for category in running)
     total = len(certification.status.categories)

@@ -170,7 +170,8 @@ def _check_kueue_change(kind: Kind, old: Object, new: Object) -> None:
         lowest = {spec["levels"][-1]["nodeLabel"] for spec in (before, after)}
         if lowest != {_HOST_LABEL}:
             message = (
-                f"levels are mutable only when {_HOST_LABEL} is the lowest level before and after"
+                f"levels are mutable only when {_HOST_LABEL} is the lowest level both before and "
+                "after the change"
             )
             raise make_invalid(kind.name, name, [("spec.levels", message)])
 

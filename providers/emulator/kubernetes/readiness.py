@@ -93,8 +93,12 @@ class _CertificationRun:
             return
         spec = self._certification["spec"]
         begun_at = parse_timestamp(self._certification["metadata"]["creationTimestamp"])
-        statuses, is_over = [], True
+        statuses: list[Object] = []
+        is_over = True
         for number, category in enumerate(spec["categories"]):
+            if is_over and self._lacks_network(number, category):
+                self._fail_without_workflow(statuses, begun_at)
+                return
             options = {**_get_options(spec), **(category.get("options") or {})}
             workflow = self._advance_workflow(number, category, options) if is_over else None
             final_condition = _find_final_condition(workflow) if workflow is not None else None
@@ -126,12 +130,47 @@ class _CertificationRun:
         changed = {**self._certification, "status": status}
         self._certification = self._objects.replace(CERTIFICATION, self._certification, changed)
 
+    def _lacks_network(self, number: int, category: Object) -> bool:
+        """Return whether the workflow of a category is still missing and cannot be created."""
+        # Diagnostics run on each node alone, and attach no network.
+        needs_network = category["domain"] in {"communication", "training"}
+        if not (self._settings.network_problem and needs_network):
+            return False
+        return (
+            self._objects.get(WORKFLOW, self._name_workflow(number, category), self._namespace)
+            is None
+        )
+
+    def _fail_without_workflow(self, ended_statuses: list[Object], moment: float) -> None:
+        """Store the certification as failed before the category after `ended_statuses` began."""
+        pending_categories = self._certification["spec"]["categories"][len(ended_statuses) :]
+        pending = [_build_category_status(category, None, None) for category in pending_categories]
+        status = {
+            "conditions": [
+                _build_condition("InProgress", moment, holds=False),
+                _build_condition(
+                    "Failed",
+                    moment,
+                    reason="SecondaryNetworkDetection",
+                    message=self._settings.network_problem,
+                ),
+            ],
+            # The engine lists the categories once it has created the first workflow.
+            "categoryStatuses": [*ended_statuses, *pending] if ended_statuses else [],
+        }
+        changed = {**self._certification, "status": status}
+        self._certification = self._objects.replace(CERTIFICATION, self._certification, changed)
+
+    def _name_workflow(self, number: int, category: Object) -> str:
+        """Return the name of the workflow of a category."""
+        return f"{self._name}-{number}-{category['variant']}"
+
     def _advance_workflow(self, number: int, category: Object, options: Object) -> Object | None:
         """Return the workflow of one category, begun or finished if the time has come.
 
         None while other pods use the nodes' GPUs.
         """
-        name = f"{self._name}-{number}-{category['variant']}"
+        name = self._name_workflow(number, category)
         workflow = self._objects.get(WORKFLOW, name, self._namespace)
         if workflow is None:
             workflow = self._begin_workflow(name, options)

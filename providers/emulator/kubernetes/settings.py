@@ -11,7 +11,6 @@ from pydantic import Field
 
 from gpuform.providers.emulator.kubernetes.kinds import (
     CERTIFICATION,
-    ENGINE_GROUP,
     TOPOLOGY,
     StatusError,
 )
@@ -33,7 +32,7 @@ class KubernetesSettings(PlatformSettings):
     kind: ClassVar[str] = "kubernetes/engine"
 
     # The engine was renamed; clusters have the one or the other.
-    group: Literal["nvcre.nvidia.com", "cre.nvidia.com", ""] = ENGINE_GROUP
+    group: Literal["nvcre.nvidia.com", "cre.nvidia.com", ""] = "nvcre.nvidia.com"
     """The engine's API group; empty where the engine is not installed."""
     seconds: float = Field(default=600, ge=0)
     """How long a category of the engine takes."""
@@ -41,6 +40,12 @@ class KubernetesSettings(PlatformSettings):
     """Node -> GB/s of bus bandwidth that a job with the node reaches at most."""
     broken_nodes: dict[str, str] = Field(default_factory=dict)
     """Node -> the message with which each job on the node fails."""
+    network_problem: str = ""
+    """Why the engine finds no RDMA network: it then fails the next category that needs one.
+
+    Empty where the network is found. Version 0.10 and newer fail the certification; before, the
+    pods were attached to a network with a fixed name.
+    """
     kueue_versions: tuple[Literal["v1beta1", "v1beta2"], ...] = ("v1beta2",)
     """The versions of Kueue's API, the preferred one first.
 

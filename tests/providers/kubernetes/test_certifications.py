@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+from support.definitions.schemas import find_schema_problems
 
 from gpuform.providers.context import ProviderContext, get_clock, use_context
 from gpuform.providers.emulator.server import environment
@@ -153,6 +154,97 @@ def test_a_broken_node_is_named_and_the_rest_of_its_group_is_not_tested(
     assert [failure["is_alone"] for failure in made.outs["failures"]] == [True]
     assert list_certified_nodes(made.outs) == []
     assert len(others) > 0
+
+
+NETWORK_PROBLEM = (
+    "2 NetworkAttachmentDefinitions for nvidia.com/mlnxnics differ: default/rdma-a, default/rdma-b"
+)
+DIAGNOSTICS = {"domain": "diagnostics", "variant": "dcgm-level3"}
+
+
+def test_an_ambiguous_network_fails_the_certification_with_its_reason(
+    certified_cluster: CertifiedCluster,
+) -> None:
+    """The engine (0.10 and newer) fails before it has created any workflow."""
+    certified_cluster.change_settings(network_problem=NETWORK_PROBLEM)
+    made = certified_cluster.create(certified_cluster.build_inputs())
+    assert certified_cluster.get_certification()["status"]["categoryStatuses"] == []
+    assert (made.outs["ready"], made.outs["evidence"]) == (False, [])
+    assert "not tested by communication/nccl-all-reduce" in made.outs["not_ready_reason"]
+    assert made.outs["not_ready_reason"].endswith(
+        f"; certification fabric ended before all tests had run: {NETWORK_PROBLEM} "
+        "(SecondaryNetworkDetection)"
+    )
+    assert certified_cluster.list_verdicts() == []
+
+    certified_cluster.change_settings(network_problem="")
+    repaired = certified_cluster.update(made, certified_cluster.build_inputs())
+    assert repaired.outs["ready"] is True
+    assert list_certified_nodes(repaired.outs) == certified_cluster.list_nodes()
+
+
+def test_a_failed_node_and_the_reason_of_the_tests_that_did_not_run_are_reported(
+    certified_cluster: CertifiedCluster,
+) -> None:
+    broken = certified_cluster.list_nodes()[0]
+    certified_cluster.change_settings(
+        network_problem=NETWORK_PROBLEM, broken_nodes={broken: "XID 79"}
+    )
+    made = certified_cluster.create(
+        certified_cluster.build_inputs(
+            {**DIAGNOSTICS, "options": {"testScale": "intra-node"}}, ALL_REDUCE
+        )
+    )
+    statuses = certified_cluster.get_certification()["status"]["categoryStatuses"]
+    assert [status["status"] for status in statuses] == ["Failed", "Pending"]
+    reason = made.outs["not_ready_reason"]
+    assert f"node {broken}: diagnostics/dcgm-level3: XID 79" in reason
+    assert f"ended before all tests had run: {NETWORK_PROBLEM}" in reason
+
+
+def test_a_certification_whose_tests_have_all_run_ended_in_time(
+    certified_cluster: CertifiedCluster,
+) -> None:
+    certified_cluster.change_settings(slow_nodes={certified_cluster.list_nodes()[0]: 250})
+    made = certified_cluster.create(certified_cluster.build_inputs({**ALL_REDUCE, "floor": 300}))
+    assert "before all tests" not in made.outs["not_ready_reason"]
+
+
+ALL_OPTIONS = {
+    "testScale": "intra-node",
+    "nodesPerJob": 1,
+    "nicResourceName": "rdma/ib",
+    "mlnxPerNode": 1,
+    "timeoutPerJob": "30m",
+    "workloadMetadata": {"labels": {"kueue.x-k8s.io/queue-name": "burn-in"}},
+}
+
+
+def test_certifications_and_results_are_valid_by_the_definitions_of_the_engine(
+    certified_cluster: CertifiedCluster,
+) -> None:
+    training = {
+        "domain": "training",
+        "variant": "nemotron5-8b",
+        "metric": "goodputRatio",
+        "floor": 0.5,
+    }
+    made = certified_cluster.create(
+        certified_cluster.build_inputs({**ALONE, "options": ALL_OPTIONS}, training)
+    )
+    assert made.outs["ready"] is True
+    written = [certified_cluster.get_certification()]
+    for plural in ("bandwidthmeasurements", "goodputmeasurements"):
+        folder = FOLDER.replace("certifications", plural)
+        measurements = certified_cluster.client.list_objects(folder)
+        assert measurements
+        kind = "BandwidthMeasurement" if plural.startswith("band") else "GoodputMeasurement"
+        written += [
+            {**measurement, "apiVersion": "nvcre.nvidia.com/v1alpha1", "kind": kind}
+            for measurement in measurements
+        ]
+    assert [problem for item in written for problem in find_schema_problems(item)] == []
+    assert find_schema_problems({**written[0], "spec": {"target": {}}}) != []
 
 
 def test_a_cordoned_node_is_not_certified(certified_cluster: CertifiedCluster) -> None:

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
+from support.definitions.schemas import find_schema_problems, list_rule_messages
 from support.schedulers.emulated_slurm import SlurmCluster, create_slurm_cluster
 
 from gpuform.providers.emulator.server import serve
@@ -304,6 +305,29 @@ class TestObjects:
         with pytest.raises(NoTopology, match="namespace nowhere not found"):
             kube.apply(lost)
         assert kube.apply() == []
+
+    def test_written_objects_are_valid_by_the_definitions_of_kueue(self, kube: Kube) -> None:
+        kube.apply(*build_kueue_objects(KEY, "kubernetes.io/hostname"), form="kueue")
+        custom = client.CustomObjectsApi(kube.api)
+        for plural in ("topologies", "resourceflavors"):
+            (written,) = custom.list_cluster_custom_object("kueue.x-k8s.io", "v1beta2", plural)[
+                "items"
+            ]
+            assert find_schema_problems(written) == []
+
+    def test_the_emulator_refuses_by_the_rules_and_messages_of_kueue(self, kube: Kube) -> None:
+        host, version = "kubernetes.io/hostname", "kueue.x-k8s.io/v1beta2"
+
+        def find_refusal(*levels: str) -> str:
+            with pytest.raises(GpuformError) as refused:
+                kube.apply(*build_kueue_objects(*levels), form="kueue")
+            return str(refused.value)
+
+        refusals = [find_refusal(host, KEY), find_refusal(KEY, KEY)]
+        kube.apply(*build_kueue_objects(KEY), form="kueue")
+        refusals.append(find_refusal(KEY, host))
+        for message in list_rule_messages(version, "Topology"):
+            assert [message in refusal for refusal in refusals].count(True) == 1, message
 
     def test_the_emulator_refuses_what_kueue_refuses(self, kube: Kube) -> None:
         with pytest.raises(GpuformError, match="lowest level"):

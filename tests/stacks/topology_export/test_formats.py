@@ -9,6 +9,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from support.definitions.schemas import find_schema_problems
 
 from gpuform.stacks.topology_export.formats import FORMATS, render_inventory
 from gpuform.stacks.topology_export.manifests import (
@@ -209,6 +210,17 @@ def test_only_labels_that_all_nodes_have_are_levels_of_kueue() -> None:
     assert "17 nodes do not have the labels" in " ".join(
         describe_missing_kueue_labels(build_topology(*RACKS.nodes, bare))
     )
+
+
+@pytest.mark.parametrize("version", ["v1beta2", "v1beta1"])
+@pytest.mark.parametrize("topology", [LONE, POOLS, RACKS], ids=["lone", "pools", "racks"])
+def test_kueue_objects_are_valid_by_the_definitions_of_kueue(
+    topology: StackTopology, version: str
+) -> None:
+    text = FORMATS["kueue"].render_text(topology, "slurm")
+    for document in yaml.safe_load_all(text.replace("/v1beta2", f"/{version}")):
+        assert document["apiVersion"] == f"kueue.x-k8s.io/{version}"
+        assert find_schema_problems(document) == []
 
 
 def test_ansible_evaluates_nothing_that_a_platform_tells() -> None:
