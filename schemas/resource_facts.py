@@ -202,6 +202,7 @@ class NodePlacement(_FactModel):
     address: str = Field(default="", description="Address of the node; empty: unknown.")
     fabric_id: str = Field(default="", description="Id of the node's fabric; empty: unknown.")
     fabric: str = Field(default="", description="Name of the node's fabric; empty: unknown.")
+    zone: str = Field(default="", description="Availability zone of the node; empty: unknown.")
 
     @property
     def name_in_slurm(self) -> str:

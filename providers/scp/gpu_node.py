@@ -108,17 +108,19 @@ class GpuNodeOperations:
     def find_planning_problems(
         self, context: ProviderContext, values: Mapping[str, Any]
     ) -> Iterator[Problem]:
-        """Yield problems of image and server type, then problems of the fabric.
+        """Yield problems of zone, image and server type, then problems of the fabric.
 
         Once SCP does not answer, no more problems are yielded, and the context gets a skipped
         check.
         """
         client = self._get_client(values)
+        # The version is a setting of the user: it is checked even if SCP does not answer.
+        yield from offers.find_zone_problems(client, values)
         checks = (
             offers.find_offer_problems(client, values),
             find_node_problems(client, context, values),
         )
-        return offers.yield_while_answered(client, context, chain(*checks))
+        yield from offers.yield_while_answered(client, context, chain(*checks))
 
     def create(self, context: ProviderContext, inputs: GpuNodeInputs) -> str:
         """Create the node in its fabric, which must exist, and return the id.

@@ -36,13 +36,15 @@ def node_pools(
     cluster_fabric_id: str | None = None,
     node_pool_id: str | None = None,
     *,
+    zone: str | None = None,
     region: str | None = None,
 ) -> Sequence[VendorPool]:
-    """List the vendor's pools, or only the pools of a subnet, a fabric or an id.
+    """List the vendor's pools, or only the pools of a subnet, a fabric, an id or a zone.
 
-    `region` None is the default region.
+    Version 1.3 of the API has zones, and demands a fabric, or a subnet and a zone. `region` None is
+    the default region.
     """
-    return _get_client(region).list_node_pools(subnet_id, cluster_fabric_id, node_pool_id)
+    return _get_client(region).list_node_pools(subnet_id, cluster_fabric_id, node_pool_id, zone)
 
 
 def fabrics(
@@ -69,12 +71,13 @@ def gpu_nodes(  # noqa: PLR0913 - the document's filters
     cluster_fabric_name: str | None = None,
     cluster_fabric_id: str | None = None,
     *,
+    zone: str | None = None,
     region: str | None = None,
 ) -> Sequence[GpuNode]:
     """List the nodes matching every given value, sorted by name.
 
-    Nodes that SCP shows as TERMINATED are listed only with that `state`. `region` None is the
-    default region.
+    Nodes that SCP shows as TERMINATED are listed only with that `state`. `zone` needs version 1.3
+    of the API. `region` None is the default region.
     """
     return _get_client(region).list_nodes(
         gpu_node_name=gpu_node_name,
@@ -83,6 +86,7 @@ def gpu_nodes(  # noqa: PLR0913 - the document's filters
         vpc_id=vpc_id,
         cluster_fabric_name=cluster_fabric_name,
         cluster_fabric_id=cluster_fabric_id,
+        zone=zone,
     )
 
 

@@ -136,6 +136,7 @@ def _build_placed_node(node: Mapping[str, Any]) -> NodePlacement:
         address=find_text(node, "policy_nat") or find_text(node, "policy_ip"),
         fabric_id=find_text(node, "cluster_fabric_id"),
         fabric=find_text(node, "cluster_fabric_name"),
+        zone=find_text(node, "zone"),
     )
 
 

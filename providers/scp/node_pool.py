@@ -95,17 +95,19 @@ class NodePoolOperations:
     def find_planning_problems(
         self, context: ProviderContext, values: Mapping[str, Any]
     ) -> Iterator[Problem]:
-        """Yield problems of image, server type and vendor pool, then problems of the fabric.
+        """Yield problems of zones, image, server type and vendor pool, then those of the fabric.
 
         Once SCP does not answer, no more problems are yielded, and the context gets a skipped
         check.
         """
         client = self._get_client(values)
+        # The version is a setting of the user: it is checked even if SCP does not answer.
+        yield from offers.find_zone_problems(client, values)
         checks = (
             offers.find_offer_problems(client, values),
             find_pool_problems(client, context, values),
         )
-        return offers.yield_while_answered(client, context, chain(*checks))
+        yield from offers.yield_while_answered(client, context, chain(*checks))
 
     def create(self, context: ProviderContext, inputs: NodePoolInputs) -> str:
         """Create the first batch of nodes, unless an earlier attempt did; return the pool's id.
@@ -624,6 +626,7 @@ def _build_observed_inputs(nodes: Sequence[NodeOutputs], declared: DeclaredPool)
         declared.get_key(node.gpu_node_name): {
             "gpu_node_name": node.gpu_node_name,
             "ip_address": node.policy_ip,
+            "zone": node.zone,
             "nat_enabled": node.policy_use_nat,
             "lock_enabled": node.lock_enabled,
             "state": get_power_state(node.state),
@@ -669,8 +672,13 @@ def _build_import_inputs(member_nodes: Sequence[wire.GpuNode], prefix: str) -> d
     """
     # All nodes of a pool share these values: the first node stands for all.
     first_node = member_nodes[0]
+    has_one_zone = len({node.zone for node in member_nodes}) == 1
+    shared_zone = {"zone": first_node.zone} if has_one_zone and first_node.zone else {}
     inputs_by_key = {
-        node.gpu_node_name.removeprefix(f"{prefix}-"): _build_node_inputs(node)
+        node.gpu_node_name.removeprefix(f"{prefix}-"): {
+            **_build_node_inputs(node),
+            **({} if has_one_zone or not node.zone else {"zone": node.zone}),
+        }
         for node in member_nodes
     }
     are_equal = all(
@@ -686,6 +694,7 @@ def _build_import_inputs(member_nodes: Sequence[wire.GpuNode], prefix: str) -> d
         "node_pool_id": first_node.node_pool_id,
         "cluster_fabric_name": first_node.cluster_fabric_name,
         "gpu_node_name_prefix": prefix,
+        **shared_zone,
         **members,
         "image_id": first_node.image_id,
         "region_id": first_node.region_id,

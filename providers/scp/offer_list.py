@@ -64,8 +64,16 @@ def _list_servers_and_pools(client: ScpClient, region: str) -> Iterator[Offer]:
             in_stock=_is_in_stock(product),
         )
     # The reference shows no stock of vendor pools ('List node pools').
-    for pool in client.list_node_pools():
-        yield Offer("scp", NODE_POOL, pool.node_pool_id, "node_pool_id", region)
+    for pool_id in _list_pool_ids(client):
+        yield Offer("scp", NODE_POOL, pool_id, "node_pool_id", region)
+
+
+def _list_pool_ids(client: ScpClient) -> list[str]:
+    """Request the ids of vendor pools; with zones only those of the account's fabrics."""
+    # API 1.3 lists pools only of one fabric, or of one subnet in one zone.
+    if client.has_zones:
+        return sorted({fabric.node_pool_id for fabric in client.list_fabrics()} - {""})
+    return [pool.node_pool_id for pool in client.list_node_pools()]
 
 
 def _is_in_stock(product: Product) -> bool | None:

@@ -28,6 +28,7 @@ from gpuform.schemas.resource_facts import Notice, NoticeKind
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.inputs import GpuNodeInputs, NodePoolInputs
 from gpuform.schemas.scp.outputs import GpuNodeOutputs, NewerImageOutputs, NodePoolOutputs
+from gpuform.schemas.scp.statuses import ZONE_VERSION
 from gpuform.schemas.values import UNKNOWN
 
 T = TypeVar("T")
@@ -57,6 +58,41 @@ def yield_while_answered(
         report_unchecked(client, context, error.message)
 
 
+def find_zone_problems(client: ScpClient, values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield a problem for each zone that the version of the API requires and lacks, or forbids.
+
+    Nothing is requested. `nodes` may have zones of their own; an UNKNOWN zone may be right.
+    """
+    nodes = values.get("nodes")
+    node_zones = (
+        {f"nodes.{key}.zone": node.get("zone") for key, node in nodes.items()}
+        if isinstance(nodes, Mapping)
+        else {}
+    )
+    zones = {"zone": values.get("zone"), **node_zones}
+    if not client.has_zones:
+        for path, zone in zones.items():
+            if zone is not None:
+                reason = f"needs version {ZONE_VERSION} of SCP's API: set scp:apiVersion"
+                yield Problem(path, f"{reason} to {ZONE_VERSION}, or remove the zone")
+    # A zone of the pool is the zone of every node that declares none.
+    elif zones["zone"] is None and (not node_zones or None in node_zones.values()):
+        reason = f"is required by version {ZONE_VERSION} of SCP's API"
+        yield Problem("zone", f"{reason}: declare the zone of the servers, such as kr-west1-a")
+
+
+def list_zones(values: Mapping[str, Any]) -> list[str]:
+    """Return the declared zones of a pool or a node, sorted; UNKNOWN ones are left out."""
+    nodes = values.get("nodes")
+    shared_zone = values.get("zone")
+    zones = (
+        [node.get("zone", shared_zone) for node in nodes.values() if isinstance(node, Mapping)]
+        if isinstance(nodes, Mapping)
+        else [shared_zone]
+    )
+    return sorted({zone for zone in zones if isinstance(zone, str)})
+
+
 def find_offer_problems(client: ScpClient, values: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield contradictions between `values` and SCP's lists.
 
@@ -80,7 +116,10 @@ def find_offer_problems(client: ScpClient, values: Mapping[str, Any]) -> Iterato
             client, product_id, None if image_problems else image_id
         ):
             yield replace(problem, path=declared_field)
-    if node_pool_id:
+    if node_pool_id and client.has_zones:
+        for zone in list_zones(values) if subnet_id else ():
+            yield from _find_zone_pool_problems(client, node_pool_id, str(subnet_id), zone)
+    elif node_pool_id:
         yield from _find_pool_problems(client, node_pool_id, subnet_id)
 
 
@@ -202,6 +241,29 @@ def _find_pool_problems(
                 f"node pool {node_pool_id} does not serve the subnet {subnet_id} (its pools: "
                 f"{serving_ids}): use another subnet, or another pool",
             )
+
+
+def _find_zone_pool_problems(
+    client: ScpClient, node_pool_id: str, subnet_id: str, zone: str
+) -> Iterator[Problem]:
+    """Yield a problem if the vendor pool does not serve the subnet in the zone (API 1.3).
+
+    The list is requested once in a process.
+
+    Raises:
+        GpuformError: SCP does not answer, or did not at the first request of this process.
+    """
+    send = partial(client.list_node_pools, subnet_id=subnet_id, zone=zone, retry=Retry.NEVER)
+    pools: Sequence[wire.VendorPool] = _get_cached_list(
+        client, f"node pools {subnet_id} {zone}", send
+    )
+    pool_ids = [pool.node_pool_id for pool in pools]
+    if node_pool_id not in pool_ids:
+        yield Problem(
+            "node_pool_id",
+            f"node pool {node_pool_id} does not serve the subnet {subnet_id} in zone {zone}: "
+            f"{_suggest_value(node_pool_id, pool_ids)}",
+        )
 
 
 def _suggest_value(value: str, choices: Sequence[str]) -> str:

@@ -59,6 +59,7 @@ def parse_declared_node(declared: Mapping[str, Any]) -> DeclaredNode:
         public_ip_address_id=declared.get("public_ip_address_id"),
         lock_enabled=declared.get("lock_enabled"),
         ip_address=declared.get("ip_address"),
+        zone=declared.get("zone"),
         state=declared.get("state", "RUNNING"),
     )
 
@@ -147,5 +148,6 @@ def build_observed_inputs(node: wire.GpuNode) -> dict[str, Any]:
         "vpc_id": node.vpc_id,
         "subnet_id": node.network_id,
         "init_script": node.init_script.get_secret_value(),
+        "zone": node.zone,
     }
     return {name: None if value == "" else value for name, value in values.items()}

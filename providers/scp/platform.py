@@ -39,6 +39,11 @@ PLATFORM = Platform(
             "scp:defaultRegion", "SCP_TF_DEFAULT_REGION", "Region where a resource names none."
         ),
         Setting("scp:environment", "", "Environment that the region's address belongs to."),
+        Setting(
+            "scp:apiVersion",
+            "SCP_API_VERSION",
+            "Version of the API: 1.2 (the default), or 1.3, which has availability zones.",
+        ),
     ),
     address="SCP_TF_ENDPOINT_OVERRIDE",
     is_priced=True,

@@ -87,6 +87,8 @@ class NodeArguments(TypedDict):
     nat_enabled: NotRequired[pulumi.Input[bool] | None]
     # Id of the public IP for NAT.
     public_ip_address_id: NotRequired[pulumi.Input[str] | None]
+    # Availability zone of the node; by default as the pool. Another one replaces the node.
+    zone: NotRequired[pulumi.Input[str] | None]
     # Whether the node is locked; by default as the pool.
     lock_enabled: NotRequired[pulumi.Input[bool] | None]
     # RUNNING or STOPPED; by default as the pool.
@@ -239,6 +241,9 @@ class NodePoolArguments(TypedDict):
     repair: NotRequired[pulumi.Input[RepairArguments] | None]
     # The former name of drain. (as the fields it stands for)
     scale_down: NotRequired[pulumi.Input[PoolDrainArguments] | None]
+    # Availability zone of the nodes. Required by API version 1.3 (`scp:apiVersion`), unknown to
+    # 1.2. Another zone replaces the nodes.
+    zone: NotRequired[pulumi.Input[str] | None]
     # Whether the nodes are locked against deletion and stopping.
     lock_enabled: NotRequired[pulumi.Input[bool] | None]
     # RUNNING or STOPPED.
@@ -328,6 +333,9 @@ class GpuNodeArguments(TypedDict):
     nat_enabled: NotRequired[pulumi.Input[bool] | None]
     # Id of the public IP for NAT.
     public_ip_address_id: NotRequired[pulumi.Input[str] | None]
+    # Availability zone of the node. Required by API version 1.3 (`scp:apiVersion`), unknown to 1.2.
+    # (in place, or replaces: a node stays in its zone)
+    zone: NotRequired[pulumi.Input[str] | None]
     # Whether the node is locked against deletion and stopping.
     lock_enabled: NotRequired[pulumi.Input[bool] | None]
     # RUNNING or STOPPED.
@@ -470,6 +478,7 @@ class NodePool(PlatformResource, module="gpuform.scp", name="NodePool"):
     drain: pulumi.Output[dict[str, Any] | None]
     rollout: pulumi.Output[dict[str, Any] | None]
     repair: pulumi.Output[dict[str, Any] | None]
+    zone: pulumi.Output[str | None]
     lock_enabled: pulumi.Output[bool | None]
     state: pulumi.Output[str | None]
     image_id: pulumi.Output[str]
@@ -513,6 +522,7 @@ class GpuNode(PlatformResource, module="gpuform.scp", name="GpuNode"):
     ip_address: pulumi.Output[str | None]
     nat_enabled: pulumi.Output[bool | None]
     public_ip_address_id: pulumi.Output[str | None]
+    zone: pulumi.Output[str | None]
     lock_enabled: pulumi.Output[bool]
     state: pulumi.Output[str]
     drain: pulumi.Output[dict[str, Any] | None]

@@ -30,6 +30,7 @@ from gpuform.schemas.rules import (
     Immutable,
     Local,
     OutputOf,
+    ReplaceIf,
     Secret,
     Source,
     StateOnly,
@@ -111,6 +112,13 @@ class NodeInputs(InputModel):
         min_length=1,
         description="Id of the public IP for NAT.",
         examples=["20c507a036c447cdb3b19468d8ea62ac"],
+    )
+    zone: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Availability zone of the node; by default as the pool. Another one replaces "
+        "the node.",
+        examples=["kr-west1-a"],
     )
     lock_enabled: bool | None = Field(
         default=None,
@@ -268,6 +276,14 @@ class _PoolInputs(InputModel):
     scale_down: Annotated[PoolDrainInputs | None, Local, AlternativeSpelling] = Field(
         default=None, description="The former name of drain.", examples=[{"nodes": ["train-003"]}]
     )
+    # Not immutable: a pool of API 1.2 has nodes in a zone that its declaration does not name.
+    zone: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Availability zone of the nodes. Required by API version 1.3 "
+        "(`scp:apiVersion`), unknown to 1.2. Another zone replaces the nodes.",
+        examples=["kr-west1-a"],
+    )
     lock_enabled: bool | None = Field(
         default=None,
         description="Whether the nodes are locked against deletion and stopping.",
@@ -338,6 +354,17 @@ class _OneInputs(InputModel):
         min_length=1,
         description="Id of the public IP for NAT.",
         examples=["20c507a036c447cdb3b19468d8ea62ac"],
+    )
+    # The zone of a node of API 1.2 is not known: declaring it must not replace the node.
+    zone: Annotated[
+        str | None,
+        ReplaceIf(lambda before, after: bool(before != after), "a node stays in its zone"),
+    ] = Field(
+        default=None,
+        min_length=1,
+        description="Availability zone of the node. Required by API version 1.3 "
+        "(`scp:apiVersion`), unknown to 1.2.",
+        examples=["kr-west1-a"],
     )
     lock_enabled: bool | None = Field(
         default=None,

@@ -66,6 +66,15 @@ GPUS_PER_SERVER: Final = 8
 
 VERSION_HEADER: Final = "Scp-Api-Version"
 CURRENT_VERSION: Final = "1.2"
+ZONE_VERSION: Final = "1.3"
+"""The version whose requests and answers have availability zones.
+
+It is newer than the reference. Source: Samsung's Terraform provider v6, which uses no other one
+(`client/multinodegpucluster/multinodegpucluster.go`).
+"""
+
+SELECTABLE_VERSIONS: Final = (CURRENT_VERSION, ZONE_VERSION)
+"""The versions that a user can choose."""
 
 DEPRECATED_VERSIONS: Final[Mapping[str, date]] = MappingProxyType(
     {"1.1": date(2026, 3, 31), "1.0": date(2025, 12, 31)}

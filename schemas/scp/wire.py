@@ -1,4 +1,4 @@
-"""Define the requests and answers of SCP's Multi-node GPU Cluster API 1.2, field by field.
+"""Define the requests and answers of SCP's Multi-node GPU Cluster API 1.2 and 1.3, by field.
 
 Used by the SCP client. Only ids are required: the reference has lost its tables of schemas, only
 its examples remain. States and times are text as sent; `statuses.py` interprets them.
@@ -40,6 +40,9 @@ LenientText = Annotated[str, WrapValidator(_read_or_empty)]
 
 A value that is not text becomes "", so that it does not make an answer unreadable.
 """
+
+LenientName = Annotated[Line, WrapValidator(_read_or_empty)]
+"""A name that may be absent or null. A value that is not one line of text becomes ""."""
 
 LenientTime = Annotated[str | None, WrapValidator(_read_or_none)]
 """A time that is only shown. Anything else becomes None."""
@@ -90,6 +93,8 @@ class GpuNode(ScpModel):
     policy_nat: str | None = None
     pfs_ip: tuple[str, ...] = ()
     time_zone: LenientText = ""
+    # Availability zone, such as kr-west1-a; only API 1.3 has it.
+    zone: LenientName = ""
     created_at: LenientTime = None
     created_by: LenientText = ""
     modified_at: LenientTime = None
@@ -292,6 +297,8 @@ class ServerDetails:
     ip_address: str | None = None
     nat_enabled: bool = False
     public_ip_address_id: str | None = None
+    # Required by API 1.3, unknown to API 1.2.
+    zone: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -321,8 +328,15 @@ class CreateGpuNodes:
     tags: tuple[Tag, ...] = ()
 
     def body(self) -> Body:
-        """Return the JSON object, with password and init script in the clear."""
-        return asdict(self)
+        """Return the JSON object, with password and init script in the clear.
+
+        A server without a zone has no member `zone`.
+        """
+        body = asdict(self)
+        for server in body["server_details"]:
+            if server["zone"] is None:
+                del server["zone"]
+        return body
 
 
 def build_node_selection(node_ids: Sequence[str]) -> Body:

@@ -22,6 +22,7 @@ from typing import Any, Final
 from gpuform.providers.records import Records, compute_digest
 from gpuform.stacks.topology_export.model import (
     HOST_LABEL,
+    ZONE_LABEL,
     Node,
     NoTopology,
     StackTopology,
@@ -284,6 +285,7 @@ def _parse_strings(items: Any) -> list[str]:
 STACK_LABEL: Final = "gpuform.dev/stack"
 PLATFORM_LABEL: Final = "gpuform.dev/platform"
 REGION_LABEL: Final = "gpuform.dev/region"
+OWN_ZONE_LABEL: Final = "gpuform.dev/zone"
 POOL_LABEL: Final = "gpuform.dev/pool"
 FABRIC_LABEL: Final = "gpuform.dev/fabric"
 FABRIC_ID_LABEL: Final = "gpuform.dev/fabric-id"
@@ -330,11 +332,14 @@ def describe_unlabelled_values(topology: StackTopology) -> Iterator[str]:
 def _get_location(node: Node) -> dict[str, str]:
     """Return all location labels of a node; values may be empty or invalid as labels.
 
-    The fabric's id is empty if it equals the fabric's name.
+    The fabric's id is empty if it equals the fabric's name. The zone is empty if the node has
+    Kubernetes' own label of a zone.
     """
+    has_zone_label = bool(node.labels and node.labels.get(ZONE_LABEL))
     return {
         PLATFORM_LABEL: node.platform,
         REGION_LABEL: node.region,
+        OWN_ZONE_LABEL: "" if has_zone_label else node.zone,
         POOL_LABEL: node.pool,
         FABRIC_LABEL: node.fabric,
         FABRIC_ID_LABEL: node.fabric_id if node.fabric_id != node.fabric else "",
@@ -345,7 +350,7 @@ KUEUE_GROUP: Final = "kueue.x-k8s.io"
 KUEUE_VERSION: Final = "v1beta2"
 """The version of Kueue 0.15 and newer; before a write, the cluster is asked for its own."""
 
-_LOCATION_LEVELS: Final = (POOL_LABEL, FABRIC_LABEL)
+_LOCATION_LEVELS: Final = (OWN_ZONE_LABEL, POOL_LABEL, FABRIC_LABEL)
 
 
 def build_kueue_objects(topology: StackTopology, namespace: str) -> list[Manifest]:  # noqa: ARG001 - as the other formats

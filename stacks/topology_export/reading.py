@@ -310,6 +310,7 @@ def _build_node(
         fabric=fabrics.get((key, node.fabric or key), ""),
         slurm=node.slurm,
         address=node.address,
+        zone=node.zone,
     )
 
 

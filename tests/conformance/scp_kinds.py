@@ -1,7 +1,12 @@
-"""Describe SCP's node pool, GPU node and fabric for the conformance suite."""
+"""Describe SCP's node pool, GPU node and fabric for the conformance suite.
+
+The suite uses the version of the API that gpuform itself would use, by the variable
+`SCP_API_VERSION`: all hosts and processes of a run inherit it.
+"""
 
 import base64
 import hmac
+import os
 import time
 from typing import Any
 
@@ -15,7 +20,7 @@ from conformance.kind_descriptions import (
 )
 
 from gpuform.providers.emulator.scp import ACCESS_KEY, SECRET_KEY
-from gpuform.schemas.scp import wire
+from gpuform.schemas.scp import statuses, wire
 
 _NODES = "/v1/gpu-nodes"
 _POOL = "POOL001-krw1a"
@@ -25,6 +30,10 @@ _PUBLIC_IP = "0123456789abcdef0123456789abcdef"
 _PASSWORD = "Planted#1pass"
 _SCRIPT = "echo planted-in-the-init-script-of-nodes"
 
+VERSION = os.environ.get("SCP_API_VERSION") or statuses.CURRENT_VERSION
+HAS_ZONES = VERSION == statuses.ZONE_VERSION
+_ZONE = {"zone": "kr-west1-a"} if HAS_ZONES else {}
+
 _MADE = {
     "image_id": "IMAGE-7XFMaJpLsapKvskFMjCtmm",
     "server_type_id": _PRODUCT,
@@ -33,6 +42,7 @@ _MADE = {
     "subnet_id": "ab313c43291e4b678f4bacffe10768ae",
     "os_user_password": _PASSWORD,
     "init_script": _SCRIPT,
+    **_ZONE,
 }
 _MADE_MEANT = {
     "GpuNode.id",
@@ -47,6 +57,7 @@ _MADE_MEANT = {
     "GpuNode.network_id",
     "GpuNode.policy_ip",
     "GpuNode.created_at",
+    "GpuNode.zone",
     "ClusterFabric.id",
     "ClusterFabric.cluster_name",
     "ClusterFabric.state",
@@ -59,7 +70,7 @@ _MADE_MEANT = {
 
 def _build_create_body(fabric: dict[str, Any], *names: str) -> Request:
     """Return the create request of nodes with these names."""
-    sent = {key: value for key, value in _MADE.items() if key != "server_type_id"}
+    sent = {key: value for key, value in _MADE.items() if key not in {"server_type_id", "zone"}}
     servers = [
         {
             "gpu_node_name": name,
@@ -67,6 +78,7 @@ def _build_create_body(fabric: dict[str, Any], *names: str) -> Request:
             "ip_address": None,
             "nat_enabled": False,
             "public_ip_address_id": None,
+            **_ZONE,
         }
         for name in names
     ]
@@ -90,6 +102,13 @@ def _build_logged_create(fabric: dict[str, Any], *names: str) -> Request:
 
 def _build_fabric(name: str, id_: str | None = None) -> dict[str, Any]:
     return {"cluster_fabric_name": name, "node_pool_id": _POOL, "cluster_fabric_id": id_}
+
+
+def _build_wrong_zone(inputs: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """Return inputs without the zone that API 1.3 requires, or with one that API 1.2 lacks."""
+    if HAS_ZONES:
+        return {name: value for name, value in inputs.items() if name != "zone"}, "zone"
+    return {**inputs, "zone": "kr-west1-a"}, "zone"
 
 
 def build_other_fabric(name: str) -> Request:
@@ -172,6 +191,7 @@ NODE_POOL = KindDescription(
         ({**_NODE_POOL, "gpu_type": "H100"}, "gpu_type"),
         ({**_NODE_POOL, "node_pool_id": "POOL001-krw1b"}, "node_pool_id"),
         ({**_NODE_POOL, "nodes": {"a": {}}}, "count"),
+        _build_wrong_zone(_NODE_POOL),
         ({**_NODE_POOL, "counts": 3}, "counts"),
     ],
     create=_build_logged_create(_build_fabric("fabric1"), "train-001", "train-002", "train-003"),
@@ -219,6 +239,7 @@ GPU_NODE = KindDescription(
         ({**_GPU_NODE, "nat_enabled": True}, "public_ip_address_id"),
         ({**_GPU_NODE, "os_user_password": "short"}, "os_user_password"),
         ({**_GPU_NODE, "image_id": "IMAGE-of-nobody"}, "image_id"),
+        _build_wrong_zone(_GPU_NODE),
         ({**_GPU_NODE, "gpu_node_nam": "x"}, "gpu_node_nam"),
     ],
     create=_build_logged_create(_build_fabric("base", "{base}"), "solo"),
@@ -274,6 +295,7 @@ def _sign(method: str, url: str) -> dict[str, str]:
         "Scp-Signature": base64.b64encode(digest).decode(),
         "Scp-Timestamp": moment,
         "Scp-ClientType": "Openapi",
+        statuses.VERSION_HEADER: statuses.format_version_header(VERSION),
     }
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from conformance.catalogue import KINDS
+from conformance.catalogue import APIS, KINDS
 from conformance.emulated import Platform, start_emulated_platform
 from conformance.kind_descriptions import KindDescription, Request
 from platforms.documented import NAMES, list_leaf_paths, load_document
@@ -102,8 +102,12 @@ def run_scp(platform: Platform) -> None:
     nat = {"public_ip_address_id": "0123456789abcdef0123456789abcdef"}
     platform.send(nodes, Request("POST", f"/v1/gpu-nodes/{first}/public-nat-ip", nat))
     platform.advance(7200)
-    platform.send(nodes, Request("GET", f"/v1/gpu-nodes/{first}"))
-    platform.send(nodes, Request("PUT", f"/v1/gpu-nodes/{first}/lock"))
+    path = f"/v1/gpu-nodes/{first}"
+    platform.send(nodes, Request("GET", path))
+    signed = APIS["scp"].headers("GET", f"{platform.server.url}/scp{path}")
+    newer = {**signed, "Scp-Api-Version": "multinodegpucluster 1.3"}
+    platform.http.get(f"/scp{path}", headers=newer).raise_for_status()
+    platform.send(nodes, Request("PUT", f"{path}/lock"))
 
 
 def run_tensorone(platform: Platform) -> None:

@@ -2,8 +2,8 @@
 
 `routes` calls this module before every request. Sources: the document's request headers and its
 page 'Version', the platform's common API reference, 'API Versioning', and the official SDK for what
-is signed. The document ends a deprecated version when its date has come; here the version goes on
-being answered.
+is signed. Version 1.3 is that of the official Terraform provider v6, newer than the document. The
+document ends a deprecated version when its date has come; here the version goes on being answered.
 """
 
 import base64
@@ -42,6 +42,8 @@ class Version:
     status: str
     not_before: date | None = None
     """The date on which a deprecated version may end."""
+    has_zones: bool = False
+    """Whether requests and answers of the version have the availability zone of nodes."""
 
     def to_json(self, url: str) -> dict[str, Any]:
         """Return the version as the list of versions shows versions; `url` is the API's address."""
@@ -69,6 +71,8 @@ class Version:
 
 CURRENT = Version("1.2", "CURRENT")
 VERSIONS = (
+    # Newer than the document, so its status is ours.
+    Version("1.3", "SUPPORTED", has_zones=True),
     CURRENT,
     Version("1.1", "DEPRECATED", date(2026, 3, 31)),
     Version("1.0", "DEPRECATED", date(2025, 12, 31)),

@@ -93,6 +93,8 @@ class Pool:
 
     pool_id: str
     region: str
+    # Ours: the document's pool ids end with a short form of it (krw1a); only API 1.3 shows zones.
+    zone: str
     subnets: tuple[str, ...]
     capacity: int
 
@@ -168,10 +170,10 @@ SUBNETS = {
 POOLS = {
     pool.pool_id: pool
     for pool in (
-        Pool("POOL001-krw1a", "kr-west1", (_SUBNET_WEST_A, _SUBNET_WEST_B), 512),
+        Pool("POOL001-krw1a", "kr-west1", "kr-west1-a", (_SUBNET_WEST_A, _SUBNET_WEST_B), 512),
         # Small, so that tests can exhaust the pool.
-        Pool("POOL002-krw1b", "kr-west1", (_SUBNET_WEST_A,), 16),
-        Pool("POOL001-kre1a", "kr-east1", (_SUBNET_EAST_A,), 64),
+        Pool("POOL002-krw1b", "kr-west1", "kr-west1-b", (_SUBNET_WEST_A,), 16),
+        Pool("POOL001-kre1a", "kr-east1", "kr-east1-a", (_SUBNET_EAST_A,), 64),
     )
 }
 REGIONS = tuple(sorted({pool.region for pool in POOLS.values()}))

@@ -40,7 +40,7 @@ def create_nodes(context: RequestContext, body: CreateGpuNodes) -> list[GpuNode]
     Without a fabric id, a new fabric is created, too. Call this function within a transaction,
     which an error undoes. Raises `ApiError` 404 for an unknown fabric, 400 for everything else.
     """
-    check_new_nodes(body)
+    check_new_nodes(body, has_zones=context.has_zones)
     fabric_details = body.cluster_fabric_details
     joined_fabric = None
     if fabric_details.cluster_fabric_id:

@@ -19,7 +19,7 @@ from gpuform.providers.emulator.clock import (
     schedule_stages,
     select_past_steps,
 )
-from gpuform.providers.emulator.scp.catalogue import ACCOUNT_ID, USER_ID
+from gpuform.providers.emulator.scp.catalogue import ACCOUNT_ID, POOLS, USER_ID
 from gpuform.providers.emulator.scp.errors import make_fabric_not_found, make_node_not_found
 from gpuform.providers.emulator.store import Store
 
@@ -211,9 +211,14 @@ class GpuNode(BaseModel, frozen=True):
         node = self._plan_states(change, stages)
         return node, None if change.is_stuck else node.states[-1][0]
 
-    def to_json(self, now: float) -> dict[str, Any]:
-        """Return the document's GPU node, without password, tags and public_ip_address_id."""
+    def to_json(self, now: float, *, with_zone: bool) -> dict[str, Any]:
+        """Return the document's GPU node, without password, tags and public_ip_address_id.
+
+        `with_zone` adds the zone, as API 1.3 does (official provider, `client/.../model.go`).
+        """
         membership, nat = self.get_membership(now), self.get_nat(now)
+        # A pool is in one zone, so nodes need not store their own.
+        zone = {"zone": POOLS[self.identity.node_pool_id].zone} if with_zone else {}
         return {
             "account_id": ACCOUNT_ID,
             "cluster_fabric_id": membership.fabric_id,
@@ -230,6 +235,7 @@ class GpuNode(BaseModel, frozen=True):
             "policy_use_nat": nat is not None,
             "state": self.get_state(now),
             "time_zone": "Asia/Seoul",
+            **zone,
         }
 
     def to_member_json(self, now: float) -> dict[str, Any]:

@@ -43,6 +43,8 @@ class RequestContext:
     inventory: ScpInventory
     settings: ScpSettings
     effects: FaultEffects
+    has_zones: bool = False
+    """Whether the request is of an API version with zones."""
 
     @property
     def now(self) -> float:

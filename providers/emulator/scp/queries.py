@@ -161,12 +161,26 @@ def list_products(args: Args) -> dict[str, Any]:
     return {"products": [product.to_json() for product in products]}
 
 
-def list_node_pools(args: Args, inventory: ScpInventory) -> dict[str, Any]:
-    """Return the answer with the node pools that the query's subnet, fabric and id select.
+def list_node_pools(args: Args, inventory: ScpInventory, *, has_zones: bool) -> dict[str, Any]:
+    """Return the answer with the node pools that the query's filters select.
 
-    Raises `ApiError` 400 for an unknown parameter.
+    The filters are subnet, fabric and id, and zone in an API version with zones. There, the query
+    needs a fabric, or a subnet and a zone: the official provider v6 demands this
+    (`node_pool_datasources.go`), that the platform itself does is ours.
+
+    Raises `ApiError` 400 for an unknown parameter, and for a missing one.
     """
-    filters = read_parameters(args, "subnet_id", "cluster_fabric_id", "node_pool_id")
+    names = ("subnet_id", "cluster_fabric_id", "node_pool_id", *(("zone",) if has_zones else ()))
+    filters = read_parameters(args, *names)
+    has_place = {"subnet_id", "zone"} <= filters.keys()
+    if has_zones and "cluster_fabric_id" not in filters and not has_place:
+        raise make_bad_request(
+            "InvalidParameter",
+            Message(
+                "cluster_fabric_id, 또는 subnet_id와 zone이 필요합니다.",
+                "cluster_fabric_id, or subnet_id together with zone, is required",
+            ),
+        )
     pool_views = [_pool_to_json(pool, filters, inventory) for pool in POOLS.values()]
     pools = [view for view in pool_views if view is not None]
     return {"count": len(pools), "node_pools": pools}
@@ -180,6 +194,7 @@ def _pool_to_json(
     matches = (
         filters.get("node_pool_id") in {None, pool.pool_id},
         filters.get("subnet_id") in {None, *pool.subnets},
+        filters.get("zone") in {None, pool.zone},
         filters.get("cluster_fabric_id") in {None, *(fabric.fabric_id for fabric in fabrics)},
     )
     if not all(matches):

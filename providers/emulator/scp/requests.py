@@ -2,7 +2,7 @@
 
 `routes` calls `parse_body`, `creating` the checks. Which fields may be missing or null is that of
 the official provider: the document lost the table. Sources: the official provider's
-`gpunode_resource.go`; ours where a comment says so.
+`gpunode_resource.go`, in v6 for the zones of API 1.3; ours where a comment says so.
 """
 
 import re
@@ -48,6 +48,8 @@ class ServerDetails(Body):
     nat_enabled: bool | None = None
     public_ip_address_id: str | None = None
     server_type_id: str
+    # Required by API 1.3, unknown to API 1.2: `check_new_nodes` knows the version.
+    zone: str | None = None
 
 
 class Tag(Body):
@@ -130,16 +132,23 @@ _MAX_TAG_VALUE_LENGTH = 256
 PUBLIC_IP_ID_PATTERN = r"[0-9a-f]{32}"
 
 
-def check_new_nodes(body: CreateGpuNodes) -> None:
+def check_new_nodes(body: CreateGpuNodes, *, has_zones: bool) -> None:
     """Raise `ApiError` 400 with every rule that the body of a create breaks by itself.
 
-    Rules that depend on objects, and on the number of servers, are not checked here.
+    Rules that depend on objects, and on the number of servers, are not checked here. `has_zones`
+    says whether servers must have a zone; otherwise the zone is an unknown member of the body.
     """
+    if not has_zones and any("zone" in server.model_fields_set for server in body.server_details):
+        message = Message(
+            "zone: 알 수 없는 항목입니다.", "server_details.zone: not of this version"
+        )
+        raise make_bad_request("InvalidRequestBody", message)
     problems = [
         *_find_name_problems(body),
         *_find_system_problems(body),
         *_find_location_problems(body),
         *_find_server_problems(body),
+        *(_find_zone_problems(body) if has_zones else ()),
     ]
     if problems:
         raise make_bad_request("InvalidRequest", *problems)
@@ -255,6 +264,22 @@ def _find_server_problems(body: CreateGpuNodes) -> Iterator[Message]:
             PUBLIC_IP_ID_PATTERN, server.public_ip_address_id or ""
         ):
             yield make_public_ip_message()
+
+
+def _find_zone_problems(body: CreateGpuNodes) -> Iterator[Message]:
+    """Yield the problems of zones: none, or not that of the pool (ours)."""
+    pool = POOLS.get(body.cluster_fabric_details.node_pool_id)
+    for server in body.server_details:
+        if not server.zone:
+            yield Message(
+                f"{server.gpu_node_name}: zone은 필수 항목입니다.",
+                f"zone of {server.gpu_node_name!r} is required",
+            )
+        elif pool is not None and server.zone != pool.zone:
+            yield Message(
+                f"노드 풀({pool.pool_id})은 zone({server.zone})에 없습니다({pool.zone}).",
+                f"node pool {pool.pool_id!r} is in zone {pool.zone!r}, not in {server.zone!r}",
+            )
 
 
 def _find_product_problems(server: ServerDetails, image: Image | None) -> Iterator[Message]:

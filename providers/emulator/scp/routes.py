@@ -22,6 +22,7 @@ from gpuform.providers.emulator.routing import (
     get_fault_effects,
 )
 from gpuform.providers.emulator.scp.access import (
+    CURRENT,
     VERSION_HEADER,
     VERSIONS,
     ScpSettings,
@@ -71,6 +72,7 @@ _NODE_FILTERS = {
     "cluster_fabric_name": "cluster_fabric_name",
     "cluster_fabric_id": "cluster_fabric_id",
 }
+_ZONE_FILTER = {"zone": "zone"}
 _FABRIC_FILTERS = {
     "cluster_fabric_name": "cluster_name",
     "state": "state",
@@ -160,7 +162,11 @@ class ScpApi(PlatformApi):
         one they are empty.
         """
         inventory = ScpInventory(self._store, self._clock.now())
-        return RequestContext(inventory, ScpSettings.load(self._store), get_fault_effects())
+        # Tests that look past the API have no version.
+        has_zones = g.get("version", CURRENT).has_zones
+        return RequestContext(
+            inventory, ScpSettings.load(self._store), get_fault_effects(), has_zones
+        )
 
     def _answer_refusal(self, error: ApiError) -> Response:
         """Return the answer for `error`, in the language that the request prefers."""
@@ -230,13 +236,18 @@ class ScpApi(PlatformApi):
 
     def _list_nodes(self, context: RequestContext) -> Response:
         """Answer the page of visible nodes that the query asks for."""
-        listing = ListQuery.parse(request.args, _NODE_FILTERS, _NODE_SORTS)
-        views = [node.to_json(context.now) for node in context.inventory.list_nodes()]
+        filters = _NODE_FILTERS | _ZONE_FILTER if context.has_zones else _NODE_FILTERS
+        listing = ListQuery.parse(request.args, filters, _NODE_SORTS)
+        views = [
+            node.to_json(context.now, with_zone=context.has_zones)
+            for node in context.inventory.list_nodes()
+        ]
         return self._answer_page(listing, views, _NODES, "gpu_nodes")
 
     def _show_node(self, context: RequestContext, gpu_node_id: str) -> Response:
         """Answer a node, with an injected fault's state. Raises `ApiError` 404."""
-        view = context.inventory.get_node(gpu_node_id).to_json(context.now)
+        node = context.inventory.get_node(gpu_node_id)
+        view = node.to_json(context.now, with_zone=context.has_zones)
         self._apply_status_overrides([view], _NODES, field="state")
         return answer_json(view)
 
@@ -304,7 +315,8 @@ class ScpApi(PlatformApi):
 
     def _list_node_pools(self, context: RequestContext) -> Response:
         """Answer the node pools that the query selects. Raises `ApiError` 400 for a wrong query."""
-        return answer_json(list_node_pools(request.args, context.inventory))
+        pools = list_node_pools(request.args, context.inventory, has_zones=context.has_zones)
+        return answer_json(pools)
 
     def _list_versions(self) -> Response:
         """Answer the API's versions, each with the address of this API."""

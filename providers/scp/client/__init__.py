@@ -4,10 +4,11 @@ Resources, look-ups and commands of the package get their `ScpClient` from `get_
 """
 
 from gpuform.providers.scp.client.client import ScpClient, get_base_url, get_client
-from gpuform.providers.scp.client.credentials import find_default_region
+from gpuform.providers.scp.client.credentials import find_api_version, find_default_region
 
 __all__ = [
     "ScpClient",
+    "find_api_version",
     "find_default_region",
     "get_base_url",
     "get_client",

@@ -1,7 +1,8 @@
-"""Call SCP's Multi-node GPU Cluster API 1.2: one method for each endpoint, models in and out.
+"""Call SCP's Multi-node GPU Cluster API 1.2 or 1.3: one method for each endpoint.
 
-Resources and look-ups call `get_client`; requests are sent by `connection.Connection`. Endpoints
-are those of the SCP reference; its gaps are named where they matter.
+Methods take and return models. Resources and look-ups call `get_client`; requests are sent by
+`connection.Connection`. Endpoints are those of the SCP reference; its gaps are named where they
+matter. What 1.3 adds is from Samsung's Terraform provider v6.
 """
 
 import threading
@@ -15,13 +16,20 @@ from gpuform.providers.http import Clients, Listing, ProbeAnswer, Retry, build_p
 from gpuform.providers.operations import Settings
 from gpuform.providers.scp.client.connection import PAGE_SIZE, Connection, read_all_pages
 from gpuform.providers.scp.client.credentials import (
+    VERSION_CONFIG,
     Credentials,
+    find_api_version,
     find_credentials,
     get_address_pattern,
 )
 from gpuform.schemas.models import WireModel
 from gpuform.schemas.scp import wire
-from gpuform.schemas.scp.statuses import DELETING_NODE_STATES, NodeState
+from gpuform.schemas.scp.statuses import (
+    CURRENT_VERSION,
+    DELETING_NODE_STATES,
+    ZONE_VERSION,
+    NodeState,
+)
 
 _NODES = "/v1/gpu-nodes"
 _FABRICS = "/v1/cluster-fabrics"
@@ -40,6 +48,11 @@ class ScpClient:
         self._lock = threading.Lock()
         self._node_listings: dict[str | None, Listing[wire.GpuNode]] = {}
         self._poll_schedules: dict[float, PollSchedule] = {}
+
+    @property
+    def has_zones(self) -> bool:
+        """Return whether requests and answers have availability zones: API 1.3."""
+        return self._connection.version == ZONE_VERSION
 
     # GPU nodes.
 
@@ -60,7 +73,7 @@ class ScpClient:
         )
         return answer.node_ids
 
-    def list_nodes(
+    def list_nodes(  # noqa: PLR0913 - the document's filters
         self,
         *,
         gpu_node_name: str | None = None,
@@ -69,19 +82,25 @@ class ScpClient:
         vpc_id: str | None = None,
         cluster_fabric_name: str | None = None,
         cluster_fabric_id: str | None = None,
+        zone: str | None = None,
     ) -> list[wire.GpuNode]:
         """List the nodes matching every given value, sorted by name.
 
         A TERMINATED node is gone: only a filter by `state` returns it. Listed nodes that do not
         match are dropped, except for `ip`: the reference does not say which address of a node is
         meant.
+
+        Raises:
+            GpuformError: `zone` is given, and the version of the API has no zones.
         """
+        self._require_zones(zone)
         exact_filters = {
             "gpu_node_name": gpu_node_name,
             "state": state,
             "vpc_id": vpc_id,
             "cluster_fabric_name": cluster_fabric_name,
             "cluster_fabric_id": cluster_fabric_id,
+            "zone": zone,
         }
         # Only the platform filters by `ip`: the reference does not say which address of a node is
         # meant.
@@ -276,19 +295,42 @@ class ScpClient:
         subnet_id: str | None = None,
         cluster_fabric_id: str | None = None,
         node_pool_id: str | None = None,
+        zone: str | None = None,
         retry: Retry = Retry.SAFE,
     ) -> Sequence[wire.VendorPool]:
-        """List the vendor's node pools, filtered by a served subnet, a fabric or an id.
+        """List the vendor's node pools, filtered by a served subnet, a fabric, an id or a zone.
 
-        A filter of None is not sent.
+        A filter of None is not sent. API 1.3 demands a fabric, or a subnet and a zone (official
+        provider v6, `node_pool_datasources.go`).
+
+        Raises:
+            GpuformError: API 1.3 lacks a filter that it demands, or API 1.2 has a zone.
         """
+        self._require_zones(zone)
+        if self.has_zones and cluster_fabric_id is None and None in (subnet_id, zone):
+            raise GpuformError(
+                f"node_pools: version {ZONE_VERSION} of SCP's API lists only the pools of a "
+                "fabric, or of a subnet in a zone",
+                hint="pass cluster_fabric_id, or subnet_id and zone",
+            )
         path = f"{_FABRICS}/node-pools"
         params = _drop_undefined(
-            subnet_id=subnet_id, cluster_fabric_id=cluster_fabric_id, node_pool_id=node_pool_id
+            subnet_id=subnet_id,
+            cluster_fabric_id=cluster_fabric_id,
+            node_pool_id=node_pool_id,
+            zone=zone,
         )
         return self._send_request(
             wire.VendorPoolList, "GET", path, params=params, retry=retry
         ).node_pools
+
+    def _require_zones(self, zone: str | None) -> None:
+        """Raise `GpuformError` if `zone` is given and the version of the API has no zones."""
+        if zone is not None and not self.has_zones:
+            raise GpuformError(
+                f"zone: version {CURRENT_VERSION} of SCP's API has no zones",
+                hint=f"set {VERSION_CONFIG} to {ZONE_VERSION}, or remove the zone",
+            )
 
     def get_poll_schedule(self, interval: float) -> PollSchedule:
         """Return the poll schedule shared by all waiters of this client, by interval in seconds."""
@@ -364,19 +406,25 @@ def get_base_url(settings: Settings) -> str:
 
 
 def get_client(settings: Settings, region: str | None = None) -> ScpClient:
-    """Return the client for `settings`: one for each process and credentials.
+    """Return the client for `settings`: one for each process, credentials and version of the API.
 
     The client speaks to the address of `region`; None is the default region. Wrong settings raise
     no error here: every method of the client raises it.
     """
     credentials: Credentials | GpuformError
     key: Credentials | str
+    version = CURRENT_VERSION
     try:
+        version = find_api_version(settings)
         credentials = key = find_credentials(settings, region)
     except GpuformError as error:
         credentials, key = error, str(error)
     url = credentials.base_url if isinstance(credentials, Credentials) else None
-    return _clients.get(key, url, lambda transport: ScpClient(Connection(credentials, transport)))
+    return _clients.get(
+        (key, version),
+        url,
+        lambda transport: ScpClient(Connection(credentials, transport, version=version)),
+    )
 
 
 def _has_state(*states: str) -> NodePredicate:

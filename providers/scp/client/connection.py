@@ -137,8 +137,9 @@ Answer = TypeVar("Answer", bound=WireModel)
 class Connection:
     """Connection to the API at one address by the keys of one user; safe for many threads.
 
-    With an error instead of credentials every request raises that error. `language` is that of the
-    platform's messages; `now` the real time that requests are signed with, in Unix seconds.
+    With an error instead of credentials every request raises that error. `version` is that of the
+    API, `language` that of the platform's messages; `now` the real time that requests are signed
+    with, in Unix seconds.
     """
 
     def __init__(
@@ -154,7 +155,7 @@ class Connection:
         self._credentials = (
             _NO_CREDENTIALS if isinstance(credentials, GpuformError) else credentials
         )
-        self._version = version
+        self.version = version
         self._language = language
         self._now = now
         self._lock = threading.Lock()
@@ -225,7 +226,7 @@ class Connection:
         return {
             "Accept": "application/json",
             "Accept-Language": self._language,
-            statuses.VERSION_HEADER: statuses.format_version_header(self._version),
+            statuses.VERSION_HEADER: statuses.format_version_header(self.version),
         }
 
     def _sign_request(self, request: "httpx.Request") -> "httpx.Request":
@@ -253,8 +254,8 @@ class Connection:
         `DEPRECATED_VERSIONS`.
         """
         end = find_version_end(response)
-        if end is None and self._version in statuses.DEPRECATED_VERSIONS:
-            end = statuses.DEPRECATED_VERSIONS[self._version].isoformat()
+        if end is None and self.version in statuses.DEPRECATED_VERSIONS:
+            end = statuses.DEPRECATED_VERSIONS[self.version].isoformat()
         if end is None:
             return
         with self._lock:
@@ -263,7 +264,7 @@ class Connection:
             logger.warning(
                 "scp: version %s of the API is deprecated and may end (%s): look for a newer "
                 "gpuform",
-                self._version,
+                self.version,
                 end,
             )
 

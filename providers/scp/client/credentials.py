@@ -21,6 +21,7 @@ from gpuform.schemas.scp.node_rules import (
     describe_regions,
     find_environments,
 )
+from gpuform.schemas.scp.statuses import CURRENT_VERSION, SELECTABLE_VERSIONS
 
 ACCESS_KEY_VARIABLE, ACCESS_KEY_CONFIG = "SCP_TF_ACCESS_KEY", "scp:accessKey"
 SECRET_KEY_VARIABLE, SECRET_KEY_CONFIG = "SCP_TF_SECRET_KEY", "scp:secretKey"
@@ -28,6 +29,8 @@ AUTH_TOKEN_VARIABLE, AUTH_TOKEN_CONFIG = "SCP_TF_AUTH_TOKEN", "scp:authToken"
 ACCOUNT_ID_VARIABLE, ACCOUNT_ID_CONFIG = "SCP_TF_ACCOUNT_ID", "scp:accountId"
 REGION_VARIABLE, REGION_CONFIG = "SCP_TF_DEFAULT_REGION", "scp:defaultRegion"
 ENDPOINT_VARIABLE = "SCP_TF_ENDPOINT_OVERRIDE"
+# The official provider has no such setting: each of its releases uses one version.
+VERSION_VARIABLE, VERSION_CONFIG = "SCP_API_VERSION", "scp:apiVersion"
 AUTH_URL_VARIABLE, ENVIRONMENT_CONFIG = "SCP_TF_AUTH_URL", "scp:environment"
 
 _SET_KEYS = (
@@ -87,6 +90,22 @@ def find_default_region(settings: Settings) -> str | None:
         GpuformError: config.json cannot be read.
     """
     return _select_default_region(settings, _ConfigFiles(_find_home(settings) / ".scpconf"))
+
+
+def find_api_version(settings: Settings) -> str:
+    """Return the version of the API that the settings choose, else the reference's current one.
+
+    Raises:
+        GpuformError: the settings name a version that gpuform does not support.
+    """
+    version = settings.get_value(VERSION_VARIABLE, VERSION_CONFIG) or CURRENT_VERSION
+    if version not in SELECTABLE_VERSIONS:
+        versions = " or ".join(SELECTABLE_VERSIONS)
+        raise GpuformError(
+            f"{VERSION_CONFIG}: gpuform does not support version {version} of SCP's API",
+            hint=f"set {VERSION_CONFIG} or {VERSION_VARIABLE} to {versions}",
+        )
+    return version
 
 
 def get_address_pattern(settings: Settings) -> str:

@@ -77,6 +77,7 @@ class DeclaredNode:
     image_id: str | None = None
     server_type_id: str | None = None
     ip_address: str | None = None
+    zone: str | None = None
     nat_enabled: bool | None = None
     public_ip_address_id: str | None = None
     lock_enabled: bool | None = None
@@ -115,6 +116,7 @@ class DeclaredPool:
     """The names of the nodes that are removed first, because no job runs on them."""
     image_id: str | None = None
     server_type_id: str | None = None
+    zone: str | None = None
     lock_enabled: bool | None = None
     state: str = "RUNNING"
     is_chosen_by_scheduler: bool = False
@@ -144,7 +146,12 @@ class DeclaredPool:
         )
         nodes = {}
         for key, node in (values.get("nodes") or {}).items():
-            settings = {"lock_enabled": lock_enabled, "state": state, **node}
+            settings = {
+                "zone": values.get("zone"),
+                "lock_enabled": lock_enabled,
+                "state": state,
+                **node,
+            }
             # The full name comes from the prefix and the key, or is this one.
             settings.pop("gpu_node_name", None)
             declared_node = DeclaredNode(
@@ -160,6 +167,7 @@ class DeclaredPool:
             is_chosen_by_scheduler=has_scheduler and count is not None and not named_removals,
             image_id=image_id,
             server_type_id=server_type_id,
+            zone=values.get("zone"),
             lock_enabled=lock_enabled,
             state=state,
             keeps_failed=values.get("repair") is not None,
@@ -184,6 +192,7 @@ class DeclaredPool:
             name=name,
             image_id=self.image_id,
             server_type_id=self.server_type_id,
+            zone=self.zone,
             lock_enabled=self.lock_enabled,
             state=self.state,
             recreated_ids=self.recreated_ids,
@@ -280,8 +289,8 @@ def find_replacement(node: NodeOutputs, declared_node: DeclaredNode) -> Replacem
     """Return the replacement of a node that has to be created again, or None.
 
     That is a node whose repair is due, a failed node unless a `repair` is declared, or one with
-    another ip_address, image or server type than declared. A value that the platform does not show
-    counts as right.
+    another ip_address, zone, image or server type than declared. A value that the platform does not
+    show counts as right.
     """
     # By id: the node that came in its place is not replaced again.
     if node.id in declared_node.recreated_ids:
@@ -291,6 +300,7 @@ def find_replacement(node: NodeOutputs, declared_node: DeclaredNode) -> Replacem
     # These are fixed at creation: SCP has no call that changes them.
     fixed_values = {
         "ip_address": (node.policy_ip, declared_node.ip_address),
+        "zone": (node.zone, declared_node.zone),
         "image_id": (node.image_id, declared_node.image_id),
         "server_type_id": (node.product_type_id, declared_node.server_type_id),
     }

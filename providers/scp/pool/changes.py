@@ -27,7 +27,7 @@ from gpuform.schemas.scp.inputs import NodePoolInputs
 from gpuform.schemas.values import UNKNOWN
 
 _PLANNED_FIELDS: Final = frozenset(
-    {"count", "nodes", "cluster_fabric_name", "cluster_fabric_id", "lock_enabled", "state"}
+    {"count", "nodes", "cluster_fabric_name", "cluster_fabric_id", "zone", "lock_enabled", "state"}
 )
 _SHARED_FIELDS: Final = ("cluster_fabric_name", "cluster_fabric_id", "lock_enabled", "state")
 """The inputs that hold for every node that declares no value of its own."""
@@ -89,8 +89,7 @@ def find_pool_changes(stored: Values, declared: Values) -> Iterator[FieldChange]
     rollout_note = describe_rollout(declared, plan, live_count)
     shared_changes = {change.path: change for change in _find_shared_changes(stored, declared)}
     shared_changes |= {
-        change.path: change
-        for change in _find_rollout_changes(stored, declared, plan, rollout_note)
+        change.path: change for change in _find_fixed_changes(stored, declared, plan, rollout_note)
     }
     yield from shared_changes.values()
     # Compared with the observed nodes, not with the old count: nodes may have been deleted outside.
@@ -169,20 +168,23 @@ def _find_shared_changes(stored: Values, declared: Values) -> Iterator[FieldChan
             yield FieldChange(name, Action.UPDATE, before, "RUNNING", because=reason)
 
 
-def _find_rollout_changes(
+def _find_fixed_changes(
     stored: Values, declared: Values, plan: PoolPlan, rollout_note: str
 ) -> Iterator[FieldChange]:
-    """Yield the changed inputs of a rollout, applied node by node.
+    """Yield the changed inputs that are fixed at creation and compared node by node.
 
-    None without a `rollout`. A change that no node needs is for the state alone.
+    These are the zone, and with a `rollout` image and type. A change that no node needs is for the
+    state alone: a node whose zone is unknown (API 1.2) needs none.
     """
-    for name in ROLLOUT_FIELDS if declared.get("rollout") is not None else ():
+    for name in ("zone", *(ROLLOUT_FIELDS if declared.get("rollout") is not None else ())):
         before, after = stored.get(name), declared.get(name)
         if before == after or after is None:
             continue
         action = Action.ADD if before is None else Action.UPDATE
-        if any(replacement.field == name for replacement in plan.replace):
-            yield FieldChange(name, action, before, after, because=rollout_note)
+        replacements = [replacement for replacement in plan.replace if replacement.field == name]
+        if replacements:
+            reason = rollout_note or replacements[0].reason
+            yield FieldChange(name, action, before, after, because=reason)
         else:
             reason = "recorded in the state: the nodes already have the value"
             yield FieldChange(name, action, before, after, because=reason, state_only=True)

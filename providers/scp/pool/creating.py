@@ -456,6 +456,7 @@ def build_server_details(declared_node: DeclaredNode, server_type_id: str) -> wi
         gpu_node_name=declared_node.name,
         server_type_id=server_type_id,
         ip_address=declared_node.ip_address,
+        zone=declared_node.zone,
         nat_enabled=bool(declared_node.nat_enabled),
         public_ip_address_id=declared_node.public_ip_address_id,
     )

@@ -35,6 +35,7 @@ def node_to_outputs(node: wire.GpuNode, public_ip_address_id: str | None) -> Nod
         lock_enabled=node.lock_enabled,
         cluster_fabric_id=node.cluster_fabric_id or None,
         cluster_fabric_name=node.cluster_fabric_name or None,
+        zone=node.zone or None,
         pfs_ip=list(node.pfs_ip),
         server_type=node.server_type or None,
         product_type_id=node.product_type_id or None,

@@ -350,6 +350,7 @@ def test_the_versions_are_listed_without_a_signature(scp: ScpClient) -> None:
         assert [
             (version["id"], version["status"], version["not_before"]) for version in versions
         ] == [
+            ("v1.3", "SUPPORTED", ""),
             ("v1.2", "CURRENT", ""),
             ("v1.1", "DEPRECATED", "2026-03-31"),
             ("v1.0", "DEPRECATED", "2025-12-31"),
@@ -369,7 +370,7 @@ def test_a_deprecated_version_is_marked_and_another_refused(scp: ScpClient) -> N
     current = scp.send("GET", nodes)
     assert current.headers["Scp-Api-Version"] == "multinodegpucluster 1.2"
     assert "Deprecation" not in current.headers
-    for wrong in ("multinodegpucluster 1.3", "1.2", "virtualserver 1.2"):
+    for wrong in ("multinodegpucluster 1.4", "1.2", "virtualserver 1.2"):
         answer = scp.send("GET", nodes, Scp_Api_Version=wrong)
         assert answer.status_code == 400
         assert wrong in answer.json()["errors"][0]["detail"]

@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, SecretStr, ValidationError
-from support.platforms.scp_document import CREATE, ENDPOINTS, FABRIC, MOVE, NODE, Endpoint
+from support.platforms.scp_document import (
+    CREATE,
+    ENDPOINTS,
+    FABRIC,
+    MOVE,
+    NODE,
+    Endpoint,
+    add_newer_fields,
+)
 
 from gpuform.schemas.models import WireList
 from gpuform.schemas.scp import node_rules, statuses, wire
@@ -49,10 +57,8 @@ def test_the_document_has_sixteen_endpoints() -> None:
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=str)
 def test_exactly_the_documented_fields_are_parsed(endpoint: Endpoint) -> None:
-    assert (
-        dump_with_secrets(MODELS[endpoint.number].model_validate(endpoint.answer))
-        == endpoint.answer
-    )
+    parsed = dump_with_secrets(MODELS[endpoint.number].model_validate(endpoint.answer))
+    assert parsed == add_newer_fields(endpoint.answer)
 
 
 @pytest.mark.parametrize("model", sorted(set(MODELS.values()), key=lambda model: model.__name__))
@@ -70,7 +76,7 @@ def test_an_answer_without_id_is_refused(model: type[BaseModel]) -> None:
 
 
 def test_unknown_states_are_kept_and_unknown_fields_ignored() -> None:
-    read = wire.GpuNode.model_validate({**NODE, "state": "HIBERNATING", "zone": {"a": 1}})
+    read = wire.GpuNode.model_validate({**NODE, "state": "HIBERNATING", "rack": {"a": 1}})
     assert read.state == "HIBERNATING"
     assert wire.ClusterFabric.model_validate({**FABRIC, "pirp_id": 20}).pirp_id == "20"
     assert wire.Image.model_validate({"id": "x", "created_at": "soon"}).created_at == "soon"
@@ -248,3 +254,29 @@ def test_the_documented_versions_are_known() -> None:
     assert statuses.format_version_header(statuses.CURRENT_VERSION) == "multinodegpucluster 1.2"
     ends = {version: f"{end:%Y%m%d}" for version, end in statuses.DEPRECATED_VERSIONS.items()}
     assert ends == {"1.1": "20260331", "1.0": "20251231"}
+
+
+@pytest.mark.parametrize(
+    ("answered", "zone"), [("kr-west1-a", "kr-west1-a"), (None, ""), ({"a": 1}, ""), ("a\nb", "")]
+)
+def test_a_zone_of_another_form_does_not_make_a_node_unreadable(answered: Any, zone: str) -> None:
+    assert wire.GpuNode.model_validate({**NODE, "zone": answered}).zone == zone
+
+
+def test_only_servers_with_a_zone_have_the_member_zone() -> None:
+    servers = [
+        wire.ServerDetails(gpu_node_name=name, server_type_id="h100", zone=zone)
+        for name, zone in (("a-001", "kr-west1-a"), ("a-002", None))
+    ]
+    request = wire.CreateGpuNodes(
+        cluster_fabric_details=wire.ClusterFabricDetails(cluster_fabric_name="a", node_pool_id="p"),
+        image_id="i",
+        os_user_id="root",
+        os_user_password="x",
+        region_id="kr-west1",
+        server_details=tuple(servers),
+        subnet_id="s",
+        vpc_id="v",
+    )
+    first, second = request.body()["server_details"]
+    assert (first["zone"], "zone" in second) == ("kr-west1-a", False)

@@ -229,3 +229,10 @@ ENDPOINTS = (
     Endpoint("1.15", "POST", "/v1/gpu-nodes/stop", 202, ASYNC, body=CHOSEN),
     Endpoint("1.16", "PUT", f"{_NODE}/unlock", 200, ACTION),
 )
+
+
+def add_newer_fields(answer: Json) -> Json:
+    """Return an answer of API 1.2 with the fields of API 1.3 as they are parsed when missing."""
+    if "gpu_nodes" in answer:
+        return {**answer, "gpu_nodes": [add_newer_fields(node) for node in answer["gpu_nodes"]]}
+    return {**answer, "zone": ""} if answer.keys() == NODE.keys() else answer
