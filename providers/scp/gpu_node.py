@@ -92,6 +92,7 @@ PLANNED_FIELDS: Final = (
     "cluster_fabric_id",
     "nat_enabled",
     "public_ip_address_id",
+    "zone",
     "lock_enabled",
     "state",
 )
@@ -570,8 +571,15 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
             name: value for name, value in declared.items() if name not in unknown_fields
         }
         fabric = TargetFabric(id=known_values.get("cluster_fabric_id"))
-        for difference in find_differences(node, parse_declared_node(known_values), fabric):
+        declared_node = parse_declared_node(known_values)
+        for difference in find_differences(node, declared_node, fabric):
             yield FieldChange(difference.field, Action.UPDATE, difference.before, difference.after)
+        # A zone that nobody has seen (API 1.2) counts as right: a guess must not replace a node.
+        if node.zone and declared_node.zone and node.zone != declared_node.zone:
+            reason = "cannot be changed in place"
+            yield FieldChange(
+                "zone", Action.UPDATE, node.zone, declared_node.zone, replaces=True, because=reason
+            )
 
     @classmethod
     def decide_repairs(

@@ -72,6 +72,13 @@ POOLS = build_topology(
     *(create_scp_node(number) for number in (1, 2, 3)),
     *(create_scp_node(number, "train-b", OTHER) for number in (7, 8)),
 )
+ZONES = build_topology(
+    *(replace(create_scp_node(number), zone="kr-west1-a") for number in (1, 2)),
+    *(
+        replace(create_scp_node(number, "train-b", OTHER), zone="kr-west1-b", pool="POOL002-krw1b")
+        for number in (7, 8)
+    ),
+)
 RACKS = build_topology(*(create_rack_node(number) for number in range(16)))
 LONE = build_topology(
     Node("train-worker-0", CLUSTER, "together"), Node("train-worker-1", CLUSTER, "together")
@@ -79,7 +86,9 @@ LONE = build_topology(
 
 
 @pytest.mark.parametrize("form", FORMATS)
-@pytest.mark.parametrize(("name", "topology"), [("pools", POOLS), ("racks", RACKS), ("lone", LONE)])
+@pytest.mark.parametrize(
+    ("name", "topology"), [("pools", POOLS), ("zones", ZONES), ("racks", RACKS), ("lone", LONE)]
+)
 def test_a_text_is_as_expected(form: str, name: str, topology: StackTopology) -> None:
     if form == "slurm-block" and topology is not RACKS:
         with pytest.raises(NoTopology, match="no NVLink domain across several nodes found"):
@@ -249,3 +258,18 @@ def test_every_stack_has_a_mark_and_a_name_that_kubernetes_takes(project: str, s
     assert name == name.lower()
     assert is_label_value(name)
     assert "." not in name
+
+
+def test_a_zone_is_no_level_of_kueue_while_a_node_has_none() -> None:
+    first, *others = ZONES.nodes
+    assert "gpuform.dev/zone" in list_kueue_levels(ZONES)
+    mixed = build_topology(replace(first, zone=""), *others)
+    assert "gpuform.dev/zone" not in list_kueue_levels(mixed)
+
+
+def test_kubernetes_own_label_of_a_zone_is_not_repeated() -> None:
+    labelled = add_labels(create_scp_node(1), {"topology.kubernetes.io/zone": "kr-west1-a"})
+    assert labelled.zone == "kr-west1-a"
+    assert "gpuform.dev/zone" not in FORMATS["kubernetes-labels"].render_text(
+        build_topology(labelled), ""
+    )
