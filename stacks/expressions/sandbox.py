@@ -75,7 +75,10 @@ def _calculate_remainder(left: Any, right: Any) -> Any:
 
 
 def concatenate_texts(*parts: Any) -> str:
-    """Join values as text: the operator `~`."""
+    """Join values as text: the operator `~`.
+
+    Raises ExpressionError for null, and if the text exceeds the evaluation's budget.
+    """
     texts = [as_text(part) for part in parts]
     take_from_budget(sum(map(len, texts)))
     return "".join(texts)

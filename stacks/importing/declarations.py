@@ -340,8 +340,10 @@ class _DeclarationBuilder:
         """Return values for fields without a value: set on the command line, or required secrets.
 
         `inputs` are the values that are there already. A required secret becomes a reference to the
-        configuration variable of the field's name. Other required fields, and the `import_field`,
-        are added to `problems`.
+        configuration variable of the field's name, which is added to `variables` and, without a
+        value in
+        the stack, to `problems`. Other required fields, and the `import_field`, are added to
+        `problems`.
         """
         missing_values: dict[str, Value] = {}
         for name, field_ in model.model_fields.items():

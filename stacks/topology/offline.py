@@ -51,11 +51,12 @@ def find_project_folder(file: Path) -> Path:
 def read_plan_context(file: Path, stack: str | None, project: Project | None = None) -> PlanContext:
     """Read the context of a file's project and stack from files alone.
 
-    Without `project`, the project that contains the file is used; without any, the context is
-    empty.
+    Without `project`, the project that contains the file is used. The context is empty without a
+    `stack` if there is no such project or the project cannot be used.
 
     Raises:
-        EngineError: `stack` is given, but has no settings file or no project.
+        EngineError: `stack` is given, but has no settings file or no usable project.
+        YamlError: the project's or the stack's file has wrong content.
     """
     try:
         project = project or find_project(file.parent)

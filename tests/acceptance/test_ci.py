@@ -59,7 +59,7 @@ def run_on_terminal(project: Any, *arguments: str, **environ: str) -> tuple[int,
         (("config", "set", "gpus"), "write the value after the key, or to stdin"),
         (
             ("stack", "change-secrets-provider", "passphrase"),
-            "Set GPUFORM_NEW_PASSPHRASE to it",
+            "Set GPUFORM_NEW_PASSPHRASE to the new passphrase",
         ),
     ],
 )

@@ -196,7 +196,10 @@ def _play_cases(session: Session, cases: Sequence["Case"], options: _PlayOptions
 
 
 def _render_result(result: "CaseResult", width: int, paint: Paint) -> Iterator[str]:
-    """Yield the lines of a case's result: status, durations, findings and output."""
+    """Yield the lines of a case's result: status, duration, findings or why it could not run.
+
+    `width` is that of the column of addresses.
+    """
     from gpuform.stacks.testing.comparison import format_duration  # noqa: PLC0415 - the engine, not for help
 
     style = _STYLES[result.status]

@@ -95,6 +95,7 @@ class EndedProgress:
                     self._screen.print(format_ended(event, seconds, self._screen.paint))
 
     def print(self, text: str) -> None:
+        """Print the text at once: no display has to be cleared for this."""
         self._screen.print(text)
 
     def close(self) -> None:

@@ -96,7 +96,10 @@ def apply_due_changes(
 def _group_into_layers(
     entries: Sequence[ResourceState], changing_urns: Container[str]
 ) -> Iterator[list[ResourceState]]:
-    """Yield layers of entries; changing dependencies of an entry are in an earlier layer."""
+    """Yield layers of entries; changing dependencies of an entry are in an earlier layer.
+
+    `entries` must be sorted, dependencies first: later ones are ignored.
+    """
     level_by_urn: dict[str, int] = {}
     layers: dict[int, list[ResourceState]] = {}
     for entry in entries:

@@ -254,7 +254,10 @@ def _get_ciphertext(value: dict[str, Json]) -> str | None:
 
 
 def _decrypt(value: Json, crypter: Crypter | None) -> Json:
-    """Return the value with all texts decrypted. Raises ProjectError without a crypter."""
+    """Return the value with every `{secure: TEXT}` in it decrypted, and all else unchanged.
+
+    Raises ProjectError if there is such an object but no crypter.
+    """
     if isinstance(value, dict):
         ciphertext = _get_ciphertext(value)
         if ciphertext is None:

@@ -96,9 +96,11 @@ class Schedule:
         self._messages.put(None)
 
     def terminate(self) -> None:
-        """Terminate every process, and kill those still running after 5 s.
+        """Terminate every process, and kill those still running after 5 s each.
 
-        Callable from any thread.
+        Call `cancel` before: the end of a process may start further stacks otherwise. Callable from
+        any
+        thread.
         """
         with self._lock:
             running = list(self._running.values())

@@ -133,8 +133,10 @@ class SavedPlan:
     ) -> Self:
         """Return the saved plan of `path`, after checking stack and operation.
 
+        The operation `update` applies plans of every operation but `expire`, others only their own.
+
         Raises:
-            PlanRefused: the plan belongs to another stack or operation, or is one of `expire`.
+            PlanRefused: the plan belongs to another stack, or `operation` does not apply it.
         """
         if (plan.project, plan.stack) != (project, stack):
             raise PlanRefused(

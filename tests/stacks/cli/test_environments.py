@@ -227,7 +227,7 @@ def test_a_state_of_unknown_environment_is_refused_with_emulate(real_stack: Plan
     assert ran.code == 1
     assert (
         "this run would use the emulator, but it is unknown whether the resources of stack dev "
-        "are on the emulator"
+        "are there"
     ) in ran.err
     assert real_stack.state_file == before
 
