@@ -72,14 +72,20 @@ def build_volume_update(volume_id: str, inputs: SharedVolumeInputs) -> Body:
 def _build_add_ons(declared: list[Body], changes: Sequence[FieldChange]) -> list[Body]:
     """Return the update request's add-ons: all declared ones, and removed ones as disabled.
 
-    The platform merges add-ons by name, so a missing one would stay as it is.
+    The platform merges add-ons by name, so a missing one would stay as it is. Each has name and
+    configuration only: the type of an add-on cannot change (SDK, ClusterUpdateParams).
     """
-    add_on_changes = [change for change in changes if change.path.startswith("add_ons[")]
+    # A path that goes on behind the add-on is that of a field in its configuration.
+    add_on_changes = [
+        change
+        for change in changes
+        if change.path.startswith("add_ons[") and change.path.endswith("]")
+    ]
     added = [change.after["name"] for change in add_on_changes if change.action is Action.ADD]
     # a name that the request omits would stay enabled
     removed = [change.before for change in add_on_changes if change.action is Action.DELETE]
     return [
-        *(_switch_on(add_on) if add_on["name"] in added else add_on for add_on in declared),
+        *(_select_changeable(add_on, is_added=add_on["name"] in added) for add_on in declared),
         *(
             {"name": removed_add_on["name"], "config": _build_switch(removed_add_on, on=False)}
             for removed_add_on in removed
@@ -87,13 +93,15 @@ def _build_add_ons(declared: list[Body], changes: Sequence[FieldChange]) -> list
     ]
 
 
-def _switch_on(add_on: Body) -> Body:
-    """Return an add-on for the update request, enabled unless declared as disabled.
+def _select_changeable(add_on: Body, *, is_added: bool) -> Body:
+    """Return an add-on for the update request; an added one is enabled unless declared otherwise.
 
     The platform does not report disabled add-ons: one that is missing there may have been switched
     off.
     """
-    return {**add_on, "config": _build_switch(add_on, on=True) | add_on.get("config", {})}
+    switch = _build_switch(add_on, on=True) if is_added else {}
+    config = switch | add_on.get("config", {})
+    return {"name": add_on["name"], **({"config": config} if config else {})}
 
 
 def _build_switch(add_on: Mapping[str, Any], *, on: bool) -> Body:

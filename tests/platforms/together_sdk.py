@@ -90,7 +90,7 @@ def walk_resource(name: str, resource: type) -> Iterator[SdkCall]:
 
 def _list_parameter_paths(annotation: Any, path: str = "") -> Iterator[str]:
     """Yield the paths of the fields of a parameter's TypedDict; the path itself without one."""
-    inner = [annotation] if is_typeddict(annotation) else list(_list_typed_dicts(annotation))
+    inner = [*list_typed_dicts(annotation)]
     if not inner:
         yield path
     for typed_dict in inner:
@@ -98,12 +98,13 @@ def _list_parameter_paths(annotation: Any, path: str = "") -> Iterator[str]:
             yield from _list_parameter_paths(field_type, f"{path}.{name}")
 
 
-def _list_typed_dicts(annotation: Any) -> Iterator[Any]:
+def list_typed_dicts(annotation: Any) -> Iterator[Any]:
+    """Yield the outermost TypedDicts of an annotation, such as that of a list's items."""
+    if is_typeddict(annotation):
+        yield annotation
+        return
     for argument in get_args(annotation):
-        if is_typeddict(argument):
-            yield argument
-        else:
-            yield from _list_typed_dicts(argument)
+        yield from list_typed_dicts(argument)
 
 
 class SdkUse:

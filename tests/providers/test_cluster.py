@@ -162,6 +162,26 @@ class TestScaling:
         assert read.inputs == {k: v for k, v in inputs.items() if k != "__provider"}
         assert lifecycle.diff(id_, {**read.outs, "__provider": ""}, inputs).changes is False
 
+    def test_an_add_on_is_switched_off_and_on_in_place(
+        self,
+        lifecycle: ClusterLifecycle,
+        emulator: Any,
+        cluster_inputs: Properties,
+    ) -> None:
+        board: Properties = {"add_on_type": "dashboard", "name": "board"}
+        inputs = {**cluster_inputs, "add_ons": [board]}
+        with emulator.use_context_of():
+            inputs = {**lifecycle.check({}, inputs).inputs, "__provider": "pickled"}
+            created = lifecycle.create(inputs)
+            outs = created.outs
+            for is_enabled in (False, True):
+                config = {"dashboard": {"enabled": is_enabled}}
+                inputs = {**inputs, "add_ons": [{**board, "config": config}]}
+                updated = lifecycle.update(created.id, {**outs, "__provider": "pickled"}, inputs)
+                outs = updated.outs or outs
+                cluster = emulator.send_as_somebody_else("GET", f"/clusters/{created.id}")
+                assert bool(cluster["add_ons"]) is is_enabled
+
     def test_automatic_scaling_is_no_drift(
         self,
         lifecycle: ClusterLifecycle,

@@ -336,7 +336,7 @@ def test_add_ons_are_merged_by_name_and_disabled(declared_cluster: dict[str, Any
         {**declared_cluster, "add_ons": [old]}, {**declared_cluster, "add_ons": [new]}
     ) == {
         "add_ons": [
-            {**new, "config": {"ingress": {"enabled": True}}},
+            {"name": "in", "config": {"ingress": {"enabled": True}}},
             {"name": "d", "config": {"dashboard": {"enabled": False}}},
         ]
     }
