@@ -54,6 +54,8 @@ CALLS: Final[Mapping[str, Calls]] = {
         "get_remediation": lambda it: it.get_remediation(ID, ID, ID),
         "create_remediation": lambda it: it.create_remediation(ID, ID, "id", "REBOOT_VM", "why"),
         "approve_remediation": lambda it: it.approve_remediation(ID, ID, ID),
+        "reject_remediation": lambda it: it.reject_remediation(ID, ID, ID),
+        "cancel_remediation": lambda it: it.cancel_remediation(ID, ID, ID),
         "send_probe": lambda it: it.send_probe(),
         "may_write": lambda it: it.may_write(),
     },

@@ -70,6 +70,8 @@ SENDERS: Mapping[str, Callable[[TogetherClient, Values], object]] = {
     "clusters.remediations.approve": lambda it, v: it.approve_remediation(
         **{name: v[name] for name in REPAIR}, mode=_get_mode(v), comment=v["comment"]
     ),
+    "clusters.remediations.reject": lambda it, v: it.reject_remediation(**v),
+    "clusters.remediations.cancel": lambda it, v: it.cancel_remediation(**v),
 }
 """How gpuform's client sends each supported call, with the values of the SDK's parameters."""
 OWN_QUERY = {"clusters.remediations.create": {"remediation_id": ID}}
