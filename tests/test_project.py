@@ -15,26 +15,26 @@ ROOMS = ("schemas", "providers", "stacks")
 
 def test_every_package_is_in_the_distribution():
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    found = {
+    packages = {
         "gpuform." + ".".join(path.parent.relative_to(ROOT).parts)
         for room in ROOMS
         for path in (ROOT / room).rglob("__init__.py")
     }
-    assert set(settings["packages"]) == found | {"gpuform.docs"}  # pages, no modules
+    assert set(settings["packages"]) == packages | {"gpuform.docs"}  # pages, no modules
 
 
 def test_what_is_announced_to_others_is_there():
     """Scripts and entry points name things by texts, which no tool follows."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     groups = [project["scripts"], *project["entry-points"].values()]
-    announced = [text for group in groups for text in group.values()]
+    announced = [entry_point for group in groups for entry_point in group.values()]
     assert len(announced) > 2
-    for text in announced:
-        EntryPoint("name", text, "group").load()
+    for entry_point in announced:
+        EntryPoint("name", entry_point, "group").load()
 
 
 def test_a_face_has_what_it_promises():
-    for file in [each for room in ROOMS for each in (ROOT / room).rglob("__init__.py")]:
+    for file in [init_file for room in ROOMS for init_file in (ROOT / room).rglob("__init__.py")]:
         face = import_module("gpuform." + ".".join(file.parent.relative_to(ROOT).parts))
         assert [name for name in getattr(face, "__all__", ()) if not hasattr(face, name)] == []
 
@@ -54,9 +54,9 @@ def test_no_module_has_a_name_that_says_nothing(room):
     ],
 )
 def test_a_readme_names_every_room_beside_it(readme):
-    text = readme.read_text()
+    content = readme.read_text()
     rooms = {path.parent.name for path in readme.parent.glob("*/__init__.py")}
-    assert [room for room in sorted(rooms) if f"`{room}`" not in text] == []
+    assert [room for room in sorted(rooms) if f"`{room}`" not in content] == []
 
 
 @pytest.mark.parametrize(
@@ -65,6 +65,6 @@ def test_a_readme_names_every_room_beside_it(readme):
 def test_the_rules_of_imports_know_every_platform(name):
     """They cannot say so by a pattern, which would match the emulator's rooms as well."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
-    (contract,) = (each for each in contracts["contracts"] if each["name"] == name)
-    packages = {each.package for each in list_own_platforms().values()}
+    (contract,) = (candidate for candidate in contracts["contracts"] if candidate["name"] == name)
+    packages = {platform.package for platform in list_own_platforms().values()}
     assert packages <= set(contract["forbidden_modules"])

@@ -68,7 +68,7 @@ def test_every_command_is_played(selected: list[str]) -> None:
     missing = [
         command
         for command in commands()
-        if not any(re.match(rf"{command}\b", each) for each in played)
+        if not any(re.match(rf"{command}\b", played_command) for played_command in played)
     ]
 
     assert missing == []

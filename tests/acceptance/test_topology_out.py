@@ -51,9 +51,9 @@ def kubernetes_api(project: Any) -> Iterator[client.CoreV1Api]:
     """Yield the official client of the Kubernetes of the only cluster."""
     project.declare(CLUSTER)
     project.up()
-    shown = project.run_ok("stack", "output", "kubeconfig", "--show-secrets").out
+    kubeconfig = project.run_ok("stack", "output", "kubeconfig", "--show-secrets").out
     settings = client.Configuration()
-    config.load_kube_config_from_dict(yaml.safe_load(shown), client_configuration=settings)
+    config.load_kube_config_from_dict(yaml.safe_load(kubeconfig), client_configuration=settings)
     with client.ApiClient(settings) as api:
         yield client.CoreV1Api(api)
 

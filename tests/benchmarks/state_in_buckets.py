@@ -78,9 +78,9 @@ def print_figures(name: str, seconds: float, requests: list[Request]) -> None:
     )
 
 
-def print_line(text: str, reads: int | None = None) -> None:
+def print_line(line: str, reads: int | None = None) -> None:
     more = "" if reads is None else f", {reads} reads"
-    sys.stdout.write(f"{text}{more}\n")
+    sys.stdout.write(f"{line}{more}\n")
 
 
 def measure_folder(count: int) -> None:

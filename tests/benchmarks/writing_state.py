@@ -94,8 +94,8 @@ def _run(cli, *arguments: str) -> None:
 
 def main() -> None:
     if len(sys.argv) > 1:
-        found = measure_up(int(sys.argv[1]))
-        sys.stderr.write(json.dumps(found) + "\n")
+        figures = measure_up(int(sys.argv[1]))
+        sys.stderr.write(json.dumps(figures) + "\n")
         return
     rows = []
     for size in SIZES:

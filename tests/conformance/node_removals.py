@@ -175,7 +175,7 @@ def _build_cluster_removals(cluster: Inputs) -> Iterator[_Path]:
 
 
 NODE_REMOVALS: Final[Mapping[str, Mapping[str, NodeRemoval]]] = {
-    each: dict(_build_removals(each)) for each in _SCHEDULERS
+    scheduler_kind: dict(_build_removals(scheduler_kind)) for scheduler_kind in _SCHEDULERS
 }
 """By scheduler and path."""
 

@@ -232,8 +232,10 @@ svg {{ fill: {colours.text}; }}
 """
 
 
-def _convert_to_spans(text: str) -> str:
+def _convert_to_spans(marked_text: str) -> str:
     """Return the text with `<b>` and `<code>` as SVG's `tspan`."""
     for mark, attribute in (("b", 'font-weight="600"'), ("code", 'class="code"')):
-        text = text.replace(f"<{mark}>", f"<tspan {attribute}>").replace(f"</{mark}>", "</tspan>")
-    return text
+        marked_text = marked_text.replace(f"<{mark}>", f"<tspan {attribute}>").replace(
+            f"</{mark}>", "</tspan>"
+        )
+    return marked_text

@@ -105,9 +105,9 @@ def _split_page(page: Path) -> Iterator[Block | Step]:
             if number == len(lines):
                 raise BadPage(f"{page}:{begin}: the block has no end")
             cut = len(match["indent"])
-            text = "".join(f"{block_line[cut:]}\n" for block_line in lines[begin:number])
+            content = "".join(f"{block_line[cut:]}\n" for block_line in lines[begin:number])
             number += 1
-            yield Block(begin, match["language"], text, directives)
+            yield Block(begin, match["language"], content, directives)
             directives = {}
         elif line.strip():
             directives = {}

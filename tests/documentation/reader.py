@@ -119,11 +119,11 @@ def _normalize_lines(text: str, home: Path) -> list[str]:
     return replace_variable_parts(text.replace(str(home), HOME).rstrip()).splitlines()
 
 
-def replace_variable_parts(text: str) -> str:
+def replace_variable_parts(output: str) -> str:
     """Return the text with ids, times and the like replaced by fixed words."""
     for pattern, name in _VARIABLE_PARTS:
-        text = re.sub(pattern, name, text, flags=re.MULTILINE)
-    return text
+        output = re.sub(pattern, name, output, flags=re.MULTILINE)
+    return output
 
 
 def _match_lines(expected_lines: list[str], printed_lines: list[str]) -> bool:

@@ -89,5 +89,5 @@ def test_what_a_lifecycle_raised_names_its_page() -> None:
     ):
         error = ProviderError.from_cause(cause, lambda text: text)
         assert error.shown_help_page == page
-        shown = list(render_diagnostics([Diagnostic("error", str(error), error=error)]))
-        assert (shown[-1] == f"      more: gpuform help {page}") is (page is not None), shown
+        lines = list(render_diagnostics([Diagnostic("error", str(error), error=error)]))
+        assert (lines[-1] == f"      more: gpuform help {page}") is (page is not None), lines

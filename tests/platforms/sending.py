@@ -31,7 +31,9 @@ _CREATE: Final = wire.CreateGpuNodes(
     **{
         **CREATE,
         "cluster_fabric_details": wire.ClusterFabricDetails(**CREATE["cluster_fabric_details"]),
-        "server_details": tuple(wire.ServerDetails(**each) for each in CREATE["server_details"]),
+        "server_details": tuple(
+            wire.ServerDetails(**details) for details in CREATE["server_details"]
+        ),
         "tags": (),
     }
 )

@@ -258,9 +258,9 @@ def write_notes(
         if is_ours and name not in known_modules and "__m" not in name:
             lines.append({"module": name})
     for line in lines:
-        text = json.dumps(line).encode() + b"\n"
-        if len(text) <= NOTE_BYTES:
-            os.write(notes, text)
+        note = json.dumps(line).encode() + b"\n"
+        if len(note) <= NOTE_BYTES:
+            os.write(notes, note)
 
 
 def end_process(code: object) -> NoReturn:

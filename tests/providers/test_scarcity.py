@@ -169,8 +169,8 @@ class TestAlternatives:
         assert [path for path, _ in result] == [
             f"on_no_capacity.alternatives{position}" for position, _ in expected
         ]
-        for (_, reason), (_, said) in zip(result, expected, strict=True):
-            assert reason.startswith(said)
+        for (_, reason), (_, expected_reason) in zip(result, expected, strict=True):
+            assert reason.startswith(expected_reason)
 
 
 class TestWaiting:

@@ -129,14 +129,16 @@ def list_inner_schemas(schema: Any) -> Iterator[Any]:
 
 @pytest.mark.parametrize(("section", "platform"), KINDS)
 def test_the_schema_accepts_expressions_at_every_depth(section: str, platform: str) -> None:
-    left = list(SCHEMA["definitions"][f"{section}.{platform}"]["properties"].items())
-    left = [schema for name, schema in left if name not in ("platform", "options")]
-    left.extend(list_inner_schemas(SCHEMA["definitions"]["entry.options"]))
-    while left:
-        schema = left.pop()
-        whole = {**schema, "definitions": SCHEMA["definitions"]}
-        assert Draft7Validator(whole).is_valid(EXPRESSION), schema
-        left.extend(list_inner_schemas(schema))
+    remaining_schemas = list(SCHEMA["definitions"][f"{section}.{platform}"]["properties"].items())
+    remaining_schemas = [
+        schema for name, schema in remaining_schemas if name not in ("platform", "options")
+    ]
+    remaining_schemas.extend(list_inner_schemas(SCHEMA["definitions"]["entry.options"]))
+    while remaining_schemas:
+        schema = remaining_schemas.pop()
+        complete_schema = {**schema, "definitions": SCHEMA["definitions"]}
+        assert Draft7Validator(complete_schema).is_valid(EXPRESSION), schema
+        remaining_schemas.extend(list_inner_schemas(schema))
 
 
 REFUSED = [
@@ -179,8 +181,8 @@ REFUSED = [
 
 @pytest.mark.parametrize(("file", "message"), REFUSED)
 def test_the_schema_refuses_invalid_files(file: Any, message: str) -> None:
-    found = find_schema_problems(file)
-    assert any(message in each for each in found), found
+    problems = find_schema_problems(file)
+    assert any(message in problem for problem in problems), problems
 
 
 @pytest.mark.parametrize("file", [file for file, _ in REFUSED if "defaults" not in file])

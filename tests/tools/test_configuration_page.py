@@ -39,9 +39,9 @@ def parse_modules() -> Iterator[tuple[Path, ast.Module]]:
         for path in sorted((ROOT / room).rglob("*.py")):
             if "emulator" in path.parts:
                 continue
-            text = path.read_text()
-            if READS.search(text) or PREFIXES.search(text):
-                yield path, ast.parse(text)
+            source = path.read_text()
+            if READS.search(source) or PREFIXES.search(source):
+                yield path, ast.parse(source)
 
 
 def list_constants(tree: ast.Module) -> dict[str, str]:
@@ -56,9 +56,9 @@ def list_constants(tree: ast.Module) -> dict[str, str]:
                 pairs = [(target, value)]
                 if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
                     pairs = list(zip(target.elts, value.elts, strict=True))
-                for name, text in pairs:
-                    if isinstance(name, ast.Name) and isinstance(text, ast.Constant):
-                        constants[name.id] = str(text.value)
+                for name, constant in pairs:
+                    if isinstance(name, ast.Name) and isinstance(constant, ast.Constant):
+                        constants[name.id] = str(constant.value)
     return constants
 
 
@@ -92,9 +92,9 @@ def find_variable_key(node: ast.AST) -> ast.expr | None:
 def test_every_variable_that_the_source_reads_is_declared() -> None:
     trees = list(parse_modules())
     names = {
-        name: text
+        name: value
         for _, tree in trees
-        for name, text in list_constants(tree).items()
+        for name, value in list_constants(tree).items()
         if name.isupper()
     }
     read, others = set(), []
@@ -104,8 +104,8 @@ def test_every_variable_that_the_source_reads_is_declared() -> None:
             match find_variable_key(node):
                 case None:
                     pass
-                case ast.Constant(value=str() as text):
-                    read.add(text)
+                case ast.Constant(value=str() as value):
+                    read.add(value)
                 case ast.Name(id=name) if name in own or name in names:
                     read.add(own.get(name) or names[name])
                 case other:

@@ -15,8 +15,8 @@ CONSTANTS = {
 
 
 def test_every_code_has_a_meaning_under_its_name() -> None:
-    assert {each.name: each.code for each in MEANINGS} == CONSTANTS
-    assert [each.code for each in MEANINGS] == sorted(each.code for each in MEANINGS)
+    assert {meaning.name: meaning.code for meaning in MEANINGS} == CONSTANTS
+    assert [meaning.code for meaning in MEANINGS] == sorted(meaning.code for meaning in MEANINGS)
 
 
 def test_meanings_name_only_existing_commands() -> None:

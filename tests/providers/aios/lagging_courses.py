@@ -46,7 +46,7 @@ class Stack:
         self.intents = Intents(FolderRecords(self.folder / self.name))
 
     def create_context(self, name: str) -> ProviderContext:
-        ours = {thing.id for thing in self.resources.values() if thing.id}
+        ours = {resource.id for resource in self.resources.values() if resource.id}
         return ProviderContext(
             urn=f"urn:pulumi:dev::{self.name}::type::{name}",
             clock=self.registry.clock,
@@ -150,9 +150,9 @@ class Course:
             self._play(acts)
 
     def _play(self, acts: int) -> None:
-        one = self.stacks[0]
-        with one.use_environment(self.monkeypatch):
-            one.get_resource(WEST, ClusterLifecycle).apply({**RECORD, "cluster_id": WEST})
+        stack = self.stacks[0]
+        with stack.use_environment(self.monkeypatch):
+            stack.get_resource(WEST, ClusterLifecycle).apply({**RECORD, "cluster_id": WEST})
         self.colleague.write_randomly()
         self.registry.faults = Faults(
             lag=self.rng.choice([0.0, 0.5, 1.0]),
@@ -270,16 +270,16 @@ class Course:
             self.log.append(f"  not ready: {resource.state.get('not_ready_reason')}")
             return
         if name == EAST:
-            found = strip_entries(self.list_entries(EAST))
-            assert found == strip_entries(map(build_entry, self.declared_east_nodes)), (
-                f"{found}; {self.describe()}"
+            entries = strip_entries(self.list_entries(EAST))
+            assert entries == strip_entries(map(build_entry, self.declared_east_nodes)), (
+                f"{entries}; {self.describe()}"
             )
             return
         id_ = f"{stack.name}-{name}"
-        found = [entry for entry in self.list_entries(WEST) if entry["id"] == id_]
+        entries = [entry for entry in self.list_entries(WEST) if entry["id"] == id_]
         own = build_entry({"id": id_, **self.declared_nodes[stack.name][name]})
-        assert strip_entries(found) == strip_entries([own]), (
-            f"{found} is not {own}; {self.describe()}"
+        assert strip_entries(entries) == strip_entries([own]), (
+            f"{entries} is not {own}; {self.describe()}"
         )
 
     def _check_gone(self, resource: StoredResource) -> None:

@@ -204,11 +204,11 @@ class LaggingRegistry:
         """Give each entry an id, as Mongoose does, and store a new version of all records."""
         for record in list(self._records.find({})):
             entries = record.get("nodes", {}).get("nodeData", [])
-            if self.has_entry_ids and any(each and "_id" not in each for each in entries):
-                entries = [each and {"_id": self._create_id(), **each} for each in entries]
+            if self.has_entry_ids and any(entry and "_id" not in entry for entry in entries):
+                entries = [entry and {"_id": self._create_id(), **entry} for entry in entries]
                 update = {"$set": {"nodes.nodeData": entries}}
                 self._records.update_one({"id": record["id"]}, update)
-        records = {each["id"]: {**each, "__v": 0} for each in self._records.find({})}
+        records = {record["id"]: {**record, "__v": 0} for record in self._records.find({})}
         self._versions.append((self.clock.moment, copy.deepcopy(records)))
 
     def _create_id(self) -> str:

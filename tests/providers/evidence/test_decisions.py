@@ -63,8 +63,8 @@ def _find_assigned_values(name: str, tree: ast.Module) -> Iterator[ast.expr]:
 CHECKED = [
     (f"{path.name}:{line}", constants)
     for path in find_sources()
-    if any(check in (text := path.read_text()) for check in CHECKS)
-    for line, constants in find_decisions(ast.parse(text))
+    if any(check in (source_text := path.read_text()) for check in CHECKS)
+    for line, constants in find_decisions(ast.parse(source_text))
 ]
 
 

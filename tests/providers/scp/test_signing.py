@@ -73,7 +73,7 @@ class Wire:
 
     url: str = ""
     clients: dict[tuple[str, str], ScpClient] = field(default_factory=dict)
-    seen: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
+    requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
 
     def client(self, prefix: str, account: str = "") -> ScpClient:
         """Return one client for all examples, because its creation is slow."""
@@ -89,7 +89,7 @@ def wire() -> Iterator[Wire]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            wire.seen.append((self.command, self.path, dict(self.headers)))
+            wire.requests.append((self.command, self.path, dict(self.headers)))
             body = b'{"gpu_nodes": [], "products": []}'
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
@@ -120,9 +120,9 @@ def wire() -> Iterator[Wire]:
 @example(name="노드 #1&a=b+c%41/?~", prefix="/scp", account="")
 @example(name="", prefix="", account="")
 def test_the_sent_url_is_the_signed_one(wire: Wire, name: str, prefix: str, account: str) -> None:
-    wire.seen.clear()
+    wire.requests.clear()
     wire.client(prefix, account).list_products(type=name)
-    (method, path, headers) = wire.seen[0]
+    (method, path, headers) = wire.requests[0]
     url = f"http://{headers['Host']}{path}"
     assert path.isascii()
     assert httpx.URL(url).params["type"] == name
@@ -132,10 +132,10 @@ def test_the_sent_url_is_the_signed_one(wire: Wire, name: str, prefix: str, acco
 
 
 def test_any_id_is_one_segment_of_the_path(wire: Wire) -> None:
-    wire.seen.clear()
+    wire.requests.clear()
     with pytest.raises(ServerError, match="unexpected form"):
         wire.client("/scp").get_node("가/../x?y#z")
-    ((method, path, headers),) = wire.seen
+    ((method, path, headers),) = wire.requests
     assert path == "/scp/v1/gpu-nodes/%EA%B0%80%2F..%2Fx%3Fy%23z"
     url = f"http://{headers['Host']}{path}"
     assert headers["Scp-Signature"] == compute_expected_signature(

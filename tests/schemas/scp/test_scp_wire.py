@@ -127,8 +127,8 @@ def test_repeated_ids_are_returned_once() -> None:
 
 def build_documented_create() -> wire.CreateGpuNodes:
     fabric = wire.ClusterFabricDetails(**CREATE["cluster_fabric_details"])
-    servers = tuple(wire.ServerDetails(**each) for each in CREATE["server_details"])
-    tags = tuple(wire.Tag(**each) for each in CREATE["tags"])
+    servers = tuple(wire.ServerDetails(**details) for details in CREATE["server_details"])
+    tags = tuple(wire.Tag(**tag) for tag in CREATE["tags"])
     parts = {"cluster_fabric_details": fabric, "server_details": servers, "tags": tags}
     return wire.CreateGpuNodes(**{**CREATE, **parts})
 

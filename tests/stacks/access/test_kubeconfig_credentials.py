@@ -44,18 +44,18 @@ HAND_WRITTEN = [
 ]
 
 
-def add(text: str, *names: str, **options: bool) -> str:
+def add_contexts(kubeconfig: str, *names: str, **options: bool) -> str:
     return add_credentials(
-        text, "f", [build_credential(name) for name in names], CredentialOptions(**options)
+        kubeconfig, "f", [build_credential(name) for name in names], CredentialOptions(**options)
     )
 
 
-def remove(text: str, *names: str) -> str:
-    return remove_contexts(text, "f", lambda name, _: name in names)
+def remove_named_contexts(kubeconfig: str, *names: str) -> str:
+    return remove_contexts(kubeconfig, "f", lambda name, _: name in names)
 
 
-def parse(text: str) -> Any:
-    return yaml.safe_load(text.removeprefix("\ufeff").replace("\t", " ")) or {}
+def parse_kubeconfig(kubeconfig: str) -> Any:
+    return yaml.safe_load(kubeconfig.removeprefix("\ufeff").replace("\t", " ")) or {}
 
 
 NAMES = st.lists(st.sampled_from(GPUFORM_NAMES), unique=True, min_size=1, max_size=2)
@@ -66,7 +66,7 @@ NAMES = st.lists(st.sampled_from(GPUFORM_NAMES), unique=True, min_size=1, max_si
 def test_removing_added_credentials_restores_every_byte(
     text: str, names: list[str], make_current: bool
 ) -> None:
-    check_every_byte(text, names, make_current)
+    assert_edits_are_undone(text, names, make_current)
 
 
 @pytest.mark.slow
@@ -75,14 +75,14 @@ def test_removing_added_credentials_restores_every_byte(
 def test_removing_added_credentials_restores_every_byte_of_many_more_files(
     text: str, names: list[str], make_current: bool
 ) -> None:
-    check_every_byte(text, names, make_current)
+    assert_edits_are_undone(text, names, make_current)
 
 
-def check_every_byte(text: str, names: list[str], make_current: bool) -> None:
-    edited = add(text, *names, make_current=make_current)
+def assert_edits_are_undone(kubeconfig: str, names: list[str], make_current: bool) -> None:
+    edited = add_contexts(kubeconfig, *names, make_current=make_current)
     assert set(find_labels(edited, "f")) == set(names)
-    assert add(edited, *names, make_current=make_current) == edited or make_current
-    before, after = parse(text), parse(edited)
+    assert add_contexts(edited, *names, make_current=make_current) == edited or make_current
+    before, after = parse_kubeconfig(kubeconfig), parse_kubeconfig(edited)
     for section in SECTIONS:
         others = [entry for entry in after[section] if entry["name"] not in names]
         assert others == (before.get(section) or [])
@@ -100,30 +100,33 @@ def check_every_byte(text: str, names: list[str], make_current: bool) -> None:
         None, "", *(entry["name"] for entry in before.get("contexts") or ())
     )  # fmt: skip
     if dangles:
-        assert parse(remove(edited, *names)) == {**before, "current-context": ""}
+        assert parse_kubeconfig(remove_named_contexts(edited, *names)) == {
+            **before,
+            "current-context": "",
+        }
     else:
-        assert remove(edited, *names) == text
+        assert remove_named_contexts(edited, *names) == kubeconfig
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("text", HAND_WRITTEN)
 def test_removing_added_credentials_restores_hand_written_files(text: str) -> None:
-    edited = add(text, "training", "other")
-    assert remove(edited, "training", "other") == text
-    assert remove(remove(edited, "other"), "training") == text
+    edited = add_contexts(text, "training", "other")
+    assert remove_named_contexts(edited, "training", "other") == text
+    assert remove_named_contexts(remove_named_contexts(edited, "other"), "training") == text
 
 
 @settings(max_examples=15)
 @given(kubeconfig_texts())
 def test_an_updated_credential_takes_the_place_of_the_old_one(text: str) -> None:
-    old = add(text, "training")
+    old = add_contexts(text, "training")
     new = add_credentials(old, "f", [build_credential("training", "another")], CredentialOptions())
     assert new == old.replace("t0ken", "another")
-    assert remove(new, "training") == text
+    assert remove_named_contexts(new, "training") == text
 
 
 def test_kubeconfigs_that_gpuform_cannot_edit_are_refused() -> None:
-    for text, message in [
+    for kubeconfig, message in [
         ("contexts: 3", "f:1:1: contexts is not a list"),
         ("a: &a []\ncontexts: *a\n", "f:2:1: contexts is a YAML alias"),
         ("contexts: []\ncontexts: []\n", "f:2:1: contexts occurs twice"),
@@ -134,18 +137,18 @@ def test_kubeconfigs_that_gpuform_cannot_edit_are_refused() -> None:
         ("a: \x07", "f: gpuform cannot edit this YAML"),
     ]:
         with pytest.raises(EngineError) as refused:
-            add(text, "training")
+            add_contexts(kubeconfig, "training")
         assert message in str(refused.value)
 
 
 def test_entries_of_others_are_replaced_only_when_allowed() -> None:
     for section in SECTIONS:
-        text = f"{HEAD}{section}:\n- name: training\n  {section[:-1]}: {{a: hunter2}}\n"
+        kubeconfig = f"{HEAD}{section}:\n- name: training\n  {section[:-1]}: {{a: hunter2}}\n"
         with pytest.raises(EngineError, match=r"f:4: the \w+ 'training' already exists") as refused:
-            add(text, "training")
+            add_contexts(kubeconfig, "training")
         assert "gpuform did not write it" in str(refused.value)
         assert "hunter2" not in str(refused.value) + str(refused.value.hint)
-        assert "hunter2" not in add(text, "training", replace_foreign=True)
+        assert "hunter2" not in add_contexts(kubeconfig, "training", replace_foreign=True)
     # Another stack's cluster of that name is somebody else's, too.
     theirs = add_credentials(
         "", "f", [build_credential("training", id_="another")], CredentialOptions()
@@ -159,34 +162,45 @@ def test_entries_of_others_are_replaced_only_when_allowed() -> None:
 
 
 def test_a_replaced_cluster_takes_the_place_of_the_old_one() -> None:
-    text = add(HEAD, "training")
-    new = add_credentials(text, "f", [build_credential("training", id_="new")], CredentialOptions())
+    kubeconfig = add_contexts(HEAD, "training")
+    new = add_credentials(
+        kubeconfig, "f", [build_credential("training", id_="new")], CredentialOptions()
+    )
     assert {name: label.id for name, label in find_labels(new, "f").items()} == {"training": "new"}
-    assert remove(new, "training") == HEAD
+    assert remove_named_contexts(new, "training") == HEAD
 
 
 def test_only_the_label_makes_a_context_gpuforms() -> None:
-    text = f"{HEAD}contexts:\n- name: training\n  context: {{cluster: training}}\n"
-    assert remove_contexts(text, "f", lambda *_: True) == text
+    kubeconfig = f"{HEAD}contexts:\n- name: training\n  context: {{cluster: training}}\n"
+    assert remove_contexts(kubeconfig, "f", lambda *_: True) == kubeconfig
 
 
 def test_an_updated_credential_keeps_the_users_namespace() -> None:
-    text = add("", "training").replace(
+    kubeconfig = add_contexts("", "training").replace(
         '    user: "training"', '    user: "training"\n    namespace: mine'
     )
     again = add_credentials(
-        text, "f", [build_credential("training", "another")], CredentialOptions()
+        kubeconfig, "f", [build_credential("training", "another")], CredentialOptions()
     )
     assert KubeconfigDocument(again, "f").get_entries("contexts")["training"]["namespace"] == "mine"
 
 
 def test_removing_the_current_context_restores_the_former_one() -> None:
-    text = f"{HEAD}contexts:\n- name: a\n  context: {{}}\ncurrent-context:  'a' # mine\n"
-    used = add(add(text, "training", make_current=True), "other", make_current=True)
-    assert parse(used)["current-context"] == "other"
-    assert remove(used, "other") == add(text, "training", make_current=True)
-    assert remove(used, "training", "other") == text
-    assert parse(remove(remove(used, "training"), "other"))["current-context"] == ""
+    kubeconfig = f"{HEAD}contexts:\n- name: a\n  context: {{}}\ncurrent-context:  'a' # mine\n"
+    used = add_contexts(
+        add_contexts(kubeconfig, "training", make_current=True), "other", make_current=True
+    )
+    assert parse_kubeconfig(used)["current-context"] == "other"
+    assert remove_named_contexts(used, "other") == add_contexts(
+        kubeconfig, "training", make_current=True
+    )
+    assert remove_named_contexts(used, "training", "other") == kubeconfig
+    assert (
+        parse_kubeconfig(remove_named_contexts(remove_named_contexts(used, "training"), "other"))[
+            "current-context"
+        ]
+        == ""
+    )
 
 
 kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
@@ -208,8 +222,8 @@ def read_with_kubectl(*files: Path, args: tuple[str, ...] = ("view", "--raw", "-
 def test_kubectl_reads_the_edited_file_like_two_separate_files(tmp_path: Path, text: str) -> None:
     theirs, ours, both = (tmp_path / name for name in ("theirs", "ours", "both"))
     theirs.write_bytes(text.encode())
-    ours.write_text(add("", "training", "007"))
-    both.write_bytes(add(text, "training", "007").encode())
+    ours.write_text(add_contexts("", "training", "007"))
+    both.write_bytes(add_contexts(text, "training", "007").encode())
     merged, single = read_with_kubectl(theirs, ours), read_with_kubectl(both)
 
     def without_records(document: Any) -> Any:
@@ -224,12 +238,12 @@ def test_kubectl_reads_the_edited_file_like_two_separate_files(tmp_path: Path, t
 @kubectl
 def test_labels_survive_a_rewrite_by_kubectl(tmp_path: Path) -> None:
     file = tmp_path / "config"
-    file.write_text(add("", "training"))
+    file.write_text(add_contexts("", "training"))
     read_with_kubectl(file, args=("set-context", "mine", "--cluster=x"))
-    text = file.read_text()
-    assert list(find_labels(text, "f")) == ["training"]
-    assert add(text, "training") == text
-    remaining = parse(remove(text, "training"))
+    rewritten = file.read_text()
+    assert list(find_labels(rewritten, "f")) == ["training"]
+    assert add_contexts(rewritten, "training") == rewritten
+    remaining = parse_kubeconfig(remove_named_contexts(rewritten, "training"))
     assert [entry["name"] for entry in remaining["contexts"]] == ["mine"]
     assert not remaining.get("clusters")
     assert not remaining.get("users")

@@ -58,8 +58,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def write_hosts(
     files: SshFiles, project: str, stack: str, *clusters: ClusterAccess, user: str = ""
 ) -> None:
-    text = render_ssh_config(list_ssh_hosts(clusters, project, stack, user), project, stack)
-    files.stack_file.update(lambda _: text)
+    ssh_config = render_ssh_config(list_ssh_hosts(clusters, project, stack, user), project, stack)
+    files.stack_file.update(lambda _: ssh_config)
 
 
 @ssh
@@ -91,23 +91,25 @@ def test_install_adds_one_line_to_the_users_file_and_uninstall_removes_it(home: 
     config = home / ".ssh" / "config"
     config.parent.mkdir()
     files = SshFiles.for_stack(None, "demo", "dev", "/state")
-    for text in (
+    for users_config in (
         "",
         "Host a\r\n  User b\r\n",
         "# mine\nHost *\n  Include gpuform/*.conf",
         "Match all\n",
     ):
-        config.write_bytes(text.encode())
+        config.write_bytes(users_config.encode())
         config.chmod(0o644)
         assert not files.is_included
         assert files.install()
         assert not files.install()
         assert files.is_included
         written = config.read_bytes().decode()
-        assert written.endswith(text)
-        assert len(written) - len(text) == len(files.include_line) + (2 if "\r" in text else 1)
+        assert written.endswith(users_config)
+        assert len(written) - len(users_config) == len(files.include_line) + (
+            2 if "\r" in users_config else 1
+        )
         assert files.uninstall()
-        assert config.read_bytes().decode() == text
+        assert config.read_bytes().decode() == users_config
 
 
 def test_equal_aliases_get_a_number() -> None:
@@ -165,19 +167,19 @@ def test_texts_of_platforms_never_become_lines_of_the_file(
             )
     for deleted_id in {host.cluster_id for host in hosts}:
         remaining = [host for host in hosts if host.cluster_id != deleted_id]
-        text = render_ssh_config(remaining, "demo", "dev") if remaining else ""
+        rendered = render_ssh_config(remaining, "demo", "dev") if remaining else ""
         assert (
             remove_clusters(render_ssh_config(hosts, "demo", "dev"), {deleted_id}).strip()
-            == text.strip()
+            == rendered.strip()
         )
 
 
 def test_remove_clusters_removes_their_hosts_only() -> None:
-    text = render_ssh_config(list_ssh_hosts([TRAIN, BENCH], "demo", "dev"), "demo", "dev")
-    remaining = remove_clusters(text, {"id-training"})
+    ssh_config = render_ssh_config(list_ssh_hosts([TRAIN, BENCH], "demo", "dev"), "demo", "dev")
+    remaining = remove_clusters(ssh_config, {"id-training"})
     assert remaining == render_ssh_config(list_ssh_hosts([BENCH], "demo", "dev"), "demo", "dev")
     assert remove_clusters(remaining, {"id-bench"}) == ""
-    assert remove_clusters(text, {"another"}) == text
+    assert remove_clusters(ssh_config, {"another"}) == ssh_config
 
 
 @pytest.mark.parametrize("address", ["-oProxyCommand=x", "a b", "a\nHost *", "", "a;b", "$(x)"])

@@ -149,8 +149,8 @@ def test_ten_updates_of_one_stack_run_one_after_the_other(dev: Run, project: Pat
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         for _ in range(10)
     ]
-    said = [process.communicate(timeout=LAST_RESORT)[0] for process in processes]
-    assert [process.returncode for process in processes] == [0] * 10, said
+    outputs = [process.communicate(timeout=LAST_RESORT)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0] * 10, outputs
     assert len(dev("stack", "history", "--json", "--page-size", "20").json) == 10
     assert len(dev("state", "list", "--json").json["resources"]) == 1
     assert list((project / LOCKS).iterdir()) == []

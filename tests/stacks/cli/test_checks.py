@@ -146,15 +146,15 @@ class TestRunInProgress:
     def test_preview_and_status_name_the_running_process_and_its_start(
         self, locked_project: PlannedProject
     ) -> None:
-        who = "ada@build-7 (pid 4711) by gpuform, since 2026-03-01 08:00:00 UTC ("
+        holder = "ada@build-7 (pid 4711) by gpuform, since 2026-03-01 08:00:00 UTC ("
         ran = locked_project.run("preview")
-        assert who in ran.err
+        assert holder in ran.err
         assert "is running on the stack: the state shown may be out of date" in ran.err
         assert "another run is busy with 1 operation, whose results are not in this plan" in ran.out
         assert "interrupted" not in ran.out + ran.err
         ran = locked_project.run("status")
-        assert ran.out.splitlines()[1].startswith(who)
-        assert who in locked_project.run("status", "--json").json["at_work"]
+        assert ran.out.splitlines()[1].startswith(holder)
+        assert holder in locked_project.run("status", "--json").json["at_work"]
 
     @pytest.mark.slow
     def test_the_lock_of_an_ended_process_is_not_reported_as_running(

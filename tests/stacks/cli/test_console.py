@@ -91,12 +91,14 @@ def test_console_refuses_what_topology_expressions_refuse(console_stack: Run) ->
     ran = console_stack("console", answers="\n".join(wrong))
     assert (ran.code, ran.out) == (1, "")
     errors = ran.err.split("error: ")[1:]
-    assert [told in error for told, error in zip(wrong.values(), errors, strict=True)] == [True] * 5
+    assert [message in error for message, error in zip(wrong.values(), errors, strict=True)] == [
+        True
+    ] * 5
 
 
 def test_console_lookups_ask_the_platform(console_stack: Run) -> None:
-    (found,) = evaluate(console_stack, "(scp.images('kr-west1') | first).name")
-    assert json.loads(found)
+    (image_name,) = evaluate(console_stack, "(scp.images('kr-west1') | first).name")
+    assert json.loads(image_name)
 
 
 def test_console_lookups_accept_a_filter(console_stack: Run) -> None:
@@ -126,7 +128,7 @@ def test_console_prompts_on_a_terminal_until_exit(
 def test_console_completes_names(
     console_stack: Run, terminal: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: dict[str, list[str]] = {}
+    completions: dict[str, list[str]] = {}
 
     def ask(_prompt: str) -> str:
         import readline
@@ -134,12 +136,14 @@ def test_console_completes_names(
         complete = readline.get_completer()
         assert complete is not None
         for begun in COMPLETIONS:
-            found[begun] = [each for at in range(3) if (each := complete(begun, at))]
+            completions[begun] = [
+                completion for at in range(3) if (completion := complete(begun, at))
+            ]
         raise EOFError
 
     monkeypatch.setattr("builtins.input", ask)
     assert console_stack("console").code == 0
-    assert found == {begun: [whole] for begun, whole in COMPLETIONS.items()}
+    assert completions == {begun: [completion] for begun, completion in COMPLETIONS.items()}
 
 
 def test_console_fails_for_an_invalid_topology(console_stack: Run, project: Path) -> None:

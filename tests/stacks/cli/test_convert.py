@@ -110,8 +110,8 @@ def test_convert_writes_references_instead_of_secrets(
     assert "gpuform config set --secret place_token VALUE" in ran.err
     assert "hunter2" not in ran.out + ran.err + (project / "topology.yaml").read_text()
     assert 'token: "{{ config.place_token }}"' in (project / "topology.yaml").read_text()
-    kept = applied_project.run("convert", "--from", "state", "--force", "--set-secrets")
-    assert "Stored 1 secret value in Pulumi.dev.yaml." in kept.out
+    stored = applied_project.run("convert", "--from", "state", "--force", "--set-secrets")
+    assert "Stored 1 secret value in Pulumi.dev.yaml." in stored.out
     assert "hunter2" not in (project / "Pulumi.dev.yaml").read_text()
     (project / "__main__.py").unlink()
     expect_no_changes(applied_project.run)
@@ -163,7 +163,11 @@ def test_convert_refuses_computed_values_with_their_lines(dev: Run, project: Pat
     assert not (project / "topology.yaml").exists()
 
     computed = ("cluster_name", "num_gpus", "length")
-    lines = [line for line in COMPUTED.splitlines() if not any(each in line for each in computed)]
+    lines = [
+        line
+        for line in COMPUTED.splitlines()
+        if not any(expression in line for expression in computed)
+    ]
     (project / "__main__.py").write_text("\n".join(lines))
     ran = dev("convert", "--from", "program", "--out", "-")
     assert ran.code == 0, ran.err

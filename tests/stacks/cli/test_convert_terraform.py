@@ -89,11 +89,13 @@ def platforms(dev: Run, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
 
 def build_terraform_state(*resources: tuple[str, str, Any, dict[str, Any]]) -> str:
     """Return a state of Terraform with these resources: type, name, key, attributes."""
-    found = []
+    state_resources = []
     for type_, name, key, attributes in resources:
         instance = {"attributes": attributes} | ({} if key is None else {"index_key": key})
-        found.append({"mode": "managed", "type": type_, "name": name, "instances": [instance]})
-    return json.dumps({"version": 4, "resources": found})
+        state_resources.append(
+            {"mode": "managed", "type": type_, "name": name, "instances": [instance]}
+        )
+    return json.dumps({"version": 4, "resources": state_resources})
 
 
 def create_other_project(run: Run, project: Path, name: str) -> Path:
@@ -433,7 +435,7 @@ def test_convert_from_terraform_lists_what_it_leaves_out(dev: Run, project: Path
     )
     ran = dev("convert", "--from", "terraform")
     assert ran.code == 1
-    told = [
+    expected_lines = [
         "main.tf:2:1: module network was not converted",
         "main.tf:6:1: aws_s3_bucket.logs has a type that gpuform does not support",
         (
@@ -449,7 +451,7 @@ def test_convert_from_terraform_lists_what_it_leaves_out(dev: Run, project: Path
         "main.tf:42:1: output volumes was not converted: ",
         "terraform.tfstate: together_beta_cluster.gone is in the state but not in these files",
     ]
-    for line in told:
+    for line in expected_lines:
         assert f"  {line}" in ran.err
     content = (project / "topology.yaml").read_text()
     assert "  data-b:\n    platform: together\n    volume_name: data-b\n" in content
@@ -475,8 +477,8 @@ def test_convert_from_terraform_lists_what_it_leaves_out(dev: Run, project: Path
 def test_convert_from_terraform_fails_for_unreadable_files(
     dev: Run, project: Path, files: dict[str, str], why: str
 ) -> None:
-    for name, text in files.items():
-        (project / name).write_text(text)
+    for name, content in files.items():
+        (project / name).write_text(content)
     ran = dev("convert", "--from", "terraform")
     assert (ran.code, ran.out) == (1, "")
     assert why in ran.err

@@ -48,18 +48,18 @@ def test_status_without_credit_shows_what_stopped_runs_and_ends_next(
     set_credit(billed_clusters, exhausted=True)
     status = billed_clusters.run("status", "--refresh", "--json")
     assert status.code == OUT_OF_CREDIT
-    told = {notice["name"]: notice for notice in status.json["notices"]}
-    assert told["train"]["text"] == (
-        f"no credit is left: its on-demand compute has been paused since {told['train']['at']}"
+    notices = {notice["name"]: notice for notice in status.json["notices"]}
+    assert notices["train"]["text"] == (
+        f"no credit is left: its on-demand compute has been paused since {notices['train']['at']}"
     )
-    assert told["train"]["at"] > told["big"]["at"][:4]
-    assert told["big"]["text"] == f"is reserved and runs until {told['big']['at']}"
-    assert told[""]["text"] == (
+    assert notices["train"]["at"] > notices["big"]["at"][:4]
+    assert notices["big"]["text"] == f"is reserved and runs until {notices['big']['at']}"
+    assert notices[""]["text"] == (
         "without new credit: train: its on-demand compute is decommissioned; data: access "
         "to its data is revoked. Add credit to the account, then run `gpuform up` again"
     )
     ran = billed_clusters.run("status", "--refresh")
-    assert all(each["text"] in ran.out for each in told.values())
+    assert all(notice["text"] in ran.out for notice in notices.values())
 
 
 @pytest.mark.slow
@@ -90,13 +90,13 @@ def test_refresh_after_revocation_reports_lost_data_and_compute(
     call_emulator(billed_clusters, "clock", {"advance": 8 * 86400})
     refreshed = billed_clusters.run("refresh", "--yes")
     assert refreshed.code == OUT_OF_CREDIT
-    told = {
+    messages = {
         notice["name"]: notice["text"]
         for notice in billed_clusters.run("status", "--json").json["notices"]
     }
-    assert told["data"] == "no credit is left: access to its data has been revoked"
-    assert told["big"].startswith("is reserved and runs until ")
-    assert "train" not in told, "it was decommissioned"
+    assert messages["data"] == "no credit is left: access to its data has been revoked"
+    assert messages["big"].startswith("is reserved and runs until ")
+    assert "train" not in messages, "it was decommissioned"
     refused = billed_clusters.run("up", "--yes")
     assert refused.code == OUT_OF_CREDIT
 

@@ -36,14 +36,14 @@ def list_paths(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any,
         yield from list_paths(item, (*path, key))
 
 
-def replace_json_value(document: Any, path: tuple[Any, ...], text: str) -> str:
+def replace_json_value(document: Any, path: tuple[Any, ...], json_text: str) -> str:
     """Return the document as JSON, with `text` in the place of the value at `path`."""
     document = copy.deepcopy(document)
     inner = document
     for key in path[:-1]:
         inner = inner[key]
     inner[path[-1]] = "@here@"
-    return json.dumps(document).replace('"@here@"', text)
+    return json.dumps(document).replace('"@here@"', json_text)
 
 
 @st.composite
@@ -109,8 +109,8 @@ class ExistingStack:
         return False
 
     def read_files(self) -> dict[str, bytes]:
-        found = (self.scene.project / ".pulumi/stacks").rglob("*")
-        return {str(path): path.read_bytes() for path in found if path.is_file()}
+        paths = (self.scene.project / ".pulumi/stacks").rglob("*")
+        return {str(path): path.read_bytes() for path in paths if path.is_file()}
 
 
 @pytest.fixture
@@ -159,9 +159,9 @@ DAMAGED_PATHS: list[tuple[tuple[Any, ...], str, str]] = [
 def test_a_damaged_checkpoint_is_reported_with_its_position_and_a_repair(
     existing_stack: ExistingStack,
 ) -> None:
-    for path, text, message in DAMAGED_PATHS:
+    for path, damaged_value, message in DAMAGED_PATHS:
         existing_stack.path.write_text(
-            replace_json_value(json.loads(existing_stack.good), path, text)
+            replace_json_value(json.loads(existing_stack.good), path, damaged_value)
         )
         before = existing_stack.read_files()
         ran = existing_stack.run("up", "--yes")
@@ -227,13 +227,13 @@ def test_a_damaged_stack_selection_is_named_and_left_unchanged(
 ) -> None:
     """It is named and left alone: without it a stack can be selected again."""
     (file,) = (existing_stack.scene.project.parent / "home/workspaces").iterdir()
-    for text in (b"{", b"[]", b'{"stack": 7}', b'{"stack": []}', VERY_DEEP.encode(), b"\xff"):
-        file.write_bytes(text)
+    for content in (b"{", b"[]", b'{"stack": 7}', b'{"stack": []}', VERY_DEEP.encode(), b"\xff"):
+        file.write_bytes(content)
         ran = existing_stack.run("preview")
         assert ran.code == 1
         assert str(file) in ran.err
         assert existing_stack.run("stack", "select", "dev").code == 1
-        assert file.read_bytes() == text
+        assert file.read_bytes() == content
         assert existing_stack.run("preview", "--expect-no-changes", "--stack", "dev").code == 0
     file.unlink()
     assert existing_stack.run("stack", "select", "dev").code == 0
@@ -276,17 +276,17 @@ def test_a_damaged_journal_stops_up_and_is_kept_after_discard(
         assert "--discard-journal" in ran.err
         assert journal.read_bytes() == written
         assert existing_stack.run("state", "repair", "--discard-journal", "--yes").code == 0
-        (kept,) = journal.parent.glob("dev.journal.*")
-        assert kept.read_bytes() == written
-        kept.unlink()
+        (copy_path,) = journal.parent.glob("dev.journal.*")
+        assert copy_path.read_bytes() == written
+        copy_path.unlink()
     assert existing_stack.run("preview", "--expect-no-changes").code == 0
 
 
 def test_damaged_unsaved_lines_are_named_and_kept(existing_stack: ExistingStack) -> None:
     file = existing_stack.scene.project / ".gpuform/unsaved/dev.jsonl"
     file.parent.mkdir(parents=True, exist_ok=True)
-    for text in ("{", "[]", "{}", '{"lines": 7}', VERY_DEEP):
-        file.write_text(f"{text}\n")
+    for damaged_line in ("{", "[]", "{}", '{"lines": 7}', VERY_DEEP):
+        file.write_text(f"{damaged_line}\n")
         assert "gpuform state recover" in existing_stack.run("up", "--yes").err
         ran = existing_stack.run("state", "recover")
         assert ran.code == 1

@@ -102,13 +102,13 @@ class TestDeletedVolume:
     def test_event_streams_show_the_danger_as_a_diagnostic(
         self, removed_volume: PlannedProject
     ) -> None:
-        told = {"severity": "warning", "message": f"delete data: {LOST}"}
+        warning = {"severity": "warning", "message": f"delete data: {LOST}"}
         (diagnostic,) = removed_volume.run("preview", "--json").json["diagnostics"]
-        assert told.items() <= diagnostic.items()
+        assert warning.items() <= diagnostic.items()
         lines = removed_volume.run("up", "--yes", "--json").lines
         kinds = [next(key for key in line if key.endswith("Event")) for line in lines]
         at = kinds.index("diagnosticEvent")
-        assert told.items() <= lines[at]["diagnosticEvent"].items()
+        assert warning.items() <= lines[at]["diagnosticEvent"].items()
         assert kinds[at + 1 : at + 3] == ["summaryEvent", "cancelEvent"]
         assert [line["sequence"] for line in lines] == list(range(len(lines)))
 

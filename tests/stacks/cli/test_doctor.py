@@ -56,17 +56,17 @@ def run_doctor(run: Run, *arguments: str, code: int) -> Found:
     return document["findings"]
 
 
-def list_problems(found: Found) -> list[str]:
-    return [each["text"] for each in found if each["level"] == "problem"]
+def list_problems(findings: Found) -> list[str]:
+    return [finding["text"] for finding in findings if finding["level"] == "problem"]
 
 
-def list_warnings(found: Found) -> list[str]:
-    return [each["text"] for each in found if each["level"] == "warning"]
+def list_warnings(findings: Found) -> list[str]:
+    return [finding["text"] for finding in findings if finding["level"] == "warning"]
 
 
-def find_remedy(found: Found, text: str) -> str:
-    (one,) = [each for each in found if text in each["text"]]
-    return one["remedy"]
+def find_remedy(findings: Found, text: str) -> str:
+    (match,) = [finding for finding in findings if text in finding["text"]]
+    return match["remedy"]
 
 
 class TestSound:
@@ -77,7 +77,7 @@ class TestSound:
         ran = applied_project.run("doctor")
         assert ran.code == 0, ran.out
         assert ran.out.splitlines()[-1] == "No problems found."
-        for text in (
+        for message in (
             "gpuform 0.1.0, Pulumi SDK",
             f"project demo runs {project / '__main__.py'}",
             f"Backend:\n  ok       file://{project} is readable and writable",
@@ -87,7 +87,7 @@ class TestSound:
             f"together: {applied_project.url} answers and accepts the key, which may read",
             f"aios: {applied_project.url} answers and needs no key",
         ):
-            assert text in ran.out
+            assert message in ran.out
         after = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
         assert after == before
 
@@ -95,10 +95,10 @@ class TestSound:
         (project / "__main__.py").unlink()
         (project / "topology.yaml").write_text(TOPOLOGY)
         assert "together: no credentials: " in list_problems(run_doctor(dev, code=1))[0]
-        texts = [each["text"] for each in run_doctor(dev, "--emulate", code=0)]
+        texts = [finding["text"] for finding in run_doctor(dev, "--emulate", code=0)]
         assert "topology.yaml is valid" in texts
-        answered = [text for text in texts if "answers and" in text]
-        assert [text.partition(":")[0] for text in answered] == [
+        answered = [message for message in texts if "answers and" in message]
+        assert [message.partition(":")[0] for message in answered] == [
             *("together", "scp", "tensorone", "aios", "lens"),
         ]
 
@@ -205,8 +205,8 @@ class TestPlatforms:
         self, dev: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("SCP_TF_ACCESS_KEY", "hunter2")
-        texts = [each["text"] for each in run_doctor(dev, code=0)]
-        (message,) = [text for text in texts if text.startswith("scp: ")]
+        problems = [finding["text"] for finding in run_doctor(dev, code=0)]
+        (message,) = [problem for problem in problems if problem.startswith("scp: ")]
         assert message.startswith("scp: not used, and half of the keys for SCP is missing")
 
     def test_a_key_in_the_configuration_is_found(
@@ -236,20 +236,20 @@ class TestPlatforms:
             trust_env=False,
             verify=False,
         )
-        told = [
-            text
-            for text in list_problems(run_doctor(applied_project.run, code=1))
-            if text.startswith("scp")
+        problems = [
+            problem
+            for problem in list_problems(run_doctor(applied_project.run, code=1))
+            if problem.startswith("scp")
         ]
-        assert re.search(f"this machine's clock is 10m[23].s {way} the platform's", told[0])
+        assert re.search(f"this machine's clock is 10m[23].s {way} the platform's", problems[0])
 
     def test_the_clock_of_another_emulator_is_a_problem(
         self, applied_project: PlannedProject, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         with serve() as other:
             monkeypatch.setenv("GPUFORM_CLOCK", other.url)
-            told = list_problems(run_doctor(applied_project.run, code=1))
-        assert "together: waits use the clock of an emulator" in told[0]
+            problems = list_problems(run_doctor(applied_project.run, code=1))
+        assert "together: waits use the clock of an emulator" in problems[0]
 
 
 class TestStack:
@@ -320,17 +320,19 @@ class TestStack:
     ) -> None:
         folder = project / ".pulumi/locks/organization/demo/dev"
         folder.mkdir(parents=True)
-        left = {"pid": 2**22 + 1, "hostname": socket.gethostname(), "username": "ada"}
-        away = {"pid": 7, "hostname": "laptop", "username": "grace"}
-        for name, lock in (("a", left), ("b", away)):
-            told = lock | {"timestamp": "2026-01-01T00:00:00Z"}
-            (folder / f"{name}.json").write_text(json.dumps(told))
-        found = [each for each in run_doctor(dev, code=0) if each["text"].startswith("locked")]
-        assert [each["level"] for each in found] == ["warning", "note"]
-        assert "ada@" in found[0]["text"]
-        assert "that process no longer runs" in found[0]["text"]
-        assert "grace@laptop (pid 7)" in found[1]["text"]
-        assert all("gpuform cancel dev" in each["remedy"] for each in found)
+        stale_lock = {"pid": 2**22 + 1, "hostname": socket.gethostname(), "username": "ada"}
+        remote_lock = {"pid": 7, "hostname": "laptop", "username": "grace"}
+        for name, lock in (("a", stale_lock), ("b", remote_lock)):
+            lock_content = lock | {"timestamp": "2026-01-01T00:00:00Z"}
+            (folder / f"{name}.json").write_text(json.dumps(lock_content))
+        findings = [
+            finding for finding in run_doctor(dev, code=0) if finding["text"].startswith("locked")
+        ]
+        assert [finding["level"] for finding in findings] == ["warning", "note"]
+        assert "ada@" in findings[0]["text"]
+        assert "that process no longer runs" in findings[0]["text"]
+        assert "grace@laptop (pid 7)" in findings[1]["text"]
+        assert all("gpuform cancel dev" in finding["remedy"] for finding in findings)
 
     def test_an_unknown_stack_is_a_problem(self, dev: Run) -> None:
         findings = run_doctor(dev, "--stack", "prod", code=1)
@@ -351,8 +353,8 @@ class TestMachine:
     def test_a_project_of_another_language_names_the_pulumi_cli(
         self, dev: Run, project: Path
     ) -> None:
-        text = (project / "Pulumi.yaml").read_text().replace("python", "nodejs")
-        (project / "Pulumi.yaml").write_text(text)
+        settings = (project / "Pulumi.yaml").read_text().replace("python", "nodejs")
+        (project / "Pulumi.yaml").write_text(settings)
         findings = run_doctor(dev, code=0)
         assert "Pulumi CLI" in find_remedy(
             findings, "gpuform does not support the runtime 'nodejs'"
@@ -385,8 +387,8 @@ class TestMachine:
     def test_doctor_names_the_ci_job(self, dev: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("PULUMI_DISABLE_CI_DETECTION")
         monkeypatch.setenv("GITHUB_ACTIONS", "true")
-        texts = [each["text"] for each in run_doctor(dev, code=0)]
-        assert any(text.startswith("this is a GitHub Actions job") for text in texts)
+        texts = [finding["text"] for finding in run_doctor(dev, code=0)]
+        assert any(message.startswith("this is a GitHub Actions job") for message in texts)
 
 
 class TestBackend:
@@ -454,7 +456,7 @@ def test_doctor_reports_any_broken_file(
     journal.write_text("")
     (project / "topology.yaml").write_text(TOPOLOGY)
     for path in sorted(path for path in project.rglob("*") if path.is_file()):
-        whole = path.read_bytes()
+        intact_content = path.read_bytes()
         BREAKING[damage](path)
         ran = applied_project.run("doctor", "--json")
         assert ran.code in (0, 1), (path, ran.out, ran.err)
@@ -466,7 +468,7 @@ def test_doctor_reports_any_broken_file(
         assert ran.err == "", (path, ran.err)
         if path.is_dir():
             path.rmdir()
-        path.write_bytes(whole)
+        path.write_bytes(intact_content)
 
 
 def test_a_check_that_raises_is_reported_without_values() -> None:

@@ -66,40 +66,42 @@ def echoing_platform(
         yield echoing_platform
 
 
-def undo_escapes(text: str) -> str:
+def undo_escapes(escaped: str) -> str:
     """Return the text with one layer of every escape undone, not by the code under test."""
-    text = html.unescape(unquote_plus(text))
-    units = re.sub(r"\\+u([0-9a-fA-F]{4})", lambda found: chr(int(found[1], 16)), text)
-    text = re.sub(r"\\+x([0-9a-fA-F]{2})", lambda found: chr(int(found[1], 16)), units)
-    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    escaped = html.unescape(unquote_plus(escaped))
+    units = re.sub(r"\\+u([0-9a-fA-F]{4})", lambda match: chr(int(match[1], 16)), escaped)
+    escaped = re.sub(r"\\+x([0-9a-fA-F]{2})", lambda match: chr(int(match[1], 16)), units)
+    escaped = escaped.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     with suppress(UnicodeError):
-        text = text.encode("latin-1").decode()
-    return re.sub(r"\\+n", "\n", text).replace("\\", "")
+        escaped = escaped.encode("latin-1").decode()
+    return re.sub(r"\\+n", "\n", escaped).replace("\\", "")
 
 
-def decode_variants(text: str) -> Iterator[str]:
+def decode_variants(decoded: str) -> Iterator[str]:
     """Yield the text and its decoded parts, as somebody who looks for secrets reads them."""
     for _ in range(4):
-        yield " ".join(text.split())
-        for found in re.finditer(r"[A-Za-z0-9+/_-]{12,}|[0-9a-f]{24,}", text):
-            run = found[0].replace("-", "+").replace("_", "/")
+        yield " ".join(decoded.split())
+        for match in re.finditer(r"[A-Za-z0-9+/_-]{12,}|[0-9a-f]{24,}", decoded):
+            run = match[0].replace("-", "+").replace("_", "/")
             for start in range(4):
                 quads = run[start : start + (len(run) - start) // 4 * 4]
                 yield base64.b64decode(quads).decode(errors="replace")
-            if re.fullmatch("[0-9a-f]+", found[0]):
-                yield bytes.fromhex(found[0][: len(found[0]) // 2 * 2]).decode(errors="replace")
-        text = undo_escapes(text)
+            if re.fullmatch("[0-9a-f]+", match[0]):
+                yield bytes.fromhex(match[0][: len(match[0]) // 2 * 2]).decode(errors="replace")
+        decoded = undo_escapes(decoded)
 
 
 def assert_no_secret(text: str) -> None:
     """Assert that the text has no part of the longer secrets, nor the short one."""
-    found = [*decode_variants(text)]
+    readings = [*decode_variants(text)]
     for secret in (SCRIPT, TOKEN):
-        shown = {" ".join(each.split()) for each in (secret, undo_escapes(secret))}
-        for part in {s[at : at + PART] for s in shown for at in range(len(s) - PART + 1)}:
-            for reading in found:
+        secret_forms = {
+            " ".join(secret_form.split()) for secret_form in (secret, undo_escapes(secret))
+        }
+        for part in {s[at : at + PART] for s in secret_forms for at in range(len(s) - PART + 1)}:
+            for reading in readings:
                 assert part not in reading, (part, reading[:2000])
-    assert not any(SHORT in reading for reading in found)
+    assert not any(SHORT in reading for reading in readings)
 
 
 def read_written_files(project: Path) -> Iterator[tuple[str, str]]:
@@ -129,7 +131,7 @@ def run_reporting_commands(dev: Run) -> str:
         ("orphans", "--json"),
     )
     ran = [dev(*command) for command in commands]
-    return "\n".join(each.out + each.err for each in ran)
+    return "\n".join(result.out + result.err for result in ran)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -140,7 +142,7 @@ def test_secrets_in_a_quoted_request_are_masked(
 
     def refuse(body: dict[str, Any], key: str) -> str:
         values = body.get("environment_variables", {}).values()
-        quoted = [spelling(each) for each in (*values, key, json.dumps(body))]
+        quoted = [spelling(value) for value in (*values, key, json.dumps(body))]
         return f"not possible: {' and '.join(quoted)}"
 
     echoing_platform.refuse = refuse

@@ -63,9 +63,9 @@ def test_an_emulator_default_is_the_value_on_an_emulator(
 
 def test_a_configured_value_replaces_the_emulator_default(template_project: Run) -> None:
     assert template_project("config", "set", "--secret", "wandb_key", "hunter2-hunter2").code == 0
-    told = template_project("preview")
-    assert "has no value" not in told.out + told.err
-    assert "Missing required configuration" not in told.out + told.err
+    preview = template_project("preview")
+    assert "has no value" not in preview.out + preview.err
+    assert "Missing required configuration" not in preview.out + preview.err
 
 
 @pytest.mark.parametrize(

@@ -70,19 +70,21 @@ def other_emulator_url() -> Iterator[str]:
         yield server.url
 
 
-def expect_refusals(planned_project: PlannedProject, *flags: str, told: tuple[str, ...]) -> None:
+def expect_refusals(
+    planned_project: PlannedProject, *flags: str, messages: tuple[str, ...]
+) -> None:
     before = planned_project.state_file, planned_project.sent_changes
     for command in COMMANDS:
         ran = planned_project.run(*command, *flags)
         assert ran.code not in (0, 2), command
-        assert all(each in ran.err for each in told), (command, ran.err)
+        assert all(message in ran.err for message in messages), (command, ran.err)
         assert (planned_project.state_file, planned_project.sent_changes) == before, command
 
 
 @pytest.mark.slow
 def test_a_real_stack_is_refused_with_emulate(real_stack: PlannedProject) -> None:
     why = "the stack lives on real platforms, and this run would use the emulator"
-    expect_refusals(real_stack, "--emulate", told=(why, "gpuform stack init NAME --emulate"))
+    expect_refusals(real_stack, "--emulate", messages=(why, "gpuform stack init NAME --emulate"))
 
 
 @pytest.mark.slow
@@ -91,7 +93,7 @@ def test_an_emulated_stack_is_refused_on_real_platforms(
 ) -> None:
     monkeypatch.delenv("GPUFORM_CLOCK")
     why = "the stack lives on the emulator, and this run would use real platforms"
-    expect_refusals(applied_project, told=(why, "add --emulate"))
+    expect_refusals(applied_project, messages=(why, "add --emulate"))
 
 
 @pytest.mark.slow
@@ -103,7 +105,7 @@ def test_a_stack_of_one_emulator_is_refused_on_another(
         monkeypatch.setenv(name, value)
     theirs = get_emulator_id(other_emulator_url)
     why = f"lives on emulator {ours}, but this run would use another emulator: {theirs}"
-    expect_refusals(applied_project, told=(why, "gpuform emulator start"))
+    expect_refusals(applied_project, messages=(why, "gpuform emulator start"))
 
 
 @pytest.mark.slow
@@ -167,7 +169,7 @@ def test_a_platform_at_another_address_is_refused(
         f"are at {real_stack.url}/together/v1,"
         f" but requests to together would go to {other_emulator_url}"
     )
-    expect_refusals(real_stack, told=(why, "--allow new-address"))
+    expect_refusals(real_stack, messages=(why, "--allow new-address"))
 
 
 @pytest.mark.slow
@@ -176,7 +178,7 @@ def test_a_real_stack_refuses_the_clock_of_an_emulator(
 ) -> None:
     monkeypatch.setenv("GPUFORM_CLOCK", other_emulator_url)
     why = f"real platforms, and GPUFORM_CLOCK names an emulator's clock at {other_emulator_url}"
-    expect_refusals(real_stack, told=(why, "unset GPUFORM_CLOCK"))
+    expect_refusals(real_stack, messages=(why, "unset GPUFORM_CLOCK"))
 
 
 @pytest.mark.slow

@@ -28,9 +28,9 @@ data = volume("data", "us-central-8")
 """
 
 
-def get_diagnostics(text: str) -> str:
+def get_diagnostics(output: str) -> str:
     """Return the text under `Diagnostics:`."""
-    return text.partition("Diagnostics:\n")[2].partition("\n\n")[0]
+    return output.partition("Diagnostics:\n")[2].partition("\n\n")[0]
 
 
 def test_a_wrong_argument_is_shown_at_its_line_of_the_program(
@@ -105,8 +105,8 @@ def test_a_broken_rule_over_two_resources_is_shown_at_the_argument(
     program = PROGRAM.replace("2.5", "2").replace(
         "import SharedVolume", "import Cluster, SharedVolume"
     )
-    given = {**CLUSTER, "region": "us-central-4"}
-    arguments = ", ".join(f"{key}={value!r}" for key, value in given.items())
+    values = {**CLUSTER, "region": "us-central-4"}
+    arguments = ", ".join(f"{key}={value!r}" for key, value in values.items())
     program += f"Cluster(\n    'train',\n    {arguments},\n    volume_id=data.id,\n)\n"
     (project / "__main__.py").write_text(program)
     ran = planned_project.run("preview")
@@ -138,13 +138,13 @@ def test_a_line_with_a_secret_is_not_shown(
     values = {"platform": "scp", "region_id": "kr-west1", "os_user_password": "Hunter2Hunter2!"}
     (project / "__main__.py").unlink()
     if form == "yaml":
-        said = ", ".join(f"{key}: {value}" for key, value in values.items())
-        (project / "topology.yaml").write_text(f"node_pools:\n  pool: {{{said}}}\n")
+        properties = ", ".join(f"{key}: {value}" for key, value in values.items())
+        (project / "topology.yaml").write_text(f"node_pools:\n  pool: {{{properties}}}\n")
         ran = planned_project.run("validate")
     else:
-        given = 'os_user_password="Hunter2Hunter2!", region_id="kr-west9"'
+        arguments = 'os_user_password="Hunter2Hunter2!", region_id="kr-west9"'
         (project / "__main__.py").write_text(
-            f'from gpuform.providers.scp import NodePool\nNodePool("pool", {given})\n'
+            f'from gpuform.providers.scp import NodePool\nNodePool("pool", {arguments})\n'
         )
         ran = planned_project.run("preview")
         assert "      at __main__.py:2:" in ran.out

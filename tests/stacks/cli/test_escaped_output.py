@@ -38,7 +38,11 @@ TEXTS = st.lists(st.sampled_from(PIECES), max_size=8).map("".join) | st.text(max
 
 
 def find_control_characters(text: str) -> list[str]:
-    return [each for each in text if unicodedata.category(each) in ("Cc", "Cf", "Cs", "Zl", "Zp")]
+    return [
+        character
+        for character in text
+        if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")
+    ]
 
 
 def find_ci_commands(log: str) -> list[str]:
@@ -79,11 +83,11 @@ def test_own_styles_stay_only_with_color(style: str) -> None:
 
 @given(st.dictionaries(TEXTS, TEXTS | st.lists(TEXTS), max_size=4))
 def test_escaped_json_keeps_its_meaning(value: dict[str, Any]) -> None:
-    for text in (format_json(value, compact=True), format_json(value, indent=2)):
-        assert json.loads(text) == value
-        assert set(find_control_characters(text)) <= {"\n"}
-        assert find_ci_commands(text) == []
-        text.encode()
+    for escaped_json in (format_json(value, compact=True), format_json(value, indent=2)):
+        assert json.loads(escaped_json) == value
+        assert set(find_control_characters(escaped_json)) <= {"\n"}
+        assert find_ci_commands(escaped_json) == []
+        escaped_json.encode()
     assert len(format_json(value, compact=True).splitlines()) == 1
 
 
@@ -225,10 +229,10 @@ def test_texts_of_a_state_stay_texts_in_converted_files(dev: Run, project: Path)
         ran = dev("convert", "--from", "state", "--to", form, "--out", f"made.{form}")
         assert ran.code == 0, ran.err
     program = (project / "made.python").read_text()
-    assert [type(each).__name__ for each in ast.parse(program).body] == [
+    assert [type(statement).__name__ for statement in ast.parse(program).body] == [
         *("Import", "ImportFrom", "Assign", "Expr")
     ]
-    texts = [each.value for each in ast.walk(ast.parse(program)) if isinstance(each, ast.Constant)]
+    texts = [node.value for node in ast.walk(ast.parse(program)) if isinstance(node, ast.Constant)]
     assert {*DECLARED.values(), f"o{QUOTES}"} <= {*texts}
     topology = (project / "made.yaml").read_text()
     assert list(yaml.safe_load(topology)["outputs"]) == [f"o{QUOTES}"]

@@ -212,9 +212,9 @@ def test_a_preview_has_logical_steps_and_diagnostics() -> None:
 
 def test_a_preview_has_every_object_of_a_resource() -> None:
     both = (build_state(), replace(build_state(), delete=True))
-    steps = [Step(Op.REFRESH, URN, each, each) for each in both]
+    steps = [Step(Op.REFRESH, URN, state, state) for state in both]
     listed = build_digest(*(StepStarted(step, True) for step in steps))["steps"]
-    assert [each["oldState"].get("delete", False) for each in listed] == [False, True]
+    assert [step["oldState"].get("delete", False) for step in listed] == [False, True]
 
 
 def test_outputs_set_after_a_step_began_are_not_in_the_preview() -> None:
@@ -228,7 +228,7 @@ def test_outputs_set_after_a_step_began_are_not_in_the_preview() -> None:
 
 def test_a_refresh_preview_shows_results_and_an_update_preview_does_not() -> None:
     """And what is read ahead of an update is not: the update tells it."""
-    for operation, found in (("refresh", "delete"), ("update", "refresh")):
+    for operation, expected_op in (("refresh", "delete"), ("update", "refresh")):
         made = PreviewDigest()
         made(Prelude(operation, True, {}))
         step = Step(Op.REFRESH, URN, build_state(), build_state(), result_op=Op.SAME)
@@ -236,5 +236,5 @@ def test_a_refresh_preview_shows_results_and_an_update_preview_does_not() -> Non
         step.new, step.result_op = None, Op.DELETE
         made(StepDone(step, True))
         (listed,) = json.loads("".join(made.format_parts()))["steps"]
-        assert listed["op"] == found
+        assert listed["op"] == expected_op
         assert ("newState" in listed) is (operation == "update")

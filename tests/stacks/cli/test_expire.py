@@ -46,26 +46,33 @@ def advance(planned_project: PlannedProject, **time: float) -> None:
 def advance_to_hour(planned_project: PlannedProject, hour: int) -> None:
     """Advance to the next time that it is this hour in Berlin in winter."""
     moment = get_time(planned_project)
-    wanted = moment.replace(hour=hour - 1, minute=30)
-    advance(planned_project, seconds=((wanted - moment).total_seconds()) % 86400)
+    next_moment = moment.replace(hour=hour - 1, minute=30)
+    advance(planned_project, seconds=((next_moment - moment).total_seconds()) % 86400)
 
 
 def advance_to_winter(planned_project: PlannedProject) -> None:
     """Advance to a date around which no clock is changed."""
     year = get_time(planned_project).year + 1
-    wanted = datetime(year, 1, 10, tzinfo=UTC)
-    advance(planned_project, seconds=(wanted - get_time(planned_project)).total_seconds())
+    winter_day = datetime(year, 1, 10, tzinfo=UTC)
+    advance(planned_project, seconds=(winter_day - get_time(planned_project)).total_seconds())
 
 
 def list_statuses(
     planned_project: PlannedProject, platform: str, kind: str = "clusters"
 ) -> list[str]:
-    return [each["status"] for each in call_emulator(planned_project, "objects")[platform][kind]]
+    return [
+        listed_object["status"]
+        for listed_object in call_emulator(planned_project, "objects")[platform][kind]
+    ]
 
 
 def list_changes(planned_project: PlannedProject) -> list[str]:
-    seen = call_emulator(planned_project, "requests")
-    return [f"{each['method']} {each['path']}" for each in seen if each["method"] != "GET"]
+    requests = call_emulator(planned_project, "requests")
+    return [
+        f"{request['method']} {request['path']}"
+        for request in requests
+        if request["method"] != "GET"
+    ]
 
 
 @pytest.fixture
@@ -82,8 +89,8 @@ def declare_workbench(planned_project: PlannedProject, monkeypatch: pytest.Monke
 
     def declare(*lines: str, team: str = "research") -> PlannedProject:
         more = "".join(f"    {line}\n" for line in lines)
-        text = WORKBENCH.replace("TEAM", team) + more
-        (planned_project.project / "topology.yaml").write_text(text)
+        topology = WORKBENCH.replace("TEAM", team) + more
+        (planned_project.project / "topology.yaml").write_text(topology)
         return planned_project
 
     return declare
@@ -112,9 +119,9 @@ class TestHours:
 
         # Stopped is as declared: no drift, and no up starts it, not even with other changes.
         assert planned_project.run("drift", "--detailed-exitcode").code == 0
-        kept = planned_project.run("preview", "--expect-no-changes", "--refresh")
-        assert kept.code == 0, kept.err
-        assert 'state: stays "stopped": outside its running hours, until ' in kept.out
+        preview = planned_project.run("preview", "--expect-no-changes", "--refresh")
+        assert preview.code == 0, preview.err
+        assert 'state: stays "stopped": outside its running hours, until ' in preview.out
         declare_workbench(HOURS, team="platform")
         assert planned_project.run("up", "--yes").code == 0
         assert list_statuses(planned_project, "tensorone") == ["stopped"]
@@ -357,8 +364,8 @@ VOLUME = "    volume_id=data.id,\n"
 def declare_ttl(planned_project: PlannedProject, more: str = "", others: str = "") -> None:
     """Give the program's cluster a ttl of a day, and add `others` to the program."""
     file = planned_project.project / "__main__.py"
-    text = file.read_text().replace(VOLUME, f'{VOLUME}    ttl="1d",\n{more}')
-    file.write_text(text.replace('print("hello', others + 'print("hello'))
+    program = file.read_text().replace(VOLUME, f'{VOLUME}    ttl="1d",\n{more}')
+    file.write_text(program.replace('print("hello', others + 'print("hello'))
 
 
 @pytest.mark.slow
@@ -408,10 +415,10 @@ def test_expire_does_not_start_a_cluster_that_auto_terminate_stopped(
 IDLE = "idle: {below: 5%, for: 6h}"
 
 
-def change_cluster(planned_project: PlannedProject, **what: Any) -> None:
+def change_cluster(planned_project: PlannedProject, **changes: Any) -> None:
     """Change the emulator's one cluster, or what the emulator reports about it."""
     (cluster,) = call_emulator(planned_project, "objects")["tensorone"]["clusters"]
-    call_emulator(planned_project, f"tensorone/clusters/{cluster['id']}", what)
+    call_emulator(planned_project, f"tensorone/clusters/{cluster['id']}", changes)
 
 
 class TestIdle:
@@ -444,8 +451,8 @@ class TestIdle:
         assert planned_project.run("expire", "--dry-run").code == 0
         drift = planned_project.run("drift", "--detailed-exitcode")
         assert drift.code == 0, drift.out
-        kept = planned_project.run("up", "--yes", "--refresh")
-        assert 'state: stays "stopped": stopped by idleness, each GPU used below 5%' in kept.out
+        next_up = planned_project.run("up", "--yes", "--refresh")
+        assert 'state: stays "stopped": stopped by idleness, each GPU used below 5%' in next_up.out
         assert planned_project.run("up", "--yes").code == 0
         assert planned_project.run("refresh", "--yes", "--expect-no-changes").code == 0
         assert list_statuses(planned_project, "tensorone") == ["stopped"]
@@ -490,6 +497,6 @@ class TestIdle:
         assert planned_project.run("expire", "--yes").code == 0
         state.write_bytes(before)
         assert planned_project.run("expire", "--yes").code == 0
-        kept = planned_project.run("up", "--yes", "--refresh")
-        assert (kept.code, "stopped by idleness" in kept.out) == (0, True), kept.out
+        next_up = planned_project.run("up", "--yes", "--refresh")
+        assert (next_up.code, "stopped by idleness" in next_up.out) == (0, True), next_up.out
         assert list_statuses(planned_project, "tensorone") == ["stopped"]

@@ -49,9 +49,9 @@ class StandIn:
             self.cluster = {**body, "made": self.now, "status": "running"}
             return 201, self._told(self._shown())
         if path == ["v1", "clusters"]:
-            shown = [self._shown()] if self.cluster else []
-            count = {"page": 1, "limit": 100, "total": len(shown), "total_pages": 1}
-            return 200, self._told({"clusters": shown, "pagination": count})
+            clusters = [self._shown()] if self.cluster else []
+            count = {"page": 1, "limit": 100, "total": len(clusters), "total_pages": 1}
+            return 200, self._told({"clusters": clusters, "pagination": count})
         if self.cluster is None:
             return 404, {"error": "RESOURCE_NOT_FOUND", "message": "Cluster not found", "code": 404}
         if method == "DELETE":

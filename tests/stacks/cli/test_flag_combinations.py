@@ -222,8 +222,8 @@ class ReadOnlyCommand:
             parameter = next(p for p in self.command.params if self.flag in p.opts)
             assert isinstance(parameter, click.Option)
             own = [self.flag, *format_flag(parameter)[1:]]
-        given = [word for flag in flags for word in flag]
-        return [*self.words.split(), *self.arguments, *own, *given]
+        flag_words = [word for flag in flags for word in flag]
+        return [*self.words.split(), *self.arguments, *own, *flag_words]
 
 
 def format_flag(option: click.Option) -> Flag:
@@ -409,15 +409,15 @@ def test_every_command_says_whether_it_changes_anything() -> None:
 def test_every_flag_documented_as_read_only_is_listed() -> None:
     promising = {
         (option, words)
-        for words, each in COMMANDS_BY_WORDS.items()
-        for parameter in each.params
+        for words, command in COMMANDS_BY_WORDS.items()
+        for parameter in command.params
         if isinstance(parameter, click.Option)
-        and any(text in (parameter.help or "") for text in READ_ONLY_PHRASES)
+        and any(phrase in (parameter.help or "") for phrase in READ_ONLY_PHRASES)
         for option in parameter.opts
         if option.startswith("--")
     }
-    kept = {(flag, words) for flag, commands in READ_ONLY_FLAGS.items() for words in commands}
-    assert promising <= kept, promising - kept
+    listed = {(flag, words) for flag, commands in READ_ONLY_FLAGS.items() for words in commands}
+    assert promising <= listed, promising - listed
 
 
 READ_ONLY_PHRASES: Final = (

@@ -187,7 +187,7 @@ def yaml_blocks(draw: st.DrawFn, depth: int = 0, column: int = 0) -> str:
             inner = column + draw(st.integers(1, 5))
             texts = draw(st.lists(st.sampled_from(["t", "", "  t", "# t", "t  "]), max_size=4))
             lines.append(f"{head} {mark}{trailing}")
-            lines += [" " * inner + text for text in ["begin", *texts]]
+            lines += [" " * inner + line for line in ["begin", *texts]]
         else:
             least = 1 if is_list else 0
             inner = column + draw(st.integers(least, 5))

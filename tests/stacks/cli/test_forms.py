@@ -143,7 +143,9 @@ def test_an_unknown_form_is_refused_with_its_line(
 
 @pytest.mark.slow
 def test_an_object_is_imported_in_the_stacks_form(applied_project: PlannedProject) -> None:
-    ids = {name: each["id"] for name, each in read_resources(applied_project.project).items()}
+    ids = {
+        name: resource["id"] for name, resource in read_resources(applied_project.project).items()
+    }
     for name in ("train", "data"):
         assert applied_project.run("state", "delete", name, "--yes").code == 0
     (applied_project.project / "__main__.py").unlink()

@@ -25,8 +25,8 @@ Cluster("dev", name="dev", gpu_type="A100", gpu_count=pulumi.Config().get_int("g
 
 
 def write_gates(planned_project: PlannedProject, *entries: str) -> None:
-    text = "".join(f"  {entry}\n" for entry in entries)
-    (planned_project.project / "gates.yaml").write_text(f"gates:\n{text}")
+    entry_lines = "".join(f"  {entry}\n" for entry in entries)
+    (planned_project.project / "gates.yaml").write_text(f"gates:\n{entry_lines}")
 
 
 def call_emulator(planned_project: PlannedProject, path: str, body: Any) -> Any:

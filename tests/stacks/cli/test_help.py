@@ -39,7 +39,7 @@ def test_the_overview_repeats_the_first_lines_of_commands() -> None:
         name: command.help for name, command in walk_commands(cli) if " " not in name
     }
     assert {name: (help_ or "").splitlines()[0] for name, help_ in help_by_command.items()} == {
-        name: text for name, (_, text) in _COMMANDS.items()
+        name: summary for name, (_, summary) in _COMMANDS.items()
     }
 
 

@@ -117,8 +117,8 @@ def test_help_shows_a_section_of_a_page(run: Run) -> None:
     part = run("help", "concepts/intents#how-an-interrupted-create-is-recovered").out
     assert part.startswith("## How an interrupted create is recovered\n")
     assert "\n## " not in part
-    whole = run("help", "intents").out
-    assert part.strip() in whole
+    page = run("help", "intents").out
+    assert part.strip() in page
 
 
 def test_a_page_in_the_terminal_has_no_html_and_resolved_links(

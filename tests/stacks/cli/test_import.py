@@ -203,7 +203,7 @@ def test_secrets_of_imported_objects_become_secret_configuration(account: Accoun
     assert list(account.imported_ids) == ["bench"]
     assert 'environment_variables: "{{ config.bench_environment_variables }}"' in account.topology
     assert "  bench_environment_variables: {type: object, secret: true}\n" in account.topology
-    assert not any(b"hunter2hunter2" in text for text in account.files.values())
+    assert not any(b"hunter2hunter2" in content for content in account.files.values())
     got = account.run("config", "get", "bench_environment_variables")
     assert json.loads(got.out) == {"KEY": "hunter2hunter2"}
     settings = account.project / "Pulumi.dev.yaml"  # which has a key that nothing declares yet
@@ -275,11 +275,11 @@ def test_preview_only_shows_the_entries_and_writes_nothing(account: Account) -> 
 def test_an_import_finishes_an_entry_that_names_its_object(account: Account) -> None:
     """As an interrupted import leaves it, or a person writes it."""
     id_ = account.create_dev_cluster(environment_variables={})
-    wanted = ("--all", "--platform", "tensorone")
-    output = account.run("import", *wanted, "--preview-only").out
+    selection = ("--all", "--platform", "tensorone")
+    output = account.run("import", *selection, "--preview-only").out
     (account.project / "topology.yaml").write_text(f"{TOPOLOGY}\n{output}")
     assert f"import: {id_}" in account.topology
-    assert "already declared as bench" in account.run_import(*wanted)
+    assert "already declared as bench" in account.run_import(*selection)
     assert account.imported_ids == {"bench": id_}
     assert "import:" not in account.topology
     assert account.topology.startswith(TOPOLOGY)
@@ -298,8 +298,8 @@ def test_an_object_of_another_stack_is_refused_with_its_owner(account: Account, 
         assert "of stack organization/demo/dev: skipped; `gpuform state move`" in skipped
     else:
         named = f"    name: bench\n    options: {{import: {id_}}}\n"
-        text = account.topology.replace("    name: bench\n", named)
-        (account.project / "topology.yaml").write_text(text)
+        topology = account.topology.replace("    name: bench\n", named)
+        (account.project / "topology.yaml").write_text(topology)
         account.run("config", "set", "--secret", "bench_environment_variables", "{}")
         ran = account.run("preview")
         assert ran.code == 1
@@ -417,17 +417,17 @@ clusters:
 def test_types_names_and_regions_filter_the_objects(account: Account) -> None:
     account.create_cluster()
     account.create_volume("lonely")
-    wanted = ("--all", "--platform", "together", "--preview-only")
+    selection = ("--all", "--platform", "together", "--preview-only")
 
     def shown(*flags: str) -> list[str]:
-        ran = account.run("import", *wanted, "--set", "region=us-central-8", *flags)
+        ran = account.run("import", *selection, "--set", "region=us-central-8", *flags)
         return [line.strip() for line in ran.out.splitlines() if line.endswith(":")]
 
     assert shown() == ["clusters:", "train-ing:", "cluster_config:", "shared_volumes:", "lonely:"]
     assert "lonely:" not in shown("--type", "together:Cluster")
     assert "train-ing:" not in shown("--name", "lone*")
     assert "lonely:" not in shown("--region", "us-central-8")  # its region is unknown
-    ran = account.run("import", *wanted, "--tag", "a")
+    ran = account.run("import", *selection, "--tag", "a")
     assert "together does not report the tags" in ran.err
     for flags, message in (
         (("--name", "lone*", "--name", "train-ign"), "--name train-ign matches no object"),
@@ -435,7 +435,7 @@ def test_types_names_and_regions_filter_the_objects(account: Account) -> None:
         (("--type", "together:GpuNode"), "unknown type"),
         (("--name", "nope*"), "without this flag and with --preview-only"),
     ):
-        ran = account.run("import", *wanted, *flags)
+        ran = account.run("import", *selection, *flags)
         assert (ran.code, ran.out) == (1, "")
         assert message in ran.err
     account.create_dev_cluster(tags={"team": "ml"})

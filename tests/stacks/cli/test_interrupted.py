@@ -55,9 +55,12 @@ class InterruptedStack:
     def list_ids(self) -> set[str]:
         objects = self.http.get("/_emulator/objects").json()
         return {
-            each["id"]
-            for each in (*objects["together"]["volumes"], *objects["tensorone"]["clusters"])
-            if each["status"] not in ("deleting", "deleted")
+            listed_object["id"]
+            for listed_object in (
+                *objects["together"]["volumes"],
+                *objects["tensorone"]["clusters"],
+            )
+            if listed_object["status"] not in ("deleting", "deleted")
         }
 
     def simulate_killed_create(self, urn: str, *, id_is_known: bool) -> str:
@@ -290,14 +293,14 @@ class TestUncertainCreate:
         (operation,) = state["checkpoint"]["latest"].pop("pending_operations")
         other = operation["resource"]
         latest = state["checkpoint"]["latest"]
-        text = json.dumps({**other, "id": uncertain_id}).replace(
+        state_entry = json.dumps({**other, "id": uncertain_id}).replace(
             "urn:pulumi:dev", "urn:pulumi:prod"
         )
         providers = [
             e for e in state["checkpoint"]["latest"]["resources"] if "providers:" in e["urn"]
         ]
         theirs = json.loads(json.dumps(providers).replace("urn:pulumi:dev", "urn:pulumi:prod"))
-        latest["resources"] = [*theirs, json.loads(text)]
+        latest["resources"] = [*theirs, json.loads(state_entry)]
         state["checkpoint"]["stack"] = "organization/demo/prod"
         interrupted_stack.state.with_name("prod.json").write_text(json.dumps(state))
         ran = interrupted_stack.run("destroy", "--yes", "--adopt", uncertain_id)
@@ -373,7 +376,7 @@ def test_a_run_that_lost_its_lock_sends_no_more_changes(
 
     def changes() -> list[Any]:
         sent = interrupted_stack.http.get("/_emulator/requests").json()
-        return [each for each in sent if each["method"] != "GET"]
+        return [request for request in sent if request["method"] != "GET"]
 
     before = changes()
     monkeypatch.setattr(Stack, "check_lock", lost)
@@ -398,15 +401,15 @@ class TestOvertakenRun:
         begun = {"resource": {**entry, "outputs": {}}, "type": "creating"}
         del begun["resource"]["id"]
         path = interrupted_stack.project / ".pulumi/gpuform/demo/dev.journal"
-        kept = create_file_journal(path, "of the state that the run began with")
-        kept.append(
+        file_journal = create_file_journal(path, "of the state that the run began with")
+        file_journal.append(
             [
                 Record("begin", {"token": 1, "operation": begun}),
                 Record("add", {"new": 3, "resource": entry}),
                 Record("end", {"token": 1}),
             ]
         )
-        kept.log.close()
+        file_journal.log.close()
         interrupted_stack.state.write_text(json.dumps(document))
         return path
 
@@ -419,9 +422,9 @@ class TestOvertakenRun:
         assert ran.code == 0, ran.err
         assert ", which is in the stack's state now" in ran.err
         assert not journal.exists()
-        (kept,) = journal.parent.glob("dev.journal.*")
-        assert kept.read_bytes() == journal_content
-        assert f"that run is kept in {kept}" in ran.err
+        (kept_journal,) = journal.parent.glob("dev.journal.*")
+        assert kept_journal.read_bytes() == journal_content
+        assert f"that run is kept in {kept_journal}" in ran.err
         again = interrupted_stack.run("preview", "--expect-no-changes")
         assert (again.code, "interrupted" in again.err) == (0, False)
         assert interrupted_stack.list_ids() == before

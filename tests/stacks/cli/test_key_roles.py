@@ -20,7 +20,7 @@ fabric = Fabric("fabric", node_pool_id="POOL001-krw1a", cluster_fabric_name="fab
 def count_role_requests(planned_project: PlannedProject) -> int:
     """How often the key's role was asked for."""
     with urllib.request.urlopen(f"{planned_project.url}/_emulator/requests") as answer:
-        return sum(KEY_CHECK_ID in each["path"] for each in json.load(answer))
+        return sum(KEY_CHECK_ID in request["path"] for request in json.load(answer))
 
 
 @pytest.fixture

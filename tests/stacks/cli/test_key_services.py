@@ -43,7 +43,7 @@ def reach(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """Makes the environment that of a service, without a passphrase; nobody's own is left."""
 
     def reach_service(reached_service: Service) -> Service:
-        for name in [each for each in os.environ if each.startswith(_VARIABLES)]:
+        for name in [variable for variable in os.environ if variable.startswith(_VARIABLES)]:
             monkeypatch.delenv(name)
         monkeypatch.setenv("HOME", str(tmp_path))
         monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE", raising=False)
@@ -93,12 +93,12 @@ def test_a_stack_encrypts_its_secrets_with_a_key_service(
     assert ran.code == 0, ran.err
     written = read_settings(project).splitlines()
     assert written[0] == f"secretsprovider: {reached_service.url}"
-    kept = written[1].removeprefix("encryptedkey: ")
+    encrypted_key = written[1].removeprefix("encryptedkey: ")
     assert len(written) == 2
     providers = read_state(project)["checkpoint"]["latest"]["secrets_providers"]
     assert providers == {
         "type": "cloud",
-        "state": {"url": reached_service.url, "encryptedkey": kept},
+        "state": {"url": reached_service.url, "encryptedkey": encrypted_key},
     }
     assert run("config", "set", "--secret", "token", "hunter2").code == 0
     assert "hunter2" not in read_settings(project)
@@ -165,8 +165,8 @@ class TestStackOfPulumiCli:
 
     @pytest.fixture
     def recorded_stack(self, run: Run, project: Path, reached_aws: Service) -> Run:
-        text = (project / "Pulumi.yaml").read_text().replace("name: demo", "name: team")
-        (project / "Pulumi.yaml").write_text(text)
+        settings = (project / "Pulumi.yaml").read_text().replace("name: demo", "name: team")
+        (project / "Pulumi.yaml").write_text(settings)
         (project / "__main__.py").write_text(
             "import pulumi\n\n"
             'pulumi.export("token", pulumi.Config().require_secret("token"))\n'

@@ -61,8 +61,8 @@ def test_accounts_of_pulumi_cloud_stay_in_the_file(
     assert "hush" not in refused.err
     assert run("login", team_url).code == 0
     assert run("logout").out == f"Logged out of {team_url}.\n"
-    left = json.loads(credentials.read_text())
-    assert left == {key: before[key] for key in ("accessTokens", "accounts")}
+    remaining = json.loads(credentials.read_text())
+    assert remaining == {key: before[key] for key in ("accessTokens", "accounts")}
     assert run("logout", cloud).code == 0
     assert not credentials.exists()
 

@@ -39,10 +39,10 @@ class TestLogOfARun:
     @pytest.mark.slow
     def test_logs_show_changes_and_events_of_a_run(self, applied_project: PlannedProject) -> None:
         output = applied_project.run("logs").out
-        head, counts, who, *rest = output.splitlines()
+        head, counts, author, *rest = output.splitlines()
         assert head.startswith("update 1 of stack dev: succeeded, started 20")
         assert counts.strip().startswith("3 create, in ")
-        assert " on " in who
+        assert " on " in author
         assert "+  train  together:Cluster  create  (+16 GPUs)" in rest
         happened = [line[10:] for line in rest if line[2:3] == ":"]
         assert happened[0] == "hello from the program"

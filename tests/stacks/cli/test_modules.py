@@ -99,8 +99,8 @@ def test_wrong_module_inputs_of_a_program_name_its_line(modular_stack: Run, proj
 def test_an_input_known_after_apply_is_checked_when_it_is_known(
     modular_stack: Run, project: Path
 ) -> None:
-    text = TOPOLOGY.replace('"{{ each.value }}"', '"{{ shared_volumes.x.id[:0] }}"')
-    (project / "topology.yaml").write_text(text + f"shared_volumes:\n  x: {declare_volume()}\n")
+    topology = TOPOLOGY.replace('"{{ each.value }}"', '"{{ shared_volumes.x.id[:0] }}"')
+    (project / "topology.yaml").write_text(topology + f"shared_volumes:\n  x: {declare_volume()}\n")
     (project / "pool.yaml").write_text(POOL.replace("label: {}", "label: {min_length: 3}"))
     ran = modular_stack("up", "--yes", "--skip-preview")
     assert ran.code == 1

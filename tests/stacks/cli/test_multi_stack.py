@@ -33,8 +33,8 @@ def refuse_clusters(workspace: Workspace) -> None:
 
 def has_in_order(text: str, *parts: str) -> bool:
     """Return whether a text has these parts one after the other."""
-    places = [text.find(part) for part in parts]
-    return -1 not in places and places == sorted(places)
+    positions = [text.find(part) for part in parts]
+    return -1 not in positions and positions == sorted(positions)
 
 
 @pytest.mark.sampled(1)

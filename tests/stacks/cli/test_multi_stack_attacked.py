@@ -59,7 +59,7 @@ def test_a_stack_is_not_applied_without_the_stacks_it_was_planned_with(
     workspace.run_successfully("up", "--all", "--yes")
     workspace.run_successfully("preview", "--all", "--save-plan", "plan.json")
     plan = json.loads((workspace.root / "plan.json").read_text())
-    whole = json.dumps(plan)
+    plan_text = json.dumps(plan)
     ran = workspace.run("up", "--all", "--plan", "plan.json", "--yes", "--filter", "told")
     assert ran.code == 1
     message = "the plan of told/dev uses the planned outputs of training/dev, but training/dev"
@@ -69,9 +69,9 @@ def test_a_stack_is_not_applied_without_the_stacks_it_was_planned_with(
     apart = workspace.run("up", "--all", "--plan", "plan.json", "--yes")
     assert apart.code == 1
     assert message in apart.stderr
-    (workspace.root / "part.json").write_text(json.dumps(json.loads(whole)["plans"][2]))
+    (workspace.root / "part.json").write_text(json.dumps(json.loads(plan_text)["plans"][2]))
     part = workspace.run("up", "--plan", "../part.json", "--yes", "--stack", "dev", folder="told")
     assert part.code == 1
     assert "is a part of a plan of several stacks" in part.stderr
-    (workspace.root / "plan.json").write_text(whole)
+    (workspace.root / "plan.json").write_text(plan_text)
     workspace.run_successfully("up", "--all", "--plan", "plan.json", "--yes")

@@ -93,7 +93,7 @@ def test_the_second_signal_ends_all_processes_at_once(workspace: Workspace) -> N
     workspace.edit("training/__main__.py", "Patient()", "Deaf()")
     with workspace.start("up", "--all", "--yes") as process:
         read_until(process, "creating")
-        left = list_child_pids(process)
+        child_pids = list_child_pids(process)
         process.send_signal(signal.SIGINT)
         assert process.stderr is not None
         while "Interrupt again to exit at once" not in process.stderr.readline():
@@ -101,7 +101,7 @@ def test_the_second_signal_ends_all_processes_at_once(workspace: Workspace) -> N
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=LAST_RESORT)
         assert process.returncode == 8
-    wait_until_gone(left)
+    wait_until_gone(child_pids)
     assert list_locks(workspace) == []
     (operation,) = workspace.export("training/dev")["pending_operations"]
     assert operation["type"] == "creating"
@@ -110,11 +110,11 @@ def test_the_second_signal_ends_all_processes_at_once(workspace: Workspace) -> N
 def test_killing_the_parent_leaves_no_child_process(workspace: Workspace) -> None:
     with workspace.start("up", "--all", "--yes") as process:
         read_until(process, "creating")
-        left = list_child_pids(process)
-        assert left
+        child_pids = list_child_pids(process)
+        assert child_pids
         process.kill()
         process.wait()
-    wait_until_gone(left)
+    wait_until_gone(child_pids)
     assert list_locks(workspace) == []
     assert get_machine(workspace)["initErrors"] == ["interrupted"]
 

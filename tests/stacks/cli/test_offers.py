@@ -58,8 +58,8 @@ def test_offers_json_lists_every_platform(run_reached: Run) -> None:
     assert (ran.json["asked"], ran.json["documented"]) == (["together", "scp"], ["tensorone"])
     stock = {offer["about"]: offer["in_stock"] for offer in ran.json["offers"] if offer["gpu"]}
     assert (stock["g2v192m1920_metal, H100"], stock["g3v224m2048_metal, B200"]) == (True, False)
-    what = {(offer["platform"], offer["what"]) for offer in ran.json["offers"]}
-    assert {("scp", "image"), ("scp", "node pool"), ("together", "driver")} <= what
+    offered_kinds = {(offer["platform"], offer["what"]) for offer in ran.json["offers"]}
+    assert {("scp", "image"), ("scp", "node pool"), ("together", "driver")} <= offered_kinds
 
 
 def test_offers_of_scp_are_filtered_by_region(run_reached: Run) -> None:
@@ -129,12 +129,12 @@ def test_validate_warns_about_values_not_offered_lately(run_reached: Run, projec
     assert ran.code == 0, "it may be new"
     assert "clusters.train.region: together did not offer us-centrl-8 when last queried" in ran.out
     assert "did you mean us-central-8? `gpuform offers` queries again" in ran.out
-    kept = project / ".gpuform" / "offers.json"
-    document = json.loads(kept.read_text())
+    record_path = project / ".gpuform" / "offers.json"
+    document = json.loads(record_path.read_text())
     document["at"]["together"] -= 2 * 24 * 3600
-    kept.write_text(json.dumps(document))
+    record_path.write_text(json.dumps(document))
     assert run_reached("validate").out == "topology.yaml is valid: 1 resource\n", "that is long ago"
-    kept.write_text("{")
+    record_path.write_text("{")
     assert run_reached("validate").out == "topology.yaml is valid: 1 resource\n"
 
 

@@ -73,7 +73,7 @@ def test_orphans_json_has_null_for_unknown_values(applied_stack: Run, project: P
     get_state_path(project).unlink()
     ran = applied_stack("orphans", "--json", "--platform", "together", "--platform", "tensorone")
     assert ran.code == 3
-    volume, cluster = sorted(ran.json["objects"], key=lambda each: str(each["platform"]))[::-1]
+    volume, cluster = sorted(ran.json["objects"], key=lambda orphan: str(orphan["platform"]))[::-1]
     assert (volume["age_seconds"], volume["hourly_cost"], volume["region"]) == (None, None, None)
     assert cluster["hourly_cost"] > 0
     assert (volume["owner"], cluster["owner"]) == (None, "researcher@company.com")

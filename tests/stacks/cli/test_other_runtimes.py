@@ -119,8 +119,8 @@ def test_commands_on_the_state_work_for_any_runtime(foreign_project: ForeignProj
 def test_destroy_deletes_resources_and_the_object_of_an_interrupted_create(
     foreign_project: ForeignProject,
 ) -> None:
-    left = foreign_project.leave_an_interrupted_create()
-    assert left in foreign_project.list_volume_ids()
+    volume_id = foreign_project.leave_an_interrupted_create()
+    assert volume_id in foreign_project.list_volume_ids()
 
     ran = foreign_project.run("destroy", "--yes")
 
@@ -129,21 +129,21 @@ def test_destroy_deletes_resources_and_the_object_of_an_interrupted_create(
 
 
 def test_the_object_of_an_interrupted_create_is_reported(foreign_project: ForeignProject) -> None:
-    left = foreign_project.leave_an_interrupted_create()
+    volume_id = foreign_project.leave_an_interrupted_create()
     for command in ("status", "doctor", "orphans"):
-        assert left in foreign_project.run(command).out, command
+        assert volume_id in foreign_project.run(command).out, command
 
 
 def test_refresh_adds_the_object_of_an_interrupted_create_to_the_state(
     foreign_project: ForeignProject,
 ) -> None:
-    left = foreign_project.leave_an_interrupted_create()
+    volume_id = foreign_project.leave_an_interrupted_create()
 
     ran = foreign_project.run("refresh", "--yes")
 
     assert ran.code == 0, ran.out + ran.err
     resources = foreign_project.run("stack", "export").json["deployment"]["resources"]
-    assert left in {resource.get("id") for resource in resources}
+    assert volume_id in {resource.get("id") for resource in resources}
 
 
 @pytest.mark.parametrize("foreign_project", ["yaml", "nodejs", "go"], indirect=True)

@@ -53,7 +53,7 @@ def add_foreign_node(url: str) -> None:
 
 def get_node_ids(url: str) -> list[str]:
     record = httpx.get(url, trust_env=False, verify=False).json()
-    return [each["id"] for each in record["nodes"]["nodeData"]]
+    return [node["id"] for node in record["nodes"]["nodeData"]]
 
 
 def test_destroy_of_a_record_with_own_nodes_needs_no_permission(applied_record: Any) -> None:

@@ -40,8 +40,8 @@ def test_changes_are_sorted_by_name(planned_project: PlannedProject) -> None:
     assert list_changed_names(first) == ["a", "b", "v1", "v9", "v10"]
     planned_project.run("config", "set", "names", "b v10 a v9 v1")
     assert planned_project.run("preview").out == first
-    places = [first.index(text) for text in ("+  v10", "Outputs:", "Resources:")]
-    assert places == sorted(places)
+    positions = [first.index(part) for part in ("+  v10", "Outputs:", "Resources:")]
+    assert positions == sorted(positions)
     planned_project.run("up", "--yes", "--skip-preview")
     gone = planned_project.run("destroy", "--preview-only").out
     assert list_changed_names(gone) == ["a", "b", "v1", "v9", "v10"]

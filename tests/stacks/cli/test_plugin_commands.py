@@ -114,8 +114,8 @@ class TestStarted:
         install_program(
             environ, "#!/bin/sh\necho first >&2\necho 'No module named gpuform' >&2\nexit 3\n"
         )
-        text = find_problem(environ).text
-        assert text.endswith("ended before it printed its port: No module named gpuform")
+        problem = find_problem(environ).text
+        assert problem.endswith("ended before it printed its port: No module named gpuform")
 
     def test_a_program_without_output_is_a_problem(self, environ: dict[str, str]) -> None:
         install_program(environ, "#!/bin/sh\nexec sleep 60\n")
@@ -191,8 +191,8 @@ class TestLookedAt:
         self, environ: dict[str, str]
     ) -> None:
         install_program(environ, "#!/bin/sh\n")
-        text = find_problem(environ, windows=True).text
-        assert f"Windows only starts {COMMAND}.exe or {COMMAND}.cmd" in text
+        problem = find_problem(environ, windows=True).text
+        assert f"Windows only starts {COMMAND}.exe or {COMMAND}.cmd" in problem
 
     def test_a_pip_program_of_a_deleted_virtualenv_is_a_problem_on_windows(
         self, environ: dict[str, str]
@@ -319,15 +319,15 @@ class TestCommands:
         self, run: Any, tmp_path: Path
     ) -> None:
         folder = tmp_path / "home" / "plugins" / f"resource-gpuform-v{OURS}"
-        told = run("plugin", "install")
-        assert (told.code, told.out) == (0, f"gpuform {OURS} is installed: {folder}\n")
-        told = run("plugin", "install")
-        assert (told.code, told.out) == (0, f"gpuform {OURS} is installed already: {folder}\n")
+        result = run("plugin", "install")
+        assert (result.code, result.out) == (0, f"gpuform {OURS} is installed: {folder}\n")
+        result = run("plugin", "install")
+        assert (result.code, result.out) == (0, f"gpuform {OURS} is installed already: {folder}\n")
         assert run("plugin", "uninstall", "8.8.8").code == 1
-        told = run("plugin", "uninstall")
-        assert (told.code, told.out) == (0, f"removed {folder}\n")
-        told = run("plugin", "uninstall")
-        assert (told.code, told.err) == (1, "error: the plugin is not installed\n")
+        result = run("plugin", "uninstall")
+        assert (result.code, result.out) == (0, f"removed {folder}\n")
+        result = run("plugin", "uninstall")
+        assert (result.code, result.err) == (1, "error: the plugin is not installed\n")
 
     @pytest.mark.slow
     def test_the_installed_plugin_works_without_a_virtualenv(
@@ -339,31 +339,31 @@ class TestCommands:
             (project / name).write_text("raise SystemExit('taken from the project')\n")
         monkeypatch.setenv("PATH", "/usr/bin:/bin")
         monkeypatch.delenv("VIRTUAL_ENV", raising=False)
-        told = run("plugin", "doctor")
-        assert (told.code, told.out.splitlines()[-1]) == (0, "No problems found.")
+        result = run("plugin", "doctor")
+        assert (result.code, result.out.splitlines()[-1]) == (0, "No problems found.")
 
     def test_install_reports_a_newer_plugin(self, run: Any, tmp_path: Path) -> None:
         for name in ("0.0.1", "99.0.0"):
             (tmp_path / "home" / "plugins" / f"resource-gpuform-v{name}").mkdir(parents=True)
-        told = run("plugin", "install")
-        assert told.code == 0
-        assert "warning: Pulumi uses the newest version, " in told.err
-        assert "gpuform plugin uninstall 99.0.0" in told.err
-        assert "0.0.1" not in told.err
+        result = run("plugin", "install")
+        assert result.code == 0
+        assert "warning: Pulumi uses the newest version, " in result.err
+        assert "gpuform plugin uninstall 99.0.0" in result.err
+        assert "0.0.1" not in result.err
 
     def test_a_home_of_windows(self, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PULUMI_HOME", r"C:\Users\ada\.pulumi")
-        told = run("plugin", "install")
-        assert told.code == 1
-        assert "a Windows path" in told.err
+        result = run("plugin", "install")
+        assert result.code == 1
+        assert "a Windows path" in result.err
         assert not list(Path().glob("C:*"))
 
     def test_doctor(self, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PATH", "/usr/bin:/bin")
-        told = run("plugin", "doctor")
-        assert told.code == 1
-        assert "problem  the plugin is not installed" in told.out
-        assert "-> run `gpuform plugin install`" in told.out
+        result = run("plugin", "doctor")
+        assert result.code == 1
+        assert "problem  the plugin is not installed" in result.out
+        assert "-> run `gpuform plugin install`" in result.out
         finding = run("plugin", "doctor", "--json")
         assert (finding.code, finding.json["ok"]) == (1, False)
         assert finding.json["findings"][0]["area"] == "plugin"

@@ -104,16 +104,16 @@ def test_one_resource_is_reported_at_start_at_intervals_and_at_its_end(
 
 def test_a_few_running_resources_are_named_and_many_are_counted(progress_log: ProgressLog) -> None:
     few = [build_step(Op.CREATE, name) for name in ("train", "eval")]
-    progress_log.feed(*(StepStarted(each, False) for each in few))
-    progress_log.feed(*(Progress(each.urn, f"Scheduled ({n}s)") for n, each in enumerate(few)))
+    progress_log.feed(*(StepStarted(step, False) for step in few))
+    progress_log.feed(*(Progress(step.urn, f"Scheduled ({n}s)") for n, step in enumerate(few)))
     progress_log.pass_time(10)
     many = [build_step(Op.CREATE, f"c{n}") for n in range(998)]
-    progress_log.feed(*(StepStarted(each, False) for each in many))
+    progress_log.feed(*(StepStarted(step, False) for step in many))
     progress_log.feed(
-        *(Progress(each.urn, f"Scheduled ({n}m00s)") for n, each in enumerate(many[:900]))
+        *(Progress(step.urn, f"Scheduled ({n}m00s)") for n, step in enumerate(many[:900]))
     )
     progress_log.pass_time(10)
-    progress_log.feed(*(Progress(each.urn, f"no answer: {each.urn}") for each in many[:900]))
+    progress_log.feed(*(Progress(step.urn, f"no answer: {step.urn}") for step in many[:900]))
     progress_log.pass_time(10)
     progress_log.feed(StepDone(few[0], False))
     line = progress_log.lines[3]
@@ -143,8 +143,8 @@ def test_steps_of_a_replacement_and_failures_are_reported(progress_log: Progress
 def test_each_object_of_one_resource_is_reported(progress_log: ProgressLog) -> None:
     originals = [build_step(Op.DELETE_REPLACED, "a") for _ in range(2)]
     half_replaced = build_step(Op.REMOVE_PENDING_REPLACE, "a")
-    progress_log.feed(*(StepStarted(each, planning=False) for each in (*originals, half_replaced)))
-    progress_log.feed(*(StepDone(each, planning=False) for each in (half_replaced, *originals)))
+    progress_log.feed(*(StepStarted(step, planning=False) for step in (*originals, half_replaced)))
+    progress_log.feed(*(StepDone(step, planning=False) for step in (half_replaced, *originals)))
     assert progress_log.lines[1:] == ["-- a  together:Cluster  deleted original in 1s"] * 2
 
 
@@ -181,17 +181,19 @@ def test_lines_about_running_resources_keep_a_pause(
     steps = [build_step(Op.CREATE, f"c{number}") for number in range(6)]
     running: set[str] = set()
     ended = 0
-    for number, what, pause in happenings:
+    for number, happening, pause in happenings:
         running_step = steps[number]
-        if what == "start" and running_step.urn not in running:
+        if happening == "start" and running_step.urn not in running:
             running.add(running_step.urn)
             log.feed(StepStarted(running_step, False))
-        elif what == "progress":
+        elif happening == "progress":
             log.feed(Progress(running_step.urn, f"phase {pause}"))
-        elif running_step.urn in running and what in ("done", "fail"):
+        elif running_step.urn in running and happening in ("done", "fail"):
             running.discard(running_step.urn)
             ended += 1
-            log.feed(StepDone(running_step, False) if what == "done" else StepFailed(running_step))
+            log.feed(
+                StepDone(running_step, False) if happening == "done" else StepFailed(running_step)
+            )
         log.pass_time(pause)
     results = [line for line in log.lines if re.search(" created in | failed ", line)]
     assert len(results) == ended

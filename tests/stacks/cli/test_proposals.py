@@ -111,10 +111,10 @@ def test_a_proposal_cannot_check_a_secret_against_new_limits(
 def test_a_proposal_cannot_check_a_secret_in_a_module(proposed_project: PlannedProject) -> None:
     module = "inputs: {given: {pattern: 'p.*'}}\noutputs: {a: '{{ inputs.given }}'}\n"
     (proposed_project.project / "m.yaml").write_text(module)
-    whole = TOPOLOGY + '  a: "{{ modules.m.a }}"\n'
-    whole += "include: [{file: m.yaml, name: m, with: {given: '{{ config.token }}'}}]\n"
+    topology = TOPOLOGY + '  a: "{{ modules.m.a }}"\n'
+    topology += "include: [{file: m.yaml, name: m, with: {given: '{{ config.token }}'}}]\n"
     assert "modules.m.with.given: a proposal cannot check a secret" in preview(
-        proposed_project, whole
+        proposed_project, topology
     )
 
 

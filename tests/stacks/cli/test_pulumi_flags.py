@@ -155,11 +155,11 @@ def test_stack_ls_all_lists_stacks_of_all_projects(
     monkeypatch.chdir(other)
     assert dev("stack", "init", "prod").code == 0
     document = dev("stack", "ls", "--all", "--json").json
-    assert [(each["name"], each["current"]) for each in document] == [
+    assert [(stack["name"], stack["current"]) for stack in document] == [
         ("organization/demo/dev", False),
         ("organization/other/prod", True),
     ]
-    assert [each["name"] for each in dev("stack", "ls", "--json").json] == ["prod"]
+    assert [stack["name"] for stack in dev("stack", "ls", "--json").json] == ["prod"]
 
 
 def test_about_and_whoami_describe_the_environment(

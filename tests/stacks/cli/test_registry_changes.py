@@ -59,8 +59,8 @@ def test_drift_refresh_and_status_report_a_changed_reputation(registered_cluster
 def test_policies_keep_the_users_keys(registered_cluster: Any) -> None:
     run, url = registered_cluster
     config = httpx.get(url, trust_env=False, verify=False).json()["config"]
-    wanted = {"onScaleUp": {"maxGpus": 8, "pre_check": [True, "runFirst"]}}
-    assert config["actionsPolicyMap"] == wanted
+    declared_policies = {"onScaleUp": {"maxGpus": 8, "pre_check": [True, "runFirst"]}}
+    assert config["actionsPolicyMap"] == declared_policies
     assert run("preview", "--refresh", "--expect-no-changes").code == 0
 
 

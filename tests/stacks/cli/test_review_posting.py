@@ -72,9 +72,9 @@ def test_a_github_job_posts_comment_label_and_summary(
     assert posted.err == ("Added a comment https://forge/c/101\nLabelled gpuform: changes\n")
     assert "2 to create" in posted.out
     body = fake_host.comments[0]["body"]
-    for text in (body, github_summary.read_text()):
-        assert "2 to create" in text
-        assert "`abcabcabcabc` by [this job](https://github.com/o/r/actions/runs/77)" in text
+    for review in (body, github_summary.read_text()):
+        assert "2 to create" in review
+        assert "`abcabcabcabc` by [this job](https://github.com/o/r/actions/runs/77)" in review
     assert fake_host.labels == {"gpuform: changes"}
 
 

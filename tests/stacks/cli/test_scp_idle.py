@@ -106,8 +106,8 @@ def test_expire_stops_an_idle_pool_after_enough_observations(
     done = planned_project.run("expire", "--yes")
     assert (done.code, get_node_states(planned_project)) == (0, {"STOPPED"}), done.err
     assert planned_project.run("drift", "--detailed-exitcode").code == 0
-    kept = planned_project.run("up", "--yes", "--refresh")
-    assert 'state: stays "STOPPED": stopped by idleness, each GPU used below 5%' in kept.out
+    next_up = planned_project.run("up", "--yes", "--refresh")
+    assert 'state: stays "STOPPED": stopped by idleness, each GPU used below 5%' in next_up.out
     assert planned_project.run("refresh", "--yes", "--expect-no-changes").code == 0
     assert get_node_states(planned_project) == {"STOPPED"}
     assert planned_project.run("up", "--yes", "--allow", "start-terminated").code == 0

@@ -81,8 +81,8 @@ def test_commands_write_no_secret_of_any_state(
     )
     assert dev("config", "set", "--secret", "own", CONFIGURED).code == 0
     # One as the engine writes it, and one whose secrets somebody has brought in in the clear.
-    for text in (snapshot.to_json(crypter), snapshot.to_json(crypter, show_secrets=True)):
-        state.write_bytes(text)
+    for state_json in (snapshot.to_json(crypter), snapshot.to_json(crypter, show_secrets=True)):
+        state.write_bytes(state_json)
         for args in WRITING_COMMANDS:
             ran = dev(*args, *(["--force"] if args[0] == "convert" else []))
             assert ran.code in (0, 1), (args, ran.err)

@@ -373,11 +373,11 @@ class TestImport:
         ran = dev("stack", "import", "--file", "in.json")
         assert ran.code == 0, ran.err
         assert "could not be used" in ran.err
-        (kept,) = state.parent.glob("dev.json.[0-9]*")
-        assert kept.read_bytes() == b"torn"
+        (copy_path,) = state.parent.glob("dev.json.[0-9]*")
+        assert copy_path.read_bytes() == b"torn"
         (set_aside,) = journal.parent.glob("dev.journal.*")
         assert set_aside.read_bytes() == b"left"
-        assert str(kept) in ran.err
+        assert str(copy_path) in ran.err
         assert dev("state", "list").code == 0
 
 
@@ -392,18 +392,18 @@ class TestHistory:
         return dev
 
     def test_history_prints_a_table_with_pages(self, stack_with_history: Run) -> None:
-        head, latest, _, first, who = stack_with_history("stack", "history").out.splitlines()
+        head, latest, _, first, author = stack_with_history("stack", "history").out.splitlines()
         assert head.split() == ["NO", "STARTED", "WHAT", "RESULT", "TOOK", "CHANGES"]
         assert latest.split()[0] == "2"
         assert latest.split()[2:4] == ["destroy", "succeeded"]
         assert first.split()[0] == "1"
         assert first.split()[2:4] == ["update", "succeeded"]
         assert first.endswith("1 create")
-        assert " on " in who
+        assert " on " in author
         second = stack_with_history(
             "stack", "history", "--page-size", "1", "--page", "2"
         ).out.splitlines()
-        assert second == [head, first, who]
+        assert second == [head, first, author]
         assert "on page 3" in stack_with_history("stack", "history", "--page", "3").out
 
     def test_history_json_has_the_fields_of_pulumi(self, stack_with_history: Run) -> None:

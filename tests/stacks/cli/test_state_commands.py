@@ -350,9 +350,9 @@ class TestMove:
             == 1
         )
         assert not list(project.glob("Pulumi.live*"))
-        left = project / ".pulumi/gpuform/shop/live.secrets-change"
-        left.parent.mkdir(parents=True, exist_ok=True)
-        left.write_text("{}")
+        leftover_file = project / ".pulumi/gpuform/shop/live.secrets-change"
+        leftover_file.parent.mkdir(parents=True, exist_ok=True)
+        leftover_file.write_text("{}")
         refused = run_with_prod("state", "move", "--dest", "organization/shop/live", "a", "--yes")
         assert (
             "stack organization/shop/live: a change of its secrets provider was interrupted"

@@ -253,5 +253,5 @@ def test_a_killed_repair_is_completed_by_the_same_command(
     for folder in killed_command.run_to_every_write(*command):
         assert run_on_stack(*command).code == 0
         assert get_machine_ids(run_on_stack, "dev") == ["m-a"]
-        kept = (folder / ".pulumi/stacks/demo").glob("dev.json.[0-9]*")
-        assert b"torn" in [path.read_bytes() for path in kept]
+        copies = (folder / ".pulumi/stacks/demo").glob("dev.json.[0-9]*")
+        assert b"torn" in [path.read_bytes() for path in copies]

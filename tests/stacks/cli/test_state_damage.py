@@ -122,9 +122,9 @@ def test_repair_from_backup_restores_a_damaged_state(
     assert ran.code == 0, ran.err
     assert damaged_stack.path.read_bytes() == damaged_stack.good
     assert damaged_stack.bak.read_bytes() == damaged_stack.good
-    (kept,) = damaged_stack.path.parent.glob("dev.json.[0-9]*")
-    assert kept.read_bytes() == damaged
-    assert str(kept) in ran.out
+    (copy_path,) = damaged_stack.path.parent.glob("dev.json.[0-9]*")
+    assert copy_path.read_bytes() == damaged
+    assert str(copy_path) in ran.out
     assert run("state", "list").code == 0
     assert run("stack", "ls", "--json").json[0]["resourceCount"] == 2  # with the stack
 
@@ -211,8 +211,8 @@ class TestRepair:
         assert damaged_stack.path.read_bytes() == before
         assert run("state", "repair", answers="yes\n").code == 0
         assert damaged_stack.bak.read_bytes() == damaged_stack.good
-        (kept,) = damaged_stack.path.parent.glob("dev.json.[0-9]*")
-        assert kept.read_bytes() == before
+        (copy_path,) = damaged_stack.path.parent.glob("dev.json.[0-9]*")
+        assert copy_path.read_bytes() == before
         result = run("state", "show", "b", "--show-secrets")
         assert "hunter2" in result.out
 
@@ -308,18 +308,18 @@ class TestJournal:
         assert damaged_stack.write_journal.exists()
         ran = run("state", "repair", "--discard-journal", "--yes")
         assert ran.code == 0
-        (kept,) = damaged_stack.write_journal.parent.glob("dev.journal.*")
-        assert kept.read_bytes() == before
-        assert str(kept) in ran.out
+        (copy_path,) = damaged_stack.write_journal.parent.glob("dev.journal.*")
+        assert copy_path.read_bytes() == before
+        assert str(copy_path) in ran.out
         assert run("state", "protect", "a", "--yes").code == 0
         assert "no journal" in run("state", "repair", "--discard-journal").out
 
     def test_a_journal_of_another_version_is_refused(
         self, run: Run, damaged_stack: DamagedStack
     ) -> None:
-        text = b'{"gpuform-journal":9,"base":""}'
+        header = b'{"gpuform-journal":9,"base":""}'
         damaged_stack.write_journal.parent.mkdir(parents=True, exist_ok=True)
-        damaged_stack.write_journal.write_bytes(journal.encode_line(text))
+        damaged_stack.write_journal.write_bytes(journal.encode_line(header))
         before = damaged_stack.read_all_files()
         shows = (("stack", "export"), ("stack", "export", "--show-secrets"), ("state", "list"))
         for args in (*shows, ("state", "repair"), ("preview",), ("state", "taint", "a", "--yes")):

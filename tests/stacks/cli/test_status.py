@@ -80,7 +80,7 @@ def test_status_asks_platforms_only_with_refresh(
     before = read_files(project)
     call_emulator("DELETE", "requests")
     assert run_applied("status", "--json").json["resources"][1]["state"] == "Ready"
-    asked = {each["platform"] for each in call_emulator("GET", "requests")}
+    asked = {request["platform"] for request in call_emulator("GET", "requests")}
     assert asked == {"lens"}
     ran = run_applied("status", "--refresh")
     assert ran.code == 0

@@ -100,7 +100,10 @@ def test_status_all_json_has_each_stack_and_the_totals(run: Any, applied_project
     }
     totals = document["totals"]
     assert totals["cost"]["amounts"] == []
-    assert any(each.startswith("clusters/prod: train: ") for each in totals.pop("cost")["unknown"])
+    assert any(
+        unknown_cost.startswith("clusters/prod: train: ")
+        for unknown_cost in totals.pop("cost")["unknown"]
+    )
     assert totals == {
         "stacks": 3,
         "resources": 4,
@@ -256,7 +259,7 @@ def test_status_all_asks_for_passphrases_by_stack(
         assert "secure" in path.read_text()
     monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE")
     assert run("status", "--all").code == 0
-    assert [each.partition(":")[0] for each in asked] == ["network/prod", "clusters/prod"]
+    assert [question.partition(":")[0] for question in asked] == ["network/prod", "clusters/prod"]
     asked.clear()
     ran = run("status", "--all", "--non-interactive")
     assert (ran.code, asked) == (1, [])

@@ -73,15 +73,15 @@ def test_a_target_that_matches_nothing_stops_the_command(
         assert "did you mean train?" in output
         assert f"{flag} data" not in output
         assert "nothing to do" not in output
-    for given, meant in (
+    for target, suggestion in (
         ("trai*", "a pattern is matched against complete URNs: '**::trai*' matches train"),
         ("nope*", "`gpuform state list` lists the resources"),
         (CLUSTER.replace("train", "trani"), f"did you mean {CLUSTER}?"),
     ):
-        ran = applied_project.run("destroy", "--yes", "--exclude", given)
+        ran = applied_project.run("destroy", "--yes", "--exclude", target)
         assert ran.code == 1
-        assert f"--exclude {given} matches no resource of the stack" in ran.err
-        assert meant in ran.err
+        assert f"--exclude {target} matches no resource of the stack" in ran.err
+        assert suggestion in ran.err
     assert (applied_project.state_file, applied_project.sent_changes) == before
 
 

@@ -64,7 +64,7 @@ def add_foreign_node(url: str, node_id: str) -> None:
 
 def get_node_ids(url: str) -> list[str]:
     record = httpx.get(f"{url}/aios/clusters/west", trust_env=False, verify=False).json()
-    return [each["id"] for each in record["nodes"]["nodeData"]]
+    return [node["id"] for node in record["nodes"]["nodeData"]]
 
 
 @pytest.mark.slow

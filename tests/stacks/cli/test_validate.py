@@ -45,8 +45,8 @@ def test_validate_reports_all_problems_with_positions(run: Any, write_topology: 
     write_topology(BAD)
     ran = run("validate")
     assert ran.code == 1
-    places = [line.split(" ")[0] for line in ran.out.splitlines() if not line.startswith(" ")]
-    assert places == ["topology.yaml:5:63:", "topology.yaml:5:76:", "topology.yaml:6:1:"]
+    positions = [line.split(" ")[0] for line in ran.out.splitlines() if not line.startswith(" ")]
+    assert positions == ["topology.yaml:5:63:", "topology.yaml:5:76:", "topology.yaml:6:1:"]
     assert "did you mean H100_SXM?" in ran.out
     assert "  did you mean clusters?" in ran.out
     assert ran.err == "error: 3 problems\n"
@@ -87,8 +87,8 @@ def test_validate_sarif_describes_problems(run: Any, write_topology: Any) -> Non
     write_topology(BAD)
     (sarif_run,) = run("validate", "-f", "sarif").json["runs"]
     assert {rule["id"] for rule in sarif_run["tool"]["driver"]["rules"]} == {"unknown-key", "value"}
-    (place,) = sarif_run["results"][-1]["locations"]
-    assert place["physicalLocation"] == {
+    (location,) = sarif_run["results"][-1]["locations"]
+    assert location["physicalLocation"] == {
         "artifactLocation": {"uri": "topology.yaml"},
         "region": {"startLine": 6, "startColumn": 1},
     }

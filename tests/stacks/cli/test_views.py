@@ -76,7 +76,7 @@ def feed(listener: Callable[[Event], None], events: Iterable[Event]) -> None:
 
 
 def build_outcome(**facts: Any) -> Outcome:
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "succeeded": True,
         "cancelled": False,
         "changes": {},
@@ -87,7 +87,7 @@ def build_outcome(**facts: Any) -> Outcome:
         "seconds": 2.0,
         **facts,
     }
-    return Outcome(**given)
+    return Outcome(**fields)
 
 
 def test_a_stopwatch_falls_back_to_real_time_if_the_clock_fails(screen: Screen) -> None:

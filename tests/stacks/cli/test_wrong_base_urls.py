@@ -104,13 +104,13 @@ def test_destroy_after_a_killed_destroy_accepts_the_missing_objects(
         resource for resource in latest["resources"] if resource["urn"].rpartition("::")[2] in names
     ]
     path.write_text(json.dumps(document))
-    kept = path.read_text()
+    state_text = path.read_text()
     assert planned_project.run("destroy", "--yes").code == 0
-    path.write_text(kept)
+    path.write_text(state_text)
     refused = planned_project.run("destroy", "--yes")
     assert refused.code == 1
     assert "--allow forget-many" in refused.out + refused.err
-    latest["pending_operations"] = [{"resource": each, "type": "deleting"} for each in begun]
+    latest["pending_operations"] = [{"resource": urn, "type": "deleting"} for urn in begun]
     path.write_text(json.dumps(document))
     ran = planned_project.run("destroy", "--yes")
     assert ran.code == 0, ran.out + ran.err

@@ -53,15 +53,15 @@ def test_converting_a_state_writes_no_secret_and_keeps_all_of_them_secret(
     entries: list[ResourceState],
 ) -> None:
     declared, secrets = build_declarations_from_state(entries, {CONFIGURED: "own"})
-    text = render_topology(declared)
-    for written in (text, render_program(declared)):
+    topology = render_topology(declared)
+    for written in (topology, render_program(declared)):
         assert PLANTED not in written
         assert str(int(NUMBER)) not in written
         assert CONFIGURED not in written
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "Pulumi.yaml").write_text("name: demo\nruntime: python\n")
-        (folder / "topology.yaml").write_text(text)
+        (folder / "topology.yaml").write_text(topology)
         by_urn = {entry.urn: entry for entry in entries}
 
         def same(asked: Any) -> tuple[str, PropertyMap]:
@@ -122,9 +122,9 @@ def test_converting_a_program_moves_secrets_into_the_configuration(
     tmp_path: Path, output: str, written: str
 ) -> None:
     declared, secrets = converted(tmp_path, output)
-    text = render_topology(declared)
-    assert written in text
-    assert not any(secret in text for secret in (PLANTED, "9182736", "t0ken"))
+    topology = render_topology(declared)
+    assert written in topology
+    assert not any(secret in topology for secret in (PLANTED, "9182736", "t0ken"))
     assert "t0ken" not in str(secrets)
 
 

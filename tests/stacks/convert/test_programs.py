@@ -182,21 +182,21 @@ def test_configuration_encrypted_in_a_stack_is_read_as_secret(
 
 
 def test_entries_depending_on_each_other_in_a_cycle_are_refused(tmp_path: Path) -> None:
-    text = dedent(
+    topology = dedent(
         f"""\
         clusters:
           one: {{for_each: {{a: x, b: "{{{{ clusters.two.a.id }}}}"}}, cluster_name: a, {CLUSTER}}}
           two: {{for_each: {{a: "{{{{ clusters.one.a.id }}}}"}}, cluster_name: b, {CLUSTER}}}
         """
     )
-    (tmp_path / "topology.yaml").write_text(text)
+    (tmp_path / "topology.yaml").write_text(topology)
     with pytest.raises(NotConverted, match=r"clusters\.one -> clusters\.two -> clusters\.one"):
         convert_topology_to_python(tmp_path / "topology.yaml", None, tmp_path)
 
 
 def test_a_for_each_over_its_own_instances_is_refused(tmp_path: Path) -> None:
     loop = "{b: '{{ clusters.t.a.id }}', a: x}"
-    text = f"clusters:\n  t: {{for_each: {loop}, cluster_name: c, {CLUSTER}}}\n"
-    (tmp_path / "topology.yaml").write_text(text)
+    topology = f"clusters:\n  t: {{for_each: {loop}, cluster_name: c, {CLUSTER}}}\n"
+    (tmp_path / "topology.yaml").write_text(topology)
     with pytest.raises(NotConverted, match="refers to its own instances"):
         convert_topology_to_python(tmp_path / "topology.yaml", None, tmp_path)

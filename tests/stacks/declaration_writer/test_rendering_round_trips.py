@@ -54,11 +54,11 @@ def evaluate(value: Any) -> Any:
 @given(st.dictionaries(st.from_regex(r"[a-z_]{1,9}", fullmatch=True), VALUES, max_size=4))
 def test_rendered_yaml_reads_back_as_the_same_values(values: dict[str, Any]) -> None:
     declared = Declarations([ResourceEntry("clusters", "train", "aios", values)])
-    for text in (render_topology(declared), add_entries("# mine\n", declared, "t.yaml")):
-        properties = evaluate(read(text))["clusters"]["train"]
+    for rendered in (render_topology(declared), add_entries("# mine\n", declared, "t.yaml")):
+        properties = evaluate(read(rendered))["clusters"]["train"]
         del properties["platform"]
         assert is_equal(properties, values)
-        assert list(properties) == list(read(text)["clusters"]["train"])[1:]
+        assert list(properties) == list(read(rendered)["clusters"]["train"])[1:]
 
 
 @given(VALUES)
@@ -74,7 +74,7 @@ def test_rendered_python_evaluates_to_the_same_value(value: Any) -> None:
 @given(st.lists(TEXTS, min_size=1, max_size=3))
 def test_interpolated_text_evaluates_to_its_joined_parts(texts: list[str]) -> None:
     reference = ResourceReference("clusters", "a", ("status",))
-    parts = [part for text in texts for part in (text, reference)]
+    parts = [part for literal in texts for part in (literal, reference)]
     template = read(f"x: {render_scalar(InterpolatedText(tuple(parts)))}\n")["x"]
     assert parse(template).evaluate({"clusters": {"a": {"status": "up"}}}) == "up".join(
         [*texts, ""]

@@ -118,23 +118,25 @@ def narrow(value: Any) -> Any:
     return value
 
 
-def same(one: Any, other: Any) -> bool:
-    if isinstance(one, dict) and isinstance(other, dict):
-        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    return type(one) is type(other) and one == other
+def are_equal_with_types(value: Any, other_value: Any) -> bool:
+    if isinstance(value, dict) and isinstance(other_value, dict):
+        return list(value) == list(other_value) and all(
+            are_equal_with_types(value[key], other_value[key]) for key in value
+        )
+    if isinstance(value, list) and isinstance(other_value, list):
+        return len(value) == len(other_value) and all(map(are_equal_with_types, value, other_value))
+    return type(value) is type(other_value) and value == other_value
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("flow", [None, True, False])
 @given(values=st.dictionaries(names, json_like, max_size=4))
 def test_what_is_dumped_is_read_again(values: dict[str, Any], flow: bool | None) -> None:
-    text = yaml.safe_dump(values, default_flow_style=flow, allow_unicode=True, sort_keys=False)
+    dumped = yaml.safe_dump(values, default_flow_style=flow, allow_unicode=True, sort_keys=False)
     problems = Diagnostics()
-    found = to_plain_value(read_text(text, "f", problems))
+    read_values = to_plain_value(read_text(dumped, "f", problems))
     assert not problems
-    assert same(found, narrow(values))
+    assert are_equal_with_types(read_values, narrow(values))
 
 
 @given(names)

@@ -39,8 +39,8 @@ def test_true_and_false(text: str, value: bool) -> None:
     ],
 )
 def test_numbers(text: str, value: float) -> None:
-    found = read_scalar(text).value
-    assert (found, type(found)) == (value, type(value))
+    number = read_scalar(text).value
+    assert (number, type(number)) == (value, type(value))
 
 
 @pytest.mark.parametrize(

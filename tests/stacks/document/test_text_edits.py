@@ -36,9 +36,9 @@ def draw_settings_files(draw: st.DrawFn) -> tuple[str, list[str]]:
     return file_text.replace("\n", draw(st.sampled_from(["\n", "\r\n"]))), keys
 
 
-def is_part_of(lines: list[str], whole: list[str]) -> bool:
+def has_in_order(lines: list[str], all_lines: list[str]) -> bool:
     """Return whether `whole` has all of `lines`, in their order."""
-    remaining_lines = iter(whole)
+    remaining_lines = iter(all_lines)
     return all(line in remaining_lines for line in lines)
 
 
@@ -51,13 +51,13 @@ def list_comments(lines: list[str]) -> list[str]:
 def test_an_entry_that_is_set_or_removed_leaves_every_other_line(
     file: tuple[str, list[str]],
 ) -> None:
-    text, keys = file
-    lines = text.splitlines(keepends=True)
-    with_another = set_entry(text, ["config", "demo:z"], "new", "f").splitlines(keepends=True)
-    assert is_part_of(lines, with_another)
+    content, keys = file
+    lines = content.splitlines(keepends=True)
+    with_another = set_entry(content, ["config", "demo:z"], "new", "f").splitlines(keepends=True)
+    assert has_in_order(lines, with_another)
     assert len(with_another) == len(lines) + 1
-    rest = remove_entry(text, ["config", f"demo:{keys[0]}"], "f").splitlines(keepends=True)
-    assert is_part_of(rest, lines)
+    rest = remove_entry(content, ["config", f"demo:{keys[0]}"], "f").splitlines(keepends=True)
+    assert has_in_order(rest, lines)
     assert sum("demo:" in line for line in rest) == len(keys) - 1
     assert list_comments(rest) == list_comments(lines)
 
@@ -67,7 +67,7 @@ def test_a_variable_that_is_added_leaves_every_other_line(file: tuple[str, list[
     lines = file[0].replace("demo:", "demo_").splitlines(keepends=True)
     declared = Declarations([], [ConfigEntry("day", {"secret": True})])
     made = add_entries("".join(lines), declared, "f").splitlines(keepends=True)
-    assert is_part_of(lines, made)
+    assert has_in_order(lines, made)
     assert len(made) == len(lines) + 1
 
 

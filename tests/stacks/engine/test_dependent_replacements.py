@@ -44,11 +44,11 @@ def build_entry(
 def states(draw) -> list[ResourceState]:
     """Draw entries that depend only on earlier ones; some are pending deletion."""
     entries: list[ResourceState] = []
-    for place in range(draw(st.integers(1, 10))):
+    for number in range(draw(st.integers(1, 10))):
         earlier = st.sampled_from([entry.urn for entry in entries]) if entries else st.nothing()
         uses = draw(st.lists(earlier, max_size=2)) if entries else []
         needs = draw(st.lists(earlier, max_size=1)) if entries else []
-        entry = build_entry(f"urn:{place}", uses, needs, stays=draw(st.integers(0, 4)) == 0)
+        entry = build_entry(f"urn:{number}", uses, needs, stays=draw(st.integers(0, 4)) == 0)
         entry.replace_with = draw(st.lists(earlier, max_size=1)) if entries else []
         entry.deleted_with = draw(earlier) if entries and draw(st.integers(0, 3)) == 0 else ""
         entry.external = draw(st.integers(0, 7)) == 0
@@ -62,24 +62,24 @@ def find_dependents_by_definition(
     entries: list[ResourceState], root: ResourceState, spared: Collection[str], host: Host
 ) -> list[tuple[str, list[str]]]:
     """Return the replaced dependents by visiting all entries once, in order."""
-    replaced, found = {root.urn}, []
-    for each in entries:
-        if each.urn in {root.urn, *spared} or each.external:
+    replaced, dependents = {root.urn}, []
+    for entry in entries:
+        if entry.urn in {root.urn, *spared} or entry.external:
             continue
-        if each.deleted_with in replaced:
+        if entry.deleted_with in replaced:
             keys = ["deleted_with"]
-        elif replaced.isdisjoint(each.property_dependencies["uses"]):
+        elif replaced.isdisjoint(entry.property_dependencies["uses"]):
             keys = []
         else:
-            host.asked.append(each.urn)
-            keys = [] if each.inputs["stays"] else ["uses"]
+            host.asked.append(entry.urn)
+            keys = [] if entry.inputs["stays"] else ["uses"]
         if keys:
-            replaced.add(each.urn)
-        elif root.urn in each.replace_with and not each.delete:
+            replaced.add(entry.urn)
+        elif root.urn in entry.replace_with and not entry.delete:
             keys = ["replace_with"]
         if keys:
-            found.append((each.urn, keys))
-    return found
+            dependents.append((entry.urn, keys))
+    return dependents
 
 
 @given(states(), st.data())
@@ -87,9 +87,11 @@ def test_found_dependents_are_those_of_the_definition(entries, data):
     spared = data.draw(st.sets(st.sampled_from([entry.urn for entry in entries]), max_size=2))
     for root in entries:
         host, plain = Host(), Host()
-        found = DependentReplacements(entries, host).find_dependents(root, spared)
+        dependents = DependentReplacements(entries, host).find_dependents(root, spared)
         expected = find_dependents_by_definition(entries, root, spared, plain)
-        assert [(each.resource.urn, list(each.keys)) for each in found] == expected
+        assert [
+            (dependent.resource.urn, list(dependent.keys)) for dependent in dependents
+        ] == expected
         assert host.asked == plain.asked
 
 

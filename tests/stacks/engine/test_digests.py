@@ -28,8 +28,8 @@ def compute_state_digests(crypter, **fields):
 
 
 def compute_declared_digests(crypter, **fields):
-    given = {"inputs": {}, **fields}
-    registration = Registration(URN, "t", "a", custom=True, **given)
+    all_fields = {"inputs": {}, **fields}
+    registration = Registration(URN, "t", "a", custom=True, **all_fields)
     return digests.compute_registration_digests(registration, crypter.compute_digest)
 
 
@@ -134,11 +134,16 @@ def pickle_provider(value: object) -> str:
 
 
 def test_normalized_pickles_do_not_depend_on_the_order():
-    one, other = {"alpha": 1, "beta": 2, "x": "/a/b.py"}, {"x": "/c/d.py", "beta": 2, "alpha": 1}
-    assert pickle_provider(one) != pickle_provider(other)
-    assert normalize_pickle(pickle_provider(one)) == normalize_pickle(pickle_provider(other))
-    assert normalize_pickle(pickle_provider({**one, "beta": 3})) != normalize_pickle(
-        pickle_provider(one)
+    state, reordered_state = (
+        {"alpha": 1, "beta": 2, "x": "/a/b.py"},
+        {"x": "/c/d.py", "beta": 2, "alpha": 1},
+    )
+    assert pickle_provider(state) != pickle_provider(reordered_state)
+    assert normalize_pickle(pickle_provider(state)) == normalize_pickle(
+        pickle_provider(reordered_state)
+    )
+    assert normalize_pickle(pickle_provider({**state, "beta": 3})) != normalize_pickle(
+        pickle_provider(state)
     )
 
 

@@ -21,8 +21,8 @@ def test_secrets_are_masked_in_all_messages():
     events = []
     bus = EventBus([events.append])
     bus.redact_secrets(["4711-0815", 'line "one"\nline two'])
-    text = 'is it 4711-0815 or {"key": "line \\"one\\"\\nline two"}?'
-    for event in (Diagnostic("error", text), Progress("urn", text), SkippedCheck(text)):
+    message = 'is it 4711-0815 or {"key": "line \\"one\\"\\nline two"}?'
+    for event in (Diagnostic("error", message), Progress("urn", message), SkippedCheck(message)):
         bus.emit(event)
     messages = [getattr(event, "message", None) or event.text for event in events]
     assert messages == ['is it [secret] or {"key": "[secret]"}?'] * 3
@@ -50,23 +50,23 @@ def test_secrets_are_masked_in_the_exception_of_a_message():
 
 
 def test_the_listener_flag_is_reset_after_a_listener_raises():
-    found = []
+    flags = []
     bus = EventBus()
 
     def inner(event):
-        found.append((event.text, bus.is_emitting_here))
+        flags.append((event.text, bus.is_emitting_here))
         if event.text == "outer":
             bus.emit(SkippedCheck("inner"))
-            found.append(("outer again", bus.is_emitting_here))
+            flags.append(("outer again", bus.is_emitting_here))
         else:
             raise RuntimeError(event.text)
 
     bus.listeners.append(inner)
     with pytest.raises(RuntimeError, match="inner"):
         bus.emit(SkippedCheck("inner"))
-    assert found == [("inner", True)]
+    assert flags == [("inner", True)]
     assert not bus.is_emitting_here
     bus.listeners[:] = [lambda event: event.text == "outer" and inner(event)]
     bus.emit(SkippedCheck("outer"))
-    assert found[1:] == [("outer", True), ("outer again", True)]
+    assert flags[1:] == [("outer", True), ("outer again", True)]
     assert not bus.is_emitting_here

@@ -82,8 +82,8 @@ def test_asset_hashes_equal_those_of_the_pulumi_cli(lab):
         ("component_outputs", component.outputs),
         ("stack_outputs", stack.outputs),
     ):
-        shown = value_json.encode_map(properties, None, show_secrets=True)
-        assert shown == recorded[part]
+        encoded = value_json.encode_map(properties, None, show_secrets=True)
+        assert encoded == recorded[part]
 
 
 def test_assets_of_the_pulumi_cli_round_trip_unchanged():
@@ -153,8 +153,8 @@ def test_an_unreadable_asset_is_an_error_of_its_resource(lab, value, reason):
 
 
 def test_assets_with_equal_content_are_equal():
-    one, same = Asset(path="a", hash="h"), Asset(text="text", hash="h")
-    assert are_equal(one, same)
-    assert not are_equal(one, Asset(path="a", hash="i"))
-    assert not are_equal(one, Archive(path="a", hash="h"))
+    file_asset, text_asset = Asset(path="a", hash="h"), Asset(text="text", hash="h")
+    assert are_equal(file_asset, text_asset)
+    assert not are_equal(file_asset, Asset(path="a", hash="i"))
+    assert not are_equal(file_asset, Archive(path="a", hash="h"))
     assert not are_equal(Asset(path="a"), Asset(path="b", hash="h"))

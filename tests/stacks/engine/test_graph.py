@@ -15,8 +15,8 @@ TYPE = "pulumi-python:dynamic:Resource"
 def states(draw) -> list[ResourceState]:
     """Draw entries that depend only on earlier ones; some are pending deletion."""
     entries: list[ResourceState] = []
-    for place in range(draw(st.integers(0, 12))):
-        urn = f"urn:pulumi:dev::p::{TYPE}::{place}"
+    for number in range(draw(st.integers(0, 12))):
+        urn = f"urn:pulumi:dev::p::{TYPE}::{number}"
         earlier = st.sampled_from([entry.urn for entry in entries]) if entries else st.nothing()
         needed = draw(st.lists(earlier, max_size=3)) if entries else []
         parent = draw(st.one_of(st.just(""), earlier)) if entries else ""
@@ -56,7 +56,7 @@ def test_dependencies_found_together_equal_those_found_one_by_one(entries, data)
         graph.extend_with_dependencies(reached, graph.index_live(entries), [entry.urn])
     assert reached == graph.add_dependencies(entries, [entry.urn for entry in starting_entries])
     expected = {entry.urn for entry in starting_entries}
-    for entry in reversed([each for each in entries if not each.delete]):
+    for entry in reversed([state for state in entries if not state.delete]):
         expected |= graph.find_dependency_urns(entry) if entry.urn in expected else set()
     assert reached == expected
 

@@ -40,7 +40,7 @@ def build_entry(name: str = "a", type_: str = TYPE, **fields: Any) -> ResourceSt
 class Host:
     """A provider whose answers a test sets."""
 
-    found: tuple[Created, Any] | None = None
+    read_result: tuple[Created, Any] | None = None
     answer: Diff = Diff(False, (), delete_before_replace=False)  # noqa: RUF009 - frozen
     bound: bool = False
     made_of: Mapping[str, list[str]] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Host:
 
     def read(self, *question: Any, **more: Any) -> Any:
         self.reads.append((question, more))
-        return self.found
+        return self.read_result
 
     def diff(self, *question: Any) -> Diff:
         self.diffs.append(question)
@@ -136,7 +136,7 @@ def test_differing_properties_are_updated_after_the_import(read_inputs: Any, inp
     assert update.new.import_id == "m-7"
     assert update.change is not None
     assert update.change.action is PlanAction.UPDATE
-    assert "size" in [each.path for each in update.change.changes]
+    assert "size" in [change.path for change in update.change.changes]
     assert taken.change is not None
     assert taken.change.changes == ()
 
@@ -144,7 +144,10 @@ def test_differing_properties_are_updated_after_the_import(read_inputs: Any, inp
 def test_an_import_adds_no_gpus_and_its_update_adds_the_difference():
     host = Host((FOUND, {"gpus": 8}), Diff(True, (), delete_before_replace=False))
     changes = [step.change for step in plan(host, build_goal(gpus=12))]
-    assert [each and (each.gpus_added, each.gpus_removed) for each in changes] == [(0, 0), (4, 0)]
+    assert [change and (change.gpus_added, change.gpus_removed) for change in changes] == [
+        (0, 0),
+        (4, 0),
+    ]
 
 
 def test_the_update_after_an_import_has_the_providers_property_changes():
@@ -152,7 +155,7 @@ def test_the_update_after_an_import_has_the_providers_property_changes():
     host = Host((FOUND, None), Diff(True, (), delete_before_replace=False, fields=fields))
     _, update = plan(host, build_goal(size=2))
     assert update.change is not None
-    assert [each.path for each in update.change.changes] == ["shown"]
+    assert [change.path for change in update.change.changes] == ["shown"]
 
 
 def test_a_read_resource_can_be_imported():

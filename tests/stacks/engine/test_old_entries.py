@@ -171,7 +171,7 @@ def test_a_check_failure_names_the_property_and_its_value_unless_secret(value: A
         ("other", f"{message_start} other has a problem: is missing"),
     )
     assert raised.value.problems == problems
-    assert raised.value.message == "\n".join(text for _, text in problems)
+    assert raised.value.message == "\n".join(message for _, message in problems)
 
 
 def test_a_check_failure_of_a_nested_property_has_only_its_path():

@@ -196,8 +196,8 @@ def test_additional_secret_outputs_stay_secret_after_a_refresh(lab):
 def test_an_id_is_never_secret(lab):
     program = "Machine('a', opts=ResourceOptions(additional_secret_outputs=['id']))"
     lab.up(program)
-    (told,) = lab.list_messages("warning")
-    assert "id of a resource cannot be secret" in told
+    (warning,) = lab.list_messages("warning")
+    assert "id of a resource cannot be secret" in warning
     assert lab.state("a").additional_secret_outputs == ["id"]
     lab.up(program)
     assert len(lab.list_messages("warning")) == 1

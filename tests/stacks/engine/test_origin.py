@@ -170,15 +170,15 @@ class TestOrigin:
         run_git(repository, "checkout", "-q", "--detach")
         origin = Origin.from_command(repository, GITHUB, plan=("81ab", "2026-11-21T22:57:37Z"))
         assert origin.message == "Train on 16 GPUs"
-        told = dict(origin.environment)
-        assert told["ci.system"] == "GitHub Actions"
-        assert told["ci.build.number"] == "42"
-        assert told["git.headName"] == "refs/heads/main"
-        assert told["git.head"] != told["ci.pr.headSHA"]
-        assert told["gpuform.user"] == "ada"
-        assert told["gpuform.ci.job"] == "deploy"
-        assert (told["update.plan"], told["gpuform.plan.seal"]) == ("true", "81ab")
-        assert "" not in told.values()
+        environment = dict(origin.environment)
+        assert environment["ci.system"] == "GitHub Actions"
+        assert environment["ci.build.number"] == "42"
+        assert environment["git.headName"] == "refs/heads/main"
+        assert environment["git.head"] != environment["ci.pr.headSHA"]
+        assert environment["gpuform.user"] == "ada"
+        assert environment["gpuform.ci.job"] == "deploy"
+        assert (environment["update.plan"], environment["gpuform.plan.seal"]) == ("true", "81ab")
+        assert "" not in environment.values()
         assert "hunter2" not in repr(origin)
 
     def test_the_origin_of_a_local_run(

@@ -57,7 +57,10 @@ def test_a_constraint_has_the_values_of_all_planned_writes():
         update={"basis": build_basis(key="k")}
     )
     constraint = PlanConstraint.from_plan(plan, compute_digest)
-    paths = {urn: [each.path for each in found] for urn, found in constraint.changes.items()}
+    paths = {
+        urn: [change.path for change in urn_changes]
+        for urn, urn_changes in constraint.changes.items()
+    }
     assert paths == {A: ["size", "rack"]}
     assert (constraint.basis, constraint.digest) == (plan.basis, compute_digest)
     assert constraint.reads_others is False
@@ -167,7 +170,7 @@ def test_only_outputs_of_other_stacks_may_become_known_before_the_run(reads_othe
     texts = list(planned.find_excess(build_basis(program={A: after}), []))
     assert bool(texts) is not reads_others
     moved = build_basis(program={A: {**after, "inputs.rack": "2"}})
-    assert any("rack" in text for text in planned.find_excess(moved, []))
+    assert any("rack" in problem for problem in planned.find_excess(moved, []))
 
 
 def test_new_dependencies_without_unknown_values_are_reported():

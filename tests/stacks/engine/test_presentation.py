@@ -71,7 +71,9 @@ def test_a_create_has_each_input_as_added_and_its_gpus():
     assert (change.urn, change.type, change.name) == (build_urn("a"), TYPE, "a")
     assert (change.action, change.reason) == (PlanAction.CREATE, PlanReason.NEW)
     assert list_property_changes(change)[0] == ("b", Action.ADD, None, 2)
-    assert [(each.path, each.unknown) for each in change.changes] == [
+    assert [
+        (property_change.path, property_change.unknown) for property_change in change.changes
+    ] == [
         ("b", False),
         ("a", True),
         ("gpus", False),
@@ -87,7 +89,11 @@ def test_an_update_lists_changed_properties_in_program_order():
         ("gpus", Action.UPDATE, 8, 12),
         ("gone", Action.DELETE, "x", None),
     ]
-    assert [each.path for each in change.changes if each.forces_replacement] == ["size"]
+    assert [
+        property_change.path
+        for property_change in change.changes
+        if property_change.forces_replacement
+    ] == ["size"]
     assert isinstance(change.changes[0].before, int)
     assert (change.action, change.reason) == (PlanAction.UPDATE, PlanReason.CHANGED)
     assert change.replace_paths == ()
@@ -124,7 +130,7 @@ def test_property_changes_omit_the_pickled_provider():
 
 def test_a_value_of_an_unknown_type_is_shown_as_its_repr():
     change = describe_change(GpuCounter(), Op.CREATE, None, build_entry(inputs={"big": (1, 2)}))
-    assert [each.after for each in change.changes] == ["(1, 2)"]
+    assert [property_change.after for property_change in change.changes] == ["(1, 2)"]
 
 
 @pytest.mark.parametrize("op", [Op.SAME, Op.READ, Op.DELETE])
@@ -266,7 +272,10 @@ class TestDrift:
             ("size", "[secret]", "[secret]", True, ""),
             ("ready", False, True, False, "a node failed"),
         ]
-        assert [each.action for each in change.changes] == [Action.UPDATE, Action.UPDATE]
+        assert [property_change.action for property_change in change.changes] == [
+            Action.UPDATE,
+            Action.UPDATE,
+        ]
         assert (change.action, change.reason) == (PlanAction.UPDATE, PlanReason.DRIFT)
         assert (change.urn, change.type, change.name) == (OLD.urn, TYPE, "a")
         assert (change.gpus_added, change.gpus_removed) == (4, 0)

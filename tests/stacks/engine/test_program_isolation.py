@@ -158,8 +158,8 @@ def test_changes_of_a_program_to_the_process_are_undone(lab, monkeypatch, end):
     lab.up(CHANGES + end)
     after = capture_process_state()
     assert after["paths"][0] is before["paths"][0]
-    for what, value in before.items():
-        assert after[what] == value, what
+    for aspect, value in before.items():
+        assert after[aspect] == value, aspect
     new = logging.getLogger("gpuform.test.new")
     assert (new.handlers, new.propagate) == ([], True)
 
@@ -195,10 +195,12 @@ def test_modules_are_imported_again_for_each_program(lab):
         parts.one.LIST.append(1)
         Machine("a", counts=[counted.COUNT, len(far.LIST), len(parts.one.LIST)])
     """
-    known = set(sys.modules)
+    modules_before = set(sys.modules)
     for run in (lab.preview, lab.up, lab.preview, lab.up):
         assert run(program).succeeded, lab.errors
-        assert not {"counted", "far", "parts", "parts.one", "lab"} & (set(sys.modules) - known)
+        assert not {"counted", "far", "parts", "parts.one", "lab"} & (
+            set(sys.modules) - modules_before
+        )
     assert lab.state("a").inputs["counts"] == [1, 1, 1]
 
 
@@ -289,6 +291,6 @@ def test_concurrent_runs_are_isolated(lab, tmp_path):
         assert outcome.succeeded, events
         a, b = [r for r in outcome.snapshot.resources if "Machine" in r.urn]
         assert a.inputs["label"] == b.inputs["label"] == b.inputs["seen"] == folder.name
-        told = [e.message for e in events if getattr(e, "severity", "") == "info"]
-        assert [text for text in told if text] == [f"hello from {folder.name}"]
+        messages = [e.message for e in events if getattr(e, "severity", "") == "info"]
+        assert [message for message in messages if message] == [f"hello from {folder.name}"]
         assert len(json.loads((folder / "world.json").read_text())) == 3

@@ -232,7 +232,7 @@ def test_a_duplicate_resource_is_an_error_with_both_lines(lab):
     assert not outcome.succeeded
     (error,) = lab.errors
     assert "__main__.py" in error
-    assert all(place in error for place in ("py:4", "py:7")), error
+    assert all(position in error for position in ("py:4", "py:7")), error
 
 
 def test_a_program_that_raises_before_its_exports_keeps_the_stack_outputs(lab):

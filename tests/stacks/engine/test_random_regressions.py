@@ -127,12 +127,12 @@ def test_a_replaced_dependent_is_created_only_after_its_deletion(lab):
     assert lab.up(program, parallel=64).succeeded, lab.errors
     assert len(lab.platform_objects) == 2 + len(names)
     calls = [call for call in lab.calls if call["verb"] in ("create", "delete")]
-    deleted = {call["id"]: place for place, call in enumerate(calls) if call["verb"] == "delete"}
+    deleted = {call["id"]: index for index, call in enumerate(calls) if call["verb"] == "delete"}
     made = [call["props"].get("size") for call in calls if call["verb"] == "create"]
     for number in range(len(names)):
         if number in made:
-            place = [call.get("props", {}).get("size") for call in calls].index(number)
-            assert deleted[before[number]] < place
+            index = [call.get("props", {}).get("size") for call in calls].index(number)
+            assert deleted[before[number]] < index
 
 
 @pytest.mark.parametrize("before", ["a", "b"])

@@ -197,9 +197,9 @@ def test_a_refresh_keeps_options_and_timestamps(lab):
 
 def entry(lab):
     latest = json.loads(lab.written[-1])["checkpoint"]["latest"]["resources"]
-    (found,) = [each for each in latest if each["urn"].endswith("::a")]
-    del found["inputs"]["__provider"], found["outputs"]["__provider"]  # encrypted anew
-    return found
+    (state,) = [resource for resource in latest if resource["urn"].endswith("::a")]
+    del state["inputs"]["__provider"], state["outputs"]["__provider"]  # encrypted anew
+    return state
 
 
 def test_a_refresh_with_parallel_1_reads_one_at_a_time(lab):

@@ -106,8 +106,8 @@ def test_a_component_is_compared_by_its_inputs_only():
     host = Host()
     for size, changes in ((1, False), (2, True)):
         goal = replace(component, inputs={"size": size}, replace_on_changes=["size"])
-        found = steps.compare_with_goal(host, component, goal)  # type: ignore[arg-type]
-        assert found == Diff(changes, (), delete_before_replace=False)
+        diff = steps.compare_with_goal(host, component, goal)  # type: ignore[arg-type]
+        assert diff == Diff(changes, (), delete_before_replace=False)
     assert host.asked == []
 
 
@@ -144,8 +144,8 @@ def test_replace_on_changes_applies_to_init_errors(
     pattern: str, init_errors: list[str], changes: bool, replaces: Any
 ):
     old = build_entry(inputs={"size": 1}, init_errors=init_errors)
-    found = compare(old, build_entry(inputs={"size": 1}, replace_on_changes=[pattern]))
-    assert (found.changes, found.replaces) == (changes, replaces)
+    diff = compare(old, build_entry(inputs={"size": 1}, replace_on_changes=[pattern]))
+    assert (diff.changes, diff.replaces) == (changes, replaces)
 
 
 def test_an_invalid_path_is_an_error_with_its_option():
@@ -181,9 +181,9 @@ REGISTRATION = Registration(
 def test_an_entry_has_all_declared_options():
     goal = steps.registration_to_goal(REGISTRATION, "p::1")
     declared = {
-        each.name: getattr(REGISTRATION, each.name)
-        for each in fields(ResourceState)
-        if hasattr(REGISTRATION, each.name)
+        field.name: getattr(REGISTRATION, field.name)
+        for field in fields(ResourceState)
+        if hasattr(REGISTRATION, field.name)
     }
     expected = {**declared, "property_dependencies": {"size": ["urn:d"]}, "provider": "p::1"}
     expected = {k: list(v) if isinstance(v, tuple) else v for k, v in expected.items()}
@@ -235,8 +235,8 @@ def test_unset_options_are_inherited_from_the_parent(own: bool | None, of_parent
     decided = of_parent if own is None else own
     assert (inherited.protect, inherited.retain_on_delete) == (decided, decided)
     assert inherited.deleted_with == "urn:w"
-    kept = steps.inherit_options(replace(bare, deleted_with="urn:own"), parent)
-    assert kept.deleted_with == "urn:own"
+    child = steps.inherit_options(replace(bare, deleted_with="urn:own"), parent)
+    assert child.deleted_with == "urn:own"
     read = Read(OTHER, TYPE, "b", "m-1", {})
     for other in (None, read):
         assert steps.inherit_options(bare, other) == bare

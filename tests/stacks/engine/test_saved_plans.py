@@ -77,7 +77,7 @@ def test_a_plan_cannot_be_applied_again_after_a_partial_run(lab):
     bound = save_plan(lab, program)
     assert not apply_plan(lab, bound, program, parallel=1).succeeded
     with expect_no_change(lab):
-        assert any("since the plan" in text for text in find_refusals(lab, bound, program))
+        assert any("since the plan" in reason for reason in find_refusals(lab, bound, program))
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_plan_is_stale_after_another_run_changed_the_state(lab, meanwhile, mov
     lab.up(meanwhile)
     with expect_no_change(lab):
         reasons = find_refusals(lab, bound, TWO.format(3))
-    assert reasons == [f"{text} since the plan" for text in moved]
+    assert reasons == [f"{change} since the plan" for change in moved]
 
 
 @pytest.mark.parametrize("properties", [{"size": 9}, None])

@@ -40,17 +40,17 @@ def test_each_related_resource_is_reported_with_its_first_relation(entries, targ
     for entry in members:
         name = entry.urn.rpartition("::")[2]
         needed = next(
-            (each for each in members if each.urn in graph.find_dependency_urns(entry)), None
+            (member for member in members if member.urn in graph.find_dependency_urns(entry)), None
         )
         user = next(
-            (each for each in members if entry.urn in graph.find_dependency_urns(each)), None
+            (member for member in members if entry.urn in graph.find_dependency_urns(member)), None
         )
         if entry.urn not in named and needed and (user is None or needed.urn in named):
             expected.append(f"{name} (depends on {needed.urn.rpartition('::')[2]})")
         elif entry.urn not in named and user:
             expected.append(f"{name} ({user.urn.rpartition('::')[2]} depends on it)")
     told_of = [
-        text.partition("also includes: ")[2] for text in find_related_by_definition(entries, named)
+        note.partition("also includes: ")[2] for note in find_related_by_definition(entries, named)
     ]
     assert told_of == ([", ".join(expected)] if expected else [])
 
@@ -106,8 +106,8 @@ def test_an_update_of_targets_reports_skipped_dependents():
 
 def test_notes_name_the_flags_with_their_values():
     targets = [build_urn(0), build_urn(1), "**::r9*"]
-    said = list_notes(CHAIN, targets=targets, replace=[build_urn(1)], touched=(0, 1))
-    assert said == [
+    notes = list_notes(CHAIN, targets=targets, replace=[build_urn(1)], touched=(0, 1))
+    assert notes == [
         "--target-replace r1 --target r0, **::r9* leaves 2 dependents unchanged: r2, r3"
     ]
 
@@ -139,8 +139,8 @@ def test_entries_pending_deletion_and_providers_are_not_reported():
 def test_at_most_ten_resources_are_named():
     for count, more in ((10, ""), (11, " and 1 more"), (12, " and 2 more")):
         users = [build_entry(n, [0]) for n in range(1, count + 1)]
-        (text,) = find_related_by_definition([CHAIN[0], *users], [build_urn(0)])
-        assert text.startswith(
+        (note,) = find_related_by_definition([CHAIN[0], *users], [build_urn(0)])
+        assert note.startswith(
             "--target r0 --target-dependents also includes: r1 (depends on r0), r2 "
         )
-        assert text.endswith(f"r10 (depends on r0){more}")
+        assert note.endswith(f"r10 (depends on r0){more}")

@@ -211,8 +211,10 @@ def test_an_output_that_another_stack_will_remove_is_missing(lab):
 def test_resources_are_planned_with_planned_outputs_of_another_stack(lab):
     lab.planned_outputs["lab/other"] = PLANNED_OUTPUTS
     program = OTHER.format("other") + "Machine('b', size=o.get_output('size'))"
-    (change,) = (each for each in lab.preview(program).planned if each.name == "b")
-    assert [(each.path, each.after) for each in change.changes if each.path == "size"] == [
-        ("size", 7.0)
-    ]
+    (change,) = (planned for planned in lab.preview(program).planned if planned.name == "b")
+    assert [
+        (property_change.path, property_change.after)
+        for property_change in change.changes
+        if property_change.path == "size"
+    ] == [("size", 7.0)]
     assert lab.preview(program).stack_references == ("organization/lab/other",)

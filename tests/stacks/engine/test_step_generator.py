@@ -256,8 +256,8 @@ class TestReplacement:
         # The new object is checked as one without a past.
         assert [check[1] for check in run.host.checks] == [{"rack": "x"}, {}]
         assert [check[3] for check in run.host.checks] == [PROVIDER] * 2
-        (left,) = run.generator.list_remaining_entries()
-        assert (left.delete, left.pending_replacement) == (True, False)
+        (old_entry,) = run.generator.list_remaining_entries()
+        assert (old_entry.delete, old_entry.pending_replacement) == (True, False)
 
     def test_a_replacement_has_the_field_changes_of_the_provider(self):
         run = build_run(build_entry("a", inputs={"rack": 1}), host=Host(shows_fields=True))
@@ -275,8 +275,8 @@ class TestReplacement:
         assert (delete.urn, delete.old, delete.new) == (A, old, None)
         assert [[*step.keys] for step in (delete, logical, create)] == [["slot"]] * 3
         assert delete.retain
-        (left,) = run.generator.list_remaining_entries()
-        assert (left.delete, left.pending_replacement) == (False, False)
+        (old_entry,) = run.generator.list_remaining_entries()
+        assert (old_entry.delete, old_entry.pending_replacement) == (False, False)
 
     @pytest.mark.parametrize(("first", "ops"), [(True, 3), (False, 2)])
     @pytest.mark.parametrize("key", ["rack", "slot"])
@@ -317,11 +317,13 @@ class TestReplacement:
         assert run.host.checks == [(A, {}, {"size": 1}, PROVIDER)]
 
     def test_a_protected_resource_is_not_replaced(self):
-        old, wanted = build_entry("a", protect=True, inputs={"rack": 1}), {"rack": 2}
+        old, new_inputs = build_entry("a", protect=True, inputs={"rack": 1}), {"rack": 2}
         expected_message = (
             f"{A} is protected, but this change forces its replacement (because of rack)"
         )
-        assert get_error_message(build_run(old), build_goal("a", opt_protect=True, **wanted)) == (
+        assert get_error_message(
+            build_run(old), build_goal("a", opt_protect=True, **new_inputs)
+        ) == (
             expected_message,
             UNPROTECT,
         )
@@ -329,13 +331,15 @@ class TestReplacement:
         message, _ = get_error_message(both, build_goal("a", opt_protect=True, rack=2, slot=2))
         assert message.endswith("(because of rack, slot)")
         run = build_run(old, preview=True)
-        assert len(run.steps(build_goal("a", opt_protect=True, **wanted))) == 2
+        assert len(run.steps(build_goal("a", opt_protect=True, **new_inputs))) == 2
         assert [(urn, error.message) for urn, error in run.problems] == [(A, expected_message)]
-        assert len(build_run(old).steps(build_goal("a", **wanted))) == 2
+        assert len(build_run(old).steps(build_goal("a", **new_inputs))) == 2
         unprotected = replace(old, protect=False)
-        assert len(build_run(unprotected).steps(build_goal("a", opt_protect=True, **wanted))) == 2
+        assert (
+            len(build_run(unprotected).steps(build_goal("a", opt_protect=True, **new_inputs))) == 2
+        )
         gone = replace(old, pending_replacement=True)
-        assert len(build_run(gone).steps(build_goal("a", opt_protect=True, **wanted))) == 2
+        assert len(build_run(gone).steps(build_goal("a", opt_protect=True, **new_inputs))) == 2
 
     def test_a_resource_with_an_import_option_is_not_replaced(self):
         old = build_entry("a", import_id="id-a", inputs={"rack": 1})
@@ -368,9 +372,9 @@ class TestReplacement:
 
     def test_an_unknown_replacement_trigger_is_an_error_outside_of_previews(self):
         old = build_entry("a", replacement_trigger=1)
-        wanted = build_goal("a", size=1, opt_replacement_trigger=UNKNOWN)
-        assert "replacement_trigger is unknown" in get_error_message(build_run(old), wanted)[0]
-        assert len(build_run(old, preview=True).steps(wanted)) == 2
+        goal = build_goal("a", size=1, opt_replacement_trigger=UNKNOWN)
+        assert "replacement_trigger is unknown" in get_error_message(build_run(old), goal)[0]
+        assert len(build_run(old, preview=True).steps(goal)) == 2
 
 
 class TestDependents:
@@ -400,8 +404,8 @@ class TestDependents:
             assert step.change is not None
             assert step.change.action is PlanAction.DELETE
         assert [
-            (left.urn, left.delete, left.pending_replacement)
-            for left in run.generator.list_remaining_entries()
+            (entry.urn, entry.delete, entry.pending_replacement)
+            for entry in run.generator.list_remaining_entries()
         ] == [(A, False, False), (B, False, True), (C, False, True)]
         logical, create = run.steps(
             build_goal("b", rack="of-a", size=2, opt_property_dependencies={"rack": [A]})
@@ -478,7 +482,7 @@ class TestDependents:
             ("delete-replaced", "id-b"),
             ("delete-replaced", "id-a"),
         ]
-        assert [left.id for left in run.generator.list_remaining_entries()] == ["id-a", "id-b"]
+        assert [entry.id for entry in run.generator.list_remaining_entries()] == ["id-a", "id-b"]
 
     def test_an_untargeted_dependent_makes_the_replacement_an_error(self):
         def scarce(_type: str, _inputs: Any) -> bool:
@@ -577,12 +581,12 @@ class TestTargets:
         message = f"{B} depends on {A}, which does not exist yet and {expected_message}"
         run = build_run(selection=selection)
         run.steps(build_goal("a", size=1))
-        wanted = build_goal("b", size=1, opt_dependencies=[A])
-        assert get_error_message(run, wanted) == (message, hint)
+        goal = build_goal("b", size=1, opt_dependencies=[A])
+        assert get_error_message(run, goal) == (message, hint)
         preview = build_run(preview=True, selection=selection)
         preview.steps(build_goal("a", size=1))
-        assert preview.ops(wanted) == [("create", "b")]
-        assert [(urn, each.message) for urn, each in preview.problems] == [(B, message)]
+        assert preview.ops(goal) == [("create", "b")]
+        assert [(urn, problem.message) for urn, problem in preview.problems] == [(B, message)]
         preview.steps(replace(build_goal("c", size=1, opt_dependencies=[A]), urn=B + "2"))
         assert len(preview.problems) == 1
 
@@ -658,8 +662,8 @@ class TestTargets:
             build_entry("a"), build_entry("b", dependencies=[A]), selection=targets("new")
         )
         run.steps(build_goal("b", size=1))
-        wanted = build_goal("new", size=1, opt_aliases=(Alias(urn=A),), opt_dependencies=[B])
-        message, _ = get_error_message(run, wanted)
+        goal = build_goal("new", size=1, opt_aliases=(Alias(urn=A),), opt_dependencies=[B])
+        message, _ = get_error_message(run, goal)
         assert message.startswith(f"{build_urn('new')} newly depends on {B}, which")
 
     def test_an_unknown_dependency_is_no_cycle(self):
@@ -667,8 +671,8 @@ class TestTargets:
             build_entry("a"), build_entry("b", dependencies=[A]), selection=targets("a")
         )
         run.steps(build_goal("b", size=1))
-        wanted = build_goal("a", size=1, opt_dependencies=[build_urn("unknown")])
-        assert run.ops(wanted) == [("same", "a")]
+        goal = build_goal("a", size=1, opt_dependencies=[build_urn("unknown")])
+        assert run.ops(goal) == [("same", "a")]
 
     def test_children_of_an_untargeted_renamed_parent_are_untargeted(self):
         run = build_run(build_entry("a"), build_entry("c", parent=A), selection=targets("c"))
@@ -736,8 +740,8 @@ def read(name: str, id_: str, **fields: Any) -> Read:
 
 
 class TestReads:
-    def steps(self, run: Run, wanted: Read) -> list[Step]:
-        return run.generator.generate_read_steps(wanted, PROVIDER)
+    def steps(self, run: Run, read: Read) -> list[Step]:
+        return run.generator.generate_read_steps(read, PROVIDER)
 
     @pytest.mark.parametrize(
         "base", [[], [build_entry("a", external=True, id="m-1")], [build_entry("a", id="m-2")]]
@@ -762,7 +766,7 @@ class TestReads:
         assert logical.change is not None
         assert (logical.change.action, logical.change.gpus_removed) == (PlanAction.REPLACE, 8)
         assert [(change.path, change.before) for change in logical.change.changes] == [("gpus", 8)]
-        assert [left.delete for left in run.generator.list_remaining_entries()] == [
+        assert [entry.delete for entry in run.generator.list_remaining_entries()] == [
             not is_gone,
             False,
         ]
@@ -777,8 +781,8 @@ class TestReads:
         first, _ = self.steps(run, read("b", "m-2"))
         assert first.after is deletion
         assert [
-            (left.delete, left.pending_replacement)
-            for left in run.generator.list_remaining_entries()
+            (entry.delete, entry.pending_replacement)
+            for entry in run.generator.list_remaining_entries()
         ] == [
             (False, False),
             (False, True),

@@ -30,7 +30,7 @@ def replacing(*names, target=()):
 
 
 def list_changed_names(lab, op="update"):
-    return sorted(name for each, name in lab.steps if each == op)
+    return sorted(name for operation, name in lab.steps if operation == op)
 
 
 def get_sizes(lab):
@@ -207,7 +207,7 @@ def test_a_selection_without_a_match_is_an_error_before_any_delete(lab, kind, gi
         for preview in (True, False):
             outcome = lab.run(operation, "Machine('nothing')", preview=preview, **kind(given))
             assert not outcome.succeeded
-            assert any(f"{given} matches no resource of the stack" in text for text in lab.errors)
+            assert any(f"{given} matches no resource of the stack" in error for error in lab.errors)
             assert sorted(lab.names) == ["nothing", "old"]
     assert not [call for call in lab.calls if call["verb"] in ("read", "delete", "update")]
 

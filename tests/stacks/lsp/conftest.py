@@ -72,8 +72,10 @@ class Editor:
     def change(self, name: str, text: str) -> None:
         self.versions[name] += 1
         which = types.VersionedTextDocumentIdentifier(self.versions[name], self.uri(name))
-        whole = types.TextDocumentContentChangeWholeDocument(text)
-        self.client.text_document_did_change(types.DidChangeTextDocumentParams(which, [whole]))
+        document_change = types.TextDocumentContentChangeWholeDocument(text)
+        self.client.text_document_did_change(
+            types.DidChangeTextDocumentParams(which, [document_change])
+        )
 
     async def wait_until(self, condition: Callable[[], bool]) -> None:
         """Wait for messages of the server until the condition holds."""

@@ -23,10 +23,10 @@ def complete_at_mark(folder: Path, text: str) -> dict[str, Completion]:
     """Those at the find_position of the mark ¦."""
     (folder / "m.yaml").write_text("inputs:\n  size: {}\n  n: {}\noutputs: {out: 1}\n")
     (folder / "gates.yaml").write_text("gates: {}\n")
-    whole = BEFORE + text
-    at = whole.index("¦")
-    line, column = whole.count("\n", 0, at), at - whole.rfind("\n", 0, at) - 1
-    topology = TopologyText(folder / "topology.yaml", whole.replace("¦", ""))
+    marked_topology = BEFORE + text
+    at = marked_topology.index("¦")
+    line, column = marked_topology.count("\n", 0, at), at - marked_topology.rfind("\n", 0, at) - 1
+    topology = TopologyText(folder / "topology.yaml", marked_topology.replace("¦", ""))
     return {completion.name: completion for completion in topology.list_completions(line, column)}
 
 
@@ -107,9 +107,9 @@ def test_the_position_of_a_problem_is_that_in_the_open_text(tmp_path: Path) -> N
     """On disk it stands elsewhere."""
     path = tmp_path / "topology.yaml"
     path.write_text('outputs:\n  x: "xxxxxxxxxxxxxx{{ clusters.no.id }}"\n')
-    text = 'outputs:\n  x: "{{ 1 ~ clusters.no.id }}"\n'
-    ((problem,),) = check_topology(path, {path.resolve(): text}).values()
-    assert (problem.position.line, problem.position.column) == (2, text.index("clusters") - 8)
+    topology = 'outputs:\n  x: "{{ 1 ~ clusters.no.id }}"\n'
+    ((problem,),) = check_topology(path, {path.resolve(): topology}).values()
+    assert (problem.position.line, problem.position.column) == (2, topology.index("clusters") - 8)
 
 
 def test_completion_works_without_the_projects_program(tmp_path: Path) -> None:

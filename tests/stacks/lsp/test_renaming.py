@@ -20,21 +20,22 @@ def rename_entry(
     """The files after the name behind `at` in topology.yaml is rename_entry."""
     if not (folder / "Pulumi.yaml").exists():
         (folder / "Pulumi.yaml").write_text("name: demo\nruntime: python\n")
-    for name, text in files.items():
+    for name, content in files.items():
         (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(text, encoding="utf-8")
+        (folder / name).write_text(content, encoding="utf-8")
     name, _, behind = at.rpartition("|")
     path = folder / (name or "topology.yaml")
-    text = path.read_text(encoding="utf-8")
-    begin = text.index(behind + old) + len(behind)
-    line = text.count("\n", 0, begin)
-    topology = TopologyText(path, text)
-    entry_and_span = find_renameable(topology, line, begin - (text.rfind("\n", 0, begin) + 1))
+    content = path.read_text(encoding="utf-8")
+    begin = content.index(behind + old) + len(behind)
+    line = content.count("\n", 0, begin)
+    topology = TopologyText(path, content)
+    entry_and_span = find_renameable(topology, line, begin - (content.rfind("\n", 0, begin) + 1))
     assert entry_and_span is not None
     edits = group_edits_by_file(build_rename_edits(topology, entry_and_span[0], new))
     texts = {p: (folder / p).read_text(encoding="utf-8") for p in files}
     return {
-        p: apply_edits(text, edits.get((folder / p).resolve(), ())) for p, text in texts.items()
+        p: apply_edits(content, edits.get((folder / p).resolve(), ()))
+        for p, content in texts.items()
     }
 
 
@@ -74,9 +75,11 @@ def test_a_rename_changes_every_reference_and_nothing_else(
 
 
 def test_a_rename_puts_a_name_that_is_no_identifier_into_brackets(tmp_path: Path) -> None:
-    text = f"shared_volumes: {{data: {{{VOLUME}}}}}\n"
+    topology = f"shared_volumes: {{data: {{{VOLUME}}}}}\n"
     outputs = "outputs:\n  a: \"{{ shared_volumes.data.id }}\"\n  b: '{{ shared_volumes.data }}'\n"
-    renamed_files = rename_entry(tmp_path, {"topology.yaml": text + outputs}, "{", "data", "data-2")
+    renamed_files = rename_entry(
+        tmp_path, {"topology.yaml": topology + outputs}, "{", "data", "data-2"
+    )
     assert renamed_files["topology.yaml"] == (
         f"shared_volumes: {{data-2: {{{VOLUME}}}}}\n"
         "outputs:\n  a: \"{{ shared_volumes['data-2'].id }}\"\n"
@@ -147,18 +150,18 @@ def test_renaming_a_resource_of_several_modules_is_refused(tmp_path: Path, more:
 def test_a_rename_to_the_alias_of_another_resource_is_refused(tmp_path: Path) -> None:
     """A stack may have that one under it, and would take the one for the other."""
     (tmp_path / "Pulumi.dev.yaml").write_text(SETTINGS)
-    text = f"shared_volumes:\n  t: {{options: {{aliases: [{{name: a}}]}}, {VOLUME}}}\n"
-    text += f"  b: {{{VOLUME}}}\n"
+    topology = f"shared_volumes:\n  t: {{options: {{aliases: [{{name: a}}]}}, {VOLUME}}}\n"
+    topology += f"  b: {{{VOLUME}}}\n"
     with pytest.raises(RenameRefused, match="has the earlier name a in its aliases"):
-        rename_entry(tmp_path, {"topology.yaml": text}, "\n  ", "b", "a")
+        rename_entry(tmp_path, {"topology.yaml": topology}, "\n  ", "b", "a")
 
 
 def test_a_rename_that_makes_the_topology_invalid_is_refused_with_the_reason(
     tmp_path: Path,
 ) -> None:
-    text = f"shared_volumes:\n  a: {{for_each: {{b: 1}}, {VOLUME}}}\n  c: {{{VOLUME}}}\n"
+    topology = f"shared_volumes:\n  a: {{for_each: {{b: 1}}, {VOLUME}}}\n  c: {{{VOLUME}}}\n"
     with pytest.raises(RenameRefused, match="would both have the name a-b"):
-        rename_entry(tmp_path, {"topology.yaml": text}, "\n  ", "c", "a-b")
+        rename_entry(tmp_path, {"topology.yaml": topology}, "\n  ", "c", "a-b")
 
 
 def test_renaming_a_configuration_key_to_one_in_the_settings_is_refused(tmp_path: Path) -> None:
@@ -224,10 +227,14 @@ def test_a_resource_of_a_project_with_stacks_gets_an_alias(
 
 def test_renaming_a_resource_with_inherited_options_is_refused(tmp_path: Path) -> None:
     (tmp_path / "Pulumi.dev.yaml").write_text(SETTINGS)
-    text = "shared_volumes:\n  one: &one\n    options: {protect: true}\n  data:\n    <<: *one\n"
+    topology = "shared_volumes:\n  one: &one\n    options: {protect: true}\n  data:\n    <<: *one\n"
     with pytest.raises(RenameRefused, match="shares its options"):
         rename_entry(
-            tmp_path, {"topology.yaml": text}, "    options: {protect: true}\n  ", "data", "disk"
+            tmp_path,
+            {"topology.yaml": topology},
+            "    options: {protect: true}\n  ",
+            "data",
+            "disk",
         )
 
 
@@ -245,8 +252,8 @@ cases:
 
 
 def test_a_rename_changes_test_files(tmp_path: Path) -> None:
-    text = f"config: {{gpus: {{}}}}\nshared_volumes:\n  data: {{{VOLUME}}}\n"
-    files = {"topology.yaml": text, "tests/a.yaml": CASES}
+    topology = f"config: {{gpus: {{}}}}\nshared_volumes:\n  data: {{{VOLUME}}}\n"
+    files = {"topology.yaml": topology, "tests/a.yaml": CASES}
     renamed_files = rename_entry(tmp_path, files, "shared_volumes:\n  ", "data", "disk")
     assert renamed_files["tests/a.yaml"] == (
         CASES.replace("target: [data", "target: [disk")
@@ -259,8 +266,8 @@ def test_a_rename_changes_test_files(tmp_path: Path) -> None:
 
 
 def test_a_rename_keeps_ambiguous_names_in_test_files(tmp_path: Path) -> None:
-    text = f"clusters:\n  data: {{}}\nshared_volumes:\n  data: {{{VOLUME}}}\n"
-    files = {"topology.yaml": text, "tests/a.yaml": CASES}
+    topology = f"clusters:\n  data: {{}}\nshared_volumes:\n  data: {{{VOLUME}}}\n"
+    files = {"topology.yaml": topology, "tests/a.yaml": CASES}
     renamed_files = rename_entry(tmp_path, files, "shared_volumes:\n  ", "data", "disk")
     assert renamed_files["tests/a.yaml"] == CASES.replace(
         "shared_volumes.data", "shared_volumes.disk"
@@ -268,10 +275,10 @@ def test_a_rename_keeps_ambiguous_names_in_test_files(tmp_path: Path) -> None:
 
 
 def test_a_rename_changes_instances_in_test_files(tmp_path: Path) -> None:
-    text = f"shared_volumes:\n  data:\n    for_each: [1, 2]\n  data-x: {{{VOLUME}}}\n"
+    topology = f"shared_volumes:\n  data:\n    for_each: [1, 2]\n  data-x: {{{VOLUME}}}\n"
     cases = "cases:\n  a:\n    expect:\n      plan: {data-1: same, data-*: same, data-x: same}\n"
     renamed_files = rename_entry(
-        tmp_path, {"topology.yaml": text, "tests/a.yaml": cases}, "volumes:\n  ", "data", "disk"
+        tmp_path, {"topology.yaml": topology, "tests/a.yaml": cases}, "volumes:\n  ", "data", "disk"
     )
     assert "plan: {disk-1: same, disk-*: same, data-x: same}" in renamed_files["tests/a.yaml"]
 
@@ -292,13 +299,13 @@ def test_a_rename_changes_resources_of_modules_in_test_files(tmp_path: Path) -> 
 def test_a_rename_keeps_the_line_endings(tmp_path: Path) -> None:
     (tmp_path / "Pulumi.yaml").write_text("name: demo\nruntime: python\n")
     (tmp_path / "Pulumi.dev.yaml").write_text(SETTINGS)
-    text = "shared_volumes:\r\n  data:\r\n    size_tib: 5\r\n"
+    content = "shared_volumes:\r\n  data:\r\n    size_tib: 5\r\n"
     path = tmp_path / "topology.yaml"
-    path.write_bytes(text.encode())
-    topology = TopologyText(path, text)
-    entry_and_span = find_renameable(topology, 1, 3)
+    path.write_bytes(content.encode())
+    topology_text = TopologyText(path, content)
+    entry_and_span = find_renameable(topology_text, 1, 3)
     assert entry_and_span is not None
-    assert apply_edits(text, build_rename_edits(topology, entry_and_span[0], "disk")) == (
+    assert apply_edits(content, build_rename_edits(topology_text, entry_and_span[0], "disk")) == (
         "shared_volumes:\r\n  disk:\r\n    options: {aliases: [{name: data}]}\r\n"
         "    size_tib: 5\r\n"
     )
@@ -314,16 +321,16 @@ def test_a_rename_with_an_invalid_test_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_rename_in_an_invalid_file_is_refused(tmp_path: Path) -> None:
-    text = f"shared_volumes:\n  data: {{{VOLUME}}}\noutputs: [\n"
+    topology = f"shared_volumes:\n  data: {{{VOLUME}}}\noutputs: [\n"
     with pytest.raises(RenameRefused, match=r"topology\.yaml:\d+:\d+"):
-        rename_entry(tmp_path, {"topology.yaml": text}, "shared_volumes:\n  ", "data", "disk")
+        rename_entry(tmp_path, {"topology.yaml": topology}, "shared_volumes:\n  ", "data", "disk")
 
 
 @pytest.mark.parametrize("name", ["null", "~", "a b", "", "ü", "{{ x }}", "-a"])
 def test_a_rename_to_an_invalid_name_is_refused(tmp_path: Path, name: str) -> None:
-    text = f"shared_volumes:\n  data: {{{VOLUME}}}\n"
+    topology = f"shared_volumes:\n  data: {{{VOLUME}}}\n"
     with pytest.raises(RenameRefused):
-        rename_entry(tmp_path, {"topology.yaml": text}, "shared_volumes:\n  ", "data", name)
+        rename_entry(tmp_path, {"topology.yaml": topology}, "shared_volumes:\n  ", "data", name)
 
 
 def test_every_name_of_the_examples_can_be_renamed(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_problems_are_published_while_typing_and_removed_when_corrected(
         editor.change(FILE, wrong)
         await editor.wait_until(lambda: editor.diagnostics[FILE] != [])
         by_text = {item.message: item for item in editor.diagnostics[FILE]}
-        (named,) = (item for text, item in by_text.items() if "did you mean size_tib" in text)
+        (named,) = (item for message, item in by_text.items() if "did you mean size_tib" in message)
         line, column = find_position(wrong, "size_tbi")
         assert named.range == types.Range(
             types.Position(line, column), types.Position(line, column + len("size_tbi"))
@@ -88,11 +88,11 @@ def test_a_module_that_is_not_saved_counts_and_is_told_of(
 ) -> None:
     module = "inputs:\n  size: {type: integer}\nshared_volumes:\n  data: {platform: together}\n"
     (folder / "volume.yaml").write_text("inputs: {}\n")
-    text = "include:\n  - {file: volume.yaml, name: store, with: {size: 5}}\n"
-    (folder / FILE).write_text(text)
+    topology = "include:\n  - {file: volume.yaml, name: store, with: {size: 5}}\n"
+    (folder / FILE).write_text(topology)
 
     async def steps(editor: Editor) -> None:
-        editor.open(FILE, text)
+        editor.open(FILE, topology)
         await editor.wait_until(
             lambda: any("size" in item.message for item in editor.diagnostics.get(FILE, ()))
         )
@@ -135,8 +135,8 @@ def test_completion(session: Session[Any]) -> None:
         )
         assert "ON_DEMAND" in billing
         assert "RESERVED" in billing
-        places = TOPOLOGY.replace("  train:\n    platform: together", "  train:\n    platform: ¦")
-        assert await complete_typed(places) == [
+        topology = TOPOLOGY.replace("  train:\n    platform: together", "  train:\n    platform: ¦")
+        assert await complete_typed(topology) == [
             "together",
             "tensorone",
             "aios",
@@ -188,17 +188,17 @@ def test_hover(session: Session[Any]) -> None:
 def test_definition_and_references(session: Session[Any], folder: Path) -> None:
     module = "inputs: {}\nshared_volumes: {}\noutputs:\n  output: 5\n"
     (folder / "part.yaml").write_text(module)
-    text = (
+    topology = (
         TOPOLOGY
         + '  more: "{{ modules.part.output }}"\ninclude:\n  - {file: part.yaml, name: part}\n'
     )
 
     async def steps(editor: Editor) -> None:
-        editor.open(FILE, text)
+        editor.open(FILE, topology)
 
         async def find_definition(word: str, behind: str = "") -> tuple[str, int, int] | None:
             params = types.DefinitionParams(
-                **editor.build_position(FILE, *find_position(text, word, behind))
+                **editor.build_position(FILE, *find_position(topology, word, behind))
             )
             answer = await editor.client.text_document_definition_async(params)
             if answer is None:
@@ -207,24 +207,27 @@ def test_definition_and_references(session: Session[Any], folder: Path) -> None:
 
         assert await find_definition("data", 'volume: "{{ shared_volumes.') == (
             FILE,
-            *find_position(text, "data:"),
+            *find_position(topology, "data:"),
         )
         assert await find_definition("train", "{{ clusters.") == (
             FILE,
-            *find_position(text, "train:"),
+            *find_position(topology, "train:"),
         )
-        assert await find_definition("gpus", "{{ config.") == (FILE, *find_position(text, "gpus:"))
+        assert await find_definition("gpus", "{{ config.") == (
+            FILE,
+            *find_position(topology, "gpus:"),
+        )
         assert await find_definition("output", "modules.part.") == ("part.yaml", 3, 2)
         assert await find_definition("part.yaml", "file: ") == ("part.yaml", 0, 0)
         assert await find_definition("H100_SXM") is None
 
-        where = editor.build_position(FILE, *find_position(text, "data:"))
+        where = editor.build_position(FILE, *find_position(topology, "data:"))
         params = types.ReferenceParams(**where, context=types.ReferenceContext(True))
         answer = await editor.client.text_document_references_async(params)
         assert [item.range.start.line for item in answer] == [
-            find_position(text, "data:")[0],
-            find_position(text, "volume: ")[0],
-            find_position(text, "both: ")[0],
+            find_position(topology, "data:")[0],
+            find_position(topology, "volume: ")[0],
+            find_position(topology, "both: ")[0],
         ]
 
     session(steps)
@@ -251,8 +254,8 @@ def rename_entry(
     session: Session[Any], texts: dict[str, str], word: str, behind: str, name: str
 ) -> Any:
     async def steps(editor: Editor) -> Any:
-        for item, text in texts.items():
-            editor.open(item, text)
+        for item, content in texts.items():
+            editor.open(item, content)
         where = editor.build_position(FILE, *find_position(texts[FILE], word, behind))
         range_ = await editor.client.text_document_prepare_rename_async(
             types.PrepareRenameParams(**where)
@@ -287,12 +290,12 @@ def test_renamed_deployed_resources_keep_their_objects(session: Session[Any], fo
     environ["PULUMI_HOME"] = str(folder / "home")
     for command in ("stack init dev --emulate", "up --emulate --yes"):
         assert run_gpuform(folder, *command.split(), **environ).code == 0
-    text = TOPOLOGY
+    topology = TOPOLOGY
     for word, behind, name in (("train", 'both: "{{ clusters.', "main"), ("data", "  ", "disk")):
-        _, edit, _ = rename_entry(session, {FILE: text}, word, behind, name)
-        text = apply_workspace_edit(edit, {FILE: text})[FILE]
-    assert "clusters.main.status" in text
-    (folder / FILE).write_text(text, encoding="utf-8")
+        _, edit, _ = rename_entry(session, {FILE: topology}, word, behind, name)
+        topology = apply_workspace_edit(edit, {FILE: topology})[FILE]
+    assert "clusters.main.status" in topology
+    (folder / FILE).write_text(topology, encoding="utf-8")
     renamed_files = run_gpuform(folder, "preview", "--emulate", "--expect-no-changes", **environ)
     assert renamed_files.code == 0, renamed_files.stdout + renamed_files.stderr
 
@@ -368,10 +371,10 @@ def test_unusual_uris_get_answers(session: Session[Any], folder: Path) -> None:
 @pytest.mark.sampled(1)
 def test_a_closed_file_is_read_from_disk(session: Session[Any], folder: Path) -> None:
     (folder / "volume.yaml").write_text("inputs:\n  size: {type: integer}\n")
-    text = "include:\n  - {file: volume.yaml, name: store, with: {size: 5}}\n"
+    topology = "include:\n  - {file: volume.yaml, name: store, with: {size: 5}}\n"
 
     async def steps(editor: Editor) -> None:
-        editor.open(FILE, text)
+        editor.open(FILE, topology)
         editor.open("volume.yaml", "inputs: {}\n")
         await editor.wait_until(lambda: bool(editor.diagnostics.get(FILE)))
         which = types.TextDocumentIdentifier(editor.uri("volume.yaml"))

@@ -31,18 +31,18 @@ def ask_everything(path: Path, text: str) -> None:
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.parent.name)
 def test_every_prefix_of_an_example_gets_answers(example: Path) -> None:
-    text = example.read_text(encoding="utf-8")
-    for end in range(0, len(text), 3):
-        ask_everything(example, text[:end])
+    topology = example.read_text(encoding="utf-8")
+    for end in range(0, len(topology), 3):
+        ask_everything(example, topology[:end])
 
 
 def test_every_prefix_of_a_topology_is_checked(tmp_path: Path) -> None:
     path = tmp_path / "topology.yaml"
     for end in range(0, len(TOPOLOGY), 29):
-        text = TOPOLOGY[:end]
-        for problems in check_topology(path, {path: text}).values():
+        topology = TOPOLOGY[:end]
+        for problems in check_topology(path, {path: topology}).values():
             for problem in problems:
-                span = get_problem_span(problem, text.splitlines())
+                span = get_problem_span(problem, topology.splitlines())
                 assert isinstance(problem, Diagnostic)
                 assert 0 <= span.begin <= span.end
 

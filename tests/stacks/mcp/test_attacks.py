@@ -115,12 +115,12 @@ def test_a_proposal_cannot_send_a_local_file_to_another_server(
 
 def test_masks_in_an_agents_own_text_confirm_no_guess(served: ServedFolder) -> None:
     """With a known beginning, one try for each letter would show the next letter."""
-    known = served.environ["SOME_API_KEY"][:7]
-    tried = {f"{known}{sign}": 1 for sign in "abcdefghijklmnopqrstuvwxyz-0123456789"}
+    known_prefix = served.environ["SOME_API_KEY"][:7]
+    tried = {f"{known_prefix}{sign}": 1 for sign in "abcdefghijklmnopqrstuvwxyz-0123456789"}
     files = {"topology.yaml": json.dumps(tried)}
     (answer,) = served.call_tools(("validate", {"folder": "training", "files": files}))
     assert len(answer["data"]) == len(tried)
-    assert all(known in item["message"] for item in answer["data"])
+    assert all(known_prefix in item["message"] for item in answer["data"])
     name = served.environ["SOME_API_KEY"]
     (answer,) = served.call_tools(("read_resource", {**STACK, "name": name}))
     assert answer["data"]["problem"] == "the stack has no resource with this name"
@@ -134,7 +134,7 @@ UNSAFE_PATHS = [
 
 def test_plans_with_unsafe_file_names_are_refused(served: ServedFolder) -> None:
     answers = served.call_tools(
-        *(("save_plan", {**STACK, "save_to": place}) for place in UNSAFE_PATHS)
+        *(("save_plan", {**STACK, "save_to": path}) for path in UNSAFE_PATHS)
     )
     assert not any(item["ok"] for item in answers)
     assert sorted(served.project.glob("*.json")) == []

@@ -75,10 +75,10 @@ def test_a_proposal_cannot_include_files_outside_of_the_project(
     (tmp_path / "theirs.yaml").write_text("planted-of-others: 5\n")
     (served.project / "pools").mkdir(exist_ok=True)
     up = "../" * len((served.project / "pools").parts)
-    texts = [
-        text
+    topologies = [
+        topology
         for path in (str(tmp_path / "theirs.yaml"), f"{up}{str(tmp_path)[1:]}/theirs.yaml")
-        for text in (
+        for topology in (
             f"include: [{path}]\n",
             f"include:\n  - file: {path}\n    name: x\n",
             f"include: [&a {path}, *a]\n",
@@ -88,9 +88,9 @@ def test_a_proposal_cannot_include_files_outside_of_the_project(
     calls = [
         (
             "validate",
-            {"folder": "training", "files": {**topology_files, "pools/topology.yaml": text}},
+            {"folder": "training", "files": {**topology_files, "pools/topology.yaml": topology}},
         )
-        for text in texts
+        for topology in topologies
     ]
     answers = served.call_tools(*calls)
     assert all("not a file of the project" in get_problem(answer) for answer in answers)
@@ -128,7 +128,7 @@ def test_a_plan_is_saved_only_to_allowed_paths(served: ServedFolder) -> None:
     (served.project / "data.json").write_text('{"important": true}')
     before = served.digests
     answers = served.call_tools(
-        *(("save_plan", {**STACK, "save_to": place}) for place, _ in PLAN_PATHS)
+        *(("save_plan", {**STACK, "save_to": path}) for path, _ in PLAN_PATHS)
     )
     for (_, reason), answer in zip(PLAN_PATHS, answers, strict=True):
         assert reason in get_problem(answer)

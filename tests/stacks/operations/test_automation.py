@@ -155,7 +155,7 @@ class TestRuns:
             automated_stack.stack, options_of_volume, on_event=events.append
         )
         assert import_result.succeeded
-        assert [each.rpartition("::")[2] for each in import_result.imported] == ["more"]
+        assert [urn.rpartition("::")[2] for urn in import_result.imported] == ["more"]
         assert [run.preview for run in import_result.runs] == [False, True]
         assert "volume_name: more" in (automated_stack.folder / "topology.yaml").read_text()
         assert any("1 entry added" in getattr(event, "message", "") for event in events)
@@ -194,7 +194,7 @@ class TestEndings:
         result = up(automated_stack.stack, confirm=confirm)
         assert result.reason is ExitReason.DECLINED
         assert result.preview
-        assert [each.stack for each in asked] == ["dev"]
+        assert [asked_plan.stack for asked_plan in asked] == ["dev"]
         assert automated_stack.platform_clusters == []
         assert up(automated_stack.stack, confirm=lambda _plan: True).succeeded
         assert up(automated_stack.stack, confirm=confirm).succeeded, (
@@ -254,7 +254,7 @@ def test_up_sends_events(automated_stack: AutomatedStack) -> None:
     done = [
         event.step.urn for event in events if isinstance(event, StepDone) and not event.planning
     ]
-    assert any(each.endswith("::train") for each in done)
+    assert any(urn.endswith("::train") for urn in done)
     assert [event.preview for event in events if isinstance(event, Summary)] == [True, False]
     assert isinstance(events[-1], RunEnded)
 

@@ -18,9 +18,9 @@ def old_cluster_id(automated_stack: AutomatedStack) -> str:
     """The id of a cluster whose driver is declared anew."""
     assert up(automated_stack.stack).succeeded
     (cluster,) = automated_stack.platform_clusters
-    text = TOPOLOGY.replace("CUDA_12_6_560", "CUDA_12_4_550")
+    topology = TOPOLOGY.replace("CUDA_12_6_560", "CUDA_12_4_550")
     (automated_stack.folder / "topology.yaml").write_text(
-        text.replace("outputs:\n", f"{ROLLOUT}outputs:\n")
+        topology.replace("outputs:\n", f"{ROLLOUT}outputs:\n")
     )
     return str(cluster["id"])
 
@@ -33,7 +33,7 @@ def run_job(automated_stack: AutomatedStack, cluster: str, minutes: float) -> No
 
 def get_job_end(automated_stack: AutomatedStack, cluster: str) -> str:
     ended = automated_stack.request("GET", f"_emulator/kubernetes/{cluster}/ended")
-    (how,) = [each["how"] for each in ended if each["pod"] == "ml/train"]
+    (how,) = [job["how"] for job in ended if job["pod"] == "ml/train"]
     return str(how)
 
 
@@ -41,14 +41,14 @@ def list_cluster_requests(automated_stack: AutomatedStack) -> list[str]:
     """Return the methods of the requests that create and delete clusters."""
     sent = automated_stack.request("GET", "_emulator/requests")
     return [
-        each["method"]
-        for each in sent
-        if each["method"] in ("POST", "DELETE") and "/compute/clusters" in each["path"]
+        request["method"]
+        for request in sent
+        if request["method"] in ("POST", "DELETE") and "/compute/clusters" in request["path"]
     ]
 
 
 def list_cluster_ids(automated_stack: AutomatedStack) -> list[str]:
-    return [each["id"] for each in automated_stack.platform_clusters]
+    return [cluster["id"] for cluster in automated_stack.platform_clusters]
 
 
 @pytest.mark.slow
@@ -129,9 +129,9 @@ def test_keep_volume_refuses_another_volume(
 def test_keep_volume_refuses_a_volume_of_the_cluster(
     automated_stack: AutomatedStack, volume: str, said: str
 ) -> None:
-    text = TOPOLOGY.replace('volume_id: "{{ shared_volumes.data.id }}"', volume)
+    topology = TOPOLOGY.replace('volume_id: "{{ shared_volumes.data.id }}"', volume)
     (automated_stack.folder / "topology.yaml").write_text(
-        text.replace("outputs:\n", f"{ROLLOUT}outputs:\n")
+        topology.replace("outputs:\n", f"{ROLLOUT}outputs:\n")
     )
     refused: Any = preview(automated_stack.stack)
     assert not refused.succeeded

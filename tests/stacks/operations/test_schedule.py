@@ -113,8 +113,10 @@ def build_schedule(
     members = {}
     for name in needs:
         project, _, stack = name.partition("/")
-        found = Project(project, Path("/nowhere") / project / "Pulumi.yaml")
-        members[name] = WorkspaceStack(found, stack, "file:///state", SourcePosition("stacks.yaml"))
+        stack_project = Project(project, Path("/nowhere") / project / "Pulumi.yaml")
+        members[name] = WorkspaceStack(
+            stack_project, stack, "file:///state", SourcePosition("stacks.yaml")
+        )
     order = StackOrder(
         MultiStackWorkspace(Path("/nowhere"), members), {name: {} for name in needs}, {}, {}
     )
@@ -182,7 +184,7 @@ def test_waiting_stack_does_not_count_as_a_job() -> None:
     played = ScheduledStacks({"p0/dev": ["p1/dev"], "p1/dev": ["p2/dev"]})
     needs: dict[str, set[str]] = {"p0/dev": set(), "p1/dev": set(), "p2/dev": set()}
     results = build_schedule(needs, played, jobs=1).run()
-    assert [each.code for each in results.values()] == [0, 0, 0]
+    assert [result.code for result in results.values()] == [0, 0, 0]
     assert played.ended == ["p2/dev", "p1/dev", "p0/dev"]
 
 
@@ -192,8 +194,8 @@ def test_stacks_that_wait_for_each_other_fail() -> None:
     results = build_schedule(needs, played).run()
     assert (results["p0/dev"].code, results["p1/dev"].code) == (1, 1)
     assert results["p2/dev"].code == 0
-    said = [answer.error for answer in played.received_outputs.values()]
-    assert all("these stacks depend on each other in a cycle: p" in text for text in said)
+    errors = [answer.error for answer in played.received_outputs.values()]
+    assert all("these stacks depend on each other in a cycle: p" in error for error in errors)
 
 
 def test_stack_that_waits_for_its_dependent_fails() -> None:
@@ -212,7 +214,7 @@ def test_cancelled_run_starts_no_stack(jobs: int) -> None:
     plan.cancel()
     results = plan.run()
     assert played.started == []
-    assert {each.code for each in results.values()} == {NOT_STARTED}
+    assert {result.code for result in results.values()} == {NOT_STARTED}
     assert results["p0/dev"].summary == "not started: the run was interrupted"
 
 

@@ -8,8 +8,8 @@ from support.topologies.topology_planner import Topologies
 SECRET = "planted-in-a-test"
 
 
-def declare_variable(said: str) -> str:
-    return f"config: {{x: {{{said}}}}}"
+def declare_variable(settings: str) -> str:
+    return f"config: {{x: {{{settings}}}}}"
 
 
 @pytest.mark.parametrize(

@@ -139,9 +139,9 @@ _UPDATES = {
 def _has_separate_paths(update: dict[str, dict[str, Json]]) -> bool:
     """Return whether the update changes no path twice, nor a path together with a part of it."""
     paths = [path for fields in update.values() for path in fields]
-    pairs = ((one, other) for one in paths for other in paths if one is not other)
+    pairs = ((first, second) for first in paths for second in paths if first is not second)
     return len(set(paths)) == len(paths) and not any(
-        f"{one}.".startswith(f"{other}.") for one, other in pairs
+        f"{first}.".startswith(f"{second}.") for first, second in pairs
     )
 
 

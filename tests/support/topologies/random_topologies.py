@@ -196,19 +196,19 @@ class _TopologyBuilder:
             {"name": st.just(f"was-{name}")},
             optional={"type": st.just("a:b:C"), "parent": parents},
         )
-        each: dict[str, st.SearchStrategy[Any]] = {
+        strategies: dict[str, st.SearchStrategy[Any]] = {
             **_TEXT_OPTIONS,
             "replacement_trigger": st.sampled_from(triggers),
             "aliases": st.lists(alias, max_size=2),
         }
         if self.resource_paths:
-            each |= {
+            strategies |= {
                 **dict.fromkeys(("parent", "deleted_with"), references),
                 **{key: st.lists(references, max_size=2) for key in ("depends_on", "replace_with")},
                 "id": st.sampled_from(ids),
             }
-        chosen = self.draw(st.lists(st.sampled_from(sorted(each)), max_size=3, unique=True))
-        options = {key: self.draw(each[key]) for key in chosen}
+        chosen = self.draw(st.lists(st.sampled_from(sorted(strategies)), max_size=3, unique=True))
+        options = {key: self.draw(strategies[key]) for key in chosen}
         return {
             k: v for k, v in options.items() if "id" not in options or k not in _NO_OPTIONS_OF_READS
         }

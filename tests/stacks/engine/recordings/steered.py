@@ -96,10 +96,10 @@ class Steered(dynamic.ResourceProvider):
         record("read", id=id_, props=said(props))
         refuse("read", props)
         with Platform() as platform:
-            found = platform.objects.get(id_)
-        if found is None:
+            stored_object = platform.objects.get(id_)
+        if stored_object is None:
             return dynamic.ReadResult("", {})
-        return dynamic.ReadResult(id_, made(id_, {**props, **found}))
+        return dynamic.ReadResult(id_, made(id_, {**props, **stored_object}))
 
     def update(self, id_, olds, news):
         record("update", id=id_, olds=said(olds), news=said(news))

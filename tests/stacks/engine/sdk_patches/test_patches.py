@@ -70,9 +70,9 @@ def test_an_unknown_sdk_is_not_patched(patch, is_there, monkeypatch):
         monkeypatch.delattr(module, attribute)
     before = {patch_.name: changed(patch_.name) for patch_ in PATCHES if patch_ is not patch}
     assert find_inactive_patches() == [patch]
-    left = getattr(*PLACES[patch.name][2], None)
+    original = getattr(*PLACES[patch.name][2], None)
     with apply_patches():
-        assert getattr(*PLACES[patch.name][2], None) is left
+        assert getattr(*PLACES[patch.name][2], None) is original
         assert all(changed(name) is not was for name, was in before.items())
 
 

@@ -124,11 +124,11 @@ def test_a_checkpoint_of_the_pulumi_cli_round_trips_unchanged(crypter) -> None:
         ],
         metadata={"integrity_error": {"version": "v3.1.0", "command": "up", "error": "e"}},
     )
-    text = parse_checkpoint(document, crypter).to_json(crypter)
-    assert json.loads(text) == document
-    assert b"\n" not in text
-    assert b"<Ready & set>" in text
-    assert b'"size":1,' in text
+    written = parse_checkpoint(document, crypter).to_json(crypter)
+    assert json.loads(written) == document
+    assert b"\n" not in written
+    assert b"<Ready & set>" in written
+    assert b'"size":1,' in written
 
 
 def test_a_checkpoint_is_parsed_into_a_snapshot(crypter) -> None:

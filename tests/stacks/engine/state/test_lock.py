@@ -290,7 +290,7 @@ class TestCancel:
         (folder / "broken.json").write_text("")
         (folder / ".cut-off.json.tmp").write_text("")
         lock = create_file_lock(folder, own)
-        assert [Path(found.where).name for found in lock.list_holders()] == [
+        assert [Path(holder.where).name for holder in lock.list_holders()] == [
             "broken.json",
             "left.json",
         ]

@@ -75,11 +75,11 @@ def test_values_round_trip_over_the_wire(given_properties) -> None:
 @pytest.mark.slow
 @given(properties)
 def test_values_round_trip_through_a_state(given_properties) -> None:
-    text = value_json.dump(value_json.encode_map(given_properties, ReversingCrypter()))
-    again = value_json.decode_map(value_json.load(text), ReversingCrypter())
+    state_json = value_json.dump(value_json.encode_map(given_properties, ReversingCrypter()))
+    again = value_json.decode_map(value_json.load(state_json), ReversingCrypter())
     assert again == given_properties
     # Secrets read from a state are written back with the same text.
-    assert value_json.dump(value_json.encode_map(again, ReversingCrypter())) == text
+    assert value_json.dump(value_json.encode_map(again, ReversingCrypter())) == state_json
 
 
 @pytest.mark.slow
@@ -100,8 +100,8 @@ def test_providers_receive_unwrapped_values(given_properties) -> None:
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_floats_round_trip_exactly_through_json(number: float) -> None:
-    text = value_json.dump(value_json.encode_number(number))
-    assert math.copysign(1, value_json.decode(value_json.load(text), None)) == math.copysign(
+    number_json = value_json.dump(value_json.encode_number(number))
+    assert math.copysign(1, value_json.decode(value_json.load(number_json), None)) == math.copysign(
         1, number
     )
-    assert value_json.decode(value_json.load(text), None) == number
+    assert value_json.decode(value_json.load(number_json), None) == number

@@ -222,7 +222,7 @@ def test_no_object_is_lost_whichever_write_fails(make: Callable[[], FailingStora
 
 def test_a_short_outage_is_bridged_by_retries(make: Callable[[], FailingStorageProject]) -> None:
     scene = make()
-    scene.front.rule = lambda each: FAULTS["unavailable"] if each.number % 5 == 0 else None
+    scene.front.rule = lambda request: FAULTS["unavailable"] if request.number % 5 == 0 else None
     done = scene.gpuform(
         scene.project,
         *("up", "--yes", "--skip-preview"),

@@ -77,7 +77,7 @@ def environ(bucket_server: BucketServer, tmp_path: Path) -> dict[str, str]:
 
 
 WHOEVER_MADE_THE_THIRD = [
-    ["first-owner", "second-successor", f"third-{who}"] for who in ("owner", "successor")
+    ["first-owner", "second-successor", f"third-{run}"] for run in ("owner", "successor")
 ]
 UP = ("up", "--yes", "--skip-preview", "--parallel", "1", "--lock-timeout", "60s")
 

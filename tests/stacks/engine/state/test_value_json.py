@@ -44,8 +44,8 @@ def test_nan_round_trips() -> None:
 
 
 def test_only_required_characters_are_escaped() -> None:
-    text = value_json.dump({"a": '<b> & é "q" \u2028\u2029\n'})
-    assert text.decode() == '{"a":"<b> & é \\"q\\" \\u2028\\u2029\\n"}'
+    dumped = value_json.dump({"a": '<b> & é "q" \u2028\u2029\n'})
+    assert dumped.decode() == '{"a":"<b> & é \\"q\\" \\u2028\\u2029\\n"}'
 
 
 def test_a_lone_surrogate_is_replaced_and_does_not_fail_the_save() -> None:

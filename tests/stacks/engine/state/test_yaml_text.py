@@ -30,8 +30,10 @@ def parse_yaml(text: str):
 
 
 def test_scalars_follow_yaml_1_2() -> None:
-    text = "a: yes\nb: 1:30\nc: 0x1f\nd: ~\ne: 2026-01-01\nf: 1e3\ng: True\nh: '5'\ni: 010\nj: 0o17"
-    assert parse_yaml(text) == {
+    document = (
+        "a: yes\nb: 1:30\nc: 0x1f\nd: ~\ne: 2026-01-01\nf: 1e3\ng: True\nh: '5'\ni: 010\nj: 0o17"
+    )
+    assert parse_yaml(document) == {
         "a": "yes",
         "b": "1:30",
         "c": 31,
@@ -46,13 +48,13 @@ def test_scalars_follow_yaml_1_2() -> None:
 
 
 def test_setting_an_entry_keeps_all_other_lines() -> None:
-    text = set_entry(FILE, ["config", "demo:a"], "6", "f")
-    assert text == FILE.replace("demo:a: 5 # five", 'demo:a: "6" # five')
+    edited = set_entry(FILE, ["config", "demo:a"], "6", "f")
+    assert edited == FILE.replace("demo:a: 5 # five", 'demo:a: "6" # five')
 
 
 def test_a_new_entry_is_appended_to_its_mapping() -> None:
-    text = set_entry(FILE, ["config", "demo:new"], {"secure": "v1:x:y"}, "f")
-    assert text == FILE.replace(
+    edited = set_entry(FILE, ["config", "demo:new"], {"secure": "v1:x:y"}, "f")
+    assert edited == FILE.replace(
         '  demo:b: "x"\n', '  demo:b: "x"\n  demo:new:\n    secure: v1:x:y\n'
     )
 
@@ -65,8 +67,8 @@ def test_a_missing_mapping_is_created() -> None:
 
 
 def test_removing_an_entry_removes_only_its_lines() -> None:
-    text = remove_entry(FILE, ["config", "demo:obj"], "f")
-    assert text == FILE.replace("  demo:obj:\n    x: 1\n    y: [1, yes, 1:30]\n", "")
+    edited = remove_entry(FILE, ["config", "demo:obj"], "f")
+    assert edited == FILE.replace("  demo:obj:\n    x: 1\n    y: [1, yes, 1:30]\n", "")
     assert remove_entry(FILE, ["config", "absent"], "f") == FILE
     assert remove_entry("a: 1\nconfig:\n  a:b: 1\n", ["config", "a:b"], "f") == "a: 1\n"
 
@@ -128,8 +130,8 @@ json_values = st.recursive(
     st.dictionaries(st.text(max_size=5), json_values, max_size=3), st.text(max_size=5), json_values
 )
 def test_any_value_can_be_set_under_any_key(start: dict, key: str, value) -> None:
-    text = yaml_text.dump({"config": start, "z": 1})
-    assert parse_yaml(set_entry(text, ["config", key], value, "f")) == {
+    document = yaml_text.dump({"config": start, "z": 1})
+    assert parse_yaml(set_entry(document, ["config", key], value, "f")) == {
         "config": start | {key: value},
         "z": 1,
     }
