@@ -48,7 +48,7 @@ plays all others."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Chooses by order and name, so that the choice is the same everywhere."""
+    """Deselect slow tests by order and name: every machine makes the same choice."""
     cases: Counter[str] = Counter()
     for item in items:
         if not item.get_closest_marker("slow"):
@@ -159,25 +159,25 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 @pytest.fixture(autouse=True)
 def no_ci(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tests say themselves when they are to be a CI job, also where they run in one."""
+    """Disable the detection of CI systems: tests behave alike in CI and elsewhere."""
     monkeypatch.setenv("PULUMI_DISABLE_CI_DETECTION", "true")
 
 
 @pytest.fixture(autouse=True)
 def no_kubeconfig(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor does what a run deletes go out of the kubeconfig of whoever runs the tests."""
+    """Hide the user's kubeconfig, from which deleted clusters would otherwise be removed."""
     monkeypatch.setenv("KUBECONFIG", os.devnull)
 
 
 @pytest.fixture(autouse=True)
 def one_pickler() -> Iterator[None]:
-    """The tests of one process do not add up to what the SDK cannot pickle any more."""
+    """Restore the SDK's pickler after each test: wrappers do not accumulate in a process."""
     with patches.unwrap_pickler():
         yield
 
 
 @pytest.fixture(scope="session")
 def bucket_server() -> Iterator[BucketServer]:
-    """A server of buckets, one for all tests of a process."""
+    """Return a server of buckets that all tests of a process share."""
     with serve_buckets() as server:
         yield server

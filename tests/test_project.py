@@ -24,7 +24,7 @@ def test_every_package_is_in_the_distribution():
 
 
 def test_what_is_announced_to_others_is_there():
-    """Scripts and entry points name things by texts, which no tool follows."""
+    """Scripts and entry points name their functions by texts, which no type checker follows."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     groups = [project["scripts"], *project["entry-points"].values()]
     announced = [entry_point for group in groups for entry_point in group.values()]
@@ -63,7 +63,7 @@ def test_a_readme_names_every_room_beside_it(readme):
     "name", ["The emulator shares nothing with the clients", "The engine knows no platform"]
 )
 def test_the_rules_of_imports_know_every_platform(name):
-    """They cannot say so by a pattern, which would match the emulator's rooms as well."""
+    """The contract lists platforms, as a pattern would also match the emulator's packages."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     (contract,) = (candidate for candidate in contracts["contracts"] if candidate["name"] == name)
     packages = {platform.package for platform in list_own_platforms().values()}

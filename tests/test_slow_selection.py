@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.sampled(1)]
 
 @pytest.fixture
 def selected(request: pytest.FixtureRequest) -> list[str]:
-    """The ids of the slow tests of this session."""
+    """Return the ids of this session's slow tests."""
     is_whole = [*map(Path, request.config.args)] in ([Path("tests")], [ROOT / "tests"])
     if not is_whole or request.config.option.keyword:
         pytest.skip("this session has a part of the tests alone")

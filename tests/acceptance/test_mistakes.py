@@ -59,7 +59,7 @@ def test_the_examples_pass_their_tests() -> None:
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 def test_the_templates_pass_their_tests(tmp_path: Path) -> None:
-    """As a topology and as a program."""
+    """Test every template in both forms, as a topology and as a program."""
     folders = []
     for template in list_templates():
         for python in (False, True):
@@ -81,7 +81,7 @@ def test_the_templates_pass_their_tests(tmp_path: Path) -> None:
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda it: f"{it['in']}: {it['wrong']}")
 def test_a_mistake_fails_a_case_of_its_example(mistake: dict[str, Any], tmp_path: Path) -> None:
-    """A case that could not run has found nothing."""
+    """Only a case that ran counts: a case that could not run has found nothing."""
     cases = read_cases([copy_with_mistake(mistake, tmp_path)], Path())
     results = CaseRunner(2).run(cases)
     assert [result.error for result in results if result.status is Status.BROKEN] == []

@@ -189,7 +189,7 @@ def test_a_topology_of_scp_has_fabrics_and_names_the_unknown_levels(project: Any
 
 
 def test_nodes_of_scp_are_labelled_in_the_declared_kubernetes(project: Any, tmp_path: Path) -> None:
-    """SCP's servers have joined a Kubernetes; here, one with nodes created by the test."""
+    """The test itself creates the Kubernetes nodes, because SCP servers join a cluster by hand."""
     project.declare(CLUSTER)
     project.up()
     kubeconfig_text = project.run_ok("stack", "output", "kubeconfig", "--show-secrets").out

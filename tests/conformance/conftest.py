@@ -96,7 +96,7 @@ def plugin_process(
 
 
 def _run_lookups_once(verbs: Callable[[KindDescription], Operations]) -> None:
-    """Let a process do its lookups before the faults of a test prevent them."""
+    """Run a process's lookups before the faults of a test prevent them."""
     for kind in CREATED_KINDS:
         verbs(kind).check(kind.fill_placeholders({"{base}": "f" * 32}).valid_inputs)
 

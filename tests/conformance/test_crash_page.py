@@ -56,7 +56,7 @@ def test_every_description_belongs_to_a_test() -> None:
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 def test_every_collected_case_was_recorded() -> None:
-    """Otherwise: run what is new, and `python tests/conformance/crash_table.py RESULTS ...`."""
+    """After a failure, run the new cases, then `tests/conformance/crash_table.py RESULTS ...`."""
     now = count_results(collect_cases(), {})
     assert _count_cases(TESTS) == _count_cases(now)
 

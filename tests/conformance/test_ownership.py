@@ -87,7 +87,7 @@ def test_an_object_of_another_stack_is_not_adopted(
 def test_an_object_created_by_hand_long_after_a_lost_create_is_not_adopted(
     description: KindDescription, embedded: EmbeddedStack, platform: Platform
 ) -> None:
-    """The attempt left no object: a later object of the name is not ours."""
+    """The attempt left no object, so a later object of the name belongs to somebody else."""
     platform.add_fault(description.create.method, description.create.path, drop="before")
     assert not embedded.apply(declare_one(description)).ok
     assert embedded.intents

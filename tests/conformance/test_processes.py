@@ -53,7 +53,7 @@ for_slowly_deleted = for_each(kind for kind in CREATED_KINDS if kind.deleting_st
 
 @pytest.fixture
 def description(request: pytest.FixtureRequest, platform: Platform) -> KindDescription:
-    """What differs between kinds is in the other files."""
+    """Prepare a kind's requirements, and return the kind with their ids."""
     placed = platform.prepare(request.param)
     platform.server.clock.advance_to(time.time())
     return placed

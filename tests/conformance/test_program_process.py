@@ -21,8 +21,11 @@ VOLATILE = {"created", "modified", "ciphertext", "time"}
 
 
 def strip_variable_state(value: Any, provider: str, key: str = "") -> Any:
-    """State without what differs from run to run: times, nonces, the provider's own id, and the
-    frames of whoever runs the program."""
+    """Return the state without values that vary from run to run.
+
+    These are times, nonces, the provider's id, and the stack frames of the process that runs the
+    program.
+    """
     if key in VOLATILE:
         return f"<{key}>"
     if key == "stackTrace":

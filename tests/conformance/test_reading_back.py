@@ -75,7 +75,7 @@ def test_every_reported_input_is_read(
     inputs = description.lifecycle.inputs
 
     def read(declared: Mapping[str, Any]) -> list[Any]:
-        """What is declared, what else would be, and what an import finds."""
+        """Read with stored outputs, with declared inputs and as an import; return the inputs."""
         result: list[Any] = []
         for known_values in (created.outputs, {**created.outputs, **declared}, {}):
             try:

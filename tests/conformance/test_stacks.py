@@ -166,7 +166,7 @@ def test_a_refused_declaration_changes_nothing(
 def test_an_unready_resource_fails_the_engines_step_with_the_reason(
     description: KindDescription, embedded: EmbeddedStack, platform: Platform
 ) -> None:
-    """Pulumi's dynamic host cannot report this: its next plan does."""
+    """Pulumi's dynamic host cannot report an unready resource: the next plan reports it."""
     platform.add_fault(
         "GET", description.object_path, status_override=description.failed_status, count=None
     )

@@ -162,7 +162,7 @@ def test_each_error_with_a_hint_has_a_row() -> None:
 
 
 def test_each_row_is_of_an_error() -> None:
-    """The longest words in a row stand in the source, beside what is filled in and the names."""
+    """Search the source for the longest words of each row that are neither names nor filled in."""
     texts = "\n".join(
         normalize(node.value)
         for tree in parse_modules().values()

@@ -99,7 +99,7 @@ def test_a_page_begins_with_its_title(page: Path) -> None:
 
 
 def test_every_page_has_its_place_in_the_site() -> None:
-    """Nobody finds a page that no list leads to."""
+    """Nobody finds a page that the navigation does not list."""
     placed = [*_list_files(SETTINGS["nav"])]
     assert sorted(placed) == sorted(page.relative_to(DOCS).as_posix() for page in PAGES)
 

@@ -217,7 +217,7 @@ def play(run: Run, chunk: Sequence[str]) -> None:
 
 
 def play_once(run: Run, tests: Sequence[str]) -> None:
-    """Let one pytest play tests until it ends, or until no test ends any more."""
+    """Run one pytest process until its tests have ended, or until no test ends any more."""
     wanted = run.results.with_suffix(".wanted")
     wanted.write_text("\n".join(tests))
     modules = sorted({module_of(test) for test in tests})

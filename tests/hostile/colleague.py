@@ -79,7 +79,7 @@ class Colleague:
             self._send(*self._requests.build_delete(platform_object))
 
     def move_guest(self, visit_kind: str) -> None:
-        """Let a node of the colleague's join or leave a cluster of ours, where there can be one."""
+        """Make a node of the colleague join or leave our cluster, if the platform permits."""
         clusters = self._simulation.list_existing("aios", "cluster")
         if clusters:
             self._move_guest_in(visit_kind, clusters[0].id)

@@ -370,7 +370,7 @@ class TestUnknownNodes:
     def test_known_nodes_are_removed_instead_of_a_hidden_one(
         self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
-        """An unknown node must not rank as the idlest."""
+        """A node unknown to the scheduler must not rank as the idlest."""
         del scheduler.nodes_by_name["w3"]
         drain = build_drain_of_four(call, scheduler).drain_nodes(NodeEviction(count=1))
         assert drain is not None

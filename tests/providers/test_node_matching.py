@@ -41,7 +41,7 @@ def test_a_node_of_another_machine_is_not_matched(node: ScheduledNode) -> None:
 
 
 def test_earlier_matches_are_discarded() -> None:
-    """Each match starts anew: an earlier node or doubt is removed."""
+    """Each match starts empty: earlier nodes and doubts are removed."""
     matched_worker = replace(
         WORKER, scheduled_node=ScheduledNode("old"), match_ambiguity="it may be old or older"
     )

@@ -101,7 +101,7 @@ class Course:
         self._refresh("")
 
     def _fail(self, name: str) -> None:
-        """Let repairs of this worker fail from now on."""
+        """Make repairs of this worker fail from now on."""
         path = f"/_emulator/together/workers/{name}"
         answer = self.cluster.emulator.http.post(path, json={"repair_fails": "no power"})
         answer.raise_for_status()

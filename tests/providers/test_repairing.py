@@ -354,7 +354,7 @@ def test_deleting_a_cluster_removes_its_records(
 def test_the_reviewed_proposal_is_approved_although_another_was_made(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Together changes its proposal while a job is waited for."""
+    """Together changes its proposal while gpuform waits for a job."""
     news = declare_repair(cluster)
     cluster.start_pod(1, minutes=30)
     id_ = propose_remediation(cluster)

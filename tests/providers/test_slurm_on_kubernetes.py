@@ -49,7 +49,7 @@ def test_a_node_not_yet_in_slurm_has_no_slurm_jobs(
 def test_jobs_are_doubtful_if_slurm_shows_no_node(
     clock: FakeClock, kubernetes: SimulatedScheduler
 ) -> None:
-    """Slurm hides its nodes (PrivateData=nodes), or is another cluster's."""
+    """Slurm hides its nodes (PrivateData=nodes), or manages another cluster."""
     nodes = combine(kubernetes, SimulatedScheduler(clock, ())).list_nodes()
     assert [node.incomplete_jobs_reason for node in nodes] == ["Slurm shows no nodes"] * 2
 
@@ -80,7 +80,7 @@ def test_a_node_with_a_possible_other_slurm_name_is_refused(
 def test_other_pods_are_evicted_once_slurm_jobs_have_ended(
     clock: FakeClock, kubernetes: SimulatedScheduler
 ) -> None:
-    """Slurm's own pod is among them: jobs must not lose it before they end."""
+    """Slurm's own pod is among the other pods: its jobs must not lose it before they end."""
     slurm = SimulatedScheduler(clock, ("gpu-0", "gpu-1"), stubborn={"gpu-0"})
     scheduler = combine(kubernetes, slurm)
     for name in ("w0", "w1"):

@@ -295,7 +295,7 @@ def test_unknown_values_and_failures_survive_the_wire(host: Any) -> None:
 
 @pytest.mark.slow
 def test_many_calls_run_concurrently(host: Any, server: Server) -> None:
-    """Let twelve creates meet at a barrier, which four threads could never reach together."""
+    """Twelve creates wait at a barrier, which four threads could never reach together."""
     together = threading.Barrier(12, timeout=LAST_RESORT)
 
     def meet(environ: dict[str, Any]) -> None:

@@ -103,7 +103,7 @@ def test_the_plan_names_each_job(cluster: Cluster) -> None:
 def test_a_killed_destroy_that_is_given_up_is_undone(
     patched_class: type, name: str, cluster: Cluster
 ) -> None:
-    """The next refresh finds a stack that no longer deletes the cluster."""
+    """The next refresh runs for a stack that no longer deletes the cluster."""
 
     def die(*_: object, **__: object) -> None:
         raise Killed

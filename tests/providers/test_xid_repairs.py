@@ -23,7 +23,7 @@ def cluster(emulator: Any, cluster_inputs: Properties) -> Cluster:
 
 
 def _propose(cluster: Cluster, *xid_codes: int, **alert: Any) -> None:
-    """Let the platform propose the replacement of the broken node, because of Xid errors."""
+    """Make the platform propose the replacement of the broken node because of Xid errors."""
     alerts = [{"alert_name": "DmesgXidError", "xid_codes": xid_codes, **alert}]
     body = {"cluster_id": cluster.id, "instance_name": BROKEN, "alerts": alerts}
     cluster.emulator.http.post("/_emulator/together/remediations", json=body).raise_for_status()

@@ -10,9 +10,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 from pulumi.dynamic.dynamic import serialize_provider
+from randomized.memory_platform import OUTSIDE, TYPE, Machines, MemoryPlatform
 from randomized.programs import GROUP_TYPE, PROJECT, STACK
 from randomized.strategies import SECRET, VARIABLES, draw_chance
-from randomized.world import OUTSIDE, TYPE, Machines, MemoryPlatform
 
 from gpuform.stacks.engine.state import PendingOperation, ResourceState, Snapshot
 from gpuform.stacks.engine.urn import DYNAMIC_PACKAGE, PROVIDER_TYPE_PREFIX, STACK_TYPE, make_urn
@@ -94,7 +94,7 @@ def _planned_entries(
 
 @dataclass
 class _StateBuilder:
-    world: MemoryPlatform
+    platform: MemoryPlatform
     provider: str
     entries: list[ResourceState] = field(default_factory=list)
     pending: list[PendingOperation] = field(default_factory=list)
@@ -142,23 +142,23 @@ class _StateBuilder:
             entry.external, entry.id = True, OUTSIDE[0]
             entry.protect = entry.retain_on_delete = False
         else:
-            entry.id = self.world.create(_unwrap_inputs(entry.inputs))
-        entry.outputs = {**entry.inputs, "address": self.world.objects[entry.id]["address"]}
+            entry.id = self.platform.create(_unwrap_inputs(entry.inputs))
+        entry.outputs = {**entry.inputs, "address": self.platform.objects[entry.id]["address"]}
         if condition == "half replaced":
             entry.pending_replacement = True
-            del self.world.objects[entry.id]
+            del self.platform.objects[entry.id]
         entry.init_errors = ["still booting"] if condition == "not ready" else []
         entry.taint = condition == "tainted"
 
 
 def create_state(
-    planned: Sequence[PlannedEntry], world: MemoryPlatform, provider: str = ""
+    planned: Sequence[PlannedEntry], platform: MemoryPlatform, provider: str = ""
 ) -> Snapshot:
     """Create the planned state, and its objects on the platform.
 
     `provider` is the pickled provider of its machines; by default that of the platform in memory.
     """
-    planting = _StateBuilder(world, provider or _serialize_provider())
+    planting = _StateBuilder(platform, provider or _serialize_provider())
     if planned:
         planting.entries += [
             ResourceState(ROOT, False, STACK_TYPE),

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from hypothesis import strategies as st
+from randomized.memory_platform import Fault
 from randomized.strategies import draw_chance
-from randomized.world import Fault
 
 from gpuform.stacks.engine.state import Selection, UrnPatterns
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from hypothesis import note
 from randomized import rules
+from randomized.memory_platform import OUTSIDE, Fault, MemoryPlatform
 from randomized.operations import Run
 from randomized.programs import Program
 from randomized.rules import ObservedRun, OwnedObjects
 from randomized.strategies import SECRET, VARIABLES
-from randomized.world import OUTSIDE, Fault, MemoryPlatform
 
 from gpuform.stacks.engine.planning import Step, StepStarted
 from gpuform.stacks.engine.state import Snapshot, edits, load_checkpoint
@@ -21,17 +21,17 @@ from gpuform.stacks.engine.urn import name_of
 class Player:
     """One stack and its platform. `lab` is the fixture's, which each player takes over."""
 
-    def __init__(self, lab: Any, world: MemoryPlatform, snapshot: Snapshot) -> None:
-        self.lab, self.world = lab, world
+    def __init__(self, lab: Any, platform: MemoryPlatform, snapshot: Snapshot) -> None:
+        self.lab, self.platform = lab, platform
         self.owned_objects = OwnedObjects(
-            world, {entry.id for entry in rules.list_machines(snapshot)}
+            platform, {entry.id for entry in rules.list_machines(snapshot)}
         )
         self._names = {name_of(entry.urn) for entry in snapshot.resources}
         self._unrecorded: list[str] = []
         lab.snapshot = snapshot
         lab.config, lab.secret_keys = {"lab:token": f"{SECRET}-0"}, ["lab:token"]
         lab.written.clear()
-        world.before_create = self._note_unrecorded
+        platform.before_create = self._note_unrecorded
         note("state:" + "".join(f"\n  {_describe_entry(entry)}" for entry in snapshot.resources))
 
     def list_names(self, program: Program) -> set[str]:
@@ -39,7 +39,7 @@ class Player:
 
         Not those of the state: what a failed run leaves in it depends on the order of its threads.
         """
-        self._names |= {each.name for each in program.declared}
+        self._names |= {declaration.name for declaration in program.declared}
         return self._names - {"default", "lab-dev"}
 
     def play(self, program: Program, run: Run) -> ObservedRun:
@@ -54,18 +54,18 @@ class Player:
         is_predictable = not (
             run.faults or program.end or self.owned_objects.lost_ids or observed.has_skipped_read
         )
-        rules.check_plan(plan, observed, exact=is_predictable and self.world.moving)
+        rules.check_plan(plan, observed, exact=is_predictable and self.platform.moving)
         if is_predictable:
             assert observed.succeeded, f"planned, and fails: {observed.errors}"
         return observed
 
     def preview(self, program: Program, run: Run) -> ObservedRun:
-        objects = copy.deepcopy(self.world.objects)
+        objects = copy.deepcopy(self.platform.objects)
         state = self.lab.snapshot.to_json(self.lab.crypter, show_secrets=True)
         written = len(self.lab.written)
         observed = self._run_engine(program, run, preview=True)
         rules.check_preview(observed)
-        assert self.world.objects == objects
+        assert self.platform.objects == objects
         assert self.lab.snapshot.to_json(self.lab.crypter, show_secrets=True) == state
         assert len(self.lab.written) == written
         return observed
@@ -91,8 +91,8 @@ class Player:
     def converge(self, program: Program) -> None:
         """Refresh the stack and run without failures, and check that nothing remains to be done."""
         self.run(program, Run("refresh"))
-        seen = self.play(program, Run())
-        if not seen.succeeded:
+        observed_run = self.play(program, Run())
+        if not observed_run.succeeded:
             return
         for again in (self.preview(program, Run()), self.run(program, Run())):
             assert again.succeeded, again.errors
@@ -101,24 +101,28 @@ class Player:
             rules.check_preview(again)
         after = rules.list_machines(again.after)
         assert len(after) == len({entry.urn for entry in after})
-        owned = {urn for urn, each in program.declarations_by_urn.items() if each.kind == "machine"}
+        owned = {
+            urn
+            for urn, declaration in program.declarations_by_urn.items()
+            if declaration.kind == "machine"
+        }
         assert {entry.urn for entry in after} == owned
 
     def destroy(self) -> None:
-        """Lets go what is protected, as its owner would by hand, and destroys all."""
+        """Remove all protection, as the owner would by hand, and destroy the stack."""
         for entry in self.lab.snapshot.resources:
             entry.protect = False
         self.run(Program(), Run("refresh"))
-        seen = self.play(Program(), Run("destroy"))
-        assert seen.succeeded, seen.errors
-        assert seen.after.resources == []
+        destroyed = self.play(Program(), Run("destroy"))
+        assert destroyed.succeeded, destroyed.errors
+        assert destroyed.after.resources == []
 
     def _run_engine(
         self, program: Program, run: Run, faults: Iterable[Fault] = (), *, preview: bool = False
     ) -> ObservedRun:
         note(f"{'preview' if preview else 'run'}: {run}")
         note(program.text)
-        self.world.begin_run(*faults)
+        self.platform.begin_run(*faults)
         before = copy.copy(self.lab.snapshot)
         outcome = self.lab.run(run.operation, program.text, preview=preview, **run.options)
         observed = ObservedRun(
@@ -126,7 +130,7 @@ class Player:
             run,
             before,
             outcome.snapshot,
-            list(self.world.calls),
+            list(self.platform.calls),
             list(self.lab.events),
             outcome.succeeded,
         )
@@ -138,13 +142,13 @@ class Player:
     def _change_objects(self, run: Run) -> None:
         """Change or remove objects outside of the stack."""
         for index, size in run.changed:
-            objects = sorted(self.world.objects)
+            objects = sorted(self.platform.objects)
             if not objects:
                 return
             id_ = objects[index % len(objects)]
             note(f"{id_} becomes {size or 'gone'}")
             if size:
-                self.world.objects[id_]["size"] = float(size)
+                self.platform.objects[id_]["size"] = float(size)
             else:
                 self.owned_objects.remove_outside(id_)
 
@@ -171,10 +175,10 @@ class Player:
         assert observed.after.pending_operations == carried
 
 
-def add_outside_objects(world: MemoryPlatform) -> None:
+def add_outside_objects(platform: MemoryPlatform) -> None:
     """Add the objects that exist before the stack: to be read, and to be imported."""
     for id_ in (*OUTSIDE, *(f"i-{variable}" for variable in VARIABLES)):
-        world.objects[id_] = {"size": 1.0, "address": f"10.1.0.{id_[2:]}"}
+        platform.objects[id_] = {"size": 1.0, "address": f"10.1.0.{id_[2:]}"}
 
 
 def _describe_entry(entry: Any) -> str:

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from randomized.world import TYPE
+from randomized.memory_platform import TYPE
 
 from gpuform.stacks.engine.urn import make_urn
 
 STACK, PROJECT = "dev", "lab"
 GROUP_TYPE = "lab:index:Group"
-HEAD = "from pulumi import Alias, Output\nfrom randomized.world import Machine\n"
+HEAD = "from pulumi import Alias, Output\nfrom randomized.memory_platform import Machine\n"
 
 Kind = Literal["machine", "group", "read"]
 

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from randomized.memory_platform import MUTATING, TYPE, MemoryPlatform, ProviderCall
 from randomized.operations import Run
 from randomized.programs import Program
-from randomized.world import MUTATING, TYPE, MemoryPlatform, ProviderCall
 
 from gpuform.stacks.engine.planning import (
     Diagnostic,
@@ -93,14 +93,14 @@ def list_machines(snapshot: Snapshot) -> list[ResourceState]:
 class OwnedObjects:
     """The objects that the stack manages: created or imported, not deleted or forgotten."""
 
-    world: MemoryPlatform
+    platform: MemoryPlatform
     owned_ids: set[str] = field(default_factory=set)
     lost_ids: set[str] = field(default_factory=set)
     """Ids of objects that were removed outside of the stack, which the state cannot know."""
 
     def remove_outside(self, id_: str) -> None:
         """Remove an object outside of the stack."""
-        del self.world.objects[id_]
+        del self.platform.objects[id_]
         self.lost_ids.add(id_)
 
     def check(self, observed: ObservedRun) -> None:
@@ -108,7 +108,7 @@ class OwnedObjects:
         entry_ids = [entry.id for entry in list_machines(observed.after)]
         duplicate_ids = [id_ for id_, count in Counter(entry_ids).items() if count > 1]
         assert not duplicate_ids, f"kept twice: {duplicate_ids}"
-        missing_ids = set(entry_ids) - self.world.objects.keys() - self.lost_ids
+        missing_ids = set(entry_ids) - self.platform.objects.keys() - self.lost_ids
         assert not missing_ids, f"in the state, and not on the platform: {missing_ids}"
         creates = [call for call in observed.calls if call.verb == "made"]
         assert max(Counter(call.urn for call in creates).values(), default=1) == 1, creates
@@ -118,7 +118,7 @@ class OwnedObjects:
         foreign -= self.owned_ids | self.lost_ids | declared
         assert not foreign, f"not the stack's, and touched: {foreign}"
         self.owned_ids |= set(entry_ids)
-        self.owned_ids &= self.world.objects.keys()
+        self.owned_ids &= self.platform.objects.keys()
         self.owned_ids -= _find_forgotten_ids(observed)
         lost = self.owned_ids - set(entry_ids)
         assert not lost, f"on the platform, and not in the state: {lost}"
@@ -189,18 +189,18 @@ def check_selection(observed: ObservedRun) -> None:
     selection = observed.run.selection
     if not selection.is_limited:
         return
-    meant = [step.new for step in observed.all_steps if step.new is not None]
-    both = [*observed.before.resources, *observed.after.resources, *meant]
-    urns = {entry.urn for entry in both} | observed.program.declarations_by_urn.keys()
+    new_states = [step.new for step in observed.all_steps if step.new is not None]
+    states = [*observed.before.resources, *observed.after.resources, *new_states]
+    urns = {entry.urn for entry in states} | observed.program.declarations_by_urn.keys()
     if selection.targets:
         named = {urn for urn in urns if urn in selection.targets}
-        reached = _with_old_names(observed, graph.add_dependents(both, named))
-        direct = reached if selection.target_dependents else _with_old_names(observed, named)
+        reached = add_old_urns(observed, graph.add_dependents(states, named))
+        direct = reached if selection.target_dependents else add_old_urns(observed, named)
     else:
-        kept = {urn for urn in urns if urn in selection.excludes}
-        direct = reached = urns - kept
+        excluded = {urn for urn in urns if urn in selection.excludes}
+        direct = reached = urns - excluded
         # What falls with a resource that is not excluded is replaced.
-        reached = _with_old_names(observed, graph.add_dependents(both, reached))
+        reached = add_old_urns(observed, graph.add_dependents(states, reached))
     replaced = {step.urn for step in observed.list_steps(StepStarted) if step.op is Op.REPLACE}
     for call in observed.calls:
         if call.verb in MUTATING:
@@ -208,26 +208,32 @@ def check_selection(observed: ObservedRun) -> None:
         if call.verb in ("create", "update") and call.urn not in replaced:
             assert call.urn in direct, f"not among the targets: {call}"
     if observed.run.operation == "update" and not observed.run.options.get("refresh"):
-        _check_kept(observed, reached)
+        check_unselected_entries(observed, reached)
 
 
-def _with_old_names(seen: ObservedRun, urns: set[str]) -> set[str]:
-    found = {step.old.urn for step in seen.all_steps if step.old is not None and step.urn in urns}
-    return urns | found
+def add_old_urns(observed: ObservedRun, urns: set[str]) -> set[str]:
+    old_urns = {
+        step.old.urn for step in observed.all_steps if step.old is not None and step.urn in urns
+    }
+    return urns | old_urns
 
 
-def _check_kept(seen: ObservedRun, reached: set[str]) -> None:
-    after = {(entry.urn, entry.id): entry for entry in seen.after.resources}
+def check_unselected_entries(observed: ObservedRun, reached: set[str]) -> None:
+    after = {(entry.urn, entry.id): entry for entry in observed.after.resources}
     # What belongs to somebody else is read in any case.
     reached = reached | {
-        urn for urn, each in seen.program.declarations_by_urn.items() if each.kind == "read"
+        urn
+        for urn, declaration in observed.program.declarations_by_urn.items()
+        if declaration.kind == "read"
     }
-    for entry in seen.before.resources:
+    for entry in observed.before.resources:
         if entry.type != TYPE or entry.external or entry.urn in reached:
             continue
-        kept = after.get((entry.urn, entry.id))
-        assert kept is not None, f"not among the targets, and gone: {entry.urn} {entry.id}"
-        assert (kept.inputs, kept.outputs) == (entry.inputs, entry.outputs), kept.urn
+        entry_after = after.get((entry.urn, entry.id))
+        assert entry_after is not None, f"not among the targets, and gone: {entry.urn} {entry.id}"
+        assert (entry_after.inputs, entry_after.outputs) == (entry.inputs, entry.outputs), (
+            entry_after.urn
+        )
 
 
 def check_preview(observed: ObservedRun) -> None:

@@ -4,20 +4,20 @@ from collections.abc import Callable
 from typing import Any
 
 from hypothesis import strategies as st
+from randomized.memory_platform import MemoryPlatform, use_platform
 from randomized.old_states import PlannedEntry, create_state, planned_states
 from randomized.operations import runs, updates
 from randomized.playing import Player, add_outside_objects
 from randomized.saved import apply_plan, run_within, save_plan
 from randomized.strategies import programs, successors
-from randomized.world import MemoryPlatform, use_platform
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 
 
 def _create_player(lab: Any, draw: Draw, state: st.SearchStrategy[list[PlannedEntry]]) -> Player:
-    world = use_platform(MemoryPlatform(moving=draw(st.booleans())))
-    add_outside_objects(world)
-    return Player(lab, world, create_state(draw(state), world))
+    platform = use_platform(MemoryPlatform(moving=draw(st.booleans())))
+    add_outside_objects(platform)
+    return Player(lab, platform, create_state(draw(state), platform))
 
 
 def play_run_on_any_state(lab: Any, draw: Draw) -> None:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
+from randomized.memory_platform import OUTSIDE
 from randomized.programs import Declaration, Program
-from randomized.world import OUTSIDE
 
 VARIABLES = "abcdefgh"
 SECRET = "hush-hush"

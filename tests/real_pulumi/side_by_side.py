@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 from processes.commands import PASSPHRASE, SALT, Cli, Result
 from pulumi.dynamic.dynamic import serialize_provider
 from randomized import old_states
+from randomized.memory_platform import MemoryPlatform
 from randomized.old_states import PlannedEntry, planned_states
 from randomized.operations import Run, runs
 from randomized.playing import add_outside_objects
 from randomized.programs import HEAD as PROGRAM_HEAD
 from randomized.programs import PROJECT, Program
 from randomized.strategies import draw_chance, programs, successors
-from randomized.world import MemoryPlatform
 from support.stacks.scenario_replay import Replay, create_project
 
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
@@ -69,8 +69,8 @@ class InitialState:
 
     def create_stack(self, folder: Path, cli: Cli) -> "EngineStack":
         """Create a stack with this state, in a folder of its own."""
-        world = LabelledPlatform(moving=self.moving)
-        add_outside_objects(world)
+        platform = LabelledPlatform(moving=self.moving)
+        add_outside_objects(platform)
         labelled = [
             replace(entry, properties={"label": entry.variable, **entry.properties})
             if entry.custom
@@ -79,13 +79,13 @@ class InitialState:
         ]
         crypter = PassphraseCrypter(PASSPHRASE, SALT)
         snapshot = old_states.create_state(
-            labelled, world, serialize_provider(load_machines_module().Machines())
+            labelled, platform, serialize_provider(load_machines_module().Machines())
         )
         snapshot.secrets_provider = crypter.provider
         project, stacks = folder / "project", folder / "state/.pulumi/stacks" / PROJECT
         stacks.mkdir(parents=True)
         create_project(project, PROJECT, MACHINES)
-        (project / "platform.json").write_text(world.json_text)
+        (project / "platform.json").write_text(platform.json_text)
         (stacks / "dev.json").write_bytes(snapshot.to_json(crypter))
         return EngineStack(folder, cli, f"file://{folder}/state", PROJECT, HEAD)
 
@@ -152,12 +152,12 @@ class Difference:
     run: int
     facet: str
     expected: Any
-    found: Any
+    actual: Any
 
     def __str__(self) -> str:
         values = (
             value if isinstance(value, str) else pformat(value, width=150)
-            for value in (self.expected, self.found)
+            for value in (self.expected, self.actual)
         )
         return "run {}, {}\n  expected: {}\n  found:    {}".format(self.run, self.facet, *values)
 
@@ -168,22 +168,22 @@ class EnginePair:
 
     folder: Path
     expected: Cli
-    found: Cli
+    actual: Cli
 
     def play(self, course: Course) -> list[Difference]:
         """Play the course with both engines, and return the first differing run's differences."""
         with TemporaryDirectory(dir=self.folder) as directory, ThreadPoolExecutor(2) as at_once:
-            engines = {"expected": self.expected, "found": self.found}
-            stands = [
+            engines = {"expected": self.expected, "found": self.actual}
+            stacks = [
                 course.start.create_stack(Path(directory) / name, cli)
                 for name, cli in engines.items()
             ]
             for number, (program, run) in enumerate(course.runs, 1):
-                others = _build_outside_changes(stands[0].objects, run)
-                playing = [at_once.submit(stack.play, program, run, others) for stack in stands]
-                expected, found = (_select_comparable(stack.result(), run) for stack in playing)
-                if differences := [*_find_differences(number, expected, found)]:
-                    outputs = [f"{stack.last.stdout}{stack.last.stderr}" for stack in stands]
+                others = _build_outside_changes(stacks[0].objects, run)
+                playing = [at_once.submit(stack.play, program, run, others) for stack in stacks]
+                expected, actual = (_select_comparable(stack.result(), run) for stack in playing)
+                if differences := [*_find_differences(number, expected, actual)]:
+                    outputs = [f"{stack.last.stdout}{stack.last.stderr}" for stack in stacks]
                     return [*differences, Difference(number, "said", *outputs)]
         return []
 
@@ -257,10 +257,10 @@ def _build_outside_changes(objects: Mapping[str, Any], run: Run) -> dict[str, An
 
 
 def _find_differences(
-    number: int, expected: Mapping[str, Any], found: Mapping[str, Any]
+    number: int, expected: Mapping[str, Any], actual: Mapping[str, Any]
 ) -> Iterator[Difference]:
-    for facet in dict.fromkeys([*expected, *found]):
-        theirs, ours = expected.get(facet), found.get(facet)
+    for facet in dict.fromkeys([*expected, *actual]):
+        theirs, ours = expected.get(facet), actual.get(facet)
         if isinstance(theirs, dict) and isinstance(ours, dict):
             for key in sorted({*theirs, *ours}):
                 if theirs.get(key) != ours.get(key):
@@ -323,10 +323,11 @@ def remove_imports(program: Program) -> Program:
 
 
 def make_run_comparable(run: Run, program: Program, names: Collection[str]) -> Run:
-    """Return the run in a form that the CLI supports and that ends the same way each time.
+    """Return the run in a form that the CLI supports and whose end does not vary.
 
     With concurrent calls, the calls that a failure still lets through vary: then the run continues
-    with everything that does not depend on the failed resource.
+    with
+    everything that does not depend on the failed resource.
     """
     label = load_machines_module().get_label
     faults = [
@@ -404,7 +405,7 @@ def _list_flags(run: Run) -> Iterator[str]:
 
 @cache
 def load_machines_module() -> Any:
-    """Return the module `machines`, as programs know it: providers are pickled by its name."""
+    """Import `machines` under the name of programs, because providers are pickled by name."""
     spec = importlib.util.spec_from_file_location("machines", MACHINES)
     assert spec
     assert spec.loader

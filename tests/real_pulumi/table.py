@@ -120,4 +120,4 @@ def _format_result(case: ET.Element) -> str:
 
 if __name__ == "__main__":
     PAGE.parent.mkdir(exist_ok=True)
-    PAGE.write_text(build_page([Path(each) for each in sys.argv[1:]]))
+    PAGE.write_text(build_page([Path(argument) for argument in sys.argv[1:]]))

@@ -35,8 +35,8 @@ def test_a_node_below_the_floor_stops_what_depends_on_it(form: str, tmp_path: Pa
             return pulumi(folder, *arguments, "--non-interactive", **environ)
 
         def slow(**nodes: float) -> None:
-            told = {name.replace("_", "-"): figure for name, figure in nodes.items()}
-            body = {"slow_nodes": told}
+            slow_nodes = {name.replace("_", "-"): figure for name, figure in nodes.items()}
+            body = {"slow_nodes": slow_nodes}
             platform.http.post("/_emulator/kubernetes/settings", json=body).raise_for_status()
 
         installed = run_new_process(folder, "plugin", "install", PULUMI_HOME=environ["PULUMI_HOME"])

@@ -53,7 +53,7 @@ EDITED: Final = {
 
 @pytest.fixture(scope="module")
 def pulumi_home(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """PULUMI_HOME with the provider plugin, which Pulumi YAML programs take."""
+    """Return a PULUMI_HOME with the provider plugin, which Pulumi YAML programs require."""
     folder = tmp_path_factory.mktemp("home")
     done = run_new_process(folder, "plugin", "install", PULUMI_HOME=str(folder))
     assert done.code == 0, done.stderr

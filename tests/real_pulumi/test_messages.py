@@ -31,7 +31,7 @@ class Project:
     environ: Mapping[str, str]
 
     def run(self, *arguments: str) -> tuple[Result, list[dict[str, Any]]]:
-        """How the command ended, and what was said meanwhile: the CLI's diagnostic events."""
+        """Run the Pulumi CLI, and return its result and its diagnostic events."""
         log = self.directory / "events.jsonl"
         done = pulumi(
             self.directory,
@@ -79,10 +79,10 @@ def test_progress_is_shown_at_its_resource_and_not_kept(
     done, messages = project.run("up")
     assert done.code == 0, done.stdout + done.stderr
     matching_messages = [message for message in messages if message["severity"] != "debug"]
-    passing = [each for each in matching_messages if each.get("ephemeral")]
+    ephemeral_messages = [event for event in matching_messages if event.get("ephemeral")]
     expected = RESOURCES[request.node.callspec.params["project"]]
-    assert {name_of(each["urn"]) for each in passing} == expected
-    assert [each["message"] for each in matching_messages if not each.get("ephemeral")] == []
+    assert {name_of(event["urn"]) for event in ephemeral_messages} == expected
+    assert [event["message"] for event in matching_messages if not event.get("ephemeral")] == []
 
 
 @pytest.mark.in_every_run
@@ -103,7 +103,7 @@ def test_an_error_is_shown_at_its_resource_without_frames(project: Project) -> N
 
 @pytest.mark.parametrize("project", ["01-together-training"], indirect=True)
 def test_an_import_says_which_ways_there_are(project: Project) -> None:
-    """Also under a CLI whose host fails before any code of gpuform's runs."""
+    """The message also appears under a CLI whose host fails before any code of gpuform runs."""
     (project.directory / "__main__.py").write_text(
         "import pulumi\n"
         "from gpuform.providers.together import SharedVolume\n"

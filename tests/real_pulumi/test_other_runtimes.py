@@ -61,8 +61,8 @@ class ForeignProject:
         with urllib.request.urlopen(f"{self.url}/_emulator/objects") as answer:
             return {volume["id"] for volume in json.load(answer)["together"].get("volumes", [])}
 
-    def leave_an_interrupted_create(self) -> str:
-        """Return the id of a volume that only the record of its create knows."""
+    def interrupt_create(self) -> str:
+        """Simulate a killed create of a volume, and return the id, which only a record has."""
         inputs = {"volume_name": "left", "region": "us-central-8", "size_tib": 1}
         request = urllib.request.Request(
             f"{self.url}/together/v1/compute/clusters/storage/volumes",
@@ -89,8 +89,8 @@ class ForeignProject:
         self.checkpoint.write_text(json.dumps(state))
         return id_
 
-    def forget_all_but_the_provider(self) -> None:
-        """Leave the state that a killed first create leaves."""
+    def reset_state_to_provider(self) -> None:
+        """Remove all but the provider from the state, as after a killed first create."""
         state = json.loads(self.checkpoint.read_text())
         latest = state["checkpoint"]["latest"]
         latest["resources"] = [
@@ -123,15 +123,15 @@ DESTROY = ("destroy", "--yes", "--skip-preview")
 def test_the_refusal_of_a_destroy_names_pulumi_up_and_gpuforms_destroy_works(
     foreign_project: ForeignProject,
 ) -> None:
-    left = foreign_project.leave_an_interrupted_create()
+    volume_id = foreign_project.interrupt_create()
 
     refused = foreign_project.pulumi(*DESTROY)
 
     output = refused.stdout + refused.stderr
     assert refused.code != 0
-    assert left in output
+    assert volume_id in output
     assert "`pulumi up` resumes the create" in output
-    assert left in foreign_project.list_volume_ids()
+    assert volume_id in foreign_project.list_volume_ids()
     destroyed = foreign_project.run_gpuform("destroy", "--yes")
     assert destroyed.code == 0, destroyed.stdout + destroyed.stderr
     assert foreign_project.list_volume_ids() == set()
@@ -140,28 +140,28 @@ def test_the_refusal_of_a_destroy_names_pulumi_up_and_gpuforms_destroy_works(
 def test_a_destroy_of_an_interrupted_first_create_starts_no_plugin_and_gpuform_names_it(
     foreign_project: ForeignProject,
 ) -> None:
-    left = foreign_project.leave_an_interrupted_create()
-    foreign_project.forget_all_but_the_provider()
+    volume_id = foreign_project.interrupt_create()
+    foreign_project.reset_state_to_provider()
 
     destroyed = foreign_project.pulumi(*DESTROY)
 
     assert destroyed.code == 0, "the engine asks the plugin now: refuse the destroy, and say so"
     assert "pending operations" in destroyed.stdout + destroyed.stderr
-    assert left in foreign_project.list_volume_ids()
+    assert volume_id in foreign_project.list_volume_ids()
     for command in ("status", "doctor", "orphans"):
-        shown = foreign_project.run_gpuform(command)
-        assert left in shown.stdout, (command, shown.stdout, shown.stderr)
+        result = foreign_project.run_gpuform(command)
+        assert volume_id in result.stdout, (command, result.stdout, result.stderr)
     assert foreign_project.run_gpuform("orphans").code == 3
 
 
 def test_gpuforms_destroy_before_it_deletes_what_an_interrupted_first_create_made(
     foreign_project: ForeignProject,
 ) -> None:
-    left = foreign_project.leave_an_interrupted_create()
-    foreign_project.forget_all_but_the_provider()
-    assert left in foreign_project.list_volume_ids()
+    volume_id = foreign_project.interrupt_create()
+    foreign_project.reset_state_to_provider()
+    assert volume_id in foreign_project.list_volume_ids()
 
     destroyed = foreign_project.run_gpuform("destroy", "--yes")
 
     assert destroyed.code == 0, destroyed.stdout + destroyed.stderr
-    assert left not in foreign_project.list_volume_ids()
+    assert volume_id not in foreign_project.list_volume_ids()

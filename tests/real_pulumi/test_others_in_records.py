@@ -62,7 +62,7 @@ def project(tmp_path: Path) -> Iterator[Project]:
 
 
 def test_a_destroy_needs_no_permission_for_nodes_of_the_stack(project: Project) -> None:
-    assert [each["id"] for each in project.read_record()["nodes"]["nodeData"]] == ["node-1"]
+    assert [node["id"] for node in project.read_record()["nodes"]["nodeData"]] == ["node-1"]
     done = project.destroy()
     assert done.code == 0, done.stdout + done.stderr
     assert project.read_record() is None
@@ -75,7 +75,7 @@ def test_a_destroy_is_refused_for_the_nodes_of_others_alone(project: Project) ->
     assert refused.code != 0
     assert "this Cluster contains theirs, created by others" in refused.stdout + refused.stderr
     assert "GPUFORM_ALLOW=destroy-others" in refused.stdout + refused.stderr
-    assert [each["id"] for each in project.read_record()["nodes"]["nodeData"]] == ["theirs"]
+    assert [node["id"] for node in project.read_record()["nodes"]["nodeData"]] == ["theirs"]
     allowed = project.destroy(GPUFORM_ALLOW="destroy-others")
     assert allowed.code == 0, allowed.stdout + allowed.stderr
     assert project.read_record() is None

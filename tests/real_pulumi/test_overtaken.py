@@ -74,8 +74,8 @@ class Stack:
     environ: dict[str, str] = field(default_factory=dict)
 
     def write_program(self, *names: str, size: int = 1) -> None:
-        text = PROGRAM.replace("NAMES", repr(names)).replace("SIZE", str(size))
-        (self.folder / "project/__main__.py").write_text(text)
+        program = PROGRAM.replace("NAMES", repr(names)).replace("SIZE", str(size))
+        (self.folder / "project/__main__.py").write_text(program)
 
     def run(self, cli: Cli, *arguments: str) -> Result:
         return cli(self.folder / "project", *arguments, "--non-interactive", **self.environment)
@@ -125,12 +125,12 @@ class Stack:
 
     def list_volumes(self) -> dict[str, str]:
         """Return the names of all volumes by id."""
-        told = httpx.get(
+        answer = httpx.get(
             f"{self.server.url}/together/v1/compute/clusters/storage/volumes",
             headers={"Authorization": f"Bearer {environment(self.server.url)['TOGETHER_API_KEY']}"},
             verify=False,
         )
-        return {volume["volume_id"]: volume["volume_name"] for volume in told.json()["volumes"]}
+        return {volume["volume_id"]: volume["volume_name"] for volume in answer.json()["volumes"]}
 
     def export_state(self, cli: Cli) -> dict[str, Any]:
         return json.loads(self.run_successfully(cli, "stack", "export").stdout)["deployment"]
@@ -206,7 +206,7 @@ def test_gpuform_is_killed_and_pulumi_goes_on(stack: Stack, moment: int, then: s
 
 @pytest.mark.parametrize("then", ["up", "destroy"])
 def test_pulumi_is_killed_and_gpuform_goes_on(stack: Stack, then: str) -> None:
-    """At the moment when the second volume is there."""
+    """Kill the Pulumi CLI when the second volume exists."""
     stack.write_program("one")
     stack.run_successfully(pulumi, "up", *YES)
     stack.write_program("one", "two", "three")

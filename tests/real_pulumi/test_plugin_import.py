@@ -58,8 +58,8 @@ class Project:
         assert self.run(pulumi, "stack", "init", "dev").code == 0
 
     def write_program(self, resources: dict[str, Any]) -> None:
-        text = yaml.safe_dump({"name": "imports", **self._program, **resources})
-        (self.folder / "Pulumi.yaml").write_text(text)
+        program = yaml.safe_dump({"name": "imports", **self._program, **resources})
+        (self.folder / "Pulumi.yaml").write_text(program)
 
     def run(self, cli: Cli, *arguments: str) -> Result:
         return cli(self.folder, *arguments, "--non-interactive", **self._environ)
@@ -74,9 +74,11 @@ class Project:
 def in_yaml(platform: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     monkeypatch.setenv("GPUFORM_OS_USER_PASSWORD", PASSWORD)
     secret = {"os_user_password": {"type": "string", "secret": True}}
-    kept = {"secure": PassphraseCrypter(PASSPHRASE, SALT).encrypt(PASSWORD)}
+    encrypted_password = {"secure": PassphraseCrypter(PASSPHRASE, SALT).encrypt(PASSWORD)}
     program = {"runtime": "yaml", "config": secret}
-    return Project(tmp_path, platform.server.url, program, {"imports:os_user_password": kept})
+    return Project(
+        tmp_path, platform.server.url, program, {"imports:os_user_password": encrypted_password}
+    )
 
 
 @pytest.mark.language_host("yaml")
@@ -113,7 +115,7 @@ def test_what_is_imported_has_no_changes(
 def test_the_option_settles_in_both_engines(
     form: str, platform: Platform, tmp_path: Path, gpuform: Cli
 ) -> None:
-    """By the CLI in the plugin form: its host of dynamic providers cannot import."""
+    """The CLI imports in the plugin form only: its host of dynamic providers cannot import."""
     named = create_outside(SHARED_VOLUME) + SHARED_VOLUME.import_suffix
     project = Project(tmp_path, platform.server.url, {"runtime": "python"}, {"gpuform:form": form})
     (project.folder / "__main__.py").write_text(

@@ -117,21 +117,21 @@ def kill_at_point(
     assert description.create
     create = (description.create.method, description.create.path)
     looks = {"answered": 1, "waiting": 3}
-    seen: list[str] = []
+    create_paths: list[str] = []
 
     def wrap(inner: Any) -> Any:
         def app(environ: dict[str, Any], start_response: Any) -> Any:
             asked = (environ["REQUEST_METHOD"], get_platform_path(environ))
-            if seen or asked == create:
-                seen.append(asked[0])
-            if not seen or not asked[1]:
+            if create_paths or asked == create:
+                create_paths.append(asked[0])
+            if not create_paths or not asked[1]:
                 return inner(environ, start_response)
             if point == "unsent":
-                kill(pid)
+                kill_with_children(pid)
                 raise DroppedConnection
-            if point == "unanswered" or len(seen) > looks[point]:
+            if point == "unanswered" or len(create_paths) > looks[point]:
                 answer = b"".join(inner(environ, start_response))
-                kill(pid)
+                kill_with_children(pid)
                 return [answer]
             return inner(environ, start_response)
 
@@ -141,8 +141,11 @@ def kill_at_point(
         yield
 
 
-def kill(pid: int) -> None:
-    """The children are stopped first, so that none of them learns of the others' end."""
+def kill_with_children(pid: int) -> None:
+    """Kill a process and all its children.
+
+    All are stopped first, so that no process observes the end of another one.
+    """
     completed = subprocess.run(
         ["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True
     )
@@ -233,7 +236,7 @@ def test_pulumis_destroy_is_refused_while_it_would_leave_what_was_made(
 def test_pulumis_destroy_of_nothing_else_leaves_the_record(
     platform: Platform, tmp_path: Path
 ) -> None:
-    """The CLI then starts no plugin that could refuse it: the next `up` goes on."""
+    """Without a resource, the CLI starts no plugin for a destroy: the next `up` recovers."""
     project = Project.begin(tmp_path, platform, CLUSTER)
     project.kill_up_at(CLUSTER, "answered")
     (made,) = platform.list_ids(CLUSTER)
@@ -254,7 +257,7 @@ def test_pulumis_destroy_of_nothing_else_leaves_the_record(
 def test_an_interruption_ends_the_wait_and_the_id_is_in_the_state(
     form: str, platform: Platform, tmp_path: Path
 ) -> None:
-    """As Ctrl-C does it, to the CLI alone, while the clock of the emulator stands still."""
+    """The signal of Ctrl-C reaches the CLI alone, while the emulator's clock stands still."""
     project = Project.begin(tmp_path, platform, CLUSTER, form)
     folder, environ = tmp_path / "project", project.environ
     del environ["GPUFORM_CLOCK"]
@@ -272,15 +275,15 @@ def test_an_interruption_ends_the_wait_and_the_id_is_in_the_state(
             assert process.poll() is None, process.communicate()[0]
             time.sleep(0.1)
         process.send_signal(signal.SIGTERM)
-        told = process.communicate(timeout=LAST_RESORT)[0]
-    assert process.returncode != 0, told
+        output = process.communicate(timeout=LAST_RESORT)[0]
+    assert process.returncode != 0, output
     assert {
         resource["id"] for resource in project.resources if resource.get("id")
     } == platform.list_ids(CLUSTER)
     for package in ("providers", "stacks"):
-        assert f'File "{ROOT / package}' not in told, told
+        assert f'File "{ROOT / package}' not in output, output
     if not has_language_host():  # which may print a traceback of its own, whatever the program
-        assert "Traceback" not in told, told
+        assert "Traceback" not in output, output
     platform.server.clock.advance(24 * 3600)
     done = pulumi(folder, "up", *flags, **environ)
     assert done.code == 0, done.stdout

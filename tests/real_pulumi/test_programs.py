@@ -26,36 +26,42 @@ def test_both_engines_do_the_same(name: str, tmp_path: Path, gpuform: Cli) -> No
     theirs, ours = tmp_path / "pulumi", tmp_path / "gpuform"
     theirs.mkdir()
     ours.mkdir()
-    expected, found = Replay.create(theirs, pulumi), Replay.create(ours, gpuform)
+    expected, actual = Replay.create(theirs, pulumi), Replay.create(ours, gpuform)
     before: Facets = {}
     for number, (step, differing, is_refused) in enumerate(_list_steps(name), 1):
-        told, done = (_play_step(each, step) for each in (expected, found))
+        expected_effects, actual_effects = (
+            _play_step(replay, step) for replay in (expected, actual)
+        )
         if is_refused:
-            assert told["succeeded"], f"step {number}: the Pulumi CLI refuses it as well"
-            asked = {json.loads(call)["call"] for call in done["calls"]}
-            assert (done["succeeded"], asked - READING) == (False, set()), f"step {number}"
-            assert _select_entries(done) == _select_entries(before), f"step {number}"
+            assert expected_effects["succeeded"], (
+                f"step {number}: the Pulumi CLI refuses it as well"
+            )
+            asked = {json.loads(call)["call"] for call in actual_effects["calls"]}
+            assert (actual_effects["succeeded"], asked - READING) == (False, set()), (
+                f"step {number}"
+            )
+            assert _select_entries(actual_effects) == _select_entries(before), f"step {number}"
             return
-        for facet, value in told.items():
+        for facet, value in expected_effects.items():
             if facet not in differing:
-                assert (number, facet, done.get(facet)) == (number, facet, value)
+                assert (number, facet, actual_effects.get(facet)) == (number, facet, value)
             else:
-                assert done[facet] != value, f"step {number}: {facet} does not differ"
-        assert done.keys() == told.keys(), f"step {number}"
-        before = done
+                assert actual_effects[facet] != value, f"step {number}: {facet} does not differ"
+        assert actual_effects.keys() == expected_effects.keys(), f"step {number}"
+        before = actual_effects
 
 
 def _play_step(stack: Replay, step: dict[str, Any]) -> Facets:
-    """Return the facets of a step, without the order of what an entry depends on: nobody's."""
+    """Return the facets of a step, with the dependencies of entries sorted."""
     return {
         facet: sort_dependencies(facet, value) for facet, value in stack.play_step(**step).items()
     }
 
 
 def _list_steps(name: str) -> Iterator[tuple[dict[str, Any], dict[str, str], bool]]:
-    """The arguments of each step, the facets in which the engines differ, whether ours refuses."""
+    """Yield each step's arguments, the facets that differ, and whether gpuform refuses."""
     for step in PROGRAMS[name]:
-        arguments = {key: each for key, each in step.items() if key not in ("differs", "refused")}
+        arguments = {key: value for key, value in step.items() if key not in ("differs", "refused")}
         yield arguments, step.get("differs", {}), "refused" in step
 
 

@@ -16,6 +16,6 @@ SEEDS = range(int(os.environ.get("GPUFORM_RANDOM_PROGRAMS", "20")))
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_both_engines_do_the_same(seed: int, tmp_path: Path, gpuform: Cli) -> None:
-    if found := play(EnginePair(tmp_path, pulumi, gpuform), seed, shrinking=False):
-        course, differences = found
+    if failure := play(EnginePair(tmp_path, pulumi, gpuform), seed, shrinking=False):
+        course, differences = failure
         pytest.fail("\n".join(map(str, [course, *differences])))

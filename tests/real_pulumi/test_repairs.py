@@ -52,8 +52,8 @@ def test_a_proposal_is_repaired_by_who_has_seen_it(
     folder.mkdir()
     (folder / "Pulumi.yaml").write_text(yaml.safe_dump({"name": "repairs", **settings}))
     (folder / "Pulumi.dev.yaml").write_text(yaml.safe_dump({"encryptionsalt": SALT}))
-    for name, text in files.items():
-        (folder / name).write_text(text)
+    for name, content in files.items():
+        (folder / name).write_text(content)
     environ = {
         **environment(platform.server.url),
         "PULUMI_BACKEND_URL": f"file://{tmp_path}/state",
@@ -64,30 +64,35 @@ def test_a_proposal_is_repaired_by_who_has_seen_it(
     def run(*arguments: str, **more: str) -> Result:
         return pulumi(folder, *arguments, "--non-interactive", **environ, **more)
 
-    def said(*arguments: str, **more: str) -> str:
+    def run_and_read(*arguments: str, **more: str) -> str:
         done = run(*arguments, **more)
         assert done.code == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
 
-    def states() -> list[str]:
-        found = []
+    def list_remediation_states() -> list[str]:
+        remediations = []
         (cluster,) = platform.list_ids(CLUSTER)
-        shown = platform.send(CLUSTER, Request("GET", f"/compute/clusters/{cluster}"))
-        for node in (*shown["gpu_worker_nodes"], *shown["deleted_gpu_worker_nodes"]):
+        cluster_answer = platform.send(CLUSTER, Request("GET", f"/compute/clusters/{cluster}"))
+        for node in (
+            *cluster_answer["gpu_worker_nodes"],
+            *cluster_answer["deleted_gpu_worker_nodes"],
+        ):
             path = f"/compute/clusters/{cluster}/instances/{node['instance_id']}/remediations"
-            found += platform.send(CLUSTER, Request("GET", path))["remediations"]
-        return [each["state"] for each in found]
+            remediations += platform.send(CLUSTER, Request("GET", path))["remediations"]
+        return [remediation["state"] for remediation in remediations]
 
-    said("stack", "init", "dev")
-    said("up", "--yes", "--skip-preview")
+    run_and_read("stack", "init", "dev")
+    run_and_read("up", "--yes", "--skip-preview")
     (cluster,) = platform.list_ids(CLUSTER)
     body = {"cluster_id": cluster, "instance_name": "train-worker-1"}
     platform.http.post("/_emulator/together/remediations", json=body).raise_for_status()
-    said("up", "--yes", "--skip-preview", "--refresh")
-    assert states() == ["PENDING_APPROVAL"], "nobody says that the plan was reviewed"
-    shown = said("preview", "--refresh", GPUFORM_ALLOW="repair")
+    run_and_read("up", "--yes", "--skip-preview", "--refresh")
+    assert list_remediation_states() == ["PENDING_APPROVAL"], (
+        "nobody says that the plan was reviewed"
+    )
+    shown = run_and_read("preview", "--refresh", GPUFORM_ALLOW="repair")
     if form == "plugin":
         assert "repairs node train-worker-1 by HOST_AWARE: GpuPcieReplayRateHigh" in shown
-    said("up", "--yes", "--skip-preview", "--refresh", GPUFORM_ALLOW="repair")
-    assert states() == ["SUCCEEDED"]
-    said("preview", "--refresh", "--expect-no-changes")
+    run_and_read("up", "--yes", "--skip-preview", "--refresh", GPUFORM_ALLOW="repair")
+    assert list_remediation_states() == ["SUCCEEDED"]
+    run_and_read("preview", "--refresh", "--expect-no-changes")

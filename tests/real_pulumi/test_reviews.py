@@ -31,7 +31,7 @@ def write_program(existing_stack: Replay, program: str) -> None:
 
 
 def run_json(existing_stack: Replay, *command: str, stream: bool = False) -> bytes:
-    """Return what `--json` prints."""
+    """Run a command with `--json`, and return its stdout."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PULUMI_ENABLE_STREAMING_JSON_PREVIEW", str(stream).lower())
         return existing_stack.run(*command, "--json").stdout.encode()
@@ -57,8 +57,8 @@ def test_each_form_of_a_plan_is_the_same_review(existing_stack: Replay) -> None:
         run_json(existing_stack, "preview", stream=True),
         run_logged(existing_stack, "preview"),
     ]
-    (plan, text), *others = map(review, contents)
-    assert others == [(plan, text)] * 2
+    (plan, review_text), *others = map(review, contents)
+    assert others == [(plan, review_text)] * 2
     assert plan.summary == {"create": 1, "update": 1, "replace": 1, "delete": 1}
     with pytest.raises(EngineError, match="ends in the middle of a run"):
         read_plan("told.json", contents[1][:-40])
@@ -70,19 +70,19 @@ def test_a_destroy_and_a_refresh_are_recognized_as_such(existing_stack: Replay) 
         run_json(existing_stack, "destroy", "--preview-only"),
         run_json(existing_stack, "destroy", "--preview-only", "--target", "**::a"),
     ):
-        plan, text = review(content)
+        plan, review_text = review(content)
         assert plan.operation == "destroy"
-        assert "in the program" not in text
-        assert "gpuform destroy --stack dev" in text
+        assert "in the program" not in review_text
+        assert "gpuform destroy --stack dev" in review_text
     platform = existing_stack.folder / "project/platform.json"
     objects = json.loads(platform.read_text())
     gone = {key: value for key, value in objects["objects"].items() if key != "c-1"}
     platform.write_text(json.dumps({**objects, "objects": gone}))
-    plan, text = review(run_json(existing_stack, "refresh", "--preview-only"))
+    plan, review_text = review(run_json(existing_stack, "refresh", "--preview-only"))
     platform.write_text(json.dumps(objects))
     assert plan.operation == "refresh"
-    assert "delete: no longer exists on the platform" in text
-    assert "gpuform refresh --stack dev" in text
+    assert "delete: no longer exists on the platform" in review_text
+    assert "gpuform refresh --stack dev" in review_text
 
 
 @pytest.mark.parametrize(
@@ -93,14 +93,14 @@ def test_a_preview_that_failed_is_a_failed_review(
     existing_stack: Replay, more: str, why: str
 ) -> None:
     write_program(existing_stack, AFTER + more)
-    plan, text = review(run_json(existing_stack, "preview"))
+    plan, review_text = review(run_json(existing_stack, "preview"))
     assert why in "\n".join(plan.errors)
-    assert text.startswith("Failed:\n")
-    assert "gpuform up" not in text
+    assert review_text.startswith("Failed:\n")
+    assert "gpuform up" not in review_text
 
 
 def test_where_the_cli_tells_nothing(existing_stack: Replay, tmp_path: Path) -> None:
-    """It refuses before anything begins: nothing is on its stdout."""
+    """The CLI refuses before the operation begins, and prints nothing to stdout."""
     done = pulumi(tmp_path, "preview", "--json", "--non-interactive", PULUMI_HOME=str(tmp_path))
     assert done.code != 0
     with pytest.raises(EngineError, match="is not a plan: it is empty"):

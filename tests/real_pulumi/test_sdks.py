@@ -159,7 +159,7 @@ def test_typescript(work: Work) -> None:
 
 
 def test_go(work: Work) -> None:
-    """With the CLI's own version of Pulumi's SDK."""
+    """The program uses the version of Pulumi's Go SDK that belongs to the CLI."""
     require_programs("pulumi-language-go", "go")
     sdk = work.generate("go") / "gpuform"
     version = work.run(["pulumi", "version"], work.folder).strip()

@@ -127,15 +127,15 @@ def test_each_undoes_what_the_other_one_selected(project: Project, gpuform: Cli)
 def test_backends_have_selections_of_their_own(project: Project, selecting_engine: Cli) -> None:
     project.run_successfully(selecting_engine, "stack", "init", "dev")
     project.run_successfully(selecting_engine, "stack", "init", "prod")
-    one, two = project.backend, f"file://{project.folder}/other"
-    project.backend = two
+    first_backend, second_backend = project.backend, f"file://{project.folder}/other"
+    project.backend = second_backend
     assert project.get_selected() is None
     project.run_successfully(selecting_engine, "stack", "init", "dev")
     assert project.get_selected() == "dev"
-    project.backend = one
+    project.backend = first_backend
     assert project.get_selected() == "prod"
     project.run_successfully(selecting_engine, "stack", "unselect")
-    project.backend = two
+    project.backend = second_backend
     assert project.get_selected() == "dev"
 
 

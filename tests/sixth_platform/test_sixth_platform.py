@@ -90,8 +90,8 @@ def test_the_guides_files_equal_those_of_the_package() -> None:
     }
     del written[GENERATED]
     assert read_guide_files("nimbus/") == {
-        name.removeprefix("nimbus/"): text
-        for name, text in written.items()
+        name.removeprefix("nimbus/"): content
+        for name, content in written.items()
         if name.startswith("nimbus/")
     }
     assert read_guide_files("pyproject.toml") == {"": written["pyproject.toml"]}
@@ -106,21 +106,23 @@ def test_the_distribution_has_the_entry_points_of_its_project() -> None:
 
 @pytest.mark.slow
 def test_the_guides_commands_print_what_the_guide_shows(tmp_path: Path) -> None:
-    """On a copy of the package, without what the first of them generates."""
+    """Run the commands on a copy of the package without generated files."""
     package, project = tmp_path / "package", tmp_path / "demo"
     shutil.copytree(HERE, package)
     (package / GENERATED).unlink()
     project.mkdir()
-    for name, text in read_guide_files("demo/").items():
-        (project / name).write_text(text)
+    for name, content in read_guide_files("demo/").items():
+        (project / name).write_text(content)
     variables = build_environment(package)
     ran = []
-    for command, shown in read_guide_commands():
+    for command, expected_lines in read_guide_commands():
         directory = ROOT if command.startswith("pytest") else project
         done = run_shell_command(command, directory, variables)
-        said = done.stdout + done.stderr
-        assert done.returncode == 0, f"{command}\n{said}"
-        assert [line for line in shown if line.strip() not in said] == [], f"{command}\n{said}"
+        output = done.stdout + done.stderr
+        assert done.returncode == 0, f"{command}\n{output}"
+        assert [line for line in expected_lines if line.strip() not in output] == [], (
+            f"{command}\n{output}"
+        )
         ran.append(command.split()[0])
     assert {"python", "gpuform", "pytest"} <= set(ran)
     assert (package / GENERATED).read_text() == (HERE / GENERATED).read_text()
@@ -191,8 +193,8 @@ def test_a_missing_kind_is_refused_with_the_platforms_that_have_it(tmp_path: Pat
         "try: load_lifecycle_class('nimbus', 'Fabric')\n"
         "except Exception as error: print(error)"
     )
-    said = run_python(code, HERE, directory=tmp_path)
-    assert said == "nimbus has no Fabric: declare it on scp\n"
+    output = run_python(code, HERE, directory=tmp_path)
+    assert output == "nimbus has no Fabric: declare it on scp\n"
 
 
 @pytest.mark.slow
@@ -206,13 +208,13 @@ def test_a_broken_platform_is_reported_only_where_it_is_named(tmp_path: Path) ->
     others = (
         "shared_volumes:\n  data: {platform: together, volume_name: data, size_tib: 1, region: r}"
     )
-    for text, code in ((names_it, 1), (others, 0)):
-        (tmp_path / "topology.yaml").write_text(text)
+    for topology, code in ((names_it, 1), (others, 0)):
+        (tmp_path / "topology.yaml").write_text(topology)
         done = run_shell_command("gpuform validate", tmp_path, build_environment(package))
-        said = done.stdout + done.stderr
-        assert done.returncode == code, said
-        assert ("the distribution nimbus-gpuform announces it" in said) == bool(code), said
-        assert "Traceback" not in said
+        output = done.stdout + done.stderr
+        assert done.returncode == code, output
+        assert ("the distribution nimbus-gpuform announces it" in output) == bool(code), output
+        assert "Traceback" not in output
 
 
 @pytest.mark.slow

@@ -128,7 +128,7 @@ def test_every_variable_that_the_source_reads_is_declared() -> None:
 
 
 def test_every_text_that_looks_like_a_variable_is_declared() -> None:
-    """Also variables in tables, and variables read by libraries."""
+    """Cover also variables in tables, and variables that libraries read."""
     nodes = (node for _, tree in parse_modules() for node in ast.walk(tree))
     texts = {node.value for node in nodes if isinstance(node, ast.Constant)}
     variables = {

@@ -139,7 +139,7 @@ def test_the_index_links_every_kind() -> None:
 
 @pytest.mark.parametrize("platform", list_own_platforms())
 def test_the_kinds_of_a_platform_declare_the_permissions_that_it_asks_for(platform: str) -> None:
-    """`guarded_by` is stated: here it is compared with what the platform's modules name."""
+    """Compare `guarded_by` of all kinds with the permissions that the platform's modules name."""
     root = Path(__file__).parents[2] / "providers" / platform
     source = "\n".join(path.read_text() for path in root.rglob("*.py"))
     source = re.sub(r"guarded_by = .*", "", source)

@@ -105,7 +105,7 @@ def test_workflows_pin_actions_and_have_least_permissions(repository: Path, writ
 def test_workflows_use_existing_commands_and_flags(
     repository: Path, write: Write, forge: str
 ) -> None:
-    """As far as this version has the commands."""
+    """Check the commands that this version of the workflows has."""
     write("--forge", forge)
     workflow_text = "".join(path.read_text() for path in list_workflow_files(repository))
     lines = re.findall(
@@ -176,7 +176,7 @@ def test_jobs_have_the_credentials_of_the_stacks_key(repository: Path, write: Wr
 def test_jobs_install_the_gpuform_that_wrote_the_workflows(
     repository: Path, write: Write, tmp_path: Path
 ) -> None:
-    """From a wheel in the repository: nobody else can have registered its name."""
+    """The wheel is in the repository, because somebody else could register the name on an index."""
     requirements = repository / "infra/requirements.txt"
     requirements.write_text("# mine\nrequests\ngpuform\ngpuform-of-another==1\n")
     (repository / "infra/wheels").mkdir()

@@ -72,5 +72,5 @@ def kubectl_config(kube: Kube, tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def _no_files_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the official client, which leaves certificates behind, use a folder of the test."""
+    """Give the official client a folder of the test for the certificates that it leaves behind."""
     monkeypatch.setattr(tempfile, "tempdir", os.fspath(tmp_path))

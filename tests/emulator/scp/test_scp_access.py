@@ -32,7 +32,7 @@ def sign(message: str, secret: str = SECRET_KEY) -> str:
 
 
 def send_raw(url: str, target: str, *, signed: str | None = None, **more: str) -> tuple[int, str]:
-    """A GET whose request line is `target` to the byte, signed for it or for `signed`."""
+    """Send a GET whose request line has exactly `target`, signed for `target` or for `signed`."""
     url_parts = urlsplit(url)
     stamp = more.pop("timestamp", str(round(time.time() * 1000)))
     account = more.get("Scp_AccountId", "")
@@ -128,7 +128,7 @@ def test_a_client_may_send_the_absolute_url(scp: ScpClient) -> None:
 @given(st.text(max_size=12))
 @pytest.mark.slow
 def test_any_value_can_be_signed_in_process(value: str) -> None:
-    """There the platform's own host is the client's, although nothing listens to that name."""
+    """In process, the client signs for the real platform's host name, at which nothing listens."""
     with Store(None) as store:
         transport = httpx.WSGITransport(create_app(store, Clock(store)))
         host = "https://multinodegpucluster.kr-west1.e.samsungsdscloud.com"

@@ -18,8 +18,7 @@ HEALTHY = "data.status_details.health_checks.gpu_health"
 
 
 def test_a_cluster_has_every_documented_field(tensorone: TensorOneClient, control: Any) -> None:
-    """Every field with its type, in the same order; what is declared, sized or priced with its
-    value."""
+    """Compare the names, types and order of all fields, and the values that are predictable."""
     created = tensorone.request("POST", "", build_declaration())["id"]
     control.advance(NEW_SECONDS)
     tensorone.request("POST", f"/{created}/stop", {"save_state": True})

@@ -128,7 +128,7 @@ class Fleet:
                 job.ends = min(job.ends, self.simulation.now)
 
     def _synchronize(self) -> None:
-        """Let running nodes join and deleted ones leave, and end the jobs whose time is over."""
+        """Join running nodes, remove deleted ones, and end the jobs whose time is over."""
         nodes = {item.id: item for item in self.simulation.list_existing("scp", "node")}
         for id_ in self._joined.keys() - nodes.keys():
             self.kubernetes.remove_node(self._joined.pop(id_))
@@ -196,7 +196,7 @@ class SlurmFleet(Fleet):
         )
 
     def _synchronize(self) -> None:
-        """Let running nodes join; deleted ones leave, or become DOWN where nodes are static."""
+        """Join running nodes; remove deleted ones, or mark them as DOWN where nodes are static."""
         nodes = {item.id: item for item in self.simulation.list_existing("scp", "node")}
         for id_ in self._joined.keys() - nodes.keys():
             name = self._joined.pop(id_)

@@ -106,7 +106,7 @@ class Slurm:
         return job
 
     def add_node(self, name: str, address: str) -> None:
-        """Let a node join; one that was DOWN comes back with its drain."""
+        """Add a node; a node that was DOWN returns with its drain."""
         self._record_history()
         node = self.nodes.setdefault(name, {"drain": False, "reason": ""})
         node.update(state="IDLE", address=address)

@@ -257,7 +257,7 @@ def test_a_refused_document_leaves_no_record_of_the_create(
 def test_a_record_created_by_others_at_the_same_moment_is_not_adopted(
     cluster: Any, registry: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody is between our look and our create: the registry refuses the second one."""
+    """Somebody creates the record between our lookup and our create, which is then refused."""
     client = get_client(Settings())
     create = client.create_by_parser
 

@@ -178,7 +178,7 @@ def test_an_existing_entry_is_not_adopted(cluster: Any, gpu_node: Any, registry:
 def test_the_values_of_a_moved_entry_are_restored(
     cluster: Any, gpu_node: Any, registry: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody removes the first node right before the second one is changed by its place."""
+    """Somebody removes the first node just before the second one is changed by its position."""
     cluster.apply(ALONE)
     first, second, third = gpu_node("one"), gpu_node("two"), gpu_node("three")
     first.apply(declare_node(FIRST))
@@ -213,7 +213,7 @@ def test_the_values_of_a_moved_entry_are_restored(
 def test_an_entry_created_behind_the_last_node_is_removed(
     cluster: Any, gpu_node: Any, registry: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two nodes go right before the third and last one is changed by its place."""
+    """Two nodes are removed just before the third and last one is changed by its position."""
     cluster.apply(ALONE)
     nodes = [gpu_node(name) for name in ("one", "two", "three")]
     for at, node in enumerate(nodes):
@@ -257,7 +257,7 @@ ENTRIES = st.lists(
 @settings(deadline=None)
 @given(ENTRIES)
 def test_after_any_history_the_sums_are_those_of_the_entries(entries: list[Any]) -> None:
-    """Each step adds a node, changes it when it is there, or removes it when nothing differs."""
+    """Each step adds a node, or changes an existing one, or removes one with no difference."""
     record: dict[str, Any] = {"id": "c", "nodes": {"count": 0, "nodeData": []}}
     for entry in entries:
         parsed = wire.Cluster.model_validate(record)

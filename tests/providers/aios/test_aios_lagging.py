@@ -182,7 +182,7 @@ def test_overwritten_values_of_a_moved_node_are_restored_even_if_the_removed_nod
 def test_an_unfinished_change_is_undone_by_a_reverted_declaration_while_reads_lag(
     west: Any, stack: Stack, registry: LaggingRegistry
 ) -> None:
-    """The change is answered by nobody, and had its effect; then the declaration goes back."""
+    """The change takes effect without an answer; then the declaration is reverted."""
     node = stack.get_resource("a")
     node.apply(declare_node())
     registry.clock.moment += 1000
@@ -337,7 +337,7 @@ def test_a_record_whose_nodes_are_not_listed_is_not_deleted(
 def test_a_host_without_object_list_deletes_its_node_and_then_its_record(
     west: Any, stack: Stack, registry: LaggingRegistry
 ) -> None:
-    """Pulumi's hosts; a GET shows the deleted node when the record is deleted."""
+    """Under Pulumi's hosts, a GET still shows the deleted node when the record is deleted."""
     node = stack.get_resource("a")
     node.apply(declare_node())
     registry.clock.moment += 1000
@@ -352,7 +352,7 @@ def test_a_host_without_object_list_deletes_its_node_and_then_its_record(
 def test_a_parser_that_refuses_get_counts_as_reachable(
     registry: LaggingRegistry, closes: bool
 ) -> None:
-    """The document has no GET for the Parser's path."""
+    """The platform's document has no GET for the Parser's path."""
 
     def parser(request: Any) -> Any:
         if closes:

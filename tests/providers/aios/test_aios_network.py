@@ -137,7 +137,7 @@ POLICIES = st.dictionaries(
 def test_policies_are_read_in_the_shape_they_were_sent(
     cluster: Any, registry: Any, given: Any
 ) -> None:
-    """Keys are the user's: nothing becomes snake_case or camelCase, and no value another one."""
+    """Keys belong to the user: no key is converted to camelCase or snake_case."""
     for policies, system in given:
         own = {"actions_policy_map": policies, "custom_policy_system": system}
         declared = {**DECLARED, "config": {**DECLARED["config"], **own}}

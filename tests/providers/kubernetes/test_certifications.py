@@ -307,7 +307,7 @@ def test_a_test_of_somebody_else_is_never_adopted(certified_cluster: CertifiedCl
 
 
 def test_a_second_run_tests_again_after_a_failure(certified_cluster: CertifiedCluster) -> None:
-    """The second `up` after a failure tests once more, instead of reading the old result."""
+    """The second `up` tests again instead of reading the old result."""
     slow = certified_cluster.list_nodes()[0]
     certified_cluster.change_settings(slow_nodes={slow: 250})
     made = certified_cluster.create(certified_cluster.build_inputs())
@@ -320,7 +320,7 @@ def test_a_second_run_tests_again_after_a_failure(certified_cluster: CertifiedCl
 def test_a_node_whose_result_is_missing_does_not_pass(
     certified_cluster: CertifiedCluster, fault: str
 ) -> None:
-    """The engine says Succeeded; its figures or lists say nothing."""
+    """The engine reports Succeeded, but neither figures nor lists have a result of the node."""
     declared = certified_cluster.build_inputs()
     made = certified_cluster.create(declared)
     folder = FOLDER.rpartition("/")[0]
@@ -395,7 +395,7 @@ class Killed(BaseException):
 def test_a_killed_run_is_resumed_and_never_doubled(
     certified_cluster: CertifiedCluster, monkeypatch: pytest.MonkeyPatch, at_request: int
 ) -> None:
-    """Killed before its n-th request: the next run finds what there is, and one test remains."""
+    """Kill the run before its n-th request: the next run continues, and one test remains."""
     declared, sent = certified_cluster.build_inputs(), []
     send = httpx.Client.send
 
@@ -430,7 +430,7 @@ def test_a_killed_run_is_resumed_and_never_doubled(
 
 
 def test_nodes_whose_gpus_are_at_work_are_waited_for(certified_cluster: CertifiedCluster) -> None:
-    """The job ends by itself; the test begins then."""
+    """The test begins when the job has ended by itself."""
     node = certified_cluster.list_nodes()[0]
     certified_cluster.cluster.add_pod("training", node=node, gpus=8, runs_for=3000)
     made = certified_cluster.create(certified_cluster.build_inputs())
@@ -461,7 +461,7 @@ def test_a_wait_over_the_limit_ends_and_is_resumed_later(
 def test_a_host_that_cannot_store_unready_resources_gets_an_error(
     certified_cluster: CertifiedCluster,
 ) -> None:
-    """Pulumi's own dynamic host: nothing that depends on the proof is made, nothing is lost."""
+    """Pulumi's dynamic host creates no dependent of the certification, and loses nothing."""
     certified_cluster.change_settings(slow_nodes={certified_cluster.list_nodes()[0]: 250})
     for _ in range(2):  # and the second time it is tested anew
         with pytest.raises(GpuformError, match="250 GB/s is below the floor of 300 GB/s"):

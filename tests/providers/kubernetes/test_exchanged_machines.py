@@ -54,7 +54,7 @@ def test_a_machine_replaced_during_its_test_is_tested_again(
 def test_a_failed_machine_replaced_during_its_test_is_not_blamed(
     certified_cluster: ContradictoryCluster,
 ) -> None:
-    """And the others have passed, whatever the whole says."""
+    """The other nodes have passed, although the run as a whole has failed."""
     slow, *others = certified_cluster.list_nodes()
     cluster = ManagedCluster(certified_cluster)
     certified_cluster.change_settings(slow_nodes={slow: 100})

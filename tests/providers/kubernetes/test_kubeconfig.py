@@ -83,7 +83,7 @@ def test_an_unusable_kubeconfig_is_refused_and_never_shown(text: str) -> None:
 def test_a_kubeconfig_with_two_ways_to_sign_in_is_refused(
     user: dict[str, Any], tmp_path: Path
 ) -> None:
-    """Also where only kubectl would run the program, or send the file."""
+    """Refuse also combinations in which only kubectl would run the program or send the file."""
     kubeconfig = build_kubeconfig(user)
     mark = ClusterLabel("id", "urn", "/state")
     for read in (
@@ -141,7 +141,7 @@ def test_a_context_name_with_invisible_characters_is_refused(name: str) -> None:
 
 
 def test_files_that_the_users_own_names_are_read(tmp_path: Path) -> None:
-    """Those of the context alone, from the kubeconfig's own folder."""
+    """Read only the files that the current context names, relative to the kubeconfig's folder."""
     (tmp_path / "token").write_text("s3cret\n")
     (tmp_path / "ca.pem").write_text("PEM")
     own = yaml.safe_load(

@@ -87,7 +87,7 @@ def test_a_list_that_ends_before_its_announced_end_is_an_error(
 def test_pages_of_different_moments_are_read_again(
     fake: Kubernetes, client: KubernetesClient
 ) -> None:
-    """A pod that moves up a page when another one ends would never be seen."""
+    """A pod that moves to an earlier page when another pod ends would otherwise never be read."""
     fake.misbehavior.page_size, fake.misbehavior.shifts_pages = 2, True
     fake.start_pod("w0", "a-short-one", "ml")
 

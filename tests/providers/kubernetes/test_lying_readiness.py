@@ -218,7 +218,7 @@ def test_a_job_that_has_not_ended_blames_no_node(
 
 
 def test_a_node_without_a_result_has_not_passed(certified_cluster: ContradictoryCluster) -> None:
-    """A group lists the nodes that were planned for it."""
+    """The group lists all planned nodes, tested or not."""
     made = certified_cluster.create_with_fault(
         lambda: certified_cluster.write_succeeded_nodes(*certified_cluster.list_nodes()[1:])
     )
@@ -228,7 +228,7 @@ def test_a_node_without_a_result_has_not_passed(certified_cluster: Contradictory
 
 
 def test_a_missing_figure_blames_no_node(certified_cluster: ContradictoryCluster) -> None:
-    """The engine counts it as a missed threshold of every node."""
+    """The engine counts a missing figure as a missed threshold of every node."""
 
     def remove_figures() -> None:
         reason = "ThresholdViolation"
@@ -251,7 +251,7 @@ def test_a_missing_figure_blames_no_node(certified_cluster: ContradictoryCluster
 def test_a_job_that_fails_on_a_group_blames_no_node(
     certified_cluster: ContradictoryCluster,
 ) -> None:
-    """Every node of the group gets the reason, as with an image that cannot be pulled."""
+    """Every node of the group gets the same reason, for example an image that cannot be pulled."""
 
     def fail_first_group() -> None:
         entries = [
@@ -301,7 +301,7 @@ def test_a_node_that_a_search_neither_clears_nor_confirms_is_not_certified(
 
 
 def test_figures_of_an_earlier_run_do_not_count(certified_cluster: ContradictoryCluster) -> None:
-    """Jobs of a later run have the same names; what an earlier one has left may still be there."""
+    """Jobs of a later run have the same names, so results of an earlier run may still exist."""
     made = certified_cluster.create(certified_cluster.build_inputs())
     measurements = certified_cluster.client.list_objects(f"{ROOT}/bandwidthmeasurements")
     for measurement in measurements:
@@ -338,7 +338,7 @@ def test_failed_nodes_of_other_clusters_are_not_stored(
 def test_an_unread_test_does_not_certify_another_driver(
     certified_cluster: ContradictoryCluster,
 ) -> None:
-    """A run was killed after the test, and the driver is changed before the next run."""
+    """The run is killed after the test, and the driver changes before the next run."""
     made = certified_cluster.create(certified_cluster.build_inputs())
     made.outs.update(evidence=[], run=None)
     for name in certified_cluster.list_nodes():
@@ -361,7 +361,7 @@ def _cordon(certified_cluster: CertifiedCluster, *names: str) -> None:
 def test_a_test_on_one_node_alone_does_not_certify_the_fabric(
     certified_cluster: ContradictoryCluster,
 ) -> None:
-    """The engine leaves out the cordoned ones, and measures NVLink in place of the fabric."""
+    """The engine leaves out cordoned nodes, and then measures NVLink instead of the fabric."""
     alone, *others = certified_cluster.list_nodes()
     _cordon(certified_cluster, *others)
     made = certified_cluster.create(certified_cluster.build_inputs({**ALL_REDUCE, "floor": 300}))
@@ -403,7 +403,7 @@ def test_a_missing_declared_node_is_not_certified(certified_cluster: Contradicto
 def test_a_renamed_resource_tests_again_and_removes_its_former_test(
     certified_cluster: ContradictoryCluster,
 ) -> None:
-    """A program gives a certification another name, with an alias."""
+    """The program renames a certification and declares an alias."""
     made = certified_cluster.create(certified_cluster.build_inputs())
     label = {"nvidia.com/cuda.driver-version.full": "570.1"}
     certified_cluster.client.patch_object(
@@ -424,7 +424,7 @@ def test_a_renamed_resource_tests_again_and_removes_its_former_test(
 def test_failures_of_a_deleted_certification_are_forgotten(
     certified_cluster: ContradictoryCluster,
 ) -> None:
-    """Its cluster cannot be asked while it is removed."""
+    """The cluster cannot be asked while the certification is deleted."""
     certified_cluster.change_settings(slow_nodes={certified_cluster.list_nodes()[0]: 250})
     made = certified_cluster.create(certified_cluster.build_inputs())
     certified_cluster.cluster.add_fault(

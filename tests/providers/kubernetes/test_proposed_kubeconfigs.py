@@ -137,7 +137,7 @@ def test_the_users_own_kubeconfig_can_lie_in_a_repository_of_the_home(machine: P
 def test_a_path_in_the_variable_kubeconfig_is_the_users_own(
     machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Outside of the project alone."""
+    """A path in KUBECONFIG is trusted only outside of the project."""
     own, projects = machine / "other" / "train", machine / "clone" / "train"
     (machine / "other" / ".git").mkdir(parents=True)
     monkeypatch.setenv("KUBECONFIG", f"{own}:{projects}")

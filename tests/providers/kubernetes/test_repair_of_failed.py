@@ -99,7 +99,7 @@ def test_a_group_that_misses_the_floor_is_not_repaired(certified_cluster: Certif
 def test_a_node_that_has_passed_since_the_plan_is_not_repaired(
     certified_cluster: CertifiedCluster,
 ) -> None:
-    """Between the plan and the repair somebody has mended the node and certified it again."""
+    """Somebody repairs the node and certifies it again between the plan and the repair."""
     cluster = ManagedCluster(certified_cluster)
     slow = certified_cluster.list_nodes()[0]
     certified_cluster.change_settings(slow_nodes={slow: 250})
@@ -112,7 +112,7 @@ def test_a_node_that_has_passed_since_the_plan_is_not_repaired(
 
 
 def test_a_rebooted_node_is_not_rebooted_again(certified_cluster: CertifiedCluster) -> None:
-    """The machine is the same after a reboot: the next certification tells, no second repair."""
+    """A rebooted node is the same machine: only the next certification can judge the repair."""
     cluster = ManagedCluster(certified_cluster)
     cluster.declared = {**cluster.declared, "repair": {**POLICY, "modes": ["REBOOT_VM"]}}
     cluster.outs = {**cluster.outs, "repair": cluster.declared["repair"]}

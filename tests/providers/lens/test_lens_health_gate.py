@@ -265,7 +265,7 @@ def test_a_missing_address_is_an_error(gate: EmulatedGate, monkeypatch: pytest.M
 
 
 def test_a_closed_gate_is_an_error_under_pulumis_dynamic_host(gate: EmulatedGate) -> None:
-    """Pulumi's dynamic host would go on to create the gate's dependents."""
+    """Pulumi's dynamic host would otherwise create the gate's dependents."""
     gate.show(faulty_nodes=9, faultyNodes=9)
     with gate.serving(timeout=60) as call:
         call.can_store_unready = False

@@ -60,7 +60,7 @@ def test_a_workload_that_moves_to_an_earlier_page_is_not_missed() -> None:
 
 
 def test_a_workload_that_moves_while_another_starts_is_not_missed() -> None:
-    """The total stays four, and a, b, d and e are shown: only c is missing."""
+    """The total stays four and the pages show a, b, d and e: only c is missing."""
     between = [do_nothing, lambda lens: (create_end("a")(lens), create_start("e")(lens))]
     lens = LensStandIn([build_workload(name) for name in "abcd"], between=between)
     assert list_names(lens) == ["b", "c", "d", "e"]

@@ -71,7 +71,7 @@ def test_a_platform_that_ignores_pages_is_read_to_the_end() -> None:
 
 
 def test_an_item_that_moves_to_an_earlier_page_is_not_missed() -> None:
-    """One goes and one comes between two pages: the count is the same, and 4 is not seen."""
+    """Between two pages, one item disappears and one appears: the count hides the missing item."""
 
     def change(pages: Pages) -> None:
         if pages.reads == 1:
@@ -87,7 +87,7 @@ def test_an_item_that_moves_to_an_earlier_page_is_not_missed() -> None:
 def test_a_list_is_read_again_until_it_stops_changing(
     ids: set[int], toggled: list[list[int]]
 ) -> None:
-    """During the first pass items come and go."""
+    """Items appear and disappear during the first pass."""
     coming_and_going = iter(toggled)
 
     def change(pages: Pages) -> None:
@@ -156,7 +156,7 @@ def test_fabrics_are_sorted_by_name() -> None:
 
 
 def test_inexact_matches_of_the_platforms_filters_are_dropped() -> None:
-    """Which of its filters compare a part of a text is not documented."""
+    """The reference does not say which filters compare parts of a text."""
     platform = Platform(
         gpu_nodes=[
             node(1, cluster_fabric_name="train"),

@@ -80,7 +80,7 @@ def test_the_keys_of_the_stack_are_used(scp: EmulatedScp, monkeypatch: pytest.Mo
 
 
 def test_a_region_chooses_the_address(scp: EmulatedScp, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the override there is no such region, and no request."""
+    """Without the override the region is unknown, and no request is sent."""
     monkeypatch.delenv("SCP_TF_ENDPOINT_OVERRIDE")
     monkeypatch.delenv("SCP_TF_DEFAULT_REGION", raising=False)
     for look in (

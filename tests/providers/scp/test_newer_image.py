@@ -26,7 +26,7 @@ def nothing_listed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def newer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the platform offer an image of a later RHEL."""
+    """Add an image of a later RHEL to the platform's offers."""
     image = replace(IMAGES[RHEL], image_id=NEWER, name="RHEL 8.10 for BM", os_version="8.10")
     monkeypatch.setitem(IMAGES, NEWER, image)
 

@@ -37,7 +37,7 @@ def pool(environment: Any, pool_inputs: dict[str, Any], tmp_path: Path) -> Any:
 
 
 def join_nodes(fake: Kubernetes, pool: Any, **names: str) -> None:
-    """Let every node of the pool join, under its own name or another one, with its address."""
+    """Join every node of the pool, under its own name or another one, with its address."""
     for node in pool.nodes.values():
         name = node["gpu_node_name"]
         fake.add_node(names.get(name, name), addresses={"InternalIP": node["policy_ip"]})
@@ -104,7 +104,7 @@ def test_a_node_that_fits_two_names_is_not_removed(
 def test_pods_hidden_by_a_gateway_remove_no_node(
     environment: Any, pool: Any, fake: Kubernetes
 ) -> None:
-    """It shows those of some namespaces alone, and no error."""
+    """The gateway shows pods of some namespaces only, without an error."""
     join_nodes(fake, pool)
     fake.start_pod("train-002", "job")
     fake.misbehavior.hidden_namespaces = {"kube-system", "ml"}
@@ -127,7 +127,7 @@ def test_pods_that_may_not_be_listed_remove_no_node(
 def test_a_lagging_list_hides_no_job(
     environment: Any, pool: Any, fake: Kubernetes, lag_s: float
 ) -> None:
-    """The job starts right before the cordon, and is seen some seconds later."""
+    """The job starts just before the cordon and appears in the list some seconds later."""
     join_nodes(fake, pool)
     environment.move_clock(60)
     fake.misbehavior.lag_s = lag_s

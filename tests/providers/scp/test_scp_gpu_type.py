@@ -40,7 +40,7 @@ def by_gpu(pool_inputs: Properties) -> Properties:
 
 @pytest.fixture
 def second_type(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the platform offer another server type with H100."""
+    """Add another server type with H100 to the platform's offers."""
     other = replace(PRODUCTS[H100], product_id=SECOND, name="g4v256_metal")
     monkeypatch.setitem(PRODUCTS, SECOND, other)
 

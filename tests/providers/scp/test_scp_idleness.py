@@ -283,7 +283,7 @@ def test_a_node_with_five_gpus_in_lens_is_reported(watched: Watched) -> None:
 
 
 def test_gpus_that_power_names_are_bounded_by_the_lowest_of_the_busiest(watched: Watched) -> None:
-    """The five busiest are shown below 5%, so the three that power alone shows are, too."""
+    """The five busiest GPUs are below 5%: so are the three that only power shows."""
     answer = build_utilization_heatmap(*[1.0] * 5).model_dump()
     hottest = [{**point, "value": 90.0} for point in build_points(*[0.0] * 8)[3:]]
     answer["power"] = {"unit": "W", "data": hottest}
@@ -319,7 +319,7 @@ def test_a_short_utilization_that_leaves_out_gpus_is_no_evidence(watched: Watche
 
 
 def test_a_long_utilization_that_has_lost_the_busy_gpu_is_no_evidence(watched: Watched) -> None:
-    """Seven GPUs are shown idle; the eighth, which power shows, was lost on the way."""
+    """Seven GPUs are shown as idle; the eighth, which only power shows, was lost on the way."""
     answer = build_heatmap(*build_points(*QUIET_USES)[:-1]).model_dump()
     answer["power"] = {
         "unit": "W",
@@ -330,7 +330,7 @@ def test_a_long_utilization_that_has_lost_the_busy_gpu_is_no_evidence(watched: W
 
 
 def test_fractions_for_percents_contradict_the_overview(watched: Watched) -> None:
-    """0.95 is 95 percent to whoever reads the reference's note on percentages."""
+    """By the reference's note on percentages, 0.95 means 95 percent."""
     watched.heatmap_answer = build_utilization_heatmap(*[0.95] * 8)
     watched.overview_ = Overview(total_nodes=1, utilization=0.95)
     assert "overview: utilization is 95%, but no GPU" in watched.look().because
@@ -345,7 +345,7 @@ def test_other_busy_nodes_prove_nothing_against_it(watched: Watched) -> None:
 
 
 def test_a_clock_that_is_put_forward_makes_nothing_idle(watched: Watched) -> None:
-    """Each look is 14 minutes after the last by this machine, and a second by Lens."""
+    """Observations are 14 minutes apart by this machine's clock, and a second apart by Lens's."""
     watched.clock_ahead = 0.0
     for _ in range(20):
         assert not watched.look().is_idle

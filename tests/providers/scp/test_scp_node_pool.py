@@ -530,7 +530,7 @@ class TestTrouble:
     def test_nodes_of_a_killed_create_are_found_by_the_next_run(
         self, environment: Any, pool_inputs: Properties
     ) -> None:
-        """The answer is lost, and so is the list that would find the nodes."""
+        """The answer is lost, and so is the list in which the nodes would be found."""
         environment.inject_fault("POST", "^/v1/gpu-nodes$", drop="after")
         environment.inject_fault("GET", "^/v1/gpu-nodes$", status=503, skip=1, count=5)
         with pytest.raises(UnknownOutcome, match="the result of creating its nodes is unknown"):
@@ -543,7 +543,7 @@ class TestTrouble:
     def test_nodes_of_a_killed_growth_are_found_by_the_next_run(
         self, environment: Any, pool_inputs: Properties
     ) -> None:
-        """The state never heard of the new nodes; their record did."""
+        """The new nodes are not in the state but in the record of their create."""
         before = environment.create("NodePool", pool_inputs)
         environment.update(before, declare_many(pool_inputs, 5))
         environment.count_writes()

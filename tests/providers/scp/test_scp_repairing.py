@@ -107,8 +107,10 @@ def list_repair_notices(pool: Any, inputs: Properties | None = None) -> list[str
 
 
 def count_most_unavailable(environment: Any) -> int:
-    """How many of the four were gone at once, at the most, by what the runs told; not yet repaired
-    ones are there."""
+    """Return how many of the four nodes were missing at most, by the progress messages.
+
+    Nodes that still wait for their repair count as present.
+    """
     phases = [message for message in environment.messages if re.search(r"[0-9] [A-Z]+", message)]
     there = [map(int, re.findall(r"([0-9]+) (?:RUNNING|ERROR)", phase)) for phase in phases]
     return max(4 - sum(counts) for counts in there)
@@ -279,7 +281,7 @@ def test_a_node_that_has_recovered_is_not_recreated(
 def test_the_server_in_place_of_a_broken_one_is_never_recreated(
     environment: Any, pool: Any, scheduler: SimulatedScheduler
 ) -> None:
-    """The state is of before a run that was killed: what it says is about a server that is gone."""
+    """The state is from before a killed run and describes a server that no longer exists."""
     before = break_nodes(environment, pool)
     mended = environment.update(before)
     environment.count_writes()
@@ -347,7 +349,7 @@ class TestNotReady:
     def test_a_node_unusable_for_a_moment_is_no_fault(
         self, environment: Any, pool: Any, conditions: Conditions
     ) -> None:
-        """Slurm does not tell since when: it is counted from the first look."""
+        """Slurm reports no start of the fault: the age counts from the first observation."""
         conditions.not_ready("train-002")
         refreshed = environment.refresh(pool)
         assert (refreshed.outs["faults"], environment.list_changes(refreshed)) == ([], {})
@@ -377,7 +379,7 @@ class TestNotReady:
     def test_the_start_time_of_a_replaced_machine_is_no_fault(
         self, environment: Any, pool: Any, scheduler: SimulatedScheduler, conditions: Conditions
     ) -> None:
-        """Its name is the same, and Kubernetes shows the old machine until the new one joins."""
+        """Kubernetes shows the old machine under the same name until the new one joins."""
         conditions.not_ready("train-002", an_hour_ago(environment))
         mended = environment.update(environment.refresh(pool))
         assert list_recreated(pool, mended) == ["train-002"]
@@ -650,7 +652,7 @@ def test_a_killed_repair_deletes_each_broken_server_exactly_once(
     dies_at: int,
     is_done: bool,
 ) -> None:
-    """`is_done`: the request at which it dies has had its effect."""
+    """With `is_done`, the request at which the process dies has taken effect."""
     environment.call_emulator("POST", "reset")
     repair = {"approve": "automatic", "max_unhealthy": 4, "max_parallel": parallel}
     pool = environment.create(

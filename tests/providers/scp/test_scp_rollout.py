@@ -139,7 +139,7 @@ def test_without_a_rollout_the_pool_is_replaced(environment: Any, pool_inputs: P
 
 
 def test_a_state_of_a_version_without_rollouts_plans_nothing(environment: Any, pool: Any) -> None:
-    """Its nodes do not say what they were made with: as all of them."""
+    """Nodes of such a state have no record of the inputs that they were created with."""
     for node in pool.nodes.values():
         del node["image_id"], node["product_type_id"]
     assert environment.list_changes(pool) == {}
@@ -199,7 +199,7 @@ def test_the_next_node_stays_until_the_new_one_joins_its_scheduler(
 
 
 def never_joins(environment: Any, pool: Any, scheduler: SimulatedScheduler) -> None:
-    """Let the scheduler not know the new train-001."""
+    """Hide the new train-001 from the scheduler."""
 
     def look(_: str) -> None:
         nodes = environment.call_emulator("GET", "objects")["scp"]["gpu_nodes"]

@@ -75,7 +75,7 @@ def test_every_node_passes_when_slurm_reports_everything(
 def test_a_node_that_no_job_ran_on_does_not_pass(
     call: ProviderContext, slurm: Slurm, forgets_after_s: float
 ) -> None:
-    """Also by the output alone, of a job that Slurm has forgotten."""
+    """Judge also by the output alone, for a job that Slurm has forgotten."""
     slurm.misbehavior.runs_elsewhere = {"w1": "w0"}
     slurm.misbehavior.forgets_after_s = forgets_after_s
     outputs = certify(call, slurm)
@@ -168,7 +168,7 @@ def test_jobs_that_the_queue_shows_late_are_cancelled_with_their_certification(
 
 
 def test_the_name_of_a_node_is_not_parsed_as_a_figure(call: ProviderContext, slurm: Slurm) -> None:
-    """A pattern for any number at the end of a line would find it in the line of the nodes."""
+    """A pattern for any number at the end of a line would match the line of the node names."""
     slurm.figure = 100.0
     slurm.nodes["w450"] = slurm.nodes["w0"]
     slurm.misbehavior.runs_elsewhere = dict.fromkeys(NODES, "w450")

@@ -142,7 +142,7 @@ class Killed(BaseException):
 def test_a_killed_run_sends_no_job_twice(
     certified_cluster: CertifiedCluster, monkeypatch: pytest.MonkeyPatch, lost: int
 ) -> None:
-    """Killed after its n-th job was sent: the next run sends the others, and waits for all."""
+    """Kill the run after its n-th job: the next run sends the other jobs and waits for all."""
     sent: list[str] = []
     submit = BatchQueue.submit
 
@@ -165,7 +165,7 @@ def test_a_killed_run_sends_no_job_twice(
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 def test_a_forgotten_job_is_judged_by_its_output(certified_cluster: CertifiedCluster) -> None:
-    """The run was killed while it waited, and Slurm keeps ended jobs for minutes alone."""
+    """The run was killed while waiting, and Slurm keeps ended jobs for minutes only."""
     made = certified_cluster.create()
     certified_cluster.cluster.advance(7200)
     lost = {**made.outs, "evidence": [], "run": None}
@@ -198,7 +198,7 @@ def test_commands_in_a_pod_need_a_folder_that_nodes_share(
 def test_jobs_of_a_test_that_is_no_longer_declared_are_cancelled(
     certified_cluster: CertifiedCluster,
 ) -> None:
-    """They would run beside those of the next run, and nobody would know them."""
+    """Such jobs would run beside those of the next run, unknown to any stack."""
     other = {**CATEGORY, "variant": "nccl-all-gather"}
     theirs = certified_cluster.cluster.submit(name="train", nodes=[NODES[0]], runs_for=36_000)
     made = certified_cluster.create(categories=[CATEGORY, other], wait_minutes=1)

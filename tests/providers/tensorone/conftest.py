@@ -144,7 +144,7 @@ class EmulatedTensorOne:
         self.control("DELETE", "faults")
 
     def advance(self, seconds: float) -> None:
-        """Advance the emulator's clock, and let the client's clock follow."""
+        """Advance the emulator's clock, and the client's clock with it."""
         self.control("POST", "clock", {"advance": seconds})
         self.clock.sleep(0, threading.Event())
 

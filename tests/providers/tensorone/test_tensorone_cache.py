@@ -48,7 +48,7 @@ def test_an_update_waits_for_an_answer_that_contains_it(platform: Any, inputs: J
 
 
 def test_another_process_rejects_answers_older_than_the_state(platform: Any, inputs: Json) -> None:
-    """Another process has no record of our writes; the state says how new the cluster was."""
+    """Another process has no record of our writes; the state has the time of the last one."""
     cluster = platform.create(inputs)
     platform.advance(60)
     platform.change_settings(cache_seconds=30)
@@ -85,7 +85,7 @@ def test_an_answer_that_stays_cached_is_reported(platform: Any, inputs: Json) ->
 def test_a_cached_list_does_not_hide_the_object_of_a_lost_create(
     platform: Any, inputs: Json
 ) -> None:
-    """The list from before the create is in the cache when the object is looked for."""
+    """The cache holds a list from before the create when the object is searched."""
     platform.change_settings(cache_seconds=60)
     platform.add_fault("POST", "/clusters$", drop="after")
     cluster = platform.create(inputs)
@@ -146,7 +146,7 @@ def test_answers_older_than_a_write_are_stale(
 def test_an_incomplete_list_is_completed_by_reading_the_cluster(
     platform: Any, inputs: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The document does not say which fields lists have: here, names and statuses only."""
+    """The document does not say which fields lists have: this list has names and statuses only."""
     cluster = platform.create(inputs)
     short = wire.Cluster(id=cluster.id, name="train", status="running")
     listing = platform.client.cluster_listing

@@ -238,7 +238,7 @@ def test_a_killed_restart_is_resumed(
     after: bool,
     is_asked: bool,
 ) -> None:
-    """The request may have had its effect or not."""
+    """The restart request of the killed run may or may not have taken effect."""
     refreshed = cluster
     if is_asked:
         monkeypatch.setenv(REPAIR_VARIABLE, "train")

@@ -54,7 +54,7 @@ def test_a_terminated_cluster_is_started_when_allowed(
 
 
 def test_other_changes_leave_a_terminated_cluster_stopped(platform: Any, inputs: Json) -> None:
-    """A refresh may have seen the stop or not."""
+    """Test with and without a refresh that has observed the stop."""
     cluster = create_terminated_cluster(platform, inputs, {"idle_minutes": 60}, 1)
     for refreshed in (cluster, platform.refresh(cluster)):
         tagged = {**cluster.inputs, "tags": {"seen": str(refreshed is not cluster)}}

@@ -47,12 +47,12 @@ class NimbusClient:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The texts that no message may contain."""
+        """Return the texts that no message may contain."""
         return (self._key,) if self._key else ()
 
     @property
     def clock_ahead(self) -> float | None:
-        """Seconds by which this machine's clock is ahead of Nimbus's; None before an answer."""
+        """Return this machine's clock minus Nimbus's in seconds, or None before an answer."""
         return self._api.clock_ahead
 
     def create_cluster(self, inputs: ClusterInputs) -> Cluster:

@@ -141,7 +141,7 @@ TEXTS = st.lists(st.sampled_from(PIECES), max_size=6).map("".join)
 def test_texts_of_platforms_never_become_lines_of_the_file(
     texts: Sequence[tuple[str, ...]],
 ) -> None:
-    """The file configures exactly the reachable hosts."""
+    """Check that the file configures exactly the reachable hosts."""
     clusters = [
         build_cluster(
             name,

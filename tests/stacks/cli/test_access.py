@@ -46,7 +46,7 @@ _STATE: list[bytes] = []
 
 @pytest.fixture
 def applied_project(dev: Run, home: Path, project: Path) -> Run:
-    """A stack with a cluster, whose platform nobody can ask."""
+    """Return the commands of a stack with a cluster, whose platform is unreachable."""
     file = project / ".pulumi/stacks/demo/dev.json"
     if not _STATE:
         with pytest.MonkeyPatch.context() as variables, serve(seed="access") as server:

@@ -136,7 +136,7 @@ def test_an_invalid_lock_timeout_is_a_usage_error(dev: Run) -> None:
 
 @pytest.mark.slow
 def test_ten_updates_of_one_stack_run_one_after_the_other(dev: Run, project: Path) -> None:
-    """The program fails when two of it run at once."""
+    """The program fails if two of its runs overlap."""
     (project / "__main__.py").write_text(
         "import os, pulumi\n"
         "os.close(os.open('inside', os.O_CREAT | os.O_EXCL))\n"

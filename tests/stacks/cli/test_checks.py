@@ -22,7 +22,7 @@ Cluster("dev", name="dev", gpu_type="A100", gpu_count=2, storage_gb=100, region=
 def project_without_key(
     planned_project: PlannedProject, monkeypatch: pytest.MonkeyPatch
 ) -> PlannedProject:
-    """A platform that no check asks while planning, and no key for it."""
+    """Return a project for a platform without an API key, which no check asks while planning."""
     (planned_project.project / "__main__.py").write_text(TENSORONE)
     monkeypatch.delenv("TENSORONE_API_KEY")
     return planned_project

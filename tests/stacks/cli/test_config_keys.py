@@ -18,7 +18,7 @@ RUNS_IT = '"""Words."""\n\nfrom gpuform.stacks import run\n\nrun("topology.yaml"
 
 @pytest.fixture
 def topology_stack(dev: Run, project: Path) -> Run:
-    """The stack dev of a project that is a topology."""
+    """Return the commands of the stack dev in a project whose program runs a topology."""
     (project / "topology.yaml").write_text(TOPOLOGY)
     (project / "__main__.py").write_text(RUNS_IT)
     return dev

@@ -26,7 +26,7 @@ outputs: {{volume: "{{{{ shared_volumes.data }}}}"}}
 
 @pytest.fixture
 def console_stack(planned_project: PlannedProject, project: Path) -> Run:
-    """A stack with a cluster and a module, and a cluster that is declared but not made yet."""
+    """Create a stack with a cluster and a module, and declare one more cluster."""
     (project / "__main__.py").unlink()
     (project / "pool.yaml").write_text(POOL)
     (project / "topology.yaml").write_text(TOPOLOGY.rpartition("  later")[0])

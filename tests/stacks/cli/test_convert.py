@@ -20,7 +20,7 @@ OTHERS = sorted(path.parent.name for path in EXAMPLES.glob("*/python"))[1:]
 def create_example(
     dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[str], Run]]:
-    """An example's stack in this project, once it is made."""
+    """Return a function that creates the stack of an example in this project."""
     with serve(seed="examples") as server:
         for name, value in environment(server.url).items():
             monkeypatch.setenv(name, value)
@@ -104,7 +104,7 @@ def test_convert_overwrites_files_only_with_force(applied_project: PlannedProjec
 def test_convert_writes_references_instead_of_secrets(
     applied_project: PlannedProject, project: Path
 ) -> None:
-    """The program exports a token that no configuration has."""
+    """The program exports a token that the configuration does not have."""
     ran = applied_project.run("convert", "--from", "state")
     assert ran.code == 0, ran.err
     assert "gpuform config set --secret place_token VALUE" in ran.err

@@ -284,7 +284,7 @@ def test_scp_nodes_of_terraform_are_imported_unchanged(platforms: Run, project: 
 
 @pytest.mark.slow
 def test_convert_from_terraform_writes_no_secret(dev: Run, project: Path) -> None:
-    """Neither one that is written out, nor one of a variable that nobody has called sensitive."""
+    """The files have literal secrets, and a variable that is not declared as sensitive."""
     literal = SCP.replace("var.password", '"Only4Tests!"')
     plain = SCP.replace("ephemeral = true", 'default = "Only4Tests!"')
     attributes = {"server_details": [{"gpu_node_name": "train-001"}]}
@@ -327,7 +327,7 @@ output "of_what_is_plain" {
 
 
 def test_values_that_terraform_marks_sensitive_stay_secret(dev: Run, project: Path) -> None:
-    """What is written out inside a secret text, what only the state has, and outputs."""
+    """Cover literals inside a secret text, values that only the state has, and outputs."""
     attributes = {
         "server_details": [{"gpu_node_name": "train-001"}],
         "init_script": "pl4nted script",

@@ -33,7 +33,7 @@ def set_credit(planned_project: PlannedProject, *, exhausted: bool) -> None:
 
 @pytest.fixture
 def billed_clusters(planned_project: PlannedProject) -> PlannedProject:
-    """A volume, a cluster on demand and a reserved one."""
+    """Create a volume, an on-demand cluster and a reserved cluster."""
     file = planned_project.project / "__main__.py"
     file.write_text(file.read_text().replace('print("hello', CLUSTER + 'print("hello'))
     assert planned_project.run("up", "--yes").code == 0

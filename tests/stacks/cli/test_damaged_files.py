@@ -87,9 +87,9 @@ class ExistingStack:
         return ran
 
     def check_state(self) -> bool:
-        """Whether the state could be used: then nothing is planned to be made.
+        """Return whether the state is usable, in which case no command plans a create.
 
-        What a resource says of itself is its lifecycle's to judge, so that a preview may fail.
+        A preview may also fail because a lifecycle rejects a resource's own values.
         """
         for args in READING:
             self.run(*args)
@@ -180,7 +180,7 @@ def test_a_damaged_checkpoint_is_reported_with_its_position_and_a_repair(
 def test_an_empty_checkpoint_of_the_pulumi_cli_is_valid(
     existing_stack: ExistingStack, entry: str
 ) -> None:
-    """The CLI writes no `latest` before the first update, and no empty list of resources."""
+    """The CLI writes neither `latest` before the first update nor an empty list of resources."""
     document = json.loads(existing_stack.good)
     checkpoint = document["checkpoint"]
     del (checkpoint if entry == "latest" else checkpoint["latest"])[entry]
@@ -225,7 +225,7 @@ def test_damaged_stack_settings_never_plan_creates(
 def test_a_damaged_stack_selection_is_named_and_left_unchanged(
     existing_stack: ExistingStack,
 ) -> None:
-    """It is named and left alone: without it a stack can be selected again."""
+    """Without the damaged file, a stack can be selected again."""
     (file,) = (existing_stack.scene.project.parent / "home/workspaces").iterdir()
     for content in (b"{", b"[]", b'{"stack": 7}', b'{"stack": []}', VERY_DEEP.encode(), b"\xff"):
         file.write_bytes(content)
@@ -263,7 +263,7 @@ LINES = [
 def test_a_damaged_journal_stops_up_and_is_kept_after_discard(
     existing_stack: ExistingStack,
 ) -> None:
-    """What it told of may exist; given up, it is kept beside its place."""
+    """Objects in the journal may exist, so that a discarded journal is kept beside its old path."""
     base = compute_digest(existing_stack.path.read_bytes()).encode()
     journal = existing_stack.scene.project / ".pulumi/gpuform/demo/dev.journal"
     journal.parent.mkdir(parents=True, exist_ok=True)

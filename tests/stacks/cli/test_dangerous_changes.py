@@ -20,7 +20,7 @@ def call_emulator(planned_project: PlannedProject, path: str, body: Any) -> None
 
 
 def declare_volumes(planned_project: PlannedProject, *names: str, options: str = "") -> None:
-    """Volumes of these names, and nothing else."""
+    """Write a program that declares only volumes of these names."""
     (planned_project.project / "__main__.py").write_text(
         "import pulumi\n"
         "from gpuform.providers.together import SharedVolume\n"
@@ -32,7 +32,7 @@ def declare_volumes(planned_project: PlannedProject, *names: str, options: str =
 
 @pytest.fixture
 def removed_volume(planned_project: PlannedProject) -> PlannedProject:
-    """Two volumes are there, and one of them is not declared any more."""
+    """Create two volumes, and remove the declaration of `data`."""
     declare_volumes(planned_project, "data", "other")
     assert planned_project.run("up", "--yes", "--skip-preview").code == 0
     declare_volumes(planned_project, "other")

@@ -25,7 +25,7 @@ def send(planned_project: PlannedProject, method: str, path: str, body: Any = No
 
 
 def resize_outside(planned_project: PlannedProject) -> None:
-    """Somebody makes the cluster larger, behind the stack's back."""
+    """Resize the cluster outside of the stack."""
     resources = json.loads(planned_project.state_file)["checkpoint"]["latest"]["resources"]
     (train,) = (resource for resource in resources if resource["urn"].endswith("::train"))
     send(planned_project, "PUT", f"/together/v1/compute/clusters/{train['id']}", {"num_gpus": 24})

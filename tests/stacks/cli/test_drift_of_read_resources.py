@@ -31,7 +31,7 @@ BODY = {
 
 @pytest.fixture
 def read_cluster(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A stack that reads a running cluster, and a way to change what the platform shows of it."""
+    """Create a stack that reads a running cluster; return what changes the cluster's answers."""
     with serve(seed="read-told") as server:
         for name, value in environment(server.url).items():
             monkeypatch.setenv(name, value)

@@ -159,7 +159,7 @@ def test_secrets_in_a_quoted_request_are_masked(
 def test_secrets_in_the_message_of_a_failed_object_are_masked(
     name: str, dev: Run, project: Path, echoing_platform: EchoingPlatform
 ) -> None:
-    """Its message is why it is not ready: in the state, and where runs are told of."""
+    """The message is the reason why the object is not ready, in state and history."""
     message = f"cannot start <{ENCODINGS[name](SCRIPT)}> <{ENCODINGS[name](TOKEN)}>"
 
     def alter(answer: Any) -> Any:
@@ -181,7 +181,7 @@ def test_secrets_in_the_message_of_a_failed_object_are_masked(
 def test_an_object_named_after_a_secret_is_masked(
     dev: Run, project: Path, echoing_platform: EchoingPlatform
 ) -> None:
-    """The platform holds an object of that name, which no stack owns any more."""
+    """The platform still has an object of that name, which no stack owns."""
     (project / "__main__.py").write_text(PROGRAM.replace('name="work"', 'name="vault-0815-open"'))
     assert dev("up", "--yes", "--skip-preview").code == 0
     urn = "urn:pulumi:dev::demo::pulumi-python:dynamic/gpuform.tensorone:Cluster::work"

@@ -17,7 +17,7 @@ VALUE = "no-key-for-the-emulator"
 def template_project(
     request: pytest.FixtureRequest, dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Run:
-    """A project of the template tensorone-dev, with a real platform's key, out of reach."""
+    """Create a project of the template tensorone-dev, with an unreachable platform."""
     program = ["--python"] if request.param == "program" else []
     made = dev("new", "tensorone-dev", "--name", "demo", "--force", "--dir", str(project), *program)
     assert made.code == 0, made.err

@@ -14,7 +14,7 @@ KUBECONFIG = "client-certificate-data"
 
 @pytest.fixture
 def run_applied(dev: Run) -> Run:
-    """Commands in a project whose cluster and volume exist."""
+    """Return the commands of a project whose cluster and volume exist."""
     ran = dev("up", "--emulate", "--yes", "--skip-preview")
     assert ran.code == 0, ran.out + ran.err
     return dev

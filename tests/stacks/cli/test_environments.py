@@ -1,4 +1,4 @@
-"""A stack belongs to one world: the other one is refused before anything is asked or changed."""
+"""A stack belongs to one environment: others are refused before any request or change."""
 
 import json
 from collections.abc import Iterator
@@ -34,15 +34,15 @@ COMMANDS = (
 
 
 def set_environment(
-    planned_project: PlannedProject, world: StackEnvironment | None, stack: str = "dev"
+    planned_project: PlannedProject, environment: StackEnvironment | None, stack: str = "dev"
 ) -> None:
     records = open_intents(
         Backend.open(f"file://{planned_project.project}", {}), "demo", stack
     ).records
-    if world is None:
+    if environment is None:
         records.delete("world")
     else:
-        record_environment(records, world)
+        record_environment(records, environment)
 
 
 def get_emulator_id(url: str) -> str:
@@ -57,7 +57,7 @@ def get_environment(planned_project: PlannedProject, stack: str = "dev") -> Stac
 
 @pytest.fixture
 def real_stack(applied_project: PlannedProject, monkeypatch: pytest.MonkeyPatch) -> PlannedProject:
-    """A stack whose platform counts as real: no process follows the clock of its emulator."""
+    """Return a stack whose platform counts as real: no process follows the emulator's clock."""
     set_environment(applied_project, None)
     monkeypatch.delenv("GPUFORM_CLOCK")
     assert applied_project.run("refresh", "--yes").code == 0
@@ -122,7 +122,7 @@ def test_a_stack_of_one_emulator_is_refused_on_the_projects_emulator(
 def test_an_emulator_that_is_not_the_expected_one_is_refused(
     planned_project: PlannedProject, other_emulator_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another emulator has taken the port since the variables were set."""
+    """Another emulator took the port after the variables were set."""
     monkeypatch.setenv("GPUFORM_EMULATOR", get_emulator_id(other_emulator_url))
     ran = planned_project.run("up", "--yes")
     assert ran.code == 1
@@ -185,7 +185,7 @@ def test_a_real_stack_refuses_the_clock_of_an_emulator(
 def test_a_real_ttl_ignores_the_clock_of_an_emulator(
     real_stack: PlannedProject, other_emulator_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The variable is left over in the shell; the emulator's clock is 30 days ahead."""
+    """The shell still has the variable of an emulator, whose clock is 30 days ahead."""
     program = real_stack.project / "__main__.py"
     program.write_text(program.read_text().replace("cluster_name=", 'ttl="14d", cluster_name='))
     assert real_stack.run("up", "--yes").code == 0
@@ -248,7 +248,7 @@ def test_stack_init_emulate_creates_an_emulated_stack(
 
 
 def test_a_preview_records_no_environment(planned_project: PlannedProject) -> None:
-    """What was only previewed on the emulator may still become a real stack."""
+    """A stack that was only previewed on the emulator may still become a real stack."""
     assert planned_project.run("preview").code == 0
     assert get_environment(planned_project) is None
 

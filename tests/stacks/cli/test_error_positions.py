@@ -62,7 +62,7 @@ def test_a_missing_argument_is_shown_at_the_call(
 def test_a_wrong_quoted_value_is_shown_at_its_line_of_the_topology(
     planned_project: PlannedProject, project: Path
 ) -> None:
-    """The platform is asked while planning, so that `validate` cannot tell it."""
+    """The preview asks the platform, which `validate` does not."""
     (project / "__main__.py").unlink()
     (project / "topology.yaml").write_text(
         "shared_volumes:\n"
@@ -155,7 +155,7 @@ def test_a_line_with_a_secret_is_not_shown(
 def test_a_declaration_in_loaded_code_is_shown_at_the_caller(
     planned_project: PlannedProject, project: Path
 ) -> None:
-    """A resource that a loaded text declares has no line that can be shown."""
+    """A resource that is declared in loaded code has no line that can be shown."""
     (project / "__main__.py").write_text(
         "code = " + repr(PROGRAM) + "\nexec(compile(code, __file__ + '.gone', 'exec'))\n"
     )

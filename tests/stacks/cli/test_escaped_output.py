@@ -46,7 +46,7 @@ def find_control_characters(text: str) -> list[str]:
 
 
 def find_ci_commands(log: str) -> list[str]:
-    """What GitHub's runner (ActionCommand), Azure's agent and TeamCity take for commands."""
+    """Return the lines that GitHub's runner, Azure's agent or TeamCity would execute."""
     lines = re.split(r"\r\n|\r|\n", log)
     return [
         line
@@ -124,7 +124,7 @@ URN = "urn:pulumi:dev::demo::pulumi-python:dynamic/gpuform.together:Cluster::tra
 
 
 def import_state(dev: Run, project: Path, exported: dict[str, Any], **entry: Any) -> None:
-    """A state as somebody else has written it, with a cluster and outputs of the stack."""
+    """Import a state with a cluster and stack outputs, as somebody else might have written it."""
     stack = "urn:pulumi:dev::demo::pulumi:pulumi:Stack::demo-dev"
     resources = [
         {"urn": stack, "type": "pulumi:pulumi:Stack", "outputs": exported},
@@ -137,7 +137,7 @@ def import_state(dev: Run, project: Path, exported: dict[str, Any], **entry: Any
 
 @pytest.fixture
 def hostile_stack(dev: Run, project: Path) -> Run:
-    """A stack whose state somebody has filled with texts of their own."""
+    """Import a state whose texts somebody has chosen to attack terminals and CI systems."""
     worker = {"host_name": f"n{HOSTILE}", "node_id": f"w{HOSTILE}", "status": HOSTILE}
     good = {"host_name": "train-worker-1", "node_id": "w1", "status": "Running"}
     outputs = {
@@ -216,7 +216,7 @@ DECLARED = {
 def test_one_output_is_printed_unescaped_except_on_a_terminal(
     dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a person looks at it, nothing in it is hidden."""
+    """On a terminal, escapes keep every character of the output visible."""
     import_state(dev, project, {"said": HOSTILE}, id="id", inputs=DECLARED, outputs=DECLARED)
     assert dev("stack", "output", "said").out == f"{HOSTILE}\n"
     monkeypatch.setattr("gpuform.stacks.cli.terminal.screen.is_tty", lambda _stream: True)

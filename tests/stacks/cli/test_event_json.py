@@ -227,7 +227,7 @@ def test_outputs_set_after_a_step_began_are_not_in_the_preview() -> None:
 
 
 def test_a_refresh_preview_shows_results_and_an_update_preview_does_not() -> None:
-    """And what is read ahead of an update is not: the update tells it."""
+    """An update preview leaves out the preceding reads: the update itself shows the results."""
     for operation, expected_op in (("refresh", "delete"), ("update", "refresh")):
         made = PreviewDigest()
         made(Prelude(operation, True, {}))

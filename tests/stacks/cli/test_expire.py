@@ -44,14 +44,14 @@ def advance(planned_project: PlannedProject, **time: float) -> None:
 
 
 def advance_to_hour(planned_project: PlannedProject, hour: int) -> None:
-    """Advance to the next time that it is this hour in Berlin in winter."""
+    """Advance the clock to the next time that it is this hour in Berlin in winter."""
     moment = get_time(planned_project)
     next_moment = moment.replace(hour=hour - 1, minute=30)
     advance(planned_project, seconds=((next_moment - moment).total_seconds()) % 86400)
 
 
 def advance_to_winter(planned_project: PlannedProject) -> None:
-    """Advance to a date around which no clock is changed."""
+    """Advance the clock to a date without daylight saving changes nearby."""
     year = get_time(planned_project).year + 1
     winter_day = datetime(year, 1, 10, tzinfo=UTC)
     advance(planned_project, seconds=(winter_day - get_time(planned_project)).total_seconds())
@@ -77,9 +77,9 @@ def list_changes(planned_project: PlannedProject) -> list[str]:
 
 @pytest.fixture
 def declare_workbench(planned_project: PlannedProject, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A project with the workbench; called, it declares more of it.
+    """Return a function that declares the workbench with more lines.
 
-    The emulated cluster is at work all the time: it may be ended all the same.
+    The emulated cluster is always busy, so that evicting jobs is allowed.
     """
     monkeypatch.setenv("GPUFORM_ALLOW", "evict-jobs")
     (planned_project.project / "__main__.py").write_text(

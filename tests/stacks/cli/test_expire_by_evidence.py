@@ -136,7 +136,7 @@ def platform(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
 
 @pytest.fixture
 def declare(dev: Run, project: Path, platform: StandIn) -> Any:
-    """Makes the cluster with these lines in its declaration; returns what runs commands."""
+    """Return a function that creates the cluster with more lines in its declaration."""
     (project / "__main__.py").write_text("from gpuform.stacks import run\n\nrun('topology.yaml')\n")
 
     def declare(*lines: str) -> Run:
@@ -245,7 +245,7 @@ def test_expire_destroys_nothing_while_the_clocks_disagree(
 def test_a_ttl_over_only_by_the_local_clock_is_not_over(
     declare: Any, platform: StandIn, project: Path
 ) -> None:
-    """The platform's clock is four minutes behind: nobody would call that wrong."""
+    """The platform's clock is four minutes behind, which is within the tolerance."""
     platform.offset = -240
     run = declare("ttl: 14d")
     move_creation_back(run, project, platform, 14 * DAY + 60)
@@ -330,7 +330,7 @@ def test_expire_stops_nothing_by_schedule_while_the_clocks_disagree(
 def test_expire_stops_by_schedule_even_if_no_response_has_a_date(
     declare: Any, platform: StandIn
 ) -> None:
-    """A stop can be taken back."""
+    """A stop is reversible, unlike a deletion."""
     run = declare(build_closed_schedule())
     platform.has_date = False
     assert run("expire", "--yes").code == 0

@@ -208,7 +208,7 @@ class ReadOnlyCommand:
         return " ".join(filter(None, (self.words, self.flag or ("unasked" if self.asks else ""))))
 
     def list_other_flags(self) -> dict[str, Flag]:
-        """Every other flag of the command, by its name."""
+        """Return every other flag of the command by its name."""
         skipped = {self.flag, *(("--yes", "--skip-preview") if self.asks else ())}
         options = (
             parameter for parameter in self.command.params if isinstance(parameter, click.Option)
@@ -281,7 +281,7 @@ class WriteGuard:
     are_forbidden: bool = False
 
     def create_guarded_app(self, *arguments: Any) -> Flask:
-        """The emulator's app, which answers only questions from when writes are forbidden."""
+        """Return the emulator's app, which refuses writes while `are_forbidden` is set."""
         flask = create_app(*arguments)
         app = flask.wsgi_app
 
@@ -309,7 +309,7 @@ class AppliedProject:
     writes: WriteGuard
 
     def read_files(self) -> dict[str, bytes]:
-        """Every file of the project, its state and its user's, but for what is written to order."""
+        """Return all files of the project, its state and its user, except requested ones."""
         matching_paths = (path for path in self.project.rglob("*") if path.is_file())
         return {
             str(path.relative_to(self.project)): path.read_bytes()

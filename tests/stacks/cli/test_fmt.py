@@ -169,7 +169,7 @@ FLOW = st.recursive(
 
 @st.composite
 def yaml_blocks(draw: st.DrawFn, depth: int = 0, column: int = 0) -> str:
-    """Lines of one block at a column, laid out as untidily as YAML lets them be."""
+    """Draw the lines of one block at a column, in the most irregular layout that YAML allows."""
     is_list = draw(st.booleans())
     lines = []
     for number in range(draw(st.integers(1, 3))):

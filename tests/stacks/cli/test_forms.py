@@ -71,7 +71,7 @@ def test_a_program_moves_to_the_plugin_form_and_back(applied_project: PlannedPro
 
 @pytest.mark.slow
 def test_a_topology_moves_to_the_plugin_form_and_back(applied_project: PlannedProject) -> None:
-    """It takes over what the program has made, at the same time as it changes the form."""
+    """The topology takes over the program's resources in the run that changes the form."""
     (applied_project.project / "__main__.py").unlink()
     (applied_project.project / "topology.yaml").write_text(TOPOLOGY)
     requests = applied_project.sent_changes

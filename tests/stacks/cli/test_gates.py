@@ -36,13 +36,12 @@ def call_emulator(planned_project: PlannedProject, path: str, body: Any) -> Any:
 
 
 def silence_kubernetes(planned_project: PlannedProject) -> None:
-    """The cluster's own scheduler tells no jobs."""
+    """Make the cluster's Kubernetes answer 503 to lists of nodes."""
     rule = {"method": "GET", "path": "/api/v1/nodes$", "status": 503, "count": None}
     call_emulator(planned_project, "faults", rule)
 
 
-def list_sent_changes(planned_project: PlannedProject) -> list[str]:
-    """What was asked of the platform to change something."""
+def get_sent_changes(planned_project: PlannedProject) -> list[str]:
     return planned_project.sent_changes
 
 
@@ -90,7 +89,7 @@ def test_a_gate_stops_every_command_that_would_destroy_gpus(
     applied_project: PlannedProject,
 ) -> None:
     write_gates(applied_project, FEW)
-    before = list_sent_changes(applied_project), applied_project.state_file
+    before = get_sent_changes(applied_project), applied_project.state_file
     for command in (["destroy", "--yes"], ["destroy", "--yes", "--skip-preview"]):
         ran = applied_project.run(*command)
         assert ran.code == 5
@@ -98,7 +97,7 @@ def test_a_gate_stops_every_command_that_would_destroy_gpus(
             "gates.yaml:2:3: gate few: stops the plan: the plan removes 16 GPUs (train)" in ran.err
         )
         assert "(ask the team) [--allow gate:few]\nNothing was changed.\n" in ran.err
-    assert (list_sent_changes(applied_project), applied_project.state_file) == before
+    assert (get_sent_changes(applied_project), applied_project.state_file) == before
     assert applied_project.run("preview").code == 0
     applied_project.run("config", "set", "gpus", "8")
     assert applied_project.run("preview", "--expect-no-changes").code == 7, "8 GPUs may go"
@@ -129,9 +128,9 @@ def test_a_stopped_plan_can_be_reviewed_but_not_applied(applied_project: Planned
         in ran.out
     )
     assert "    place advice\n" in ran.out
-    before = list_sent_changes(applied_project)
+    before = get_sent_changes(applied_project)
     assert applied_project.run("up", "--plan", "plan.json", "--yes").code == 5
-    assert list_sent_changes(applied_project) == before
+    assert get_sent_changes(applied_project) == before
     assert applied_project.run("review", "plan.json").code == 0
     reviewed = applied_project.run("review", "plan.json", "--detailed-exitcode", "-f", "json")
     assert reviewed.code == 5
@@ -168,7 +167,7 @@ def test_a_review_evaluates_the_projects_gates_for_a_plan_saved_without_them(
 def test_a_run_stops_before_a_change_its_gates_have_not_seen(
     applied_project: PlannedProject,
 ) -> None:
-    """What is only known while it is done must not go round a gate."""
+    """A change that becomes known only during the run must not bypass a gate."""
     write_gates(applied_project, FEW)
     applied_project.edit_program(
         ('region = "us-central-8"\n', 'region = "us-central-8"\nimport pulumi.runtime as now\n'),
@@ -177,11 +176,11 @@ def test_a_run_stops_before_a_change_its_gates_have_not_seen(
             'gpu_type="H100_SXM" if now.is_dry_run() else "H200_SXM"',
         ),
     )
-    before = list_sent_changes(applied_project)
+    before = get_sent_changes(applied_project)
     ran = applied_project.run("up", "--yes")
     assert ran.code == 1
     assert "declares different inputs: gpu_type than planned; gpuform did not apply it" in ran.out
-    assert list_sent_changes(applied_project) == before
+    assert get_sent_changes(applied_project) == before
 
 
 @pytest.mark.slow
@@ -194,11 +193,11 @@ def test_the_not_busy_gate_stops_removing_a_busy_cluster(
     applied_project.run("config", "set", "type", "H200_SXM")
     flags = ["--yes"] if command == "destroy" else []
     call_emulator(applied_project, "lens/settings", {"consumers": CONSUMERS["data"]["data"]})
-    before = list_sent_changes(applied_project)
+    before = get_sent_changes(applied_project)
     ran = applied_project.run(command, *flags)
     assert ran.code == 5
     assert "train may be in use by default/training-job-1 (Job, 8 GPUs, 85% used)" in ran.out
-    assert list_sent_changes(applied_project) == before
+    assert get_sent_changes(applied_project) == before
     idle = [{**CONSUMERS["data"]["data"][0], "stat": {"gpuRequest": 8, "gpuUtilization": 0.01}}]
     call_emulator(applied_project, "lens/settings", {"consumers": idle})
     assert applied_project.run("preview").code == 0

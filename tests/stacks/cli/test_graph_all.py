@@ -14,7 +14,7 @@ from gpuform.providers.emulator.server import environment, serve
 def applied_projects(
     run: Any, project: Path, tmp_path: Path, salt: str, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
-    """Three projects in the current folder; the stacks of two are made, and nobody has a key."""
+    """Write three projects, create the stacks of two, and remove the passphrase."""
     root = tmp_path / "three"
     root.mkdir()
     monkeypatch.chdir(root)

@@ -238,7 +238,7 @@ def test_an_import_of_an_unknown_object_changes_no_file(account: Account) -> Non
 
 
 def test_an_import_that_would_change_the_object_is_refused(account: Account) -> None:
-    """Defaults of the file reach the entry, too: the object is not as these say."""
+    """Defaults of the topology apply to the entry, too, and differ from the object."""
     id_ = account.create_dev_cluster()
     topology = TOPOLOGY + "defaults: {clusters: {tensorone: {description: ours}}}\n"
     (account.project / "topology.yaml").write_text(topology)
@@ -273,7 +273,7 @@ def test_preview_only_shows_the_entries_and_writes_nothing(account: Account) -> 
 
 
 def test_an_import_finishes_an_entry_that_names_its_object(account: Account) -> None:
-    """As an interrupted import leaves it, or a person writes it."""
+    """The entry is as an interrupted import leaves it, or as a person writes it."""
     id_ = account.create_dev_cluster(environment_variables={})
     selection = ("--all", "--platform", "tensorone")
     output = account.run("import", *selection, "--preview-only").out
@@ -457,7 +457,7 @@ def test_importing_many_objects_takes_fewer_requests_than_objects(account: Accou
 
 
 def test_an_object_of_an_interrupted_create_is_left_to_the_next_up(account: Account) -> None:
-    """Unless nobody declares it any more."""
+    """The object is imported only if no resource of the program declares it any more."""
     id_ = account.create_volume("training-data")
     urn = "urn:pulumi:dev::demo::pulumi-python:dynamic/gpuform.together:SharedVolume::data"
     begun = Intent(urn, "together", "SharedVolume", "training-data", "", 1_800_000_000, id=id_)

@@ -34,7 +34,7 @@ def write_options(project: Path, **options: str) -> None:
 
 @pytest.fixture(scope="module")
 def virtualenv(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A virtualenv that has gpuform, through the one that runs the tests, and a module more."""
+    """Create a virtualenv with a module of its own and the packages of the tests."""
     folder = tmp_path_factory.mktemp("project-env") / "env"
     venv.create(folder, symlinks=True)
     (packages,) = folder.glob("lib/*/site-packages")
@@ -48,7 +48,7 @@ def virtualenv(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def executed_commands(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str], str]]:
-    """What would take the place of the process of `gpuform -C . preview --json`, and where."""
+    """Return the commands, with folders, that replace `gpuform -C . preview --json`."""
     commands: list[tuple[str, list[str], str]] = []
 
     def execve(python: Path, command: list[str], variables: dict[str, str]) -> None:

@@ -37,7 +37,7 @@ pulumi.export("cwd", data.id.apply(lambda _: os.path.basename(os.getcwd())))
 
 @pytest.fixture
 def changing_project(project: Path) -> Path:
-    """A project whose program is in a folder of its own, and leaves it."""
+    """Return a project whose program is in a folder of its own and changes the current folder."""
     program = project / "infra"
     program.mkdir()
     (project / "__main__.py").unlink()

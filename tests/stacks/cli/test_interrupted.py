@@ -64,7 +64,7 @@ class InterruptedStack:
         }
 
     def simulate_killed_create(self, urn: str, *, id_is_known: bool) -> str:
-        """As if the process that made it had been killed, just before or after it knew the id."""
+        """Change state and records as if the create had been killed around its answer."""
         document = json.loads(self.state.read_text())
         latest = document["checkpoint"]["latest"]
         (entry,) = [resource for resource in latest["resources"] if resource["urn"] == urn]
@@ -92,10 +92,10 @@ class InterruptedStack:
         return id_
 
     def delete_outside(self, id_: str) -> None:
-        """By somebody else."""
+        """Delete a volume outside of the stack."""
         path = f"/together/v1/compute/clusters/storage/volumes/{id_}"
         key = {"Authorization": "Bearer emulator-admin-key"}
-        self.http.delete_outside(path, headers=key).raise_for_status()
+        self.http.delete(path, headers=key).raise_for_status()
         self.advance_clock(600)
 
 
@@ -117,7 +117,7 @@ def interrupted_stack(
 def other_machine(
     interrupted_stack: InterruptedStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
-    """Another machine: what is in the repository and in the backend, and nothing else."""
+    """Enter a copy of the project on another machine, which shares only repository and backend."""
     there = tmp_path / "clone" / "project"
     shutil.copytree(
         interrupted_stack.project, there, ignore=shutil.ignore_patterns(".gpuform", ".pulumi")
@@ -212,7 +212,7 @@ def test_a_killed_create_without_an_object_is_forgotten(
 def test_a_killed_create_with_other_inputs_is_kept_and_named(
     interrupted_stack: InterruptedStack, id_is_known: bool
 ) -> None:
-    """Its region has changed since; the create in the new one was refused."""
+    """The region has changed since the killed create; a create in the new one was refused."""
     before = interrupted_stack.list_ids()
     id_ = interrupted_stack.simulate_killed_create(CLUSTER, id_is_known=id_is_known)
     document = json.loads(interrupted_stack.state.read_text())
@@ -311,9 +311,9 @@ class TestUncertainCreate:
 def test_a_colleague_s_cluster_of_a_month_later_is_never_touched(
     interrupted_stack: InterruptedStack,
 ) -> None:
-    """The create was answered with 500; what has its name now was made long after it.
+    """The create was answered with 500, and somebody created an object of its name a month later.
 
-    A platform's time is no proof: the user says that none is theirs.
+    A platform's time is no proof: the user states that no object belongs to the stack.
     """
     theirs = interrupted_stack.simulate_killed_create(CLUSTER, id_is_known=False)
     (intent,) = interrupted_stack.intents.list_all()
@@ -330,7 +330,7 @@ def test_a_colleague_s_cluster_of_a_month_later_is_never_touched(
 
 
 def test_intents_beside_the_project_are_read(interrupted_stack: InterruptedStack) -> None:
-    """As hosts leave them that cannot reach the backend, and as they once were."""
+    """Hosts without access to the backend leave intents there, as earlier versions did."""
     interrupted_stack.simulate_killed_create(VOLUME, id_is_known=True)
     (intent,) = interrupted_stack.intents.list_all()
     interrupted_stack.intents.forget(intent=intent)
@@ -369,7 +369,7 @@ def test_doctor_and_orphans_report_a_killed_create(interrupted_stack: Interrupte
 def test_a_run_that_lost_its_lock_sends_no_more_changes(
     interrupted_stack: InterruptedStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The lock is looked at before each request, not only before what is written."""
+    """The lock is checked before each request, not only before each write of the state."""
 
     def lost(_stack: Stack) -> None:
         raise EngineError("the lock was lost", hint="another process has taken over")
@@ -393,7 +393,7 @@ class TestOvertakenRun:
 
     @pytest.fixture
     def journal(self, interrupted_stack: InterruptedStack) -> Path:
-        """The volume is in the journal of the killed run alone, which had its id last."""
+        """Move the volume from the state into the journal of a killed run."""
         document = json.loads(interrupted_stack.state.read_text())
         latest = document["checkpoint"]["latest"]
         (entry,) = [resource for resource in latest["resources"] if resource["urn"] == VOLUME]
@@ -490,7 +490,7 @@ class TestOvertakenRun:
     def test_a_create_declared_only_in_the_journal_is_recovered(
         self, interrupted_stack: InterruptedStack, journal: Path
     ) -> None:
-        """Its intent tells that it was sent, and the other program has never seen it."""
+        """The intent shows a sent create of a resource that the program does not declare."""
         before = interrupted_stack.list_ids()
         document = json.loads(interrupted_stack.state.read_text())
         state_ids = {

@@ -18,7 +18,6 @@ fabric = Fabric("fabric", node_pool_id="POOL001-krw1a", cluster_fabric_name="fab
 
 
 def count_role_requests(planned_project: PlannedProject) -> int:
-    """How often the key's role was asked for."""
     with urllib.request.urlopen(f"{planned_project.url}/_emulator/requests") as answer:
         return sum(KEY_CHECK_ID in request["path"] for request in json.load(answer))
 
@@ -76,7 +75,7 @@ def test_commands_that_only_read_work_with_a_read_only_key(
 
 
 def test_a_saved_preview_does_not_ask_for_the_role(member_project: PlannedProject) -> None:
-    """Who reviews a plan need not be able to apply it."""
+    """A reviewer of a plan need not be able to apply it."""
     assert member_project.run("preview", "--save-plan", "plan.json").code == 0
     assert count_role_requests(member_project) == 0
     assert "role Member" in member_project.apply_refused_plan()

@@ -40,7 +40,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Ser
 
 @pytest.fixture
 def reach(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """Makes the environment that of a service, without a passphrase; nobody's own is left."""
+    """Return a function that sets the environment of a key service, without a passphrase."""
 
     def reach_service(reached_service: Service) -> Service:
         for name in [variable for variable in os.environ if variable.startswith(_VARIABLES)]:

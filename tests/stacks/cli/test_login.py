@@ -12,7 +12,7 @@ Run = Callable[..., Any]
 
 @pytest.fixture
 def credentials(tmp_path: Path, project: Path) -> Path:
-    """The file; the project itself names no backend."""
+    """Return the path of the credentials file; the project itself names no backend."""
     (project / "Pulumi.yaml").write_text("name: demo\nruntime: python\n")
     return tmp_path / "home" / "credentials.json"
 

@@ -239,8 +239,12 @@ class TestOddHistories:
     def test_log_files_have_names_that_pulumi_ignores_and_renames(
         self, dev: Run, project: Path
     ) -> None:
-        """It reads what ends with `.history.json` (.gz, .zst) and renames what begins with the
-        stack's name up to the last hyphen (pulumi 3.260, pkg/backend/diy/state.go)."""
+        """Log files match what Pulumi ignores when listing and includes when renaming.
+
+        It reads what ends with `.history.json` (.gz, .zst) and renames what begins with the stack's
+        name up to
+        the last hyphen (pulumi 3.260, pkg/backend/diy/state.go).
+        """
         (project / "__main__.py").write_text("")
         assert dev("up", "--yes", "--skip-preview").code == 0
         (log,) = list_history_files(project, ".log.json.gz")

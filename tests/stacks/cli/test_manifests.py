@@ -18,7 +18,7 @@ Run = Callable[..., Any]
 
 @pytest.fixture(params=[EXAMPLE, EXAMPLE / "python"], ids=["yaml", "python"])
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
-    """A command in a copy of the example, where no platform can be reached."""
+    """Return a function that runs commands in a copy of the example, without a platform."""
     ignored = shutil.ignore_patterns(".*", "Pulumi.*.yaml", "python")
     project = shutil.copytree(request.param, tmp_path / "project", ignore=ignored)
     environ = {

@@ -41,7 +41,7 @@ Run = Callable[..., Any]
 
 @pytest.fixture
 def modular_stack(planned_project: PlannedProject, project: Path) -> Run:
-    """A topology that includes the module twice."""
+    """Return the commands of a project whose topology includes the module twice."""
     (project / "__main__.py").unlink()
     (project / "topology.yaml").write_text(TOPOLOGY)
     (project / "pool.yaml").write_text(POOL)

@@ -21,7 +21,7 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
 
 
 def refuse_clusters(workspace: Workspace) -> None:
-    """The next cluster that is to be made finds no capacity."""
+    """Make the platform refuse the next create of a cluster for lack of capacity."""
     fault = {"method": "POST", "path": "^/compute/clusters$", "capacity": True}
     body = json.dumps(fault).encode()
     address = f"{workspace.variables['GPUFORM_CLOCK']}/_emulator/faults"

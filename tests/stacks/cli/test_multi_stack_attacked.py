@@ -35,7 +35,7 @@ def test_a_project_gate_that_stops_the_plan_names_its_stack(workspace: Workspace
 
 
 def test_plans_of_different_operations_are_refused_together(workspace: Workspace) -> None:
-    """Gates of all are not asked about a refresh: one in front must not hide what is made."""
+    """Gates of all stacks skip a refresh, so that a refresh in front could hide later creates."""
     gates = "\ngates:\n  types: {allowed_gpu_types: [A100]}\n"
     (workspace.root / "stacks.yaml").write_text("stacks:\n  - {folder: '*', stack: dev}" + gates)
     workspace.run("preview", "--all", "--save-plan", "plan.json")

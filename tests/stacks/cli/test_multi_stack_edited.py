@@ -49,13 +49,13 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def planned_workspace(server: Server, tmp_path: Path) -> Workspace:
-    """Three stacks, and a saved plan that grows the volume to 6 TiB and the cluster to 24 GPUs."""
-    estate = create_workspace(tmp_path / "fleet", server.url, {}, {})
-    estate.run_successfully("up", "--all", "--yes")
-    estate.edit("volumes/topology.yaml", "default: 5", "default: 6")
-    estate.edit("training/topology.yaml", "default: 16", "default: 24")
-    estate.run_successfully("preview", "--all", "--save-plan", "plan.json")
-    return estate
+    """Save a plan for three stacks that grows the volume to 6 TiB and the cluster to 24 GPUs."""
+    created_workspace = create_workspace(tmp_path / "fleet", server.url, {}, {})
+    created_workspace.run_successfully("up", "--all", "--yes")
+    created_workspace.edit("volumes/topology.yaml", "default: 5", "default: 6")
+    created_workspace.edit("training/topology.yaml", "default: 16", "default: 24")
+    created_workspace.run_successfully("preview", "--all", "--save-plan", "plan.json")
+    return created_workspace
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Iterator[Workspace]:
-    """The middle one of three stacks takes ten minutes of our time, unless it is told to end."""
+    """Write three stacks, of which the second one takes ten minutes unless interrupted."""
     with serve(seed="interrupted") as server:
         made = create_workspace(tmp_path / "fleet", server.url, {"GPUFORM_CLOCK": ""}, {})
         (made.root / "volumes/topology.yaml").write_text('outputs: {volume_id: "1", region: "2"}\n')

@@ -70,7 +70,7 @@ def test_a_template_creates_a_valid_project(run: Any, template: str, tmp_path: P
 
 
 def run_commands(directory: Path, *commands: list[str]) -> str:
-    """Runs commands with the passphrase alone set; returns what the last one printed."""
+    """Run commands with only the passphrase set, and return the output of the last one."""
     own = ("PULUMI_", "GPUFORM_", "TOGETHER_", "SCP_", "TENSORONE_", "AIOS_", "LENS_")
     environ: dict[str, str | None] = {name: None for name in os.environ if name.startswith(own)}
     environ |= {"PULUMI_CONFIG_PASSPHRASE": "", "PULUMI_HOME": str(directory.parent / "home")}
@@ -103,7 +103,7 @@ def test_a_new_project_is_created_unchanged_and_destroyed(
 @pytest.mark.slow
 @pytest.mark.parametrize("template", PLAYED_TEMPLATES)
 def test_topology_and_program_declare_the_same(template: str, tmp_path: Path) -> None:
-    """What the one has made, the other finds as it is declared, and tells in the same outputs."""
+    """The program finds the topology's objects as declared, and has equal outputs."""
     directory = tmp_path / "project"
     up = ["up", "--emulate", "--yes"]
     outputs = ["stack", "output", "--json"]

@@ -28,7 +28,7 @@ def platform_variables() -> Any:
 def run_reached(
     run: Run, platform_variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> Run:
-    """The platforms of an emulator, as if they were real ones."""
+    """Return the commands of a user whose platforms are served by an emulator."""
     for name, value in platform_variables.items():
         monkeypatch.setenv(name, value)
     return run

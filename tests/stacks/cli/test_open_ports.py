@@ -29,7 +29,7 @@ class FirewallStack:
         (self.project / "gates.yaml").write_text(text)
 
     def set_rules(self, *rules: Any) -> None:
-        """What the platform's firewall has from now on."""
+        """Set the rules that the platform's firewall reports from now on."""
         listed = httpx.get(f"{self.url}/_emulator/objects", trust_env=False, verify=False).json()
         (cluster,) = listed["tensorone"]["clusters"]
         url = f"{self.url}/_emulator/tensorone/clusters/{cluster['id']}"

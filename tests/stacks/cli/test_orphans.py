@@ -35,7 +35,7 @@ node_pools:
 
 @pytest.fixture
 def applied_stack(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
-    """A cluster and a volume in the stack dev."""
+    """Create a cluster and a volume in the stack dev, and return the stack's commands."""
     (project / "__main__.py").unlink()
     with serve(seed="orphans") as server:
         for name, value in environment(server.url).items():

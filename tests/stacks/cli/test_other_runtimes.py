@@ -45,8 +45,8 @@ class ForeignProject:
         with urllib.request.urlopen(request) as answer:
             return str(json.load(answer)["volume_id"])
 
-    def leave_an_interrupted_create(self) -> str:
-        """Return the id of a volume that only the record of its create knows."""
+    def interrupt_create(self) -> str:
+        """Simulate a killed create of a volume, and return the id, which only a record has."""
         id_ = self.create_volume()
         urn = "urn:pulumi:dev::demo::gpuform:together:SharedVolume::left"
         intent = Intent(urn, "together", "SharedVolume", "left", "", 1.0, id=id_)
@@ -119,7 +119,7 @@ def test_commands_on_the_state_work_for_any_runtime(foreign_project: ForeignProj
 def test_destroy_deletes_resources_and_the_object_of_an_interrupted_create(
     foreign_project: ForeignProject,
 ) -> None:
-    volume_id = foreign_project.leave_an_interrupted_create()
+    volume_id = foreign_project.interrupt_create()
     assert volume_id in foreign_project.list_volume_ids()
 
     ran = foreign_project.run("destroy", "--yes")
@@ -129,7 +129,7 @@ def test_destroy_deletes_resources_and_the_object_of_an_interrupted_create(
 
 
 def test_the_object_of_an_interrupted_create_is_reported(foreign_project: ForeignProject) -> None:
-    volume_id = foreign_project.leave_an_interrupted_create()
+    volume_id = foreign_project.interrupt_create()
     for command in ("status", "doctor", "orphans"):
         assert volume_id in foreign_project.run(command).out, command
 
@@ -137,7 +137,7 @@ def test_the_object_of_an_interrupted_create_is_reported(foreign_project: Foreig
 def test_refresh_adds_the_object_of_an_interrupted_create_to_the_state(
     foreign_project: ForeignProject,
 ) -> None:
-    volume_id = foreign_project.leave_an_interrupted_create()
+    volume_id = foreign_project.interrupt_create()
 
     ran = foreign_project.run("refresh", "--yes")
 

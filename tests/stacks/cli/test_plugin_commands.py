@@ -44,12 +44,12 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 
 def install_program(
-    environ: dict[str, str], text: str | bytes, name: str = COMMAND, version: str = OURS
+    environ: dict[str, str], content: str | bytes, name: str = COMMAND, version: str = OURS
 ) -> Path:
-    """A constructed installation."""
+    """Write an executable into the plugin folder of `version`, and return its path."""
     program = Path(environ["PULUMI_HOME"]) / "plugins" / f"resource-gpuform-v{version}" / name
     program.parent.mkdir(parents=True)
-    program.write_bytes(text.encode() if isinstance(text, str) else text)
+    program.write_bytes(content.encode() if isinstance(content, str) else content)
     program.chmod(0o755)
     return program
 
@@ -236,7 +236,7 @@ class TestLookedAt:
         assert "`gpuform plugin uninstall 9.0.0`" in wrong.remedy
 
     def test_a_folder_name_of_another_version_is_a_problem(self, environ: dict[str, str]) -> None:
-        """The environment was upgraded since: the old folder starts what is new."""
+        """The environment was upgraded later: the old folder starts the new version."""
         install_program(environ, build_answering_program(), version="0.0.1")
         finding = find_problem(environ, read_version=return_version(OURS))
         assert "its folder says 0.0.1" in finding.text
@@ -333,7 +333,7 @@ class TestCommands:
     def test_the_installed_plugin_works_without_a_virtualenv(
         self, run: Any, project: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Also in a project whose own modules have the names of others."""
+        """The plugin also starts in a project whose modules have the names of installed ones."""
         assert run("plugin", "install").code == 0
         for name in ("queue.py", "grpc.py"):
             (project / name).write_text("raise SystemExit('taken from the project')\n")

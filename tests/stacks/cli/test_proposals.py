@@ -24,7 +24,7 @@ outputs:
 def proposed_project(
     planned_project: PlannedProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> PlannedProject:
-    """A stack with a secret; its topology is proposed to the project in another folder."""
+    """Create a stack with a secret, and propose its topology to a project in another folder."""
     team = tmp_path / "team"
     team.mkdir()
     (team / "topology.yaml").write_text(TOPOLOGY)
@@ -77,7 +77,7 @@ def test_a_proposal_cannot_compute_with_a_secret(proposed_project: PlannedProjec
 def test_a_proposal_cannot_select_by_a_secret(
     proposed_project: PlannedProject, chosen: str, expected: str
 ) -> None:
-    """Whether the name is there would tell."""
+    """A plan that depends on the presence of a name would reveal the secret."""
     own = f'volume_name: "{{{{ {chosen} }}}}"'
     assert expected in preview(proposed_project, TOPOLOGY.replace("volume_name: data", own))
 
@@ -121,13 +121,13 @@ def test_a_proposal_cannot_check_a_secret_in_a_module(proposed_project: PlannedP
 def test_an_encrypted_value_stays_secret_if_declared_otherwise(
     proposed_project: PlannedProject,
 ) -> None:
-    """It is encrypted in the stack's settings."""
+    """The stack's settings have the value encrypted."""
     output = preview(proposed_project, TOPOLOGY.replace("{secret: true}", "{default: x}"))
     assert "unchanged" in output
 
 
 def test_a_number_in_a_secret_object_is_not_printed(planned_project: PlannedProject) -> None:
-    """Neither as it is nor by what is wrong with it."""
+    """Neither the number nor an error about the number is printed."""
     (planned_project.project / "__main__.py").unlink()
     (planned_project.project / "topology.yaml").write_text(
         "config: {ob: {type: object, secret: true}}\n"

@@ -186,7 +186,7 @@ def test_about_and_whoami_describe_the_environment(
 
 
 def test_the_page_of_flags_lists_every_difference() -> None:
-    """Recorded from Pulumi's CLI: `pulumi COMMAND --help` of each command."""
+    """Compare with recordings of `pulumi COMMAND --help` of every command."""
     page = (Path(__file__).parents[3] / "docs" / "reference" / "pulumi-flags.md").read_text()
     sections = dict(word.split("\n", 1) for word in page.split("\n## ")[1:])
     lacking, _, everywhere = sections["Flags that only Pulumi has"].partition("on every command")
@@ -272,7 +272,7 @@ def test_a_project_with_refresh_always_refreshes_previews(applied_project: Plann
 
 @pytest.mark.slow
 def test_stack_ls_counts_resources_as_the_pulumi_cli(applied_project: PlannedProject) -> None:
-    """Two resources, the stack, and the provider of dynamic resources."""
+    """The count includes two resources, the stack, and the provider of dynamic resources."""
     (row,) = applied_project.run("stack", "ls", "--json").json
     state = json.loads(applied_project.state_file)["checkpoint"]["latest"]["resources"]
     assert row["resourceCount"] == len(state) == 4

@@ -43,7 +43,7 @@ def propose(planned_project: PlannedProject, worker: int = 1, **fields: Any) -> 
 
 
 def list_repair_requests(planned_project: PlannedProject) -> list[str]:
-    """The repairs that were asked for or approved."""
+    """Return the requested or approved repairs."""
     return [
         change.rpartition("/")[2]
         for change in planned_project.sent_changes
@@ -53,7 +53,7 @@ def list_repair_requests(planned_project: PlannedProject) -> list[str]:
 
 @pytest.fixture
 def declare_train(planned_project: PlannedProject) -> Any:
-    """A project with the cluster, Ready; called, it declares `repair`."""
+    """Return a function that declares the cluster with `repair`, and applies the declaration."""
     (planned_project.project / "__main__.py").write_text(
         "from gpuform.stacks import run\n\nrun('topology.yaml')\n"
     )

@@ -214,7 +214,7 @@ def test_a_repair_killed_after_its_delete_is_resumed_by_the_same_command(
 def kill_after_delete(
     planned_project: PlannedProject, monkeypatch: pytest.MonkeyPatch, node: str
 ) -> None:
-    """The process that repairs the node dies right after its deletion."""
+    """Run a repair whose process dies just after it deletes the node."""
     state, killed = planned_project.project / ".pulumi", planned_project.project.with_name("killed")
     delete = ScpClient.delete_nodes
 

@@ -16,7 +16,7 @@ CI = ("GITHUB_", "GH_", "GITLAB_", "CI_")
 
 @pytest.fixture
 def fake_host(monkeypatch: pytest.MonkeyPatch) -> Iterator[code_host.FakeCodeHost]:
-    """A forge, and no trace of the CI that the tests may run in."""
+    """Serve a fake code host, without variables of the CI system that runs the tests."""
     import os
 
     for name in [name for name in os.environ if name.startswith(CI)]:
@@ -29,7 +29,7 @@ def fake_host(monkeypatch: pytest.MonkeyPatch) -> Iterator[code_host.FakeCodeHos
 def github_summary(
     fake_host: code_host.FakeCodeHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
-    """A job of GitHub Actions for pull request 12; the file of its summary."""
+    """Simulate a GitHub Actions job for pull request 12, and return the path of its summary."""
     event = tmp_path / "event.json"
     event.write_text(json.dumps({"pull_request": {"number": 12, "head": {"sha": "abc" * 13}}}))
     summary = tmp_path / "summary.md"
@@ -49,7 +49,7 @@ def github_summary(
 
 @pytest.fixture
 def gitlab_job(fake_host: code_host.FakeCodeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job of GitLab CI for merge request 12."""
+    """Simulate a GitLab CI job for merge request 12."""
     variables = {
         "GITLAB_CI": "true",
         "CI_API_V4_URL": f"{fake_host.url}/api/v4",
@@ -237,7 +237,7 @@ def test_fetch_plan_refuses_a_commit_without_a_pull_request(
 def test_a_preview_that_failed_is_posted_as_failed(
     planned_project: PlannedProject, github_summary: Path, fake_host: code_host.FakeCodeHost
 ) -> None:
-    """By gpuform itself: its program ends in an error, and so does the review of what it told."""
+    """The program ends in an error, and the review shows the incomplete plan as failed."""
     main = planned_project.project / "__main__.py"
     main.write_text(f"{main.read_text()}\nraise ValueError('no such luck')\n")
     failed = planned_project.run("preview", "--json")

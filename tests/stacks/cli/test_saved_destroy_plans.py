@@ -12,7 +12,7 @@ GATE = "gates:\n  few: {max_destroyed_gpus: 8}\n"
 
 
 def resize_outside(planned_project: PlannedProject, gpus: int) -> None:
-    """Somebody changes the cluster behind the stack's back."""
+    """Resize the cluster outside of the stack."""
     resources = json.loads(planned_project.state_file)["checkpoint"]["latest"]["resources"]
     (id_,) = (resource["id"] for resource in resources if resource["urn"].endswith("::train"))
     headers = {
@@ -145,7 +145,7 @@ def test_a_saved_refresh_plan_applies_the_planned_drift(applied_project: Planned
 def test_a_saved_refresh_plan_refuses_later_drift(
     applied_project: PlannedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not even what happens after the preview of the apply."""
+    """The apply refuses even drift that occurs after its own preview."""
     assert applied_project.run("refresh", "--save-plan", "plan.json").code == 0
 
     def confirm(*_: object) -> bool:

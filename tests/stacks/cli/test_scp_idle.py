@@ -59,7 +59,7 @@ def get_node_states(planned_project: PlannedProject) -> set[str]:
 
 
 def show_all_gpus(planned_project: PlannedProject) -> None:
-    """Lets Lens show every GPU of the pool: with its top five it can prove nothing of sixteen."""
+    """Make Lens show every GPU of the pool: its top five prove nothing about sixteen GPUs."""
     gpus = [
         {"nodeName": f"train-worker-{node}", "deviceId": gpu, "value": 0.4, "gpuModel": "H100"}
         for node in range(2)
@@ -71,7 +71,7 @@ def show_all_gpus(planned_project: PlannedProject) -> None:
 
 @pytest.fixture
 def pool(planned_project: PlannedProject) -> tuple[PlannedProject, str]:
-    """The pool, whose Kubernetes is that of a cluster with workers of the same names; its id."""
+    """Create a pool whose nodes are a cluster's workers, and return the cluster's id."""
     (planned_project.project / "__main__.py").write_text(
         "from gpuform.stacks import run\n\nrun('topology.yaml')\n"
     )

@@ -22,7 +22,7 @@ URN = "urn:pulumi:dev::demo::pulumi:pulumi:Stack::demo-dev"
 
 @pytest.fixture
 def outputs(dev: Run, project: Path, salt: str) -> PropertyMap:
-    """The stack dev with these outputs."""
+    """Write the state of the stack dev with these outputs."""
     made: PropertyMap = {
         "status": "Ready",
         "gpus": 16.0,
@@ -471,7 +471,7 @@ class TestRename:
 
     @pytest.mark.usefixtures("outputs")
     def test_the_project_is_renamed_with_the_stack(self, dev: Run, project: Path) -> None:
-        """The files lie where Pulumi CLI 3.274.1 puts them; what it leaves stays as well."""
+        """Files are where Pulumi CLI 3.274.1 moves them, and remain where the CLI leaves them."""
         pulumi = project / ".pulumi"
         (pulumi / "history/demo/dev").mkdir(parents=True)
         (pulumi / "history/demo/dev/dev-17.history.json").write_text('{"kind": "update"}')

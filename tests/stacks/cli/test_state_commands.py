@@ -78,7 +78,7 @@ class StateFiles:
 
 @pytest.fixture
 def state_files(dev: Run, project: Path, salt: str) -> StateFiles:
-    """b needs a."""
+    """Write a state in which cluster b depends on cluster a."""
     made = StateFiles(project, PassphraseCrypter("", salt))
     made.put(build_snapshot(build_cluster("a"), build_cluster("b", dependencies=[build_urn("a")])))
     return made

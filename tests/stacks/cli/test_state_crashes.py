@@ -75,7 +75,7 @@ for number in range(1, 300):
 
 @pytest.fixture
 def run_on_stack(dev: Run, project: Path, salt: str) -> Run:
-    """A stack with one machine, a secret output and a secret setting; and an empty one, prod."""
+    """Write a stack dev with a machine, a secret output and setting, and an empty stack prod."""
     crypter = PassphraseCrypter("", salt)
     outputs = {"key": Secret("hunter2")}
     snapshot = Snapshot(

@@ -36,7 +36,7 @@ class DamagedStack:
         self.project, self.crypter = project, PassphraseCrypter("", salt)
         self.path = project / ".pulumi/stacks/demo/dev.json"
         self.bak = self.path.with_name("dev.json.bak")
-        self.write_journal = project / ".pulumi/gpuform/demo/dev.journal"
+        self.journal_path = project / ".pulumi/gpuform/demo/dev.journal"
         self.good = self.build_state(build_machine("a"))
         self.path.write_bytes(self.build_state(build_machine("a"), build_machine("b")))
         self.bak.write_bytes(self.good)
@@ -247,8 +247,8 @@ class TestJournal:
     def write_journal(
         self, damaged_stack: DamagedStack, base: bytes, *entries: ResourceState
     ) -> None:
-        """As an interrupted run leaves it: these were created since the state `base`."""
-        written = create_file_journal(damaged_stack.write_journal, journal.compute_digest(base))
+        """Write the journal of an interrupted run that created `entries` after `base`."""
+        written = create_file_journal(damaged_stack.journal_path, journal.compute_digest(base))
         written.append(
             [
                 journal.Record(
@@ -273,7 +273,7 @@ class TestJournal:
         assert ran.code == 0
         assert "recovered 1 changes of it from its journal" in ran.err
         assert damaged_stack.ids == ["m-a", "m-c"]
-        assert not damaged_stack.write_journal.exists()
+        assert not damaged_stack.journal_path.exists()
 
     def test_repair_from_backup_includes_the_journal_of_that_state(
         self, run: Run, damaged_stack: DamagedStack
@@ -293,7 +293,7 @@ class TestJournal:
             ran = run(*args)
             assert ran.code == 0
             assert f"{build_machine('c').urn} (id m-c)" in ran.err
-            assert str(damaged_stack.write_journal) in ran.err
+            assert str(damaged_stack.journal_path) in ran.err
         assert "m-c" in run("state", "protect", "b", "--yes").err
         for args in (
             ("stack", "rename", "other"),
@@ -302,13 +302,13 @@ class TestJournal:
             refused = run(*args)
             assert refused.code == 1
             assert "gpuform refresh" in refused.err
-        before = damaged_stack.write_journal.read_bytes()
+        before = damaged_stack.journal_path.read_bytes()
         result = run("state", "repair", "--discard-journal", answers="no\n")
         assert f"{build_machine('c').urn} (id m-c)" in result.out
-        assert damaged_stack.write_journal.exists()
+        assert damaged_stack.journal_path.exists()
         ran = run("state", "repair", "--discard-journal", "--yes")
         assert ran.code == 0
-        (copy_path,) = damaged_stack.write_journal.parent.glob("dev.journal.*")
+        (copy_path,) = damaged_stack.journal_path.parent.glob("dev.journal.*")
         assert copy_path.read_bytes() == before
         assert str(copy_path) in ran.out
         assert run("state", "protect", "a", "--yes").code == 0
@@ -318,8 +318,8 @@ class TestJournal:
         self, run: Run, damaged_stack: DamagedStack
     ) -> None:
         header = b'{"gpuform-journal":9,"base":""}'
-        damaged_stack.write_journal.parent.mkdir(parents=True, exist_ok=True)
-        damaged_stack.write_journal.write_bytes(journal.encode_line(header))
+        damaged_stack.journal_path.parent.mkdir(parents=True, exist_ok=True)
+        damaged_stack.journal_path.write_bytes(journal.encode_line(header))
         before = damaged_stack.read_all_files()
         shows = (("stack", "export"), ("stack", "export", "--show-secrets"), ("state", "list"))
         for args in (*shows, ("state", "repair"), ("preview",), ("state", "taint", "a", "--yes")):
@@ -389,7 +389,7 @@ cli.main(args=sys.argv[1:], prog_name="gpuform")
 def test_a_full_disk_leaves_every_file_unchanged(
     damaged_stack: DamagedStack, args: tuple[str, ...]
 ) -> None:
-    """The kernel refuses files that are larger than a lock's, as a full disk would."""
+    """The kernel refuses files larger than a lock file, as a full disk would."""
     before = damaged_stack.read_all_files()
     ran = subprocess.run(
         [sys.executable, "-c", LIMITED, "400", *args],

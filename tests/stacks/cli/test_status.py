@@ -39,7 +39,7 @@ def run_applied(dev: Run, emulator: Any) -> Run:
 
 
 def read_files(project: Path) -> dict[str, bytes]:
-    """Everything in the project but what Python itself keeps there."""
+    """Return every file of the project except Python's caches."""
     matching_paths = (path for path in project.rglob("*") if path.is_file())
     return {str(p): p.read_bytes() for p in matching_paths if "__pycache__" not in p.parts}
 

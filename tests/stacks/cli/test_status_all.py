@@ -39,7 +39,7 @@ def emulator(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def three_projects(
     project: Path, tmp_path: Path, salt: str, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
-    """Three projects in the current folder, of which no stack is made."""
+    """Write three projects without stacks into the current folder."""
     root = tmp_path / "three"
     root.mkdir()
     monkeypatch.chdir(root)
@@ -51,7 +51,7 @@ def three_projects(
 def applied_project(
     run: Any, three_projects: Path, emulator: Any, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
-    """Two of them exist, with a volume, and with a volume and a cluster; Lens is not there."""
+    """Create the stacks network (a volume) and clusters (a volume and a cluster), without Lens."""
     monkeypatch.delenv("LENS_URL")
     path = three_projects / "clusters/topology.yaml"
     path.write_text(path.read_text() + CLUSTER)

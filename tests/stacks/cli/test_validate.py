@@ -20,7 +20,7 @@ EACH = GOOD + "  more: " + declare_cluster(for_each="'{{ config.sites }}'") + "\
 
 @pytest.fixture
 def write_topology(project: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Writes the project's topology, in place of its program. There is no passphrase."""
+    """Return a function that writes the topology; program and passphrase are removed."""
     monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE")
     (project / "__main__.py").unlink()
     return (project / "topology.yaml").write_text

@@ -10,7 +10,7 @@ from support.stacks.project_folders import build_topology, write_project, write_
 
 @pytest.fixture
 def three_projects(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Three projects in the current folder; there is neither a passphrase nor a state."""
+    """Write three projects into the current folder, without a passphrase or state."""
     monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE")
     root = tmp_path / "three"
     root.mkdir()

@@ -90,7 +90,7 @@ def _get_ids(planned_project: PlannedProject) -> dict[str, str]:
 def test_destroy_after_a_killed_destroy_accepts_the_missing_objects(
     planned_project: PlannedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next one does not ask why three objects are gone: the state says who deleted them."""
+    """The next destroy accepts three missing objects, because the state records their deletion."""
     names = ("a", "b", "c")
     common = "platform: together, region: us-central-8, size_tib: 1"
     volumes = "".join(f"  {name}: {{{common}, volume_name: {name}}}\n" for name in names)

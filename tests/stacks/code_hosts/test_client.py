@@ -162,7 +162,7 @@ def test_an_address_of_something_else_than_the_api_is_named(
 def test_an_answer_of_another_shape_is_an_error(
     client: CodeHostClient, server: Server, clock: Any
 ) -> None:
-    """Of something that is not this code_host, as when the address is wrong."""
+    """The answer comes from a server that is no code host, for example at a wrong address."""
     server.is_installation = False
     with pytest.raises(ServerError, match=r"unexpected form \(the whole: .*array") as raised:
         list(client.iterate_items(GitHubComment, "/user"))

@@ -122,7 +122,7 @@ def test_concurrent_jobs_leave_one_comment(
 def test_a_job_with_an_older_plan_deletes_its_own_comment(
     code_host: CodeHost, server: Server, review: Make
 ) -> None:
-    """Another job has added the comment of a younger plan at the same time."""
+    """Another job adds the comment of a younger plan at the same time."""
     post_outcome(code_host, review(destroys=8))
     younger = server.comments.pop()["body"]
 
@@ -139,7 +139,7 @@ def test_a_job_with_an_older_plan_deletes_its_own_comment(
 def test_a_comment_edited_by_another_job_meanwhile_is_checked_again(
     code_host: CodeHost, server: Server, review: Make, made_at: str, shown: int
 ) -> None:
-    """What stays is what the younger plan says."""
+    """The comment of the younger plan remains."""
     post_outcome(code_host, review(made_at=f"2026-11-21T{made_at}Z", destroys=8))
     (comment,) = server.comments
     of_the_other = comment["body"]

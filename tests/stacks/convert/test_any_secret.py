@@ -23,8 +23,8 @@ from gpuform.stacks.engine.values import PropertyMap, PropertyValue, Secret
 from gpuform.stacks.review.value_text import to_display_value
 
 
-def stays_secret(before: PropertyValue, after: PropertyValue) -> bool:
-    """Whether the value is the same, and everything that was secret still is."""
+def has_same_secrets(before: PropertyValue, after: PropertyValue) -> bool:
+    """Return whether the values are equal and all secrets of `before` are secret in `after`."""
     if isinstance(after, Secret):
         return bool(
             to_display_value(before, show_secrets=True)
@@ -34,14 +34,14 @@ def stays_secret(before: PropertyValue, after: PropertyValue) -> bool:
         return before.value is None and after is None
     if isinstance(before, dict) and isinstance(after, dict):
         return before.keys() == after.keys() and all(
-            stays_secret(before[k], after[k]) for k in before
+            has_same_secrets(before[k], after[k]) for k in before
         )
     if isinstance(before, list) and isinstance(after, list):
-        return len(before) == len(after) and all(map(stays_secret, before, after))
+        return len(before) == len(after) and all(map(has_same_secrets, before, after))
     return bool(to_display_value(before) == to_display_value(after))
 
 
-def program_of(folder: Path, secrets: Mapping[str, str]) -> Program:
+def get_program(folder: Path, secrets: Mapping[str, str]) -> Program:
     config = {f"demo:{key}": value for key, value in {"own": CONFIGURED, **secrets}.items()}
     return Program("demo", "dev", folder, folder, config, [*config], 16)
 
@@ -68,13 +68,13 @@ def test_converting_a_state_writes_no_secret_and_keeps_all_of_them_secret(
             entry = by_urn[asked.urn]
             return entry.id, entry.outputs
 
-        program = program_of(folder, secrets)
+        program = get_program(folder, secrets)
         again = record(program, same, program.config)
-    assert stays_secret(entries[0].outputs, again.outputs)
+    assert has_same_secrets(entries[0].outputs, again.outputs)
     for asked in again.declared:
         if asked.type != STACK_TYPE:
             inputs = {k: v for k, v in asked.inputs.items() if k != "__provider" and v is not None}
-            assert stays_secret(by_urn[asked.urn].inputs, inputs)
+            assert has_same_secrets(by_urn[asked.urn].inputs, inputs)
             assert {*by_urn[asked.urn].dependencies} <= {*asked.dependencies}
 
 
@@ -121,7 +121,7 @@ pulumi.export("it", OUTPUTS["%s"])
 def test_converting_a_program_moves_secrets_into_the_configuration(
     tmp_path: Path, output: str, written: str
 ) -> None:
-    declared, secrets = converted(tmp_path, output)
+    declared, secrets = convert_program(tmp_path, output)
     topology = render_topology(declared)
     assert written in topology
     assert not any(secret in topology for secret in (PLANTED, "9182736", "t0ken"))
@@ -132,10 +132,10 @@ def test_a_public_output_made_secret_by_the_program_is_refused(tmp_path: Path) -
     with pytest.raises(
         NotConverted, match="the output it contains a secret that a topology cannot"
     ):
-        converted(tmp_path, "of what is plain")
+        convert_program(tmp_path, "of what is plain")
 
 
-def converted(folder: Path, output: str) -> Any:
+def convert_program(folder: Path, output: str) -> Any:
     (folder / "Pulumi.yaml").write_text("name: demo\nruntime: python\n")
     (folder / "__main__.py").write_text(PROGRAM % output)
     config = {"demo:token": "t0ken", "demo:pin": "9182736"}

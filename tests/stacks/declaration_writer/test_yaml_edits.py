@@ -45,7 +45,7 @@ outputs: {a: 1}
 
 
 def find_added_lines(before: str, after: str) -> list[str]:
-    """The added lines; nothing may be removed."""
+    """Return the added lines, and check that no line was removed."""
     differences = list(difflib.ndiff(before.splitlines(), after.splitlines()))
     assert not [line for line in differences if line.startswith("-")]
     return [line[2:] for line in differences if line.startswith("+")]
@@ -126,7 +126,7 @@ def test_add_entries_refuses_files_it_cannot_edit(before: str, message: str) -> 
 
 
 def test_add_entries_refuses_to_change_a_block_text() -> None:
-    """A kept line break at the end of a section belongs to its last text."""
+    """A kept line break at the end of a section belongs to the section's last text."""
     before = "shared_volumes:\n  a:\n    volume_name: |+\n      x\n\n\nclusters:\n"
     with pytest.raises(FileNotEdited, match="cannot be edited in its present form"):
         add_entries(before, DECLARED, "t.yaml")

@@ -32,7 +32,7 @@ texts = st.text(max_size=80) | st.text(_SIGNS, max_size=60)
 
 @st.composite
 def draw_mutated(draw: st.DrawFn) -> str:
-    """The valid file with some pieces replaced, left out or doubled."""
+    """Draw the valid file with some pieces replaced, removed or doubled."""
     mutated_text = VALID
     for _ in range(draw(st.integers(1, 4))):
         start = draw(st.integers(0, len(mutated_text)))
@@ -107,12 +107,12 @@ json_like = st.recursive(
 )
 
 
-def narrow(value: Any) -> Any:
-    """The value as it is read: a number that is written with an exponent is text."""
+def convert_exponents_to_text(value: Any) -> Any:
+    """Return the value as it is read: YAML 1.2 reads PyYAML's numbers with exponents as text."""
     if isinstance(value, dict):
-        return {key: narrow(item) for key, item in value.items()}
+        return {key: convert_exponents_to_text(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [narrow(item) for item in value]
+        return [convert_exponents_to_text(item) for item in value]
     if isinstance(value, float) and "e" in repr(value):
         return yaml.safe_dump(value).partition("\n")[0]
     return value
@@ -136,7 +136,7 @@ def test_what_is_dumped_is_read_again(values: dict[str, Any], flow: bool | None)
     problems = Diagnostics()
     read_values = to_plain_value(read_text(dumped, "f", problems))
     assert not problems
-    assert are_equal_with_types(read_values, narrow(values))
+    assert are_equal_with_types(read_values, convert_exponents_to_text(values))
 
 
 @given(names)

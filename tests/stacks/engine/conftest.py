@@ -36,9 +36,9 @@ HERE = pathlib.Path(__file__).parent
 LOCK = threading.Lock()
 
 
-def world(change=None):
+def change_objects(change=None):
     with LOCK:
-        path = HERE / "world.json"
+        path = HERE / "platform.json"
         objects = json.loads(path.read_text()) if path.exists() else {}
         if change:
             change(objects)
@@ -84,7 +84,7 @@ class Machines(ResourceProvider):
             objects.setdefault("_made", []).append(made["id"])
             objects[made["id"]] = own(props)
 
-        world(add)
+        change_objects(add)
         if "slow" in props:
             get_current_context().init_errors.append("still booting")
         if "wait" in props:
@@ -93,7 +93,7 @@ class Machines(ResourceProvider):
         return CreateResult(made["id"], {**own(props), "address": f"10.0.0.{made['id'][2:]}"})
 
     def read(self, id, props):
-        objects = world()
+        objects = change_objects()
         if id not in objects:
             return ReadResult("", {})
         return ReadResult(id, {**own(props), **objects[id]})
@@ -102,7 +102,7 @@ class Machines(ResourceProvider):
         note("update", id=id, news=own(news))
         if "update" in news.get("refuse", ""):
             raise RuntimeError("it will not change")
-        world(lambda objects: objects.__setitem__(id, own(news)))
+        change_objects(lambda objects: objects.__setitem__(id, own(news)))
         if "slow" in news:
             get_current_context().init_errors.append("booting again")
         return UpdateResult({**own(news), "address": olds.get("address")})
@@ -111,7 +111,7 @@ class Machines(ResourceProvider):
         note("delete", id=id)
         if "delete" in props.get("refuse", ""):
             raise RuntimeError("it stays")
-        world(lambda objects: objects.pop(id, None))
+        change_objects(lambda objects: objects.pop(id, None))
 
 
 class Machine(Resource, module="lab", name="Machine"):
@@ -224,13 +224,13 @@ class Lab:
 
     @property
     def platform_objects(self) -> dict[str, Any]:
-        path = self.directory / "world.json"
+        path = self.directory / "platform.json"
         objects = json.loads(path.read_text()) if path.exists() else {}
         return {key: value for key, value in objects.items() if key != "_made"}
 
     def change_platform_object(self, id_: str, properties: dict[str, Any] | None) -> None:
         """Change or remove an object on the platform without the stack."""
-        path = self.directory / "world.json"
+        path = self.directory / "platform.json"
         objects = json.loads(path.read_text())
         if properties is None:
             del objects[id_]

@@ -48,7 +48,7 @@ def test_without_the_option_nothing_starts_after_a_failure(lab):
 
 
 def test_providers_are_not_called_for_skipped_resources(lab):
-    """As under the Pulumi CLI since 3.26x: inputs lack the failed resource's outputs."""
+    """Inputs lack outputs of the failed resource: the Pulumi CLI behaves alike since 3.26x."""
     lab.up(
         "a = Machine('a', size=1, refuse='create')\nMachine('b', size=2, uses=a.address)", **GO_ON
     )

@@ -6,7 +6,7 @@ import pytest
 
 
 def _create_unmanaged_object(lab, **properties):
-    (lab.directory / "world.json").write_text(json.dumps({"m-7": properties, "_made": ["m-7"]}))
+    (lab.directory / "platform.json").write_text(json.dumps({"m-7": properties, "_made": ["m-7"]}))
 
 
 def test_an_imported_object_is_not_changed(lab):

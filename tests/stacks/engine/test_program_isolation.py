@@ -293,4 +293,4 @@ def test_concurrent_runs_are_isolated(lab, tmp_path):
         assert a.inputs["label"] == b.inputs["label"] == b.inputs["seen"] == folder.name
         messages = [e.message for e in events if getattr(e, "severity", "") == "info"]
         assert [message for message in messages if message] == [f"hello from {folder.name}"]
-        assert len(json.loads((folder / "world.json").read_text())) == 3
+        assert len(json.loads((folder / "platform.json").read_text())) == 3

@@ -81,7 +81,7 @@ def test_a_failed_delete_of_an_old_object_does_not_block_the_current_one(lab):
 
 @pytest.mark.parametrize("option", ["id=c.id", "id='o-1', parent=g", "id='o-1', depends_on=[c]"])
 def test_a_read_that_depends_on_an_uncreated_resource_is_not_made(lab, option):
-    (lab.directory / "world.json").write_text(json.dumps({"o-1": {}}))
+    (lab.directory / "platform.json").write_text(json.dumps({"o-1": {}}))
     program = f"""
         g = pulumi.ComponentResource("lab:index:Group", "g")
         c = Machine('c')
@@ -95,7 +95,7 @@ def test_a_read_that_depends_on_an_uncreated_resource_is_not_made(lab, option):
 
 
 def test_a_skipped_read_keeps_its_entry(lab):
-    (lab.directory / "world.json").write_text(json.dumps({"o-1": {}}))
+    (lab.directory / "platform.json").write_text(json.dumps({"o-1": {}}))
     lab.up("Machine('r', opts=ResourceOptions(id='o-1'))\nMachine('t')\n")
     before = lab.state("r")
     program = (
@@ -137,7 +137,7 @@ def test_a_replaced_dependent_is_created_only_after_its_deletion(lab):
 
 @pytest.mark.parametrize("before", ["a", "b"])
 def test_an_object_is_imported_once(lab, before):
-    (lab.directory / "world.json").write_text(json.dumps({"o-1": {}}))
+    (lab.directory / "platform.json").write_text(json.dumps({"o-1": {}}))
     importing = "Machine({!r}, opts=ResourceOptions(import_='o-1'))\n"
     lab.up(importing.format(before))
     for program in (importing.format("b"), importing.format("a") + importing.format("b")):

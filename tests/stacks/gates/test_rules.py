@@ -162,7 +162,7 @@ def test_the_cost_of_an_hour(
 
 
 def create_usage(*amounts: float | None, **more: Any) -> ResourceUsage:
-    """So many H100s each, all of one way of being paid for."""
+    """Return the usage of these numbers of H100s, all with one payment model."""
     facts = {"what": "gpus", "platform": "together", "gpu_type": "H100_SXM", **more}
     return ResourceUsage(expenses=tuple(Expense(amount=amount, **facts) for amount in amounts))
 

@@ -21,7 +21,7 @@ from gpuform.stacks.graph.page import Rectangle, compute_positions, render_page
 
 @st.composite
 def draw_parts(draw: st.DrawFn) -> list[StackPart]:
-    """Stacks that need each other in any way, also in circles and what is not there."""
+    """Draw stacks with any dependencies, among them cycles and missing stacks."""
     titles = [f"project-{at}/prod" for at in range(draw(st.integers(0, 5)))]
     others = st.sampled_from([*titles, "gone/prod"])
     return [
@@ -53,8 +53,8 @@ def is_apart(one: Rectangle, other: Rectangle) -> bool:
     )
 
 
-def check_places(drawing: Drawing) -> None:
-    """Nothing covers what it does not hold, and all of it is on the page."""
+def check_positions(drawing: Drawing) -> None:
+    """Check that every shape is on the page, inside its parent, and apart from its siblings."""
     positions, width, height = compute_positions(drawing)
     page_rectangle = Rectangle(0, 0, width, height)
     for box in drawing.boxes:
@@ -77,7 +77,7 @@ def list_everything(drawing: Drawing) -> list[Shape]:
 def test_any_stacks(parts: list[StackPart], title: str, most: int) -> None:
     drawing = build_multi_stack_drawing(title, parts, most)
     compare_formats(drawing)
-    check_places(drawing)
+    check_positions(drawing)
     keys = [shape.key for shape in list_everything(drawing)]
     assert len(keys) == len(set(keys)), "whatever stacks have alike"
     counted = sum(len(item.nodes) for item in drawing.list_shapes())

@@ -20,7 +20,7 @@ shared_volumes:
 
 
 def complete_at_mark(folder: Path, text: str) -> dict[str, Completion]:
-    """Those at the find_position of the mark ¦."""
+    """Return the completions at the mark ¦."""
     (folder / "m.yaml").write_text("inputs:\n  size: {}\n  n: {}\noutputs: {out: 1}\n")
     (folder / "gates.yaml").write_text("gates: {}\n")
     marked_topology = BEFORE + text
@@ -104,7 +104,7 @@ def test_completion_puts_a_name_that_is_no_identifier_into_brackets(
 
 
 def test_the_position_of_a_problem_is_that_in_the_open_text(tmp_path: Path) -> None:
-    """On disk it stands elsewhere."""
+    """The saved file has the problem at another position."""
     path = tmp_path / "topology.yaml"
     path.write_text('outputs:\n  x: "xxxxxxxxxxxxxx{{ clusters.no.id }}"\n')
     topology = 'outputs:\n  x: "{{ 1 ~ clusters.no.id }}"\n'

@@ -17,7 +17,7 @@ SETTINGS = "encryptionsalt: v1:x\n"
 def rename_entry(
     folder: Path, files: dict[str, str], at: str, old: str, new: str
 ) -> dict[str, str]:
-    """The files after the name behind `at` in topology.yaml is rename_entry."""
+    """Rename the entry `old` behind `at` in topology.yaml to `new`, and return the files."""
     if not (folder / "Pulumi.yaml").exists():
         (folder / "Pulumi.yaml").write_text("name: demo\nruntime: python\n")
     for name, content in files.items():
@@ -123,7 +123,7 @@ def test_renaming_an_input_changes_the_inclusions_that_pass_it(tmp_path: Path) -
 
 
 def test_a_renamed_resource_of_a_module_gets_an_alias_with_the_modules_name(tmp_path: Path) -> None:
-    """Its whole name has the module's."""
+    """The full name of such a resource begins with the module's name."""
     (tmp_path / "Pulumi.dev.yaml").write_text(SETTINGS)
     files = {
         "topology.yaml": "include: [{file: m.yaml, name: a, with: {size: 5}}]\n",
@@ -148,7 +148,7 @@ def test_renaming_a_resource_of_several_modules_is_refused(tmp_path: Path, more:
 
 
 def test_a_rename_to_the_alias_of_another_resource_is_refused(tmp_path: Path) -> None:
-    """A stack may have that one under it, and would take the one for the other."""
+    """A stack with the other resource under this alias would mistake one for the other."""
     (tmp_path / "Pulumi.dev.yaml").write_text(SETTINGS)
     topology = f"shared_volumes:\n  t: {{options: {{aliases: [{{name: a}}]}}, {VOLUME}}}\n"
     topology += f"  b: {{{VOLUME}}}\n"
@@ -334,7 +334,7 @@ def test_a_rename_to_an_invalid_name_is_refused(tmp_path: Path, name: str) -> No
 
 
 def test_every_name_of_the_examples_can_be_renamed(tmp_path: Path) -> None:
-    """What is valid stays valid."""
+    """Every renamed example stays valid."""
     for file in sorted(EXAMPLES.glob("0*/topology.yaml")):
         topology = TopologyText(file, file.read_text())
         for named in topology.outline.entries.values():

@@ -14,7 +14,7 @@ LINES = TOPOLOGY.splitlines()
 
 
 def find_position(text: str, word: str, behind: str = "") -> tuple[int, int]:
-    """Line and UTF-16 column of a word; `behind` is a text before it in the same line."""
+    """Return line and UTF-16 column of a word, which follows `behind` in the same line."""
     for number, line in enumerate(text.splitlines()):
         start = line.find(behind) + len(behind) if behind in line else -1
         at = line.find(word, start) if start >= 0 else -1
@@ -111,7 +111,7 @@ def test_completion(session: Session[Any]) -> None:
     async def steps(editor: Editor) -> None:
         editor.open(FILE, TOPOLOGY)
 
-        async def at(line: int, character: int) -> list[str]:
+        async def complete_at(line: int, character: int) -> list[str]:
             params = types.CompletionParams(**editor.build_position(FILE, line, character))
             return list_labels(await editor.client.text_document_completion_async(params))
 
@@ -121,7 +121,7 @@ def test_completion(session: Session[Any]) -> None:
                 (n, item) for n, item in enumerate(text.splitlines()) if "¦" in item
             )
             editor.change(FILE, text.replace("¦", ""))
-            return await at(number, len(line[: line.index("¦")].encode("utf-16-le")) // 2)
+            return await complete_at(number, len(line[: line.index("¦")].encode("utf-16-le")) // 2)
 
         new = TOPOLOGY.replace("    gpu_type: H100_SXM\n", "    ¦\n")
         answer = await complete_typed(new)
@@ -285,7 +285,7 @@ def test_renaming_a_volume_changes_every_reference(session: Session[Any], folder
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 def test_renamed_deployed_resources_keep_their_objects(session: Session[Any], folder: Path) -> None:
-    """The new text plans no change where the old one came up."""
+    """The renamed topology plans no change of the applied stack."""
     environ = {"PULUMI_CONFIG_PASSPHRASE": "", "PULUMI_BACKEND_URL": f"file://{folder}"}
     environ["PULUMI_HOME"] = str(folder / "home")
     for command in ("stack init dev --emulate", "up --emulate --yes"):
@@ -343,7 +343,7 @@ def test_files_that_are_no_topologies_get_no_answers(session: Session[Any]) -> N
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 def test_unusual_uris_get_answers(session: Session[Any], folder: Path) -> None:
-    """Blanks and signs in a path; what is no file, and what no file can be."""
+    """Cover blanks and special characters in paths, missing files, and URIs that are no files."""
     odd = folder / "a b" / "é#%20"
     odd.mkdir(parents=True)
     (odd / "Pulumi.yaml").write_text("name: demo\nruntime: python\n")

@@ -35,7 +35,7 @@ def remove_plan(served: ServedFolder) -> Iterator[None]:
 
 
 def test_a_proposal_cannot_test_a_secret(served: ServedFolder) -> None:
-    """A plan that depends on a secret's letter would show the secret, letter by letter."""
+    """A plan that depends on a letter of a secret would reveal the secret letter by letter."""
     condition = "cluster_name: \"{{ 'a' if config.other[0] == '%s' else 'b' }}\""
     right, wrong = served.call_tools(
         *(
@@ -91,7 +91,7 @@ node_pools:
 def test_a_proposal_cannot_send_a_local_file_to_another_server(
     served: ServedFolder, tmp_path: Path
 ) -> None:
-    """A kubeconfig may name a file whose text is sent as a token."""
+    """A kubeconfig may name a file whose content is sent as a token."""
     (tmp_path / "of-this-machine").write_text("planted-file-9c3e")
     with run_foreign_server() as (address, requests):
         kubeconfig = {
@@ -114,7 +114,7 @@ def test_a_proposal_cannot_send_a_local_file_to_another_server(
 
 
 def test_masks_in_an_agents_own_text_confirm_no_guess(served: ServedFolder) -> None:
-    """With a known beginning, one try for each letter would show the next letter."""
+    """With a known beginning, one try for each letter would reveal the next letter."""
     known_prefix = served.environ["SOME_API_KEY"][:7]
     tried = {f"{known_prefix}{sign}": 1 for sign in "abcdefghijklmnopqrstuvwxyz-0123456789"}
     files = {"topology.yaml": json.dumps(tried)}
@@ -157,7 +157,7 @@ def test_invalid_paths_get_an_answer(served: ServedFolder) -> None:
 
 
 def test_no_code_of_a_project_runs(served: ServedFolder) -> None:
-    """Neither a gate that is code, nor an interpreter that Pulumi.yaml names."""
+    """Cover gates that are code, and an interpreter that Pulumi.yaml names."""
     settings, proof = served.project / "Pulumi.yaml", served.root / "it-ran"
     before = settings.read_text()
     python = served.project / "venv" / "bin" / "python"
@@ -186,7 +186,7 @@ def test_no_code_of_a_project_runs(served: ServedFolder) -> None:
 
 
 def test_a_server_that_is_ended_leaves_nothing(served: ServedFolder, tmp_path: Path) -> None:
-    """Also while its client still holds the pipe."""
+    """The server also ends while its client still holds the pipe."""
     environ = {**os.environ, **served.environ, "TMPDIR": str(tmp_path)}
     command = (sys.executable, "-P", "-m", "gpuform.stacks.cli", "mcp", "--cwd", str(served.root))
     pipe = subprocess.PIPE

@@ -51,7 +51,7 @@ def test_projects_outside_of_the_folder_cannot_be_read(served: ServedFolder) -> 
 
 
 def test_programs_gates_and_settings_cannot_be_proposed(served: ServedFolder) -> None:
-    """Proposed gates would stop nothing, and a proposed program could do anything."""
+    """Proposed gates would stop nothing, and a proposed program could run anything."""
     before = served.digests
     names = [
         *("Pulumi.yaml", "Pulumi.prod.yaml", "gates.yaml", "prices.yaml", "stacks.yaml"),
@@ -192,7 +192,7 @@ def test_a_key_echoed_by_a_platform_is_masked(served: ServedFolder, call_tool: C
 
 
 def test_a_proposal_cannot_read_secrets(served: ServedFolder, call_tool: CallTool) -> None:
-    """Not by an output, a name, a part of the text, or an error that shows the value."""
+    """Cover outputs, names, parts of a text, and errors that would show the value."""
     topology = TOPOLOGY.replace("cluster_name: training", 'cluster_name: "x{{ config.other }}"')
     topology += (
         '  stolen: "{{ config.other | upper }} {{ config.other[:15] }}"\n'
@@ -211,7 +211,7 @@ def test_a_proposal_cannot_read_secrets(served: ServedFolder, call_tool: CallToo
 def test_commands_that_change_anything_are_refused_with_read_only_access(
     served: ServedFolder,
 ) -> None:
-    """The protection behind the tools: no command could change anything."""
+    """Read-only access protects also without the checks of the tools."""
     before = served.digests
     served.server.store.clear_log()
     environ = {**served.environ, "GPUFORM_READS_ONLY": "1"}

@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, which is empty."""
+    """Enter an empty folder, and return its path."""
     for name in [name for name in os.environ if name.startswith("PULUMI_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PULUMI_HOME", str(tmp_path / "home"))

@@ -86,7 +86,7 @@ Git = Callable[..., str]
 
 @pytest.fixture
 def git(root: Path, monkeypatch: pytest.MonkeyPatch) -> Git:
-    """git in a repository that has the three stacks on its branch main; the branch is `change`."""
+    """Return a function that runs git in a repository of three stacks, on branch `change`."""
     for name in [name for name in os.environ if name.startswith("GIT_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)

@@ -39,7 +39,7 @@ def draw_acyclic_dependencies(draw: st.DrawFn) -> Needs:
 
 
 def is_reached(needs: Needs, first: str, last: str) -> bool:
-    """Whether first needs last, in one step or more; the slow and sure way."""
+    """Return whether `first` needs `last`, directly or indirectly, by an exhaustive search."""
     reached: set[str] = set()
     rest = list(needs[first])
     while rest:

@@ -21,7 +21,7 @@ from gpuform.stacks.multi_stack import (
 
 
 def read_stacks(folder: Path) -> tuple[MultiStackWorkspace, list[str]]:
-    """The estate, and the first line of each problem."""
+    """Return the workspace, and the first line of each problem."""
     problems = Diagnostics()
     estate = find_workspace(folder, os.environ, problems)
     return estate, [str(problem).splitlines()[0] for problem in problems]

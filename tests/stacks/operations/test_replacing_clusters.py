@@ -15,7 +15,7 @@ ROLLOUT = """\
 
 @pytest.fixture
 def old_cluster_id(automated_stack: AutomatedStack) -> str:
-    """The id of a cluster whose driver is declared anew."""
+    """Create a cluster, declare another driver, and return the cluster's id."""
     assert up(automated_stack.stack).succeeded
     (cluster,) = automated_stack.platform_clusters
     topology = TOPOLOGY.replace("CUDA_12_6_560", "CUDA_12_4_550")

@@ -73,7 +73,7 @@ class FakeStackProcess(StackProcess):
         self.answered.release()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: a fake process holds no resources."""
 
     def run_stack(self) -> None:
         code, played = int(self.name in self.stacks.fails), self.stacks

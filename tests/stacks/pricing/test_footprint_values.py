@@ -33,7 +33,7 @@ VALUES = st.recursive(
 
 
 def unwrap_secrets(value: Any) -> Any:
-    """With what is not known in place of each secret."""
+    """Return the value with an unknown in place of each secret."""
     if isinstance(value, Secret):
         return UNKNOWN
     if isinstance(value, list):

@@ -17,7 +17,10 @@ VOLUME = "pulumi-python:dynamic/gpuform.together:SharedVolume"
 
 @pytest.fixture
 def golden() -> Callable[[str, str], None]:
-    """Compares a text with the file of that name; GPUFORM_UPDATE_GOLDEN=1 writes it anew."""
+    """Return a function that compares a text with the file of that name.
+
+    GPUFORM_UPDATE_GOLDEN=1 writes the file instead.
+    """
 
     def compare(name: str, text: str) -> None:
         path = GOLDEN / name

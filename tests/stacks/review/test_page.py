@@ -48,7 +48,7 @@ page.dataset.seen = JSON.stringify(seen);
 
 
 def dump_page(page: Path, profile: Path, *flags: str) -> str:
-    """The page's DOM after the browser has shown it."""
+    """Return the page's DOM after the browser has rendered it."""
     command = [
         *(BROWSER or "", "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"),
         *(f"--user-data-dir={profile}", "--window-size=900,1200", "--dump-dom", *flags),
@@ -59,7 +59,7 @@ def dump_page(page: Path, profile: Path, *flags: str) -> str:
 
 
 def measure_page(tmp_path: Path, *flags: str) -> dict[str, Any]:
-    """What the browser saw of the page."""
+    """Return the measurements that a script takes in the rendered page."""
     # The page allows no script; for this look its policy is taken out.
     html = PAGE.read_text()
     assert html.count("default-src 'none'") == 1

@@ -60,7 +60,7 @@ def stack(
 
 
 def build_plan(stack: EmbeddedStack, scenario: Path) -> Plan:
-    """The plan that the engine makes, from the scenario's state."""
+    """Return the plan that the engine makes from the scenario's state and topology."""
     state = scenario / "state.json"
     if state.exists():
         snapshot = Snapshot.from_json(state.read_bytes(), None)

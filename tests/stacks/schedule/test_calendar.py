@@ -131,7 +131,7 @@ MORNING = datetime.fromisoformat("2026-11-21T08:05:00+01:00").timestamp()
 
 @pytest.mark.parametrize(("now", "later"), [(EVENING, MORNING), (MORNING, EVENING)])
 def test_a_stop_or_start_is_not_due_once_the_hours_have_changed(now: float, later: float) -> None:
-    """Somebody took a night, or a day, to say yes to the plan."""
+    """The plan was confirmed only after a night or a day."""
     off = create_cluster_entry("stopped" if now == MORNING else "running", schedule=HOURS)
     assert TimeTable(now)(off) is not None
     assert TimeTable(now, later=later)(off) is None

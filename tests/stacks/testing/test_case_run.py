@@ -52,7 +52,7 @@ def test_cases_leave_no_files_in_the_project(run_cases: RunCases, project: Path)
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 def test_the_environment_does_not_reach_a_case(write_cases: WriteCases, project: Path) -> None:
-    """Neither keys and addresses of platforms, nor a backend, nor permissions."""
+    """A case sees neither API keys and addresses of platforms, nor a backend, nor permissions."""
     write_cases(
         """\
         cases:
@@ -351,7 +351,7 @@ def test_an_object_that_shares_its_name_is_ambiguous(run_cases: RunCases, projec
 
 
 def test_an_invalid_field_fails_the_case_even_if_it_expects_a_failure(run_cases: RunCases) -> None:
-    """Also if the case expects a failure: it has tested nothing."""
+    """A case with an invalid field has tested nothing."""
     results = run_cases(
         """\
         defaults: {config: {spare: false}}

@@ -117,7 +117,7 @@ def test_inputs(gpuform_stack):
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 def test_a_failed_assertion_shows_the_errors_of_the_run(project: Path) -> None:
-    """Without gpuform's own frames in the traceback, and without secrets."""
+    """The traceback has no frames of gpuform, and the errors no secrets."""
     (project / "tests" / "test_demo.py").write_text(FAILING)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(project)]
     done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)

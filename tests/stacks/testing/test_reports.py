@@ -116,7 +116,7 @@ LEAKED = """\
 
 @pytest.mark.slow
 def test_secrets_of_a_case_are_masked_in_all_output(write_cases: WriteCases, project: Path) -> None:
-    """Also if the program publishes a secret as an output that is not secret."""
+    """The program also publishes a secret as an output that is not secret."""
     (project / "topology.yaml").unlink()
     (project / "__main__.py").write_text(LEAKING)
     write_cases(LEAKED)

@@ -27,7 +27,7 @@ _PROCESSES = 160
 
 
 def test_no_process_loses_its_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A start in one thread reaps the processes of all: their `join` must not come too late."""
+    """A start in one thread reaps the ended processes of all threads, before a late `join`."""
     # Something of the standard library that takes two arguments and ends at once.
     monkeypatch.setattr(processes, "run_case_in_process", operator.is_)
     spec = CaseRunSpec(tmp_path, tmp_path, 0, CaseInputs(), has_predecessor=False)

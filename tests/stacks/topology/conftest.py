@@ -31,7 +31,7 @@ def emulator() -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def salt() -> str:
-    """Deriving a key takes a third of a second: all stacks of the tests share one."""
+    """Return the salt that all stacks of the tests share, because deriving a key takes 0.3 s."""
     return PassphraseCrypter.create_new("").salt_state
 
 

@@ -104,8 +104,8 @@ PIECES = [
 ]
 
 
-def check(folder: Path, data: bytes) -> int:
-    """The number of problems of a file with this content."""
+def check_and_count_problems(folder: Path, data: bytes) -> int:
+    """Check the positions of a file's problems, and return their number."""
     file = folder / "topology.yaml"
     file.write_bytes(data)
     problems = Diagnostics()
@@ -133,7 +133,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("text", EXAMPLES)
 def test_the_examples_have_no_problem(folder: Path, text: str) -> None:
-    assert check(folder, text.encode()) == 0
+    assert check_and_count_problems(folder, text.encode()) == 0
 
 
 @pytest.mark.slow
@@ -144,7 +144,9 @@ def test_the_examples_have_no_problem(folder: Path, text: str) -> None:
 @example(document={"clusters": {"a": {"platform": "together", "": 1}}})
 @example(document={"clusters": {"a": {"platform": "together", "options": {"parent": []}}}})
 def test_any_document(folder: Path, document: dict[str, Any]) -> None:
-    check(folder, yaml.safe_dump(document, allow_unicode=True).encode("utf-8", "replace"))
+    check_and_count_problems(
+        folder, yaml.safe_dump(document, allow_unicode=True).encode("utf-8", "replace")
+    )
 
 
 @pytest.mark.slow
@@ -156,7 +158,7 @@ def test_an_example_with_other_characters(folder: Path, data: Any, text: str) ->
         end = min(len(text), at + data.draw(st.sampled_from([0, 0, 1, 2, 20])))
         piece = data.draw(st.one_of(st.sampled_from(PIECES), st.text(max_size=2)))
         text = text[:at] + piece + text[end:]
-    check(folder, text.encode("utf-8", "replace"))
+    check_and_count_problems(folder, text.encode("utf-8", "replace"))
 
 
 @pytest.mark.slow
@@ -175,7 +177,7 @@ def test_an_example_with_other_lines(folder: Path, data: Any, text: str) -> None
         del lines[first]
     else:
         lines[first] = "  " + lines[first]
-    check(folder, "".join(lines).encode())
+    check_and_count_problems(folder, "".join(lines).encode())
 
 
 @pytest.mark.slow
@@ -197,7 +199,7 @@ def test_an_example_with_other_keys_and_values(folder: Path, data: Any, text: st
         else:
             inner[key] = data.draw(VALUES)
         break
-    check(folder, yaml.safe_dump(document).encode("utf-8", "replace"))
+    check_and_count_problems(folder, yaml.safe_dump(document).encode("utf-8", "replace"))
 
 
 @settings(max_examples=150)
@@ -205,7 +207,7 @@ def test_an_example_with_other_keys_and_values(folder: Path, data: Any, text: st
 @example(data=b"\xef\xbb\xbfclusters: 5")
 @example(data=b"\xff\xfea\x00")
 def test_any_bytes(folder: Path, data: bytes) -> None:
-    check(folder, data)
+    check_and_count_problems(folder, data)
 
 
 def test_a_folder_instead_of_a_file(tmp_path: Path) -> None:

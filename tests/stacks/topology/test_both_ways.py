@@ -61,7 +61,7 @@ def compare(ran: tuple[ObservedRun, ObservedRun]) -> None:
 
 
 def assert_in_order(ran: ObservedRun) -> None:
-    """Each resource is declared after all that it needs."""
+    """Assert that each resource is declared after its dependencies."""
     positions = {urn: position for position, urn in enumerate(ran.registration_order)}
     for declaration in ran.outcome.declared:
         needs = {declaration.parent, *declaration.dependencies} - {""}
@@ -123,7 +123,7 @@ def test_previews_tell_all_that_is_refused(
 def test_failing_expressions_are_told_alike(
     crypter: PassphraseCrypter, topology: dict[str, Any], preview: bool
 ) -> None:
-    """What was under way goes on as far as it can: of that nothing is promised."""
+    """Compare only errors, because operations in progress end at different points."""
     with ways(crypter) as both_ways:
         write_topology(both_ways, topology)
         with_sdk, without = both_ways.run_both(preview=preview)
@@ -135,7 +135,7 @@ def test_failing_expressions_are_told_alike(
             len(
                 {
                     topology_yaml
-                    for topology_yaml in texts_in(topology)
+                    for topology_yaml in list_texts(topology)
                     if topology_yaml in FAILING_EXPRESSIONS
                 }
             )
@@ -146,9 +146,9 @@ def test_failing_expressions_are_told_alike(
             ]
 
 
-def texts_in(value: Any) -> Iterator[str]:
+def list_texts(value: Any) -> Iterator[str]:
     if isinstance(value, dict | list):
         for item in value.values() if isinstance(value, dict) else value:
-            yield from texts_in(item)
+            yield from list_texts(item)
     elif isinstance(value, str):
         yield value

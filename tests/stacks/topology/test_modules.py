@@ -27,7 +27,7 @@ include:
 
 @pytest.fixture(autouse=True)
 def pool(topologies: Topologies) -> None:
-    """The module pool.yaml is beside the topology."""
+    """Write the module pool.yaml beside the topology."""
     topologies.write(POOL, "pool.yaml")
 
 
@@ -243,7 +243,7 @@ def test_two_resources_of_one_name(topologies: Topologies) -> None:
 
 
 def test_many_modules_that_use_each_other(topologies: Topologies) -> None:
-    """Each uses the one before it twice: every value is made once."""
+    """Each module uses the previous one twice, and every value is evaluated once."""
     topologies.write("inputs: {x: {}}\noutputs: {y: '{{ inputs.x }}'}\n", "same.yaml")
     lines = ["  - {file: same.yaml, name: n0, with: {x: a}}"]
     lines += [

@@ -54,7 +54,7 @@ class Kube:
         return client.CoreV1Api(self.api)
 
     def target(self, form: str = "labels") -> Target:
-        """As of a run that begins now."""
+        """Return the target of a run that begins now."""
         return Target(self.client, self.records, self.records.read("k", form), "demo.dev")
 
     def plan(self, *manifests: Manifest, form: str = "labels") -> list[tuple[str, str]]:

@@ -49,7 +49,7 @@ def create_scp_node(number: int, fabric: str = "train-a", resource: str = POOL) 
 
 
 def create_rack_node(number: int) -> Node:
-    """A node of a GB200 rack of four, two racks under one leaf, whose cluster bears labels."""
+    """Return a node of a GB200 rack of four, two racks under one leaf, with labels."""
     node = Node(
         name=f"gb-{number}",
         slurm=f"slinky-{number}",

@@ -30,7 +30,7 @@ NAMES = st.builds("{}{}".format, HEADS, NUMBERS).filter(is_slurm_name)
 
 
 def expand_names(text: str) -> list[str]:
-    """As `man slurm.conf` says it of NodeName, with no code of ours."""
+    """Expand a host list as `man slurm.conf` defines NodeName, without code of gpuform."""
     names = []
     for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
         match = re.fullmatch(r"([^\[]*)\[([^\]]*)\]", part)
@@ -53,7 +53,7 @@ def test_a_list_names_exactly_the_nodes_that_it_was_made_of(names: list[str]) ->
 
 @pytest.fixture(scope="module")
 def slurm_conf(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `scontrol` wants to find, though it asks nobody for a list of names."""
+    """Write the configuration that `scontrol` requires even for expanding names."""
     path = tmp_path_factory.mktemp("slurm") / "slurm.conf"
     path.write_text("ClusterName=training\nSlurmctldHost=localhost\n")
     return path

@@ -58,7 +58,7 @@ def read_dot(text: str) -> Drawn:
 
 
 def _unescape_dot(label: str) -> str:
-    """Graphviz reads entities of HTML after it has read escapes."""
+    """Undo the escapes of a label and then its HTML entities, in Graphviz's order."""
     assert not re.search(r"&(?!amp;)", label), label
     unescaped = re.sub(r"\\(.)", lambda m: "\n" if m[1] == "n" else m[1], label)
     return unescaped.replace("&amp;", "&")

@@ -189,7 +189,7 @@ class RealJob:
         return self.slurm.has_job(self.id, "RUNNING")
 
     def end(self) -> None:
-        """Let the job end by itself, and wait for its note, which a killed job never writes."""
+        """End the job by itself, and wait for its note, which a killed job never writes."""
         Path(f"{self.path}.end").touch()
         wait_until(self.has_ended, f"the end of job {self.id}")
 

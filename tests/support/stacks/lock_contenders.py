@@ -58,7 +58,7 @@ def start_contenders(
 
 
 def release_contenders(processes: list[subprocess.Popen[str]]) -> None:
-    """Let each process take its next step: acquire the lock, release it, or end."""
+    """Release every process for its next step: acquire the lock, release the lock, or end."""
     for process in processes:
         assert process.stdin is not None
         process.stdin.write("\n")

@@ -21,8 +21,8 @@ FOLDER = pathlib.Path(__file__).parent
 ONE_AT_A_TIME = threading.Lock()
 
 
-def said(values):
-    """Properties as a recording has them."""
+def record_properties(values):
+    """Return properties in the form of a recording."""
     return {
         key: "<unknown>" if isinstance(value, Unknown) else value
         for key, value in values.items()
@@ -61,20 +61,20 @@ def refuse(verb, properties):
         raise RuntimeError(f"{verb} refused")
 
 
-def made(id_, properties):
-    return {**said(properties), "made": f"made-{id_}"}
+def build_outputs(id_, properties):
+    return {**record_properties(properties), "made": f"made-{id_}"}
 
 
 class Steered(dynamic.ResourceProvider):
     def check(self, olds, news):
-        record("check", olds=said(olds), news=said(news))
+        record("check", olds=record_properties(olds), news=record_properties(news))
         failures = []
         if news.get("size") == -1:
             failures.append(dynamic.CheckFailure("size", "size must not be -1"))
         return dynamic.CheckResult(news, failures)
 
     def diff(self, id_, olds, news):
-        record("diff", id=id_, olds=said(olds), news=said(news))
+        record("diff", id=id_, olds=record_properties(olds), news=record_properties(news))
         refuse("diff", news)
         differing = {key for key in news if olds.get(key) != news[key]} - {"__provider", "made"}
         forcing = differing & {"region", "zone"}
@@ -85,31 +85,31 @@ class Steered(dynamic.ResourceProvider):
         )
 
     def create(self, props):
-        record("create", props=said(props))
+        record("create", props=record_properties(props))
         refuse("create", props)
         with Platform() as platform:
             id_ = platform.next_id(props["label"])
-            platform.objects[id_] = said(props)
-        return dynamic.CreateResult(id_, made(id_, props))
+            platform.objects[id_] = record_properties(props)
+        return dynamic.CreateResult(id_, build_outputs(id_, props))
 
     def read(self, id_, props):
-        record("read", id=id_, props=said(props))
+        record("read", id=id_, props=record_properties(props))
         refuse("read", props)
         with Platform() as platform:
             stored_object = platform.objects.get(id_)
         if stored_object is None:
             return dynamic.ReadResult("", {})
-        return dynamic.ReadResult(id_, made(id_, {**props, **stored_object}))
+        return dynamic.ReadResult(id_, build_outputs(id_, {**props, **stored_object}))
 
     def update(self, id_, olds, news):
-        record("update", id=id_, olds=said(olds), news=said(news))
+        record("update", id=id_, olds=record_properties(olds), news=record_properties(news))
         refuse("update", news)
         with Platform() as platform:
-            platform.objects[id_] = said(news)
-        return dynamic.UpdateResult(made(id_, news))
+            platform.objects[id_] = record_properties(news)
+        return dynamic.UpdateResult(build_outputs(id_, news))
 
     def delete(self, id_, props):
-        record("delete", id=id_, props=said(props))
+        record("delete", id=id_, props=record_properties(props))
         refuse("delete", props)
         with Platform() as platform:
             platform.objects.pop(id_, None)

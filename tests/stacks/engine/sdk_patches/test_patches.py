@@ -16,8 +16,8 @@ from gpuform.stacks.engine.sdk_patches import (
 )
 
 
-def other(*_given, **_named):
-    """What a later SDK may have in the place of a function that a patch knows."""
+def unknown_sdk_function(*_given, **_named):
+    """Stand for a function of a later SDK that no patch knows."""
 
 
 PLACES = {
@@ -42,7 +42,7 @@ PLACES = {
 """By patch: the function of the SDK that it knows, and what it changes."""
 
 
-def changed(name):
+def change_source(name):
     module, attribute = PLACES[name][2]
     return getattr(module, attribute)
 
@@ -54,10 +54,10 @@ def test_every_patch_knows_the_installed_sdk():
 
 @pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: patch.name)
 def test_a_patch_is_applied_while_a_program_runs(patch):
-    before = changed(patch.name)
+    before = change_source(patch.name)
     with apply_patches():
-        assert changed(patch.name) is not before
-    assert changed(patch.name) is before
+        assert change_source(patch.name) is not before
+    assert change_source(patch.name) is before
 
 
 @pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: patch.name)
@@ -65,15 +65,15 @@ def test_a_patch_is_applied_while_a_program_runs(patch):
 def test_an_unknown_sdk_is_not_patched(patch, is_there, monkeypatch):
     module, attribute, _ = PLACES[patch.name]
     if is_there:
-        monkeypatch.setattr(module, attribute, other)
+        monkeypatch.setattr(module, attribute, unknown_sdk_function)
     else:
         monkeypatch.delattr(module, attribute)
-    before = {patch_.name: changed(patch_.name) for patch_ in PATCHES if patch_ is not patch}
+    before = {patch_.name: change_source(patch_.name) for patch_ in PATCHES if patch_ is not patch}
     assert find_inactive_patches() == [patch]
     original = getattr(*PLACES[patch.name][2], None)
     with apply_patches():
         assert getattr(*PLACES[patch.name][2], None) is original
-        assert all(changed(name) is not was for name, was in before.items())
+        assert all(change_source(name) is not was for name, was in before.items())
 
 
 def test_a_program_runs_with_an_unpatched_sdk(lab, monkeypatch):

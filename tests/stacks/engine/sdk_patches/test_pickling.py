@@ -9,7 +9,7 @@ from gpuform.stacks.engine.sdk_patches import patches
 
 
 def create_provider() -> ResourceProvider:
-    """One that is pickled by its value, as those of a program's main module are."""
+    """Return a provider that is pickled by value, as providers in a program's main module are."""
 
     class Here(ResourceProvider):
         def create(self, props):

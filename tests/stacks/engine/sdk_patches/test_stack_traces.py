@@ -24,18 +24,18 @@ class Machine(Custom):
         super().__init__(trace)
 
 
-def declared(trace):
+def select_declared_frames(trace):
     return Machine(trace).trace
 
 
-def bare(trace):
+def remove_positions(trace):
     return trace()
 
 
-@pytest.mark.parametrize("declare", [declared, bare])
+@pytest.mark.parametrize("declare", [select_declared_frames, remove_positions])
 @pytest.mark.parametrize("source", ["program.py", "/srv/program.py", "<string>", "/a b/ü.py"])
 def test_stack_traces_equal_those_of_the_sdk(declare, source):
-    """The SDK's function, unmodified and with its two parts in our hands, on the same line."""
+    """Call the SDK's function, unmodified and with its two patched parts, on the same line."""
     traces = {}
     code = compile("trace = declare(lambda: (theirs(), ours()))", source, "exec")
 
@@ -49,7 +49,7 @@ def test_stack_traces_equal_those_of_the_sdk(declare, source):
     exec(code, traces | {"declare": declare, "theirs": theirs, "ours": ours}, traces)
     first, (second, third) = traces["trace"]
     assert first == second == third
-    assert (len(first.frames) > 3) == (declare is declared)
+    assert (len(first.frames) > 3) == (declare is select_declared_frames)
 
 
 def test_stack_traces_read_no_source_files(monkeypatch):
@@ -59,7 +59,7 @@ def test_stack_traces_read_no_source_files(monkeypatch):
     assert looked, "the SDK does not look at files any more: `remembered` can go"
     looked.clear()
     with patches.cache_positions():
-        assert declared(resource._get_stack_trace).frames
+        assert select_declared_frames(resource._get_stack_trace).frames
     assert not looked
 
 

@@ -235,7 +235,7 @@ class TestConditionalWrites:
     def test_requests_are_not_retried_after_all_retries_of_one_failed(
         self, bucket_server: BucketServer
     ) -> None:
-        """A run whose bucket is gone ends soon, and continues if the bucket answers again."""
+        """A run with an unreachable bucket ends soon, and continues if the bucket answers."""
         with serve_proxy(bucket_server) as front:
             environ = {**KEYS, "AWS_MAX_ATTEMPTS": "3"}
             storage = open_storage(

@@ -29,18 +29,18 @@ PROVIDER = """
 import pathlib
 from pulumi.dynamic import CreateResult, Resource, ResourceProvider
 
-WORLD = pathlib.Path(__file__).parent / "world"
+PLATFORM_FILE = pathlib.Path(__file__).parent / "platform"
 
 
 class Things(ResourceProvider):
     def create(self, props):
-        with WORLD.open("a") as file:
+        with PLATFORM_FILE.open("a") as file:
             file.write(props["name"] + "\\n")
         return CreateResult(props["name"], props)
 
     def delete(self, id, props):
-        left = [line for line in WORLD.read_text().split() if line != id]
-        WORLD.write_text("".join(line + "\\n" for line in left))
+        remaining = [line for line in PLATFORM_FILE.read_text().split() if line != id]
+        PLATFORM_FILE.write_text("".join(line + "\\n" for line in remaining))
 
 
 class Thing(Resource):
@@ -75,7 +75,7 @@ class FailingStorageProject:
 
     @property
     def existing_objects(self) -> list[str]:
-        file = self.project / "world"
+        file = self.project / "platform"
         return file.read_text().split() if file.exists() else []
 
     @property
@@ -239,7 +239,7 @@ def test_a_short_outage_is_bridged_by_retries(make: Callable[[], FailingStorageP
 def test_a_storage_that_answers_again_gets_the_final_checkpoint(
     make: Callable[[], FailingStorageProject],
 ) -> None:
-    """The last checkpoint is written: nothing is left to recover."""
+    """The last checkpoint is written, so that the next run has nothing to recover."""
     scene, failed = make(), []
 
     def rule(request: Request) -> Fault | None:
@@ -279,13 +279,13 @@ def test_recovery_is_refused_after_another_run_changed_the_state(
 def test_recovery_keeps_the_journal_of_another_failed_run(
     make: Callable[[], FailingStorageProject],
 ) -> None:
-    """A colleague's run starts from the same state and fails too: its journal is in the bucket."""
+    """A colleague's run from the same state fails, too, and leaves a journal in the bucket."""
     scene = make()
     scene.front.rule = fail_after_first_create(scene, FAULTS["unavailable"])
     assert scene.up().code == 1
     unsaved_records = scene.unsaved.read_bytes()
     scene.unsaved.unlink()
-    (scene.project / "world").unlink()
+    (scene.project / "platform").unlink()
     (scene.project / "__main__.py").write_text("from things import Thing\nThing('theirs')\n")
 
     def rule(request: Request) -> Fault | None:

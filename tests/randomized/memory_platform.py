@@ -106,11 +106,11 @@ class MemoryPlatform:
 CURRENT = MemoryPlatform()
 
 
-def use_platform(world: MemoryPlatform) -> MemoryPlatform:
-    """Let the providers of this process work on `world`, and return it."""
-    global CURRENT  # noqa: PLW0603 - pickled providers find their world by this name
-    CURRENT = world
-    return world
+def use_platform(platform: MemoryPlatform) -> MemoryPlatform:
+    """Make `platform` the platform of this process's providers, and return it."""
+    global CURRENT  # noqa: PLW0603 - pickled providers find their platform by this name
+    CURRENT = platform
+    return platform
 
 
 def _remove_internal_properties(props: dict[str, Any]) -> dict[str, Any]:
