@@ -1,8 +1,9 @@
 """The machines of `randomized.memory_platform`, for engines in processes of their own.
 
 This module is copied beside each program. `platform.json` holds the platform's objects,
-`faults.json` the calls that fail, and every call becomes a line of `calls.jsonl`. Ids are `<label>-<n>`, so that they do not depend on
-the order in which resources are created; a label is what the names of a resource have in common.
+`faults.json` the calls that fail, and every call becomes a line of `calls.jsonl`. Ids are
+`<label>-<n>`, so that they do not depend on the order in which resources are created; a label is
+what the names of a resource have in common.
 """
 
 import json
