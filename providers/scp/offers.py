@@ -61,18 +61,19 @@ def yield_while_answered(
 def find_zone_problems(client: ScpClient, values: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield a problem for each zone that the version of the API requires and lacks, or forbids.
 
-    Nothing is requested. `nodes` may have zones of their own; an UNKNOWN zone may be right.
+    Nothing is requested. `nodes` may have zones of their own; UNKNOWN values may be right.
     """
     nodes = values.get("nodes")
-    node_zones = (
-        {f"nodes.{key}.zone": node.get("zone") for key, node in nodes.items()}
-        if isinstance(nodes, Mapping)
-        else {}
-    )
+    if nodes is UNKNOWN:
+        return
+    node_zones = {
+        f"nodes.{key}.zone": node.get("zone") if isinstance(node, Mapping) else UNKNOWN
+        for key, node in (nodes or {}).items()
+    }
     zones = {"zone": values.get("zone"), **node_zones}
     if not client.has_zones:
         for path, zone in zones.items():
-            if zone is not None:
+            if zone not in (None, UNKNOWN):
                 reason = f"needs version {ZONE_VERSION} of SCP's API: set scp:apiVersion"
                 yield Problem(path, f"{reason} to {ZONE_VERSION}, or remove the zone")
     # A zone of the pool is the zone of every node that declares none.

@@ -6,8 +6,9 @@ import pytest
 
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.operations import Settings
-from gpuform.providers.scp import lookups
+from gpuform.providers.scp import lookups, offers
 from gpuform.providers.scp.client import get_client
+from gpuform.schemas.values import UNKNOWN
 
 Properties = dict[str, Any]
 
@@ -75,6 +76,18 @@ class TestPool:
         pool = environment.create("NodePool", pool_inputs)
         assert list_sent_zones(environment) == [None] * 3
         assert ["zone" in node for node in pool.nodes.values()] == [False] * 3
+
+    @pytest.mark.parametrize("version", ["1.2", "1.3"])
+    @pytest.mark.parametrize(
+        "unknown",
+        [{"nodes": UNKNOWN}, {"nodes": {"a": UNKNOWN}}, {"zone": UNKNOWN, "count": 2}],
+        ids=str,
+    )
+    def test_unknown_zones_are_no_problem(
+        self, environment: Any, monkeypatch: pytest.MonkeyPatch, unknown: Properties, version: str
+    ) -> None:
+        monkeypatch.setenv("SCP_API_VERSION", version)
+        assert list(offers.find_zone_problems(environment.client, unknown)) == []
 
     def test_a_vendor_pool_of_another_zone_is_a_problem_of_the_plan(
         self, newer: Any, pool_inputs: Properties
