@@ -124,8 +124,8 @@ class SlurmOnKubernetes:
         if missing and unmatched_names:
             raise GpuformError(
                 f"Slurm has no node for {', '.join(missing)}, but has nodes that are not workers "
-                f"of the cluster: {', '.join(unmatched_names)}. Which nodes are the same machine "
-                "is unknown, and so are the jobs on them",
+                f"of the cluster: {', '.join(unmatched_names)}. gpuform does not know which of "
+                "them are the same machines, so it cannot look for jobs there",
                 hint="delete the removed nodes from Slurm, or remove the workers on the "
                 "platform's own pages",
             )

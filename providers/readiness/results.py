@@ -444,7 +444,8 @@ class EngineTester:
         ):
             raise GpuformError(
                 f"certification {self.name} exists already, and this resource did not create it",
-                hint="declare another name; gpuform adopts and removes no certification of others",
+                hint="declare another name; gpuform neither adopts nor removes a certification of "
+                "somebody else",
             )
         purpose = annotations.get(PURPOSE_ANNOTATION, "")
         return _to_run(certification, purpose)

@@ -61,8 +61,8 @@ ERROR_HINTS: Final[Mapping[type[ApiError], str]] = {
     AuthError: "the token is wrong or has expired",
     PermissionDenied: "the token may not do this: in GitHub Actions the job needs `permissions: "
     "pull-requests: write`, in GitLab the token needs the scope `api` and the role Reporter",
-    NotFound: "check the repository and the number; to a token without access, a private "
-    "repository does not exist",
+    NotFound: "check the repository and the number; a private repository seems to be missing if "
+    "the token has no access to it",
 }
 
 

@@ -396,7 +396,7 @@ def _require_plan_path(target: Path, name: str) -> None:
     if not _PLAN_PATTERN.fullmatch(name):
         raise RequestRefused(
             "a plan cannot be saved to this path",
-            hint="use a file name that ends with .json, of letters, digits, `.`, `_`, `-` and `/`",
+            hint="use a file name of letters, digits, `.`, `_`, `-` and `/` that ends with .json",
         )
     if not target.parent.is_dir():
         raise RequestRefused(f"the folder of {name} does not exist", hint="use an existing folder")

@@ -366,7 +366,7 @@ def reject_duplicate_names(topology: StackTopology) -> None:
             )
             raise NoTopology(
                 f"two nodes have the name {node.name_in_slurm} in Slurm: in {both}",
-                hint="select clusters that share no name of a node",
+                hint="select clusters whose nodes have different names",
             )
 
 

@@ -73,7 +73,9 @@ def test_a_node_with_a_possible_other_slurm_name_is_refused(
 ) -> None:
     slurm = SimulatedScheduler(clock, ("gpu-0", "other-1"))
     slurm.start_job("other-1", 5)
-    with pytest.raises(GpuformError, match=r"no node for w1, .*: other-1\. .* is unknown"):
+    with pytest.raises(
+        GpuformError, match=r"no node for w1, .*: other-1\. .* cannot look for jobs"
+    ):
         combine(kubernetes, slurm).list_nodes()
 
 
@@ -179,7 +181,8 @@ def test_unknown_and_missing_slurm_nodes_are_named(
         combine(kubernetes, slurm).list_nodes()
     assert raised.value.message == (
         "Slurm has no node for w0, w1, but has nodes that are not workers of the cluster: y, z. "
-        "Which nodes are the same machine is unknown, and so are the jobs on them"
+        "gpuform does not know which of them are the same machines, so it cannot look for jobs "
+        "there"
     )
     assert raised.value.hint == (
         "delete the removed nodes from Slurm, or remove the workers on the platform's own pages"

@@ -167,7 +167,7 @@ def find_move_obstacle(
 def describe_missing_fabric(fabric_id: str) -> str:
     """Return why a node cannot join a fabric that does not exist, as text for messages."""
     return (
-        f"fabric {fabric_id} not found: a fabric exists from its first node to its last, and "
+        f"fabric {fabric_id} not found: a fabric exists only while it has nodes, and "
         f"{NEEDS_NODE_POOL}"
     )
 
@@ -233,8 +233,8 @@ def _find_declared_fabric_problems(
     if fabric is None:
         yield Problem(
             "cluster_fabric_id",
-            f"fabric {fabric_id} not found: a fabric exists from its first node to its last; "
-            "without the id, the pool creates it",
+            f"fabric {fabric_id} not found: a fabric exists only while it has nodes; "
+            "without cluster_fabric_id, the pool creates the fabric",
         )
     elif fabric.node_pool_id != node_pool_id:
         yield Problem("cluster_fabric_id", describe_other_pool(fabric, node_pool_id))

@@ -107,8 +107,8 @@ class PoolPreconditions:
         if fabric is None:
             raise GpuformError(
                 f"cluster_fabric_id: fabric {fabric_id} not found",
-                hint="a fabric exists from its first node to its last: without the id, the pool "
-                "creates it",
+                hint="a fabric exists only while it has nodes: leave cluster_fabric_id out, and "
+                "the pool creates the fabric",
             )
         refuse_other_pool(fabric, self._inputs.node_pool_id)
         if fabric.cluster_name != self._inputs.cluster_fabric_name:
