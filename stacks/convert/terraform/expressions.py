@@ -6,13 +6,13 @@ and `TerraformVariables`.
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gpuform.stacks.convert.secret_values import SecretValues
 from gpuform.stacks.convert.terraform.files import Block, TerraformFiles
-from gpuform.stacks.convert.terraform.resource_types import TerraformType, to_hcl_literal
+from gpuform.stacks.convert.terraform.resource_types import Step, TerraformType, to_hcl_literal
 from gpuform.stacks.declaration_writer.declarations import (
     ConfigEntry,
     ConfigReference,
@@ -21,8 +21,6 @@ from gpuform.stacks.declaration_writer.declarations import (
     Value,
 )
 from gpuform.stacks.document.diagnostics import SourcePosition
-
-Step = str | int
 
 
 class UnresolvedExpression(Exception):
@@ -49,8 +47,8 @@ class ExpressionResolver:
 
     `find_reference` returns the reference to a resource's attribute by its path, or None;
     `get_variable` returns the part of a variable at steps, `get_local` the raw expression of a
-    local. `key` is the instance's `each.key`, and `each_value` the raw expression of its
-    `each.value`, or None.
+    local, and `find_data` the value at the steps behind `data`. `key` is the instance's
+    `each.key`, and `each_value` the raw expression of its `each.value`, or None.
     """
 
     find_reference: Callable[[str, Sequence[Step]], ResourceReference | None]
@@ -58,6 +56,7 @@ class ExpressionResolver:
     get_local: Callable[[str], Any]
     key: Step | None = None
     each_value: Any = None
+    find_data: Callable[[Sequence[Step], str], Value] | None = None
 
     def resolve(self, raw: Any) -> Value:
         """Return the value of an argument; `raw` is python-hcl2's form.
@@ -77,6 +76,13 @@ class ExpressionResolver:
         if raw.startswith("${") and raw.endswith("}"):
             return self._resolve_expression(raw[2:-1])
         return self._resolve_expression(raw)
+
+    def can_resolve(self, raw: Any) -> bool:
+        """Return True if the argument has a value here."""
+        try:
+            return self.resolve(raw) is not None
+        except UnresolvedExpression:
+            return False
 
     def _resolve_template(self, template: str) -> Value:
         """Return the value of a quoted text with `${...}` expressions.
@@ -147,6 +153,8 @@ class ExpressionResolver:
             return self.key
         if root == "each" and steps and steps[0] == "value" and self.each_value is not None:
             return self._resolve_part(self.each_value, steps[1:], code)
+        if root == "data" and self.find_data is not None:
+            return self.find_data(steps, code)
         reference = self.find_reference(root, steps)
         if reference is None:
             raise UnresolvedExpression(code)
@@ -170,7 +178,7 @@ class ExpressionResolver:
                 return self._resolve_reference(root, [*first_steps, *steps], code)
         except (TypeError, LookupError, UnresolvedExpression):
             raise UnresolvedExpression(code) from None
-        return _select_part(self.resolve(raw), steps, code)
+        return select_part(self.resolve(raw), steps, code)
 
     def _parse_path(self, code: str) -> tuple[str, list[Step]]:
         """Return the root and the steps of a reference: `var.regions["a"].name`."""
@@ -185,7 +193,10 @@ class ExpressionResolver:
                 raise UnresolvedExpression(code)
             position = step.end()
             if step["name"]:
-                steps.append(step["name"])
+                # A step such as `.0` is an index, as in brackets.
+                steps.append(int(step["name"]) if step["name"].isdigit() else step["name"])
+            elif step["splat"]:
+                steps.append(SPLAT)
             else:
                 key = self._resolve_expression(step["key"])
                 # The value of a variable is known only to the stack, so a variable as key names no
@@ -224,7 +235,11 @@ def find_each_value(
     return f"${{{code}[{to_hcl_literal(key)}]}}"
 
 
-_STEP: Final = re.compile(r"\.(?P<name>[A-Za-z_][\w-]*|\d+)|\[(?P<key>[^\[\]]+)\]")
+_STEP: Final = re.compile(
+    r"\.(?P<name>[A-Za-z_][\w-]*|\d+)|(?P<splat>\.\*|\[\*\])|\[(?P<key>[^\[\]]+)\]"
+)
+SPLAT: Final = "*"
+"""The step of a path for all items of a list: `.*` or `[*]`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,13 +307,15 @@ def _find_interpolation_end(text: str, position: int) -> int:
     raise UnresolvedExpression(text)
 
 
-def _select_part(value: Value, steps: Sequence[Step], code: str) -> Value:
+def select_part(value: Value, steps: Sequence[Step], code: str) -> Value:
     """Return the part of a value at the steps, or the value itself without steps.
 
     Raises:
         UnresolvedExpression: the value has no such part; the error shows `code`.
     """
-    for step in steps:
+    for position, step in enumerate(steps):
+        if step == SPLAT and isinstance(value, list):
+            return [select_part(item, steps[position + 1 :], code) for item in value]
         try:
             value = value[step]
         # A variable becomes a reference without parts, so `var.network.name` ends here as well.
@@ -360,15 +377,29 @@ def convert_meta_arguments(
     # python-hcl2 has each block as a list, even a block that may occur only once.
     for lifecycle in block.body.get("lifecycle") or ():
         options |= _convert_lifecycle(lifecycle, (block, name), report_omission, terraform_type)
-    # Pulumi has no timeout for reads.
     for timeouts in block.body.get("timeouts") or ():
-        durations = {
-            operation: resolver.resolve(duration)
-            for operation, duration in timeouts.items()
-            if operation != "read"
-        }
-        options["timeouts"] = durations
+        options["timeouts"] = dict(_resolve_timeouts(timeouts, block, resolver, report_omission))
     return options
+
+
+def _resolve_timeouts(
+    timeouts: Mapping[str, Any],
+    block: Block,
+    resolver: ExpressionResolver,
+    report_omission: ReportOmission,
+) -> Iterator[tuple[str, Value]]:
+    """Yield each timeout with its duration; one without an equivalent becomes an omission."""
+    for operation, raw in timeouts.items():
+        # Pulumi has no timeout for reads.
+        if operation == "read":
+            continue
+        try:
+            yield operation, resolver.resolve(raw)
+        except UnresolvedExpression as code:
+            report_omission(
+                block.find_argument_position(operation),
+                f"{'.'.join(block.labels)}: the {operation} timeout {code} was not converted",
+            )
 
 
 def _convert_lifecycle(
@@ -391,16 +422,14 @@ def _convert_lifecycle(
             # False is written because several kinds delete the old object first by default.
             options |= {"delete_before_replace": False} if value is True else {}
         elif key == "ignore_changes" and isinstance(value, list):
-            names = [strip_interpolation(str(item)) for item in value]
-            properties = [
-                terraform_type.get_property_name(argument)
-                for argument in names
-                if argument not in terraform_type.unignorable_arguments
+            ignored = {
+                argument: _find_ignored_properties(argument, block, terraform_type)
+                for argument in (strip_interpolation(str(item)) for item in value)
+            }
+            options["ignore_changes"] = [
+                property_name for names in ignored.values() for property_name in names
             ]
-            options["ignore_changes"] = properties
-            for argument in (
-                argument for argument in names if argument in terraform_type.unignorable_arguments
-            ):
+            for argument in (argument for argument, names in ignored.items() if not names):
                 report_omission(
                     block.find_argument_position(key),
                     f"{name}: changes of {argument} are not ignored",
@@ -408,6 +437,20 @@ def _convert_lifecycle(
         else:
             report_omission(block.find_argument_position(key), f"{name}: {key} was not converted")
     return options
+
+
+def _find_ignored_properties(
+    argument: str, block: Block, terraform_type: TerraformType
+) -> list[str]:
+    """Return the properties for an argument of `ignore_changes`, empty without an equivalent."""
+    if argument in terraform_type.unignorable_arguments:
+        return []
+    root, _, member = argument.partition(".")
+    if root not in terraform_type.nested_arguments:
+        return [terraform_type.get_property_name(argument)]
+    # The members of a nested argument are properties of their own.
+    members = block.body.get(root)
+    return [member] if member else list(members if isinstance(members, Mapping) else ())
 
 
 def strip_interpolation(text: str) -> str:
@@ -446,8 +489,12 @@ class TerraformVariables:
         """
         block = self._require_block(name)
         value = self._get_value(name, block)
+        code = ".".join(map(str, ("var", name, *steps)))
+        # An expression of a topology has no step for all items.
+        if SPLAT in steps:
+            raise UnresolvedExpression(code)
         if value is not None:
-            _select_part(value, steps, ".".join(map(str, ("var", name, *steps))))
+            select_part(value, steps, code)
         if name not in self.used:
             self.used[name] = self._convert_variable(name, block)
         return ConfigReference(name, tuple(steps))

@@ -47,7 +47,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class ResourceInstance:
-    """One object of a state.
+    """One object of a state, or the result of a data source.
 
     `key` is its key of `count` or `for_each`, None for an only instance. `sensitive` are the names
     of attributes that Terraform does not show.
@@ -59,6 +59,7 @@ class ResourceInstance:
     attributes: Mapping[str, Any]
     module: str = ""
     sensitive: frozenset[str] = frozenset()
+    is_data_source: bool = False
 
     @property
     def address(self) -> str:
@@ -69,11 +70,15 @@ class ResourceInstance:
 
 @dataclass(slots=True)
 class TerraformFiles:
-    """The content of a folder: blocks, values from `.tfvars`, and instances of the state."""
+    """The content of a folder: blocks, values from `.tfvars`, and the state.
+
+    `instances` are the state's objects, `data_sources` its results of data sources.
+    """
 
     blocks: list[Block] = field(default_factory=list)
     variable_values: dict[str, Any] = field(default_factory=dict)
     instances: list[ResourceInstance] = field(default_factory=list)
+    data_sources: list[ResourceInstance] = field(default_factory=list)
 
     def find_blocks(self, type_: str) -> list[Block]:
         """Return the blocks of one type."""
@@ -104,7 +109,8 @@ def read_terraform_files(folder: Path) -> TerraformFiles:
     value_paths = [folder / "terraform.tfvars", *sorted(folder.glob("*.auto.tfvars"))]
     for path in (value_path for value_path in value_paths if value_path.exists()):
         files.variable_values.update(_remove_marks(_parse(path, _read_text(path))))
-    files.instances = list(_read_instances(folder / STATE_FILE_NAME))
+    for instance in _read_instances(folder / STATE_FILE_NAME):
+        (files.data_sources if instance.is_data_source else files.instances).append(instance)
     return files
 
 
@@ -190,7 +196,7 @@ def _read_text(path: Path) -> str:
 
 
 def _read_instances(path: Path) -> Iterator[ResourceInstance]:
-    """Yield the managed objects of a state file.
+    """Yield the managed objects and the results of data sources of a state file.
 
     Raises:
         TerraformNotRead: the file is missing, of another version or damaged.
@@ -208,17 +214,18 @@ def _read_instances(path: Path) -> Iterator[ResourceInstance]:
                 f"{path} has version {version}; gpuform reads version {_STATE_VERSION}"
             )
         for resource in state.get("resources") or ():
-            # Data sources are in the state as well; they own no object.
-            if resource.get("mode") == "managed":
-                for instance in resource["instances"]:
-                    yield ResourceInstance(
-                        resource["type"],
-                        resource["name"],
-                        instance.get("index_key"),
-                        instance.get("attributes") or {},
-                        resource.get("module", ""),
-                        frozenset(_find_sensitive_names(instance)),
-                    )
+            if resource.get("mode") not in ("managed", "data"):
+                continue
+            for instance in resource["instances"]:
+                yield ResourceInstance(
+                    resource["type"],
+                    resource["name"],
+                    instance.get("index_key"),
+                    instance.get("attributes") or {},
+                    resource.get("module", ""),
+                    frozenset(_find_sensitive_names(instance)),
+                    resource["mode"] == "data",
+                )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise TerraformNotRead(f"{path} is not a valid Terraform state: {error!r}") from None
 

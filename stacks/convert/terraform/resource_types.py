@@ -2,12 +2,12 @@
 
 The types are those of togethercomputer/together 0.x (together_beta_cluster,
 together_beta_cluster_storage; Together reference, 'Terraform': together_gpu_cluster) and of
-SamsungSDSCloud/samsungcloudplatformv2 4.x (multinodegpucluster_gpunode). The providers use the
-names of the platforms' APIs, as gpuform does, except for together_gpu_cluster. `topology` reads
-`RESOURCE_TYPES`.
+SamsungSDSCloud/samsungcloudplatformv2 4.x to 6.x (its source, service/multinodegpucluster). The
+providers use the names of the platforms' APIs, as gpuform does, except for together_gpu_cluster.
+`topology` reads `TERRAFORM_TYPES`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -20,6 +20,15 @@ from gpuform.stacks.declaration_writer.declarations import (
     ResourceReference,
     Value,
 )
+
+Step = str | int
+"""A step of a path: the name of an attribute, an index, or `*` for all items of a list."""
+
+_SCP: Final = "samsungcloudplatformv2_multinodegpucluster_"
+GPU_NODES: Final = f"{_SCP}gpunode"
+PUBLIC_NAT_IP: Final = f"{_SCP}gpunode_public_nat_ip"
+FABRIC_MEMBER: Final = f"{_SCP}cluster_fabric_member"
+CLUSTER_FABRIC: Final = f"{_SCP}cluster_fabric"
 
 GPU_CLUSTER_NAMES: Final[Mapping[str, str]] = {
     "name": "cluster_name",
@@ -89,6 +98,10 @@ def _find_volume_id(attributes: Mapping[str, Any]) -> str:
     return str(volume.get("volume_id") or volume.get("id") or "")
 
 
+NodeSettings = Mapping[str, Mapping[str, Value]]
+"""Settings that single nodes have beside those of their pool, by the id of the node."""
+
+
 @dataclass(frozen=True, slots=True)
 class TerraformType:
     """How a resource type of Terraform becomes a resource here.
@@ -97,10 +110,12 @@ class TerraformType:
     declared properties and the state's attributes, or None. `nested_arguments` are objects whose
     members are properties here. `ignored_arguments` say nothing about the platform's object.
     `unignorable_arguments` have another form here, so that their changes cannot be ignored.
-    `derive_properties` adds properties from attributes of other names. `property_names` are names
-    that differ here; `convert_value` converts plain values of the `reworded_properties`.
-    `complete_properties` adds values that only the state has. One of `required_alternatives` must
-    be declared: the user is asked for the last one.
+    `derive_properties` adds properties from attributes of other names, and from the settings of
+    single nodes. `convert_path` returns the path of a property for the path of an attribute.
+    `property_names` are names that differ here; `convert_value` converts plain values of the
+    `reworded_properties`. `complete_properties` adds values that only the state has. One of
+    `required_alternatives` must be declared: the user is asked for the last one. A resource that
+    `is_attached` becomes properties of another entry; its `property_names` are the outputs there.
     """
 
     section: str
@@ -110,9 +125,12 @@ class TerraformType:
     nested_arguments: tuple[str, ...] = ()
     ignored_arguments: tuple[str, ...] = ()
     unignorable_arguments: tuple[str, ...] = ()
-    derive_properties: Callable[[Mapping[str, Any]], Mapping[str, Value]] = field(
-        default=lambda _: {}
+    derive_properties: Callable[[Mapping[str, Any], NodeSettings], Mapping[str, Value]] = field(
+        default=lambda _attributes, _settings: {}
     )
+    convert_path: Callable[
+        [Sequence[Step], Mapping[str, Any], NodeSettings], Sequence[Step] | None
+    ] = field(default=lambda steps, _attributes, _settings: steps)
     property_names: Mapping[str, str] = field(default_factory=dict)
     reworded_properties: frozenset[str] = frozenset()
     convert_value: Callable[[str, Any], Any] = field(default=lambda _, value: value)
@@ -120,6 +138,7 @@ class TerraformType:
         field(default=lambda declared, _: declared)
     )
     required_alternatives: tuple[str, ...] = ()
+    is_attached: bool = False
 
     def get_property_name(self, argument: str) -> str:
         """Return the property's name for an argument of Terraform."""
@@ -142,9 +161,14 @@ def _build_pool_id(
 ) -> str | None:
     """Return gpuform's id of a node pool, or None if a part is missing.
 
-    The parts are vendor pool, fabric and prefix.
+    The parts are vendor pool, fabric and prefix. The state's come first: a declared part may be a
+    reference.
     """
-    parts = [declared_properties.get(name) for name in ("node_pool_id", "cluster_fabric_name")]
+    fabric = attributes.get("cluster_fabric_details") or {}
+    parts = [
+        fabric.get(name) or declared_properties.get(name)
+        for name in ("node_pool_id", "cluster_fabric_name")
+    ]
     parts.append(
         _find_node_name_prefix(attributes) or declared_properties.get("gpu_node_name_prefix")
     )
@@ -156,30 +180,96 @@ def _find_node_name_prefix(attributes: Mapping[str, Any]) -> str:
 
     The provider's state has no prefix, but names such as PREFIX-001.
     """
-    names = [str(server.get("gpu_node_name") or "") for server in _find_servers(attributes)]
+    names = [str(server.get("gpu_node_name") or "") for server in find_servers(attributes)]
     return names[0].rpartition("-")[0] if names else ""
 
 
-def _find_servers(attributes: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def find_servers(attributes: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the servers of a GPU pool from a resource's attributes, or an empty list."""
     servers = attributes.get("server_details")
     return [server for server in servers if isinstance(server, Mapping)] if servers else []
 
 
-def _derive_pool_properties(attributes: Mapping[str, Any]) -> Mapping[str, Value]:
-    """Return a pool's `count`, `gpu_node_name_prefix` and `state`, derived from its servers.
+def _derive_pool_properties(
+    attributes: Mapping[str, Any], node_settings: NodeSettings
+) -> Mapping[str, Value]:
+    """Return a pool's nodes, `gpu_node_name_prefix` and `state`, derived from its servers.
 
-    The prefix is left out if unknown, and `state` unless all servers are stopped.
+    The nodes are a `count`, or `nodes` if a node has settings of its own, such as another state.
+    The prefix is left out if unknown.
     """
-    servers = _find_servers(attributes)
+    servers = find_servers(attributes)
     properties: dict[str, Value] = {"count": len(servers)}
-    if _find_node_name_prefix(attributes):
-        properties["gpu_node_name_prefix"] = _find_node_name_prefix(attributes)
-    states = {str(server.get("state")) for server in servers}
-    # The property applies to all nodes of a pool: with mixed states it is left out.
-    if states == {"STOPPED"}:
+    if prefix := _find_node_name_prefix(attributes):
+        properties["gpu_node_name_prefix"] = prefix
+    is_mixed = len({server.get("state") for server in servers}) > 1
+    if servers and not is_mixed and servers[0].get("state") == "STOPPED":
         properties["state"] = "STOPPED"
+    if _has_own_settings(servers, node_settings):
+        del properties["count"]
+        properties["nodes"] = {
+            get_node_key(attributes, str(server["gpu_node_name"]), node_settings): {
+                **node_settings.get(str(server.get("id")), {}),
+                **({"state": "STOPPED"} if server.get("state") == "STOPPED" and is_mixed else {}),
+            }
+            for server in servers
+        }
     return properties
+
+
+def _has_own_settings(servers: Sequence[Mapping[str, Any]], node_settings: NodeSettings) -> bool:
+    """Return True if a node of a pool differs from the others, and all nodes have names."""
+    states = {server.get("state") for server in servers}
+    differs = (len(states) > 1 and "STOPPED" in states) or any(
+        str(server.get("id")) in node_settings for server in servers
+    )
+    return differs and all(server.get("gpu_node_name") for server in servers)
+
+
+def get_node_key(attributes: Mapping[str, Any], node_name: str, node_settings: NodeSettings) -> str:
+    """Return the key of a node in the output `gpu_nodes` of its pool.
+
+    It is the key under `nodes` (the name without the prefix), or the name in a pool with a `count`.
+    """
+    if not _has_own_settings(find_servers(attributes), node_settings):
+        return node_name
+    return node_name.removeprefix(f"{_find_node_name_prefix(attributes)}-")
+
+
+_NODE_OUTPUTS: Final[Mapping[str, str]] = {
+    "ip_address": "policy_ip", "nat_enabled": "policy_use_nat",
+    **{
+        name: name
+        for name in (
+            *("id", "gpu_node_name", "state", "server_type"),
+            *("policy_ip", "policy_use_nat", "policy_nat", "pfs_ip"),
+        )
+    },
+}  # fmt: skip
+"""The outputs of a node here, by the attributes of a server in the provider's `server_details`."""
+
+
+def _convert_pool_path(
+    steps: Sequence[Step], attributes: Mapping[str, Any], node_settings: NodeSettings
+) -> Sequence[Step] | None:
+    """Return the steps to the output with the value of a pool's attribute, or None without one.
+
+    `server_details[0].id` becomes `gpu_nodes.KEY.id`, `server_details[*].id` becomes `node_ids`.
+    """
+    if steps[0] == "cluster_fabric_details":
+        return steps[1:] or None
+    if steps[0] != "server_details":
+        return steps
+    if list(steps[1:]) == ["*", "id"]:
+        return ("node_ids",)
+    servers = find_servers(attributes)
+    if len(steps) < 3 or not isinstance(steps[1], int) or steps[1] >= len(servers):
+        return None
+    output = _NODE_OUTPUTS.get(str(steps[2]))
+    node_name = servers[steps[1]].get("gpu_node_name")
+    if output is None or not node_name:
+        return None
+    return ("gpu_nodes", get_node_key(attributes, node_name, node_settings), output, *steps[3:])
 
 
 TERRAFORM_TYPES: Final[Mapping[str, TerraformType]] = {
@@ -207,14 +297,39 @@ TERRAFORM_TYPES: Final[Mapping[str, TerraformType]] = {
         ("id", "volume_id"),
         _create_id_reader("volume_id", "id"),
     ),
-    "samsungcloudplatformv2_multinodegpucluster_gpunode": TerraformType(
+    GPU_NODES: TerraformType(
         "node_pools",
         "scp",
         (),
         _build_pool_id,
         nested_arguments=("cluster_fabric_details",),
         ignored_arguments=("server_details",),
+        unignorable_arguments=("server_details",),
         derive_properties=_derive_pool_properties,
+        convert_path=_convert_pool_path,
+        # The provider never stores `server_type_id`. That a node's `product_type_id` is the id of
+        # its server type is our reading, as in `providers.scp.inventory`.
+        property_names={"product_type_id": "server_type_id"},
+        required_alternatives=("gpu_type", "server_type_id"),
+    ),
+    PUBLIC_NAT_IP: TerraformType(
+        "node_pools",
+        "scp",
+        (),
+        _create_id_reader(),
+        property_names={
+            "gpu_node_id": "id",
+            **{name: name for name in ("public_ip_address_id", "policy_nat", "policy_use_nat")},
+        },
+        is_attached=True,
+    ),
+    FABRIC_MEMBER: TerraformType(
+        "node_pools",
+        "scp",
+        (),
+        _create_id_reader(),
+        property_names={"id": "cluster_fabric_id", "after_cluster_fabric_id": "cluster_fabric_id"},
+        is_attached=True,
     ),
 }
 
@@ -233,9 +348,11 @@ def flatten_attributes(
         if isinstance(nested_object, Mapping)
         for name, value in nested_object.items()
     }
+    # An attribute that the provider does not store is null, beside another one with its value.
     properties = {
         terraform_type.get_property_name(name): value
         for name, value in {**members, **attributes}.items()
+        if value is not None
     }
     return {name: terraform_type.convert_value(name, value) for name, value in properties.items()}
 

@@ -7,24 +7,25 @@ equivalent are listed as omissions, with their lines; an entry that would be inc
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.schemas.rules import FieldRules, get_field_rules
 from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.convert.errors import NOWHERE
 from gpuform.stacks.convert.secret_values import SecretValues
+from gpuform.stacks.convert.terraform.data_sources import DataSources
 from gpuform.stacks.convert.terraform.expressions import (
     META_ARGUMENTS,
     ExpressionResolver,
     ReportOmission,
-    Step,
     TerraformVariables,
     UnresolvedExpression,
     convert_meta_arguments,
     find_each_value,
+    strip_interpolation,
 )
 from gpuform.stacks.convert.terraform.files import (
     STATE_FILE_NAME,
@@ -33,11 +34,20 @@ from gpuform.stacks.convert.terraform.files import (
     TerraformFiles,
     read_terraform_files,
 )
+from gpuform.stacks.convert.terraform.pool_attachments import (
+    IncompleteEntry,
+    PoolAttachments,
+    PoolMove,
+)
 from gpuform.stacks.convert.terraform.resource_types import (
+    FABRIC_MEMBER,
+    PUBLIC_NAT_IP,
     TERRAFORM_TYPES,
+    Step,
     TerraformType,
     correct_case,
     flatten_attributes,
+    get_node_key,
     is_plain,
     to_hcl_literal,
 )
@@ -55,6 +65,9 @@ from gpuform.stacks.declaration_writer.declarations import (
 from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics, SourcePosition
 
 Key = tuple[str, str, Step | None]
+
+_ATTACHED_ARGUMENTS: Final = {"count", "for_each", "depends_on", "provider"}
+"""Meta-arguments of an attached resource that say nothing about the nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +92,6 @@ def convert_terraform(folder: Path) -> TerraformConversion:
     return _TerraformConverter(read_terraform_files(folder), folder).convert()
 
 
-class _IncompleteEntry(Exception):
-    """Raised for an entry without a required value; the message says why."""
-
-
 @dataclass(slots=True)
 class _TerraformConverter:
     files: TerraformFiles
@@ -90,6 +99,10 @@ class _TerraformConverter:
     omissions: Diagnostics = field(default_factory=Diagnostics)
     secrets: SecretValues = field(default_factory=SecretValues)
     variables: TerraformVariables = field(init=False)
+    attachments: PoolAttachments = field(init=False)
+    node_settings: dict[str, Mapping[str, Value]] = field(default_factory=dict)
+    """Settings of single nodes by their ids."""
+    instances: dict[Key, ResourceInstance] = field(default_factory=dict)
     references: dict[Key, ResourceReference] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -103,44 +116,122 @@ class _TerraformConverter:
         resources = list(
             _pair_blocks_with_instances(self.files, self.folder, self._report_omission)
         )
-        # All references are known before the first entry is built: Terraform's resources refer to
-        # later ones too.
-        for _, instance in resources:
-            # The option `import` takes one id, so each instance of `count` or `for_each` becomes an
-            # entry of its own.
-            name = instance.name if instance.key is None else f"{instance.name}-{instance.key}"
-            key = (instance.type, instance.name, instance.key)
-            self.references[key] = ResourceReference(TERRAFORM_TYPES[instance.type].section, name)
+        self.instances = {_get_key(instance): instance for _, instance in resources}
+        self.attachments = PoolAttachments(list(self.instances.values()), self.files.data_sources)
+        self._assign_references()
         entries = []
-        for block, instance in resources:
+        # The settings of single nodes are known before the entries of their pools are built.
+        for block, instance in sorted(resources, key=_is_entry):
             try:
                 # One incomplete entry must not stop the conversion: the others are still useful.
-                entries.append(self._build_entry(block, instance))
-            except _IncompleteEntry as reason:
+                if TERRAFORM_TYPES[instance.type].is_attached:
+                    self._convert_attached(block, instance)
+                else:
+                    entries.append(self._build_entry(block, instance))
+            except IncompleteEntry as reason:
                 self._report_omission(block.position, f"{instance.address}: {reason}")
         entries = self._remove_broken_entries(entries)
         outputs = dict(self._convert_outputs({entry.address for entry in entries}))
         variables = [*self.variables.used.values(), *self.secrets.list_variables()]
-        declarations = Declarations(entries, variables, outputs)
-        return TerraformConversion(declarations, list(self.omissions), self.secrets.missing_values)
+        # An argument may be replaced by what the state has, and an entry left out.
+        values = [[dict(entry.properties), dict(entry.options)] for entry in entries]
+        used_names = {reference.name for reference in find_config_references([*values, outputs])}
+        declarations = Declarations(
+            entries, [variable for variable in variables if variable.name in used_names], outputs
+        )
+        missing_secrets = {
+            name: value for name, value in self.secrets.missing_values.items() if name in used_names
+        }
+        return TerraformConversion(declarations, list(self.omissions), missing_secrets)
 
-    def _report_omission(self, position: SourcePosition, message: str) -> None:
+    def _assign_references(self) -> None:
+        """Assign the reference of each instance, before the first entry is built.
+
+        Terraform's resources refer to later ones too. The reference of an attached resource is the
+        pool, or the node of the pool.
+        """
+        for key, instance in self.instances.items():
+            # The option `import` takes one id, so each instance of `count` or `for_each` becomes an
+            # entry of its own.
+            name = instance.name if instance.key is None else f"{instance.name}-{instance.key}"
+            if not TERRAFORM_TYPES[instance.type].is_attached:
+                section = TERRAFORM_TYPES[instance.type].section
+                self.references[key] = ResourceReference(section, name)
+        nodes = {
+            key: node
+            for key, instance in self.instances.items()
+            if TERRAFORM_TYPES[instance.type].is_attached
+            for _, node in self.attachments.find_nodes(instance)
+            if node is not None
+        }
+        # The settings decide the keys of nodes, and their values may refer to other resources.
+        self.node_settings |= {
+            node.id: {} for (type_, _, _), node in nodes.items() if type_ == PUBLIC_NAT_IP
+        }
+        for key, node in nodes.items():
+            pool = self.references[_get_key(node.pool)]
+            node_key = get_node_key(node.pool.attributes, node.name, self.node_settings)
+            steps = ("gpu_nodes", node_key) if key[0] == PUBLIC_NAT_IP else ()
+            self.references[key] = ResourceReference(pool.section, pool.name, steps)
+
+    def _convert_attached(self, block: Block, instance: ResourceInstance) -> None:
+        """Keep what an attached resource declares about nodes; the rest becomes omissions."""
+        for argument in block.body.keys() & {*META_ARGUMENTS} - _ATTACHED_ARGUMENTS:
+            self._report_omission(
+                block.find_argument_position(argument),
+                f"{instance.address}: {argument} was not converted",
+            )
+        for node_id, node in self.attachments.find_nodes(instance):
+            if node is None:
+                self._report_omission(
+                    block.position,
+                    f"{instance.address}: no converted resource has the node {node_id}",
+                    "declare the node by hand, "
+                    + (
+                        "with nat_enabled and public_ip_address_id"
+                        if instance.type == PUBLIC_NAT_IP
+                        else "with the cluster_fabric_id of its fabric"
+                    ),
+                )
+            elif instance.type == PUBLIC_NAT_IP:
+                self.node_settings[node_id] = {
+                    "nat_enabled": True,
+                    "public_ip_address_id": self._convert_public_ip(block, instance),
+                }
+
+    def _convert_public_ip(self, block: Block, instance: ResourceInstance) -> Value:
+        """Return the id of the public IP of a public NAT IP; the state has it in any case."""
+        name = "public_ip_address_id"
+        source = (block, instance, self._create_resolver(block, instance), instance.attributes)
+        return self._convert_argument(block.body.get(name), name, FieldRules(), source)
+
+    def _report_omission(self, position: SourcePosition, message: str, hint: str = "") -> None:
         """Add something that was not converted to the omissions."""
-        self.omissions.add(position, "terraform", message)
+        self.omissions.add(position, "terraform", message, hint)
 
     def _build_entry(self, block: Block, instance: ResourceInstance) -> ResourceEntry:
         """Return the entry of one instance.
 
         Raises:
-            _IncompleteEntry: neither the files nor the state have a required value.
+            IncompleteEntry: neither the files nor the state have a required value.
         """
         terraform_type, reference = TERRAFORM_TYPES[instance.type], self._get_reference(instance)
+        move = self.attachments.find_move(instance)
+        if move is not None:
+            fabric = {
+                **(instance.attributes.get("cluster_fabric_details") or {}),
+                "cluster_fabric_id": move.fabric_id,
+                "cluster_fabric_name": move.fabric_name,
+            }
+            instance = replace(
+                instance, attributes={**instance.attributes, "cluster_fabric_details": fabric}
+            )
         lifecycle = load_lifecycle_class(terraform_type.platform, SECTIONS[terraform_type.section])
         rules = get_field_rules(lifecycle.inputs)
         resolver = self._create_resolver(block, instance)
         attributes = flatten_attributes(instance.attributes, terraform_type)
         properties: dict[str, Value] = {}
-        for argument, raw in self._iterate_arguments(block, terraform_type, attributes):
+        for argument, raw in self._iterate_arguments(block, terraform_type, resolver, attributes):
             name = terraform_type.get_property_name(argument)
             if name not in rules:
                 self._report_omission(
@@ -154,8 +245,11 @@ class _TerraformConverter:
                 properties[name] = terraform_type.convert_value(name, value)
         properties = {
             **terraform_type.complete_properties(properties, attributes),
-            **terraform_type.derive_properties(instance.attributes),
+            **terraform_type.derive_properties(instance.attributes, self.node_settings),
         }
+        if move is not None:
+            properties.pop("cluster_fabric_id", None)
+            properties["cluster_fabric_name"] = self._convert_fabric(move)
         if terraform_type.required_alternatives and not any(
             name in properties for name in terraform_type.required_alternatives
         ):
@@ -169,7 +263,7 @@ class _TerraformConverter:
                 )
         id_ = terraform_type.build_id(properties, instance.attributes)
         if id_ is None:
-            raise _IncompleteEntry("the state does not contain its id")
+            raise IncompleteEntry("the state does not contain its id")
         properties = correct_case(properties, lifecycle.inputs)
         options = {
             "import": id_,
@@ -179,18 +273,51 @@ class _TerraformConverter:
             reference.section, reference.name, terraform_type.platform, properties, options
         )
 
+    def _convert_fabric(self, move: PoolMove) -> Value:
+        """Return the name of the fabric of a moved pool: a reference to another pool, or a text."""
+        block = next(
+            block
+            for block in self.files.find_blocks("resource")
+            if block.labels == (move.member.type, move.member.name)
+        )
+        with suppress(UnresolvedExpression):
+            fabric_id = self._create_resolver(block, move.member).resolve(
+                block.body.get("after_cluster_fabric_id")
+            )
+            # A moved pool may refer to this one.
+            if (
+                isinstance(fabric_id, ResourceReference)
+                and fabric_id.steps == ("cluster_fabric_id",)
+                and not self._is_moved(fabric_id)
+            ):
+                return replace(fabric_id, steps=("cluster_fabric_name",))
+        return move.fabric_name
+
+    def _is_moved(self, reference: ResourceReference) -> bool:
+        """Return True if a cluster fabric member moves the pool of a reference."""
+        return any(
+            node is not None and self.references[_get_key(node.pool)].name == reference.name
+            for instance in self.instances.values()
+            if instance.type == FABRIC_MEMBER
+            for _, node in self.attachments.find_nodes(instance)
+        )
+
     def _get_reference(self, instance: ResourceInstance) -> ResourceReference:
         """Return the reference assigned to a resource instance of the state."""
-        return self.references[instance.type, instance.name, instance.key]
+        return self.references[_get_key(instance)]
 
     def _iterate_arguments(
-        self, block: Block, terraform_type: TerraformType, attributes: Mapping[str, Any]
+        self,
+        block: Block,
+        terraform_type: TerraformType,
+        resolver: ExpressionResolver,
+        attributes: Mapping[str, Any],
     ) -> Iterator[tuple[str, Any]]:
         """Yield names and raw values of the arguments of a block.
 
         The members of a nested argument are yielded as arguments of their own. If the nested
-        argument is an expression, the members have the values in `attributes`, the state's, and an
-        omission is reported.
+        argument is an expression without an equivalent, the members have the values in
+        `attributes`, the state's, and an omission is reported.
         """
         for name, raw in block.body.items():
             if name in META_ARGUMENTS or name in terraform_type.ignored_arguments:
@@ -200,15 +327,22 @@ class _TerraformConverter:
             elif isinstance(raw, Mapping):
                 yield from raw.items()
             else:
+                code = strip_interpolation(str(raw))
+                nested_object = attributes.get(name) or {}
+                members = {member: f"${{{code}.{member}}}" for member in nested_object}
+                resolvable = {
+                    member: path for member, path in members.items() if resolver.can_resolve(path)
+                }
+                # The state also has members that the provider computes.
+                if resolvable:
+                    yield from resolvable.items()
+                    continue
                 self._report_omission(
                     block.find_argument_position(name),
-                    f"{name} has the state's value instead of {raw}",
+                    f"{'.'.join(block.labels)}: {name} has the state's value instead of {code}",
                 )
-                nested_object = attributes.get(name)
-                yield from (
-                    (nested_name, to_hcl_literal(nested_value))
-                    for nested_name, nested_value in (nested_object or {}).items()
-                )
+                for member, value in nested_object.items():
+                    yield member, to_hcl_literal(value)
 
     def _convert_argument(
         self,
@@ -230,7 +364,7 @@ class _TerraformConverter:
                 state.
 
         Raises:
-            _IncompleteEntry: the state has no value either, and the property is not a secret.
+            IncompleteEntry: the state has no value either, and the property is not a secret.
         """
         block, instance, resolver, attributes = source
         terraform_type = TERRAFORM_TYPES[instance.type]
@@ -247,9 +381,12 @@ class _TerraformConverter:
         except UnresolvedExpression as code:
             state_value = attributes.get(terraform_type.get_property_name(name))
             if state_value is None:
+                # Without the argument the user is asked for a value.
+                if name in terraform_type.required_alternatives:
+                    return None
                 if rules.secret:
                     return self._declare_secret(name)
-                raise _IncompleteEntry(
+                raise IncompleteEntry(
                     f"{name} is {code}, and the state does not contain its value"
                 ) from None
             # The expression may contain the secret as a literal, and omissions are printed.
@@ -300,7 +437,7 @@ class _TerraformConverter:
             return self._convert_secret((instance.name, name), value) if is_secret else value
         if rules.secret:
             return self._declare_secret(name)
-        raise _IncompleteEntry(f"neither the files nor the state contain its {name}")
+        raise IncompleteEntry(f"neither the files nor the state contain its {name}")
 
     def _require_from_user(
         self, block: Block, instance: ResourceInstance, name: str
@@ -319,6 +456,14 @@ class _TerraformConverter:
         self.secrets.declare_variable(name)
         return ConfigReference(name)
 
+    def _find_data(self, steps: Sequence[Step], code: str) -> Value:
+        """Return the value of a data source at the steps behind `data`, and report the source.
+
+        Raises UnresolvedExpression, with `code`, if the state has no such value.
+        """
+        sources = DataSources(self.files, self._create_resolver(), self._report_omission)
+        return sources.find_value(steps, code)
+
     def _create_resolver(
         self, block: Block | None = None, instance: ResourceInstance | None = None
     ) -> ExpressionResolver:
@@ -335,7 +480,12 @@ class _TerraformConverter:
                     block.body["for_each"], str(key), self._get_local, self.variables.is_set
                 )
         return ExpressionResolver(
-            self._find_reference, self.variables.get_reference, self._get_local, key, each_value
+            self._find_reference,
+            self.variables.get_reference,
+            self._get_local,
+            key,
+            each_value,
+            self._find_data,
         )
 
     def _get_local(self, name: str) -> Any:
@@ -364,28 +514,31 @@ class _TerraformConverter:
             if remaining_steps and (root, str(steps[0]), remaining_steps[0]) in self.references
             else None
         )
-        reference = self.references.get((root, str(steps[0]), key))
+        instance_key = (root, str(steps[0]), key)
+        reference = self.references.get(instance_key)
         if reference is None:
             return None
         terraform_type = TERRAFORM_TYPES[root]
         if not remaining_steps or (
             len(remaining_steps) == 1 and remaining_steps[0] in terraform_type.id_attributes
         ):
-            return reference
+            return replace(reference, steps=())
+        path = terraform_type.convert_path(
+            remaining_steps, self.instances[instance_key].attributes, self.node_settings
+        )
+        if path is None:
+            return None
+        if terraform_type.is_attached:
+            name = terraform_type.property_names.get(str(path[0]))
+            return None if name is None else replace(reference, steps=(*reference.steps, name))
         property_names = load_lifecycle_class(
             terraform_type.platform, SECTIONS[terraform_type.section]
         ).list_property_names()
-        remaining_steps[0] = terraform_type.get_property_name(str(remaining_steps[0]))
+        name = terraform_type.get_property_name(str(path[0]))
         # A reworded property has another value here than in Terraform.
-        has_same_value = (
-            remaining_steps[0] in property_names
-            and remaining_steps[0] not in terraform_type.reworded_properties
-        )
-        return (
-            ResourceReference(reference.section, reference.name, tuple(remaining_steps))
-            if has_same_value
-            else None
-        )
+        if name not in property_names or name in terraform_type.reworded_properties:
+            return None
+        return ResourceReference(reference.section, reference.name, (name, *path[1:]))
 
     def _remove_broken_entries(self, entries: list[ResourceEntry]) -> list[ResourceEntry]:
         """Return the entries whose references all exist; the others are omissions."""
@@ -459,6 +612,16 @@ class _TerraformConverter:
             ).list_secret_names()
             for reference in find_resource_references(value)
         )
+
+
+def _is_entry(resource: tuple[Block, ResourceInstance]) -> bool:
+    """Return True if a resource becomes an entry of its own."""
+    return not TERRAFORM_TYPES[resource[1].type].is_attached
+
+
+def _get_key(instance: ResourceInstance) -> Key:
+    """Return type, name and key of an instance."""
+    return instance.type, instance.name, instance.key
 
 
 def _resolve_argument(resolver: ExpressionResolver, raw: Any, *, is_reworded: bool) -> Value:

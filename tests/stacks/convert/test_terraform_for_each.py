@@ -1,15 +1,13 @@
 """Test what `each.value` of a map, a set and another resource of Terraform becomes."""
 
-import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from gpuform.stacks.convert.terraform import TerraformConversion, convert_terraform
+from gpuform.stacks.convert.terraform import TerraformConversion
 from gpuform.stacks.declaration_writer.python_program import render_program
 from gpuform.stacks.declaration_writer.topology_yaml import render_topology
+from tests.stacks.convert.terraform_folder import convert_files
 
 VOLUMES = """
 resource "together_beta_cluster_storage" "data" {
@@ -33,19 +31,6 @@ def convert_volumes(
     return convert_files(
         folder, declarations + volumes, ("together_beta_cluster_storage", "data", instances)
     )
-
-
-def convert_files(
-    folder: Path, files: str, *resources: tuple[str, str, list[Mapping[str, Any]]]
-) -> TerraformConversion:
-    """Convert files whose state has the resources: type, name and instances."""
-    (folder / "main.tf").write_text(files)
-    state = [
-        {"mode": "managed", "type": type_, "name": name, "instances": instances}
-        for type_, name, instances in resources
-    ]
-    (folder / "terraform.tfstate").write_text(json.dumps({"version": 4, "resources": state}))
-    return convert_terraform(folder)
 
 
 def list_regions(conversion: TerraformConversion) -> list[str]:

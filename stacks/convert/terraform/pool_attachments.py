@@ -1,0 +1,140 @@
+"""Find what resources of Samsung's Terraform provider declare about the nodes of a pool.
+
+Here a public NAT IP is a setting of its node, and a cluster fabric member is the fabric of its
+pool. `topology` calls `PoolAttachments`. Facts are from the source of
+SamsungSDSCloud/samsungcloudplatformv2 6.x (cluster_fabric_member_resource.go,
+gpunodepublicnatip_resource.go).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from gpuform.stacks.convert.terraform.files import ResourceInstance
+from gpuform.stacks.convert.terraform.resource_types import (
+    CLUSTER_FABRIC,
+    FABRIC_MEMBER,
+    GPU_NODES,
+    PUBLIC_NAT_IP,
+    find_servers,
+)
+
+
+class IncompleteEntry(Exception):
+    """Raised for a resource without a required value; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolNode:
+    """A node in the state: its id, its name and its pool."""
+
+    id: str
+    name: str
+    pool: ResourceInstance
+
+
+@dataclass(frozen=True, slots=True)
+class PoolMove:
+    """A move of all nodes of a pool to another fabric, by `member`."""
+
+    member: ResourceInstance
+    fabric_id: str
+    fabric_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PoolAttachments:
+    """The resources that declare something about nodes of pools.
+
+    `instances` are those with a block in the files, `data_sources` the state's data sources.
+    """
+
+    instances: Sequence[ResourceInstance]
+    data_sources: Sequence[ResourceInstance]
+
+    def find_nodes(self, attached: ResourceInstance) -> Iterator[tuple[str, PoolNode | None]]:
+        """Yield the ids of the nodes that a resource is about, with the node or None.
+
+        None stands for a node of no pool among the instances.
+        """
+        attributes = attached.attributes
+        node_ids = (
+            [attributes.get("gpu_node_id")]
+            if attached.type == PUBLIC_NAT_IP
+            else attributes.get("gpu_node_id_list") or ()
+        )
+        nodes_by_id = {
+            node.id: node
+            for pool in self.instances
+            if pool.type == GPU_NODES
+            for node in _list_nodes(pool)
+        }
+        for node_id in node_ids:
+            yield str(node_id), nodes_by_id.get(str(node_id))
+
+    def find_move(self, pool: ResourceInstance) -> PoolMove | None:
+        """Return the move of a pool to another fabric, or None if no member names its nodes.
+
+        Raises:
+            IncompleteEntry: only some nodes were moved, or the state does not say where to.
+        """
+        members = [
+            (instance, moved_ids)
+            for instance in self.instances
+            if instance.type == FABRIC_MEMBER
+            and (
+                moved_ids := {id_ for id_, node in self.find_nodes(instance) if _is_of(node, pool)}
+            )
+        ]
+        for member, moved_ids in members:
+            staying_names = [node.name for node in _list_nodes(pool) if node.id not in moved_ids]
+            if staying_names:
+                raise IncompleteEntry(
+                    f"{member.address} moves some of its nodes to another fabric, without "
+                    f"{', '.join(staying_names)}, but an entry has all nodes in one fabric: write "
+                    "a node_pools entry by hand for each fabric, with its nodes under `nodes`"
+                )
+        current_id = str(
+            (pool.attributes.get("cluster_fabric_details") or {}).get("cluster_fabric_id")
+        )
+        targets = {
+            str(member.attributes.get("after_cluster_fabric_id")): member for member, _ in members
+        }
+        if not targets:
+            return None
+        # The state after a refresh has the fabric; before, the only move has it.
+        fabric_id = current_id if current_id in targets else next(iter(targets))
+        fabric_name = self._find_fabric_names().get(fabric_id)
+        if fabric_name is None or (len(targets) > 1 and current_id not in targets):
+            raise IncompleteEntry(
+                f"{targets[fabric_id].address} moves its nodes to the fabric {fabric_id}, and the "
+                "state does not contain the name of that fabric: run `terraform apply "
+                "-refresh-only`, or write the node_pools entry by hand with the name as "
+                "cluster_fabric_name"
+            )
+        return PoolMove(targets[fabric_id], fabric_id, fabric_name)
+
+    def _find_fabric_names(self) -> Mapping[str, str]:
+        """Return the names of the fabrics in the state by their ids."""
+        names: dict[str, str] = {}
+        for source in self.data_sources:
+            if source.type == CLUSTER_FABRIC and source.attributes.get("cluster_name"):
+                names[str(source.attributes.get("id"))] = str(source.attributes["cluster_name"])
+        for pool in self.instances:
+            fabric = pool.attributes.get("cluster_fabric_details")
+            if isinstance(fabric, Mapping) and fabric.get("cluster_fabric_name"):
+                names[str(fabric.get("cluster_fabric_id"))] = str(fabric["cluster_fabric_name"])
+        return names
+
+
+def _list_nodes(pool: ResourceInstance) -> list[PoolNode]:
+    """Return the nodes of a pool with ids and names in the state."""
+    return [
+        PoolNode(str(server["id"]), str(server["gpu_node_name"]), pool)
+        for server in find_servers(pool.attributes)
+        if server.get("id") and server.get("gpu_node_name")
+    ]
+
+
+def _is_of(node: PoolNode | None, pool: ResourceInstance) -> bool:
+    """Return True if the node is one of the pool."""
+    return node is not None and node.pool is pool
