@@ -51,14 +51,17 @@ DATA_SOURCE_LOOKUPS: Final[Mapping[str, DataSourceLookup]] = {
     f"{_PREFIX}gpunode": DataSourceLookup("scp.gpu_nodes", filter=_BY_ID),
     f"{_PREFIX}gpunodes": DataSourceLookup(
         "scp.gpu_nodes",
-        ("gpu_node_name", "state", "ip", "vpc_id", "cluster_fabric_name", "cluster_fabric_id"),
+        (
+            *("gpu_node_name", "state", "ip", "vpc_id"),
+            *("cluster_fabric_name", "cluster_fabric_id", "zone"),
+        ),
         _IDS,
     ),
     f"{_PREFIX}gpunode_images": DataSourceLookup("scp.images", ("region_id",)),
     f"{_PREFIX}gpunode_products": DataSourceLookup("scp.products", ("type", "image_id")),
     f"{_PREFIX}node_pools": DataSourceLookup(
         "scp.node_pools",
-        ("subnet_id", "cluster_fabric_id", "node_pool_id"),
+        ("subnet_id", "cluster_fabric_id", "node_pool_id", "zone"),
         " | map(attribute='node_pool_id') | list",
     ),
 }

@@ -7,7 +7,7 @@ gpunodepublicnatip_resource.go).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpuform.stacks.convert.terraform.files import ResourceInstance
 from gpuform.stacks.convert.terraform.resource_types import (
@@ -39,6 +39,15 @@ class PoolMove:
     member: ResourceInstance
     fabric_id: str
     fabric_name: str
+
+    def apply_to(self, pool: ResourceInstance) -> ResourceInstance:
+        """Return the pool as a refresh after the move has it."""
+        fabric = {
+            **(pool.attributes.get("cluster_fabric_details") or {}),
+            "cluster_fabric_id": self.fabric_id,
+            "cluster_fabric_name": self.fabric_name,
+        }
+        return replace(pool, attributes={**pool.attributes, "cluster_fabric_details": fabric})
 
 
 @dataclass(frozen=True, slots=True)

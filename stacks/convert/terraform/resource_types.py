@@ -193,7 +193,7 @@ def find_servers(attributes: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def _derive_pool_properties(
     attributes: Mapping[str, Any], node_settings: NodeSettings
 ) -> Mapping[str, Value]:
-    """Return a pool's nodes, `gpu_node_name_prefix` and `state`, derived from its servers.
+    """Return a pool's nodes, name prefix, `state` and `zone`, derived from its servers.
 
     The nodes are a `count`, or `nodes` if a node has settings of its own, such as another state.
     The prefix is left out if unknown.
@@ -202,26 +202,55 @@ def _derive_pool_properties(
     properties: dict[str, Value] = {"count": len(servers)}
     if prefix := _find_node_name_prefix(attributes):
         properties["gpu_node_name_prefix"] = prefix
-    is_mixed = len({server.get("state") for server in servers}) > 1
-    if servers and not is_mixed and servers[0].get("state") == "STOPPED":
-        properties["state"] = "STOPPED"
+    properties |= _get_common_settings(servers)
     if _has_own_settings(servers, node_settings):
         del properties["count"]
         properties["nodes"] = {
             get_node_key(attributes, str(server["gpu_node_name"]), node_settings): {
                 **node_settings.get(str(server.get("id")), {}),
-                **({"state": "STOPPED"} if server.get("state") == "STOPPED" and is_mixed else {}),
+                **_get_own_settings(server, servers),
             }
             for server in servers
         }
     return properties
 
 
+def _get_settings(server: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the settings of a server: `zone`, and `state` if the server is stopped.
+
+    RUNNING needs no declaration, and other states cannot be declared. Version 4 of the provider has
+    no zones.
+    """
+    settings = {"zone": server.get("zone"), "state": server.get("state")}
+    if settings["state"] != "STOPPED":
+        del settings["state"]
+    return {name: value for name, value in settings.items() if value}
+
+
+def _get_common_settings(servers: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return the settings that all servers of a pool have."""
+    return {
+        name: value
+        for name, value in (_get_settings(servers[0]) if servers else {}).items()
+        if all(_get_settings(server).get(name) == value for server in servers)
+    }
+
+
+def _get_own_settings(
+    server: Mapping[str, Any], servers: Sequence[Mapping[str, Any]]
+) -> Mapping[str, Any]:
+    """Return the settings of a server that not all servers of its pool have."""
+    common_settings = _get_common_settings(servers)
+    return {
+        name: value for name, value in _get_settings(server).items() if name not in common_settings
+    }
+
+
 def _has_own_settings(servers: Sequence[Mapping[str, Any]], node_settings: NodeSettings) -> bool:
     """Return True if a node of a pool differs from the others, and all nodes have names."""
-    states = {server.get("state") for server in servers}
-    differs = (len(states) > 1 and "STOPPED" in states) or any(
-        str(server.get("id")) in node_settings for server in servers
+    differs = any(
+        _get_own_settings(server, servers) or str(server.get("id")) in node_settings
+        for server in servers
     )
     return differs and all(server.get("gpu_node_name") for server in servers)
 
@@ -241,7 +270,7 @@ _NODE_OUTPUTS: Final[Mapping[str, str]] = {
     **{
         name: name
         for name in (
-            *("id", "gpu_node_name", "state", "server_type"),
+            *("id", "gpu_node_name", "state", "server_type", "zone"),
             *("policy_ip", "policy_use_nat", "policy_nat", "pfs_ip"),
         )
     },
@@ -270,6 +299,13 @@ def _convert_pool_path(
     if output is None or not node_name:
         return None
     return ("gpu_nodes", get_node_key(attributes, node_name, node_settings), output, *steps[3:])
+
+
+def has_zones(properties: Mapping[str, Value]) -> bool:
+    """Return True if a node pool declares a zone, for all nodes or for one."""
+    return "zone" in properties or any(
+        "zone" in node for node in (properties.get("nodes") or {}).values()
+    )
 
 
 TERRAFORM_TYPES: Final[Mapping[str, TerraformType]] = {

@@ -48,6 +48,7 @@ from gpuform.stacks.convert.terraform.resource_types import (
     correct_case,
     flatten_attributes,
     get_node_key,
+    has_zones,
     is_plain,
     to_hcl_literal,
 )
@@ -65,6 +66,9 @@ from gpuform.stacks.declaration_writer.declarations import (
 from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics, SourcePosition
 
 Key = tuple[str, str, Step | None]
+
+ArgumentSource = tuple[Block, ResourceInstance, ExpressionResolver, Mapping[str, Any]]
+"""Where arguments come from: the block, the instance, its resolver, and the state's attributes."""
 
 _ATTACHED_ARGUMENTS: Final = {"count", "for_each", "depends_on", "provider"}
 """Meta-arguments of an attached resource that say nothing about the nodes."""
@@ -218,31 +222,12 @@ class _TerraformConverter:
         terraform_type, reference = TERRAFORM_TYPES[instance.type], self._get_reference(instance)
         move = self.attachments.find_move(instance)
         if move is not None:
-            fabric = {
-                **(instance.attributes.get("cluster_fabric_details") or {}),
-                "cluster_fabric_id": move.fabric_id,
-                "cluster_fabric_name": move.fabric_name,
-            }
-            instance = replace(
-                instance, attributes={**instance.attributes, "cluster_fabric_details": fabric}
-            )
+            instance = move.apply_to(instance)
         lifecycle = load_lifecycle_class(terraform_type.platform, SECTIONS[terraform_type.section])
         rules = get_field_rules(lifecycle.inputs)
         resolver = self._create_resolver(block, instance)
         attributes = flatten_attributes(instance.attributes, terraform_type)
-        properties: dict[str, Value] = {}
-        for argument, raw in self._iterate_arguments(block, terraform_type, resolver, attributes):
-            name = terraform_type.get_property_name(argument)
-            if name not in rules:
-                self._report_omission(
-                    block.find_argument_position(argument),
-                    f"{instance.address}: gpuform has no property for {argument}",
-                )
-                continue
-            source = (block, instance, resolver, attributes)
-            value = self._convert_argument(raw, argument, rules[name], source)
-            if value is not None:
-                properties[name] = terraform_type.convert_value(name, value)
+        properties = self._convert_arguments((block, instance, resolver, attributes), rules)
         properties = {
             **terraform_type.complete_properties(properties, attributes),
             **terraform_type.derive_properties(instance.attributes, self.node_settings),
@@ -264,6 +249,12 @@ class _TerraformConverter:
         id_ = terraform_type.build_id(properties, instance.attributes)
         if id_ is None:
             raise IncompleteEntry("the state does not contain its id")
+        if terraform_type.section == "node_pools" and has_zones(properties):
+            self._report_omission(
+                block.position,
+                f"{instance.address}: its zone needs version 1.3 of SCP's API",
+                "run `gpuform config set scp:apiVersion 1.3`, or remove the zone",
+            )
         properties = correct_case(properties, lifecycle.inputs)
         options = {
             "import": id_,
@@ -272,6 +263,30 @@ class _TerraformConverter:
         return ResourceEntry(
             reference.section, reference.name, terraform_type.platform, properties, options
         )
+
+    def _convert_arguments(
+        self, source: ArgumentSource, rules: Mapping[str, FieldRules]
+    ) -> dict[str, Value]:
+        """Return the properties for the arguments of a block; `rules` are those of properties.
+
+        Raises:
+            IncompleteEntry: neither an argument nor the state has a value for a property.
+        """
+        block, instance, resolver, attributes = source
+        terraform_type = TERRAFORM_TYPES[instance.type]
+        properties: dict[str, Value] = {}
+        for argument, raw in self._iterate_arguments(block, terraform_type, resolver, attributes):
+            name = terraform_type.get_property_name(argument)
+            if name not in rules:
+                self._report_omission(
+                    block.find_argument_position(argument),
+                    f"{instance.address}: gpuform has no property for {argument}",
+                )
+                continue
+            value = self._convert_argument(raw, argument, rules[name], source)
+            if value is not None:
+                properties[name] = terraform_type.convert_value(name, value)
+        return properties
 
     def _convert_fabric(self, move: PoolMove) -> Value:
         """Return the name of the fabric of a moved pool: a reference to another pool, or a text."""
@@ -349,7 +364,7 @@ class _TerraformConverter:
         raw: Any,
         name: str,
         rules: FieldRules,
-        source: tuple[Block, ResourceInstance, ExpressionResolver, Mapping[str, Any]],
+        source: ArgumentSource,
     ) -> Value:
         """Return the value of an argument.
 
@@ -360,8 +375,7 @@ class _TerraformConverter:
             raw: the expression.
             name: the argument's name in Terraform.
             rules: the rules of the property.
-            source: the block, the instance, the resolver of expressions, and the attributes in the
-                state.
+            source: the block and the instance of the argument.
 
         Raises:
             IncompleteEntry: the state has no value either, and the property is not a secret.

@@ -26,6 +26,7 @@ from gpuform.providers.scp import NodePool, images, products
 
 COMMON = {
     "node_pool_id": "POOL001-krw1a",
+    "zone": "kr-west1-a",
     "image_id": images("kr-west1")[0].id,
     "server_type_id": products("SCALE", region="kr-west1")[0].id,
     "region_id": "kr-west1",
@@ -155,7 +156,7 @@ def build_gpunode_attributes(outputs: Mapping[str, Any], fabric: str) -> dict[st
                 "nat_enabled": node["policy_use_nat"],
                 "policy_nat": node.get("policy_nat"),
                 "state": node["state"],
-                "zone": "kr-west1-a",
+                "zone": node["zone"],
             }
             for node in nodes
         ],
@@ -204,7 +205,10 @@ def build_state(train: Mapping[str, Any], evaluation: Mapping[str, Any]) -> str:
 
 
 @pytest.mark.slow
-def test_scp_resources_of_provider_6_are_imported_unchanged(platforms: Run, project: Path) -> None:
+def test_scp_resources_of_provider_6_are_imported_unchanged(
+    platforms: Run, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SCP_API_VERSION", "1.3")
     for eval_fabric, state in (("eval-a", "RUNNING"), ("train-a", "STOPPED")):
         program = PROGRAM.replace("EVAL", eval_fabric).replace("STATE", state)
         (project / "__main__.py").write_text(program)
@@ -223,6 +227,7 @@ def test_scp_resources_of_provider_6_are_imported_unchanged(platforms: Run, proj
     for line in (
         '"001": {nat_enabled: true, public_ip_address_id: "{{ config.public_ips[0] }}"}',
         '"002": {state: STOPPED}',
+        "zone: kr-west1-a",
         'cluster_fabric_name: "{{ node_pools.train.cluster_fabric_name }}"',
         'image_id: "{{ node_pools.train.image_id }}"',
         "ignore_changes: [cluster_fabric_name, node_pool_id]",

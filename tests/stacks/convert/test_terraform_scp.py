@@ -45,13 +45,12 @@ variable "password" {
 
 
 def build_pool(name: str, fabric: str, **attributes: Any) -> StateResource:
-    """Return a pool `NAME` with the nodes NAME-001 and NAME-002 as version 6 stores them."""
+    """Return a pool with the nodes NAME-001 and NAME-002, without the zones of version 6."""
     servers = [
         {
             "gpu_node_name": f"{name}-00{number}",
             "id": f"{name}-{number}",
             "state": "RUNNING",
-            "zone": "kr-west1-a",
         }
         for number in (1, 2)
     ]
@@ -238,17 +237,46 @@ def test_a_member_of_unknown_nodes_says_what_to_declare(tmp_path: Path) -> None:
     )
 
 
-STATES = ["RUNNING", "STOPPED"]
-
-
-def test_a_pool_with_one_stopped_node_declares_each_node(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("servers", "lines"),
+    [
+        (
+            [
+                {"state": "STOPPED", "zone": "kr-west1-a"},
+                {"state": "STOPPED", "zone": "kr-west1-a"},
+            ],
+            ["count: 2", "zone: kr-west1-a", "state: STOPPED"],
+        ),
+        (
+            [{"state": "RUNNING"}, {"state": "STOPPED"}],
+            ['nodes: {"001": {}, "002": {state: STOPPED}}'],
+        ),
+        # The state of a node that is being repaired is no declaration.
+        ([{"state": "RUNNING"}, {"state": "ERROR"}], ["count: 2"]),
+        (
+            [{"zone": "kr-west1-a"}, {"zone": "kr-west1-b"}],
+            ['nodes: {"001": {zone: kr-west1-a}, "002": {zone: kr-west1-b}}'],
+        ),
+    ],
+)
+def test_settings_of_servers_are_those_of_the_pool_or_of_its_nodes(
+    tmp_path: Path, servers: list[dict[str, str]], lines: list[str]
+) -> None:
     type_, name, [instance] = build_pool("train", "train-a")
-    for server, state in zip(instance["attributes"]["server_details"], STATES, strict=True):
-        server["state"] = state
+    stored_servers = instance["attributes"]["server_details"]
+    for position, changes in enumerate(servers):
+        stored_servers[position] |= changes
 
     conversion = convert_scp(tmp_path, POOL.replace("NAME", "train"), (type_, name, [instance]))
 
-    assert 'nodes: {"001": {}, "002": {state: STOPPED}}' in render(conversion)
+    written = render(conversion)
+    settings = [line for line in written if line.split(":")[0] in SETTINGS]
+    assert settings == lines
+    needs_zones = any("needs version 1.3" in line for line in list_omissions(conversion))
+    assert needs_zones == ("zone" in servers[0])
+
+
+SETTINGS = {"count", "nodes", "zone", "state"}
 
 
 REFERENCES = """
