@@ -29,10 +29,7 @@ from gpuform.schemas.slurm import SlurmInputs
 
 KNOWN_SCHEDULERS_VARIABLE: Final = "GPUFORM_SCHEDULERS"
 """The schedulers that may be asked, if not all: `{"kubernetes": [...], "slurm": [...]}` as JSON."""
-SECTIONS: Final[Mapping[str, type[KubernetesInputs | SlurmInputs]]] = {
-    "kubernetes": KubernetesInputs,
-    "slurm": SlurmInputs,
-}
+SECTIONS: Final = ("kubernetes", "slurm")
 
 
 def require_scheduler_access(
@@ -92,9 +89,16 @@ def find_schedulers(value: Any) -> dict[str, list[Any]]:
 
 def _is_known_scheduler(declared: KubernetesInputs | SlurmInputs, known: Mapping[str, Any]) -> bool:
     """Return True if the declared scheduler is one of the known ones (GPUFORM_SCHEDULERS)."""
-    name = "slurm" if isinstance(declared, SlurmInputs) else "kubernetes"
-    model = SECTIONS[name]
-    return any(model.model_validate(scheduler) == declared for scheduler in known.get(name, ()))
+    if isinstance(declared, SlurmInputs):
+        # How nodes are drained does not make it another Slurm.
+        return any(
+            SlurmInputs.model_validate(scheduler).access == declared.access
+            for scheduler in known.get("slurm", ())
+        )
+    return any(
+        KubernetesInputs.model_validate(scheduler) == declared
+        for scheduler in known.get("kubernetes", ())
+    )
 
 
 def is_emulated(address: str, environ: Mapping[str, str] | None = None) -> bool:

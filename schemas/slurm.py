@@ -69,6 +69,17 @@ class SlurmInputs(InputModel):
         "default with ssh.",
         examples=[False],
     )
+    drain_by: Literal["scontrol", "slinky"] = Field(
+        default="scontrol",
+        description="How nodes are drained: scontrol, or slinky for an annotation of the nodes' "
+        "pods, which Slinky 1.3 and newer follow.",
+        examples=["slinky"],
+    )
+
+    @property
+    def access(self) -> "SlurmInputs":
+        """The settings that say where Slurm's commands run, with defaults for all others."""
+        return self.model_copy(update={"drain_by": "scontrol"})
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
@@ -80,5 +91,5 @@ class SlurmInputs(InputModel):
             methods = [
                 method for method, settings in _SETTINGS_BY_METHOD.items() if name in settings
             ]
-            if name != "via" and via not in methods:
+            if methods and via not in methods:
                 yield Problem(name, f"is a setting of via: {' and '.join(methods)}, not of {via}")

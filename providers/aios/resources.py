@@ -20,6 +20,11 @@ Via = Literal[
     "local",
 ]
 
+DrainBy = Literal[
+    "scontrol",
+    "slinky",
+]
+
 OnBusy = Literal[
     "wait",
     "fail",
@@ -213,6 +218,9 @@ class SlurmArguments(TypedDict):
     port: NotRequired[pulumi.Input[int] | None]
     # Whether to run changing commands with `sudo`, without a password; true by default with ssh.
     sudo: NotRequired[pulumi.Input[bool] | None]
+    # How nodes are drained: scontrol, or slinky for an annotation of the nodes' pods, which Slinky
+    # 1.3 and newer follow.
+    drain_by: NotRequired[pulumi.Input[DrainBy] | None]
 
 
 class ScheduledDrainArguments(TypedDict):

@@ -12,6 +12,7 @@ from gpuform.providers.slurm.scheduler import (
     SlurmScheduler,
     create_command_runner,
     create_declared_scheduler,
+    create_draining_scheduler,
     create_slurm_scheduler,
     list_node_conditions,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "SlurmTester",
     "create_command_runner",
     "create_declared_scheduler",
+    "create_draining_scheduler",
     "create_slurm_scheduler",
     "list_node_conditions",
     "parse_exit_code",

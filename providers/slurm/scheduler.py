@@ -214,7 +214,7 @@ def create_command_runner(
         )
     from gpuform.providers.slurm.pods import PodCommandRunner  # noqa: PLC0415 - who logs in needs none
 
-    if inputs != SlurmInputs():  # which pod runs the commands is somebody's choice
+    if inputs.access != SlurmInputs():  # which pod runs the commands is somebody's choice
         require_scheduler_access(
             inputs, "Slurm by exec", parse_kubeconfig(kubeconfig, cluster).cluster.server
         )
@@ -229,6 +229,28 @@ def create_slurm_scheduler(
     Arguments and errors are those of `create_command_runner`.
     """
     return SlurmScheduler(create_command_runner(inputs, kubeconfig=kubeconfig, cluster=cluster))
+
+
+def create_draining_scheduler(
+    inputs: SlurmInputs, *, kubeconfig: str | None = None, cluster: str = "of this Slurm"
+) -> Scheduler:
+    """Return the scheduler that drains the nodes of a cluster's Slurm, as `inputs` declare.
+
+    Arguments and errors are those of `create_command_runner`.
+    """
+    slurm = create_slurm_scheduler(inputs, kubeconfig=kubeconfig, cluster=cluster)
+    if inputs.drain_by == "scontrol":
+        return slurm
+    if not kubeconfig:
+        raise GpuformError(
+            f"cluster {cluster} has no kubeconfig, and gpuform needs it to ask Slinky for a drain",
+            hint="declare the Kubernetes of the cluster, or `slurm: {drain_by: scontrol}`",
+        )
+    # A module that uses this one.
+    from gpuform.providers.slurm.slinky import SlinkyScheduler  # noqa: PLC0415 - see above
+
+    client = get_kubernetes_client(kubeconfig, cluster)
+    return SlinkyScheduler(slurm, client, inputs.namespace)
 
 
 def _to_scheduled_node(node: SlurmNode, jobs: Iterable[RunningJob]) -> ScheduledNode:
@@ -332,7 +354,7 @@ def create_declared_scheduler(inputs: ScheduledDrainInputs, label: str) -> Sched
     if slurm is None:
         assert kubernetes_scheduler is not None  # noqa: S101 - one of the two is declared
         return kubernetes_scheduler
-    slurm_jobs = create_slurm_scheduler(slurm, kubeconfig=kubeconfig, cluster=label)
+    slurm_jobs = create_draining_scheduler(slurm, kubeconfig=kubeconfig, cluster=label)
     return (
         slurm_jobs
         if kubernetes_scheduler is None

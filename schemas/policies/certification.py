@@ -252,8 +252,8 @@ class CertificationPolicy(InputModel):
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         """Yield a problem for tests listed twice, and for a mix of batch jobs and engine tests.
 
-        Also for `slurm` and `folder` where they are not used, and a missing `folder` for batch jobs
-        run in a pod.
+        Also for `slurm` and `folder` where they are not used, a setting of drains in `slurm`, and a
+        missing `folder` for batch jobs run in a pod.
         """
         declared = values.get("categories")
         items = declared if isinstance(declared, list) else []
@@ -278,6 +278,8 @@ class CertificationPolicy(InputModel):
             if values.get(field) is not None and categories and not any(with_job):
                 reason = "requires categories with `job`: remove it, or declare `job`"
                 yield Problem(field, reason)
+        if isinstance(slurm, Mapping) and slurm.get("drain_by") is not None:
+            yield Problem("slurm.drain_by", "is a setting of drain: a certification drains no node")
         is_exec = not isinstance(slurm, Mapping) or slurm.get("via", "exec") == "exec"
         if any(with_job) and is_exec and slurm is not UNKNOWN and values.get("folder") is None:
             reason = "is required with slurm: {via: exec}: declare a folder that the nodes share"

@@ -126,6 +126,11 @@ class ScheduledDrainInputs(DrainInputs):
                 "slurm.via",
                 "is exec by default, and exec needs kubernetes: declare kubernetes, or via ssh",
             )
+        is_by_pods = isinstance(slurm, Mapping) and slurm.get("drain_by") == "slinky"
+        if is_by_pods and not is_exec and values.get("kubernetes") is None:
+            yield Problem(
+                "slurm.drain_by", "slinky annotates pods: declare kubernetes, or drain_by scontrol"
+            )
         if slurm is None and values.get("kubernetes") is None:
             for name in ("on_busy", "wait_minutes"):
                 if values.get(name) is not None:

@@ -2,7 +2,7 @@
 
 `routes` and `controls` call this module at every request: nothing runs in the background. The
 controllers are those of replica sets, stateful sets, jobs, daemon sets and pod disruption budgets,
-and of the two pods of Slurm.
+of the readiness engine and of Slinky.
 """
 
 import math
@@ -24,7 +24,6 @@ from gpuform.providers.emulator.kubernetes.nodes import find_reboots, sync_nodes
 from gpuform.providers.emulator.kubernetes.objects import (
     ClusterObjects,
     Object,
-    format_timestamp,
     is_selected,
 )
 from gpuform.providers.emulator.kubernetes.pods import (
@@ -35,6 +34,7 @@ from gpuform.providers.emulator.kubernetes.pods import (
     place_pods,
 )
 from gpuform.providers.emulator.kubernetes.readiness import run_engine
+from gpuform.providers.emulator.kubernetes.slinky import run_slinky, sync_slurm_pods
 from gpuform.providers.emulator.kubernetes.storage import sync_claims, sync_volumes
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together.catalogue import ApiError
@@ -273,46 +273,6 @@ def _resolve_count(value: int | str, total: int) -> int:
     return int(value)
 
 
-_SLURM_NAMESPACE = "slurm"
-_SLURM_PODS = {
-    "slurm-controller-0": ("slurmctld", "controller"),
-    "slurm-login-slinky-5c76c76644-cj9s9": ("login", "login"),
-}
-"""Name -> the application, which names the pod's container too, and the component."""
-
-
-def sync_slurm_pods(objects: ClusterObjects, cluster: Cluster) -> None:
-    """Create the pods of Slurm's controller and login, and their namespace, where missing.
-
-    In a cluster without Slurm both pods are removed instead.
-    """
-    is_slurm = cluster.settings.cluster_type == "SLURM"
-    if is_slurm and objects.get(NAMESPACE, _SLURM_NAMESPACE) is None:
-        phase = {"phase": "Active"}
-        objects.add(NAMESPACE, {"metadata": {"name": _SLURM_NAMESPACE}, "status": phase})
-    for name, (application, component) in _SLURM_PODS.items():
-        pod = objects.get(POD, name, _SLURM_NAMESPACE)
-        if pod is not None and not is_slurm:
-            objects.remove(POD, pod)
-        elif pod is None and is_slurm:
-            labels = {
-                "app.kubernetes.io/name": application,
-                "app.kubernetes.io/instance": "slurm",
-                "app.kubernetes.io/component": component,
-            }
-            image = f"ghcr.io/slinkyproject/{application}:25.05"
-            # On a control plane node, which is no node of the API: the pods take no worker's place.
-            node_name = f"{cluster.settings.host_prefix}-control-0"
-            spec = {"nodeName": node_name, "containers": [{"name": application, "image": image}]}
-            status = {
-                "phase": "Running",
-                "startTime": format_timestamp(objects.now),
-                "conditions": [{"type": "Ready", "status": "True"}],
-            }
-            metadata = {"name": name, "namespace": _SLURM_NAMESPACE, "labels": labels}
-            objects.add(POD, {"metadata": metadata, "spec": spec, "status": status})
-
-
 _SYSTEM_NAMESPACE = "kube-system"
 _PLUGIN = {"name": "nvidia-device-plugin", "namespace": _SYSTEM_NAMESPACE}
 
@@ -347,7 +307,10 @@ def load_current_objects(store: Store, cluster: Cluster, now: float) -> ClusterO
 
 
 def reconcile_objects(store: Store, objects: ClusterObjects) -> None:
-    """Run all controllers once and store the changes: pods, claims, placement, budgets, engine."""
+    """Run all controllers once and store the changes: pods, claims, placement, budgets, software.
+
+    The software are the readiness engine and Slinky.
+    """
     _create_proxy_pods(objects)
     run_controllers(store, objects)
     sync_claims(objects)
@@ -357,6 +320,9 @@ def reconcile_objects(store: Store, objects: ClusterObjects) -> None:
     sync_claims(objects)
     update_budgets(objects)
     run_engine(store, objects)
+    cluster = find_running_cluster(store, objects.cluster_id, objects.now)
+    if cluster is not None:
+        run_slinky(store, objects, cluster)
 
 
 def _create_initial_objects(objects: ClusterObjects) -> None:

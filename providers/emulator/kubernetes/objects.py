@@ -34,6 +34,7 @@ class ClusterObjects:
 
     def __init__(self, store: Store, cluster_id: str, now: float) -> None:
         self._store = store
+        self.cluster_id = cluster_id
         self._object_kind = f"kubernetes/{cluster_id}"
         self._removed_kind = f"kubernetes/{cluster_id}/removed"
         self.now = now

@@ -53,6 +53,15 @@ class KubernetesSettings(PlatformSettings):
     notes of 0.15 and 0.20). Empty where Kueue is not installed.
     """
 
+    slinky: Literal["1.2", "1.3", ""] = "1.3"
+    """The version of Slinky's operator in Slurm clusters; empty where it does nothing."""
+
+    @property
+    def slinky_request(self) -> str:
+        """Return the annotation of a pod by which others ask Slinky for a drain."""
+        name = "pod-cordon" if self.slinky == "1.2" else "pod-cordon-requested"
+        return f"nodeset.slinky.slurm.net/{name}"
+
     @property
     def served_versions(self) -> ServedVersions:
         """Return the versions that the API serves of the engine and of Kueue."""

@@ -48,7 +48,7 @@ def run(core: client.CoreV1Api, pod: str, container: str, *command: str) -> Any:
 def test_the_pods_of_slurm_run_in_a_slurm_cluster(core: client.CoreV1Api) -> None:
     pods = core.list_namespaced_pod("slurm").items
     phases = {pod.metadata.labels["app.kubernetes.io/name"]: pod.status.phase for pod in pods}
-    assert phases == {"slurmctld": "Running", "login": "Running"}
+    assert phases == {"slurmctld": "Running", "login": "Running", "slurmd": "Running"}
 
 
 def test_a_command_returns_output_errors_and_exit_code(core: client.CoreV1Api) -> None:
