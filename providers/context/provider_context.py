@@ -26,7 +26,7 @@ from gpuform.providers.context.clock import Clock, get_clock
 from gpuform.providers.context.spans import trace_span
 from gpuform.providers.errors import Cancelled, GpuformError, NothingMade
 from gpuform.providers.records import FolderRecords, Intents, Target
-from gpuform.providers.values import Redactor, collect_texts
+from gpuform.providers.values import collect_texts, get_redactor
 
 logger = logging.getLogger("gpuform")
 
@@ -137,7 +137,7 @@ class ProviderContext:
 
     def redact(self, text: str) -> str:
         """Return `text` with the secrets of this call replaced by a mask."""
-        return Redactor(self.secrets).redact(text)
+        return get_redactor(frozenset(self.secrets)).redact(text)
 
     def redact_for_record(self, text: str) -> str:
         """Return `text` for a record: a digest instead of a text that contains a secret."""

@@ -42,6 +42,7 @@ from gpuform.providers.values.redaction import (
     QUOTED,
     Redactor,
     collect_texts,
+    get_redactor,
     redact_request,
 )
 from gpuform.schemas.values import SECRET_SIGNATURE, SIGNATURE_KEY
@@ -75,6 +76,7 @@ __all__ = [
     "from_special",
     "from_struct",
     "from_value",
+    "get_redactor",
     "is_unknown_text",
     "keep_ciphertexts",
     "make_secret",

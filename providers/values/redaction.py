@@ -206,6 +206,15 @@ class Redactor:
                 yield compared.at[match.start()], compared.at[match.end()]
 
 
+@lru_cache(maxsize=64)
+def get_redactor(secrets: frozenset[str]) -> Redactor:
+    """Return the redactor of these secrets, with the memory of texts that it has found clean.
+
+    Every request of a platform has one of a few paths: each is searched once.
+    """
+    return Redactor(secrets)
+
+
 def collect_texts(value: Any) -> Iterator[str]:
     """Yield every text in a value, at any depth of lists and objects; keys do not count."""
     if isinstance(value, str):
