@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import yaml
+from conformance import scp_kinds
 from conformance.catalogue import APIS
 from conformance.kind_descriptions import KindDescription, Request
 from processes.limits import LAST_RESORT
@@ -33,7 +34,7 @@ def start_emulated_platform(**options: Any) -> Iterator["Platform"]:
     with serve(**options) as server:
         with httpx.Client(base_url=server.url, trust_env=False, verify=False) as http:
             yield Platform(server, http)
-        variables = environment(server.url)
+        variables = {**environment(server.url), **scp_kinds.VARIABLES}
         for platform in platforms().values():
             platform.import_module("client").get_client(Settings(environ=variables)).close()
         clock = get_clock(variables)

@@ -31,6 +31,8 @@ _PASSWORD = "Planted#1pass"
 _SCRIPT = "echo planted-in-the-init-script-of-nodes"
 
 VERSION = os.environ.get("SCP_API_VERSION") or statuses.CURRENT_VERSION
+VARIABLES = {"SCP_API_VERSION": VERSION}
+"""For processes that do not inherit the variables of the tests."""
 HAS_ZONES = VERSION == statuses.ZONE_VERSION
 _ZONE = {"zone": "kr-west1-a"} if HAS_ZONES else {}
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conformance import scp_kinds
 from conformance.emulated import Platform, get_platform_path, start_emulated_platform
 from conformance.kind_descriptions import KindDescription
 from conformance.kinds import CREATED_KINDS, FAST_KIND
@@ -100,6 +101,7 @@ class Command:
             "PULUMI_HOME": str(self.stack.directory / "home"),
             "PULUMI_BACKEND_URL": f"file://{self.stack.directory}",
             "PULUMI_CONFIG_PASSPHRASE": "test only",
+            **scp_kinds.VARIABLES,
             **platform,
         }
 
