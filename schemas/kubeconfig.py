@@ -45,6 +45,15 @@ def _validate_server(text: str) -> str:
     return text
 
 
+def _validate_server_name(text: str) -> str:
+    """Return ``text`` if TLS can ask for a server of this name. Raises ValueError otherwise."""
+    try:
+        text.encode("idna")
+    except UnicodeError:  # an empty or too long label, or a sign that no host name has
+        raise ValueError("must be a host name") from None
+    return text
+
+
 def _validate_pem(text: str) -> str:
     """Return ``text`` if base64 of an ASCII text, as for PEM. Raises ValueError otherwise."""
     try:
@@ -90,7 +99,7 @@ class ClusterPart(_KubeconfigPart):
     server: Annotated[str, AfterValidator(_validate_server)]
     certificate_authority_data: Pem | None = None
     insecure_skip_tls_verify: bool | None = None
-    tls_server_name: Line | None = None
+    tls_server_name: Annotated[Line, AfterValidator(_validate_server_name)] | None = None
 
 
 class UserPart(_KubeconfigPart):

@@ -105,6 +105,8 @@ def test_a_kubeconfig_with_two_ways_to_sign_in_is_refused(
         {"server": "https://k test"},
         {"certificate-authority": "/etc/passwd"},
         {"proxy-url": "socks5://s3cret.test"},
+        {"tls-server-name": ".s3cret"},
+        {"tls-server-name": f"{'s3cret' * 11}.test"},
     ],
 )
 def test_an_address_without_https_or_http_is_refused(at: dict[str, Any]) -> None:
