@@ -109,6 +109,9 @@ class ProviderContext:
     """By `time.monotonic`: answers that were read after this moment need not be read again."""
     stored_properties: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """The stored outputs of the object, or its stored inputs during a check; unwrapped values."""
+    existing_inputs: Mapping[str, Any] | None = field(default=None, repr=False)
+    """During a check without stored inputs: those of the existing object that the new one replaces,
+    empty for an object to import. None for a new object, or if the host does not report this."""
     replaced_id: str = ""
     """The id of the existing object that a create will replace. Pulumi's hosts do not report it."""
     was_already_deleted: bool = False

@@ -90,6 +90,7 @@ class Creation:
         capacity_wait_s: seconds to repeat the attempts.
         clock_ahead: how many seconds this machine's clock is ahead of the platform's.
         propagation_time_s: seconds for which lists may lag behind.
+        project: the project that the request names, for the record; empty without one.
     """
 
     target: Target
@@ -101,6 +102,7 @@ class Creation:
     capacity_wait_s: float = 0.0
     clock_ahead: Callable[[], float | None] = lambda: None
     propagation_time_s: float = PROPAGATION_TIME_S
+    project: str = ""
 
     def find_conflicting_objects(
         self, present: Iterable[Candidate], ignored: Iterable[str] = ()
@@ -227,6 +229,7 @@ def _create_by_attempt(
         sent=redact_sent_properties(context, attempt.sent),
         tried_region=attempt.region,
         tried_gpu_type=attempt.gpu_type,
+        project=creation.project,
     )
     earlier = context.intents.find(context.urn, target)
     # The last moment at which nothing has to be recorded.

@@ -92,6 +92,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
     cancelled: threading.Event = field(default_factory=threading.Event)
     settings: Settings = field(default_factory=Settings)
     _imported_secrets: dict[str, Properties] = field(default_factory=dict, repr=False)
+    _checked_olds: dict[str, Properties] = field(default_factory=dict, repr=False)
     """Secret inputs read by an import, by URN. `Check` completes the inputs with the secrets."""
 
     def __post_init__(self) -> None:
@@ -200,11 +201,16 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
         The inputs of an import are completed with the secrets that `Read` has stored.
         """
         lifecycle, news = self._get_lifecycle(request), from_struct(request.news)
+        olds = _struct_to_values(request.olds)
         # An import checks the inputs that it has read, as both the old and the new ones.
         if request.news == request.olds:
             news = {**self._imported_secrets.get(request.urn, {}), **news}
-        with self._enter_context(request):
-            result = lifecycle.check(_struct_to_values(request.olds), unwrap_all_secrets(news))
+        with self._enter_context(request) as context:
+            # Pulumi checks a replacement twice: with the inputs of the old object, then without.
+            context.existing_inputs = self._checked_olds.get(request.urn)
+            if olds:
+                self._checked_olds[request.urn] = olds
+            result = lifecycle.check(olds, unwrap_all_secrets(news))
         return provider_pb2.CheckResponse(
             inputs=_answer_to_struct(lifecycle, result.inputs, news),
             failures=[

@@ -69,6 +69,7 @@ class Intent:
         missing: the names of parts that no list has shown yet.
         is_late: the answer came when another machine had taken over the stack, which may have
             forgotten the intent and created the object again.
+        project: the project that the request named; empty if it named none.
     """
 
     urn: str | None
@@ -90,6 +91,7 @@ class Intent:
     hints: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     is_late: bool = False
+    project: str = ""
 
     def is_stored(self, stored: Collection[str] | None) -> bool:
         """Return True if the state has all objects that this create may have made.

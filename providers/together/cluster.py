@@ -61,6 +61,11 @@ from gpuform.providers.together.node_removal import (
     get_slurm_inputs,
     parse_drain_inputs,
 )
+from gpuform.providers.together.projects import (
+    complete_project,
+    format_recorded_project,
+    list_searched_projects,
+)
 from gpuform.providers.together.repairing import ClusterRepairRun, add_faults
 from gpuform.providers.together.repairs import build_repair_notices, decide_cluster_repairs
 from gpuform.providers.together.workers import (
@@ -131,8 +136,17 @@ class ClusterOperations:
             GpuformError: the volume is unusable, or Together refuses; see `create_once` for the
                 others.
         """
+        target = _build_target(context, inputs.cluster_name, inputs.region)
+        project_ids = list_searched_projects(
+            context.intents.find(context.urn, target), inputs.project_id
+        )
 
         def list_candidates() -> list[Candidate]:
+            listed_clusters = {
+                cluster.cluster_id: cluster
+                for project_id in project_ids
+                for cluster in self._client.get_cluster_listing(project_id).read_all()
+            }
             return [
                 Candidate(
                     cluster.cluster_id,
@@ -144,14 +158,12 @@ class ClusterOperations:
                         name: getattr(cluster, name) or None for name in DISTINGUISHING_FIELDS
                     },
                 )
-                for cluster in self._client.get_cluster_listing(inputs.project_id).read_all()
+                for cluster in listed_clusters.values()
                 if cluster.cluster_name == inputs.cluster_name
             ]
 
         creation = Creation(
-            Target(
-                "together", "Cluster", context.redact_for_record(inputs.cluster_name), inputs.region
-            ),
+            target,
             list_candidates,
             exists=lambda cluster_id: self._find_cluster(cluster_id, inputs.project_id) is not None,
             attempts=[
@@ -167,6 +179,7 @@ class ClusterOperations:
             check_before_request=lambda: reject_unusable_volume(self._client, inputs),
             capacity_wait_s=_get_capacity_wait(inputs),
             clock_ahead=lambda: self._client.clock_ahead,
+            project=format_recorded_project(context, inputs.project_id),
         )
         try:
             with context.extend_deadline(creation.capacity_wait_s):
@@ -555,6 +568,14 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     drift_outputs = frozenset({"installed_version_id", "os_image"})
     volatile_outputs = frozenset({"node_events"})
 
+    def _complete_inputs(
+        self, context: ProviderContext, values: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], list[Problem]]:
+        """Return the inputs with the project of the cluster, if one is known, and no problems."""
+        name, region = str(values.get("cluster_name")), str(values.get("region"))
+        target = _build_target(context, name, region)
+        return complete_project(self._settings or Settings(), context, values, target), []
+
     @classmethod
     def find_observed_news(
         cls, old_outputs: Mapping[str, Any], outputs: Mapping[str, Any]
@@ -683,6 +704,11 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
         name = old_outputs.get("cluster_name", "")
         because = f"cluster {name} is RESERVED, which is prepaid and not refunded"
         return Guard(Permission.DESTROY_RESERVED, because)
+
+
+def _build_target(context: ProviderContext, cluster_name: str, region: str) -> Target:
+    """Build the target of a cluster's create, under which the create is recorded."""
+    return Target("together", "Cluster", context.redact_for_record(cluster_name), region)
 
 
 def _extract_sent_values(inputs: ClusterInputs) -> dict[str, Any]:

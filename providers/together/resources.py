@@ -111,8 +111,8 @@ class SharedVolumeArguments(TypedDict):
     region: pulumi.Input[str]
     # Whether an inline volume outlives its cluster. (replaces, write-only)
     is_lifecycle_independent: NotRequired[pulumi.Input[bool] | None]
-    # Project that owns the volume; the API key's own project when not declared. (replaces,
-    # write-only)
+    # Project that owns the volume. When not declared: that of the variable TOGETHER_PROJECT_ID when
+    # the volume is created, else the API key's own project. (replaces, write-only)
     project_id: NotRequired[pulumi.Input[str] | None]
     # Cluster near whose machines the platform places the volume. (replaces, write-only)
     instance_cluster_id: NotRequired[pulumi.Input[str] | PlatformResource | None]
@@ -375,7 +375,8 @@ class ClusterArguments(TypedDict):
     reservation_start_time: NotRequired[pulumi.Input[str] | None]
     # End of SCHEDULED_CAPACITY, or of a RESERVED cluster.
     reservation_end_time: NotRequired[pulumi.Input[str] | None]
-    # Project of the cluster; the API key's own project when not declared. (replaces)
+    # Project of the cluster. When not declared: that of the variable TOGETHER_PROJECT_ID when the
+    # cluster is created, else the API key's own project. (replaces)
     project_id: NotRequired[pulumi.Input[str] | None]
     # Whether a KUBERNETES cluster gets the Traefik ingress. (replaces)
     install_traefik: NotRequired[pulumi.Input[bool] | None]

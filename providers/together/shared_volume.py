@@ -24,6 +24,11 @@ from gpuform.providers.together import regions
 from gpuform.providers.together.client import find_write_refusal, get_client
 from gpuform.providers.together.cluster_facts import describe_volume_usage
 from gpuform.providers.together.cluster_view import describe_volume_credit
+from gpuform.providers.together.projects import (
+    complete_project,
+    format_recorded_project,
+    list_searched_projects,
+)
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import Problem
 from gpuform.schemas.resource_facts import Credit, ResourceUsage
@@ -68,22 +73,29 @@ class SharedVolumeOperations:
         Raises:
             GpuformError: Together refuses; see `create_once` for the others.
         """
+        target = _build_target(context, inputs.volume_name)
+        project_ids = list_searched_projects(
+            context.intents.find(context.urn, target), inputs.project_id
+        )
 
         def list_candidates() -> list[Candidate]:
+            listed_volumes = {
+                volume.volume_id: volume
+                for project_id in project_ids
+                for volume in self._client.get_volume_listing(project_id).read_all()
+            }
             return [
                 Candidate(
                     volume.volume_id,
                     is_being_deleted=volume.status == VolumeStatus.DELETING,
                     reported_properties={"size_tib": volume.size_tib or None},
                 )
-                for volume in self._client.get_volume_listing(inputs.project_id).read_all()
+                for volume in listed_volumes.values()
                 if volume.volume_name == inputs.volume_name
             ]
 
         creation = Creation(
-            Target(
-                "together", "SharedVolume", context.redact_for_record(inputs.volume_name), region=""
-            ),
+            target,
             list_candidates,
             exists=lambda volume_id: self._find_volume(volume_id, inputs.project_id) is not None,
             attempts=[
@@ -93,6 +105,7 @@ class SharedVolumeOperations:
                 )
             ],
             clock_ahead=lambda: self._client.clock_ahead,
+            project=format_recorded_project(context, inputs.project_id),
         )
         return create_once(context, creation)
 
@@ -220,6 +233,13 @@ class SharedVolumeLifecycle(Lifecycle[SharedVolumeInputs, SharedVolumeOutputs]):
     import_field = "region"
     is_eventually_consistent = True
 
+    def _complete_inputs(
+        self, context: ProviderContext, values: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], list[Problem]]:
+        """Return the inputs with the project of the volume, if one is known, and no problems."""
+        target = _build_target(context, str(values.get("volume_name")))
+        return complete_project(self._settings or Settings(), context, values, target), []
+
     @classmethod
     def get_credit(cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Credit | None:  # noqa: ARG003 - a hook
         """Return what a lack of credit has done to the volume; access is revoked last.
@@ -252,6 +272,11 @@ class SharedVolumeLifecycle(Lifecycle[SharedVolumeInputs, SharedVolumeOutputs]):
     def is_stuck(cls, old_outputs: Mapping[str, Any]) -> bool:
         """Return True if access to the volume is revoked for lack of credit."""
         return old_outputs.get("status") in STUCK_VOLUME_MESSAGES
+
+
+def _build_target(context: ProviderContext, volume_name: str) -> Target:
+    """Build the target of a volume's create, under which the create is recorded."""
+    return Target("together", "SharedVolume", context.redact_for_record(volume_name), region="")
 
 
 def evaluate_volume(volume: wire.Volume, wanted_size_tib: int) -> PollResult[ObservedVolume]:

@@ -93,7 +93,8 @@ class SharedVolumeInputs(InputModel):
     )
     project_id: Annotated[str | None, Immutable, WriteOnly] = Field(
         default=None,
-        description="Project that owns the volume; the API key's own project when not declared.",
+        description="Project that owns the volume. When not declared: that of the variable "
+        "TOGETHER_PROJECT_ID when the volume is created, else the API key's own project.",
         examples=["proj-research"],
     )
     # Of the Python SDK alone.
@@ -235,7 +236,8 @@ class ClusterInputs(InputModel):
     # None, Immutable] = | The server fills in the project of the key.
     project_id: Annotated[str | None, Immutable] = Field(
         default=None,
-        description="Project of the cluster; the API key's own project when not declared.",
+        description="Project of the cluster. When not declared: that of the variable "
+        "TOGETHER_PROJECT_ID when the cluster is created, else the API key's own project.",
         examples=["proj-research"],
     )
     install_traefik: Annotated[bool | None, Immutable, Default(False)] = Field(

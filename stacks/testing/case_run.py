@@ -175,7 +175,7 @@ def _serve_emulator(spec: CaseRunSpec) -> Iterator[Server]:
 
 
 _SELECTIONS: Final = ("target", "exclude", "replace")
-_ENVIRONMENT_PREFIXES: Final = ("PULUMI_", "GPUFORM_")
+_ENVIRONMENT_PREFIXES: Final = ("PULUMI_", "GPUFORM_", "TOGETHER_")
 
 
 def _list_platform_variables() -> set[str]:

@@ -71,8 +71,9 @@ VARIABLES: Final = (
     Variable(
         "GPUFORM_REPAIR",
         GPUFORM,
-        "Nodes to repair, with commas between them, each as NODE or NODE=MODE. `gpuform repair` "
-        "sets it. With `pulumi up` it is the only way.",
+        "Nodes to repair, with commas between them, each as NODE or NODE=MODE. REJECT and "
+        "CANCEL as modes end a proposed repair. `gpuform repair` sets it. With `pulumi up` it is "
+        "the only way.",
     ),
     Variable(
         "GPUFORM_REVIEWED_REPAIRS",
@@ -334,6 +335,14 @@ VARIABLES: Final = (
     Variable("PATH", MACHINE, "Where gpuform finds programs: git, ssh, kubectl, pulumi."),
     Variable("TMPDIR", MACHINE, "Folder of temporary files."),
     Variable("TZ", MACHINE, "The time zone. gpuform restores it after a program has changed it."),
+    Variable(
+        "TOGETHER_PROJECT_ID",
+        PLATFORMS,
+        "Project of new clusters and shared volumes that declare no `project_id`. The state keeps "
+        "the project: for existing resources the variable does not count.",
+        before="`project_id`",
+        default="the project of the API key",
+    ),
     Variable(
         "SCP_TF_AUTH_URL",
         PLATFORMS,

@@ -44,15 +44,18 @@ def check_inputs(
     olds: PropertyMap,
     news: PropertyMap,
     provider: str = "",
+    *,
+    existing: PropertyMap | None = None,
 ) -> PropertyMap:
     """Ask the provider to check the inputs of `registration`, and return the checked inputs.
 
     `olds` are the inputs in the state, empty for a new object; `news` are the inputs to check.
+    `existing` has the inputs of an object that a new one replaces; it is empty for an import.
 
     Raises:
         CheckFailed: the provider refused a property.
     """
-    inputs, failures = host.check(registration.urn, olds, news, provider)
+    inputs, failures = host.check(registration.urn, olds, news, provider, existing=existing)
     if failures:
         raise CheckFailed(
             [(f.property, _format_check_failure(registration, news, f)) for f in failures]

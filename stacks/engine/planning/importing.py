@@ -172,7 +172,9 @@ def build_import_steps(
         EngineError: the object does not exist, does not fit the declaration, or would be replaced.
     """
     object_id = _parse_import_id(registration)
-    goal.inputs = check_inputs(host, registration, {}, registration.inputs, goal.provider)
+    goal.inputs = check_inputs(
+        host, registration, {}, registration.inputs, goal.provider, existing={}
+    )
     _refuse_contradicting_input(registration, goal)
     # The stock host fails on a read without `__provider` (KeyError), so the declared inputs are
     # sent as properties.

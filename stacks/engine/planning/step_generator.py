@@ -334,7 +334,10 @@ class StepGenerator:
         olds, news = (
             (old.inputs, compared) if old is not None and has_old_inputs else ({}, declared_inputs)
         )
-        inputs = check_inputs(self.host, registration, olds, news, provider)
+        replaced_inputs = old.inputs if old is not None and fresh and not old.external else None
+        inputs = check_inputs(
+            self.host, registration, olds, news, provider, existing=replaced_inputs
+        )
         return inputs, inputs
 
     def _keep_untargeted(

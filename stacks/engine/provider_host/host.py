@@ -105,9 +105,18 @@ class ProviderHost:
         self._dynamic = DynamicProviders(self.project, self.config)
 
     def check(
-        self, urn: str, olds: PropertyMap, news: PropertyMap, provider: str = ""
+        self,
+        urn: str,
+        olds: PropertyMap,
+        news: PropertyMap,
+        provider: str = "",
+        *,
+        existing: PropertyMap | None = None,
     ) -> tuple[PropertyMap, list[Failure]]:
         """Return the inputs to use, and the provider's complaints about `news`.
+
+        `existing` has the inputs of the object that a new one replaces, empty for an import; None
+        for a new object, and where `olds` are not empty.
 
         A provider resource is checked by gpuform's own rules. Raises ProviderError if the provider
         fails.
@@ -117,6 +126,7 @@ class ProviderHost:
             return inputs, [Failure(problem.path, problem.reason) for problem in problems]
         served = self._get_provider(urn, provider, news, olds)
         with self._call_context("check", urn, olds, news) as context:
+            context.existing_inputs = None if existing is None else to_provider(existing)
             result = served.check(to_provider(olds), to_provider(news))
             failures = [
                 Failure(str(f.property), context.redact(str(f.reason)))

@@ -153,6 +153,21 @@ def test_a_secret_stays_secret_under_its_canonical_name(
         assert not isinstance(answer["cluster_name"], Secret)
 
 
+def test_a_replacement_stays_in_the_project_whatever_the_variable(
+    plugin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pulumi checks a replacement twice, the second time without the old inputs."""
+    monkeypatch.setenv("TOGETHER_PROJECT_ID", "proj-b")
+    olds, news = to_struct({**GOOD, "project_id": "proj-a"}), to_struct(GOOD)
+
+    def read_project(urn: str, olds: Struct | None = None) -> Any:
+        answer = plugin.Check(provider_pb2.CheckRequest(urn=urn, olds=olds, news=news))
+        return from_struct(answer.inputs).get("project_id")
+
+    assert [read_project(URN, olds), read_project(URN)] == ["proj-a", "proj-a"]
+    assert read_project(f"{URN}-2") == "proj-b"
+
+
 def test_a_refusal_does_not_contain_secrets(plugin: Any) -> None:
     request = provider_pb2.CheckRequest(
         urn="urn:pulumi:dev::p::gpuform:together:Cluster::x",

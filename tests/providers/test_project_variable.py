@@ -1,0 +1,127 @@
+"""Test where the project of a cluster comes from, for hosts that only report a URN: Pulumi's."""
+
+from typing import Any
+
+import pytest
+
+from gpuform.providers.errors import UnknownOutcome
+from gpuform.providers.together.cluster import ClusterLifecycle
+
+VARIABLE = "TOGETHER_PROJECT_ID"
+SEARCH = "gpuform.providers.creating.creating.search_created"
+
+
+@pytest.fixture(autouse=True)
+def _without_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+
+
+def check(emulator: Any, inputs: Any, olds: Any = None, **fields: Any) -> dict[str, Any]:
+    with emulator.use_context_of(**fields):
+        result = ClusterLifecycle().check(olds or {}, inputs)
+    assert not result.failures
+    return {**result.inputs, "__provider": "pickled"}
+
+
+def create(emulator: Any, inputs: Any) -> dict[str, Any]:
+    with emulator.use_context_of():
+        return dict(ClusterLifecycle().create(inputs).outs)
+
+
+def test_a_lost_create_is_found_in_its_project_without_a_state(
+    emulator: Any, cluster_inputs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, "proj-a")
+    inputs = check(emulator, cluster_inputs)
+    emulator.add_fault("POST", "^/compute/clusters$", drop="after")
+
+    def fail(*_: object) -> None:
+        raise UnknownOutcome("nobody knows")
+
+    with monkeypatch.context() as dying:
+        dying.setattr(SEARCH, fail)
+        with pytest.raises(UnknownOutcome):
+            create(emulator, inputs)
+
+    monkeypatch.setenv(VARIABLE, "proj-b")
+    inputs = check(emulator, cluster_inputs)
+    assert inputs["project_id"] == "proj-a"
+    assert "TOGETHER_PROJECT_ID (proj-b) counts for new" in emulator.reported.warnings[-1]
+    assert create(emulator, inputs)["project_id"] == "proj-a"
+    assert len(emulator.list_objects("clusters")) == 1
+
+
+def test_a_lost_create_without_a_project_is_not_looked_for_in_that_of_the_variable(
+    emulator: Any, cluster_inputs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emulator.add_fault("POST", "^/compute/clusters$", drop="after")
+
+    def fail(*_: object) -> None:
+        raise UnknownOutcome("nobody knows")
+
+    with monkeypatch.context() as dying:
+        dying.setattr(SEARCH, fail)
+        with pytest.raises(UnknownOutcome):
+            create(emulator, check(emulator, cluster_inputs))
+    monkeypatch.setenv(VARIABLE, "proj-b")
+    inputs = check(emulator, cluster_inputs)
+    assert "project_id" not in inputs
+    create(emulator, inputs)
+    assert len(emulator.list_objects("clusters")) == 1
+
+
+def test_a_lost_create_of_an_earlier_declaration_is_found_in_its_project(
+    emulator: Any, cluster_inputs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emulator.add_fault("POST", "^/compute/clusters$", drop="after")
+
+    def fail(*_: object) -> None:
+        raise UnknownOutcome("nobody knows")
+
+    with monkeypatch.context() as dying:
+        dying.setattr(SEARCH, fail)
+        with pytest.raises(UnknownOutcome):
+            create(emulator, check(emulator, {**cluster_inputs, "project_id": "proj-a"}))
+    create(emulator, check(emulator, {**cluster_inputs, "project_id": "proj-b"}))
+    assert len(emulator.list_objects("clusters")) == 1
+
+
+@pytest.mark.parametrize(
+    ("olds", "existing", "project_id"),
+    [
+        ({}, None, "proj-b"),
+        ({"project_id": "proj-a", "region": "r"}, None, "proj-a"),
+        ({"region": "r"}, None, None),
+        ({}, {"project_id": "proj-a"}, "proj-a"),
+        ({}, {}, None),
+    ],
+    ids=["new", "stored", "stored without", "replaced", "imported"],
+)
+def test_the_variable_counts_for_new_objects_alone(
+    emulator: Any,
+    cluster_inputs: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    olds: dict[str, Any],
+    existing: dict[str, Any] | None,
+    project_id: str | None,
+) -> None:
+    monkeypatch.setenv(VARIABLE, "proj-b")
+    inputs = check(emulator, cluster_inputs, olds, existing_inputs=existing)
+    assert inputs.get("project_id") == project_id
+
+
+def test_an_update_request_of_another_machine_names_no_project(
+    emulator: Any, cluster_inputs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, "proj-a")
+    inputs = check(emulator, cluster_inputs)
+    outs = {**create(emulator, inputs), "__provider": "pickled"}
+    monkeypatch.setenv(VARIABLE, "proj-b")
+    news = check(emulator, {**cluster_inputs, "num_gpus": 24.0}, inputs)
+    (created,) = emulator.list_objects("clusters")
+    with emulator.use_context_of():
+        updated = ClusterLifecycle().update(created["id"], outs, news).outs
+    assert updated is not None
+    assert updated["project_id"] == "proj-a"
+    (request,) = emulator.list_requests("PUT")
+    assert "project_id" not in request["body"]
