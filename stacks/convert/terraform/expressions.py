@@ -363,6 +363,9 @@ def convert_meta_arguments(
             )
     dependencies = []
     for raw in block.body.get("depends_on") or ():
+        # Nothing here waits for a data source: its values are known.
+        if strip_interpolation(str(raw)).startswith("data."):
+            continue
         try:
             dependencies.append(resolver.resolve(raw))
         except UnresolvedExpression as code:
@@ -378,7 +381,8 @@ def convert_meta_arguments(
     for lifecycle in block.body.get("lifecycle") or ():
         options |= _convert_lifecycle(lifecycle, (block, name), report_omission, terraform_type)
     for timeouts in block.body.get("timeouts") or ():
-        options["timeouts"] = dict(_resolve_timeouts(timeouts, block, resolver, report_omission))
+        if durations := dict(_resolve_timeouts(timeouts, block, resolver, report_omission)):
+            options["timeouts"] = durations
     return options
 
 

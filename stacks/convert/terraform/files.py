@@ -221,13 +221,21 @@ def _read_instances(path: Path) -> Iterator[ResourceInstance]:
                     resource["type"],
                     resource["name"],
                     instance.get("index_key"),
-                    instance.get("attributes") or {},
+                    _require_attributes(instance.get("attributes") or {}),
                     resource.get("module", ""),
                     frozenset(_find_sensitive_names(instance)),
                     resource["mode"] == "data",
                 )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise TerraformNotRead(f"{path} is not a valid Terraform state: {error!r}") from None
+
+
+def _require_attributes(value: Any) -> Mapping[str, Any]:
+    """Return the attributes of an instance. Raises TypeError unless they are an object."""
+    if not isinstance(value, Mapping):
+        # The message has no value: the error is printed, and a state contains secrets.
+        raise TypeError("the attributes of an instance are not an object")
+    return value
 
 
 def _find_sensitive_names(instance: Mapping[str, Any]) -> Iterator[str]:

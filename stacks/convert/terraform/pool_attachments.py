@@ -16,6 +16,7 @@ from gpuform.stacks.convert.terraform.resource_types import (
     GPU_NODES,
     PUBLIC_NAT_IP,
     find_servers,
+    get_fabric_details,
 )
 
 
@@ -43,7 +44,7 @@ class PoolMove:
     def apply_to(self, pool: ResourceInstance) -> ResourceInstance:
         """Return the pool as a refresh after the move has it."""
         fabric = {
-            **(pool.attributes.get("cluster_fabric_details") or {}),
+            **get_fabric_details(pool.attributes),
             "cluster_fabric_id": self.fabric_id,
             "cluster_fabric_name": self.fabric_name,
         }
@@ -69,7 +70,7 @@ class PoolAttachments:
         node_ids = (
             [attributes.get("gpu_node_id")]
             if attached.type == PUBLIC_NAT_IP
-            else attributes.get("gpu_node_id_list") or ()
+            else attributes.get("gpu_node_id_list")
         )
         nodes_by_id = {
             node.id: node
@@ -77,7 +78,7 @@ class PoolAttachments:
             if pool.type == GPU_NODES
             for node in _list_nodes(pool)
         }
-        for node_id in node_ids:
+        for node_id in node_ids if isinstance(node_ids, list) else ():
             yield str(node_id), nodes_by_id.get(str(node_id))
 
     def find_move(self, pool: ResourceInstance) -> PoolMove | None:
@@ -102,9 +103,7 @@ class PoolAttachments:
                     f"{', '.join(staying_names)}, but an entry has all nodes in one fabric: write "
                     "a node_pools entry by hand for each fabric, with its nodes under `nodes`"
                 )
-        current_id = str(
-            (pool.attributes.get("cluster_fabric_details") or {}).get("cluster_fabric_id")
-        )
+        current_id = str(get_fabric_details(pool.attributes).get("cluster_fabric_id"))
         targets = {
             str(member.attributes.get("after_cluster_fabric_id")): member for member, _ in members
         }
@@ -129,8 +128,8 @@ class PoolAttachments:
             if source.type == CLUSTER_FABRIC and source.attributes.get("cluster_name"):
                 names[str(source.attributes.get("id"))] = str(source.attributes["cluster_name"])
         for pool in self.instances:
-            fabric = pool.attributes.get("cluster_fabric_details")
-            if isinstance(fabric, Mapping) and fabric.get("cluster_fabric_name"):
+            fabric = get_fabric_details(pool.attributes)
+            if fabric.get("cluster_fabric_name"):
                 names[str(fabric.get("cluster_fabric_id"))] = str(fabric["cluster_fabric_name"])
         return names
 

@@ -164,7 +164,7 @@ def _build_pool_id(
     The parts are vendor pool, fabric and prefix. The state's come first: a declared part may be a
     reference.
     """
-    fabric = attributes.get("cluster_fabric_details") or {}
+    fabric = get_fabric_details(attributes)
     parts = [
         fabric.get(name) or declared_properties.get(name)
         for name in ("node_pool_id", "cluster_fabric_name")
@@ -182,6 +182,12 @@ def _find_node_name_prefix(attributes: Mapping[str, Any]) -> str:
     """
     names = [str(server.get("gpu_node_name") or "") for server in find_servers(attributes)]
     return names[0].rpartition("-")[0] if names else ""
+
+
+def get_fabric_details(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return id, name and vendor pool of a GPU pool's fabric from a resource's attributes."""
+    details = attributes.get("cluster_fabric_details")
+    return details if isinstance(details, Mapping) else {}
 
 
 def find_servers(attributes: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.schemas.rules import FieldRules, get_field_rules
 from gpuform.schemas.topology import SECTIONS
-from gpuform.stacks.convert.errors import NOWHERE
+from gpuform.stacks.convert.errors import NOWHERE, TerraformNotRead
 from gpuform.stacks.convert.secret_values import SecretValues
 from gpuform.stacks.convert.terraform.data_sources import DataSources
 from gpuform.stacks.convert.terraform.expressions import (
@@ -91,9 +91,14 @@ def convert_terraform(folder: Path) -> TerraformConversion:
     """Return the declarations for Terraform's files in a folder.
 
     Raises:
-        TerraformNotRead: files are missing or cannot be read.
+        TerraformNotRead: files are missing or cannot be read, or a local refers to itself.
     """
-    return _TerraformConverter(read_terraform_files(folder), folder).convert()
+    try:
+        return _TerraformConverter(read_terraform_files(folder), folder).convert()
+    except RecursionError:
+        raise TerraformNotRead(
+            f"{folder}: a local value refers to itself", "run `terraform validate` in that folder"
+        ) from None
 
 
 @dataclass(slots=True)

@@ -472,6 +472,22 @@ def test_convert_from_terraform_lists_what_it_leaves_out(dev: Run, project: Path
             {"main.tf": "", "terraform.tfstate": '{"version": 4, "resources": 3}'},
             "is not a valid Terraform state",
         ),
+        (
+            {
+                "main.tf": "",
+                "terraform.tfstate": '{"version": 4, "resources": [{"mode": "data", "type": "a", '
+                '"name": "b", "instances": [{"attributes": ["c"]}]}]}',
+            },
+            "is not a valid Terraform state",
+        ),
+        (
+            {
+                "main.tf": "locals {\n  a = local.b\n  b = local.a\n}\n"
+                'output "a" {\n  value = local.a\n}\n',
+                "terraform.tfstate": '{"version": 4}',
+            },
+            "a local value refers to itself",
+        ),
     ],
 )
 def test_convert_from_terraform_fails_for_unreadable_files(

@@ -37,6 +37,8 @@ COMMON = {
 PUBLIC = {"nat_enabled": True, "public_ip_address_id": "b1d1a1c2e3f44a5b8c9d0e1f2a3b4c5d"}
 train = NodePool("train", cluster_fabric_name="train-a", gpu_node_name_prefix="train",
     nodes={"001": PUBLIC, "002": {"state": "STATE"}}, **COMMON)
+NodePool("extra", cluster_fabric_name="train-a", cluster_fabric_id=train.cluster_fabric_id,
+    gpu_node_name_prefix="extra", count=1, **COMMON)
 NodePool("eval", cluster_fabric_name="EVAL", gpu_node_name_prefix="eval", count=2, **COMMON)
 """
 
@@ -109,6 +111,26 @@ resource "scp_gpunode" "eval" {
   }
 }
 
+data "scp_node_pools" "fabric" {
+  cluster_fabric_id = scp_gpunode.train.cluster_fabric_details.cluster_fabric_id
+}
+
+resource "scp_gpunode" "extra" {
+  cluster_fabric_details = {
+    cluster_fabric_id   = scp_gpunode.train.cluster_fabric_details.cluster_fabric_id
+    cluster_fabric_name = scp_gpunode.train.cluster_fabric_details.cluster_fabric_name
+    node_pool_id        = data.scp_node_pools.fabric.ids[0]
+  }
+  gpu_node_name_prefix = "extra"
+  image_id             = scp_gpunode.train.image_id
+  os_user_password     = var.os_user_password
+  region_id            = "kr-west1"
+  server_details       = [{ zone = scp_gpunode.train.server_details[0].zone }]
+  server_type_id       = data.scp_gpunode_products.scale.products[0].id
+  subnet_id            = scp_gpunode.train.subnet_id
+  vpc_id               = scp_gpunode.train.vpc_id
+}
+
 resource "scp_gpunode_public_nat_ip" "head" {
   count                = length(var.public_ips)
   gpu_node_id          = scp_gpunode.train.server_details[count.index].id
@@ -166,8 +188,10 @@ def build_gpunode_attributes(outputs: Mapping[str, Any], fabric: str) -> dict[st
     }
 
 
-def build_state(train: Mapping[str, Any], evaluation: Mapping[str, Any]) -> str:
-    """Return the provider's state of the configuration, for the outputs of the two pools."""
+def build_state(
+    train: Mapping[str, Any], evaluation: Mapping[str, Any], extra: Mapping[str, Any]
+) -> str:
+    """Return the provider's state of the configuration, for the outputs of the pools."""
     attributes = build_gpunode_attributes(train, "train-a")
     moved = build_gpunode_attributes(evaluation, "train-a")
     # The provider reads `eval` before the move, and not after it.
@@ -194,6 +218,8 @@ def build_state(train: Mapping[str, Any], evaluation: Mapping[str, Any]) -> str:
         ("data", "gpunode_products", "scale", {"attributes": {"products": products}}),
         ("managed", "gpunode", "train", {"attributes": attributes}),
         ("managed", "gpunode", "eval", {"attributes": moved}),
+        ("managed", "gpunode", "extra", {"attributes": build_gpunode_attributes(extra, "train-a")}),
+        ("data", "node_pools", "fabric", {"attributes": {"ids": ["POOL001-krw1a"]}}),
         ("managed", "gpunode_public_nat_ip", "head", {"index_key": 0, "attributes": nat}),
         ("managed", "cluster_fabric_member", "eval", {"attributes": member}),
     ]
@@ -218,7 +244,9 @@ def test_scp_resources_of_provider_6_are_imported_unchanged(
     outputs = {item["urn"].rpartition("::")[2]: item.get("outputs") for item in resources}
     folder = create_other_project(platforms, project, "other")
     (folder / "main.tf").write_text(PROVIDER_V6)
-    (folder / "terraform.tfstate").write_text(build_state(outputs["train"], outputs["eval"]))
+    (folder / "terraform.tfstate").write_text(
+        build_state(outputs["train"], outputs["eval"], outputs["extra"])
+    )
 
     ran = platforms("convert", "--from", "terraform", "--cwd", str(folder))
 
@@ -229,6 +257,7 @@ def test_scp_resources_of_provider_6_are_imported_unchanged(
         '"002": {state: STOPPED}',
         "zone: kr-west1-a",
         'cluster_fabric_name: "{{ node_pools.train.cluster_fabric_name }}"',
+        'cluster_fabric_id: "{{ node_pools.train.cluster_fabric_id }}"',
         'image_id: "{{ node_pools.train.image_id }}"',
         "ignore_changes: [cluster_fabric_name, node_pool_id]",
         "head: \"{{ node_pools.train.gpu_nodes['001'].policy_nat }}\"",
@@ -238,8 +267,12 @@ def test_scp_resources_of_provider_6_are_imported_unchanged(
     assert f"main.tf:21:1: data.{PREFIX}gpunode_images.all: its values are those" in ran.err
     assert "server_type_id has the state's value instead of one([" in ran.err
     lookups = re.findall(r"write {{ (.*) }}", ran.err)
-    assert [lookup.partition("(")[0] for lookup in lookups] == ["scp.images", "scp.products"]
-    for lookup in lookups:
+    assert [lookup.partition("(")[0] for lookup in lookups] == [
+        "scp.images",
+        "scp.products",
+        "scp.node_pools",
+    ]
+    for lookup in lookups[:2]:
         asked = platforms("console", "-e", f"{lookup}[0].id", "--cwd", str(folder))
         id_ = asked.out.strip().strip('"')
         assert f"_id: {id_}\n" in content, asked.err

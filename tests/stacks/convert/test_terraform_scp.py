@@ -446,6 +446,60 @@ def test_a_server_type_without_an_equivalent_is_read_from_the_state_or_asked_for
     ) in omission
 
 
+META = """
+  depends_on = [data.scp_gpunode_images.all]
+  timeouts {
+    create = lower("60M")
+  }
+  lifecycle {
+    ignore_changes = [server_details, cluster_fabric_details, image_id]
+  }
+}
+"""
+
+
+def test_meta_arguments_are_those_of_the_pools_properties(tmp_path: Path) -> None:
+    files = POOL.replace("NAME", "train").rstrip().removesuffix("}") + META
+
+    conversion = convert_scp(
+        tmp_path,
+        files + 'data "scp_gpunode_images" "all" {}\n',
+        build_pool("train", "train-a"),
+        ("data.scp_gpunode_images", "all", [{"attributes": {"images": []}}]),
+    )
+
+    [entry] = conversion.declarations.entries
+    assert entry.options == {
+        "import": "POOL001-krw1a/train-a/train",
+        "ignore_changes": ["cluster_fabric_name", "node_pool_id", "image_id"],
+    }
+    pool = f"{PREFIX}gpunode.train"
+    assert list_omissions(conversion) == [
+        f'main.tf:18:1: {pool}: the create timeout lower("60M") was not converted',
+        f"main.tf:21:1: {pool}: changes of server_details are not ignored",
+    ]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"cluster_fabric_details": ["train-a"]},
+        {"server_details": {"id": "train-1"}},
+        {"server_details": "train-1"},
+    ],
+)
+def test_attributes_of_another_form_are_as_missing_ones(
+    tmp_path: Path, damage: dict[str, Any]
+) -> None:
+    files = POOL.replace("NAME", "train") + MEMBER.replace("AFTER", '"id-of-eval-a"')
+    member = build_attached("cluster_fabric_member", gpu_node_id_list=5)
+
+    conversion = convert_scp(tmp_path, files, build_pool("train", "train-a", **damage), member)
+
+    [entry] = conversion.declarations.entries
+    assert entry.options["import"] == "POOL001-krw1a/train-a/train"
+
+
 @pytest.mark.parametrize("type_", DATA_SOURCE_LOOKUPS)
 def test_each_data_source_has_a_lookup_with_its_arguments(type_: str) -> None:
     lookup = DATA_SOURCE_LOOKUPS[type_]
