@@ -12,9 +12,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
+from http import HTTPStatus
 from typing import Any, Final
 
-from gpuform.providers.errors import Conflict, NotFound, UnknownOutcome
+from gpuform.providers.errors import ApiError, Conflict, NotFound, UnknownOutcome
 from gpuform.providers.http import build_path
 from gpuform.providers.kubernetes.client import KubernetesClient, retry_on_conflict
 from gpuform.providers.kubernetes.nodes import NODES_PATH
@@ -357,7 +358,8 @@ def _write_object(target: Target, manifest: OwnedObject) -> Change:
     """Create or change an object, record its path, and return the change.
 
     An object of another owner stays as it is, and its path leaves the record. The record is not
-    saved. Raises NoTopology if the namespace does not exist, or if the object changes meanwhile.
+    saved. Raises NoTopology if the namespace does not exist, if the object changes meanwhile, or if
+    Kubernetes refuses the change.
     """
     path = _build_object_path(manifest)
     change = _plan_object_change(target, manifest)
@@ -395,7 +397,8 @@ def _write_object(target: Target, manifest: OwnedObject) -> Change:
 def _patch_object(target: Target, manifest: OwnedObject) -> None:
     """Replace the content of an object of the stack.
 
-    Raises NoTopology if it was deleted or has another owner by now.
+    Raises NoTopology if it was deleted or has another owner by now, or if Kubernetes refuses the
+    new content.
     """
     existing_object = _find_object(target, _build_object_path(manifest))
     if existing_object is None or not _is_owned(target, existing_object):
@@ -408,10 +411,18 @@ def _patch_object(target: Target, manifest: OwnedObject) -> None:
         name: {**dict.fromkeys(existing_object.get(name) or {}), **value}
         for name, value in manifest.content.items()
     }
-    version = existing_object["metadata"]["resourceVersion"]
-    target.client.patch_object(
-        _build_object_path(manifest), {"metadata": {"resourceVersion": version}, **content}
-    )
+    version, path = existing_object["metadata"]["resourceVersion"], _build_object_path(manifest)
+    try:
+        target.client.patch_object(path, {"metadata": {"resourceVersion": version}, **content})
+    except ApiError as error:
+        if error.status != HTTPStatus.UNPROCESSABLE_ENTITY:
+            raise
+        # Before Kueue 0.20, the levels of a Topology never change.
+        raise NoTopology(
+            f"{_format_location(path)} cannot be changed: {error.message}",
+            hint="if no workload uses it, remove what gpuform wrote and write it again: "
+            "--remove, then --apply",
+        ) from None
 
 
 def _remove_object(target: Target, path: str) -> Iterator[Change]:

@@ -82,6 +82,8 @@ def test_a_proposal_contacts_only_schedulers_of_the_stack(
     declared_kubeconfig = load_declared_kubeconfig(declared_file)
     assert create_command_runner(SlurmInputs(via="local"))
     assert create_command_runner(SlurmInputs(), kubeconfig=declared_kubeconfig)
+    # Who drains the nodes does not make it another Slurm.
+    assert create_command_runner(SlurmInputs(via="local", drain_by="slinky"))
     others = [SlurmInputs(via="ssh", host="login"), SlurmInputs(via="local", sudo=True)]
     for declared in others:
         with pytest.raises(GpuformError, match="no resource of the stack names this scheduler"):

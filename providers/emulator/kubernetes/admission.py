@@ -20,6 +20,7 @@ from gpuform.providers.emulator.kubernetes.kinds import (
     make_invalid,
 )
 from gpuform.providers.emulator.kubernetes.objects import ClusterObjects, Object, parse_quantity
+from gpuform.providers.emulator.kubernetes.settings import KubernetesSettings
 from gpuform.providers.emulator.kubernetes.storage import (
     PROTECTION_FINALIZER,
     can_grow,
@@ -85,7 +86,8 @@ def check_change(objects: ClusterObjects, kind: Kind, old: Object, new: Object) 
     _check_labels(kind, new)
     if kind in {TOPOLOGY, FLAVOR}:
         _check_kueue(kind, new)
-        _check_kueue_change(kind, old, new)
+        has_old_kueue = KubernetesSettings.load(objects.store).has_old_kueue
+        _check_kueue_change(kind, old, new, has_old_kueue=has_old_kueue)
     # The engine's definition makes the spec immutable.
     if kind is CERTIFICATION and old["spec"] != new.get("spec"):
         raise make_invalid(kind.name, name, [("spec", "spec is immutable after creation")])
@@ -155,14 +157,25 @@ def _check_kueue(kind: Kind, new: Object) -> None:
         raise make_invalid(kind.name, name, [("spec.levels", problem)])
 
 
-def _check_kueue_change(kind: Kind, old: Object, new: Object) -> None:
+def _check_kueue_change(kind: Kind, old: Object, new: Object, *, has_old_kueue: bool) -> None:
     """Raise `StatusError` 422 for a change of a Kueue object's immutable fields.
 
     A flavor's topology never changes once set. A topology's levels change only if the host is the
-    lowest one before and after.
+    lowest one before and after. Before Kueue 0.20, neither levels nor the node labels of a flavor
+    with a topology change (release notes of 0.20, and the definitions of 0.18 and 0.19).
     """
     name = new["metadata"]["name"]
     before, after = old.get("spec") or {}, new.get("spec") or {}
+    if has_old_kueue and kind is TOPOLOGY and before["levels"] != after["levels"]:
+        raise make_invalid(kind.name, name, [("spec.levels", "field is immutable")])
+    if (
+        has_old_kueue
+        and kind is FLAVOR
+        and before.get("topologyName")
+        and before.get("nodeLabels") != after.get("nodeLabels")
+    ):
+        message = "nodeLabels are immutable when topologyName is set"
+        raise make_invalid(kind.name, name, [("spec", message)])
     if kind is FLAVOR and before.get("topologyName") not in {None, after.get("topologyName")}:
         message = "topologyName is immutable when topologyName is set"
         raise make_invalid(kind.name, name, [("spec", message)])

@@ -33,7 +33,7 @@ class ClusterObjects:
     """The objects of one cluster, within a transaction of the store."""
 
     def __init__(self, store: Store, cluster_id: str, now: float) -> None:
-        self._store = store
+        self.store = store
         self.cluster_id = cluster_id
         self._object_kind = f"kubernetes/{cluster_id}"
         self._removed_kind = f"kubernetes/{cluster_id}/removed"
@@ -70,7 +70,7 @@ class ClusterObjects:
         """
         metadata = {
             **new.get("metadata", {}),
-            "uid": new.get("metadata", {}).get("uid") or self._store.create_id(),
+            "uid": new.get("metadata", {}).get("uid") or self.store.create_id(),
             "creationTimestamp": new.get("metadata", {}).get("creationTimestamp")
             or format_timestamp(self.now),
             "generation": 1,
@@ -97,10 +97,10 @@ class ClusterObjects:
         last = self._set_next_version(old)
         namespace, name = _get_key(old)
         del self._objects[kind.plural][namespace, name]
-        self._store.remove(self._object_kind, f"{kind.plural}/{namespace}/{name}")
+        self.store.remove(self._object_kind, f"{kind.plural}/{namespace}/{name}")
         # Kept for ever: a watch may ask for changes since any version.
         entry = {"kind": kind.plural, "object": last}
-        self._store.put(self._removed_kind, str(self.version), json.dumps(entry))
+        self.store.put(self._removed_kind, str(self.version), json.dumps(entry))
         return last
 
     def list_events(self, kind: Kind, since: int) -> list[WatchEvent]:
@@ -119,7 +119,7 @@ class ClusterObjects:
             for item in self.list_objects(kind)
             if get_version(item) > since
         ]
-        removed_bodies = self._store.list_all(self._removed_kind) if since else ()
+        removed_bodies = self.store.list_all(self._removed_kind) if since else ()
         entries = map(json.loads, removed_bodies)
         removed_objects = [entry["object"] for entry in entries if entry["kind"] == kind.plural]
         changed += [
@@ -137,13 +137,13 @@ class ClusterObjects:
         # The version at the first save shows a watch whether an object is ADDED or MODIFIED.
         created = self._created.setdefault(new["metadata"]["uid"], self.version)
         entry = {"kind": kind.plural, "created": created, "object": new}
-        self._store.put(self._object_kind, f"{kind.plural}/{namespace}/{name}", json.dumps(entry))
+        self.store.put(self._object_kind, f"{kind.plural}/{namespace}/{name}", json.dumps(entry))
         return new
 
     def _set_next_version(self, new: Object) -> Object:
         """Raise and store the cluster's version; return the object with this `resourceVersion`."""
         self.version += 1
-        self._store.put(f"{self._object_kind}/version", "", str(self.version))
+        self.store.put(f"{self._object_kind}/version", "", str(self.version))
         return {**new, "metadata": {**new["metadata"], "resourceVersion": str(self.version)}}
 
 

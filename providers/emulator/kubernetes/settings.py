@@ -57,6 +57,11 @@ class KubernetesSettings(PlatformSettings):
     """The version of Slinky's operator in Slurm clusters; empty where it does nothing."""
 
     @property
+    def has_old_kueue(self) -> bool:
+        """Return whether Kueue is older than 0.20, which has ended v1beta1."""
+        return "v1beta1" in self.kueue_versions
+
+    @property
     def slinky_request(self) -> str:
         """Return the annotation of a pod by which others ask Slinky for a drain."""
         name = "pod-cordon" if self.slinky == "1.2" else "pod-cordon-requested"

@@ -1,6 +1,7 @@
 """Test drains by a request to the emulated Slinky, alone and through a shrinking cluster."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,15 +9,20 @@ from support.schedulers.emulated_slurm import NODES, SlurmCluster
 
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.draining import ScheduledNode, Scheduler, SlurmOnKubernetes
-from gpuform.providers.errors import GpuformError
+from gpuform.providers.errors import GpuformError, NotFound
 from gpuform.providers.http import build_path
 from gpuform.providers.kubernetes.client import KubernetesClient, get_kubernetes_client
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
 from gpuform.providers.records import Drains
-from gpuform.providers.slurm import create_draining_scheduler, create_slurm_scheduler
+from gpuform.providers.slurm import (
+    create_declared_scheduler,
+    create_draining_scheduler,
+    create_slurm_scheduler,
+)
 from gpuform.providers.slurm.pods import PodCommandRunner
 from gpuform.providers.slurm.slinky import SlinkyScheduler
 from gpuform.providers.together.cluster import ClusterLifecycle
+from gpuform.schemas.policies.drain import ScheduledDrainInputs
 from gpuform.schemas.slurm import SlurmInputs
 
 LABEL = "gpuform-scale-down-1"
@@ -220,6 +226,30 @@ def test_kubernetes_and_slinky_are_cordoned_and_resumed_together(
     both.uncordon([*hosts], LABEL)
     assert not any(node.is_cordoned for node in both.list_nodes())
     assert get_reason(cluster) == ""
+
+
+def test_a_declared_scheduler_of_a_pool_asks_slinky(
+    cluster: SlurmCluster, client: KubernetesClient, tmp_path: Path
+) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(cluster.kubeconfig)
+    inputs = ScheduledDrainInputs.model_validate(
+        {"kubernetes": {"kubeconfig": str(kubeconfig)}, "slurm": {"drain_by": "slinky"}}
+    )
+    scheduler = create_declared_scheduler(inputs, "pool train")
+    # Slurm comes first, and Kubernetes knows these nodes by other names.
+    with pytest.raises(NotFound):
+        scheduler.cordon(NODES[:1], LABEL)
+    assert list_requests(client) == {NODES[0]: LABEL}
+
+
+def test_a_cluster_without_a_kubeconfig_cannot_ask_slinky(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("GPUFORM_ALLOW", "real-schedulers")
+    inputs = SlurmInputs(via="local", drain_by="slinky")
+    with pytest.raises(GpuformError, match="has no kubeconfig, and gpuform needs it to ask Slinky"):
+        create_draining_scheduler(inputs, cluster="train")
 
 
 def shrink(call: ProviderContext, cluster: SlurmCluster, **drain: Any) -> dict[str, Any]:

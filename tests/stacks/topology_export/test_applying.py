@@ -319,7 +319,7 @@ class TestObjects:
         host, version = "kubernetes.io/hostname", "kueue.x-k8s.io/v1beta2"
 
         def find_refusal(*levels: str) -> str:
-            with pytest.raises(GpuformError) as refused:
+            with pytest.raises((GpuformError, NoTopology)) as refused:
                 kube.apply(*build_kueue_objects(*levels), form="kueue")
             return str(refused.value)
 
@@ -379,6 +379,20 @@ class TestUpgradesOfKueue:
         self.install_kueue(kube, "v1beta2", "v1beta1")
         assert [action for action, _ in kube.apply(form="kueue")] == ["remove", "remove"]
         assert self.list_topologies(kube) == []
+
+    def test_a_change_that_an_older_version_refuses_names_the_remedy(self, kube: Kube) -> None:
+        self.install_kueue(kube, "v1beta2", "v1beta1")
+        kube.apply(*build_kueue_objects(self.HOST), form="kueue")
+        deeper = build_kueue_objects(KEY, self.HOST)
+        with pytest.raises(NoTopology, match=r"topologies/demo-dev cannot .*immutable") as refused:
+            kube.apply(*deeper, form="kueue")
+        assert "--remove, then --apply" in str(refused.value.hint)
+        kube.apply(form="kueue")
+        kube.apply(*deeper, form="kueue")
+        self.install_kueue(kube, "v1beta2")
+        changes = kube.apply(*build_kueue_objects(self.HOST), form="kueue")
+        assert [action for action, _ in changes] == ["change", "same"]
+        assert self.list_topologies(kube) == ["demo-dev"]
 
     def test_objects_stay_recorded_while_kueue_is_not_installed(self, kube: Kube) -> None:
         kube.apply(*build_kueue_objects(self.HOST), form="kueue")
