@@ -94,7 +94,7 @@ def _reject_surrogates(text: str) -> str:
         text.encode()
     except UnicodeEncodeError:
         raise ExpressionError(
-            "the string contains half of a character (\\ud800 to \\udfff)"
+            "the string contains an unpaired surrogate (\\ud800 to \\udfff)"
         ) from None
     return text
 

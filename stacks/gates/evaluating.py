@@ -131,7 +131,7 @@ def _get_saved_findings(gate: Gate, plan: Plan) -> Iterable[str]:
     for result in plan.gates or ():
         if result.name == gate.name and result.rule == gate.rule:
             return result.findings
-    return ("the use of resources is checked only in a plan of `gpuform preview`",)
+    return ("only a plan of `gpuform preview` shows whether resources are in use",)
 
 
 def _call_python_rule(plan: Plan, function: str, program: Path) -> list[str]:

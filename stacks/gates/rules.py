@@ -208,7 +208,7 @@ def find_forbidden_gpu_types(
             yield _format_unknown(name, "type of GPU")
         for type_ in after.gpu_types:
             if type_ not in allowed:
-                yield f"{name} would have {type_}: allowed are {', '.join(allowed)}"
+                yield f"{name} would have the GPU type {type_}: allowed are {', '.join(allowed)}"
 
 
 def find_missing_tags(

@@ -154,7 +154,10 @@ class _WorkspaceReader:
         if stack_name and not _STACK_NAME.fullmatch(stack_name):
             name_position = find_nearest_node(root, ("stacks", index, "stack")).position
             message = f"{stack_name!r} is not a valid stack name"
-            hint = "write letters, digits, hyphens, underscores and dots, without the project"
+            hint = (
+                "write the stack's name without the project: letters, digits, hyphens, "
+                "underscores and dots"
+            )
             self.problems.add(name_position, "unknown-stack", message, hint)
             return
         for project in self._load_projects(entry["folder"], position):

@@ -372,8 +372,9 @@ def _reject_changes(outcome: Outcome) -> None:
         for change in resource.changes:
             if change.is_sent:
                 raise EngineError(
-                    f"{resource.urn}: the imported declaration, or the file's defaults, "
-                    f"would change {change.path} from {change.before!r} to {change.after!r}",
+                    f"{resource.urn}: the import would change {change.path} from {change.before!r} "
+                    f"to {change.after!r}, because the new declaration or the file's defaults set "
+                    "this value",
                     hint="nothing was imported. Declare the resource yourself, with `import` in "
                     "its options, and look at `gpuform preview`",
                 )

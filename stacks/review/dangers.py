@@ -131,7 +131,7 @@ def _describe_loss(lost: str, change: ResourceChange) -> str:
         parts.append(_describe_jobs(change.leaving))
     if change.others:
         names = ", ".join(change.others)
-        parts.append(f"also deletes {names}, which others created in it")
+        parts.append(f"also deletes {names}, which others created in {change.name}")
     parts += [change.in_use] if change.in_use else []
     if change.before is not None and change.before.reserved and change.action in _DESTROYING:
         until = f" until {change.before.paid_until}" if change.before.paid_until else ""

@@ -336,7 +336,9 @@ def _describe_jobs(node: RemovedNode) -> str:
 def _describe_busy_policy(removed_nodes: RemovedNodes) -> str:
     """Describe what happens to the jobs on removed nodes: fail, evict or wait."""
     if removed_nodes.on_busy == "fail":
-        return f"jobs run there now ({removed_nodes.scheduler}): the run fails while they run"
+        return (
+            f"jobs run there now ({removed_nodes.scheduler}): the run fails unless they end first"
+        )
     limit = counted(removed_nodes.wait_minutes, "minute")
     if removed_nodes.on_busy == "evict":
         return (

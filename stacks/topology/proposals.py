@@ -55,7 +55,7 @@ def describe_unknown_limits(address: str) -> tuple[str, str]:
             f"{address}: a proposal cannot check a secret against limits that no file of the "
             "project contains"
         ),
-        "keep the type and the limits of the project's files, or ask a person to change them",
+        "declare the type and the limits as the project's files do, or ask a person to change them",
     )
 
 

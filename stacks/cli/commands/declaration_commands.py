@@ -343,7 +343,8 @@ def _parse_pairs(
     "regions",
     multiple=True,
     metavar="REGION",
-    help="Only objects of these regions; for scp, the regions to request.",
+    help="Only objects of these regions; gpuform asks scp in these regions instead of the "
+    "default one.",
 )
 @click.option(
     "--tag",

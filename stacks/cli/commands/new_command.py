@@ -51,7 +51,7 @@ from gpuform.stacks.review.value_text import counted
     "--backend",
     metavar="URL",
     help="For ci: the backend of the state; default: that of Pulumi.yaml. The jobs sign in to "
-    "its cloud.",
+    "the cloud of this backend.",
 )
 @add_stack_flags
 def new(  # noqa: PLR0913, PLR0917 - the flags

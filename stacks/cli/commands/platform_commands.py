@@ -189,7 +189,7 @@ def _create_completion(get_value: "Callable[[Offer], str]") -> Completion:
 @click.option(
     "--emulate",
     is_flag=True,
-    help="Ask an emulator that runs for this command, instead of the platforms.",
+    help="Start an emulator for this command, and ask it instead of the platforms.",
 )
 @add_stack_flags
 def offers(

@@ -56,8 +56,8 @@ def install() -> None:
     for plugin_version in newer_versions:
         click.echo(
             f"warning: Pulumi uses the newest version, {plugin_version.folder}. To use "
-            f"{installation.plugin.version}, uninstall it:\n  gpuform plugin uninstall "
-            f"{plugin_version.version}",
+            f"{installation.plugin.version}, uninstall {plugin_version.version}:\n  gpuform plugin "
+            f"uninstall {plugin_version.version}",
             err=True,
         )
 

@@ -370,7 +370,7 @@ def export(file: Path | None, show_secrets: bool) -> None:
     "--force",
     "-f",
     is_flag=True,
-    help="Also import a state that breaks rules or belongs to another stack.",
+    help="Import even a file that fails the integrity check or belongs to another stack.",
 )
 @lock_flag
 @add_stack_flags

@@ -69,7 +69,8 @@ _FORMATS = (
     "-j",
     "as_json",
     is_flag=True,
-    help="Print the nodes, the text and the unknown values, or the changes, as JSON.",
+    help="Print JSON: the nodes, the topology's text and the unknown values; with --apply or "
+    "--remove, the changes.",
 )
 @output_flag
 @emulate_flag

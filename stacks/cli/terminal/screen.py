@@ -260,14 +260,14 @@ def _create_ignored_flag(name: str, reason: str) -> Callable[[Any], Any]:
 
 
 show_secrets_flag = _create_flag("show-secrets", "Show secret outputs of the stack in plain text.")
-show_reads_flag = _create_ignored_flag("show-reads", "what the program reads is always shown")
+show_reads_flag = _create_ignored_flag("show-reads", "gpuform always shows what the program reads")
 display_flags = (
     _create_flag("show-sames", "Also show unchanged resources."),
     _create_flag("urns", "Show each resource's URN."),
     _create_flag("suppress-outputs", "Show no outputs of the stack."),
     _create_flag("suppress-progress", "Show no progress: only what has ended."),
     _create_ignored_flag("diff", "property changes are always shown"),
-    _create_ignored_flag("show-replacement-steps", "a replacement is one change"),
+    _create_ignored_flag("show-replacement-steps", "gpuform shows a replacement as one change"),
     _create_ignored_flag("show-full-output", "outputs are never cut"),
     _create_ignored_flag("suppress-permalink", "gpuform prints no permalink"),
 )

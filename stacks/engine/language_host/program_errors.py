@@ -108,7 +108,8 @@ def explain_failure(
         )
         return ProgramError(
             f"{line_prefix}the program exited{exit_status}",
-            hint="gpuform deletes resources only after the program has finished",
+            hint="let the program run to its end without sys.exit: only then does gpuform know "
+            "which resources to delete",
         )
     formatted = _format_traceback(error, files, traces)
     return ProgramError(f"Program failed with an unhandled exception:\n{formatted}")

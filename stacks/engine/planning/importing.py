@@ -99,8 +99,8 @@ class OwnedObjects:
         if owner != urn:
             raise EngineError(
                 f"{urn}: import_ names {key[1]}, which belongs to {owner}",
-                hint="instead of import_, give the resource that name as an alias; to move an "
-                "object from another stack, run `gpuform state move`",
+                hint="if the resource was renamed, replace import_ by an alias with the earlier "
+                "name; to move the object from another stack, run `gpuform state move`",
             )
 
     def _load_owners(self) -> None:

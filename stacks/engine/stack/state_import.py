@@ -117,7 +117,7 @@ class StackImport:
             raise EngineError(
                 f"the secrets in {file_label} are encrypted with another passphrase than the "
                 "stack's",
-                hint="Export the state again with its passphrase and --show-secrets.",
+                hint="Export the state again with --show-secrets and the passphrase of its stack.",
             ) from error
         except StateError as error:
             raise EngineError(f"{file_label}: {error.message}", hint=_FORMAT_HINT) from error

@@ -109,7 +109,7 @@ def _check_environment(stack: Stack, recorded: StackEnvironment | None) -> bool:
         return recorded is not None and recorded.emulated
     addresses = [find_address(platform, settings) for platform in platforms()]
     if not any(is_emulated(address) for address in addresses if address):
-        refuse_foreign_clock(os.environ, "no platform has the address of an emulator")
+        refuse_foreign_clock(os.environ, "no platform is emulated")
     _require_emulated(stack, recorded)
     return True
 

@@ -28,7 +28,7 @@ west = Cluster(
 GpuNode("own", cluster_id="west-1", node_id="node-own", **{NODE})
 GpuNode("dependent", cluster_id=west, node_id="node-dependent", **{NODE})
 """
-DANGER = "delete west: is deleted for good; also deletes theirs, which others created in it"
+DANGER = "delete west: is deleted for good; also deletes theirs, which others created in west"
 
 
 @pytest.fixture

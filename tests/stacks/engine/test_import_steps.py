@@ -212,8 +212,8 @@ def get_refusal(ledger: importing.OwnedObjects, registration: Registration) -> s
     with pytest.raises(EngineError) as raised:
         ledger.claim_object(registration)
     assert raised.value.hint == (
-        "instead of import_, give the resource that name as an alias; to move an object "
-        "from another stack, run `gpuform state move`"
+        "if the resource was renamed, replace import_ by an alias with the earlier name; "
+        "to move the object from another stack, run `gpuform state move`"
     )
     return raised.value.message
 

@@ -138,8 +138,8 @@ NO_NUMBER = "the result is too large, or not a number"
         ("{{ list[::0] }}", "slice step cannot be zero"),
         ("{{ range(0, 1, 0) }}", "must not be zero"),
         ("{{ ask() }}", "missing 1 required positional argument"),
-        ("{{ '\\ud800' }}", "the string contains half of a character"),
-        ("{{ {'\\udfff': 1} }}", "the string contains half of a character"),
+        ("{{ '\\ud800' }}", "the string contains an unpaired surrogate"),
+        ("{{ {'\\udfff': 1} }}", "the string contains an unpaired surrogate"),
         ("{{ ('[' * 70 ~ ']' * 70) | fromjson }}", "more than 64 levels of nested lists and o"),
     ],
 )

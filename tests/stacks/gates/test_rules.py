@@ -89,7 +89,7 @@ OPEN = {"after": ResourceUsage(tags=(), unknown=("region", "gpu_types", "tags", 
         (
             "{allowed_gpu_types: [B200_SXM]}",
             [change("create", **MADE)],
-            ["train would have H100_SXM: allowed are B200_SXM"],
+            ["train would have the GPU type H100_SXM: allowed are B200_SXM"],
         ),
         (
             "{allowed_gpu_types: [B200_SXM]}",
@@ -116,7 +116,7 @@ OPEN = {"after": ResourceUsage(tags=(), unknown=("region", "gpu_types", "tags", 
         (
             "{not_busy: {}}",
             [change("delete", gpus_removed=8)],
-            ["the use of resources is checked only in a plan of `gpuform preview`"],
+            ["only a plan of `gpuform preview` shows whether resources are in use"],
         ),
         (
             "{no_open_ports: {}}",

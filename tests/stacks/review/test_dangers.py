@@ -32,7 +32,7 @@ LEFT, CHANGED = PlanReason.NOT_IN_PROGRAM, PlanReason.CHANGED
         (DELETE, LEFT, {}, Risk.DELETES, "is deleted for good"),
         (
             *(DELETE, LEFT, {"others": ("n1",)}, Risk.DESTROYS_OTHERS),
-            "is deleted for good; also deletes n1, which others created in it",
+            "is deleted for good; also deletes n1, which others created in a",
         ),
         (REPLACE, CHANGED, {}, Risk.REPLACES, "deletes and recreates it"),
         (UPDATE, CHANGED, {"gpus_removed": 8}, Risk.REDUCES_CAPACITY, "removes 8 GPUs"),

@@ -41,7 +41,7 @@ def test_jobs_of_a_removed_node_are_named_up_to_five() -> None:
     [
         ("wait", 60, "gpuform waits for them, at most 60 minutes"),
         ("evict", 1, "gpuform evicts them, within 1 minute"),
-        ("fail", 0, "the run fails while they run"),
+        ("fail", 0, "the run fails unless they end first"),
     ],
 )
 def test_the_treatment_of_running_jobs_is_described(

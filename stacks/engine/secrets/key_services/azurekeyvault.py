@@ -42,7 +42,7 @@ def open_key(address: KeyUrl, environ: Mapping[str, str]) -> "AzureKey":
     except ValueError:
         raise SecretsError(
             f"{address.display_url}: {algorithm_name} is not an algorithm of Azure Key Vault",
-            hint="Leave the parameter out to use RSA-OAEP-256.",
+            hint="Remove `algorithm` from the URL to use RSA-OAEP-256.",
         ) from None
     by_cli = environ.get(_BY_CLI, "").lower() in ("1", "t", "true")
     credential = AzureCliCredential() if by_cli else DefaultAzureCredential()
