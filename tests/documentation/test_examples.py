@@ -37,6 +37,8 @@ NOT_RUN: Final = {
     ),
     "gpuform convert --from terraform ../infrastructure": "needs a state of Terraform",
     "gpuform import --all --platform tensorone --tag team=research": "needs objects with that tag",
+    "gpuform repair training-worker-2 --mode REJECT": "needs a repair that Together proposes: "
+    "tests/stacks/cli/test_repair.py",
     "gpuform state repair --from-backup": "asks which backup of a damaged stack is meant",
     "gpuform state repair --from-backup .pulumi/stacks/training/dev.json.bak": (
         "names a backup of a damaged stack"
