@@ -92,7 +92,6 @@ PLANNED_FIELDS: Final = (
     "cluster_fabric_id",
     "nat_enabled",
     "public_ip_address_id",
-    "zone",
     "lock_enabled",
     "state",
 )
@@ -280,13 +279,20 @@ class GpuNodeOperations:
         missing node.
 
         Raises:
-            GpuformError: a move is impossible, a permission is missing, or jobs keep the node.
+            GpuformError: a move or another zone is impossible, a permission is missing, or jobs
+                keep the node.
         """
         client = self._get_client_for_inputs(inputs)
         node = SingleNode(client, object_id, None)
         node_outputs = node.refresh()
         if node_outputs is None:
             return
+        # The state of a node of API 1.2 has no zone, so the plan could not compare it.
+        if node_outputs.zone and inputs.zone not in (None, node_outputs.zone):
+            raise GpuformError(
+                f"zone: GPU node {node_outputs.gpu_node_name} is in {node_outputs.zone}",
+                hint=f"declare zone {node_outputs.zone}, or replace the node",
+            )
         if is_switched_while_locked(node_outputs, parse_declared_node(inputs.dump_declared())):
             permissions.require_permission(
                 Permission.UNLOCK, format_locked_nodes([node_outputs.gpu_node_name])
@@ -571,15 +577,8 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
             name: value for name, value in declared.items() if name not in unknown_fields
         }
         fabric = TargetFabric(id=known_values.get("cluster_fabric_id"))
-        declared_node = parse_declared_node(known_values)
-        for difference in find_differences(node, declared_node, fabric):
+        for difference in find_differences(node, parse_declared_node(known_values), fabric):
             yield FieldChange(difference.field, Action.UPDATE, difference.before, difference.after)
-        # A zone that nobody has seen (API 1.2) counts as right: a guess must not replace a node.
-        if node.zone and declared_node.zone and node.zone != declared_node.zone:
-            reason = "cannot be changed in place"
-            yield FieldChange(
-                "zone", Action.UPDATE, node.zone, declared_node.zone, replaces=True, because=reason
-            )
 
     @classmethod
     def decide_repairs(

@@ -110,7 +110,6 @@ def parse_stored_node(outputs: Mapping[str, Any]) -> NodeOutputs | None:
         "lock_enabled",
         "public_ip_address_id",
         "trouble",
-        "zone",
     )
     values = {name: outputs.get(name) for name in (*field_names, "policy_ip", "cluster_fabric_id")}
     # The id of the node is the id of the resource: outputs have none.

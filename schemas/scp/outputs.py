@@ -110,9 +110,6 @@ class GpuNodeOutputs(OutputModel):
     lock_enabled: bool = Field(default=False, description="Whether the node is locked.")
     node_pool_id: str | None = Field(default=None, description="The platform's node pool.")
     cluster_fabric_name: str | None = Field(default=None, description="Name of the fabric.")
-    zone: str | None = Field(
-        default=None, description="Availability zone of the node; absent with API version 1.2."
-    )
     pfs_ip: list[str] = Field(
         default=[], description="Addresses of the node in the storage network."
     )

@@ -8,6 +8,8 @@ from gpuform.providers.errors import GpuformError
 from gpuform.providers.operations import Settings
 from gpuform.providers.scp import lookups, offers
 from gpuform.providers.scp.client import get_client
+from gpuform.providers.scp.gpu_node import GpuNodeLifecycle
+from gpuform.providers.scp.node_pool import NodePoolLifecycle
 from gpuform.schemas.values import UNKNOWN
 
 Properties = dict[str, Any]
@@ -135,8 +137,6 @@ class TestPool:
         assert (inputs["zone"], inputs["count"]) == (ZONE, 3)
 
     def test_the_placement_has_the_zone(self, newer: Any, pool_inputs: Properties) -> None:
-        from gpuform.providers.scp.node_pool import NodePoolLifecycle
-
         pool = newer.create("NodePool", {**pool_inputs, "zone": ZONE})
         placement = NodePoolLifecycle.get_placement(pool.outs)
         assert placement is not None
@@ -155,8 +155,11 @@ class TestNode:
         assert node.outs["zone"] == ZONE
         assert newer.list_changes(newer.refresh(node), {**declared, "zone": ZONE}) == {}
         assert newer.diff(node, {**declared, "zone": OTHER_ZONE}) == ["zone"]
-        inputs, _ = newer.import_object("GpuNode", node.id)
+        inputs, imported = newer.import_object("GpuNode", node.id)
         assert inputs["zone"] == ZONE
+        placement = GpuNodeLifecycle.get_placement(imported.outs)
+        assert placement is not None
+        assert [placed.zone for placed in placement.nodes] == [ZONE]
 
     def test_a_node_of_the_default_version_is_not_replaced_by_its_zone(
         self,
@@ -172,9 +175,12 @@ class TestNode:
         for stored in (node, environment.refresh(node)):
             assert environment.diff(stored, {**declared, "zone": ZONE}) == []
         environment.count_writes()
+        with pytest.raises(GpuformError, match=f"zone: GPU node solo is in {ZONE}"):
+            environment.update(node, {**declared, "zone": OTHER_ZONE})
         node = environment.update(node, {**declared, "zone": ZONE})
         assert environment.count_writes() == {}
         assert node.outs["zone"] == ZONE
+        assert environment.list_changes(environment.refresh(node)) == {}
 
 
 class TestLookups:
