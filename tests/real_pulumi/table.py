@@ -82,6 +82,8 @@ def _render_lines(
     dates, clis, sdks = (sorted(set(values)) for values in zip(*played.values(), strict=True))
     yield "# Beside the Pulumi CLI"
     yield ""
+    yield "<!-- Generated: python tests/real_pulumi/table.py RUN ... -->"
+    yield ""
     yield ("This page compares gpuform and the Pulumi CLI, scenario by scenario.")
     yield ""
     yield (

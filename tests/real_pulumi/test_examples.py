@@ -115,7 +115,9 @@ AT_ONCE: Final = ("--yes", "--skip-preview")
 
 
 @pytest.mark.parametrize(("source", "form"), PROJECTS)
-def test_an_example_comes_up_changes_and_goes(project: Project, source: Path, form: str) -> None:
+def test_an_example_is_created_changed_and_destroyed(
+    project: Project, source: Path, form: str
+) -> None:
     del form
     example = next(example for example in EXAMPLES if source.is_relative_to(example))
     project.configure()

@@ -77,7 +77,7 @@ GPUFORM_ALONE: Final = ("import",)
         pytest.param(True, id="gpuform-begins-gzip"),
     ],
 )
-def test_neither_is_news_to_the_other(
+def test_both_tools_show_the_same_state_after_each_command(
     zipped: bool, tmp_path: Path, gpuform: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if zipped:

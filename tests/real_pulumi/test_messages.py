@@ -73,7 +73,7 @@ def project(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Project]
 
 @pytest.mark.in_every_run
 @pytest.mark.parametrize("project", RESOURCES, indirect=True)
-def test_progress_is_shown_at_its_resource_and_not_kept(
+def test_progress_is_shown_at_its_resource_and_then_disappears(
     project: Project, request: pytest.FixtureRequest
 ) -> None:
     done, messages = project.run("up")
@@ -87,7 +87,7 @@ def test_progress_is_shown_at_its_resource_and_not_kept(
 
 @pytest.mark.in_every_run
 @pytest.mark.parametrize("project", ["01-together-training"], indirect=True)
-def test_an_error_is_shown_at_its_resource_without_frames(project: Project) -> None:
+def test_an_error_is_shown_at_its_resource_without_a_traceback(project: Project) -> None:
     topology = project.directory / "topology.yaml"
     topology.write_text(topology.read_text().replace("us-central-8", "us-nowhere-1"))
     done, messages = project.run("up")
@@ -102,7 +102,7 @@ def test_an_error_is_shown_at_its_resource_without_frames(project: Project) -> N
 
 
 @pytest.mark.parametrize("project", ["01-together-training"], indirect=True)
-def test_an_import_says_which_ways_there_are(project: Project) -> None:
+def test_a_failed_import_names_the_commands_that_can_import(project: Project) -> None:
     """The message also appears under a CLI whose host fails before any code of gpuform runs."""
     (project.directory / "__main__.py").write_text(
         "import pulumi\n"

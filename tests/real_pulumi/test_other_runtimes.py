@@ -120,7 +120,7 @@ def foreign_project(tmp_path: Path) -> Iterator[ForeignProject]:
 DESTROY = ("destroy", "--yes", "--skip-preview")
 
 
-def test_the_refusal_of_a_destroy_names_pulumi_up_and_gpuforms_destroy_works(
+def test_a_refused_pulumi_destroy_names_pulumi_up_and_gpuform_destroy_works(
     foreign_project: ForeignProject,
 ) -> None:
     volume_id = foreign_project.interrupt_create()
@@ -137,7 +137,7 @@ def test_the_refusal_of_a_destroy_names_pulumi_up_and_gpuforms_destroy_works(
     assert foreign_project.list_volume_ids() == set()
 
 
-def test_a_destroy_of_an_interrupted_first_create_starts_no_plugin_and_gpuform_names_it(
+def test_pulumi_destroy_of_an_interrupted_first_create_asks_no_plugin_and_gpuform_names_it(
     foreign_project: ForeignProject,
 ) -> None:
     volume_id = foreign_project.interrupt_create()
@@ -154,7 +154,7 @@ def test_a_destroy_of_an_interrupted_first_create_starts_no_plugin_and_gpuform_n
     assert foreign_project.run_gpuform("orphans").code == 3
 
 
-def test_gpuforms_destroy_before_it_deletes_what_an_interrupted_first_create_made(
+def test_gpuform_destroy_deletes_the_object_of_an_interrupted_first_create(
     foreign_project: ForeignProject,
 ) -> None:
     volume_id = foreign_project.interrupt_create()

@@ -69,7 +69,7 @@ def test_a_destroy_needs_no_permission_for_nodes_of_the_stack(project: Project) 
     assert project.list_stored_types() == []
 
 
-def test_a_destroy_is_refused_for_the_nodes_of_others_alone(project: Project) -> None:
+def test_a_destroy_is_refused_only_if_the_record_has_nodes_of_others(project: Project) -> None:
     project.add_node_of_others()
     refused = project.destroy()
     assert refused.code != 0

@@ -181,7 +181,7 @@ YES = ("--yes", "--skip-preview")
         (31, "destroy"),
     ],
 )
-def test_gpuform_is_killed_and_pulumi_goes_on(stack: Stack, moment: int, then: str) -> None:
+def test_gpuform_is_killed_and_pulumi_continues(stack: Stack, moment: int, then: str) -> None:
     stack.write_program("one")
     stack.run_successfully(stack.gpuform, "up", *YES)
     stack.write_program("one", "two", "three", "four", size=2)
@@ -205,7 +205,7 @@ def test_gpuform_is_killed_and_pulumi_goes_on(stack: Stack, moment: int, then: s
 
 
 @pytest.mark.parametrize("then", ["up", "destroy"])
-def test_pulumi_is_killed_and_gpuform_goes_on(stack: Stack, then: str) -> None:
+def test_pulumi_is_killed_and_gpuform_continues(stack: Stack, then: str) -> None:
     """Kill the Pulumi CLI when the second volume exists."""
     stack.write_program("one")
     stack.run_successfully(pulumi, "up", *YES)

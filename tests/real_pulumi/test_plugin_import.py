@@ -83,7 +83,7 @@ def in_yaml(platform: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.language_host("yaml")
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_what_is_imported_has_no_changes(
+def test_an_imported_object_has_no_changes(
     kind: KindDescription, platform: Platform, in_yaml: Project
 ) -> None:
     description = platform.prepare(kind)
@@ -112,7 +112,7 @@ def test_what_is_imported_has_no_changes(
 @pytest.mark.parametrize(
     "form", [pytest.param("plugin", marks=pytest.mark.in_every_run), "dynamic"]
 )
-def test_the_option_settles_in_both_engines(
+def test_after_the_option_import_neither_engine_plans_a_change(
     form: str, platform: Platform, tmp_path: Path, gpuform: Cli
 ) -> None:
     """The CLI imports in the plugin form only: its host of dynamic providers cannot import."""

@@ -183,7 +183,7 @@ CASES = [
 @pytest.mark.parametrize(
     ("kind", "point"), CASES, ids=[f"{k.platform}-{k.kind}-{p}" for k, p in CASES]
 )
-def test_the_next_up_goes_on(
+def test_the_next_up_resumes_a_killed_create(
     kind: KindDescription, point: str, engine: Cli, platform: Platform, tmp_path: Path
 ) -> None:
     description = platform.prepare(kind)
@@ -199,7 +199,7 @@ def test_the_next_up_goes_on(
 
 
 @pytest.mark.parametrize("point", ["unanswered", "waiting"])
-def test_gpuforms_destroy_goes_on(
+def test_gpuform_destroy_deletes_the_object_of_a_killed_create(
     point: str, platform: Platform, tmp_path: Path, gpuform: Cli
 ) -> None:
     project = Project.begin(tmp_path, platform, CLUSTER)
@@ -212,7 +212,7 @@ def test_gpuforms_destroy_goes_on(
 @pytest.mark.parametrize(
     "form", ["plugin", pytest.param("dynamic", marks=pytest.mark.in_every_run)]
 )
-def test_pulumis_destroy_is_refused_while_it_would_leave_what_was_made(
+def test_pulumi_destroy_is_refused_while_it_would_lose_a_created_object(
     form: str, platform: Platform, tmp_path: Path
 ) -> None:
     project = Project.begin(tmp_path, platform, SHARED_VOLUME, form)
@@ -233,7 +233,7 @@ def test_pulumis_destroy_is_refused_while_it_would_leave_what_was_made(
     assert platform.list_ids(CLUSTER, SHARED_VOLUME) == set()
 
 
-def test_pulumis_destroy_of_nothing_else_leaves_the_record(
+def test_pulumi_destroy_of_a_stack_without_other_resources_keeps_the_record(
     platform: Platform, tmp_path: Path
 ) -> None:
     """Without a resource, the CLI starts no plugin for a destroy: the next `up` recovers."""

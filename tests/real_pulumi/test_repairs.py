@@ -43,7 +43,7 @@ def platform() -> Iterator[Platform]:
 @pytest.mark.parametrize(
     "form", ["dynamic", pytest.param("plugin", marks=pytest.mark.language_host("yaml"))]
 )
-def test_a_proposal_is_repaired_by_who_has_seen_it(
+def test_a_repair_that_needs_a_review_runs_only_with_permission(
     form: str, platform: Platform, tmp_path: Path
 ) -> None:
     settings, files = PROGRAMS[form]

@@ -50,7 +50,7 @@ def review(content: bytes) -> tuple[Plan, str]:
     return plan, RENDERERS["text"](Review([StackFacts(plan, "told.json")]))
 
 
-def test_each_form_of_a_plan_is_the_same_review(existing_stack: Replay) -> None:
+def test_each_format_of_a_preview_gives_the_same_review(existing_stack: Replay) -> None:
     write_program(existing_stack, AFTER)
     contents: Sequence[bytes] = [
         run_json(existing_stack, "preview"),
@@ -89,7 +89,7 @@ def test_a_destroy_and_a_refresh_are_recognized_as_such(existing_stack: Replay) 
     ("more", "why"),
     [("raise ValueError('no luck')\n", "no luck"), ("Thing('z', size=-1)\n", "must not be -1")],
 )
-def test_a_preview_that_failed_is_a_failed_review(
+def test_a_failed_preview_gives_a_failed_review(
     existing_stack: Replay, more: str, why: str
 ) -> None:
     write_program(existing_stack, AFTER + more)
@@ -99,7 +99,7 @@ def test_a_preview_that_failed_is_a_failed_review(
     assert "gpuform up" not in review_text
 
 
-def test_where_the_cli_tells_nothing(existing_stack: Replay, tmp_path: Path) -> None:
+def test_an_empty_output_of_the_cli_is_not_a_plan(existing_stack: Replay, tmp_path: Path) -> None:
     """The CLI refuses before the operation begins, and prints nothing to stdout."""
     done = pulumi(tmp_path, "preview", "--json", "--non-interactive", PULUMI_HOME=str(tmp_path))
     assert done.code != 0

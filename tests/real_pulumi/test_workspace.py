@@ -66,7 +66,7 @@ def selecting_engine(request: pytest.FixtureRequest, gpuform: Cli) -> Cli:
     return gpuform if request.param == "gpuform" else pulumi
 
 
-def test_a_course_of_selections(project: Project, selecting_engine: Cli) -> None:
+def test_both_tools_see_each_selection_of_a_stack(project: Project, selecting_engine: Cli) -> None:
     assert project.get_selected() is None
     project.run_successfully(selecting_engine, "stack", "init", "dev")
     assert project.get_selected() == "dev"
@@ -87,7 +87,9 @@ def test_a_course_of_selections(project: Project, selecting_engine: Cli) -> None
     assert project.get_selected() == "dev"
 
 
-def test_a_renamed_project_lies_in_the_same_files(project: Project, selecting_engine: Cli) -> None:
+def test_a_stack_that_moves_to_another_project_has_the_same_files(
+    project: Project, selecting_engine: Cli
+) -> None:
     project.run_successfully(selecting_engine, "stack", "init", "dev")
     for stack in ("prod", "new"):
         (project.folder / f"project/Pulumi.{stack}.yaml").unlink()
@@ -111,7 +113,9 @@ def test_a_renamed_project_lies_in_the_same_files(project: Project, selecting_en
         project.run_successfully(cli, "preview", "--expect-no-changes", "--stack", "live")
 
 
-def test_each_undoes_what_the_other_one_selected(project: Project, gpuform: Cli) -> None:
+def test_each_tool_can_unselect_the_stack_that_the_other_selected(
+    project: Project, gpuform: Cli
+) -> None:
     for first, second in ((gpuform, pulumi), (pulumi, gpuform)):
         project.run_successfully(first, "stack", "init", "dev")
         project.run_successfully(second, "stack", "init", "prod")
@@ -124,7 +128,7 @@ def test_each_undoes_what_the_other_one_selected(project: Project, gpuform: Cli)
         project.run_successfully(second, "stack", "rm", "prod", "--yes")
 
 
-def test_backends_have_selections_of_their_own(project: Project, selecting_engine: Cli) -> None:
+def test_each_backend_has_its_own_selection(project: Project, selecting_engine: Cli) -> None:
     project.run_successfully(selecting_engine, "stack", "init", "dev")
     project.run_successfully(selecting_engine, "stack", "init", "prod")
     first_backend, second_backend = project.backend, f"file://{project.folder}/other"
@@ -139,7 +143,9 @@ def test_backends_have_selections_of_their_own(project: Project, selecting_engin
     assert project.get_selected() == "dev"
 
 
-def test_the_backend_that_a_project_names(project: Project, selecting_engine: Cli) -> None:
+def test_a_selection_in_the_backend_that_the_project_names(
+    project: Project, selecting_engine: Cli
+) -> None:
     (project.folder / "project/state").mkdir()
     (project.folder / "project/Pulumi.yaml").write_text(
         "name: demo\nruntime: python\nbackend:\n  url: file://./state\n"
@@ -149,14 +155,16 @@ def test_the_backend_that_a_project_names(project: Project, selecting_engine: Cl
     assert project.get_selected() == "dev"
 
 
-def test_the_backend_of_a_login(project: Project, selecting_engine: Cli) -> None:
+def test_a_selection_in_the_backend_of_a_login(project: Project, selecting_engine: Cli) -> None:
     url, project.backend = project.backend, ""
     project.run_successfully(selecting_engine, "login", url)
     project.run_successfully(selecting_engine, "stack", "init", "dev")
     assert project.get_selected() == "dev"
 
 
-def test_what_an_older_cli_has_selected(project: Project, selecting_engine: Cli) -> None:
+def test_both_tools_read_the_selection_of_an_older_cli(
+    project: Project, selecting_engine: Cli
+) -> None:
     project.run_successfully(selecting_engine, "stack", "init", "dev")
     project.run_successfully(selecting_engine, "stack", "init", "prod")
     (file,) = (project.folder / "home/workspaces").iterdir()
@@ -168,7 +176,7 @@ def test_what_an_older_cli_has_selected(project: Project, selecting_engine: Cli)
     assert project.get_selected() is None
 
 
-def test_a_selected_stack_of_another_project_is_not_the_own_one_of_that_name(
+def test_gpuform_does_not_use_a_selected_stack_of_another_project(
     project: Project, gpuform: Cli
 ) -> None:
     project.run_successfully(pulumi, "stack", "init", "dev")
