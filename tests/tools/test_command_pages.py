@@ -83,6 +83,12 @@ def test_a_page_has_examples_aliases_and_flags() -> None:
     assert "Other names: `remove`, `delete`." in get_page("config")
 
 
+def test_a_page_has_the_tables_of_its_help() -> None:
+    orphans = get_page("orphans")
+    assert "\nExit codes, for a scheduled job:\n\n```text\n0  no orphans, and every" in orphans
+    assert "\nzsh:                  echo 'eval" in get_page("completion")
+
+
 def test_each_block_of_examples_says_who_runs_it() -> None:
     for page in PAGES.values():
         blocks = re.findall(r"^(.*)\n```bash$", page, re.MULTILINE)

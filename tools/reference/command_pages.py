@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import textwrap
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
@@ -15,6 +16,9 @@ from tools.reference.markdown import escape_prose, join_as_code, render_page, re
 _NOT_RUN: Final = (
     "<!-- not run: tests/documentation/test_examples.py runs it in a project of its own -->"
 )
+# click wraps no paragraph that begins with a backspace: the examples, and tables of text.
+_UNWRAPPED: Final = "\b"
+_EXAMPLES_BEGIN: Final = f"{_UNWRAPPED}\nExample"
 _HEAD: Final = ("flag", "value", "default", "meaning")
 
 
@@ -65,19 +69,19 @@ def _render_family(family: str, root: click.Context) -> str:
     for name in FAMILIES[family]:
         command = cli.get_command(root, name)
         if command is not None:
-            line = escape_prose(_read_paragraphs(command)[0])
+            line = _render_paragraphs(command)[0]
             rows.append([f"[gpuform {name}]({family}/{name}.md)", line])
     return f"## {TITLES[family]}\n\n{render_table(('command', 'effect'), rows)}"
 
 
 def _render_command(command: click.Command, name: str, root: click.Context) -> str:
     """Return the page of a command and all of its subcommands."""
-    first, *others = _read_paragraphs(command)
+    first, *others = _render_paragraphs(command)
     paragraphs = [*others, *_render_other_names(_find_other_names(name, cli, root))]
     context = click.Context(command, info_name=name, parent=root)
     return render_page(
         f"gpuform {name}",
-        escape_prose(first),
+        first,
         [
             *_render_body(command, context, paragraphs),
             *_render_subcommands(command, context),
@@ -103,8 +107,7 @@ def _render_body(
     Flags of every command are only linked. A command without examples has no such block.
     """
     yield f"```text\n{_format_usage(command, context)}\n```"
-    for paragraph in paragraphs:
-        yield escape_prose(paragraph)
+    yield from paragraphs
     examples = _read_examples(command)
     if examples:
         yield f"{_NOT_RUN}\n```bash\n{examples}\n```"
@@ -124,7 +127,7 @@ def _render_subcommands(command: click.Command, context: click.Context) -> Itera
         assert inner is not None  # noqa: S101 - it is listed
         below = click.Context(inner, info_name=name, parent=context)
         paragraphs = [
-            *_read_paragraphs(inner),
+            *_render_paragraphs(inner),
             *_render_other_names(_find_other_names(name, command, context)),
         ]
         yield f"## {below.command_path}"
@@ -137,16 +140,27 @@ def _format_usage(command: click.Command, context: click.Context) -> str:
     return " ".join([context.command_path, *command.collect_usage_pieces(context)])
 
 
-def _read_paragraphs(command: click.Command) -> list[str]:
+def _render_paragraphs(command: click.Command) -> list[str]:
     """Return the paragraphs of a command's help without the examples."""
-    # click does not wrap a paragraph that begins with a backspace: the examples are such
-    # paragraphs.
-    return [part for part in _split_help(command) if not part.startswith("\b")]
+    return [
+        _render_paragraph(part)
+        for part in _split_help(command)
+        if not part.startswith(_EXAMPLES_BEGIN)
+    ]
+
+
+def _render_paragraph(text: str) -> str:
+    """Return a paragraph of a help: prose, or a table of text below its heading."""
+    if not text.startswith(_UNWRAPPED):
+        return escape_prose(text)
+    _, heading, *rows = text.splitlines()
+    table = textwrap.dedent("\n".join(rows))
+    return f"{escape_prose(heading)}\n\n```text\n{table}\n```"
 
 
 def _read_examples(command: click.Command) -> str:
     """Return the commands in the block `Examples:` of a command's help."""
-    blocks = [block for block in _split_help(command) if block.startswith("\b\nExample")]
+    blocks = [block for block in _split_help(command) if block.startswith(_EXAMPLES_BEGIN)]
     lines = [line for block in blocks for line in block.splitlines()[2:]]
     return inspect.cleandoc("\n".join(["", *lines]))
 

@@ -191,7 +191,7 @@ def _render_waiting(lifecycle: Kind) -> str:
     ]
     paragraph = (
         "gpuform waits until the platform reports that the object is usable: then the output "
-        "`ready` is true. After the longest time, the object stays in the state with `ready: "
+        "`ready` is true. After the timeout, the object stays in the state with `ready: "
         "false` and `not_ready_reason`, and the next `gpuform up` continues to wait."
     )
     if lifecycle.is_bound:

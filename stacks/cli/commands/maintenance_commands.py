@@ -201,8 +201,8 @@ def expire(**flags: Any) -> int:
     schedule, and destroys, stops or starts only those that are due. As `destroy`, refuses protected
     resources, those that need a permission and those that others depend on. Exit codes for a
     scheduled job: 0 when everything due is done or nothing is due, 1 when something failed or was
-    refused, 3 when --dry-run finds something that is due, 4 when an end is unknown or
-    --require-checks misses a check.
+    refused, 3 when --dry-run finds something that is due, 4 when the start of a ttl is
+    unknown or, with --require-checks, a check could not be made.
 
     \b
     Examples:

@@ -278,7 +278,7 @@ def completion(shell: str) -> None:
       zsh:                  echo 'eval "$(gpuform completion zsh)"' >> ~/.zshrc
       fish:                 gpuform completion fish > ~/.config/fish/completions/gpuform.fish
 
-    In zsh, the line comes after `compinit`. A new shell completes with Tab.
+    In zsh, put this line after the line with `compinit`. A new shell completes with Tab.
 
     \b
     Examples:
