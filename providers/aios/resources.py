@@ -190,7 +190,7 @@ class ClusterMetadataArguments(TypedDict):
 
 
 class KubernetesArguments(TypedDict):
-    """The Kubernetes that schedules jobs on the nodes, each node under its own name."""
+    """The Kubernetes that schedules jobs on the nodes. A node has the same name there."""
 
     # Path of a kubeconfig on this machine; ~/.kube/config when not declared.
     kubeconfig: NotRequired[pulumi.Input[str] | None]
@@ -267,7 +267,7 @@ class ClusterArguments(TypedDict):
     tags: pulumi.Input[Sequence[pulumi.Input[str]]]
     # Facts for people: name, description, owner and more.
     cluster_metadata: pulumi.Input[ClusterMetadataArguments]
-    # Reputation of the cluster, which the network may change. (in place, write-only)
+    # Reputation of the cluster, which the AIOS network may change. (in place, write-only)
     reputation: NotRequired[pulumi.Input[float] | None]
     # How to create the record: by the Parser, or directly in the registry. (nothing)
     create_mode: NotRequired[pulumi.Input[CreateMode] | None]

@@ -101,7 +101,7 @@ class NodeArguments(TypedDict):
 
 
 class KubernetesArguments(TypedDict):
-    """The Kubernetes that schedules jobs on the nodes, each node under its own name."""
+    """The Kubernetes that schedules jobs on the nodes. A node has the same name there."""
 
     # Path of a kubeconfig on this machine; ~/.kube/config when not declared.
     kubeconfig: NotRequired[pulumi.Input[str] | None]
@@ -466,8 +466,8 @@ class CertificationArguments(TypedDict):
     region_id: NotRequired[pulumi.Input[str] | None]
     # Ids of the nodes to test. New nodes are tested when they are added.
     node_ids: pulumi.Input[Sequence[pulumi.Input[str]]]
-    # The Kubernetes of the nodes, each node under its own name, with NVIDIA's Cluster Readiness
-    # Engine. (nothing)
+    # The Kubernetes of the nodes, with NVIDIA's Cluster Readiness Engine. A node has the same name
+    # there. (nothing)
     kubernetes: NotRequired[pulumi.Input[KubernetesArguments] | None]
 
 

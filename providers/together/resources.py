@@ -421,7 +421,7 @@ class ClusterArguments(TypedDict):
 
 
 class VolumeClaimArguments(TypedDict):
-    """A claim of a cluster's pods on storage: a shared volume, or NVMe of their node."""
+    """A volume claim in a cluster's Kubernetes, on a shared volume or on a node's NVMe."""
 
     # Cluster whose pods use the claim. (replaces)
     cluster_id: pulumi.Input[str] | PlatformResource
@@ -436,7 +436,7 @@ class VolumeClaimArguments(TypedDict):
     volume_name: NotRequired[pulumi.Input[str] | None]
     # Storage class that creates the volume: local-storage-class is local NVMe. (replaces)
     storage_class_name: NotRequired[pulumi.Input[str] | None]
-    # Access modes: ReadWriteMany with volume_name by default, else ReadWriteOnce. (replaces)
+    # Access modes. Default: ReadWriteMany with volume_name, else ReadWriteOnce. (replaces)
     access_modes: NotRequired[pulumi.Input[Sequence[pulumi.Input[AccessModes]]] | None]
     # Labels of the claim.
     labels: NotRequired[pulumi.Input[Mapping[str, pulumi.Input[str]]] | None]
@@ -601,7 +601,7 @@ class SharedVolume(PlatformResource, module="gpuform.together", name="SharedVolu
 
 
 class VolumeClaim(PlatformResource, module="gpuform.together", name="VolumeClaim"):
-    """A claim of a cluster's pods on storage: a shared volume, or NVMe of their node."""
+    """A volume claim in a cluster's Kubernetes, on a shared volume or on a node's NVMe."""
 
     _lifecycle = VolumeClaimLifecycle
 

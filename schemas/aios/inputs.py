@@ -136,7 +136,7 @@ class ClusterInputs(InputModel):
     # The network changes it by itself, which is no drift.
     reputation: Annotated[float | None, WriteOnly] = Field(
         default=None,
-        description="Reputation of the cluster, which the network may change.",
+        description="Reputation of the cluster, which the AIOS network may change.",
         examples=[94],
     )
     # `POST /clusters` exists in the registry's code, but not in its reference.
@@ -263,11 +263,11 @@ class ClusterOutputs(OutputModel):
     )
     network_reputation: float | None = Field(
         default=None,
-        description="The present reputation in the registry, which the network may change.",
+        description="The present reputation in the registry, which the AIOS network may change.",
     )
     totals: TotalsOutputs | None = Field(
         default=None,
-        description="The present totals in the registry, which the network may change.",
+        description="The present totals in the registry, which the AIOS network may change.",
     )
     totals_agree: bool | None = Field(
         default=None, description="Whether the totals equal the sums over the nodes of the record."

@@ -75,7 +75,7 @@ class ChosenDrainInputs(DrainInputs):
 
 
 class KubernetesInputs(InputModel):
-    """The Kubernetes that schedules jobs on the nodes, each node under its own name."""
+    """The Kubernetes that schedules jobs on the nodes. A node has the same name there."""
 
     kubeconfig: str | None = Field(
         default=None,

@@ -438,8 +438,8 @@ class CertificationInputs(CertificationPolicy):
     )
     kubernetes: Annotated[KubernetesInputs | None, Local] = Field(
         default=None,
-        description="The Kubernetes of the nodes, each node under its own name, with NVIDIA's "
-        "Cluster Readiness Engine.",
+        description="The Kubernetes of the nodes, with NVIDIA's Cluster Readiness Engine. A node "
+        "has the same name there.",
         examples=[{"kubeconfig": "~/.kube/train"}],
     )
 

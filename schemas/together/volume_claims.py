@@ -61,7 +61,7 @@ Quantity = Annotated[str, AfterValidator(validate_quantity)]
 
 
 class VolumeClaimInputs(InputModel):
-    """A claim of a cluster's pods on storage: a shared volume, or NVMe of their node."""
+    """A volume claim in a cluster's Kubernetes, on a shared volume or on a node's NVMe."""
 
     retired_names: ClassVar[Mapping[str, str]] = {
         "accessModes": "access_modes",
@@ -104,7 +104,7 @@ class VolumeClaimInputs(InputModel):
     access_modes: Annotated[list[AccessMode] | None, Immutable, Unordered] = Field(
         default=None,
         min_length=1,
-        description="Access modes: ReadWriteMany with volume_name by default, else ReadWriteOnce.",
+        description="Access modes. Default: ReadWriteMany with volume_name, else ReadWriteOnce.",
         examples=[["ReadWriteMany"]],
     )
     labels: dict[str, str] | None = Field(

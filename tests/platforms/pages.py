@@ -85,8 +85,8 @@ def _render_index(platforms: Sequence[Documented]) -> Iterator[str]:
         "The pages are generated from `tests/platforms/*.yaml` and from the code. Tests send every "
         "listed call and compare method and path, and check that no method of a client is missing. "
         "They compare the listed fields with the models of the answers, and the inputs and outputs "
-        "with those of the resources. A call, parameter or field that only a newer SDK of Together "
-        "has fails a test that names it. Tests change each field of a cluster, a node, a record "
+        "with those of the resources. If a newer SDK of Together has another call, parameter or "
+        "field, a test fails and names it. Tests change each field of a cluster, a node, a record "
         "and an overview in turn, and check whether gpuform's output changes with it. The states "
         "come from the tables that gpuform uses while it waits."
     )
