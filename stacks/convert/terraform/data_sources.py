@@ -120,7 +120,8 @@ class DataSources:
                 self.report_omission(
                     block.position,
                     f"data.{'.'.join(labels)}: its values are those of the state",
-                    f"to look them up in each run, write {self._render_lookup(lookup, block)}"
+                    f"to look them up in each run, write {self._render_lookup(lookup, block)} in a "
+                    "topology"
                     if lookup
                     else "",
                 )

@@ -31,6 +31,13 @@ _QUOTED_TEXT: Final = re.compile(r'"(?:[^"\\$]|\\.|\$(?!\{)|\$\{[^{}]*\})*"', re
 """One quoted text; interpolations may have quotes of their own. `"a" == "b"` is no such text."""
 
 
+_ITEMS: Final = re.compile(
+    r"\[\s*for\s+(?P<item>[A-Za-z_]\w*)\s+in\s+(?P<path>[^\s:]+)\s*:"
+    r"\s*(?P=item)(?P<rest>(\.\w+)*)\s*\]"
+)
+"""A list of the items of a list or of all instances of a resource, or of one attribute of each."""
+
+
 def _is_in_parentheses(code: str) -> bool:
     """Return True if the first parenthesis of the expression closes at its end."""
     depth = 0
@@ -45,13 +52,14 @@ def _is_in_parentheses(code: str) -> bool:
 class ExpressionResolver:
     """Resolves the expressions of one instance.
 
-    `find_reference` returns the reference to a resource's attribute by its path, or None;
+    `find_reference` returns the reference to a resource's attribute by its path, or None, and a
+    list of references for all instances of a resource;
     `get_variable` returns the part of a variable at steps, `get_local` the raw expression of a
     local, and `find_data` the value at the steps behind `data`. `key` is the instance's
     `each.key`, and `each_value` the raw expression of its `each.value`, or None.
     """
 
-    find_reference: Callable[[str, Sequence[Step]], ResourceReference | None]
+    find_reference: Callable[[str, Sequence[Step]], Value]
     get_variable: Callable[[str, Sequence[Step]], Value]
     get_local: Callable[[str], Any]
     key: Step | None = None
@@ -132,7 +140,10 @@ class ExpressionResolver:
         # JSON and HCL write these literals alike.
         if re.fullmatch(r"-?[0-9]+(\.[0-9]+)?|true|false|null", code):
             return json.loads(code)
-        root, steps = self._parse_path(code)
+        # `[for server in PATH : server.id]` is another spelling of `PATH[*].id`.
+        items = _ITEMS.fullmatch(code)
+        path = f"{items['path']}[*]{items['rest']}" if items else code
+        root, steps = self._parse_path(path)
         return self._resolve_reference(root, steps, code)
 
     def _resolve_reference(self, root: str, steps: Sequence[Step], code: str) -> Value:

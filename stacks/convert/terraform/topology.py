@@ -19,6 +19,7 @@ from gpuform.stacks.convert.secret_values import SecretValues
 from gpuform.stacks.convert.terraform.data_sources import DataSources
 from gpuform.stacks.convert.terraform.expressions import (
     META_ARGUMENTS,
+    SPLAT,
     ExpressionResolver,
     ReportOmission,
     TerraformVariables,
@@ -499,7 +500,7 @@ class _TerraformConverter:
                     block.body["for_each"], str(key), self._get_local, self.variables.is_set
                 )
         return ExpressionResolver(
-            self._find_reference,
+            self._find_references,
             self.variables.get_reference,
             self._get_local,
             key,
@@ -516,6 +517,25 @@ class _TerraformConverter:
             if name in block.body:
                 return block.body[name]
         raise UnresolvedExpression(f"local.{name}")
+
+    def _find_references(self, root: str, steps: Sequence[Step]) -> Value:
+        """Return the reference for a path, or those of all instances for TYPE.NAME[*].
+
+        Returns None if there is no reference, as `_find_reference`.
+        """
+        if list(steps[1:2]) != [SPLAT]:
+            return self._find_reference(root, steps)
+        # Terraform has the instances in the order of their keys.
+        keys = sorted(
+            (
+                key
+                for type_, name, key in self.references
+                if (type_, name) == (root, steps[0]) and key is not None
+            ),
+            key=lambda key: (isinstance(key, str), key),
+        )
+        references = [self._find_reference(root, [steps[0], key, *steps[2:]]) for key in keys]
+        return references if references and None not in references else None
 
     def _find_reference(self, root: str, steps: Sequence[Step]) -> ResourceReference | None:
         """Return the reference for a path such as TYPE.NAME[KEY].ATTRIBUTE, or None.

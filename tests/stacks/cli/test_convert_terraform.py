@@ -417,7 +417,7 @@ output "lost" {
 }
 
 output "volumes" {
-  value = [for v in together_beta_cluster_storage.data : v.id]
+  value = { for k, v in together_beta_cluster_storage.data : k => v.id }
 }
 """
 

@@ -231,8 +231,9 @@ def build_state(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("form", ["yaml", "python"])
 def test_scp_resources_of_provider_6_are_imported_unchanged(
-    platforms: Run, project: Path, monkeypatch: pytest.MonkeyPatch
+    platforms: Run, project: Path, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
     monkeypatch.setenv("SCP_API_VERSION", "1.3")
     for eval_fabric, state in (("eval-a", "RUNNING"), ("train-a", "STOPPED")):
@@ -248,9 +249,18 @@ def test_scp_resources_of_provider_6_are_imported_unchanged(
         build_state(outputs["train"], outputs["eval"], outputs["extra"])
     )
 
-    ran = platforms("convert", "--from", "terraform", "--cwd", str(folder))
+    ran = platforms("convert", "--from", "terraform", "--to", form, "--cwd", str(folder))
 
     assert ran.code == 1  # values of data sources are to be looked at
+    if form == "yaml":
+        expect_references_and_hints(platforms, folder, ran.err)
+    run = ("config", "set", "--secret", "os_user_password", "Only4Tests!", "--cwd", str(folder))
+    assert platforms(*run).code == 0
+    expect_import_without_changes(platforms, folder)
+
+
+def expect_references_and_hints(run: Run, folder: Path, notes: str) -> None:
+    """Assert that references are kept, and that the look-ups of the notes give the values."""
     content = (folder / "topology.yaml").read_text()
     for line in (
         '"001": {nat_enabled: true, public_ip_address_id: "{{ config.public_ips[0] }}"}',
@@ -264,18 +274,15 @@ def test_scp_resources_of_provider_6_are_imported_unchanged(
         'nodes: "{{ node_pools.eval.node_ids }}"',
     ):
         assert f"{line}\n" in content, content
-    assert f"main.tf:21:1: data.{PREFIX}gpunode_images.all: its values are those" in ran.err
-    assert "server_type_id has the state's value instead of one([" in ran.err
-    lookups = re.findall(r"write {{ (.*) }}", ran.err)
+    assert f"main.tf:21:1: data.{PREFIX}gpunode_images.all: its values are those" in notes
+    assert "server_type_id has the state's value instead of one([" in notes
+    lookups = re.findall(r"write {{ (.*) }} in a topology", notes)
     assert [lookup.partition("(")[0] for lookup in lookups] == [
         "scp.images",
         "scp.products",
         "scp.node_pools",
     ]
     for lookup in lookups[:2]:
-        asked = platforms("console", "-e", f"{lookup}[0].id", "--cwd", str(folder))
+        asked = run("console", "-e", f"{lookup}[0].id", "--cwd", str(folder))
         id_ = asked.out.strip().strip('"')
         assert f"_id: {id_}\n" in content, asked.err
-    run = ("config", "set", "--secret", "os_user_password", "Only4Tests!", "--cwd", str(folder))
-    assert platforms(*run).code == 0
-    expect_import_without_changes(platforms, folder)

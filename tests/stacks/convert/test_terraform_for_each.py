@@ -157,3 +157,39 @@ def test_each_value_of_another_resource_is_a_reference_to_its_instance(tmp_path:
     topology = render_topology(conversion.declarations)
     assert "    region: \"{{ shared_volumes['data-a'].region }}\"\n" in topology
     assert "    volume: \"{{ shared_volumes['data-a'] }}\"\n" in topology
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "[for volume in together_beta_cluster_storage.data : volume.volume_id]",
+        "together_beta_cluster_storage.data[*].volume_id",
+    ],
+)
+def test_an_attribute_of_all_instances_is_a_list_of_references(tmp_path: Path, value: str) -> None:
+    output = f'output "all" {{ value = {value} }}\n'
+    conversion = convert_volumes(tmp_path, 'toset(["b", "a"])', '"us"', output)
+
+    assert render_topology(conversion.declarations).endswith(
+        """  all: ["{{ shared_volumes['data-a'] }}", "{{ shared_volumes['data-b'] }}"]\n"""
+    )
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "[for key, volume in together_beta_cluster_storage.data : volume.volume_id]",
+        "[for volume in together_beta_cluster_storage.data : volume.id if volume.a > 1]",
+        "together_beta_cluster_storage.data[*].unknown",
+        "together_beta_cluster_storage.missing[*].volume_id",
+    ],
+)
+def test_a_list_without_an_equivalent_is_reported_as_it_is_written(
+    tmp_path: Path, value: str
+) -> None:
+    output = f'output "all" {{ value = {value} }}\n'
+    conversion = convert_volumes(tmp_path, 'toset(["b", "a"])', '"us"', output)
+
+    [omission] = conversion.omissions
+    assert omission.message == f"output all was not converted: {value}"
+    assert "all" not in conversion.declarations.outputs

@@ -288,6 +288,10 @@ output "first" {
   value = "${local.nodes[0].gpu_node_name} ${scp_gpunode.train.server_details.1.ip_address}"
 }
 
+output "ids" {
+  value = [for server in scp_gpunode.train.server_details : server.id]
+}
+
 output "fabric" {
   value = scp_gpunode.train.cluster_fabric_details.cluster_fabric_id
 }
@@ -307,11 +311,12 @@ def test_attributes_of_servers_are_outputs_of_the_pools_nodes(tmp_path: Path) ->
 
     conversion = convert_scp(tmp_path, files, build_pool("train", "train-a"))
 
-    assert render(conversion)[-3:] == [
+    assert render(conversion)[-4:] == [
         (
             "first: \"{{ node_pools.train.gpu_nodes['train-001'].gpu_node_name }} "
             "{{ node_pools.train.gpu_nodes['train-002'].policy_ip }}\""
         ),
+        'ids: "{{ node_pools.train.node_ids }}"',
         'fabric: "{{ node_pools.train.cluster_fabric_id }}"',
         'type: "{{ node_pools.train.server_type_id }}"',
     ]
@@ -401,7 +406,8 @@ def test_values_of_data_sources_are_those_of_the_state_with_a_lookup_as_hint(
         (
             f"main.tf:19:1: data.{PREFIX}gpunodes.old: its values are those of the state\n"
             "  to look them up in each run, write {{ scp.gpu_nodes(state='RUNNING', "
-            "cluster_fabric_id=node_pools.train.cluster_fabric_id) | map(attribute='id') | list }}"
+            "cluster_fabric_id=node_pools.train.cluster_fabric_id) | map(attribute='id') | list }} "
+            "in a topology"
         ),
     ]
 
