@@ -87,39 +87,37 @@ class PoolAttachments:
         Raises:
             IncompleteEntry: only some nodes were moved, or the state does not say where to.
         """
-        members = [
-            (instance, moved_ids)
-            for instance in self.instances
-            if instance.type == FABRIC_MEMBER
-            and (
-                moved_ids := {id_ for id_, node in self.find_nodes(instance) if _is_of(node, pool)}
-            )
-        ]
-        for member, moved_ids in members:
-            staying_names = [node.name for node in _list_nodes(pool) if node.id not in moved_ids]
+        members: dict[str, ResourceInstance] = {}
+        moved_ids: dict[str, set[str]] = {}
+        for member in self.instances:
+            fabric_id = str(member.attributes.get("after_cluster_fabric_id"))
+            for node_id, node in self.find_nodes(member) if member.type == FABRIC_MEMBER else ():
+                if node is not None and node.pool is pool:
+                    members.setdefault(fabric_id, member)
+                    moved_ids.setdefault(fabric_id, set()).add(node_id)
+        if not members:
+            return None
+        for fabric_id, ids in moved_ids.items():
+            staying_names = [node.name for node in _list_nodes(pool) if node.id not in ids]
             if staying_names:
                 raise IncompleteEntry(
-                    f"{member.address} moves some of its nodes to another fabric, without "
-                    f"{', '.join(staying_names)}, but an entry has all nodes in one fabric: write "
-                    "a node_pools entry by hand for each fabric, with its nodes under `nodes`"
+                    f"{members[fabric_id].address} moves some of its nodes to another fabric, "
+                    f"without {', '.join(staying_names)}, but an entry has all nodes in one "
+                    "fabric: write a node_pools entry by hand for each fabric, with its nodes "
+                    "under `nodes`"
                 )
         current_id = str(get_fabric_details(pool.attributes).get("cluster_fabric_id"))
-        targets = {
-            str(member.attributes.get("after_cluster_fabric_id")): member for member, _ in members
-        }
-        if not targets:
-            return None
         # The state after a refresh has the fabric; before, the only move has it.
-        fabric_id = current_id if current_id in targets else next(iter(targets))
+        fabric_id = current_id if current_id in members else next(iter(members))
         fabric_name = self._find_fabric_names().get(fabric_id)
-        if fabric_name is None or (len(targets) > 1 and current_id not in targets):
+        if fabric_name is None or (len(members) > 1 and current_id not in members):
             raise IncompleteEntry(
-                f"{targets[fabric_id].address} moves its nodes to the fabric {fabric_id}, and the "
+                f"{members[fabric_id].address} moves its nodes to the fabric {fabric_id}, and the "
                 "state does not contain the name of that fabric: run `terraform apply "
                 "-refresh-only`, or write the node_pools entry by hand with the name as "
                 "cluster_fabric_name"
             )
-        return PoolMove(targets[fabric_id], fabric_id, fabric_name)
+        return PoolMove(members[fabric_id], fabric_id, fabric_name)
 
     def _find_fabric_names(self) -> Mapping[str, str]:
         """Return the names of the fabrics in the state by their ids."""
@@ -141,8 +139,3 @@ def _list_nodes(pool: ResourceInstance) -> list[PoolNode]:
         for server in find_servers(pool.attributes)
         if server.get("id") and server.get("gpu_node_name")
     ]
-
-
-def _is_of(node: PoolNode | None, pool: ResourceInstance) -> bool:
-    """Return True if the node is one of the pool."""
-    return node is not None and node.pool is pool

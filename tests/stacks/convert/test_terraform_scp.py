@@ -224,6 +224,34 @@ def test_a_pool_whose_fabric_is_unclear_is_left_out_with_the_reason(
     assert omission.startswith(f"main.tf:2:1: {PREFIX}gpunode.train: {member} {reason}")
 
 
+def test_a_member_for_each_node_moves_the_pool(tmp_path: Path) -> None:
+    nodes = MEMBER.replace("AFTER", TO_EVAL).replace("{\n", "{\n  count = 2\n", 1)
+    nodes = nodes.replace("server_details[*].id", "server_details[count.index].id")
+    members = [
+        {
+            "index_key": key,
+            "attributes": {
+                "after_cluster_fabric_id": "id-of-eval-a",
+                "gpu_node_id_list": [f"train-{key + 1}"],
+            },
+        }
+        for key in (0, 1)
+    ]
+
+    conversion = convert_scp(
+        tmp_path,
+        POOL.replace("NAME", "train") + POOL.replace("NAME", "eval") + nodes,
+        build_pool("train", "train-a"),
+        build_pool("eval", "eval-a"),
+        ("scp_cluster_fabric_member", "it", members),
+    )
+
+    lines = render(conversion)
+    assert 'cluster_fabric_name: "{{ node_pools.eval.cluster_fabric_name }}"' in lines
+    assert "options: {import: POOL001-krw1a/eval-a/train}" in lines
+    assert not list_omissions(conversion)
+
+
 def test_a_member_of_unknown_nodes_says_what_to_declare(tmp_path: Path) -> None:
     files = POOL.replace("NAME", "train") + MEMBER.replace("AFTER", '"id-of-eval-a"')
 
