@@ -57,20 +57,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             raise pytest.UsageError(f"{item.nodeid} is slow without a `mark.slow` in its module")
         sampled = item.get_closest_marker("sampled")
         if sampled:
-            is_left = zlib.crc32(item.nodeid.encode()) % sampled.args[0]
+            is_deselected = zlib.crc32(item.nodeid.encode()) % sampled.args[0]
         elif item.get_closest_marker("in_every_run"):
-            is_left = 0
+            is_deselected = 0
         elif item.get_closest_marker("real_pulumi"):
             test = item.nodeid.partition("[")[0]
-            is_left = cases[test] % ONE_REAL_CASE_IN if test.endswith("do_the_same") else 1
+            is_deselected = cases[test] % ONE_REAL_CASE_IN if test.endswith("do_the_same") else 1
             cases[test] += 1
         elif hasattr(item, "callspec"):
             test = item.nodeid.partition("[")[0]
-            is_left = cases[test] % ONE_CASE_IN
+            is_deselected = cases[test] % ONE_CASE_IN
             cases[test] += 1
         else:
-            is_left = zlib.crc32(item.nodeid.encode()) % ONE_TEST_IN
-        if is_left:
+            is_deselected = zlib.crc32(item.nodeid.encode()) % ONE_TEST_IN
+        if is_deselected:
             item.add_marker("exhaustive")
 
 
@@ -108,17 +108,17 @@ def has_slow_tests_only(module: Path) -> bool:
     """Return whether a test module marks all of its tests as slow."""
     pattern = r"(?m)^pytestmark = (\[[^\]]*)?pytest\.mark\.slow\b"
     is_marked = re.search(pattern, module.read_text(encoding="utf-8")) is not None
-    return is_marked or folder_of(module) in SLOW_FOLDERS
+    return is_marked or get_folder(module) in SLOW_FOLDERS
 
 
 @cache
 def has_no_slow_test(module: Path) -> bool:
     """Return whether no test of a module can be marked as slow."""
     is_marked = re.search(r"\bmark\.slow\b", module.read_text(encoding="utf-8")) is not None
-    return not is_marked and folder_of(module) not in SLOW_FOLDERS + MIXED_FOLDERS
+    return not is_marked and get_folder(module) not in SLOW_FOLDERS + MIXED_FOLDERS
 
 
-def folder_of(module: Path) -> str:
+def get_folder(module: Path) -> str:
     """Return the folder of a test module below this one."""
     return module.parent.relative_to(Path(__file__).parent).as_posix()
 
@@ -147,7 +147,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_runtest_logfinish() -> None:
-    """Collect all garbage after every so many tests, and look at what is left never again."""
+    """Collect garbage after every few tests, and exclude the rest from later collections."""
     if next(_finished_tests) % TESTS_OF_A_COLLECTION == 0:
         gc.collect()
         gc.freeze()

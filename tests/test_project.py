@@ -10,15 +10,15 @@ import pytest
 from gpuform.providers.platform import list_own_platforms
 
 ROOT = Path(__file__).parent.parent
-ROOMS = ("schemas", "providers", "stacks")
+SOURCE_FOLDERS = ("schemas", "providers", "stacks")
 
 
 def test_every_package_is_in_the_distribution():
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
     packages = {
         "gpuform." + ".".join(path.parent.relative_to(ROOT).parts)
-        for room in ROOMS
-        for path in (ROOT / room).rglob("__init__.py")
+        for folder in SOURCE_FOLDERS
+        for path in (ROOT / folder).rglob("__init__.py")
     }
     assert set(settings["packages"]) == packages | {"gpuform.docs"}  # pages, no modules
 
@@ -34,12 +34,16 @@ def test_what_is_announced_to_others_is_there():
 
 
 def test_a_face_has_what_it_promises():
-    for file in [init_file for room in ROOMS for init_file in (ROOT / room).rglob("__init__.py")]:
-        face = import_module("gpuform." + ".".join(file.parent.relative_to(ROOT).parts))
-        assert [name for name in getattr(face, "__all__", ()) if not hasattr(face, name)] == []
+    for file in [
+        init_file for folder in SOURCE_FOLDERS for init_file in (ROOT / folder).rglob("__init__.py")
+    ]:
+        package = import_module("gpuform." + ".".join(file.parent.relative_to(ROOT).parts))
+        assert [
+            name for name in getattr(package, "__all__", ()) if not hasattr(package, name)
+        ] == []
 
 
-@pytest.mark.parametrize("room", ROOMS)
+@pytest.mark.parametrize("room", SOURCE_FOLDERS)
 def test_no_module_has_a_name_that_says_nothing(room):
     vague = {"utils", "util", "helpers", "helper", "common", "manager", "misc", "base"}
     assert [p for p in (ROOT / room).rglob("*.py") if p.stem in vague] == []
@@ -55,8 +59,8 @@ def test_no_module_has_a_name_that_says_nothing(room):
 )
 def test_a_readme_names_every_room_beside_it(readme):
     content = readme.read_text()
-    rooms = {path.parent.name for path in readme.parent.glob("*/__init__.py")}
-    assert [room for room in sorted(rooms) if f"`{room}`" not in content] == []
+    packages = {path.parent.name for path in readme.parent.glob("*/__init__.py")}
+    assert [package for package in sorted(packages) if f"`{package}`" not in content] == []
 
 
 @pytest.mark.parametrize(

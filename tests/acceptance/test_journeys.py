@@ -311,22 +311,22 @@ def test_an_expired_cluster_is_deleted_and_renewed_only_with_permission(
 
 
 @pytest.mark.parametrize(
-    ("forge", "workflow"),
+    ("host", "workflow"),
     [("github", ".github/workflows/gpuform.yml"), ("gitlab", ".gitlab-ci.yml")],
 )
 def test_workflows_are_written_for_the_repository(
-    newcomer: Newcomer, forge: str, workflow: str
+    newcomer: Newcomer, host: str, workflow: str
 ) -> None:
     newcomer.run("gpuform new tensorone-dev --dir bench")
     there = newcomer.enter("bench")
     assert "--forge" in there.run("gpuform new ci --stack prod", code=2)
 
-    output = there.run(f"gpuform new ci --stack prod --forge {forge}")
+    output = there.run(f"gpuform new ci --stack prod --forge {host}")
     assert workflow in output
     assert f"The first lines of {workflow} list the variables" in output
     assert "warning: the state is in file://" in output
     assert "run the command again with --force --backend URL" in output
-    again = f"gpuform new ci --stack prod --forge {forge} --backend s3://team?region=eu-central-1"
+    again = f"gpuform new ci --stack prod --forge {host} --backend s3://team?region=eu-central-1"
     assert f"overwrite   {workflow}" in there.run(again, code=1)
     assert "warning" not in there.run(f"{again} --force")
     assert "up --stack 'prod' --plan plan.json" in (there.folder / workflow).read_text()

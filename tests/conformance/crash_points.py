@@ -164,7 +164,7 @@ def _abandon_create(
     return replace(created(prepare_kind), abandons=True)
 
 
-def _build_create_first_replacement(_place: PrepareKind) -> Scenario:
+def _build_create_first_replacement(_prepare_kind: PrepareKind) -> Scenario:
     options = {"delete_before_replace": False}
     other = {**FAST_KIND.replacing.inputs, FAST_KIND.name_field: "another"}
     return Scenario(
@@ -173,16 +173,19 @@ def _build_create_first_replacement(_place: PrepareKind) -> Scenario:
     )
 
 
-def _build_refresh(_place: PrepareKind) -> Scenario:
-    def drift(project: "CrashedProject") -> object:
+def _build_refresh(_prepare_kind: PrepareKind) -> Scenario:
+    def delete_outside(project: "CrashedProject") -> object:
         return project.platform.send(CLUSTER, CLUSTER.outside_update.fill_ids(project.stack.id))
 
     return Scenario(
-        [declare_one(CLUSTER)], [declare_one(CLUSTER)], outside_change=drift, refreshes=True
+        [declare_one(CLUSTER)],
+        [declare_one(CLUSTER)],
+        outside_change=delete_outside,
+        refreshes=True,
     )
 
 
-def _build_shrink(_place: PrepareKind) -> Scenario:
+def _build_shrink(_prepare_kind: PrepareKind) -> Scenario:
     """Run a job on the newest node, which the platform would remove without a drain."""
     larger, smaller = ({**CLUSTER.valid_inputs, "num_gpus": count} for count in (24, 16))
 
@@ -197,7 +200,7 @@ def _build_shrink(_place: PrepareKind) -> Scenario:
     )
 
 
-def _build_import(_place: PrepareKind) -> Scenario:
+def _build_import(_prepare_kind: PrepareKind) -> Scenario:
     def make(project: "CrashedProject") -> object:
         assert FAST_KIND.create is not None
         return project.platform.send(FAST_KIND, FAST_KIND.create)
@@ -214,9 +217,9 @@ EXISTING_OBJECT_ID = "the id of the object that is there"
 
 SCENARIOS = _build_scenarios()
 NODE_REMOVAL_SCENARIOS = {
-    f"take-{path}-{scheduler}": partial(_build_eviction_scenario, taking)
+    f"take-{path}-{scheduler}": partial(_build_eviction_scenario, node_removal)
     for scheduler, paths in NODE_REMOVALS.items()
-    for path, taking in paths.items()
+    for path, node_removal in paths.items()
 }
 
 
@@ -410,11 +413,13 @@ def find_backend_url(folder: Path) -> str:
 
 
 def copy_objects(source: Path, target: Path) -> None:
-    here, there = (open_storage(find_backend_url(item), KEYS) for item in (source, target))
-    for entry in here.list_entries(".pulumi"):
-        data = here.read(entry.name)
+    source_storage, target_storage = (
+        open_storage(find_backend_url(item), KEYS) for item in (source, target)
+    )
+    for entry in source_storage.list_entries(".pulumi"):
+        data = source_storage.read(entry.name)
         assert data is not None
-        there.write(entry.name, data.data)
+        target_storage.write(entry.name, data.data)
 
 
 def prepare(folder: Path, name: str) -> None:

@@ -45,7 +45,7 @@ def start_emulated_platform(**options: Any) -> Iterator["Platform"]:
 def get_platform_path(environ: Mapping[str, Any]) -> str:
     """Return a request's path after the platform's prefix, or the complete path of a control."""
     path = str(environ["PATH_INFO"])
-    prefixes = [room.prefix for room in APIS.values()]
+    prefixes = [api.prefix for api in APIS.values()]
     prefix = next((item for item in prefixes if path.startswith(f"{item}/")), path)
     return path.removeprefix(prefix)
 
@@ -72,8 +72,8 @@ class Platform:
 
     def list_objects(self, description: KindDescription) -> list[dict[str, Any]]:
         """Return the emulator's objects of a kind: id, name, status, and the ids of their parts."""
-        room = description.api or description.platform
-        listed = self._send_control("GET", "objects")[room][description.listed_as]
+        api = description.api or description.platform
+        listed = self._send_control("GET", "objects")[api][description.listed_as]
         return description.convert_objects(listed)
 
     def list_existing_objects(self, *kinds: KindDescription) -> list[dict[str, Any]]:
@@ -165,9 +165,9 @@ class Platform:
         """Send a request as another client of the platform, without gpuform."""
         if description.api == "kubernetes" and request not in description.requirements:
             return self._send_to_kubernetes(request)
-        room = APIS[description.platform]
-        path = room.prefix + request.path
-        headers = dict(room.headers(request.method, f"{self.http.base_url}{path}"))
+        api = APIS[description.platform]
+        path = api.prefix + request.path
+        headers = dict(api.headers(request.method, f"{self.http.base_url}{path}"))
         body = description.restore_secrets(request.body)
         answer = self.http.request(request.method, path, json=body, headers=headers)
         answer.raise_for_status()

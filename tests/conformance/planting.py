@@ -20,7 +20,7 @@ def build_planted_text(field_path: str) -> str:
 
 
 def plant_answer(description: KindDescription, path: str, value: Any) -> Any:
-    """Return an answer with a text in each string of its model, except the meant ones."""
+    """Return an answer with a planted text in each string of its model, except declared ones."""
     return alter_objects(
         description,
         path,
@@ -63,29 +63,29 @@ def list_text_fields(model: type[BaseModel]) -> Iterator[str]:
 
 
 def plant_object(
-    model: type[BaseModel], values: dict[str, Any], meant_fields: frozenset[str]
+    model: type[BaseModel], values: dict[str, Any], excluded_fields: frozenset[str]
 ) -> dict[str, Any]:
-    """Return an object with a text in each string of the model, except the meant ones."""
+    """Return an object with a planted text in each string of the model, except `meant_fields`."""
     planted_values = {**values, "planted_key": UNKNOWN, "planted_object": {"token": UNKNOWN}}
     for name, field in model.model_fields.items():
         field_path, key = f"{model.__name__}.{name}", get_wire_name(model, name)
         kind, nested = _get_text_type(field.annotation)
         is_list = _is_list(field.annotation)
         if _is_map(field.annotation):
-            if field_path not in meant_fields:
+            if field_path not in excluded_fields:
                 planted_text = ENCODED if kind is SecretStr else build_planted_text(field_path)
                 planted_values[key] = dict.fromkeys(values.get(key) or ["planted"], planted_text)
         elif kind is SecretStr:
             planted_values[key] = ENCODED
-        elif kind is str and field_path not in meant_fields:
+        elif kind is str and field_path not in excluded_fields:
             planted_values[key] = (
                 [build_planted_text(field_path)] if is_list else build_planted_text(field_path)
             )
         elif nested is not None and is_list:
             items = values.get(key) or ([] if _is_counted(nested) else [{}])
-            planted_values[key] = [plant_object(nested, item, meant_fields) for item in items]
+            planted_values[key] = [plant_object(nested, item, excluded_fields) for item in items]
         elif nested is not None:
-            planted_values[key] = plant_object(nested, values.get(key) or {}, meant_fields)
+            planted_values[key] = plant_object(nested, values.get(key) or {}, excluded_fields)
     return planted_values
 
 

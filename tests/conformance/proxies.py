@@ -112,11 +112,11 @@ def put_proxy_before(platform: Platform, proxy: Proxy, api: str = "") -> Iterato
     def wrap_app(inner: Any) -> Any:
         def app(environ: dict[str, Any], start_response: Any) -> Any:
             path = str(environ["PATH_INFO"])
-            rooms = [name for name, item in APIS.items() if path.startswith(f"{item.prefix}/")]
+            api_names = [name for name, item in APIS.items() if path.startswith(f"{item.prefix}/")]
             answer = None
-            if rooms and api in ("", rooms[0]):
-                short = path.removeprefix(APIS[rooms[0]].prefix)
-                answer = proxy(ObservedRequest(environ["REQUEST_METHOD"], rooms[0], short))
+            if api_names and api in ("", api_names[0]):
+                short = path.removeprefix(APIS[api_names[0]].prefix)
+                answer = proxy(ObservedRequest(environ["REQUEST_METHOD"], api_names[0], short))
             if answer is None:
                 return inner(environ, start_response)
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))

@@ -66,11 +66,11 @@ def test_a_run_killed_at_any_point_with_a_bucket_is_recovered(
 
 
 @pytest.mark.sampled(49)
-@pytest.mark.parametrize("taking", [name.removeprefix("take-") for name in NODE_REMOVAL_SCENARIOS])
+@pytest.mark.parametrize("removal", [name.removeprefix("take-") for name in NODE_REMOVAL_SCENARIOS])
 def test_a_node_removal_killed_at_any_point_hurts_no_job(
-    taking: str, tmp_path: Path, record_property: Recorder
+    removal: str, tmp_path: Path, record_property: Recorder
 ) -> None:
-    record_property("points", run_crash_loop(f"take-{taking}", tmp_path))
+    record_property("points", run_crash_loop(f"take-{removal}", tmp_path))
 
 
 def run_crash_loop(scenario: str, tmp_path: Path, **environ: str) -> int:

@@ -239,7 +239,7 @@ def test_an_object_deleted_by_others_during_its_create_is_created_again(
     description = case.description
     sent, looked = threading.Event(), threading.Event()
 
-    def vanish(environ: dict[str, Any]) -> None:
+    def delete_created_object(environ: dict[str, Any]) -> None:
         method, path = environ["REQUEST_METHOD"], get_platform_path(environ)
         if (method, path) == (description.create.method, description.create.path):
             sent.set()
@@ -247,7 +247,7 @@ def test_an_object_deleted_by_others_during_its_create_is_created_again(
             looked.set()
             platform.delete_without_trace(description)
 
-    with platform.watch_requests(vanish):
+    with platform.watch_requests(delete_created_object):
         result = case.stack.apply(case.declared)
     if description.is_entry:  # its create's answer shows it
         assert result.ok

@@ -22,17 +22,17 @@ def make_ids_hostile(platform: Platform, description: KindDescription, answer: A
     # The id of what is inside of something else ends with what the platform calls it.
     ids = {id_.rpartition("/")[2] for id_ in ids}
 
-    def changed(value: Any) -> Any:
+    def replace_ids(value: Any) -> Any:
         if isinstance(value, dict):
-            return {key: changed(item) for key, item in value.items()}
+            return {key: replace_ids(item) for key, item in value.items()}
         if isinstance(value, list):
-            return [changed(item) for item in value]
+            return [replace_ids(item) for item in value]
         if isinstance(value, str):
             for id_ in ids:
                 value = value.replace(id_, id_ + HOSTILE)
         return value
 
-    return changed(answer)
+    return replace_ids(answer)
 
 
 def assert_not_shown(text: str) -> None:
@@ -80,7 +80,9 @@ def test_an_object_that_gets_a_hostile_id_is_neither_gone_nor_adopted(
     host = EngineOperations(description.lifecycle, new_call, {})
     created = host.create(convert_integers_to_doubles(description.valid_inputs))
     with (
-        platform.rewrite_answers(lambda *told: make_ids_hostile(platform, description, told[2])),
+        platform.rewrite_answers(
+            lambda *exchange: make_ids_hostile(platform, description, exchange[2])
+        ),
         pytest.raises(Refused) as refused,
     ):
         host.read(created.id, created.outputs)

@@ -86,7 +86,7 @@ def generate_declarations(description: KindDescription) -> st.SearchStrategy[dic
     }
     choices = [(name, example) for name, result in fields.items() for example in result]
 
-    def valid(chosen: list[tuple[str, Any]]) -> dict[str, Any]:
+    def is_valid(chosen: list[tuple[str, Any]]) -> dict[str, Any]:
         values = {**description.valid_inputs}
         for name, value in chosen:
             if not validate_inputs(model, {**values, name: value})[1]:
@@ -94,7 +94,7 @@ def generate_declarations(description: KindDescription) -> st.SearchStrategy[dic
         return values
 
     some = st.lists(st.sampled_from(choices), max_size=6, unique_by=lambda pair: pair[0])
-    return some.map(valid)
+    return some.map(is_valid)
 
 
 def find_id_in(folder: Path, description: KindDescription) -> str:
@@ -123,13 +123,13 @@ def test_an_imported_object_has_no_changes_and_can_be_destroyed(
         max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), database=None
     )
     @given(st.data())
-    def imported(data: st.DataObject) -> None:
+    def check_import(data: st.DataObject) -> None:
         platform.reset()
         description = platform.prepare(kind)
         there = new_project()
         assume(try_create(there, description, data.draw(generate_declarations(description))))
         accepted.append(True)
-        here = new_project()
+        project = new_project()
         id_ = find_id_in(there, description) + description.import_suffix
         first = (f"{description.platform}:{description.kind}", "taken", id_)
         subject = ("--all", "--platform", "scp") if description.kind == "Fabric" else first
@@ -139,14 +139,14 @@ def test_an_imported_object_has_no_changes_and_can_be_destroyed(
             ("refresh", "--yes", "--skip-preview", "--expect-no-changes"),
             ("destroy", "--yes", "--skip-preview"),
         ):
-            code, message = run_gpuform(here, *command)
+            code, message = run_gpuform(project, *command)
             assert code == 0, f"{command}: {message}"
-            content = (here / "topology.yaml").read_text()
+            content = (project / "topology.yaml").read_text()
             assert "import:" not in content
             assert not any(secret in content for secret in ("planted", PASSWORD)), content
         assert description.lifecycle.is_bound or not platform.list_existing_objects(description)
 
-    imported()
+    check_import()
     assert len(accepted) > 1, "the platform refuses nearly all"
 
 

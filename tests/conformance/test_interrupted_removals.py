@@ -20,8 +20,8 @@ NODE = "train-worker-1"
 def get_drain_records(request: pytest.FixtureRequest, verbs: Operations, tmp_path: Path) -> Drains:
     """Return the host's records."""
     host = request.node.callspec.params["verbs"].replace("-", "_")
-    here = tmp_path if host == "engine" else request.getfixturevalue(host).directory
-    return Drains(FolderRecords(here / ".gpuform" / "records"))
+    folder = tmp_path if host == "engine" else request.getfixturevalue(host).directory
+    return Drains(FolderRecords(folder / ".gpuform" / "records"))
 
 
 @pytest.mark.parametrize("description", [CLUSTER], indirect=True)

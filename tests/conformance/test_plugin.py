@@ -60,12 +60,12 @@ class Engine(engine_pb2_grpc.EngineServicer):
     """What Pulumi's engine logs."""
 
     def __init__(self) -> None:
-        self.shown: list[Any] = []
-        self.told = threading.Event()
+        self.log_requests: list[Any] = []
+        self.has_logged = threading.Event()
 
     def Log(self, request: Any, _context: Any) -> Empty:  # noqa: N802 - the protocol's name
-        self.shown.append(request)
-        self.told.set()
+        self.log_requests.append(request)
+        self.has_logged.set()
         return Empty()
 
 
@@ -94,7 +94,7 @@ def test_cancel_ends_a_wait_at_once_and_keeps_the_id(
             properties=to_struct(convert_integers_to_doubles(description.valid_inputs)),
         )
         answer = plugin.stub.Create.future(request)
-        assert reported.told.wait(30)
+        assert reported.has_logged.wait(30)
         plugin.stub.Cancel(Empty())
         with pytest.raises(grpc.RpcError) as caught:
             answer.result(30)
@@ -114,7 +114,7 @@ def test_progress_is_logged_at_the_resource_and_standard_output_has_only_the_por
         verbs = PluginOperations(description.lifecycle, plugin.stub)
         created = verbs.create(convert_integers_to_doubles(description.valid_inputs))
         verbs.delete(created.id, created.outputs)
-        progress = [item for item in reported.shown if item.ephemeral]
+        progress = [item for item in reported.log_requests if item.ephemeral]
         assert progress
         assert {item.urn for item in progress} == {verbs.urn}
         plugin.process.send_signal(signal.SIGTERM)

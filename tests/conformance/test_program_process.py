@@ -81,10 +81,10 @@ def test_the_state_is_the_same_in_a_separate_process(
     inside, out = states
     entries = [state["checkpoint"]["latest"].pop("resources") for state in states]
     assert len(entries[0]) == 4
-    for here, there in zip(*entries, strict=True):
-        assert there.keys() == here.keys()
-        for key, value in here.items():
-            assert (here["urn"], key, there[key]) == (here["urn"], key, value)
+    for own_entry, other_entry in zip(*entries, strict=True):
+        assert other_entry.keys() == own_entry.keys()
+        for key, value in own_entry.items():
+            assert (own_entry["urn"], key, other_entry[key]) == (own_entry["urn"], key, value)
     assert out == inside
 
 

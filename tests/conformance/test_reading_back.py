@@ -97,8 +97,8 @@ def test_every_reported_input_is_read(
             declared = {name: value} if name in inputs.model_fields else {}
             before = read(declared)
             with platform.rewrite_answers(
-                lambda _method, path, told, requests=requests, keys=keys: (
-                    change_values(told, keys) if path == requests else told
+                lambda _method, path, platform_answer, requests=requests, keys=keys: (
+                    change_values(platform_answer, keys) if path == requests else platform_answer
                 )
             ):
                 if read(declared) == before:

@@ -43,12 +43,12 @@ def test_the_plan_of_a_removal_shows_the_jobs(
         LocalCommandRunner, "run", build_local_runner(platform.http, lambda _: None)
     )
     messages = []
-    for scheduler, takings in NODE_REMOVALS.items():
+    for scheduler, removals in NODE_REMOVALS.items():
         platform.reset()
         folder = tmp_path / scheduler
         folder.mkdir()
         monkeypatch.chdir(folder)
-        plan_text = render_plan_text(takings[path], platform, EmbeddedStack(folder, crypter))
+        plan_text = render_plan_text(removals[path], platform, EmbeddedStack(folder, crypter))
         assert re.search(r"runs (1|ml/)", plan_text), "the job on the node is told"
         messages.append(f"== {scheduler}\n\n{plan_text}\n")
     golden, plan_text = FOLDER / f"{path}.txt", "\n".join(messages)
@@ -57,13 +57,13 @@ def test_the_plan_of_a_removal_shows_the_jobs(
     assert plan_text == golden.read_text(encoding="utf-8")
 
 
-def render_plan_text(taking: NodeRemoval, platform: Platform, stack: EmbeddedStack) -> str:
-    placed = platform.prepare(taking.kind)
-    before, after = taking.build_inputs(placed)
+def render_plan_text(removal: NodeRemoval, platform: Platform, stack: EmbeddedStack) -> str:
+    placed = platform.prepare(removal.kind)
+    before, after = removal.build_inputs(placed)
     assert stack.apply(declare_one(placed, before)).ok
     (entry,) = stack.resources
-    RunningJob.start(platform, stack.directory, taking, map_ids_by_name(entry))
-    if taking.fault:
+    RunningJob.start(platform, stack.directory, removal, map_ids_by_name(entry))
+    if removal.fault:
         assert stack.refresh().ok
     operation = "destroy" if after is None else "update"
     stack.run(operation, *([] if after is None else [declare_one(placed, after)]), preview=True)

@@ -66,8 +66,8 @@ def is_planted(description: KindDescription, secret: Any) -> bool:
     return secret == ENCODED or KUBE in secret
 
 
-def checks_jobs_on_delete(description: KindDescription) -> bool:
-    """Return whether a delete first looks for jobs, which a planted kubeconfig does not let it."""
+def looks_for_jobs_on_delete(description: KindDescription) -> bool:
+    """Return whether a delete first looks for jobs, which a planted kubeconfig prevents."""
     return "kube_config" in description.secret_outputs
 
 
@@ -117,7 +117,7 @@ def test_the_engine_shows_planted_texts_only_in_outputs(
         outputs = embedded.outputs
         destroyed = embedded.destroy()
         output += read_messages(embedded)
-    assert destroyed.ok is not checks_jobs_on_delete(description), destroyed.errors
+    assert destroyed.ok is not looks_for_jobs_on_delete(description), destroyed.errors
     output += (
         "".join(destroyed.errors) + capture_output() + read_files(embedded.directory / ".gpuform")
     )
@@ -158,7 +158,7 @@ def _assert_only_in_secret_outputs(
         read_result = verbs.read(created.id, created.outputs)
         changed = convert_integers_to_doubles(description.in_place.inputs)
         outputs = verbs.update(created.id, created.outputs, changed)
-        if checks_jobs_on_delete(description):
+        if looks_for_jobs_on_delete(description):
             with pytest.raises(Refused) as refused:
                 verbs.delete(created.id, outputs)
             assert_clean(description, describe_error(refused.value))
@@ -207,7 +207,7 @@ def test_a_value_of_a_wrong_type_is_not_shown(
 ) -> None:
     """Replace each field in turn by an object, a list or a text."""
     created = host.create(convert_integers_to_doubles(description.valid_inputs))
-    shown_text, refused = "", 0
+    output, refused = "", 0
     for name in description.wire.model_fields:
         for wrong in ({"token": WRONG}, [WRONG], WRONG):
             key = get_wire_name(description.wire, name)
@@ -219,12 +219,12 @@ def test_a_value_of_a_wrong_type_is_not_shown(
                     host.read(created.id, created.outputs)
                 except Refused as error:
                     refused += 1
-                    shown_text += describe_error(error)
+                    output += describe_error(error)
     assert refused > len(description.wire.model_fields)
-    assert "answered in an unexpected form" in shown_text
+    assert "answered in an unexpected form" in output
     assert_clean(
         description,
-        shown_text + capture_output() + "".join(process.printed_text for process in processes),
+        output + capture_output() + "".join(process.printed_text for process in processes),
     )
 
 
@@ -273,20 +273,20 @@ def test_an_error_answer_of_another_form_is_not_shown(
             lambda: host.delete(created.id, created.outputs),
         ),
     }
-    shown_text = ""
+    output = ""
     for name, (method, verb) in verbs.items():
         for body in build_bodies(description, has_declaration=name == "create"):
             platform.add_fault(method, "", status=status, body=body)
             try:
-                shown_text += str((verb() or {}).get("not_ready_reason"))
+                output += str((verb() or {}).get("not_ready_reason"))
             except Refused as error:
-                shown_text += describe_error(error)
+                output += describe_error(error)
             platform.remove_faults()
     if status != 404:
-        assert f"answered {status}" in shown_text
+        assert f"answered {status}" in output
     assert_clean(
         description,
-        shown_text + capture_output() + "".join(process.printed_text for process in processes),
+        output + capture_output() + "".join(process.printed_text for process in processes),
     )
 
 
@@ -299,13 +299,13 @@ def test_the_text_of_an_unexpected_error_is_not_shown(
 ) -> None:
     """Raise an error with a secret in its text, while waiting and while reading."""
 
-    def broken(*_: object) -> None:
+    def raise_secret_error(*_: object) -> None:
         held = {"token": KUBE}
         raise RuntimeError(f"cannot use {held}")
 
     assert embedded.apply(declare_one(description)).ok
-    monkeypatch.setattr(description.lifecycle.operations, "read", broken)
-    monkeypatch.setattr(description.lifecycle.operations, "wait_until_ready", broken)
+    monkeypatch.setattr(description.lifecycle.operations, "read", raise_secret_error)
+    monkeypatch.setattr(description.lifecycle.operations, "wait_until_ready", raise_secret_error)
     refreshed = embedded.refresh()
     updated = embedded.apply(declare_one(description, description.in_place.inputs))
     for result in (refreshed, updated):

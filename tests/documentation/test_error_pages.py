@@ -35,15 +35,15 @@ def _list_classes(kind: type[UserError]) -> Iterator[type[UserError]]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _import_all_modules() -> None:
-    for room in (gpuform.schemas, gpuform.providers, gpuform.stacks):
-        for module in pkgutil.walk_packages(room.__path__, f"{room.__name__}."):
+    for package in (gpuform.schemas, gpuform.providers, gpuform.stacks):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not module.name.endswith("__main__") and ".templates" not in module.name:
                 importlib.import_module(module.name)
 
 
 def find_named_pages() -> set[str]:
     """Return every page that an error names: of its class, or where it is raised."""
-    files = [file for room in ROOMS for file in (ROOT / room).rglob("*.py")]
+    files = [file for folder in ROOMS for file in (ROOT / folder).rglob("*.py")]
     return {page for file in files for page in IN_SOURCE.findall(file.read_text())}
 
 

@@ -63,7 +63,9 @@ def test_a_command_with_another_result_contradicts_its_page(
 
 
 @pytest.mark.parametrize(
-    "page", [each for each in [README, *PAGES] if [*read_blocks(each)]], ids=_get_name
+    "page",
+    [page_path for page_path in [README, *PAGES] if [*read_blocks(page_path)]],
+    ids=_get_name,
 )
 def test_a_block_of_code_is_run_or_valid(page: Path) -> None:
     for block in read_blocks(page):
@@ -120,7 +122,7 @@ def test_the_readme_is_short() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "printed", "alike"),
+    ("documented", "printed", "alike"),
     [
         ("a\nb\n", "a\nb\n", True),
         ("a\nb\n", "a\n", False),
@@ -139,21 +141,21 @@ def test_the_readme_is_short() -> None:
         ("id 0f11e35c-a155-4e89-9e21-3f8ed2f99a2d\n", "id none\n", False),
     ],
 )
-def test_what_a_page_says_is_compared(said: str, printed: str, alike: bool) -> None:
-    assert matches_page(said, printed, Path("/tmp/one")) is alike
+def test_what_a_page_says_is_compared(documented: str, printed: str, alike: bool) -> None:
+    assert matches_page(documented, printed, Path("/tmp/one")) is alike
 
 
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#[^)]*)?\)")
 BESIDE = [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 BESIDE += [
-    each
-    for room in ("[!.]*", "[!.]*/*", "[!.]*/*/*")
-    for each in sorted(ROOT.glob(f"{room}/README.md"))
+    readme
+    for pattern in ("[!.]*", "[!.]*/*", "[!.]*/*/*")
+    for readme in sorted(ROOT.glob(f"{pattern}/README.md"))
 ]
 
 
 @pytest.mark.parametrize(
-    "page", [each for each in BESIDE if LINK.search(each.read_text())], ids=_get_name
+    "page", [readme for readme in BESIDE if LINK.search(readme.read_text())], ids=_get_name
 )
 def test_a_link_of_the_repository_leads_somewhere(page: Path) -> None:
     """The links of the site's pages are checked when it is built."""

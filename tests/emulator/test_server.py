@@ -233,7 +233,7 @@ def test_a_transaction_is_all_or_nothing() -> None:
     with Store(None) as store:
         store.put("kind", "old", "1")
 
-        def failing() -> None:
+        def fail_after_write() -> None:
             with store.transaction():
                 store.put("kind", "new", "2")
                 with store.transaction():
@@ -241,17 +241,17 @@ def test_a_transaction_is_all_or_nothing() -> None:
                 raise ValueError
 
         with pytest.raises(ValueError):
-            failing()
+            fail_after_write()
         assert store.list_all("kind") == ["1"]
 
 
 def test_ids_are_repeatable_by_seed_and_never_repeated() -> None:
-    def ids(seed: str | None) -> list[str]:
+    def create_ids(seed: str | None) -> list[str]:
         with Store(None, seed=seed) as store:
             return [store.create_id() for _ in range(100)]
 
-    assert ids("a") == ids("a") != ids("b")
-    assert len({*ids(None), *ids(None), *ids("a")}) == 300
+    assert create_ids("a") == create_ids("a") != create_ids("b")
+    assert len({*create_ids(None), *create_ids(None), *create_ids("a")}) == 300
 
 
 @pytest.mark.parametrize("content", [b"this is not a database, it is a text" * 50, None])

@@ -1,10 +1,14 @@
-"""Plays the exhaustive tests in as many goes as it takes: `python tests/exhaustive/play.py FILE`.
+"""Play the exhaustive tests in as many runs as necessary: `python tests/exhaustive/play.py FILE`.
 
-These are all slow tests, and all tests that docs/reference/crashes.md is made of; those come first.
-FILE, outside of the project, gets a line of JSON for each test. The next run with FILE goes on
-behind them, with the same list of tests, which lies beside FILE as long as the commit is the same.
-A test that hangs or ends its process fails, and the others go on. SIGINT and SIGTERM end a run; the
-test that is being played has no result then. Exits with 1 while a test fails or is missing.
+These are all slow tests, and all tests that docs/reference/crashes.md is made of; the latter come
+first. FILE,
+outside of the project, gets a line of JSON for each test. The next run with FILE continues behind
+the
+last line, with the same list of tests, which is kept beside FILE as long as the commit is the same.
+A
+test that hangs or ends its process fails, and the others continue. SIGINT and SIGTERM end a run
+without a
+result of the test in progress. The exit code is 1 while a test fails or has no result.
 """
 
 import argparse
@@ -40,7 +44,10 @@ FIRST: Final = (
 """The modules of docs/reference/crashes.md, in the order in which they are played."""
 
 CHUNK: Final = 150
-"""Tests that one process of pytest plays, or all of a module: more would lose more at a crash."""
+"""Tests that one pytest process plays, or all tests of a module.
+
+A crash loses at most one chunk.
+"""
 
 PYTEST: Final = (sys.executable, HERE / "results_plugin.py", "-q", "-m", "")
 STOPPED: Final = 130
@@ -49,7 +56,7 @@ CHANGED: Final = "+"
 
 @dataclass
 class Run:
-    """One go: where it writes, when it ends, and how it plays."""
+    """One run: where results go, when it ends, and how tests are played."""
 
     results: Path
     root: Path
@@ -61,8 +68,8 @@ class Run:
     child: subprocess.Popen[bytes] | None = None
     is_stopped: bool = False
 
-    def stop(self, *_: object) -> None:
-        """Begin no other test, and end the one that is played; at the second call, kill it."""
+    def request_stop(self, *_: object) -> None:
+        """Begin no other test, and interrupt the current one; kill it at the second call."""
         if self.child is not None:
             if self.is_stopped:
                 kill_group(self.child)
@@ -87,15 +94,17 @@ def main() -> int:
         options.hypothesis_profile,
     )
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, run.stop)
-    remove_half_line(run.results)
+        signal.signal(number, run.request_stop)
+    remove_incomplete_line(run.results)
     tests = [test for test in list_tests(run) if test.startswith(tuple(options.paths))]
     results = read_results(run.results)
-    wanted = [test for test in tests if should_play(results.get(test), again=options.again)]
-    for chunk in split_into_chunks(wanted):
+    remaining_tests = [
+        test for test in tests if should_play(results.get(test), again=options.again)
+    ]
+    for chunk in split_into_chunks(remaining_tests):
         if run.is_over:
             break
-        play(run, chunk)
+        play_chunk(run, chunk)
     results = read_results(run.results)
     print(summarize(tests, results))  # noqa: T201 - its purpose
     if run.is_stopped:
@@ -119,10 +128,7 @@ def parse_options() -> argparse.Namespace:
 
 
 def find_commit(root: Path) -> str:
-    """Return the commit in short, with CHANGED behind it if its files are others now.
-
-    Where there is no repository it is nothing.
-    """
+    """Return the short commit, with CHANGED if tracked files differ; "" without a repository."""
 
     def git(*arguments: str) -> str:
         command = ("git", "-C", str(root), *arguments)
@@ -134,33 +140,36 @@ def find_commit(root: Path) -> str:
 
 
 def list_tests(run: Run) -> list[str]:
-    """Return the ids of all tests that are to be played, in order.
+    """Return the ids of all tests to play, in order.
 
-    Collecting takes as long as many tests: the list stays beside the results, for its commit.
+    Collecting takes long: the list is saved beside the results, for its commit.
     """
     path = run.results.with_suffix(".tests")
-    kept = json.loads(path.read_text()) if path.exists() else {}
-    if kept.get("commit") != run.commit or not run.commit or run.commit.endswith(CHANGED):
+    saved_list = json.loads(path.read_text()) if path.exists() else {}
+    if saved_list.get("commit") != run.commit or not run.commit or run.commit.endswith(CHANGED):
         collected = run.results.with_suffix(".collected")
         command = (*PYTEST, "--collect-only", "-p", "no:xdist", "--list-into", str(collected))
         done = start(run, command, stdout=subprocess.PIPE)
         output, _ = done.communicate()
         if done.returncode:
             raise SystemExit(output.decode(errors="replace")[-4000:])
-        kept = {"commit": run.commit, "tests": choose_tests(json.loads(collected.read_text()))}
-        path.write_text(json.dumps(kept))
+        saved_list = {
+            "commit": run.commit,
+            "tests": choose_tests(json.loads(collected.read_text())),
+        }
+        path.write_text(json.dumps(saved_list))
         collected.unlink()
-    return list(kept["tests"])
+    return list(saved_list["tests"])
 
 
 def choose_tests(is_slow: Mapping[str, bool]) -> list[str]:
-    """Return those of all tests that are to be played, in order."""
+    """Return the slow tests and the tests of the crash page, in the order of playing."""
     modules = {module: number for number, module in enumerate(FIRST)}
-    chosen = [test for test in is_slow if is_slow[test] or module_of(test) in modules]
-    return sorted(chosen, key=lambda test: modules.get(module_of(test), len(modules)))
+    chosen = [test for test in is_slow if is_slow[test] or get_module(test) in modules]
+    return sorted(chosen, key=lambda test: modules.get(get_module(test), len(modules)))
 
 
-def module_of(test: str) -> str:
+def get_module(test: str) -> str:
     return test.partition("::")[0]
 
 
@@ -172,8 +181,8 @@ def read_results(path: Path) -> dict[str, dict[str, Any]]:
     return {line["id"]: line for line in lines if line["outcome"] != STARTED}
 
 
-def remove_half_line(path: Path) -> None:
-    """Remove the end of a file that a killed run has not written to its end."""
+def remove_incomplete_line(path: Path) -> None:
+    """Remove the last line of a results file if a killed run has not completed it."""
     if path.exists():
         content = path.read_bytes()
         with path.open("r+b") as file:
@@ -187,10 +196,10 @@ def should_play(result: Mapping[str, Any] | None, *, again: bool) -> bool:
 
 
 def split_into_chunks(tests: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the tests in order, as many modules at a time as have `CHUNK` tests."""
+    """Yield the tests in order, as chunks of whole modules with at least `CHUNK` tests."""
     chunk: list[str] = []
     for test in tests:
-        if len(chunk) >= CHUNK and module_of(test) != module_of(chunk[-1]):
+        if len(chunk) >= CHUNK and get_module(test) != get_module(chunk[-1]):
             yield chunk
             chunk = []
         chunk.append(test)
@@ -198,12 +207,12 @@ def split_into_chunks(tests: Sequence[str]) -> Iterator[list[str]]:
         yield chunk
 
 
-def play(run: Run, chunk: Sequence[str]) -> None:
-    """Play tests until each has a result or the time is over, whatever becomes of the process."""
-    left = list(chunk)
-    while left and not run.is_over:
+def play_chunk(run: Run, chunk: Sequence[str]) -> None:
+    """Play tests until each has a result or the time is over, also after crashes of pytest."""
+    remaining_tests = list(chunk)
+    while remaining_tests and not run.is_over:
         size = run.results.stat().st_size if run.results.exists() else 0
-        play_once(run, left)
+        run_pytest(run, remaining_tests)
         with run.results.open("rb") as file:
             file.seek(size)
             lines = [json.loads(line) for line in file]
@@ -213,21 +222,21 @@ def play(run: Run, chunk: Sequence[str]) -> None:
             report_crash(run, broken)
         if not lines:
             raise SystemExit("no test was played: see above")
-        left = [test for test in left if test not in {*ended, *broken}]
+        remaining_tests = [test for test in remaining_tests if test not in {*ended, *broken}]
 
 
-def play_once(run: Run, tests: Sequence[str]) -> None:
+def run_pytest(run: Run, tests: Sequence[str]) -> None:
     """Run one pytest process until its tests have ended, or until no test ends any more."""
-    wanted = run.results.with_suffix(".wanted")
-    wanted.write_text("\n".join(tests))
-    modules = sorted({module_of(test) for test in tests})
-    options = ("--wanted", wanted, "--results", run.results, "--commit", run.commit)
+    list_file = run.results.with_suffix(".wanted")
+    list_file.write_text("\n".join(tests))
+    modules = sorted({get_module(test) for test in tests})
+    options = ("--wanted", list_file, "--results", run.results, "--commit", run.commit)
     limits = ("--until", run.until, "--timeout", run.timeout)
     workers = ("-n", run.processes) if run.processes else ("-p", "no:xdist")
     examples = ("--hypothesis-profile", run.profile)
     command = (*PYTEST, *options, *limits, *workers, *examples, *modules)
     run.results.touch()
-    run.child = start(run, [str(each) for each in command])
+    run.child = start(run, [str(word) for word in command])
     try:
         while run.child.poll() is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -239,11 +248,11 @@ def play_once(run: Run, tests: Sequence[str]) -> None:
     finally:
         kill_group(run.child)
         run.child = None
-        wanted.unlink()
+        list_file.unlink()
 
 
 def kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process with all that it has left running."""
+    """Kill a process and its process group."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
@@ -255,7 +264,7 @@ def start(run: Run, command: Sequence[str], **options: Any) -> subprocess.Popen[
 
 
 def report_crash(run: Run, tests: Sequence[str]) -> None:
-    """Write that these tests failed: their process ended while it played them."""
+    """Write a failed result for tests during which the pytest process ended or hung."""
     why = "the process that played it ended, or hung and was killed"
     with run.results.open("a", encoding="utf-8") as file:
         for test in tests:
@@ -264,7 +273,7 @@ def report_crash(run: Run, tests: Sequence[str]) -> None:
 
 
 def summarize(tests: Sequence[str], results: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return how many tests have been played with what outcome, and which have failed."""
+    """Return the counts of outcomes, the failed tests, and the processor time."""
     played = [results[test] for test in tests if test in results]
     outcomes = Counter(result["outcome"] for result in played)
     failed = [f"failed: {result['id']}" for result in played if result["outcome"] == "failed"]

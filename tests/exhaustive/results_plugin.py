@@ -1,4 +1,4 @@
-"""Lets pytest play the tests of a list and keep each result, for `play.py`."""
+"""Make pytest play a list of tests and record each result, for `play.py`."""
 
 import json
 import sys
@@ -34,14 +34,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    wanted = config.getoption("--wanted")
-    if wanted is None:
+    list_file = config.getoption("--wanted")
+    if list_file is None:
         return
-    order = {test: number for number, test in enumerate(wanted.read_text().splitlines())}
+    order = {test: number for number, test in enumerate(list_file.read_text().splitlines())}
     chosen = sorted(
-        (each for each in items if each.nodeid in order), key=lambda it: order[it.nodeid]
+        (item for item in items if item.nodeid in order), key=lambda it: order[it.nodeid]
     )
-    config.hook.pytest_deselected(items=[each for each in items if each.nodeid not in order])
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in order])
     items[:] = chosen
 
 
@@ -74,7 +74,7 @@ def pytest_runtest_makereport(
 
 
 class ResultWriter:
-    """Writes the results of a session's tests; of several processes, the one that controls them."""
+    """Write the results of a session's tests; of several processes, only the controller writes."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._path: Path = config.getoption("--results")
@@ -112,7 +112,7 @@ class ResultWriter:
 
 
 def describe_reason(report: pytest.TestReport) -> str:
-    """Return why a test failed or was skipped, its last lines if it is long."""
+    """Return why a test failed or was skipped, shortened to the end of the message."""
     if isinstance(report.longrepr, tuple):
         return report.longrepr[2]
     return report.longreprtext[-REASON_LENGTH:]

@@ -49,7 +49,7 @@ def play(project: Path, results: Path, *arguments: str) -> tuple[int, str]:
 
 
 def read_outcomes(results: Path) -> list[tuple[str, str]]:
-    """Return the names and outcomes of the tests in the order in which they ended."""
+    """Return names and outcomes of the tests, ordered by their ends."""
     lines = [json.loads(line) for line in results.read_text().splitlines()]
     ended = [line for line in lines if line["outcome"] != "started"]
     return [(line["id"].partition("::")[2], line["outcome"]) for line in ended]

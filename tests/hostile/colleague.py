@@ -56,7 +56,7 @@ class Colleague:
             self._send(*self._requests.build_create(kind, "equal", f"-other-{number}"))
 
     def race_request(self, likeness: str, request: PlatformRequest) -> None:
-        """Create the same object as a request of ours that is in progress."""
+        """Create the same object as our request in progress."""
         if likeness in ("join", "leave"):
             self._move_guest_in(likeness, request.path[-1])
             return
@@ -64,7 +64,7 @@ class Colleague:
             return
         body = json.loads(json.dumps(request.body).replace(CONFIG_SECRET, OTHER_SECRET))
         if likeness == "other":
-            body = self._requests.alter_body(body)
+            body = self._requests.change_body(body)
         address = f"/{self._requests.platform}/{'/'.join(request.path)}"
         self._send(request.method, address, body)
 
@@ -134,7 +134,7 @@ class ColleagueRequests(ABC):
         """Return the request for an object of the stack's name, with `name` behind it."""
 
     @abstractmethod
-    def alter_body(self, body: Json) -> Json: ...
+    def change_body(self, body: Json) -> Json: ...
 
     @abstractmethod
     def build_change(self, platform_object: PlatformObject) -> tuple[str, str, Any]: ...
@@ -170,9 +170,9 @@ class TogetherRequests(ColleagueRequests):
         body = dict(self._BODIES[kind])
         field = "cluster_name" if kind == "cluster" else "volume_name"
         body[field] += name
-        return "POST", self._PATHS[kind], body if likeness == "equal" else self.alter_body(body)
+        return "POST", self._PATHS[kind], body if likeness == "equal" else self.change_body(body)
 
-    def alter_body(self, body: Json) -> Json:
+    def change_body(self, body: Json) -> Json:
         return {**body, **({"num_gpus": 64} if "num_gpus" in body else {"size_tib": 77})}
 
     def build_change(self, platform_object: PlatformObject) -> tuple[str, str, Any]:
@@ -220,9 +220,9 @@ class ScpRequests(ColleagueRequests):
             "subnet_id": "ab313c43291e4b678f4bacffe10768ae",
             "vpc_id": "e58348b1bc9148e5af86500fd4ef99ca",
         }
-        return "POST", "/scp/v1/gpu-nodes", body if likeness == "equal" else self.alter_body(body)
+        return "POST", "/scp/v1/gpu-nodes", body if likeness == "equal" else self.change_body(body)
 
-    def alter_body(self, body: Json) -> Json:
+    def change_body(self, body: Json) -> Json:
         return {**body, "subnet_id": "00000000000000000000000000000077"}
 
     def build_change(self, platform_object: PlatformObject) -> tuple[str, str, Any]:
@@ -261,10 +261,10 @@ class TensorOneRequests(ColleagueRequests):
         return (
             "POST",
             "/tensorone/v1/clusters",
-            body if likeness == "equal" else self.alter_body(body),
+            body if likeness == "equal" else self.change_body(body),
         )
 
-    def alter_body(self, body: Json) -> Json:
+    def change_body(self, body: Json) -> Json:
         return {**body, "gpu_count": 8}
 
     def build_change(self, platform_object: PlatformObject) -> tuple[str, str, Any]:
@@ -305,9 +305,9 @@ class AiosRequests(ColleagueRequests):
                 "owner": "AI Infrastructure",
             },
         }
-        return "POST", "/aios/clusters", body if likeness == "equal" else self.alter_body(body)
+        return "POST", "/aios/clusters", body if likeness == "equal" else self.change_body(body)
 
-    def alter_body(self, body: Json) -> Json:
+    def change_body(self, body: Json) -> Json:
         if "header" in body:
             changed = {**body["body"]["spec"]["values"], "tags": ["mine"]}
             return {**body, "body": {"spec": {"values": changed}}}

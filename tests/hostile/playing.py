@@ -192,7 +192,9 @@ class _CourseRun:
         self.simulation.list_lag = 0
         self.simulation.lens_mood = HEALTHY
         fakes.fleet.set_mood(HONEST)
-        self._trace(f"{step.command}: exit {result.code}" + (f" under {faults}" if faults else ""))
+        self._record_step(
+            f"{step.command}: exit {result.code}" + (f" under {faults}" if faults else "")
+        )
         violations = self.checker.check(result, self._read_knowledge(result), is_settled=False)
         violations += self.checker.check_step(result, step.command)
         if self.course.platform in SCHEDULER_MOODS:
@@ -278,7 +280,7 @@ class _CourseRun:
 
     def _run_command(self, name: str) -> Result:
         result = self._run(name, _ARGUMENTS[name])
-        self._trace(f"{name}: exit {result.code}")
+        self._record_step(f"{name}: exit {result.code}")
         return result
 
     def _read_knowledge(self, result: Result) -> StackKnowledge:
@@ -320,7 +322,7 @@ class _CourseRun:
         if violations:
             steps_so_far = self.course.steps[: self.simulation.step]
             self.result.course = replace(self.course, steps=steps_so_far)
-            self._trace(f"stdout:\n{result.stdout[-1500:]}\nstderr:\n{result.stderr[-1500:]}")
+            self._record_step(f"stdout:\n{result.stdout[-1500:]}\nstderr:\n{result.stderr[-1500:]}")
             self.result.trace += [
                 "requests:",
                 *(f"  {request}" for request in self.player.fakes.requests),
@@ -331,7 +333,7 @@ class _CourseRun:
             ]
         return bool(violations)
 
-    def _trace(self, text: str) -> None:
+    def _record_step(self, text: str) -> None:
         self.result.trace.append(f"step {self.simulation.step}: {text}")
 
 

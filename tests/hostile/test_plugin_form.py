@@ -85,7 +85,7 @@ class Engine:
         self._plugin = None
 
     def begin_course(self, type_: str) -> None:
-        """Forget everything, on empty platforms; a process that lives goes on."""
+        """Forget all resources and empty the platforms; a running plugin process continues."""
         self.fakes.begin_course(Simulation())
         self.fakes.signal = self.kill
         shutil.rmtree(self.directory / ".gpuform", ignore_errors=True)
@@ -96,7 +96,7 @@ class Engine:
         self._resources.close()
 
     def create_or_update(self, declared: Mapping[str, Any]) -> str:
-        """Check, Diff, and Create or Update; what came of it."""
+        """Call Check, Diff, and Create or Update, and return the result."""
         request = provider_pb2.CheckRequest(
             urn=self.urn, olds=to_struct(self.inputs), news=to_struct(declared)
         )
@@ -206,7 +206,7 @@ def test_no_fault_at_any_request_loses_or_doubles_an_object(
         engine.begin_course(type_)
         if verb != "create":
             engine.create_or_update(declared)
-        has_happened = meet_fault(fakes, engine, Fault(ANY, failure, effect, nth), step)
+        has_happened = run_step_with_fault(fakes, engine, Fault(ANY, failure, effect, nth), step)
         repeat_until("same", engine, lambda: engine.create_or_update(changed))
         assert len(list_existing_objects(fakes)) == number, [
             str(item) for item in list_existing_objects(fakes)
@@ -221,7 +221,7 @@ def test_no_fault_at_any_request_loses_or_doubles_an_object(
             return
 
 
-def meet_fault(
+def run_step_with_fault(
     fakes: FakePlatforms, engine: Engine, fault: Fault, step: Callable[[], object]
 ) -> bool:
     """Take a step under a fault, and return whether the fault happened."""

@@ -23,7 +23,7 @@ def run(request: dict[str, Any]) -> int:
     child = os.fork()
     if child == 0:
         try:
-            _become(request, beside)
+            _run_requested_course(request, beside)
             _main(request["arguments"], beside / "modules" if request["learn"] else None)
         finally:
             os._exit(70)
@@ -35,7 +35,7 @@ def run(request: dict[str, Any]) -> int:
     return code
 
 
-def _become(request: dict[str, Any], beside: Path) -> None:
+def _run_requested_course(request: dict[str, Any], beside: Path) -> None:
     os.chdir(request["folder"])
     for number, name in ((1, "stdout"), (2, "stderr")):
         os.dup2(os.open(beside / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)

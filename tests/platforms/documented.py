@@ -31,7 +31,7 @@ class Answer:
     kind: str
     lookup: str
     declared: Mapping[str, str]
-    told: Mapping[str, str]
+    reported: Mapping[str, str]
     used: Mapping[str, str]
     dropped: Mapping[str, str]
 
@@ -64,11 +64,11 @@ class Documented:
     """A platform's document as data."""
 
     name: str
-    given: Mapping[str, Any]
+    content: Mapping[str, Any]
 
     @property
     def answers(self) -> Iterator[Answer]:
-        for item in self.given["objects"]:
+        for item in self.content["objects"]:
             yield Answer(
                 self.name,
                 item["model"],
@@ -82,10 +82,10 @@ class Documented:
 
     @property
     def states(self) -> Iterator[States]:
-        for state in self.given["states"]:
-            yield States(state["of"], state["unknown"], dict(self._meanings(state)))
+        for state in self.content["states"]:
+            yield States(state["of"], state["unknown"], dict(self._list_meanings(state)))
 
-    def _meanings(self, inputs: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    def _list_meanings(self, inputs: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield from inputs.get("values", {}).items()
         if "ready" not in inputs:
             return
@@ -110,7 +110,6 @@ _MEANINGS: Final = {
 
 
 def load_document(name: str) -> Documented:
-    """Return what a platform documents."""
     return Documented(name, yaml.safe_load((HERE / f"{name}.yaml").read_text(encoding="utf-8")))
 
 
@@ -131,7 +130,7 @@ def list_models(annotation: Any) -> Iterator[type[BaseModel]]:
             yield item
 
 
-def covers(pattern: str, path: str) -> bool:
+def includes_path(pattern: str, path: str) -> bool:
     """Return True if a path of the YAML files includes this path."""
     return path.startswith(pattern[:-1]) if pattern.endswith(".*") else path == pattern
 

@@ -13,7 +13,14 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
-from platforms.documented import NAMES, Answer, Documented, covers, list_leaf_paths, load_document  # noqa: E402
+from platforms.documented import (  # noqa: E402
+    NAMES,
+    Answer,
+    Documented,
+    includes_path,
+    list_leaf_paths,
+    load_document,
+)
 from platforms.together_sdk import IGNORED, SHOWN_ONLY, SUPPORTED, SdkUse, list_sdk_calls  # noqa: E402
 from pydantic.alias_generators import to_camel  # noqa: E402
 
@@ -93,24 +100,24 @@ def _render_index(platforms: Sequence[Documented]) -> Iterator[str]:
 
 
 def _count_fields(platform: Documented) -> list[str]:
-    calls = len(platform.given["calls"])
-    rest = len(platform.given["unsupported calls"])
-    shown_count = used = dropped = 0
+    calls = len(platform.content["calls"])
+    rest = len(platform.content["unsupported calls"])
+    reported_count = used = dropped = 0
     for answer in platform.answers:
         for path in list_leaf_paths(answer.wire_model):
-            if _is_in(path, {**answer.declared, **answer.told}):
-                shown_count += 1
+            if _is_in(path, {**answer.declared, **answer.reported}):
+                reported_count += 1
             elif _is_in(path, answer.used):
                 used += 1
             else:
                 dropped += 1
-    name = f"[{platform.given['title']}]({platform.name}.md)"
-    numbers = (calls + rest, calls, shown_count + used + dropped, shown_count, used, dropped)
+    name = f"[{platform.content['title']}]({platform.name}.md)"
+    numbers = (calls + rest, calls, reported_count + used + dropped, reported_count, used, dropped)
     return [name, *map(str, numbers)]
 
 
 def _render_page(platform: Documented) -> Iterator[str]:
-    facts = platform.given
+    facts = platform.content
     yield f"# {facts['title']}: supported API"
     yield MARK
     yield (
@@ -230,9 +237,9 @@ def _render_sent(fields: Sequence[str | Mapping[str, str]]) -> Iterator[list[str
 def _render_read(answer: Answer) -> Iterator[list[str]]:
     """Yield a row for each field; fields listed together in the YAML file share a row."""
     listed_fields: set[str] = set()
-    parts = (answer.declared, answer.told, answer.used, answer.dropped)
+    parts = (answer.declared, answer.reported, answer.used, answer.dropped)
     for path in list_leaf_paths(answer.wire_model):
-        pattern = next(item for part in parts for item in part if covers(item, path))
+        pattern = next(item for part in parts for item in part if includes_path(item, path))
         if pattern not in listed_fields:
             listed_fields.add(pattern)
             yield [
@@ -252,8 +259,8 @@ def _get_documented_name(answer: Answer, pattern: str) -> str:
 def _describe_use(answer: Answer, pattern: str) -> Iterator[str]:
     if pattern in answer.declared:
         yield f"input {join_as_code([answer.declared[pattern]])} of `{answer.kind}`"
-    if pattern in answer.told:
-        yield f"output {join_as_code([answer.told[pattern]])} of `{answer.kind}`"
+    if pattern in answer.reported:
+        yield f"output {join_as_code([answer.reported[pattern]])} of `{answer.kind}`"
     if pattern in answer.used:
         yield answer.used[pattern]
     if pattern in answer.dropped:
@@ -262,7 +269,7 @@ def _describe_use(answer: Answer, pattern: str) -> Iterator[str]:
 
 
 def _is_in(path: str, patterns: Mapping[str, str]) -> bool:
-    return any(covers(pattern, path) for pattern in patterns)
+    return any(includes_path(pattern, path) for pattern in patterns)
 
 
 def _render_states(platform: Documented) -> Iterator[str]:

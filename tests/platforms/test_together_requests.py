@@ -148,7 +148,7 @@ def _send_by_gpuform(call: SdkCall, values: Values, transport: httpx.MockTranspo
     client.close()
 
 
-SUPPORTED_CALLS = {call["sdk"] for call in load_document("together").given["calls"]}
+SUPPORTED_CALLS = {call["sdk"] for call in load_document("together").content["calls"]}
 
 
 def test_every_supported_call_has_a_sender() -> None:

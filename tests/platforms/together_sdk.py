@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Any, Final, NamedTuple, get_args, get_type_hints
 
-from platforms.documented import Answer, covers, list_leaf_paths, list_models, load_document
+from platforms.documented import Answer, includes_path, list_leaf_paths, list_models, load_document
 from pydantic import BaseModel
 from together import Together
 from typing_extensions import is_typeddict
@@ -112,7 +112,7 @@ class SdkUse:
 
     def __init__(self) -> None:
         document = load_document("together")
-        self.facts: Mapping[str, Any] = document.given
+        self.facts: Mapping[str, Any] = document.content
         self._answers = {answer.model: answer for answer in document.answers}
 
     @property
@@ -197,8 +197,8 @@ class SdkUse:
 def _describe_answer_field(answer: Answer, path: str, label: str) -> Use:
     """Return gpuform's use of a field of an object that together.yaml describes."""
     declared, told, used, dropped = (
-        next((note for pattern, note in part.items() if covers(pattern, path)), None)
-        for part in (answer.declared, answer.told, answer.used, answer.dropped)
+        next((note for pattern, note in part.items() if includes_path(pattern, path)), None)
+        for part in (answer.declared, answer.reported, answer.used, answer.dropped)
     )
     texts = [
         *([f"input `{declared}`"] if declared else []),

@@ -49,10 +49,10 @@ def test_a_script_has_it_on_its_path(project: Path) -> None:
         text=True,
         check=False,
     )
-    here = run_gpuform(project / "sub", "-C", "..", "validate")
-    assert done.stdout == here.stdout + here.stdout + here.stderr
-    assert done.stderr == here.stderr
-    assert done.returncode == here.code != 0
+    result = run_gpuform(project / "sub", "-C", "..", "validate")
+    assert done.stdout == result.stdout + result.stdout + result.stderr
+    assert done.stderr == result.stderr
+    assert done.returncode == result.code != 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

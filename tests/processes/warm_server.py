@@ -38,7 +38,7 @@ from gpuform.stacks.cli import app  # noqa: F401 - for all commands
 from gpuform.stacks.engine.secrets import passphrase
 
 ROOT: Final = Path(__file__).parents[2]
-SOURCE_FOLDERS: Final = tuple(f"{ROOT / room}/" for room in ("schemas", "providers", "stacks"))
+SOURCE_FOLDERS: Final = tuple(f"{ROOT / folder}/" for folder in ("schemas", "providers", "stacks"))
 NOTE_BYTES: Final = 4096
 """A longer note would not arrive in one piece where several children write at a time."""
 READ_AT_START: Final = ("PYTHON", "LC_")

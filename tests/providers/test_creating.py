@@ -52,12 +52,12 @@ class Platform:
     answer: Callable[[], None] = lambda: None
     listing: Callable[[], None] = lambda: None
 
-    def candidates(self) -> list[Candidate]:
+    def list_candidates(self) -> list[Candidate]:
         self.listing()
         return list(self.objects)
 
     def exists(self, id_: str) -> bool:
-        return any(candidate.id == id_ for candidate in self.candidates())
+        return any(candidate.id == id_ for candidate in self.list_candidates())
 
     def send(self) -> str:
         self.sent += 1
@@ -70,13 +70,13 @@ class Platform:
 
     def create(self, **changes: object) -> str:
         creation = replace(
-            Creation(TARGET, self.candidates, self.exists, [Attempt(self.send, sent=SENT)]),
+            Creation(TARGET, self.list_candidates, self.exists, [Attempt(self.send, sent=SENT)]),
             **changes,
         )  # type: ignore[arg-type]
         with _end_call(self.call):
             return create_once(self.call, creation)
 
-    def answers(self, error: BaseException | None, *, takes_effect: bool = True) -> None:
+    def answer_with(self, error: BaseException | None, *, takes_effect: bool = True) -> None:
         def answer() -> None:
             if error is not None:
                 raise error
@@ -127,7 +127,7 @@ def test_a_create_is_sent_once_and_its_id_recorded(platform: Platform, intents: 
 def test_a_definite_refusal_leaves_no_intent(
     platform: Platform, intents: Intents, error: GpuformError
 ) -> None:
-    platform.answers(error, takes_effect=False)
+    platform.answer_with(error, takes_effect=False)
     with pytest.raises(type(error)):
         platform.create()
     assert intents.list_all() == []
@@ -137,7 +137,7 @@ def test_a_definite_refusal_leaves_no_intent(
 def test_a_create_with_a_lost_answer_finds_its_object(
     platform: Platform, reported: object, error: Exception
 ) -> None:
-    platform.answers(error)
+    platform.answer_with(error)
     assert platform.create() == "c1"
     assert platform.sent == 1
     assert "found the object: c1" in reported.warnings[0]  # type: ignore[attr-defined]
@@ -147,17 +147,17 @@ def test_a_create_with_a_lost_answer_finds_its_object(
 def test_a_lost_request_stays_open_until_the_next_attempt(
     platform: Platform, intents: Intents, error: Exception
 ) -> None:
-    platform.answers(error, takes_effect=False)
+    platform.answer_with(error, takes_effect=False)
     with pytest.raises(UnknownOutcome, match="its create is unknown"):
         platform.create()
     assert [intent.id for intent in intents.list_all()] == [None]
-    platform.answers(None)
+    platform.answer_with(None)
     assert platform.create() == "c1"
     assert (platform.sent, len(platform.objects)) == (2, 1)
 
 
 def test_an_object_that_appears_late_is_adopted_by_the_next_attempt(platform: Platform) -> None:
-    platform.answers(UnknownOutcome("no answer"), takes_effect=False)
+    platform.answer_with(UnknownOutcome("no answer"), takes_effect=False)
     with pytest.raises(UnknownOutcome):
         platform.create()
     created = platform.call.clock.now() - 30
@@ -167,7 +167,7 @@ def test_an_object_that_appears_late_is_adopted_by_the_next_attempt(platform: Pl
 
 
 def test_an_object_that_appears_after_the_last_look_is_not_adopted(platform: Platform) -> None:
-    platform.answers(UnknownOutcome("no answer"), takes_effect=False)
+    platform.answer_with(UnknownOutcome("no answer"), takes_effect=False)
     with pytest.raises(UnknownOutcome):
         platform.create()
     platform.objects.append(
@@ -196,19 +196,19 @@ def test_a_lost_answer_and_a_failed_listing_keep_the_intent(
 
 
 def test_a_create_killed_after_sending_finds_its_object(platform: Platform) -> None:
-    platform.answers(Killed())
+    platform.answer_with(Killed())
     with pytest.raises(Killed):
         platform.create()
-    platform.answers(None)
+    platform.answer_with(None)
     assert platform.create() == "c1"
     assert (platform.sent, len(platform.objects)) == (1, 1)
 
 
 def test_a_create_killed_before_its_effect_is_sent_again(platform: Platform) -> None:
-    platform.answers(Killed(), takes_effect=False)
+    platform.answer_with(Killed(), takes_effect=False)
     with pytest.raises(Killed):
         platform.create()
-    platform.answers(None)
+    platform.answer_with(None)
     assert platform.create() == "c1"
     assert len(platform.objects) == 1
 
@@ -283,7 +283,7 @@ class TestWrongTimes:
     def test_an_object_observed_too_late_requires_a_decision(
         self, platform: Platform, intents: Intents, wrong: str, ahead: float | None
     ) -> None:
-        platform.answers(Killed())
+        platform.answer_with(Killed())
         with pytest.raises(Killed):
             platform.create(clock_ahead=lambda: ahead)
         platform.objects[:] = [self._build_candidate(platform, wrong)]
@@ -357,7 +357,7 @@ def test_several_new_objects_require_a_decision(platform: Platform, intents: Int
 
 def test_an_object_older_than_the_attempt_is_not_adopted(platform: Platform) -> None:
     platform.objects.append(Candidate("leaving", is_being_deleted=True))
-    platform.answers(UnknownOutcome("no answer"), takes_effect=False)
+    platform.answer_with(UnknownOutcome("no answer"), takes_effect=False)
     with pytest.raises(UnknownOutcome):
         platform.create()
     platform.objects[:] = [Candidate("leaving")]
@@ -398,11 +398,11 @@ def test_the_engine_recovers_a_create_of_pulumis_dynamic_host(
     platform: Platform, intents: Intents
 ) -> None:
     urn, platform.call.urn = platform.call.urn, None
-    platform.answers(UnknownOutcome("no answer"), takes_effect=False)
+    platform.answer_with(UnknownOutcome("no answer"), takes_effect=False)
     with pytest.raises(UnknownOutcome):
         platform.create()
     platform.call.urn = urn
-    platform.answers(None)
+    platform.answer_with(None)
     assert platform.create() == "c1"
     assert [(intent.urn, intent.id) for intent in intents.list_all()] == [(urn, "c1")]
 
@@ -418,11 +418,11 @@ def test_a_create_in_one_provider_form_is_recovered_by_the_other(
     for now, then in (urns, urns[::-1]):
         platform.objects.clear()
         platform.sent, platform.call.urn = 0, now
-        platform.answers(Killed(), takes_effect=takes_effect)
+        platform.answer_with(Killed(), takes_effect=takes_effect)
         with pytest.raises(Killed):
             platform.create()
         platform.call.urn = then
-        platform.answers(None)
+        platform.answer_with(None)
         assert platform.create() == "c1"
         assert len(platform.objects) == 1
         assert [intent.id for intent in intents.list_all()] == ["c1"]
@@ -433,10 +433,10 @@ def test_a_create_in_one_provider_form_is_recovered_by_the_other(
 def test_a_renamed_resource_is_warned_of_its_earlier_create(
     platform: Platform, reported: object
 ) -> None:
-    platform.answers(UnknownOutcome("no answer"), takes_effect=False)
+    platform.answer_with(UnknownOutcome("no answer"), takes_effect=False)
     with pytest.raises(UnknownOutcome):
         platform.create()
-    platform.answers(None)
+    platform.answer_with(None)
     platform.create(target=replace(TARGET, name="renamed"))
     assert "'train' in us-central-8" in reported.warnings[-1]  # type: ignore[attr-defined]
 
@@ -447,10 +447,10 @@ class TestEvidence:
     @pytest.fixture
     def lost(self, platform: Platform) -> Platform:
         """Start a create whose process was killed; the test decides on its effect."""
-        platform.answers(Killed(), takes_effect=False)
+        platform.answer_with(Killed(), takes_effect=False)
         with pytest.raises(Killed):
             platform.create()
-        platform.answers(None)
+        platform.answer_with(None)
         return platform
 
     def test_an_object_that_lists_show_late_is_waited_for(self, lost: Platform) -> None:
@@ -471,8 +471,8 @@ class TestEvidence:
             created, sent_at = platform.objects.pop(), platform.call.clock.now()
 
             def listing() -> None:
-                is_seen = platform.call.clock.now() >= sent_at + 59
-                platform.objects[:] = [created] if is_seen else []
+                is_listed = platform.call.clock.now() >= sent_at + 59
+                platform.objects[:] = [created] if is_listed else []
 
             platform.listing = listing
             raise UnknownOutcome("no answer")
@@ -627,7 +627,7 @@ class TestLateObjects:
     def test_an_interrupted_search_is_no_evidence_against_a_later_object(
         self, late: Platform
     ) -> None:
-        late.answers(Killed(), takes_effect=False)
+        late.answer_with(Killed(), takes_effect=False)
         with pytest.raises(Killed):
             late.create()
         late.call.timeout = 5.0
@@ -684,7 +684,7 @@ class TestConflicts:
     def test_the_object_of_a_create_answered_with_409_is_found(
         self, platform: Platform, reported: object, kind: type[ApiError]
     ) -> None:
-        platform.answers(_build_refusal(kind, 409))
+        platform.answer_with(_build_refusal(kind, 409))
         assert platform.create() == "c1"
         assert "but created c1" in reported.warnings[0]  # type: ignore[attr-defined]
 
@@ -700,14 +700,14 @@ class TestConflicts:
     def test_a_409_without_an_object_is_checked_by_the_next_run(
         self, platform: Platform, intents: Intents
     ) -> None:
-        platform.answers(self.CONFLICT, takes_effect=False)
+        platform.answer_with(self.CONFLICT, takes_effect=False)
         with pytest.raises(Conflict):
             platform.create()
         assert len(intents.list_all()) == 1
         platform.objects.append(
             Candidate("c1", intents.list_all()[0].started_at + 1, reported_properties=SENT)
         )
-        platform.answers(None)
+        platform.answer_with(None)
         assert platform.create() == "c1"
         assert platform.sent == 1
 
@@ -715,7 +715,7 @@ class TestConflicts:
         self, platform: Platform, intents: Intents
     ) -> None:
         began = platform.call.clock.now()
-        platform.answers(_build_refusal(OutOfCapacity, 422))
+        platform.answer_with(_build_refusal(OutOfCapacity, 422))
         with pytest.raises(OutOfCapacity):
             platform.create()
         assert (intents.list_all(), platform.call.clock.now()) == ([], began)
@@ -873,7 +873,7 @@ class TestWords:
     def test_the_error_of_a_lost_request_says_that_the_next_run_looks_again(
         self, platform: Platform, reported: Any
     ) -> None:
-        platform.answers(UnknownOutcome("no answer"), takes_effect=False)
+        platform.answer_with(UnknownOutcome("no answer"), takes_effect=False)
         with pytest.raises(UnknownOutcome) as raised:
             platform.create(propagation_time_s=90.0)
         assert raised.value.message == (
@@ -901,7 +901,7 @@ class TestWords:
     def test_a_recovered_create_reports_the_lost_answer(
         self, platform: Platform, reported: Any
     ) -> None:
-        platform.answers(UnknownOutcome("no answer"))
+        platform.answer_with(UnknownOutcome("no answer"))
         platform.create()
         assert reported.warnings == [
             "the answer to the create was lost (no answer); found the object: c1"
@@ -935,10 +935,10 @@ class TestWords:
     def test_an_attempt_of_the_same_object_is_no_warning(
         self, platform: Platform, reported: Any
     ) -> None:
-        platform.answers(Killed(), takes_effect=False)
+        platform.answer_with(Killed(), takes_effect=False)
         with pytest.raises(Killed):
             platform.create()
-        platform.answers(None)
+        platform.answer_with(None)
         platform.create()
         assert reported.warnings == []
 
@@ -947,7 +947,7 @@ def test_the_platforms_clock_is_used_if_this_machines_is_ahead(
     platform: Platform, intents: Intents
 ) -> None:
     platform.call.clock.is_platforms = False  # type: ignore[misc]
-    platform.answers(UnknownOutcome("no answer"))
+    platform.answer_with(UnknownOutcome("no answer"))
     began = platform.call.clock.now()
     candidate = Candidate("c1")
     platform.listing = lambda: platform.objects.__setitem__(
@@ -997,7 +997,7 @@ def test_an_intent_recovered_by_another_engine_is_forgotten_for_its_object_only(
 def test_a_search_half_a_second_too_short_is_no_evidence(
     platform: Platform, intents: Intents
 ) -> None:
-    platform.answers(Killed(), takes_effect=False)
+    platform.answer_with(Killed(), takes_effect=False)
     with pytest.raises(Killed):
         platform.create()
     platform.call.timeout = 60.0
@@ -1008,12 +1008,12 @@ def test_a_search_half_a_second_too_short_is_no_evidence(
 
 
 def test_the_last_look_is_at_the_end_of_the_propagation_time(platform: Platform) -> None:
-    platform.answers(UnknownOutcome("no answer"), takes_effect=False)
+    platform.answer_with(UnknownOutcome("no answer"), takes_effect=False)
     began = platform.call.clock.now()
 
     def listing() -> None:
-        is_seen = platform.call.clock.now() >= began + 60.3
-        platform.objects[:] = [Candidate("c1", began + 1)] if is_seen else []
+        is_listed = platform.call.clock.now() >= began + 60.3
+        platform.objects[:] = [Candidate("c1", began + 1)] if is_listed else []
 
     platform.listing = listing
     assert platform.create(propagation_time_s=60.5) == "c1"
@@ -1022,7 +1022,7 @@ def test_the_last_look_is_at_the_end_of_the_propagation_time(platform: Platform)
 def test_one_name_is_created_once_at_a_time(platform: Platform, tmp_path: Path) -> None:
     raised: list[str] = []
 
-    def meanwhile() -> None:
+    def create_concurrently() -> None:
         other = Platform(replace(platform.call, urn="urn:other", exit_stack=ExitStack()))
         try:
             other.create()
@@ -1030,7 +1030,7 @@ def test_one_name_is_created_once_at_a_time(platform: Platform, tmp_path: Path) 
             raised.append(error.message)
         other.create(target=replace(TARGET, name="another"))
 
-    platform.answer = meanwhile
+    platform.answer = create_concurrently
     assert platform.create() == "c1"
     assert raised == [
         "another resource of this program is creating the Cluster 'train' on together"
@@ -1085,7 +1085,7 @@ def test_failing_attempts_create_one_object_and_adopt_no_foreign_one(
         platform = Platform(call)
         for error, takes_effect in [*attempts, (None, True)]:
             lost = isinstance(error, UnknownOutcome | ServerError | Killed)
-            platform.answers(error, takes_effect=error is None or (lost and takes_effect))
+            platform.answer_with(error, takes_effect=error is None or (lost and takes_effect))
             with suppress(GpuformError, Killed):
                 platform.create()
         assert [item.id for item in platform.objects] == ["c1"]

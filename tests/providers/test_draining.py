@@ -55,7 +55,7 @@ class NodeRemoval:
     draining: DrainOperation
     named: Sequence[str]
 
-    def leaving(self, count: int) -> RemovedNodes | None:
+    def predict_removed(self, count: int) -> RemovedNodes | None:
         return self.draining.predict_removed_nodes(
             NodeEviction(count=count, requested_names=self.named)
         )
@@ -65,7 +65,7 @@ class NodeRemoval:
         assert drain is not None
         return drain
 
-    def asking(self, drain: Drain) -> Drain:
+    def record_request(self, drain: Drain) -> Drain:
         return self.draining.record_request(drain)
 
 
@@ -178,11 +178,11 @@ class TestClearNodes:
         for at in range(4):
             scheduler.start_job(f"w{at}", 5)
 
-        def meddle(operation: str) -> None:
+        def uncordon_outside(operation: str) -> None:
             if operation == "nodes" and len(scheduler.requests) == 4:
                 scheduler.uncordon(["w3"], scheduler.nodes_by_name["w3"].owner_label or "")
 
-        scheduler.before = meddle
+        scheduler.before = uncordon_outside
         build_drain(call, scheduler).clear(1)
         assert scheduler.cordoned == ["w3"]
         assert [message for message in reported.progress if message.startswith("cordoned again (")]
@@ -193,7 +193,7 @@ class TestClearNodes:
         scheduler.cordon(["w0"], "for repair")
         scheduler.start_job("w0", 20)
         drain_operation = build_drain(call, scheduler, nodes=["w2"])
-        assert drain_operation.leaving(1) is not None
+        assert drain_operation.predict_removed(1) is not None
         drain_operation.clear(1)
         assert not scheduler.is_busy("w0")
         assert sorted(scheduler.cordoned) == ["w0", "w2"]
@@ -232,7 +232,7 @@ class TestClearNodes:
         self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
         drain_operation = build_drain(call, scheduler, nodes=["w0"])
-        drain = drain_operation.asking(drain_operation.clear(1))
+        drain = drain_operation.record_request(drain_operation.clear(1))
         with pytest.raises(GpuformError, match="node w9 not found"):
             build_drain(call, scheduler, nodes=["w9"]).clear(1)
         assert (scheduler.cordoned, read_record(call)) == (["w0"], drain)
@@ -249,10 +249,10 @@ class TestTroubles:
     def test_an_unreachable_scheduler_prevents_the_removal(
         self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
-        def broken(_: str) -> None:
+        def raise_unreachable(_: str) -> None:
             raise Unreachable("no answer")
 
-        scheduler.before = broken
+        scheduler.before = raise_unreachable
         with pytest.raises(GpuformError, match="cluster train: no node was removed: no answer"):
             build_drain(call, scheduler).clear(1)
         assert read_record(call) is None
@@ -263,11 +263,11 @@ class TestTroubles:
         for at in range(4):
             scheduler.start_job(f"w{at}", 5)
 
-        def dying(_: str) -> None:
+        def stop_answering(_: str) -> None:
             if len(scheduler.requests) >= 4:
                 raise Unreachable("no answer")
 
-        scheduler.before = dying
+        scheduler.before = stop_answering
         with pytest.raises(GpuformError, match="no node was removed"):
             build_drain(call, scheduler, wait_minutes=10).clear(1)
         assert "may still be cordoned" in reported.warnings[0]
@@ -284,11 +284,11 @@ class TestTroubles:
             scheduler.start_job(f"w{at}", 5)
         lost = iter([True] * 5)
 
-        def hiccup(_: str) -> None:
+        def fail_for_a_while(_: str) -> None:
             if len(scheduler.requests) >= 4 and next(lost, False):
                 raise Unreachable("no answer")
 
-        scheduler.before = hiccup
+        scheduler.before = fail_for_a_while
         assert build_drain(call, scheduler).clear(1).chosen == ("w3",)
         assert not scheduler.is_busy("w3")
 
@@ -624,10 +624,10 @@ class TestWords:
     def test_a_plan_without_a_scheduler_names_the_missing_information(
         self, call: ProviderContext, scheduler: SimulatedScheduler, reported: Any
     ) -> None:
-        def broken(_: str) -> None:
+        def raise_unreachable(_: str) -> None:
             raise Unreachable("no\n answer")
 
-        scheduler.before = broken
+        scheduler.before = raise_unreachable
         assert (
             build_drain_of_four(call, scheduler).predict_removed_nodes(NodeEviction(count=1))
             is None
@@ -740,10 +740,10 @@ class TestWords:
     def test_a_scheduler_error_keeps_its_hint_and_names_a_remedy(
         self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
-        def broken(_: str) -> None:
+        def raise_unreachable(_: str) -> None:
             raise Unreachable("no answer", hint="look at the network")
 
-        scheduler.before = broken
+        scheduler.before = raise_unreachable
         error = get_refusal(call, scheduler, NodeEviction(count=1))
         assert error.message == "cluster train: no node was removed: no answer"
         assert error.hint == f"look at the network; {EVICT} removes the nodes anyway"
@@ -806,10 +806,10 @@ class TestForcedEviction:
     def test_an_unreachable_scheduler_does_not_prevent_a_forced_removal(
         self, call: ProviderContext, scheduler: SimulatedScheduler, reported: Any
     ) -> None:
-        def broken(_: str) -> None:
+        def raise_unreachable(_: str) -> None:
             raise Unreachable("no\nanswer")
 
-        scheduler.before = broken
+        scheduler.before = raise_unreachable
         assert (
             build_drain_of_four(call, scheduler).drain_nodes(NodeEviction({"w1": "deleted"}))
             is None
@@ -941,10 +941,10 @@ class TestUndo:
     ) -> None:
         drain = build_drain(call, scheduler).clear(2)
 
-        def broken(_: str) -> None:
+        def raise_unreachable(_: str) -> None:
             raise Unreachable("no\nanswer")
 
-        scheduler.before = broken
+        scheduler.before = raise_unreachable
         assert not undo_drain(call, drain, lambda: scheduler)
         assert reported.warnings[-1] == (
             "w3, w2 may still be cordoned: the scheduler did not uncordon (no answer); the "
@@ -990,13 +990,13 @@ class TestConclusion:
         self, call: ProviderContext, scheduler: SimulatedScheduler, is_free: bool, state: str
     ) -> None:
         drain_operation = build_drain(call, scheduler)
-        drain = drain_operation.asking(drain_operation.clear(2))
+        drain = drain_operation.record_request(drain_operation.clear(2))
 
-        def broken(_: str) -> None:
+        def raise_unreachable(_: str) -> None:
             if not is_free:
                 raise Unreachable("no answer")
 
-        scheduler.before = broken
+        scheduler.before = raise_unreachable
         with pytest.raises(GpuformError) as raised:
             finish_drain(call, drain, lambda: scheduler, ["w2", "w3"])
         assert raised.value.message == (
@@ -1024,7 +1024,7 @@ class TestConclusion:
         self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
         drain_operation = build_drain(call, scheduler)
-        drain = drain_operation.asking(drain_operation.clear(1))
+        drain = drain_operation.record_request(drain_operation.clear(1))
         requests = len(scheduler.requests)
         finish_drain(call, drain, lambda: scheduler, ["w0", "w1", "w2"])
         assert read_record(call) is None
@@ -1034,7 +1034,7 @@ class TestConclusion:
         self, call: ProviderContext, scheduler: SimulatedScheduler
     ) -> None:
         drain_operation = build_drain(call, scheduler)
-        drain = drain_operation.asking(drain_operation.clear(2))
+        drain = drain_operation.record_request(drain_operation.clear(2))
         with pytest.raises(GpuformError) as raised:
             finish_drain(call, drain, lambda: scheduler, ["w1", "w3"])
         assert "removed w0 instead of w3, which takes jobs again" in str(raised.value)

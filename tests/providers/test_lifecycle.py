@@ -108,7 +108,7 @@ class TestDiff:
     }
 
     @classmethod
-    def new(cls, **changes: Any) -> Properties:
+    def create_volume(cls, **changes: Any) -> Properties:
         computed = {"ready", "status", "gpu_worker_nodes"}
         return {k: v for k, v in cls.OLD.items() if k not in computed} | changes
 
@@ -121,60 +121,67 @@ class TestDiff:
         monkeypatch.setattr(ClusterOperations, "__init__", refuse)
 
     def test_equal_inputs_have_no_diff(self, cluster: ClusterLifecycle) -> None:
-        result = cluster.diff("c1", self.OLD, self.new())
+        result = cluster.diff("c1", self.OLD, self.create_volume())
         assert (result.changes, result.replaces) == (False, [])
-        assert cluster.list_changes(self.OLD, self.new()) == []
+        assert cluster.list_changes(self.OLD, self.create_volume()) == []
 
     def test_a_mutable_change_updates_in_place(self, cluster: ClusterLifecycle) -> None:
-        result = cluster.diff("c1", self.OLD, self.new(num_gpus=24.0))
+        result = cluster.diff("c1", self.OLD, self.create_volume(num_gpus=24.0))
         assert (result.changes, result.replaces) == (True, [])
-        (change,) = cluster.list_changes(self.OLD, self.new(num_gpus=24.0))
+        (change,) = cluster.list_changes(self.OLD, self.create_volume(num_gpus=24.0))
         assert (change.path, change.before, change.after) == ("num_gpus", 16, 24)
 
     @pytest.mark.parametrize("field", ["region", "gpu_type", "cluster_name", "volume_id"])
     def test_a_replacement_deletes_first(self, cluster: ClusterLifecycle, field: str) -> None:
-        result = cluster.diff("c1", self.OLD, self.new(**{field: "B200_SXM"}))
+        result = cluster.diff("c1", self.OLD, self.create_volume(**{field: "B200_SXM"}))
         assert (result.changes, result.replaces) == (True, [field])
         assert result.delete_before_replace is True
 
     def test_undeclared_fields_are_not_compared(self, cluster: ClusterLifecycle) -> None:
         old = {**self.OLD, "driver_version": "CUDA_12_6_560", "created_at": "then"}
-        assert cluster.diff("c1", old, self.new()).changes is False
+        assert cluster.diff("c1", old, self.create_volume()).changes is False
 
     def test_an_unknown_immutable_value_replaces(self, cluster: ClusterLifecycle) -> None:
         unknown = pulumi.output.Unknown()  # type: ignore[no-untyped-call]
-        result = cluster.diff("c1", self.OLD, self.new(volume_id=unknown))
+        result = cluster.diff("c1", self.OLD, self.create_volume(volume_id=unknown))
         assert result.replaces == ["volume_id"]
 
     def test_a_resource_that_is_not_ready_is_waited_for(self, cluster: ClusterLifecycle) -> None:
         old = {**self.OLD, "ready": False, "not_ready_reason": "it was interrupted"}
-        result = cluster.diff("c1", old, self.new())
+        result = cluster.diff("c1", old, self.create_volume())
         assert (result.changes, result.replaces) == (True, [])
-        (change,) = cluster.list_changes(old, self.new())
+        (change,) = cluster.list_changes(old, self.create_volume())
         assert (change.path, change.action) == ("ready", Action.UPDATE)
         assert change.because == "resume waiting: it was interrupted"
 
     def test_any_other_change_waits_for_readiness_too(self, cluster: ClusterLifecycle) -> None:
         old = {**self.OLD, "ready": False}
-        paths = [change.path for change in cluster.list_changes(old, self.new(num_gpus=24.0))]
+        paths = [
+            change.path for change in cluster.list_changes(old, self.create_volume(num_gpus=24.0))
+        ]
         assert paths == ["num_gpus"]
 
     def test_changes_that_wait_for_people_are_reported_unless_replaced(
         self, cluster: ClusterLifecycle
     ) -> None:
         old = {**self.OLD, "ready": False, "status": "Degraded"}
-        paths = [change.path for change in cluster.list_changes(old, self.new(num_gpus=24.0))]
+        paths = [
+            change.path for change in cluster.list_changes(old, self.create_volume(num_gpus=24.0))
+        ]
         assert paths == ["num_gpus", "ready"]
-        paths = [change.path for change in cluster.list_changes(old, self.new(gpu_type="H200_SXM"))]
+        paths = [
+            change.path
+            for change in cluster.list_changes(old, self.create_volume(gpu_type="H200_SXM"))
+        ]
         assert paths == ["gpu_type"]
 
     def test_a_missing_provider_is_restored(self, cluster: ClusterLifecycle) -> None:
         old = {key: value for key, value in self.OLD.items() if key != "__provider"}
-        result = cluster.diff("c1", old, self.new())
+        result = cluster.diff("c1", old, self.create_volume())
         assert (result.changes, result.replaces) == (True, [])
 
     def test_an_extra_provider_is_no_change(self, cluster: ClusterLifecycle) -> None:
-        new = {key: value for key, value in self.new().items() if key != "__provider"}
+        new = {key: value for key, value in self.create_volume().items() if key != "__provider"}
         assert cluster.diff("c1", self.OLD, new).changes is False
 
     def test_a_shrink_below_the_platforms_size_is_refused(
@@ -195,7 +202,7 @@ class TestDiff:
         assert (result.changes, result.replaces) == (True, [])
 
     def test_a_diff_does_not_modify_its_arguments(self, cluster: ClusterLifecycle) -> None:
-        old, new = copy.deepcopy(self.OLD), self.new(num_gpus=24.0)
+        old, new = copy.deepcopy(self.OLD), self.create_volume(num_gpus=24.0)
         before = copy.deepcopy((old, new))
         cluster.diff("c1", old, new)
         assert (old, new) == before

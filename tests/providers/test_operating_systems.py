@@ -20,7 +20,7 @@ def _create(lifecycle: ClusterLifecycle, emulator: Any, declared: Properties) ->
         return {**lifecycle.create(inputs).outs, "__provider": "pickled"}
 
 
-def _declare(cluster_inputs: Properties, cuda_version: str) -> Properties:
+def declare_cuda_version(cluster_inputs: Properties, cuda_version: str) -> Properties:
     pair = {"cuda_version": cuda_version, "nvidia_driver_version": "560"}
     return {**cluster_inputs, "driver_version": None, **pair}
 
@@ -28,7 +28,7 @@ def _declare(cluster_inputs: Properties, cuda_version: str) -> Properties:
 def test_a_version_without_a_system_is_installed_on_ubuntu_22_04(
     lifecycle: ClusterLifecycle, emulator: Any, cluster_inputs: Properties
 ) -> None:
-    outputs = _create(lifecycle, emulator, _declare(cluster_inputs, "12.6"))
+    outputs = _create(lifecycle, emulator, declare_cuda_version(cluster_inputs, "12.6"))
     assert outputs["os_image"] == "ubuntu-22.04"
     assert outputs["installed_version_id"] == "us-central-8/cuda-12.6/driver-560/ubuntu-22.04"
 
@@ -44,9 +44,9 @@ def test_only_another_declared_system_replaces_the_cluster(
     emulator: Any,
     cluster_inputs: Properties,
 ) -> None:
-    outputs = _create(lifecycle, emulator, _declare(cluster_inputs, "12.6"))
+    outputs = _create(lifecycle, emulator, declare_cuda_version(cluster_inputs, "12.6"))
     with emulator.use_context_of():
-        news = lifecycle.check({}, _declare(cluster_inputs, cuda_version)).inputs
+        news = lifecycle.check({}, declare_cuda_version(cluster_inputs, cuda_version)).inputs
         changes = lifecycle.list_changes(outputs, {**news, "__provider": "pickled"})
     assert [change.path for change in changes if change.replaces] == replaces
 
@@ -54,7 +54,7 @@ def test_only_another_declared_system_replaces_the_cluster(
 def test_a_declared_system_is_installed_and_plans_no_change(
     lifecycle: ClusterLifecycle, emulator: Any, cluster_inputs: Properties
 ) -> None:
-    declared = _declare(cluster_inputs, "12.6-ubuntu-24.04")
+    declared = declare_cuda_version(cluster_inputs, "12.6-ubuntu-24.04")
     outputs = _create(lifecycle, emulator, declared)
     with emulator.use_context_of():
         news = lifecycle.check({}, declared).inputs
@@ -66,7 +66,10 @@ def test_a_declared_system_is_installed_and_plans_no_change(
 def test_a_system_that_the_region_does_not_offer_is_a_problem_of_the_plan(
     emulator: Any, cluster_inputs: Properties, call: ProviderContext
 ) -> None:
-    declared = {**_declare(cluster_inputs, "12.4-ubuntu-24.04"), "nvidia_driver_version": "550"}
+    declared = {
+        **declare_cuda_version(cluster_inputs, "12.4-ubuntu-24.04"),
+        "nvidia_driver_version": "550",
+    }
     (problem,) = find_region_problems(get_client(Settings()), call, declared)
     assert (problem.path, "12.4-ubuntu-24.04" in problem.reason) == ("cuda_version", True)
 

@@ -104,7 +104,7 @@ class KubernetesPlay(Play):
             self.doubled = self.names[twin.name]
             self.cluster.add_node("twin", addresses={"InternalIP": twin.addresses[0]})
         self.clock.time += 60
-        self.cluster.before = lambda _: self.happen()
+        self.cluster.before = lambda _: self.change_cluster()
         self.jobs = 0
 
     def _join(self, worker: Worker) -> None:
@@ -113,7 +113,7 @@ class KubernetesPlay(Play):
             fields = {"provider_id": f"scp:///kr-west1/{worker.aliases[0]}"}
         self.cluster.add_node(self.names[worker.name], **fields)
 
-    def happen(self) -> None:
+    def change_cluster(self) -> None:
         """Start or end a job, or change the faults, between two requests."""
         dice = self.random.random()
         open_nodes = [
@@ -134,9 +134,9 @@ class KubernetesPlay(Play):
                 namespace, name = self.random.choice(running).split("/")
                 self.cluster.end_pod(name, namespace)
         elif dice < 0.4:
-            self.cluster.misbehavior = self._manners()
+            self.cluster.misbehavior = self._choose_fault()
 
-    def _manners(self) -> KubernetesMisbehavior:
+    def _choose_fault(self) -> KubernetesMisbehavior:
         """Choose a fault, or none, of lists that page and lag."""
         hidden = self.random.sample(sorted(self.names.values()), len(self.names) // 2 + 1)
         faults: list[dict[str, Any]] = [
@@ -184,10 +184,10 @@ class SlurmPlay(Play):
         self._run, self.slurm.run = self.slurm.run, self._run_between  # type: ignore[method-assign]
 
     def _run_between(self, *arguments: Any, **flags: Any) -> Any:
-        self.happen()
+        self.change_cluster()
         return self._run(*arguments, **flags)
 
-    def happen(self) -> None:
+    def change_cluster(self) -> None:
         dice = self.random.random()
         busy = {node for job in self.slurm.jobs for node in job.nodes if job.state == "RUNNING"}
         open_nodes = [

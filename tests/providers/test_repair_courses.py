@@ -59,7 +59,7 @@ class Course:
         name = names[value % len(names)] if isinstance(value, int) else ""
         getattr(self, f"_{event}")(name if event not in ("advance", "die") else value)
 
-    def _nodes(self) -> dict[str, Properties]:
+    def _list_nodes(self) -> dict[str, Properties]:
         return {item["metadata"]["name"]: item for item in self.cluster.call_kubernetes()["items"]}
 
     def _open(self) -> dict[str, Properties]:
@@ -87,15 +87,15 @@ class Course:
         self.cluster.call_emulated_kubernetes("POST", f"nodes/{name}", {"ready": False})
         self.broken[name] += 1
 
-    def _trouble(self, name: str) -> None:
-        """Run a job where Together proposes a repair, and refresh."""
-        self._job(name)
+    def _propose_repair_under_job(self, name: str) -> None:
+        """Run a job on a node that Together proposes to repair, and refresh."""
+        self._start_job(name)
         self._propose(name)
         self._refresh("")
 
-    def _silence(self, name: str) -> None:
-        """Run a job where the kubelet stops reporting for long, and refresh."""
-        self._job(name)
+    def _silence_under_job(self, name: str) -> None:
+        """Run a job on a node whose kubelet stops reporting for long, and refresh."""
+        self._start_job(name)
         self._break(name)
         self._advance(700)
         self._refresh("")
@@ -110,9 +110,9 @@ class Course:
         if name not in self._open():
             self.cluster.call_emulated_kubernetes("POST", f"nodes/{name}", {"ready": True})
 
-    def _job(self, name: str) -> None:
+    def _start_job(self, name: str) -> None:
         """Start a job like a scheduler: on a Ready, schedulable node without a repair."""
-        node = self._nodes()[name]
+        node = self._list_nodes()[name]
         is_ready = any(
             condition["type"] == "Ready" and condition["status"] == "True"
             for condition in node["status"]["conditions"]
@@ -124,7 +124,7 @@ class Course:
             self.cluster.call_emulated_kubernetes("POST", "pods", {**body, "runs_for": 1200})
 
     def _cordon(self, name: str) -> None:
-        node = self._nodes()[name]
+        node = self._list_nodes()[name]
         if not node["spec"].get("unschedulable"):
             self.cluster.call_kubernetes(
                 "PATCH", f"nodes/{name}", {"spec": {"unschedulable": True}}
@@ -133,7 +133,7 @@ class Course:
 
     def _uncordon(self, _name: str) -> None:
         """Uncordon, as somebody else, all nodes without a repair."""
-        for name, node in self._nodes().items():
+        for name, node in self._list_nodes().items():
             if node["spec"].get("unschedulable") and name not in self._open():
                 self.cluster.call_kubernetes(
                     "PATCH", f"nodes/{name}", {"spec": {"unschedulable": None}}

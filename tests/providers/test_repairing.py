@@ -259,9 +259,9 @@ def test_a_proposal_approved_by_somebody_else_is_waited_for(
     cluster.refresh()
     approve = TogetherClient.approve_remediation
 
-    def approve_twice(client: TogetherClient, *path: str, **said: str) -> Any:
-        approve(client, *path, **said)
-        return approve(client, *path, **said)
+    def approve_twice(client: TogetherClient, *path: str, **comments: str) -> Any:
+        approve(client, *path, **comments)
+        return approve(client, *path, **comments)
 
     monkeypatch.setattr(TogetherClient, "approve_remediation", approve_twice)
     assert cluster.update(news)["ready"]
@@ -361,12 +361,12 @@ def test_the_reviewed_proposal_is_approved_although_another_was_made(
     cluster.refresh()
     clear = DrainOperation.drain_nodes
 
-    def changed(draining: DrainOperation, taking: NodeEviction) -> Any:
-        drain = clear(draining, taking)
+    def replace_proposal(draining: DrainOperation, eviction: NodeEviction) -> Any:
+        drain = clear(draining, eviction)
         propose_remediation(cluster, id=id_, mode="REMEDIATION_MODE_VM_ONLY")
         return drain
 
-    monkeypatch.setattr(DrainOperation, "drain_nodes", changed)
+    monkeypatch.setattr(DrainOperation, "drain_nodes", replace_proposal)
     with pytest.raises(GpuformError, match="proposes another repair of node train-worker-1"):
         cluster.update(news)
     assert list_remediations(cluster) == [("VM_ONLY", "PENDING_APPROVAL")]
@@ -381,12 +381,12 @@ def test_a_node_that_recovers_during_the_wait_is_not_repaired(
     cluster.refresh()
     clear = DrainOperation.drain_nodes
 
-    def recovered(draining: DrainOperation, taking: NodeEviction) -> Any:
-        drain = clear(draining, taking)
+    def recover_node(draining: DrainOperation, eviction: NodeEviction) -> Any:
+        drain = clear(draining, eviction)
         cluster.call_emulated_kubernetes("POST", f"nodes/{BROKEN}", {"ready": True})
         return drain
 
-    monkeypatch.setattr(DrainOperation, "drain_nodes", recovered)
+    monkeypatch.setattr(DrainOperation, "drain_nodes", recover_node)
     cluster.update(news)
     assert list_remediations(cluster) == []
     cluster.assert_unchanged()
@@ -414,10 +414,10 @@ def test_a_refused_repeated_request_id_reads_the_first_request(
     cluster.refresh()
     create = TogetherClient.create_remediation
 
-    def create_twice(client: TogetherClient, *said: str) -> Any:
-        create(client, *said)
+    def create_twice(client: TogetherClient, *arguments: str) -> Any:
+        create(client, *arguments)
         cluster.emulator.add_fault("POST", "remediations", status=409, count=1)
-        return create(client, *said)
+        return create(client, *arguments)
 
     monkeypatch.setattr(TogetherClient, "create_remediation", create_twice)
     assert cluster.update(news)["ready"]

@@ -47,13 +47,13 @@ def run() -> Iterator[Run]:
     pulumi.runtime.set_all_config({})
 
 
-def _volume(**changes: Any) -> SharedVolume:
+def create_volume(**changes: Any) -> SharedVolume:
     arguments = {"volume_name": "data", "size_tib": 2, "region": "us-central-8", **changes}
     return SharedVolume("data", **arguments)
 
 
 def test_registered_inputs(run: Run) -> None:
-    registered = run(lambda: [_volume()])["data"]
+    registered = run(lambda: [create_volume()])["data"]
     assert registered.typ == "pulumi-python:dynamic/gpuform.together:SharedVolume"
     inputs = {k: v for k, v in registered.inputs.items() if k != "__provider"}
     assert inputs == {"volume_name": "data", "size_tib": 2, "region": "us-central-8"}
@@ -109,7 +109,7 @@ CLUSTER: Any = {
 
 def test_a_resource_as_an_argument_becomes_its_id(run: Run) -> None:
     def program() -> None:
-        Cluster("train", volume_id=_volume(), **CLUSTER)
+        Cluster("train", volume_id=create_volume(), **CLUSTER)
 
     assert run(program)["train"].inputs["volume_id"] == "data-id"
 
@@ -124,7 +124,7 @@ def test_every_property_is_an_attribute(run: Run) -> None:
 
 
 def test_an_unknown_argument_reaches_check(run: Run) -> None:
-    assert run(lambda: [_volume(sise_tib=3)])["data"].inputs["sise_tib"] == 3
+    assert run(lambda: [create_volume(sise_tib=3)])["data"].inputs["sise_tib"] == 3
 
 
 def test_get_reads_an_existing_object(run: Run) -> None:
@@ -149,7 +149,7 @@ def set_provider_form(form: str) -> None:
 
 def test_the_two_forms_differ_in_type_alias_and_pickle_alone(run: Run, requests: list[Any]) -> None:
     def program() -> None:
-        Cluster("train", volume_id=_volume(), **CLUSTER)
+        Cluster("train", volume_id=create_volume(), **CLUSTER)
         GpuNode("a", gpu_node_name="a", os_user_password="Abcdef12!")
 
     dynamic = run(program)
@@ -193,7 +193,7 @@ def test_get_reads_an_existing_object_in_plugin_form(run: Run) -> None:
 def test_an_unknown_provider_form_is_refused(run: Run, form: str, message: str) -> None:
     set_provider_form(form)
     with pytest.raises(UnknownForm) as failed:
-        run(lambda: [_volume()])
+        run(lambda: [create_volume()])
     assert f"gpuform:form is {form!r} in the configuration of stack " in failed.value.message
     assert message in failed.value.message
     assert "gpuform config set gpuform:form" in str(failed.value.hint)
@@ -204,7 +204,7 @@ def test_an_explicit_provider_is_registered(run: Run, requests: list[Any]) -> No
     def program() -> None:
         account = Provider("other", together_api_key="a-key", aios_registry_url="http://registry")
         Cluster("train", pulumi.ResourceOptions(provider=account), **CLUSTER)
-        _volume()
+        create_volume()
 
     set_provider_form("plugin")
     provider = run(program)["other"]

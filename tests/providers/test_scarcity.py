@@ -60,12 +60,12 @@ class TestAlternatives:
         assert (outs["region"], outs["gpu_type"]) == (HERE, "H100_SXM")
         assert (outs["placed_region"], outs["placed_gpu_type"]) == (THERE, "H100_SXM")
         assert outs["ready"] is True
-        here, other, there = (f"{gpu_type} in {region}" for gpu_type, region in ALL)
+        first, second, third = (f"{gpu_type} in {region}" for gpu_type, region in ALL)
         assert emulator.reported.progress[:4] == [
-            f"trying {here}, then {other}, {there}",
-            f"trying {other}; out of capacity: {here}",
-            f"trying {there}; out of capacity: {here}, {other}",
-            f"using {there}; out of capacity: {here}, {other}",
+            f"trying {first}, then {second}, {third}",
+            f"trying {second}; out of capacity: {first}",
+            f"trying {third}; out of capacity: {first}, {second}",
+            f"using {third}; out of capacity: {first}, {second}",
         ]
         assert len(emulator.list_objects("clusters")) == 1
 
@@ -194,12 +194,12 @@ class TestWaiting:
         search = {"alternatives": SEARCH["alternatives"][:1], "wait_minutes": 30.0}
         with emulator.use_context_of():
             lifecycle.create({**declared, "on_no_capacity": search})
-        here, other = (f"{gpu_type} in {region}" for gpu_type, region in ALL[:2])
+        first, second = (f"{gpu_type} in {region}" for gpu_type, region in ALL[:2])
         assert emulator.reported.progress[:4] == [
-            f"trying {here}, then {other}",
-            f"trying {other}; out of capacity: {here}",
-            f"out of capacity: {here}, {other}; trying again for 30m00s",
-            f"trying again {here}, then {other}",
+            f"trying {first}, then {second}",
+            f"trying {second}; out of capacity: {first}",
+            f"out of capacity: {first}, {second}; trying again for 30m00s",
+            f"trying again {first}, then {second}",
         ]
 
     def test_the_search_ends_at_its_limit_without_an_intent(
@@ -254,14 +254,14 @@ class TestWaiting:
     ) -> None:
         emulator.add_fault("POST", CREATE, capacity=True, count=2)
 
-        def somebody(text: str) -> None:
+        def create_outside(text: str) -> None:
             if text.startswith("out of capacity") and not emulator.list_objects("clusters"):
                 emulator.clear_faults()
                 body = {k: v for k, v in waiting.items() if k[0] != "_" and k != "on_no_capacity"}
                 emulator.send_as_somebody_else("POST", "/clusters", {**body, "num_gpus": 16})
 
         call = emulator.create_context()
-        call.on_progress = somebody
+        call.on_progress = create_outside
         with use_context(call), pytest.raises(NameTaken):
             lifecycle.create(waiting)
         assert len(emulator.list_objects("clusters")) == 1
@@ -362,7 +362,7 @@ class TestNeverTwo:
             lifecycle.create(declared)
         assert len(emulator.list_objects("clusters")) == 1
         emulator.clear_faults()
-        here = {**declared, "on_no_capacity": None}
+        single_placement = {**declared, "on_no_capacity": None}
         with emulator.use_context_of():
-            lifecycle.create(here)
+            lifecycle.create(single_placement)
         assert len(emulator.list_objects("clusters")) == 2

@@ -132,7 +132,7 @@ def _list_posts(server: Server) -> list[str]:
         return [request["path"] for request in json.load(answer) if request["method"] == "POST"]
 
 
-def _cluster(**inputs: Any) -> Struct:
+def build_cluster_inputs(**inputs: Any) -> Struct:
     return _to_struct(
         {
             "cluster_name": "train",
@@ -158,8 +158,8 @@ def test_progress_and_warnings_are_shown_at_their_resource(
     log, address = engine
     former = {"scale_down": {"wait": "1h"}}
     with start_host(tmp_path, environment(server.url), address) as host:
-        host.Check(provider_pb2.CheckRequest(urn=URN, news=_cluster(**former)))
-        host.Create(provider_pb2.CreateRequest(urn=URN, properties=_cluster()))
+        host.Check(provider_pb2.CheckRequest(urn=URN, news=build_cluster_inputs(**former)))
+        host.Create(provider_pb2.CreateRequest(urn=URN, properties=build_cluster_inputs()))
     assert {log_entry.urn for log_entry in log.logged} == {URN}
     progress = [log_entry for log_entry in log.logged if log_entry.severity == engine_pb2.INFO]
     assert progress
@@ -175,7 +175,7 @@ def test_skipped_checks_of_a_plan_are_shown_once(
     keyless = {**environment(server.url), "TOGETHER_API_KEY": ""}
     with start_host(tmp_path, keyless, address) as host:
         for _ in range(2):
-            host.Check(provider_pb2.CheckRequest(urn=URN, news=_cluster()))
+            host.Check(provider_pb2.CheckRequest(urn=URN, news=build_cluster_inputs()))
     (note,) = [
         log_entry.message for log_entry in log.logged if "were not checked" in log_entry.message
     ]
@@ -184,7 +184,7 @@ def test_skipped_checks_of_a_plan_are_shown_once(
 
 @pytest.mark.slow
 def test_an_error_is_shown_without_a_traceback(host: Any) -> None:
-    request = provider_pb2.CreateRequest(urn=URN, properties=_cluster(region="nowhere"))
+    request = provider_pb2.CreateRequest(urn=URN, properties=build_cluster_inputs(region="nowhere"))
     with pytest.raises(grpc.RpcError) as failed:
         host.Create(request)
     message = failed.value.details()
@@ -198,7 +198,9 @@ def test_an_interruption_ends_the_wait_and_keeps_the_id(server: Server, tmp_path
     variables = environment(server.url)
     variables.pop("GPUFORM_CLOCK")  # the emulator's clock stands still: it is never ready
     with start_host(tmp_path, variables) as host:
-        creating = host.Create.future(provider_pb2.CreateRequest(urn=URN, properties=_cluster()))
+        creating = host.Create.future(
+            provider_pb2.CreateRequest(urn=URN, properties=build_cluster_inputs())
+        )
         while not _list_posts(server):
             assert not creating.done()
             time.sleep(0.05)
@@ -298,7 +300,7 @@ def test_many_calls_run_concurrently(host: Any, server: Server) -> None:
     """Twelve creates wait at a barrier, which four threads could never reach together."""
     together = threading.Barrier(12, timeout=LAST_RESORT)
 
-    def meet(environ: dict[str, Any]) -> None:
+    def wait_at_barrier(environ: dict[str, Any]) -> None:
         if environ["REQUEST_METHOD"] == "POST" and environ["PATH_INFO"].endswith("/volumes"):
             together.wait()
 
@@ -317,7 +319,7 @@ def test_many_calls_run_concurrently(host: Any, server: Server) -> None:
         )
         for number in range(12)
     ]
-    with watch_requests(server, meet):
+    with watch_requests(server, wait_at_barrier):
         answers = [host.Create.future(request) for request in requests]
         ready = [_to_dict(answer.result().properties)["ready"] for answer in answers]
     assert ready == [True] * 12

@@ -39,8 +39,8 @@ def ids_by_name(emulator: Any) -> dict[str, str]:
     return ids
 
 
-def list_names(**wanted: str) -> list[str]:
-    return [cluster.cluster_name for cluster in clusters(**wanted)]
+def list_names(**filters: str) -> list[str]:
+    return [cluster.cluster_name for cluster in clusters(**filters)]
 
 
 def test_clusters_by_name_region_and_status(ids_by_name: dict[str, str]) -> None:

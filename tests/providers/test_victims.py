@@ -46,13 +46,15 @@ def test_exactly_the_requested_number_is_removed_and_the_least_needed(
     order = [RANKS.index(victim.reason) for victim in victims]
     assert order == sorted(order)
     for stays in (problem for problem in pool if problem.name not in removed):
-        for goes in (victim.worker for victim in victims):
-            ranks = [RANKS.index(reasons[problem.name]) for problem in (goes, stays)]
+        for removed_worker in (victim.worker for victim in victims):
+            ranks = [RANKS.index(reasons[problem.name]) for problem in (removed_worker, stays)]
             assert ranks[0] <= ranks[1]
-            if ranks[0] == ranks[1] and bool(goes.jobs) == bool(stays.jobs):
-                assert (goes.scheduled_node.joined_at or 0) >= (stays.scheduled_node.joined_at or 0)  # type: ignore[union-attr]
+            if ranks[0] == ranks[1] and bool(removed_worker.jobs) == bool(stays.jobs):
+                assert (removed_worker.scheduled_node.joined_at or 0) >= (
+                    stays.scheduled_node.joined_at or 0
+                )  # type: ignore[union-attr]
             if ranks[0] == ranks[1] and not stays.jobs:
-                assert not goes.jobs
+                assert not removed_worker.jobs
 
 
 @given(build_pools(), st.data())
@@ -105,8 +107,8 @@ def test_invalid_node_names_are_refused(
 def test_at_most_twenty_names_of_a_large_pool_are_shown(size: int, more: str) -> None:
     pool = [build_worker(f"w{at}") for at in range(size)]
     (problem,) = find_name_problems(pool, 1, ["w99"])
-    shown_names = ", ".join(f"w{at}" for at in range(20))
-    assert problem.reason == f"node w99 not found; the nodes are {shown_names}{more}"
+    first_names = ", ".join(f"w{at}" for at in range(20))
+    assert problem.reason == f"node w99 not found; the nodes are {first_names}{more}"
 
 
 def test_the_number_of_names_must_equal_the_number_of_removed_nodes() -> None:

@@ -43,16 +43,16 @@ class Cluster:
             )
         return [change.path for change in changes]
 
-    def notices(self) -> list[str]:
+    def list_notices(self) -> list[str]:
         return [notice.text for notice in self.lifecycle.list_notices(self.inputs, self.outs, 0.0)]
 
-    def control(self, kind: str, path: str, body: Any) -> Any:
+    def send_control(self, kind: str, path: str, body: Any) -> Any:
         answer = self.emulator.http.post(f"/_emulator/{kind}/{self.id}/{path}", json=body)
         answer.raise_for_status()
         return answer.json()
 
     def set_ready(self, worker: int, *, ready: bool) -> None:
-        self.control("kubernetes", f"nodes/train-worker-{worker}", {"ready": ready})
+        self.send_control("kubernetes", f"nodes/train-worker-{worker}", {"ready": ready})
 
     def list_outputs(self, name: str) -> list[Any]:
         return [node.get(name) for node in self.outs["gpu_worker_nodes"]]
@@ -78,7 +78,7 @@ class TestKubernetes:
         cluster.refresh()
         assert cluster.list_outputs("kubernetes") == ["Ready", "Ready"]
         assert cluster.outs["ready"] is True
-        assert (cluster.plan(), cluster.notices()) == ([], [])
+        assert (cluster.plan(), cluster.list_notices()) == ([], [])
 
     def test_a_refresh_needs_one_node_list(self, cluster: Cluster) -> None:
         before = len(cluster.emulator.list_requests("GET"))
@@ -123,7 +123,7 @@ class TestKubernetes:
         nodes[0]["kubernetes"] = "Ready, cordoned"
         cluster.outs = {**outs, "gpu_worker_nodes": nodes}
         assert cluster.plan() == []
-        assert cluster.notices() == [
+        assert cluster.list_notices() == [
             "worker train-worker-0 takes no new pods: it is cordoned in Kubernetes"
         ]
 
@@ -136,7 +136,7 @@ class TestKubernetes:
         (messages,) = cluster.emulator.reported.unchecked
         assert messages.startswith("the workers of cluster train: Kubernetes did not answer")
         assert "503" in outs["workers_not_asked"]
-        (notice,) = cluster.notices()
+        (notice,) = cluster.list_notices()
         assert "the state of its workers is unknown" in notice
 
     def test_a_state_of_an_older_version_plans_no_change(self, cluster: Cluster) -> None:

@@ -24,15 +24,17 @@ GOLDEN = Path(__file__).parent / "golden" / "plan.json"
 TYPE = "pulumi-python:dynamic/gpuform.together:Cluster"
 
 
-def _build_change(action: PlanAction, reason: PlanReason, *found: FieldChange) -> ResourceChange:
+def _build_change(
+    action: PlanAction, reason: PlanReason, *field_changes: FieldChange
+) -> ResourceChange:
     return ResourceChange(
         urn=f"urn:pulumi:dev::training::{TYPE}::{action}",
         type=TYPE,
         name=str(action),
         action=action,
         reason=reason,
-        replace_paths=tuple(change.path for change in found if change.replaces),
-        changes=tuple(PropertyChange.from_field_change(change) for change in found),
+        replace_paths=tuple(change.path for change in field_changes if change.replaces),
+        changes=tuple(PropertyChange.from_field_change(change) for change in field_changes),
     )
 
 

@@ -131,8 +131,8 @@ def test_the_guides_commands_print_what_the_guide_shows(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_platform_passes_the_slow_conformance_tests() -> None:
     """Run the tests that CI runs for gpuform's own kinds, without the kills at every point."""
-    rooms = (f"tests/conformance/test_{module}.py" for module in CONFORMANCE_MODULES)
-    command = f"pytest -q -m 'slow and not exhaustive' -k nimbus {' '.join(rooms)}"
+    modules = (f"tests/conformance/test_{module}.py" for module in CONFORMANCE_MODULES)
+    command = f"pytest -q -m 'slow and not exhaustive' -k nimbus {' '.join(modules)}"
     done = run_shell_command(command, ROOT, build_environment(HERE))
     assert done.returncode == 0, done.stdout + done.stderr
     assert " passed" in done.stdout

@@ -14,9 +14,9 @@ from tools.reference.variables import VARIABLES
 
 ROOT = Path(__file__).parents[2]
 PAGE = render_configuration_page()
-NAMED = {each.name for each in VARIABLES}
-OF_PLATFORMS = {each.variable for each in list_settings()} | {
-    each.address for each in list_own_platforms().values()
+NAMED = {item.name for item in VARIABLES}
+OF_PLATFORMS = {item.variable for item in list_settings()} | {
+    item.address for item in list_own_platforms().values()
 }
 OF_JOBS = {name for names in list_ci_variables().values() for name in names}
 KNOWN = NAMED | OF_PLATFORMS | OF_JOBS
@@ -35,8 +35,8 @@ SET_FOR_OTHERS = {
 
 def parse_modules() -> Iterator[tuple[Path, ast.Module]]:
     """Yield the modules that may name a variable, without the emulator, which is a web server."""
-    for room in ("schemas", "providers", "stacks"):
-        for path in sorted((ROOT / room).rglob("*.py")):
+    for folder in ("schemas", "providers", "stacks"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
             if "emulator" in path.parts:
                 continue
             source = path.read_text()
@@ -142,8 +142,8 @@ def test_every_text_that_looks_like_a_variable_is_declared() -> None:
 def test_every_declared_variable_is_in_the_source() -> None:
     source = "\n".join(
         path.read_text()
-        for room in ("schemas", "providers", "stacks")
-        for path in (ROOT / room).rglob("*.py")
+        for folder in ("schemas", "providers", "stacks")
+        for path in (ROOT / folder).rglob("*.py")
     )
     words = set(re.findall(r"\w+", source))
     made_up = {name for name in NAMED - words if "_BACKEND_" not in name}

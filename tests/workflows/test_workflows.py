@@ -75,17 +75,17 @@ def list_workflow_files(repository: Path) -> list[Path]:
     return sorted(files)
 
 
-@pytest.mark.parametrize("forge", list(SCHEMAS))
+@pytest.mark.parametrize("host", list(SCHEMAS))
 def test_workflows_are_valid_by_the_schema_of_the_code_host(
-    repository: Path, write: Write, forge: str
+    repository: Path, write: Write, host: str
 ) -> None:
-    assert write("--forge", forge, "--stack", "prod").exit_code == 0
+    assert write("--forge", host, "--stack", "prod").exit_code == 0
     files = list(map(str, list_workflow_files(repository)))
-    assert len(files) == {"github": 4, "gitlab": 1}[forge]
-    checked = CliRunner().invoke(check_jsonschema, [*SCHEMAS[forge], *files])
+    assert len(files) == {"github": 4, "gitlab": 1}[host]
+    checked = CliRunner().invoke(check_jsonschema, [*SCHEMAS[host], *files])
     assert checked.exit_code == 0, checked.output
     Path(files[0]).write_text(Path(files[0]).read_text().replace("timeout", "tiemout"))
-    assert CliRunner().invoke(check_jsonschema, [*SCHEMAS[forge], *files]).exit_code != 0
+    assert CliRunner().invoke(check_jsonschema, [*SCHEMAS[host], *files]).exit_code != 0
 
 
 def test_workflows_pin_actions_and_have_least_permissions(repository: Path, write: Write) -> None:
@@ -101,12 +101,12 @@ def test_workflows_pin_actions_and_have_least_permissions(repository: Path, writ
             assert writes == (["pull-requests"] if name == "plan" else [])
 
 
-@pytest.mark.parametrize("forge", list(SCHEMAS))
+@pytest.mark.parametrize("host", list(SCHEMAS))
 def test_workflows_use_existing_commands_and_flags(
-    repository: Path, write: Write, forge: str
+    repository: Path, write: Write, host: str
 ) -> None:
     """Check the commands that this version of the workflows has."""
-    write("--forge", forge)
+    write("--forge", host)
     workflow_text = "".join(path.read_text() for path in list_workflow_files(repository))
     lines = re.findall(
         r"^ *(?:run: |- )gpuform (.+?)(?: (?:#|\|\|).*)?$", workflow_text, re.MULTILINE
@@ -136,13 +136,13 @@ def test_jobs_sign_in_to_the_cloud_of_the_state(
     repository: Path, write: Write, backend: str
 ) -> None:
     action, extra, variable = CLOUDS[backend]
-    for forge in SCHEMAS:
-        ran = write("--forge", forge, "--backend", backend)
+    for host in SCHEMAS:
+        ran = write("--forge", host, "--backend", backend)
         assert ran.exit_code == 0, ran.output
         assert ("which no job can reach" in ran.output) is (action is None)
     files = list(map(str, repository.glob(".github/workflows/*")))
-    for forge, forge_files in (("github", files), ("gitlab", [str(repository / ".gitlab-ci.yml")])):
-        checked = CliRunner().invoke(check_jsonschema, [*SCHEMAS[forge], *forge_files])
+    for host, host_files in (("github", files), ("gitlab", [str(repository / ".gitlab-ci.yml")])):
+        checked = CliRunner().invoke(check_jsonschema, [*SCHEMAS[host], *host_files])
         assert checked.exit_code == 0, checked.output
     for file in list_workflow_files(repository):
         workflow_text = file.read_text()
@@ -247,7 +247,7 @@ def test_a_folder_without_a_project_is_refused(repository: Path, write: Write) -
 
 
 @pytest.fixture
-def forge() -> Iterator[FakeCodeHost]:
+def code_host() -> Iterator[FakeCodeHost]:
     with serve_code_host() as served:
         yield served
 
@@ -271,7 +271,7 @@ def list_volume_sizes(emulator: Server) -> list[int]:
 
 
 def prepare_runner(
-    kind: type[Any], repository: Path, tmp_path: Path, forge: FakeCodeHost, emulator: Server
+    kind: type[Any], repository: Path, tmp_path: Path, code_host: FakeCodeHost, emulator: Server
 ) -> Any:
     """Return a runner of the code host for a repository whose stack prod exists."""
     backend = tmp_path / "backend"
@@ -284,7 +284,7 @@ def prepare_runner(
     variables = {k: v for k, v in variables.items() if k in ("TOGETHER_BASE_URL", "GPUFORM_CLOCK")}
     work = tmp_path / "work"
     work.mkdir()
-    runner = kind(repository, work, forge, variables, secrets, f"file://{backend}")
+    runner = kind(repository, work, code_host, variables, secrets, f"file://{backend}")
     own = {**secrets, "PULUMI_BACKEND_URL": f"file://{backend}"}
     code = runner.run_script("gpuform stack init prod", repository / "infra", own)
     assert code == 0, runner.output
@@ -307,41 +307,41 @@ def test_only_the_plan_of_the_merged_commit_is_applied_once(
     repository: Path,
     write: Write,
     tmp_path: Path,
-    forge: FakeCodeHost,
+    code_host: FakeCodeHost,
     emulator: Server,
 ) -> None:
     assert write("--forge", kind.name, "--stack", "prod").exit_code == 0
-    runner = prepare_runner(kind, repository, tmp_path, forge, emulator)
+    runner = prepare_runner(kind, repository, tmp_path, code_host, emulator)
     git(repository, "checkout", "-q", "-b", "feature")
     first, second = commit_size(repository, 6), commit_size(repository, 7)
 
     assert runner.run_pull_request_job("plan", first) == 0, runner.output[-1]
-    (comment,) = forge.comments
+    (comment,) = code_host.comments
     assert "size_tib" in comment["body"]
     assert first[:12] in comment["body"]
     assert runner.run_pull_request_job("fresh", first) == 0, runner.output[-1]
 
     assert runner.run_pull_request_job("plan", second) == 0, runner.output[-1]
-    assert forge.comments == [comment], "edited in place"
+    assert code_host.comments == [comment], "edited in place"
     assert second[:12] in comment["body"]
 
     apply_by_hand(runner, first)
     assert list_volume_sizes(emulator) == [6]
     assert runner.run_pull_request_job("fresh", second) == 1
     assert "out of date" in runner.output[-1]
-    forge.merged[second] = second
+    code_host.merged[second] = second
     assert runner.apply_commit(second) == 1
     assert list_volume_sizes(emulator) == [6], "what was reviewed is overtaken: nothing was changed"
 
     assert runner.run_pull_request_job("plan", second) == 0, runner.output[-1]
-    assert forge.comments == [comment]
+    assert code_host.comments == [comment]
     assert runner.run_pull_request_job("fresh", second) == 0, runner.output[-1]
 
     git(repository, "checkout", "-q", "main")
     git(repository, "merge", "-q", "--no-ff", "-m", "Merge", "feature")
     merge = git(repository, "rev-parse", "HEAD")
     assert runner.apply_commit(merge) == 1, "which pull request it came by is not known yet"
-    forge.merged[merge] = second
+    code_host.merged[merge] = second
     assert runner.apply_commit(merge) == 0, runner.output[-1]
     assert list_volume_sizes(emulator) == [7]
     assert runner.apply_commit(merge) == 1, "a plan can be applied only once"
@@ -357,21 +357,21 @@ def test_a_destroy_branch_is_planned_and_applied_as_a_destroy(
     repository: Path,
     write: Write,
     tmp_path: Path,
-    forge: FakeCodeHost,
+    code_host: FakeCodeHost,
     emulator: Server,
 ) -> None:
     assert write("--forge", kind.name, "--stack", "prod").exit_code == 0
-    runner = prepare_runner(kind, repository, tmp_path, forge, emulator)
+    runner = prepare_runner(kind, repository, tmp_path, code_host, emulator)
     commit = git(repository, "rev-parse", "HEAD")
     apply_by_hand(runner, commit)
     assert list_volume_sizes(emulator) == [5]
     branch = "gpuform-destroy/all"
     assert runner.run_pull_request_job("plan", commit, branch) == 0, runner.output[-1]
-    (comment,) = forge.comments
+    (comment,) = code_host.comments
     assert "gpuform destroy --plan plan.json" in comment["body"]
     assert runner.run_pull_request_job("fresh", commit, branch) == 0, runner.output[-1]
     assert list_volume_sizes(emulator) == [5]
-    forge.merged[commit] = commit
+    code_host.merged[commit] = commit
     assert runner.apply_commit(commit) == 0, runner.output[-1]
     assert list_volume_sizes(emulator) == []
 
@@ -383,11 +383,11 @@ def apply_by_hand(runner: Any, commit: str) -> None:
 
 
 def assert_no_secret_is_shown(runner: Any) -> None:
-    forge = runner.forge
-    artifacts = [artifact["packed"] for artifact in forge.artifacts]
-    artifacts += [f for p in forge.pipelines for j in p["jobs"] for f in j["files"].values()]
+    code_host = runner.code_host
+    artifacts = [artifact["packed"] for artifact in code_host.artifacts]
+    artifacts += [f for p in code_host.pipelines for j in p["jobs"] for f in j["files"].values()]
     assert artifacts
-    output = "".join(runner.output) + repr(artifacts) + repr(forge.comments)
+    output = "".join(runner.output) + repr(artifacts) + repr(code_host.comments)
     for secret in (TOKEN, *runner.secrets.values()):
         assert secret not in output
 
@@ -395,10 +395,10 @@ def assert_no_secret_is_shown(runner: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="the jobs run on Linux")
 def test_a_merge_queue_checks_and_a_fork_gets_nothing(
-    repository: Path, write: Write, tmp_path: Path, forge: FakeCodeHost, emulator: Server
+    repository: Path, write: Write, tmp_path: Path, code_host: FakeCodeHost, emulator: Server
 ) -> None:
     write("--forge", "github", "--stack", "prod")
-    runner = prepare_runner(GitHubRunner, repository, tmp_path, forge, emulator)
+    runner = prepare_runner(GitHubRunner, repository, tmp_path, code_host, emulator)
     head = git(repository, "rev-parse", "HEAD")
     pull = {"number": 12, "head": {"sha": head, "repo": {"full_name": "fork/r"}}}
     assert runner.run("plan", "pull_request", head, pull) == -1
@@ -406,7 +406,7 @@ def test_a_merge_queue_checks_and_a_fork_gets_nothing(
     assert "There is no plan" in runner.output[-1]
     assert runner.run("apply", "pull_request", head, pull) == -1
     pull["head"]["repo"] = {"full_name": "o/r"}
-    forge.head = head
+    code_host.head = head
     assert runner.run("plan", "pull_request", head, pull) == 0, runner.output[-1]
     assert runner.run("fresh", "merge_group", head) == 0, runner.output[-1]
     assert "size_tib" in (tmp_path / "work/summary.md").read_text()

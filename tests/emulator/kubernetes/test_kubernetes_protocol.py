@@ -83,14 +83,14 @@ def test_a_watch_sends_changes_as_they_happen(kube: Any, control: Any) -> None:
     events: list[tuple[str, str]] = []
     begun = threading.Event()
 
-    def happen() -> None:
+    def change_nodes() -> None:
         begun.wait(LAST_RESORT)
         kube.add_pod("new", grace=10)
         kube.core.delete_namespaced_pod("new", "default")
         control.advance(11)
         kube.add_pod("last")
 
-    thread = threading.Thread(target=happen)
+    thread = threading.Thread(target=change_nodes)
     thread.start()
     begun.set()
     watching = watch.Watch()

@@ -97,11 +97,11 @@ def test_only_running_nodes_are_counted(
 
 
 def test_scp_nodes_are_shown_and_broken_ones_are_faulty(ask: Any, control: Any) -> None:
-    from emulator.scp.scp_client import ScpClient, new_nodes
+    from emulator.scp.scp_client import ScpClient, build_create_body
 
     with httpx.Client(trust_env=False, verify=False) as http:
         scp = ScpClient(control.url + "/scp", http)
-        ids = scp.create(new_nodes("a-001", "a-002"))
+        ids = scp.create(build_create_body("a-001", "a-002"))
     control.advance(3600)
     control.call("POST", f"/scp/gpu-nodes/{ids[0]}", {"state": "ERROR"})
     overview = ask("overview").json()["data"]

@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
-from emulator.scp.scp_client import NEW_NODE_SECONDS, Json, ScpClient, new_nodes
+from emulator.scp.scp_client import NEW_NODE_SECONDS, Json, ScpClient, build_create_body
 
 from gpuform.providers.emulator.server import Server
 
@@ -19,6 +19,6 @@ def scp(emulator: Server) -> Iterator[ScpClient]:
 @pytest.fixture
 def fabric(scp: ScpClient, control: Any) -> Json:
     """Return `fabric-a` with two RUNNING nodes `a-001` and `a-002`."""
-    scp.create(new_nodes("a-001", "a-002"))
+    scp.create(build_create_body("a-001", "a-002"))
     control.advance(NEW_NODE_SECONDS)
     return scp.get_fabrics()["fabric-a"]

@@ -103,7 +103,7 @@ class ScpClient:
         self.request("DELETE", "/v1/gpu-nodes", {"gpu_node_ids": ids})
 
 
-def new_nodes(*names: str, fabric: str = "fabric-a", pool: str = POOL, **more: Any) -> Json:
+def build_create_body(*names: str, fabric: str = "fabric-a", pool: str = POOL, **more: Any) -> Json:
     """Return the body of a create. `more` replaces fields; `fabric_id` joins a fabric."""
     details = {
         "cluster_fabric_id": more.pop("fabric_id", None),
@@ -118,7 +118,7 @@ def new_nodes(*names: str, fabric: str = "fabric-a", pool: str = POOL, **more: A
         "os_user_id": "root",
         "os_user_password": PASSWORD,
         "region_id": "kr-west1",
-        "server_details": [server(name) for name in names],
+        "server_details": [build_server(name) for name in names],
         "subnet_id": "ab313c43291e4b678f4bacffe10768ae",
         "tags": [],
         "vpc_id": "e58348b1bc9148e5af86500fd4ef99ca",
@@ -126,7 +126,7 @@ def new_nodes(*names: str, fabric: str = "fabric-a", pool: str = POOL, **more: A
     }
 
 
-def server(name: str, **more: Any) -> Json:
+def build_server(name: str, **more: Any) -> Json:
     return {
         "gpu_node_name": name,
         "ip_address": None,

@@ -146,7 +146,7 @@ def test_an_account_id_is_signed_when_it_is_sent(scp: ScpClient) -> None:
 
 
 @pytest.mark.parametrize(
-    ("headers", "told"),
+    ("headers", "message"),
     [
         ({"Scp_Accesskey": "nobody"}, "access key is not known"),
         ({"Scp_Accesskey": ""}, "Scp-Accesskey"),
@@ -159,11 +159,13 @@ def test_an_account_id_is_signed_when_it_is_sent(scp: ScpClient) -> None:
         ({"Scp_ClientType": "Console"}, "Openapi"),
     ],
 )
-def test_an_unknown_access_key_gets_401(scp: ScpClient, headers: dict[str, str], told: str) -> None:
+def test_an_unknown_access_key_gets_401(
+    scp: ScpClient, headers: dict[str, str], message: str
+) -> None:
     answer = scp.send("GET", NODES, **headers)
     assert answer.status_code == 401
     (error,) = answer.json()["errors"]
-    assert told in error["detail"]
+    assert message in error["detail"]
     assert (error["status"], error["title"], error["code"]) == (401, "Unauthorized", "Unauthorized")
     assert error["request_id"].startswith("req-")
     assert SECRET_KEY not in answer.text
@@ -215,7 +217,7 @@ def test_keys_can_be_set_and_are_not_shown(scp: ScpClient, control: Any) -> None
 
 
 @pytest.mark.parametrize(
-    ("language", "told"),
+    ("language", "message"),
     [
         ("ko-KR", "찾을 수 없습니다"),
         ("ko", "찾을 수 없습니다"),
@@ -226,9 +228,9 @@ def test_keys_can_be_set_and_are_not_shown(scp: ScpClient, control: Any) -> None
         ("ko;q=0.2, en-US;q=0.9", "is not found"),
     ],
 )
-def test_refusals_are_korean_or_english(scp: ScpClient, language: str, told: str) -> None:
+def test_refusals_are_korean_or_english(scp: ScpClient, language: str, message: str) -> None:
     answer = scp.send("GET", f"{NODES}/{'0' * 32}", Accept_Language=language)
-    assert told in answer.json()["errors"][0]["detail"]
+    assert message in answer.json()["errors"][0]["detail"]
 
 
 def test_the_refusal_of_an_unknown_path_or_method_has_the_platforms_form(scp: ScpClient) -> None:

@@ -13,8 +13,8 @@ from emulator.scp.scp_client import (
     PUBLIC_IP,
     Json,
     ScpClient,
-    new_nodes,
-    server,
+    build_create_body,
+    build_server,
 )
 
 from gpuform.providers.emulator.app import create_app
@@ -77,7 +77,7 @@ ENDPOINTS = (
     Endpoint("1.1", "POST", "/v1/gpu-nodes/{gpu_node_id}/public-nat-ip", 202, ACTION,
              body={"public_ip_address_id": PUBLIC_IP}),
     Endpoint("1.2", "POST", "/v1/gpu-nodes", 202, ASYNC,
-             body=new_nodes("c-001", "c-002", fabric="fabric-c")),
+             body=build_create_body("c-001", "c-002", fabric="fabric-c")),
     Endpoint("1.3", "DELETE", "/v1/gpu-nodes", 202, ASYNC, body=IDS),
     Endpoint("1.4", "GET", "/v1/cluster-fabrics", 200, {"cluster_fabrics", "count"},
              {**PAGING, "cluster_fabric_name": "fabric-a", "state": "RUNNING",
@@ -134,7 +134,7 @@ class Prepared:
 @pytest.fixture
 def prepared(scp: ScpClient, control: Any, fabric: Json, request: Any) -> Prepared:
     endpoint = request.node.callspec.params["endpoint"]
-    scp.create(new_nodes("b-001", "b-002", fabric="fabric-b"))
+    scp.create(build_create_body("b-001", "b-002", fabric="fabric-b"))
     node = fabric["gpu_node_details"][0]["gpu_node_id"]
     control.advance(3600)
     if endpoint.number == "1.11":
@@ -306,10 +306,10 @@ def test_node_pools_name_their_fabrics(scp: ScpClient, fabric: Json) -> None:
 def test_a_read_renames_fields_of_the_create_and_leaves_some_out(
     scp: ScpClient, control: Any
 ) -> None:
-    server_body = server(
+    server_body = build_server(
         "gpu-node-001", ip_address="192.168.0.77", nat_enabled=True, public_ip_address_id=PUBLIC_IP
     )
-    body = new_nodes("gpu-node-002", init_script="#!/bin/sh", lock_enabled=True)
+    body = build_create_body("gpu-node-002", init_script="#!/bin/sh", lock_enabled=True)
     body["server_details"].append(server_body)
     body["tags"] = [{"key": "team", "value": "tag-value"}]
     id_ = scp.create(body)[1]
@@ -323,13 +323,13 @@ def test_a_read_renames_fields_of_the_create_and_leaves_some_out(
     assert len(set(node["pfs_ip"])) == 2
     for unseen in (PASSWORD, "tag-value", PUBLIC_IP, "server_type_id"):
         assert unseen not in str(node)
-    other = scp.get_node(scp.create(new_nodes("b-001", "b-002", fabric="fabric-b"))[0])
+    other = scp.get_node(scp.create(build_create_body("b-001", "b-002", fabric="fabric-b"))[0])
     assert (other["init_script"], other["policy_nat"], other["policy_use_nat"]) == ("", None, False)
 
 
 @pytest.mark.parametrize("left_out", [("init_script", "lock_enabled", "tags"), ()])
 def test_optional_fields_may_be_null(scp: ScpClient, left_out: tuple[str, ...]) -> None:
-    body = new_nodes("a-001", "a-002", init_script=None, lock_enabled=None, tags=None)
+    body = build_create_body("a-001", "a-002", init_script=None, lock_enabled=None, tags=None)
     for name in left_out:
         del body[name]
     for server_body in body["server_details"]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
-from emulator.scp.scp_client import NEW_NODE_SECONDS, POOL, Json, ScpClient, new_nodes
+from emulator.scp.scp_client import NEW_NODE_SECONDS, POOL, Json, ScpClient, build_create_body
 
 NODES = "^/v1/gpu-nodes$"
 
@@ -22,7 +22,7 @@ def test_a_server_error_has_the_platforms_form_and_no_effect(
     scp: ScpClient, control: Any, status: int
 ) -> None:
     control.add_fault(method="POST", path=NODES, status=status)
-    answer = scp.send("POST", "/v1/gpu-nodes", new_nodes("a-001", "a-002"))
+    answer = scp.send("POST", "/v1/gpu-nodes", build_create_body("a-001", "a-002"))
     assert answer.status_code == status
     assert answer.json()["errors"][0]["status"] == status
     assert scp.get_states() == {}
@@ -34,20 +34,20 @@ def test_a_dropped_connection_has_no_answer(
 ) -> None:
     control.add_fault(method="POST", path=NODES, drop=drop)
     with pytest.raises(httpx.TransportError):
-        scp.create(new_nodes("a-001", "a-002"))
+        scp.create(build_create_body("a-001", "a-002"))
     assert len(scp.get_states()) == states
 
 
 def test_a_create_without_capacity_is_refused(scp: ScpClient, control: Any) -> None:
     control.add_fault(method="POST", path=NODES, capacity=True)
-    message = scp.require_refusal("POST", "/v1/gpu-nodes", new_nodes("a-001", "a-002"))
+    message = scp.require_refusal("POST", "/v1/gpu-nodes", build_create_body("a-001", "a-002"))
     assert message == f"Insufficient capacity in node pool {POOL}: 2 requested, 0 available."
-    scp.create(new_nodes("a-001", "a-002"))
+    scp.create(build_create_body("a-001", "a-002"))
 
 
 def test_a_create_that_is_stuck_stays_until_it_is_deleted(scp: ScpClient, control: Any) -> None:
     control.add_fault(method="POST", path=NODES, stuck=True)
-    ids = scp.create(new_nodes("a-001", "a-002"))
+    ids = scp.create(build_create_body("a-001", "a-002"))
     control.advance(86400)
     assert scp.get_states() == {"a-001": "CREATING", "a-002": "CREATING"}
     assert scp.get_fabrics()["fabric-a"]["state"] == "CREATING"
@@ -80,7 +80,7 @@ def test_stuck_power_nat_and_deletion_never_end(scp: ScpClient, control: Any, fa
 
 
 def test_a_stuck_move_moves_no_node(scp: ScpClient, control: Any, fabric: Json) -> None:
-    scp.create(new_nodes("b-001", "b-002", fabric="fabric-b"))
+    scp.create(build_create_body("b-001", "b-002", fabric="fabric-b"))
     control.advance(NEW_NODE_SECONDS)
     control.add_fault(path="/modify-members$", stuck=True)
     moving = list_members(fabric)[0]
@@ -100,7 +100,7 @@ def test_a_stuck_move_moves_no_node(scp: ScpClient, control: Any, fabric: Json) 
 
 def test_some_of_the_new_nodes_fail(scp: ScpClient, control: Any) -> None:
     control.add_fault(method="POST", path=NODES, failing="-002$")
-    ids = scp.create(new_nodes("a-001", "a-002", "a-003"))
+    ids = scp.create(build_create_body("a-001", "a-002", "a-003"))
     assert set(scp.get_states().values()) == {"CREATING"}
     control.advance(NEW_NODE_SECONDS)
     assert scp.get_states() == {"a-001": "RUNNING", "a-002": "ERROR", "a-003": "RUNNING"}
@@ -130,25 +130,25 @@ def test_a_fault_can_override_a_state(scp: ScpClient, control: Any, fabric: Json
 
 
 @pytest.mark.parametrize(
-    ("other", "told"),
+    ("other", "message"),
     [
-        (new_nodes("b-001", "b-002"), "cluster fabric name 'fabric-a' is in use"),
-        (new_nodes("a-002", "a-003", fabric="fabric-b"), "gpu_node_name 'a-002' is in use"),
+        (build_create_body("b-001", "b-002"), "cluster fabric name 'fabric-a' is in use"),
+        (build_create_body("a-002", "a-003", fabric="fabric-b"), "gpu_node_name 'a-002' is in use"),
     ],
     ids=["the fabric's name", "a node's name"],
 )
-def test_two_creates_at_once_do_not_share_a_name(scp: ScpClient, other: Json, told: str) -> None:
-    bodies = [new_nodes("a-001", "a-002"), other] * 4
+def test_two_creates_at_once_do_not_share_a_name(scp: ScpClient, other: Json, message: str) -> None:
+    bodies = [build_create_body("a-001", "a-002"), other] * 4
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda body: scp.send("POST", "/v1/gpu-nodes", body), bodies))
     assert sorted(answer.status_code for answer in answers) == [202] + [400] * 7
     assert len(scp.get_states()) == 2
-    assert any(told in answer.text for answer in answers)
+    assert any(message in answer.text for answer in answers)
 
 
 def test_many_creates_at_once_share_the_capacity(scp: ScpClient, control: Any) -> None:
     control.call("POST", "/scp/settings", {"capacity": {POOL: 7}, "create_answer": "all"})
-    bodies = [new_nodes(f"n-{at}1", f"n-{at}2", fabric=f"fabric-{at}") for at in range(8)]
+    bodies = [build_create_body(f"n-{at}1", f"n-{at}2", fabric=f"fabric-{at}") for at in range(8)]
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda body: scp.send("POST", "/v1/gpu-nodes", body), bodies))
     assert sorted(answer.status_code for answer in answers) == [202] * 3 + [400] * 5

@@ -4,7 +4,7 @@ from typing import Any
 
 import httpx
 import pytest
-from emulator.scp.scp_client import NEW_NODE_SECONDS, POOL, Json, ScpClient, new_nodes
+from emulator.scp.scp_client import NEW_NODE_SECONDS, POOL, Json, ScpClient, build_create_body
 from hypothesis import given
 from hypothesis import strategies as st
 from werkzeug.datastructures import MultiDict
@@ -20,7 +20,7 @@ def create_many_nodes(scp: ScpClient, control: Any) -> list[str]:
     names = []
     for at in range(6):
         batch = [f"n-{9 - at}{number}" for number in range(4)]
-        scp.create(new_nodes(*batch, fabric=f"fabric-{at}"))
+        scp.create(build_create_body(*batch, fabric=f"fabric-{at}"))
         names += batch
         control.advance(60)
     control.advance(NEW_NODE_SECONDS)

@@ -11,8 +11,8 @@ from emulator.scp.scp_client import (
     PUBLIC_IP,
     Json,
     ScpClient,
-    new_nodes,
-    server,
+    build_create_body,
+    build_server,
 )
 
 
@@ -37,7 +37,7 @@ def change_settings(control: Any, **values: object) -> None:
 
 
 def test_a_new_node_gets_its_fabric_and_runs(scp: ScpClient, control: Any, start: datetime) -> None:
-    ids = scp.create(new_nodes("a-001", "a-002"))
+    ids = scp.create(build_create_body("a-001", "a-002"))
     assert len(set(ids)) == 2
     observed_values = watch_fields(
         scp, control, ids[0], NEW_NODE_SECONDS, "state", "cluster_fabric_id"
@@ -51,7 +51,7 @@ def test_a_new_node_gets_its_fabric_and_runs(scp: ScpClient, control: Any, start
 
 
 def test_a_fabric_appears_with_the_id_in_its_nodes(scp: ScpClient, control: Any) -> None:
-    (node_id, _) = scp.create(new_nodes("a-001", "a-002"))
+    (node_id, _) = scp.create(build_create_body("a-001", "a-002"))
     observed_values = []
     for _ in range(40):
         fabric = scp.get_fabrics().get("fabric-a")
@@ -84,7 +84,7 @@ def test_a_fabric_exists_until_its_last_node_is_deleted(
     control.advance(1)
     assert scp.get_fabrics() == scp.get_states() == {}
     assert scp.require_refusal("GET", f"/v1/cluster-fabrics/{fabric['id']}", status=404)
-    scp.create(new_nodes("a-001", "a-002"))
+    scp.create(build_create_body("a-001", "a-002"))
     control.advance(NEW_NODE_SECONDS)
     assert scp.get_fabrics()["fabric-a"]["id"] != fabric["id"]
 
@@ -92,12 +92,12 @@ def test_a_fabric_exists_until_its_last_node_is_deleted(
 def test_a_fabric_that_loses_all_nodes_before_it_appears_never_does(
     scp: ScpClient, control: Any
 ) -> None:
-    ids = scp.create(new_nodes("a-001", "a-002"))
+    ids = scp.create(build_create_body("a-001", "a-002"))
     scp.delete(*ids)
     for _ in range(30):
         control.advance(10)
         assert scp.get_fabrics() == {}
-    assert scp.create(new_nodes("a-001", "a-002"))
+    assert scp.create(build_create_body("a-001", "a-002"))
 
 
 def test_a_deleted_node_may_be_shown_as_terminated(
@@ -110,7 +110,7 @@ def test_a_deleted_node_may_be_shown_as_terminated(
     assert scp.get_states() == {"a-001": "TERMINATED", "a-002": "TERMINATED"}
     assert scp.get_fabrics() == {}
     assert scp.require_refusal("DELETE", "/v1/gpu-nodes", {"gpu_node_ids": ids}, status=404)
-    scp.create(new_nodes("a-001", "a-002"))  # its name and address are free
+    scp.create(build_create_body("a-001", "a-002"))  # its name and address are free
     control.advance(600)
     assert scp.get_states() == {"a-001": "CREATING", "a-002": "CREATING"}
 
@@ -172,7 +172,7 @@ def test_a_lock_is_set_at_once_and_a_second_lock_changes_nothing(
 def test_members_move_between_fabrics_of_one_pool(
     scp: ScpClient, control: Any, fabric: Json
 ) -> None:
-    scp.create(new_nodes("b-001", "b-002", fabric="fabric-b"))
+    scp.create(build_create_body("b-001", "b-002", fabric="fabric-b"))
     control.advance(NEW_NODE_SECONDS)
     other = scp.get_fabrics()["fabric-b"]["id"]
     first, second = list_member_ids(fabric)
@@ -200,7 +200,7 @@ def test_members_move_between_fabrics_of_one_pool(
 def test_a_fabric_lives_while_a_node_is_moving_into_it(
     scp: ScpClient, control: Any, fabric: Json
 ) -> None:
-    scp.create(new_nodes("b-001", "b-002", fabric="fabric-b"))
+    scp.create(build_create_body("b-001", "b-002", fabric="fabric-b"))
     control.advance(NEW_NODE_SECONDS)
     other = scp.get_fabrics()["fabric-b"]
     scp.delete(*list_member_ids(other))
@@ -217,13 +217,13 @@ def test_a_fabric_lives_while_a_node_is_moving_into_it(
 
 
 def test_servers_join_a_fabric(scp: ScpClient, control: Any, fabric: Json) -> None:
-    joining = scp.create(new_nodes("a-003", fabric_id=fabric["id"]))
+    joining = scp.create(build_create_body("a-003", fabric_id=fabric["id"]))
     assert scp.get_node(joining[0])["cluster_fabric_id"] == fabric["id"]
-    scp.create(new_nodes(*(f"a-01{at}" for at in range(5)), fabric_id=fabric["id"]))
+    scp.create(build_create_body(*(f"a-01{at}" for at in range(5)), fabric_id=fabric["id"]))
     assert scp.get_fabrics()["fabric-a"]["used_server_count"] == 8
     change_settings(control, joining_one_allowed=False)
     message = scp.require_refusal(
-        "POST", "/v1/gpu-nodes", new_nodes("a-004", fabric_id=fabric["id"])
+        "POST", "/v1/gpu-nodes", build_create_body("a-004", fabric_id=fabric["id"])
     )
     assert "2 to 5" in message
 
@@ -231,40 +231,40 @@ def test_servers_join_a_fabric(scp: ScpClient, control: Any, fabric: Json) -> No
 def test_a_setting_allows_joining_a_fabric_that_is_being_created(
     scp: ScpClient, control: Any
 ) -> None:
-    scp.create(new_nodes("a-001", "a-002"))
+    scp.create(build_create_body("a-001", "a-002"))
     control.advance(120)
     fabric_id = scp.get_fabrics()["fabric-a"]["id"]
-    body = new_nodes("a-003", "a-004", fabric_id=fabric_id)
+    body = build_create_body("a-003", "a-004", fabric_id=fabric_id)
     assert "is CREATING" in scp.require_refusal("POST", "/v1/gpu-nodes", body)
     change_settings(control, joining_while_creating=True)
     scp.create(body)
     change_settings(control, joining_while_creating=False)
     control.advance(30)
-    scp.create(new_nodes("a-005", fabric_id=fabric_id))
+    scp.create(build_create_body("a-005", fabric_id=fabric_id))
 
 
 def test_an_empty_fabric_id_means_a_new_fabric(scp: ScpClient) -> None:
-    scp.create(new_nodes("a-001", "a-002", fabric_id=""))
+    scp.create(build_create_body("a-001", "a-002", fabric_id=""))
     assert "2 to 5" in scp.require_refusal(
-        "POST", "/v1/gpu-nodes", new_nodes("b-001", fabric="fabric-b")
+        "POST", "/v1/gpu-nodes", build_create_body("b-001", fabric="fabric-b")
     )
 
 
 def test_nodes_get_the_lowest_free_addresses(scp: ScpClient, control: Any) -> None:
-    body = new_nodes("a-001", "a-002")
-    body["server_details"].append(server("a-003", ip_address="192.168.0.2"))
+    body = build_create_body("a-001", "a-002")
+    body["server_details"].append(build_server("a-003", ip_address="192.168.0.2"))
     addresses = [scp.get_node(node_id)["policy_ip"] for node_id in scp.create(body)]
     assert addresses == ["192.168.0.1", "192.168.0.3", "192.168.0.2"]
     storage = [
         scp.get_node(node_id)["pfs_ip"]
-        for node_id in scp.create(new_nodes("b-1", "b-2", fabric="b-f"))
+        for node_id in scp.create(build_create_body("b-1", "b-2", fabric="b-f"))
     ]
     assert len({address for pair in storage for address in pair}) == 4
 
 
 def test_a_setting_limits_the_capacity(scp: ScpClient, control: Any, fabric: Json) -> None:
     change_settings(control, capacity={POOL: 4})
-    joining = new_nodes("a-003", "a-004", "a-005", fabric_id=fabric["id"])
+    joining = build_create_body("a-003", "a-004", "a-005", fabric_id=fabric["id"])
     answer = scp.send("POST", "/v1/gpu-nodes", joining)
     assert answer.status_code == 400
     (error,) = answer.json()["errors"]
@@ -272,11 +272,13 @@ def test_a_setting_limits_the_capacity(scp: ScpClient, control: Any, fabric: Jso
     assert "3 requested, 2 available" in error["detail"]
     korean = scp.send("POST", "/v1/gpu-nodes", joining, Accept_Language="ko-KR").json()
     assert "가용 자원이 부족합니다" in korean["errors"][0]["detail"]
-    scp.create(new_nodes("a-003", "a-004", fabric_id=fabric["id"]))
+    scp.create(build_create_body("a-003", "a-004", fabric_id=fabric["id"]))
     scp.delete(*list_member_ids(fabric))
-    assert "0 available" in scp.require_refusal("POST", "/v1/gpu-nodes", new_nodes("b-1", "b-2"))
+    assert "0 available" in scp.require_refusal(
+        "POST", "/v1/gpu-nodes", build_create_body("b-1", "b-2")
+    )
     control.advance(180)
-    scp.create(new_nodes("b-001", "b-002", fabric="fabric-b"))
+    scp.create(build_create_body("b-001", "b-002", fabric="fabric-b"))
 
 
 def test_an_accepted_action_may_show_late(scp: ScpClient, control: Any, fabric: Json) -> None:
@@ -314,7 +316,7 @@ def test_objects_shows_nodes_and_fabrics(control: Any, scp: ScpClient, fabric: J
 
 
 def test_the_log_has_neither_passwords_nor_scripts(scp: ScpClient, control: Any) -> None:
-    body = new_nodes("a-001", "a-002", init_script="export TOKEN=hidden")
+    body = build_create_body("a-001", "a-002", init_script="export TOKEN=hidden")
     scp.request("POST", "/v1/gpu-nodes", body)
     scp.require_refusal("POST", "/v1/gpu-nodes", {**body, "os_user_password": "short-secret"})
     scp.http.post(f"{scp.url}/v1/gpu-nodes", content=f'{{"os_user_password": "{PASSWORD}",')
@@ -335,9 +337,9 @@ def test_a_create_is_answered_with_the_ids_that_are_set(
 ) -> None:
     if answer != "first":
         control.call("POST", "/scp/settings", {"create_answer": answer})
-    resource_id = scp.request("POST", "/v1/gpu-nodes", new_nodes("a-001", "a-002", "a-003"))[
-        "resource_id"
-    ]
+    resource_id = scp.request(
+        "POST", "/v1/gpu-nodes", build_create_body("a-001", "a-002", "a-003")
+    )["resource_id"]
     listed = {node["id"] for node in scp.get("/v1/gpu-nodes")["gpu_nodes"]}
     assert len(listed & set(resource_id.split(", "))) == known_values
     assert (resource_id == "") == (answer == "none")
@@ -345,11 +347,15 @@ def test_a_create_is_answered_with_the_ids_that_are_set(
 
 def test_new_nodes_show_later_than_their_answer(scp: ScpClient, control: Any) -> None:
     control.call("POST", "/scp/settings", {"appears_seconds": 8, "create_answer": "all"})
-    resource_id = scp.request("POST", "/v1/gpu-nodes", new_nodes("a-001", "a-002"))["resource_id"]
+    resource_id = scp.request("POST", "/v1/gpu-nodes", build_create_body("a-001", "a-002"))[
+        "resource_id"
+    ]
     first, _ = resource_id.split(", ")
     assert scp.get_states() == {}
     assert scp.send("GET", f"/v1/gpu-nodes/{first}").status_code == 404
-    assert "in use" in scp.require_refusal("POST", "/v1/gpu-nodes", new_nodes("a-001", "a-003"))
+    assert "in use" in scp.require_refusal(
+        "POST", "/v1/gpu-nodes", build_create_body("a-001", "a-003")
+    )
     scp.require_refusal("DELETE", "/v1/gpu-nodes", {"gpu_node_ids": [first]}, status=404)
     control.advance(8)
     assert scp.get_states() == {"a-001": "CREATING", "a-002": "CREATING"}

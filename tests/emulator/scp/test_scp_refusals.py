@@ -9,8 +9,8 @@ from emulator.scp.scp_client import (
     PUBLIC_IP,
     Json,
     ScpClient,
-    new_nodes,
-    server,
+    build_create_body,
+    build_server,
 )
 
 WEST_B = "5d0e7c9a1f4b42c8b6a3e2d19f7c8054"
@@ -24,40 +24,55 @@ OTHER_IMAGE_ONLY = "1b6d4f0c83a94e57b2c90a7d5e16f348"
 
 
 def build_body_with_server(**values: Any) -> Json:
-    body = new_nodes("n-001")
-    body["server_details"].append(server("n-002", **values))
+    body = build_create_body("n-001")
+    body["server_details"].append(build_server("n-002", **values))
     return body
 
 
 WRONG: dict[str, tuple[Json, str]] = {
-    "one server": (new_nodes("n-001"), "2 to 5"),
-    "six servers": (new_nodes(*(f"n-00{at}" for at in range(6))), "2 to 5"),
-    "no server": (new_nodes(), "2 to 5"),
-    "one name twice": (new_nodes("n-001", "n-001"), "'n-001' is in use"),
-    "capital in a name": (new_nodes("N-001", "n-002"), "gpu_node_name 'N-001'"),
-    "short name": (new_nodes("n1", "n-002"), "gpu_node_name 'n1'"),
-    "dash at the end": (new_nodes("n-001-", "n-002"), "gpu_node_name 'n-001-'"),
-    "digit first": (new_nodes("1-001", "n-002"), "gpu_node_name '1-001'"),
-    "long name": (new_nodes("n" * 29, "n-002"), "gpu_node_name"),
-    "short fabric name": (new_nodes("n-001", "n-002", fabric="ab"), "cluster_fabric_name 'ab'"),
-    "long fabric name": (new_nodes("n-001", "n-002", fabric="f" * 16), "cluster_fabric_name"),
-    "fabric name with _": (new_nodes("n-001", "n-002", fabric="a_b"), "cluster_fabric_name"),
-    "another user": (new_nodes("n-001", "n-002", os_user_id="ubuntu"), "must be root"),
-    "script too long": (new_nodes("n-001", "n-002", init_script="x" * 16385), "16384"),
-    "empty tag key": (new_nodes("n-001", "n-002", tags=[{"key": ""}]), "tags: a key"),
-    "long tag value": (new_nodes("n-001", "n-002", tags=[{"value": "v" * 257}]), "tags: a value"),
-    "unknown region": (new_nodes("n-001", "n-002", region_id="us-1"), "region_id 'us-1'"),
-    "unknown image": (new_nodes("n-001", "n-002", image_id="IMAGE-x"), "image_id 'IMAGE-x'"),
-    "unknown pool": (new_nodes("n-001", "n-002", pool="POOL9"), "node_pool_id 'POOL9'"),
-    "unknown network": (new_nodes("n-001", "n-002", vpc_id="x"), "vpc_id 'x'"),
-    "unknown subnet": (new_nodes("n-001", "n-002", subnet_id="x"), "subnet_id 'x'"),
-    "pool of another region": (new_nodes("n-001", "n-002", **EAST), "node_pool_id"),
+    "one server": (build_create_body("n-001"), "2 to 5"),
+    "six servers": (build_create_body(*(f"n-00{at}" for at in range(6))), "2 to 5"),
+    "no server": (build_create_body(), "2 to 5"),
+    "one name twice": (build_create_body("n-001", "n-001"), "'n-001' is in use"),
+    "capital in a name": (build_create_body("N-001", "n-002"), "gpu_node_name 'N-001'"),
+    "short name": (build_create_body("n1", "n-002"), "gpu_node_name 'n1'"),
+    "dash at the end": (build_create_body("n-001-", "n-002"), "gpu_node_name 'n-001-'"),
+    "digit first": (build_create_body("1-001", "n-002"), "gpu_node_name '1-001'"),
+    "long name": (build_create_body("n" * 29, "n-002"), "gpu_node_name"),
+    "short fabric name": (
+        build_create_body("n-001", "n-002", fabric="ab"),
+        "cluster_fabric_name 'ab'",
+    ),
+    "long fabric name": (
+        build_create_body("n-001", "n-002", fabric="f" * 16),
+        "cluster_fabric_name",
+    ),
+    "fabric name with _": (
+        build_create_body("n-001", "n-002", fabric="a_b"),
+        "cluster_fabric_name",
+    ),
+    "another user": (build_create_body("n-001", "n-002", os_user_id="ubuntu"), "must be root"),
+    "script too long": (build_create_body("n-001", "n-002", init_script="x" * 16385), "16384"),
+    "empty tag key": (build_create_body("n-001", "n-002", tags=[{"key": ""}]), "tags: a key"),
+    "long tag value": (
+        build_create_body("n-001", "n-002", tags=[{"value": "v" * 257}]),
+        "tags: a value",
+    ),
+    "unknown region": (build_create_body("n-001", "n-002", region_id="us-1"), "region_id 'us-1'"),
+    "unknown image": (
+        build_create_body("n-001", "n-002", image_id="IMAGE-x"),
+        "image_id 'IMAGE-x'",
+    ),
+    "unknown pool": (build_create_body("n-001", "n-002", pool="POOL9"), "node_pool_id 'POOL9'"),
+    "unknown network": (build_create_body("n-001", "n-002", vpc_id="x"), "vpc_id 'x'"),
+    "unknown subnet": (build_create_body("n-001", "n-002", subnet_id="x"), "subnet_id 'x'"),
+    "pool of another region": (build_create_body("n-001", "n-002", **EAST), "node_pool_id"),
     "subnet of another network": (
-        new_nodes("n-001", "n-002", subnet_id=EAST["subnet_id"]),
+        build_create_body("n-001", "n-002", subnet_id=EAST["subnet_id"]),
         "subnet_id",
     ),
     "subnet that the pool does not serve": (
-        new_nodes("n-001", "n-002", pool="POOL002-krw1b", subnet_id=WEST_B),
+        build_create_body("n-001", "n-002", pool="POOL002-krw1b", subnet_id=WEST_B),
         "does not serve",
     ),
     "unknown server type": (build_body_with_server(server_type_id="x"), "server_type_id 'x'"),
@@ -66,10 +81,12 @@ WRONG: dict[str, tuple[Json, str]] = {
         "is UNAVAILABLE",
     ),
     "server type without the image": (
-        new_nodes(
+        build_create_body(
             image_id="IMAGE-9sHgDr3XkWnVtBq6ZyLmPa",
             pool="POOL001-kre1a",
-            server_details=[server(f"n-00{at}", server_type_id=OTHER_IMAGE_ONLY) for at in (1, 2)],
+            server_details=[
+                build_server(f"n-00{at}", server_type_id=OTHER_IMAGE_ONLY) for at in (1, 2)
+            ],
             **EAST,
         ),
         "does not run image",
@@ -100,7 +117,9 @@ def test_a_create_that_breaks_a_rule_makes_nothing(scp: ScpClient, control: Any,
 
 
 def test_every_problem_is_reported_at_once(scp: ScpClient) -> None:
-    body = new_nodes("N", "n-002", fabric="_", os_user_id="me", os_user_password="p", image_id="i")
+    body = build_create_body(
+        "N", "n-002", fabric="_", os_user_id="me", os_user_password="p", image_id="i"
+    )
     answer = scp.send("POST", "/v1/gpu-nodes", body)
     detail = answer.json()["errors"][0]["detail"]
     assert isinstance(detail, list)
@@ -127,7 +146,7 @@ def test_a_bad_password_is_refused_and_not_repeated_in_the_answer(
     scp: ScpClient, password: str
 ) -> None:
     message = scp.require_refusal(
-        "POST", "/v1/gpu-nodes", new_nodes("a-1", "a-2", os_user_password=password)
+        "POST", "/v1/gpu-nodes", build_create_body("a-1", "a-2", os_user_password=password)
     )
     assert "os_user_password" in message
     assert not password or password not in message
@@ -135,7 +154,7 @@ def test_a_bad_password_is_refused_and_not_repeated_in_the_answer(
 
 @pytest.mark.parametrize("password", ["Aa1!Aa1!A", "Aa1!" * 5, "@$!%*#&aA1", PASSWORD])
 def test_a_valid_password_is_accepted(scp: ScpClient, password: str) -> None:
-    assert scp.create(new_nodes("a-1", "a-2", os_user_password=password))
+    assert scp.create(build_create_body("a-1", "a-2", os_user_password=password))
 
 
 @pytest.mark.parametrize("content", ["", "[]", "null", "{", '{"gpu_node_ids": "x"}', "{}"])
@@ -156,7 +175,7 @@ def test_a_malformed_body_is_refused(scp: ScpClient, content: str, method: str, 
 @pytest.fixture
 def second_fabric(scp: ScpClient, control: Any, fabric: Json) -> Json:
     """Return `fabric-b` with `b-001` and `b-002`, beside `fabric-a`."""
-    scp.create(new_nodes("b-001", "b-002", fabric="fabric-b"))
+    scp.create(build_create_body("b-001", "b-002", fabric="fabric-b"))
     control.advance(NEW_NODE_SECONDS)
     return scp.get_fabrics()["fabric-b"]
 
@@ -169,7 +188,7 @@ def test_names_and_addresses_of_live_nodes_cannot_be_used_again(
     scp: ScpClient, second_fabric: Json
 ) -> None:
     message = scp.require_refusal(
-        "POST", "/v1/gpu-nodes", new_nodes("a-001", "b-002", fabric="fabric-c")
+        "POST", "/v1/gpu-nodes", build_create_body("a-001", "b-002", fabric="fabric-c")
     )
     assert "'a-001' is in use" in message
     assert "'b-002' is in use" in message
@@ -186,15 +205,17 @@ def test_names_and_addresses_of_live_nodes_cannot_be_used_again(
 
 def test_one_public_ip_for_two_servers_is_refused(scp: ScpClient) -> None:
     nat = {"nat_enabled": True, "public_ip_address_id": PUBLIC_IP}
-    body = new_nodes(server_details=[server("n-001", **nat), server("n-002", **nat)])
+    body = build_create_body(
+        server_details=[build_server("n-001", **nat), build_server("n-002", **nat)]
+    )
     assert "public IP" in scp.require_refusal("POST", "/v1/gpu-nodes", body)
 
 
 def test_a_fabric_name_is_unique_in_its_pool_from_the_create_on(scp: ScpClient) -> None:
-    scp.create(new_nodes("a-001", "a-002"))
-    message = scp.require_refusal("POST", "/v1/gpu-nodes", new_nodes("b-001", "b-002"))
+    scp.create(build_create_body("a-001", "a-002"))
+    message = scp.require_refusal("POST", "/v1/gpu-nodes", build_create_body("b-001", "b-002"))
     assert "'fabric-a' is in use" in message
-    scp.create(new_nodes("b-001", "b-002", pool="POOL002-krw1b"))
+    scp.create(build_create_body("b-001", "b-002", pool="POOL002-krw1b"))
 
 
 def test_joining_needs_the_true_name_and_pool_of_the_fabric(scp: ScpClient, fabric: Json) -> None:
@@ -202,9 +223,9 @@ def test_joining_needs_the_true_name_and_pool_of_the_fabric(scp: ScpClient, fabr
         ({"fabric": "fabric-b"}, "cluster_fabric_name 'fabric-b'"),
         ({"pool": "POOL002-krw1b"}, "node_pool_id 'POOL002-krw1b'"),
     ):
-        body = new_nodes("a-003", "a-004", fabric_id=fabric["id"], **wrong)
+        body = build_create_body("a-003", "a-004", fabric_id=fabric["id"], **wrong)
         assert expected_words in scp.require_refusal("POST", "/v1/gpu-nodes", body)
-    body = new_nodes("a-003", "a-004", fabric_id="0" * 32)
+    body = build_create_body("a-003", "a-004", fabric_id="0" * 32)
     assert "0" * 32 in scp.require_refusal("POST", "/v1/gpu-nodes", body, status=404)
 
 
@@ -303,8 +324,8 @@ def test_members_move_only_to_a_fabric_of_the_same_pool(
     assert "gpu_node_id_list" in scp.require_refusal("POST", path, body(a, b))
     for wrong in (body("0" * 32, b, *mine), body(a, "0" * 32, *mine), body(a, b, "0" * 32)):
         assert "0" * 32 in scp.require_refusal("POST", path, wrong, status=404)
-    scp.create(new_nodes("c-001", "c-002", fabric="fabric-c", pool="POOL002-krw1b"))
-    scp.create(new_nodes("d-001", "d-002", fabric="fabric-d"))
+    scp.create(build_create_body("c-001", "c-002", fabric="fabric-c", pool="POOL002-krw1b"))
+    scp.create(build_create_body("d-001", "d-002", fabric="fabric-d"))
     control.advance(120)
     fabrics = scp.get_fabrics()
     other_pool = body(a, fabrics["fabric-c"]["id"], *mine)
@@ -324,8 +345,8 @@ def test_a_full_subnet_refuses_a_create_completely(scp: ScpClient) -> None:
     used = 0
     for at in range(50):
         names = [f"n{at:02d}-{server_at}" for server_at in range(5)]
-        scp.create(new_nodes(*names, fabric=f"fabric-{at}", subnet_id=WEST_B))
+        scp.create(build_create_body(*names, fabric=f"fabric-{at}", subnet_id=WEST_B))
         used += 5
-    body = new_nodes(*(f"m-{at}" for at in range(5)), subnet_id=WEST_B)
+    body = build_create_body(*(f"m-{at}" for at in range(5)), subnet_id=WEST_B)
     assert "no free IP address" in scp.require_refusal("POST", "/v1/gpu-nodes", body)
     assert len(scp.get_states()) == used

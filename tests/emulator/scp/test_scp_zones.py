@@ -4,7 +4,7 @@ from typing import Any
 
 import httpx
 import pytest
-from emulator.scp.scp_client import Json, ScpClient, new_nodes, server
+from emulator.scp.scp_client import Json, ScpClient, build_create_body, build_server
 
 NODES = "/v1/gpu-nodes"
 POOLS = "/v1/cluster-fabrics/node-pools"
@@ -25,8 +25,8 @@ def get_newer(scp: ScpClient, path: str) -> Any:
 
 
 def declare_nodes(*names: str, zone: str | None = ZONE, **more: Any) -> Json:
-    servers = [server(name) | ({} if zone is None else {"zone": zone}) for name in names]
-    return new_nodes(**more, server_details=servers)
+    servers = [build_server(name) | ({} if zone is None else {"zone": zone}) for name in names]
+    return build_create_body(**more, server_details=servers)
 
 
 def test_only_answers_of_the_newer_version_have_the_zone(scp: ScpClient, fabric: Json) -> None:
@@ -99,7 +99,7 @@ def test_the_newer_version_creates_servers_only_in_the_zone_of_the_pool(
 
 @pytest.mark.parametrize("zone", [ZONE, "", None])
 def test_the_present_version_does_not_know_a_zone(scp: ScpClient, zone: str | None) -> None:
-    body = new_nodes("a-001", "a-002")
+    body = build_create_body("a-001", "a-002")
     body["server_details"][0]["zone"] = zone
     assert "zone" in scp.require_refusal("POST", NODES, body)
     assert scp.get(NODES)["count"] == 0

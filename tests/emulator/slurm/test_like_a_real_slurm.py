@@ -130,20 +130,22 @@ def play_scene(
     """Play jobs, a drain, a requeue and a resume, and return what is observed."""
     observations: list[object] = []
 
-    def see(*command: str) -> None:
+    def record_views(*command: str) -> None:
         out, err, code = run(*command)
         for index, name in enumerate(names):
             out = out.replace(name, f"NODE{index}")
         observations.append((out, err, code))
 
-    def states() -> None:
+    def read_states() -> None:
         output = run("scontrol", "show", "node")[0]
         observations.append(re.findall(r" State=(\S+)| Reason=(.*) \[", output))
 
     batch_options = ("--output=/dev/null", "--wrap=sleep 1000")
-    see("sbatch", "--job-name=a|b", f"--nodelist={names[0]}", "--exclusive", *batch_options)
+    record_views(
+        "sbatch", "--job-name=a|b", f"--nodelist={names[0]}", "--exclusive", *batch_options
+    )
     settled("1", "RUNNING")
-    see(
+    record_views(
         "sbatch",
         "--array=0-1",
         f"--nodelist={names[1]}",
@@ -152,27 +154,27 @@ def play_scene(
         *batch_options,
     )
     settled("2_0", "RUNNING")
-    see(*LIST_JOBS_COMMAND)
-    see("squeue", "--noheader", "--format=%i %P %u %t %D %N")
-    see(*build_running_jobs_command(list(names)))
-    see(*build_batch_jobs_command(["a|b", "none"]))
-    see(*build_exit_codes_command(["a|b", "none"]))
-    states()
+    record_views(*LIST_JOBS_COMMAND)
+    record_views("squeue", "--noheader", "--format=%i %P %u %t %D %N")
+    record_views(*build_running_jobs_command(list(names)))
+    record_views(*build_batch_jobs_command(["a|b", "none"]))
+    record_views(*build_exit_codes_command(["a|b", "none"]))
+    read_states()
     drained = f"NodeName={names[0]},{names[1]}"
-    see("scontrol", "update", drained, "State=DRAIN", "Reason=gpuform: a 'b' State=IDLE")
-    states()
-    see("scontrol", "requeue", "2_0")
-    see("scontrol", "requeue", "1,77")
+    record_views("scontrol", "update", drained, "State=DRAIN", "Reason=gpuform: a 'b' State=IDLE")
+    read_states()
+    record_views("scontrol", "requeue", "2_0")
+    record_views("scontrol", "requeue", "1,77")
     settled("1", "PENDING")
-    see("scontrol", "requeue", "1")
-    see("scancel", "2_0")
+    record_views("scontrol", "requeue", "1")
+    record_views("scancel", "2_0")
     settled("2_0", "CANCELLED")
-    see("squeue", "--noheader", "--format=%i %t %N")
-    states()
-    see("scontrol", "update", f"NodeName={names[1]}", "State=UNDRAIN")
+    record_views("squeue", "--noheader", "--format=%i %t %N")
+    read_states()
+    record_views("scontrol", "update", f"NodeName={names[1]}", "State=UNDRAIN")
     settled("2_1", "RUNNING")
-    see(*LIST_JOBS_COMMAND)
-    see("scancel", "1", "2")
+    record_views(*LIST_JOBS_COMMAND)
+    record_views("scancel", "1", "2")
     settled("2_1", "CANCELLED")
     return observations
 

@@ -41,7 +41,7 @@ class TensorOneClient:
         return error
 
     def create(self, **more: Any) -> str:
-        return str(self.request("POST", "", new_cluster(**more))["id"])
+        return str(self.request("POST", "", build_create_body(**more))["id"])
 
     def get_status(self, cluster_id: str) -> str:
         return str(self.request("GET", f"/{cluster_id}")["status"])
@@ -50,7 +50,7 @@ class TensorOneClient:
         return [cluster["name"] for cluster in self.request("GET", "", **query)["clusters"]]
 
 
-def new_cluster(**more: Any) -> Json:
+def build_create_body(**more: Any) -> Json:
     """Return the body of a create. `more` replaces its fields."""
     return {
         "name": "train",

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from emulator.tensorone.tensorone_client import NEW_SECONDS, TensorOneClient, new_cluster
+from emulator.tensorone.tensorone_client import NEW_SECONDS, TensorOneClient, build_create_body
 
 from gpuform.providers.emulator.tensorone import FREE_KEY, KEY, PRO_KEY, READER_KEY
 
@@ -21,7 +21,7 @@ def hour(control: Any) -> None:
 def test_requests_need_a_known_key_and_the_right_permission(tensorone: TensorOneClient) -> None:
     assert tensorone.require_refusal("GET", "", key="of-nobody")["error"] == "UNAUTHORIZED"
     assert tensorone.send("GET", "", key=READER_KEY).status_code == 200
-    error = tensorone.require_refusal("POST", "", new_cluster(), key=READER_KEY)
+    error = tensorone.require_refusal("POST", "", build_create_body(), key=READER_KEY)
     assert (error["error"], error["details"]["required_permission"]) == (
         "FORBIDDEN",
         "clusters:write",
@@ -39,7 +39,7 @@ def test_the_headers_of_every_answer_show_the_closer_limit(
     now = int(control.call("GET", "/clock")["now"])
     requests = [
         ("GET", "", None, reads),
-        ("POST", "", new_cluster(), creates),
+        ("POST", "", build_create_body(), creates),
         ("GET", "/x", None, 0),
     ]
     for method, path, body, limit in requests:
@@ -162,12 +162,12 @@ def test_a_cached_answer_is_repeated_until_it_expires(
 
 def test_a_create_beyond_the_capacity_is_refused(tensorone: TensorOneClient, control: Any) -> None:
     control.call("POST", "/tensorone/settings", {"capacity": {"A100": 2}})
-    error = tensorone.require_refusal("POST", "", new_cluster())
+    error = tensorone.require_refusal("POST", "", build_create_body())
     assert (error["code"], error["error"]) == (422, "SEMANTIC_ERROR")
     assert error["details"] == {"requested": "4x NVIDIA A100", "available": "2x NVIDIA A100"}
     tensorone.create(gpu_count=2)
     control.add_fault(method="POST", path="/clusters$", capacity=True)
-    assert tensorone.require_refusal("POST", "", new_cluster())["code"] == 422
+    assert tensorone.require_refusal("POST", "", build_create_body())["code"] == 422
 
 
 def test_faults_change_statuses_and_refuse_requests(

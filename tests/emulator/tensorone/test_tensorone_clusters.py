@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from emulator.tensorone.tensorone_client import NEW_SECONDS, TensorOneClient, new_cluster
+from emulator.tensorone.tensorone_client import NEW_SECONDS, TensorOneClient, build_create_body
 from support.platforms.tensorone_document import ANSWER, CLUSTER, build_declaration, list_leaves
 
 CONFIRMED = {"confirm_deletion": "DELETE"}
@@ -249,7 +249,7 @@ def test_only_the_names_of_secrets_are_shown_and_none_is_logged(
 def test_an_invalid_create_is_refused(
     tensorone: TensorOneClient, more: dict[str, Any], field: str
 ) -> None:
-    error = tensorone.require_refusal("POST", "", new_cluster(**more))
+    error = tensorone.require_refusal("POST", "", build_create_body(**more))
     assert (error["error"], error["code"]) == ("VALIDATION_ERROR", 400)
     assert error["details"]["field"] == field
     assert tensorone.list_names() == []

@@ -168,20 +168,20 @@ class Slurm:
         options_by_name = dict(option.partition("=")[::2] for option in options)
         jobs = self._get_shown_state()[1]
         forgotten = self.clock.now() - self.misbehavior.forgets_after_s
-        shown_jobs = [job for job in jobs if job.state in _ON_NODES or job.ends > forgotten]
+        listed_jobs = [job for job in jobs if job.state in _ON_NODES or job.ends > forgotten]
         if self.misbehavior.hides_jobs:
-            shown_jobs = [job for job in shown_jobs if job.user == UID]
+            listed_jobs = [job for job in listed_jobs if job.user == UID]
         if options_by_name.get("--states") != "all":
             states = options_by_name.get("--states", "PENDING,RUNNING,COMPLETING").split(",")
-            shown_jobs = [job for job in shown_jobs if job.state in states]
+            listed_jobs = [job for job in listed_jobs if job.state in states]
         if "--name" in options_by_name:
-            shown_jobs = [
-                job for job in shown_jobs if job.name in options_by_name["--name"].split(",")
+            listed_jobs = [
+                job for job in listed_jobs if job.name in options_by_name["--name"].split(",")
             ]
         if "--nodelist" in options_by_name:
             names = {*options_by_name["--nodelist"].split(",")}
-            shown_jobs = [job for job in shown_jobs if names & {*job.nodes}]
-        return "".join(self._format_job(job, options_by_name) for job in shown_jobs)
+            listed_jobs = [job for job in listed_jobs if names & {*job.nodes}]
+        return "".join(self._format_job(job, options_by_name) for job in listed_jobs)
 
     def _format_job(self, job: Job, options_by_name: dict[str, str]) -> str:
         has_ended = job.state not in _ON_NODES

@@ -29,13 +29,13 @@ def create_client_with_answer(
     return AiosClient("http://registry.test", "http://parser.test", transport), asked
 
 
-def sent(request: httpx.Request) -> tuple[str, str, Any]:
+def describe_request(request: httpx.Request) -> tuple[str, str, Any]:
     body = json.loads(request.content) if request.content else None
     return request.method, str(request.url), body
 
 
-def shown(found: Any) -> Any:
-    return found.model_dump(mode="json", by_alias=True, exclude_none=True)
+def dump_model(model: Any) -> Any:
+    return model.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 URL = "http://registry.test/clusters"
@@ -44,22 +44,24 @@ ONE = f"{URL}/cluster-west-vision-001"
 
 def test_get_cluster_parses_the_documents_example() -> None:
     client, asked = create_client_with_answer(CLUSTER)
-    assert pair_with_types(shown(client.get_cluster(CLUSTER["id"]))) == pair_with_types(CLUSTER)
-    assert sent(asked[0]) == ("GET", ONE, None)
+    assert pair_with_types(dump_model(client.get_cluster(CLUSTER["id"]))) == pair_with_types(
+        CLUSTER
+    )
+    assert describe_request(asked[0]) == ("GET", ONE, None)
     assert "authorization" not in asked[0].headers
 
 
 def test_update_cluster_sends_the_documents_example() -> None:
     client, asked = create_client_with_answer(CLUSTER)
     client.update_cluster(CLUSTER["id"], UpdateRequest(UPDATE))
-    assert sent(asked[0]) == ("PUT", ONE, UPDATE)
+    assert describe_request(asked[0]) == ("PUT", ONE, UPDATE)
     assert asked[0].headers["content-type"] == "application/json"
 
 
 def test_delete_cluster_sends_the_documents_example() -> None:
     client, asked = create_client_with_answer({"message": "Cluster deleted"})
     client.delete_cluster(CLUSTER["id"])
-    assert sent(asked[0]) == ("DELETE", ONE, None)
+    assert describe_request(asked[0]) == ("DELETE", ONE, None)
 
 
 @pytest.mark.parametrize(("envelope", "body"), [("raw", QUERY), ("wrapped", {"query": QUERY})])
@@ -69,7 +71,7 @@ def test_the_example_query_is_sent_in_either_envelope(envelope: Any, body: Any) 
     )
     records = client.query_clusters(QUERY, envelope)
     assert [record.id for record in records] == [CLUSTER["id"]]
-    assert sent(asked[0]) == ("POST", f"{URL}/query", body)
+    assert describe_request(asked[0]) == ("POST", f"{URL}/query", body)
 
 
 def test_an_unreadable_record_hides_no_other_record() -> None:

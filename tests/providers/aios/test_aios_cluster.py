@@ -261,11 +261,11 @@ def test_a_record_created_by_others_at_the_same_moment_is_not_adopted(
     client = get_client(Settings())
     create = client.create_by_parser
 
-    def late(document: Any) -> Any:
+    def create_concurrently(document: Any) -> Any:
         registry.send_request("POST", "/clusters", CLUSTER)
         return create(document)
 
-    monkeypatch.setattr(client, "create_by_parser", late)
+    monkeypatch.setattr(client, "create_by_parser", create_concurrently)
     with pytest.raises(GpuformError, match="duplicate key"):
         cluster.apply(DECLARED)
     assert registry.intents.list_all() == []

@@ -53,8 +53,10 @@ def drop_first_node(declared: Any) -> Any:
     return remaining
 
 
-def is_drain_finished(registry: Any, thing: Any, scheduler: SimulatedScheduler) -> bool:
-    return not scheduler.cordoned and Drains.from_intents(registry.intents).find(thing.id) is None
+def is_drain_finished(registry: Any, resource: Any, scheduler: SimulatedScheduler) -> bool:
+    return (
+        not scheduler.cordoned and Drains.from_intents(registry.intents).find(resource.id) is None
+    )
 
 
 def test_deleting_a_node_waits_for_its_job(
@@ -122,11 +124,11 @@ def test_deleting_a_record_waits_for_the_jobs_of_all_nodes(
 def test_nodes_cordoned_by_a_killed_run_are_uncordoned(
     registry: Any, separate_node: Any, scheduler: SimulatedScheduler
 ) -> None:
-    def die(what: str) -> None:
+    def kill_at_uncordon(what: str) -> None:
         if what == "uncordon":
             raise KeyboardInterrupt
 
-    scheduler.before = die
+    scheduler.before = kill_at_uncordon
     with pytest.raises(KeyboardInterrupt):
         separate_node.delete()
     scheduler.before = lambda _: None

@@ -141,7 +141,7 @@ def test_sums_are_right_after_twenty_concurrent_creates(
     cluster.apply(ALONE)
     nodes = [gpu_node(f"n{at}") for at in range(20)]
 
-    def life(at: int) -> None:
+    def create_and_delete(at: int) -> None:
         entry = {**SECOND, "id": f"n{at}"}
         nodes[at].apply(declare_node(entry))
         nodes[at].apply(declare_node(entry, swap=at))
@@ -149,7 +149,7 @@ def test_sums_are_right_after_twenty_concurrent_creates(
             nodes[at].delete()
 
     with ThreadPoolExecutor(10) as pool:
-        list(pool.map(life, range(20)))
+        list(pool.map(create_and_delete, range(20)))
     record = registry.get_record(ID)
     assert record["nodes"]["count"] == len(record["nodes"]["nodeData"]) == 10
     assert record["gpus"]["count"] == 10
@@ -187,7 +187,7 @@ def test_the_values_of_a_moved_entry_are_restored(
     client = get_client(Settings())
     update = client.update_cluster
 
-    def late(cluster_id: str, request: Any) -> Any:
+    def remove_first_node(cluster_id: str, request: Any) -> Any:
         if (
             request.entry_changes
             and registry.get_record(ID)["nodes"]["nodeData"][0]["id"] == "node-1"
@@ -195,7 +195,7 @@ def test_the_values_of_a_moved_entry_are_restored(
             registry.send_request("PUT", PATH, {"$pull": {"nodes.nodeData": {"id": "node-1"}}})
         return update(cluster_id, request)
 
-    monkeypatch.setattr(client, "update_cluster", late)
+    monkeypatch.setattr(client, "update_cluster", remove_first_node)
     assert second.apply(declare_node(SECOND, memory=7)) == ["memory"]
     assert second.state["ready"] is False
     reason = second.state["not_ready_reason"]
@@ -221,13 +221,13 @@ def test_an_entry_created_behind_the_last_node_is_removed(
     client = get_client(Settings())
     update = client.update_cluster
 
-    def late(cluster_id: str, request: Any) -> Any:
+    def remove_two_nodes(cluster_id: str, request: Any) -> Any:
         if request.entry_changes:
-            gone = {"id": {"$in": ["node-0", "node-1"]}}
-            registry.send_request("PUT", PATH, {"$pull": {"nodes.nodeData": gone}})
+            removed_nodes = {"id": {"$in": ["node-0", "node-1"]}}
+            registry.send_request("PUT", PATH, {"$pull": {"nodes.nodeData": removed_nodes}})
         return update(cluster_id, request)
 
-    monkeypatch.setattr(client, "update_cluster", late)
+    monkeypatch.setattr(client, "update_cluster", remove_two_nodes)
     nodes[2].apply(declare_node({**SECOND, "id": "node-2"}, memory=7))
     assert f"node-2 of cluster {ID} was not changed" in nodes[2].state["not_ready_reason"]
     record = registry.get_record(ID)

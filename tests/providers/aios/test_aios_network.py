@@ -15,8 +15,10 @@ PATH = f"/clusters/{ID}"
 ALONE = {name: value for name, value in DECLARED.items() if name != "nodes"}
 
 
-def list_news(before: Any, seen: Any) -> list[str]:
-    return [observed_new.text for observed_new in ClusterLifecycle.find_observed_news(before, seen)]
+def list_news(before: Any, observed: Any) -> list[str]:
+    return [
+        observed_new.text for observed_new in ClusterLifecycle.find_observed_news(before, observed)
+    ]
 
 
 def list_new_notices(cluster: Any) -> list[str]:

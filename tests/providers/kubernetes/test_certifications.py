@@ -248,13 +248,13 @@ def test_certifications_and_results_are_valid_by_the_definitions_of_the_engine(
 
 
 def test_a_cordoned_node_is_not_certified(certified_cluster: CertifiedCluster) -> None:
-    left_out = certified_cluster.list_nodes()[0]
+    cordoned_node = certified_cluster.list_nodes()[0]
     certified_cluster.client.patch_object(
-        "/api/v1/nodes" + build_path(left_out), {"spec": {"unschedulable": True}}
+        "/api/v1/nodes" + build_path(cordoned_node), {"spec": {"unschedulable": True}}
     )
     made = certified_cluster.create(certified_cluster.build_inputs())
-    assert f"node {left_out}: not tested" in made.outs["not_ready_reason"]
-    assert left_out not in list_certified_nodes(made.outs)
+    assert f"node {cordoned_node}: not tested" in made.outs["not_ready_reason"]
+    assert cordoned_node not in list_certified_nodes(made.outs)
 
 
 def test_both_published_groups_work_and_none_is_an_error_with_a_remedy(
@@ -399,14 +399,14 @@ def test_a_killed_run_is_resumed_and_never_doubled(
     declared, sent = certified_cluster.build_inputs(), []
     send = httpx.Client.send
 
-    def counted(client: httpx.Client, request: httpx.Request, **more: Any) -> httpx.Response:
+    def count_request(client: httpx.Client, request: httpx.Request, **more: Any) -> httpx.Response:
         if "/api/" in request.url.path or "/apis/" in request.url.path:
             sent.append(request.method)
             if len(sent) == at_request:
                 raise Killed
         return send(client, request, **more)
 
-    monkeypatch.setattr(httpx.Client, "send", counted)
+    monkeypatch.setattr(httpx.Client, "send", count_request)
     with pytest.raises(Killed):
         certified_cluster.create(declared)
     monkeypatch.undo()

@@ -35,7 +35,7 @@ def client(fake: Kubernetes) -> Iterator[KubernetesClient]:
         yield made
 
 
-def busy_nodes(client: KubernetesClient) -> list[str]:
+def list_busy_nodes(client: KubernetesClient) -> list[str]:
     return [node.name for node in KubernetesScheduler(client).list_nodes() if node.jobs]
 
 
@@ -51,7 +51,7 @@ def test_a_job_on_a_later_page_is_listed(
     fake: Kubernetes, client: KubernetesClient, page_size: int
 ) -> None:
     fake.misbehavior.page_size = page_size
-    assert busy_nodes(client) == ["w2"]
+    assert list_busy_nodes(client) == ["w2"]
 
 
 def test_an_expired_token_begins_the_list_again(fake: Kubernetes, client: KubernetesClient) -> None:
@@ -97,7 +97,7 @@ def test_pages_of_different_moments_are_read_again(
             fake.before = lambda _: None
 
     fake.before = end_it_after_the_first_page
-    assert busy_nodes(client) == ["w2"]
+    assert list_busy_nodes(client) == ["w2"]
 
 
 @pytest.mark.parametrize("fault", ["repeats_page", "is_doubled"])

@@ -60,13 +60,13 @@ class ContradictoryCluster(CertifiedCluster):
             return self.lifecycle.update(made.id, made.outs, self.build_inputs())
 
     def _create_interrupted_context(self, lie: Callable[[], None]) -> ProviderContext:
-        def happen() -> None:
+        def interrupt() -> None:
             self.cluster.server.clock.advance(700)
             assert self.get_certification()["status"]["conditions"][-1]["type"] != "InProgress"
             lie()
 
         call = self.create_context()
-        call.clock = _InterruptingClock(call.clock, happen)
+        call.clock = _InterruptingClock(call.clock, interrupt)
         return call
 
     def change_statuses(self, plural: str, status: Callable[[dict[str, Any]], object]) -> None:

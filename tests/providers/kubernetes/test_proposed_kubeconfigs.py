@@ -49,7 +49,7 @@ def write(path: Path, user: dict[str, Any], server: str = "https://127.0.0.1:1")
 
 
 @contextmanager
-def listening() -> Iterator[tuple[str, list[str]]]:
+def record_foreign_requests() -> Iterator[tuple[str, list[str]]]:
     """Start a server of somebody else, and yield the requests that it has received."""
     heard: list[str] = []
 
@@ -88,7 +88,7 @@ def test_no_file_is_sent_to_the_server_of_a_projects_kubeconfig(
     parsed = ScheduledDrainInputs.model_validate(
         {"kubernetes": {"kubeconfig": declared.format(root=machine)}}
     )
-    with listening() as (server, heard), use_context(ProviderContext()):
+    with record_foreign_requests() as (server, heard), use_context(ProviderContext()):
         write(machine / place, {"tokenFile": str(machine / "home" / "token")}, server)
         with pytest.raises(GpuformError, match=r"\(tokenFile\), and belongs to the project"):
             create_declared_scheduler(parsed, "pool train").list_nodes()

@@ -118,12 +118,12 @@ def judge_idleness_once(
     """Judge the node's idleness once, as `gpuform expire` does; no job is on it."""
     node = NodeOutputs.model_validate({"id": "n-1", "gpu_node_name": NODE, "state": "RUNNING"})
     call = ProviderContext(clock=clock, intents=intents)
-    taking = NodeDrainer(call, "pool", "pool train", {"drain": {"kubernetes": {}}})
+    drainer = NodeDrainer(call, "pool", "pool train", {"drain": {"kubernetes": {}}})
     with pytest.MonkeyPatch.context() as patch, use_context(call):
         patch.setattr(SCHEDULER, lambda *_: SimulatedScheduler(clock, [NODE]))
         patch.setattr("time.time", lambda: clock.time)
         patch.setattr(idleness, "get_client", lambda _: client)
-        return idleness.judge_idleness(call, Settings(), "pool", taking, [node], IDLENESS)
+        return idleness.judge_idleness(call, Settings(), "pool", drainer, [node], IDLENESS)
 
 
 def build_client(cluster: Cluster) -> LensClient:

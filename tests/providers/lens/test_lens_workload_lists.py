@@ -141,7 +141,7 @@ def test_a_workload_that_runs_throughout_is_never_missing(
     count = iter(range(1000))
 
     def step(kind: str) -> Step:
-        def happen(lens: LensStandIn) -> None:
+        def apply_step(lens: LensStandIn) -> None:
             nonlocal throughout
             if kind in ("end", "swap") and lens.consumers:
                 throughout = throughout - {lens.consumers.pop(0)["name"]}
@@ -150,7 +150,7 @@ def test_a_workload_that_runs_throughout_is_never_missing(
             if kind == "reorder":
                 lens.consumers.reverse()
 
-        return happen
+        return apply_step
 
     lens.between = [step(kind) for kind in happening]
     try:

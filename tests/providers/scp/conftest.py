@@ -130,40 +130,42 @@ class EmulatedEnvironment:
         return StoredResource(kind, name, created.id, inputs, created.outs)
 
     def list_changes(
-        self, thing: StoredResource, inputs: Properties | None = None
+        self, resource: StoredResource, inputs: Properties | None = None
     ) -> dict[str, tuple[Any, Any]]:
         """Return the changes that a plan shows: before and after, by path."""
-        news = convert_to_wire(thing.inputs if inputs is None else inputs)
-        with self.use_context(thing.name):
-            changes = KINDS[thing.kind]().list_changes(convert_to_wire(thing.outs), news, thing.id)
+        news = convert_to_wire(resource.inputs if inputs is None else inputs)
+        with self.use_context(resource.name):
+            changes = KINDS[resource.kind]().list_changes(
+                convert_to_wire(resource.outs), news, resource.id
+            )
         return {change.path: (change.before, change.after) for change in changes}
 
-    def diff(self, thing: StoredResource, inputs: Properties) -> list[str]:
+    def diff(self, resource: StoredResource, inputs: Properties) -> list[str]:
         """Return the fields that replace the resource; raise what a plan refuses."""
-        with self.use_context(thing.name):
-            result = KINDS[thing.kind]().diff(
-                thing.id, convert_to_wire(thing.outs), convert_to_wire(inputs)
+        with self.use_context(resource.name):
+            result = KINDS[resource.kind]().diff(
+                resource.id, convert_to_wire(resource.outs), convert_to_wire(inputs)
             )
         return list(result.replaces)
 
     def update(
-        self, thing: StoredResource, inputs: Properties | None = None, **fields: Any
+        self, resource: StoredResource, inputs: Properties | None = None, **fields: Any
     ) -> StoredResource:
-        inputs = thing.inputs if inputs is None else inputs
-        with self.use_context(thing.name, **fields):
+        inputs = resource.inputs if inputs is None else inputs
+        with self.use_context(resource.name, **fields):
             outs = (
-                KINDS[thing.kind]()
-                .update(thing.id, convert_to_wire(thing.outs), convert_to_wire(inputs))
+                KINDS[resource.kind]()
+                .update(resource.id, convert_to_wire(resource.outs), convert_to_wire(inputs))
                 .outs
             )
-        return StoredResource(thing.kind, thing.name, thing.id, inputs, outs)
+        return StoredResource(resource.kind, resource.name, resource.id, inputs, outs)
 
-    def refresh(self, thing: StoredResource, **fields: Any) -> StoredResource | None:
-        with self.use_context(thing.name, **fields):
-            read = KINDS[thing.kind]().read(thing.id, convert_to_wire(thing.outs))
+    def refresh(self, resource: StoredResource, **fields: Any) -> StoredResource | None:
+        with self.use_context(resource.name, **fields):
+            read = KINDS[resource.kind]().read(resource.id, convert_to_wire(resource.outs))
         if not read.id:
             return None
-        return StoredResource(thing.kind, thing.name, thing.id, thing.inputs, read.outs)
+        return StoredResource(resource.kind, resource.name, resource.id, resource.inputs, read.outs)
 
     def import_object(self, kind: str, id_: str) -> tuple[Properties, StoredResource] | None:
         with self.use_context("imported"):
@@ -172,9 +174,9 @@ class EmulatedEnvironment:
             return None
         return read.inputs, StoredResource(kind, "imported", read.id, read.inputs, read.outs)
 
-    def delete(self, thing: StoredResource) -> None:
-        with self.use_context(thing.name):
-            KINDS[thing.kind]().delete(thing.id, convert_to_wire(thing.outs))
+    def delete(self, resource: StoredResource) -> None:
+        with self.use_context(resource.name):
+            KINDS[resource.kind]().delete(resource.id, convert_to_wire(resource.outs))
 
     # The platform.
 

@@ -257,22 +257,22 @@ def test_a_401_names_the_source_of_the_keys(scp: EmulatedScp) -> None:
 
 
 @pytest.mark.parametrize(
-    ("off", "told"),
+    ("off", "message"),
     [(-3630.0, "clock is 1h00m behind the platform's"), (3630.0, "clock is 1h00m ahead of the")],
 )
 def test_a_401_with_a_wrong_clock_names_the_difference(
-    scp: EmulatedScp, off: float, told: str
+    scp: EmulatedScp, off: float, message: str
 ) -> None:
     connection = Connection(find_credentials(scp.settings), now=lambda: time.time() + off)
     try:
-        with pytest.raises(AuthError, match=told):
+        with pytest.raises(AuthError, match=message):
             ScpClient(connection).list_nodes()
     finally:
         connection.close()
 
 
 @pytest.mark.parametrize(
-    ("date", "told"),
+    ("date", "message"),
     [
         ("Sat, 21 Nov 2026 08:00:30 GMT", "check the access key and the secret key (the test)"),
         ("Sat, 21 Nov 2026 08:20:00 GMT", "clock is 20m00s behind the platform's"),
@@ -281,11 +281,11 @@ def test_a_401_with_a_wrong_clock_names_the_difference(
         ("", "and this machine's clock"),
     ],
 )
-def test_the_date_of_a_401_gives_the_difference_of_the_clocks(date: str, told: str) -> None:
+def test_the_date_of_a_401_gives_the_difference_of_the_clocks(date: str, message: str) -> None:
     answer = build_refusal(401, "no", **({"Date": date} if date else {}))
     with pytest.raises(AuthError) as caught:
         create_client_with_answers(answer, now=lambda: 1_795_248_000.0).list_nodes()
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 # Requests about nodes that exist.
@@ -318,7 +318,9 @@ def test_repeated_requests_with_an_effect_are_no_error(
     client.stop_nodes(ids[1:])
     client.assign_nat(ids[0], PUBLIC_IP)
     scp.move_clock(1000)
-    here, there = (client.get_node(id_).cluster_fabric_id or "" for id_ in (others[0], ids[0]))
+    source_fabric, target_fabric = (
+        client.get_node(id_).cluster_fabric_id or "" for id_ in (others[0], ids[0])
+    )
     for method, path in (
         ("POST", "/start$"),
         ("DELETE", "/public-nat-ip$"),
@@ -327,12 +329,12 @@ def test_repeated_requests_with_an_effect_are_no_error(
         scp.inject_fault(method, path, drop="after")
     client.start_nodes(ids[1:])
     client.release_nat(ids[0])
-    client.modify_members(here, there, others[:1])
+    client.modify_members(source_fabric, target_fabric, others[:1])
     scp.move_clock(1000)
     nodes_by_id = {node.id: node for node in client.list_nodes()}
     assert nodes_by_id[ids[1]].state == "RUNNING"
     assert not nodes_by_id[ids[0]].policy_use_nat
-    assert nodes_by_id[others[0]].cluster_fabric_id == there
+    assert nodes_by_id[others[0]].cluster_fabric_id == target_fabric
 
 
 def test_a_request_whose_effect_exists_already_is_no_error(
@@ -435,7 +437,7 @@ def test_the_current_version_gives_no_warning(
 
 
 @pytest.mark.parametrize(
-    ("headers", "is_told"),
+    ("headers", "is_reported"),
     [
         ({"Deprecation": "true"}, True),
         ({"Deprecation": "@1774915200", "Sunset": "Tue, 31 Mar 2026 00:00:00 GMT"}, True),
@@ -445,12 +447,12 @@ def test_the_current_version_gives_no_warning(
     ],
 )
 def test_headers_of_a_deprecation_are_recognized(
-    headers: dict[str, str], is_told: bool, caplog: pytest.LogCaptureFixture
+    headers: dict[str, str], is_reported: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     create_client_with_answers(
         httpx.Response(200, json={"products": []}, headers=headers)
     ).list_products()
-    assert ("is deprecated" in caplog.text) == is_told
+    assert ("is deprecated" in caplog.text) == is_reported
 
 
 def test_an_old_version_is_warned_about_without_a_header(

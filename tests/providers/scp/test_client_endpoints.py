@@ -180,27 +180,32 @@ def test_a_node_is_created_changed_moved_and_deleted(scp: EmulatedScp) -> None:
     assert client.get_node(first[0]).cluster_fabric_id is None
     scp.move_clock(1000)
 
-    (here,) = client.list_fabrics(
+    (own_fabric,) = client.list_fabrics(
         cluster_fabric_name="fabric-a", state="RUNNING", node_pool_id=POOL
     )
     (there,) = client.list_fabrics(cluster_fabric_name="fabric-b")
-    assert [member.gpu_node_id for member in client.get_fabric(here.id).gpu_node_details] == first
-    (pool,) = client.list_node_pools(cluster_fabric_id=here.id)
-    assert here.id in [
+    assert [
+        member.gpu_node_id for member in client.get_fabric(own_fabric.id).gpu_node_details
+    ] == first
+    (pool,) = client.list_node_pools(cluster_fabric_id=own_fabric.id)
+    assert own_fabric.id in [
         cluster_fabric_detail.cluster_fabric_id
         for cluster_fabric_detail in pool.cluster_fabric_details
     ]
 
     client.assign_nat(first[0], PUBLIC_IP)
-    client.modify_members(there.id, here.id, second[:1])
+    client.modify_members(there.id, own_fabric.id, second[:1])
     client.stop_nodes(first[1:])
     client.lock_node(second[1])
     scp.move_clock(1000)
     assert client.get_node(first[0]).policy_use_nat
     assert client.get_node(first[1]).state == "STOPPED"
-    assert client.get_node(second[0]).cluster_fabric_id == here.id
+    assert client.get_node(second[0]).cluster_fabric_id == own_fabric.id
     assert client.get_node(second[1]).lock_enabled
-    assert [node.id for node in client.list_nodes(cluster_fabric_id=here.id)] == [*first, second[0]]
+    assert [node.id for node in client.list_nodes(cluster_fabric_id=own_fabric.id)] == [
+        *first,
+        second[0],
+    ]
 
     client.release_nat(first[0])
     client.start_nodes(first[1:])

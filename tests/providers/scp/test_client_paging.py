@@ -41,13 +41,13 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "PAGE_SIZE", SIZE)
 
 
-def quiet(_: Pages) -> None:
+def change_nothing(_: Pages) -> None:
     """Change nothing between the requests."""
 
 
 @pytest.mark.parametrize("length", range(10))
 def test_an_unchanging_list_is_complete_and_read_once_if_on_one_page(length: int) -> None:
-    pages = Pages(range(length), quiet)
+    pages = Pages(range(length), change_nothing)
     assert sorted(read_all_pages(pages.page, str)) == list(range(length))
     assert (pages.reads == 1) == (length < SIZE)
 
@@ -55,13 +55,13 @@ def test_an_unchanging_list_is_complete_and_read_once_if_on_one_page(length: int
 @pytest.mark.parametrize("count", [0, 1, 20])
 def test_a_wrong_count_loses_no_item(count: int) -> None:
     for length in range(8):
-        pages = Pages(range(length), quiet)
+        pages = Pages(range(length), change_nothing)
         pages.count = count
         assert sorted(read_all_pages(pages.page, str)) == list(range(length))
 
 
 def test_smaller_pages_than_requested_lose_no_item() -> None:
-    pages = Pages(range(8), quiet)
+    pages = Pages(range(8), change_nothing)
     pages.cap = 2
     assert sorted(read_all_pages(pages.page, str)) == list(range(8))
 
@@ -133,12 +133,12 @@ class Platform:
         return ScpClient(Connection(credentials, httpx.MockTransport(self)))
 
 
-def node(number: int, **fields: Any) -> dict[str, Any]:
+def build_node(number: int, **fields: Any) -> dict[str, Any]:
     return {"id": f"i{number}", "gpu_node_name": f"n-{number:03d}", "state": "RUNNING", **fields}
 
 
 def test_nodes_are_sorted_by_name() -> None:
-    platform = Platform(gpu_nodes=[node(number) for number in (5, 3, 1, 4, 2, 7, 6)])
+    platform = Platform(gpu_nodes=[build_node(number) for number in (5, 3, 1, 4, 2, 7, 6)])
     names = [node.gpu_node_name for node in platform.client().list_nodes()]
     assert names == [f"n-{number:03d}" for number in range(1, 8)]
     assert {query["size"] for query in platform.asked} == {str(SIZE)}
@@ -159,9 +159,9 @@ def test_inexact_matches_of_the_platforms_filters_are_dropped() -> None:
     """The reference does not say which filters compare parts of a text."""
     platform = Platform(
         gpu_nodes=[
-            node(1, cluster_fabric_name="train"),
-            node(2, cluster_fabric_name="train-2"),
-            node(3, cluster_fabric_name=None, state="ERROR"),
+            build_node(1, cluster_fabric_name="train"),
+            build_node(2, cluster_fabric_name="train-2"),
+            build_node(3, cluster_fabric_name=None, state="ERROR"),
         ],
         cluster_fabrics=[
             {"id": "f1", "cluster_name": "train", "node_pool_id": "P1", "created_at": ""},
@@ -177,7 +177,7 @@ def test_inexact_matches_of_the_platforms_filters_are_dropped() -> None:
 
 
 def test_a_terminated_node_is_listed_only_on_request() -> None:
-    scp = Platform(gpu_nodes=[node(1), node(2, state="TERMINATED")]).client()
+    scp = Platform(gpu_nodes=[build_node(1), build_node(2, state="TERMINATED")]).client()
     assert [node.id for node in scp.list_nodes()] == ["i1"]
     assert [node.id for node in scp.list_nodes(state="TERMINATED")] == ["i2"]
     assert [node.id for node in scp.get_node_listing().read_all()] == ["i1"]

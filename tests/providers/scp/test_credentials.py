@@ -146,7 +146,7 @@ def test_an_empty_file_counts_as_missing(home: Home, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ('{"secret-key": "hunter2"', ":1:25: this is not JSON"),
         ('{"a": 1,\n "secret-key": hunter2}', ":2:16: this is not JSON"),
@@ -155,12 +155,14 @@ def test_an_empty_file_counts_as_missing(home: Home, text: str) -> None:
     ],
 )
 @pytest.mark.parametrize("name", ["config.json", "credentials.json"])
-def test_a_broken_file_is_named_and_not_shown(home: Home, name: str, text: str, told: str) -> None:
+def test_a_broken_file_is_named_and_not_shown(
+    home: Home, name: str, text: str, message: str
+) -> None:
     home.write("credentials.json", FILE_KEYS)
     path = home.write(name, text)
     with pytest.raises(GpuformError) as caught:
         home.find()
-    assert f"{path}{told}" in str(caught.value)
+    assert f"{path}{message}" in str(caught.value)
     assert "hunter2" not in str(caught.value)
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
 

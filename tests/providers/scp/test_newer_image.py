@@ -78,7 +78,7 @@ def test_many_resources_share_one_list_of_images(environment: Any, pool_inputs: 
     assert len([path for path in paths if path.endswith("/images")]) == 1
 
 
-def image(id_: str, **fields: Any) -> wire.Image:
+def find_image(id_: str, **fields: Any) -> wire.Image:
     usual = {"name": "RHEL 8.8 for BM", "os_distro": "RHEL", "scp_image_type": "STANDARD"}
     return wire.Image.model_validate({"id": id_, "scp_os_version": "8.8", **usual, **fields})
 
@@ -100,17 +100,19 @@ def image(id_: str, **fields: Any) -> wire.Image:
     ],
 )
 def test_a_higher_version_of_the_same_kind_is_newer(fields: Properties, is_newer: bool) -> None:
-    newer_image = find_newer_image([image("own"), image("other", **fields)], "own")
+    newer_image = find_newer_image([find_image("own"), find_image("other", **fields)], "own")
     assert (newer_image is not None) == is_newer
 
 
 def test_images_that_cannot_be_compared_give_no_notice() -> None:
-    later = image("other", scp_os_version="9")
+    later = find_image("other", scp_os_version="9")
     assert find_newer_image([later], "own") is None
-    assert find_newer_image([image("own", scp_os_version="x"), later], "own") is None
+    assert find_newer_image([find_image("own", scp_os_version="x"), later], "own") is None
     blank = {"os_distro": None, "scp_image_type": None}
     assert (
-        find_newer_image([image("own", **blank), image("o", scp_os_version="9", **blank)], "own")
+        find_newer_image(
+            [find_image("own", **blank), find_image("o", scp_os_version="9", **blank)], "own"
+        )
         is None
     )
 

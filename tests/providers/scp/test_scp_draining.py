@@ -56,8 +56,10 @@ def test_shrinking_removes_the_idle_node_and_not_the_newest(
     for name in ("train-001", "train-003", "train-004"):
         scheduler.start_job(name, 100)
     assert environment.list_changes(pool_of_four, shrink_inputs(pool_of_four)) == {"count": (4, 3)}
-    (goes,) = predict_removed_nodes(environment, pool_of_four, shrink_inputs(pool_of_four)).nodes
-    assert (goes.name, goes.because) == ("train-002", "idle")
+    (removed_node,) = predict_removed_nodes(
+        environment, pool_of_four, shrink_inputs(pool_of_four)
+    ).nodes
+    assert (removed_node.name, removed_node.because) == ("train-002", "idle")
     assert environment.count_writes() == {}
     pool = environment.update(pool_of_four, shrink_inputs(pool_of_four))
     assert list(pool.nodes) == ["train-001", "train-003", "train-004"]
@@ -128,11 +130,11 @@ def test_an_interrupted_removal_is_undone_by_the_next_run_or_refresh(
 ) -> None:
     for ending in ("update", "refresh"):
 
-        def die(what: str) -> None:
+        def kill_at_node_list(what: str) -> None:
             if what == "nodes" and scheduler.cordoned:
                 raise KeyboardInterrupt
 
-        scheduler.before = die
+        scheduler.before = kill_at_node_list
         with pytest.raises(KeyboardInterrupt):
             environment.update(pool_of_four, shrink_inputs(pool_of_four))
         scheduler.before = lambda _: None
@@ -153,11 +155,11 @@ def test_a_node_chosen_by_a_killed_run_does_not_count_as_idle(
     for name in scheduler.names:
         scheduler.start_job(name, 300)
 
-    def die(what: str) -> None:
+    def kill_at_node_list(what: str) -> None:
         if what == "nodes" and scheduler.cordoned:
             raise KeyboardInterrupt
 
-    scheduler.before = die
+    scheduler.before = kill_at_node_list
     with pytest.raises(KeyboardInterrupt):
         environment.update(pool_of_four, shrink_inputs(pool_of_four))
     scheduler.before = lambda _: None
@@ -275,7 +277,7 @@ class TestEveryRemovalOfANode:
     """Each waits for the jobs of the very nodes that it takes, or takes none."""
 
     @staticmethod
-    def _one_by_one(pool_inputs: Properties, **nodes: Any) -> Properties:
+    def _declare_one_by_one(pool_inputs: Properties, **nodes: Any) -> Properties:
         inputs = {key: value for key, value in pool_inputs.items() if key != "count"}
         return {**inputs, "nodes": {"001": {}, "002": {}, **nodes}, "drain": ASKED}
 
@@ -293,13 +295,15 @@ class TestEveryRemovalOfANode:
         pool_inputs: Properties,
         scheduler: SimulatedScheduler,
     ) -> None:
-        before = self._one_by_one(pool_inputs, **{"003": {"ip_address": "192.168.0.98"}})
+        before = self._declare_one_by_one(pool_inputs, **{"003": {"ip_address": "192.168.0.98"}})
         pool = environment.create("NodePool", before)
         environment.count_writes()
-        after = self._one_by_one(pool_inputs, **{"003": {"ip_address": "192.168.0.98", **changed}})
+        after = self._declare_one_by_one(
+            pool_inputs, **{"003": {"ip_address": "192.168.0.98", **changed}}
+        )
         scheduler.start_job("train-003", 300)
-        (goes,) = predict_removed_nodes(environment, pool, after).nodes
-        assert (goes.name, goes.because, [job.id for job in goes.jobs]) == (
+        (removed_node,) = predict_removed_nodes(environment, pool, after).nodes
+        assert (removed_node.name, removed_node.because, [job.id for job in removed_node.jobs]) == (
             "train-003",
             because,
             ["ml/on-train-003"],

@@ -26,15 +26,15 @@ def advance(environment: Any, **time: float) -> None:
     synchronize_clock(environment.clock)
 
 
-def plan_paths(environment: Any, thing: Any, inputs: Properties) -> dict[str, Any]:
+def plan_paths(environment: Any, pool: Any, inputs: Properties) -> dict[str, Any]:
     """Return the planned changes by path, without unchanged values."""
-    with environment.use_context(thing.name):
-        changes = KINDS[thing.kind]().list_changes(thing.outs, inputs)
+    with environment.use_context(pool.name):
+        changes = KINDS[pool.kind]().list_changes(pool.outs, inputs)
     return {change.path: change.after for change in changes if change.action != "keep"}
 
 
-def list_states(thing: Any) -> set[str]:
-    return {node["state"] for node in thing.nodes.values()}
+def list_states(pool: Any) -> set[str]:
+    return {node["state"] for node in pool.nodes.values()}
 
 
 @pytest.mark.slow

@@ -100,17 +100,19 @@ class Watched:
             raise self.workloads
         return self.workloads
 
-    def look(self, wanted: Idleness = IDLENESS, drain: Any = ASKED) -> Verdict:
+    def observe(self, idleness_inputs: Idleness = IDLENESS, drain: Any = ASKED) -> Verdict:
         call = ProviderContext(clock=self.clock, intents=self.intents)
-        taking = NodeDrainer(call, "pool", "pool train", {"drain": drain})
+        drainer = NodeDrainer(call, "pool", "pool train", {"drain": drain})
         with use_context(call):
-            return idleness.judge_idleness(call, Settings(), "pool", taking, [self.node], wanted)
+            return idleness.judge_idleness(
+                call, Settings(), "pool", drainer, [self.node], idleness_inputs
+            )
 
-    def looks(self, seconds: float, every: float = LOOK) -> Verdict:
-        verdict = self.look()
+    def observe_for(self, seconds: float, every: float = LOOK) -> Verdict:
+        verdict = self.observe()
         for _ in range(int(seconds / every)):
             self.clock.time += every
-            verdict = self.look()
+            verdict = self.observe()
         return verdict
 
 
@@ -120,37 +122,37 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
 
 
 def test_one_quiet_observation_is_not_enough(watched: Watched) -> None:
-    verdict = watched.look()
+    verdict = watched.observe()
     assert not verdict.is_idle
     assert verdict.because.startswith("idle for less than a minute: the stop may be due at ")
 
 
 def test_quiet_observations_over_the_declared_time_are_idleness(watched: Watched) -> None:
-    assert not watched.looks(3599.0, every=599.0).is_idle
+    assert not watched.observe_for(3599.0, every=599.0).is_idle
     watched.clock.time += 600.0
-    verdict = watched.look()
+    verdict = watched.observe()
     assert verdict.is_idle
     assert verdict.because.startswith("no job, and each GPU used below 5% for 1h, at 20")
 
 
 def test_a_long_gap_between_observations_begins_the_time_again(watched: Watched) -> None:
-    assert not watched.looks(2 * 3600.0, every=idleness.MAX_LOOK_GAP_S + 1).is_idle
-    assert watched.looks(4500.0, every=idleness.MAX_LOOK_GAP_S).is_idle
+    assert not watched.observe_for(2 * 3600.0, every=idleness.MAX_LOOK_GAP_S + 1).is_idle
+    assert watched.observe_for(4500.0, every=idleness.MAX_LOOK_GAP_S).is_idle
 
 
 @pytest.mark.parametrize("jump", [-86400.0, -700.0, 86400.0, 10 * 365 * 86400.0])
 def test_a_clock_that_jumps_begins_the_quiet_time_again(watched: Watched, jump: float) -> None:
-    assert not watched.looks(3000.0).is_idle
+    assert not watched.observe_for(3000.0).is_idle
     watched.clock.time += jump
-    assert not watched.looks(3000.0).is_idle, "an hour of quiet looks is needed from here on"
-    assert watched.looks(600.0).is_idle
+    assert not watched.observe_for(3000.0).is_idle, "an hour of quiet looks is needed from here on"
+    assert watched.observe_for(600.0).is_idle
 
 
 def test_a_clock_that_jumps_there_and_back_proves_nothing(watched: Watched) -> None:
-    watched.look()
+    watched.observe()
     for jump in (86400.0, -86400.0, 7 * 86400.0, -7 * 86400.0):
         watched.clock.time += jump
-        assert not watched.look().is_idle
+        assert not watched.observe().is_idle
 
 
 def _start_job(watched: Watched) -> None:
@@ -246,39 +248,40 @@ DOUBTS: dict[str, Callable[[Watched], None]] = {
 
 @pytest.mark.parametrize("doubt", DOUBTS)
 def test_any_sign_of_use_begins_the_time_again(watched: Watched, doubt: str) -> None:
-    assert watched.looks(3000.0).because.startswith("idle for 50m")
+    assert watched.observe_for(3000.0).because.startswith("idle for 50m")
     before = watched.node, watched.heatmap_answer, dict(watched.scheduler.nodes_by_name)
     DOUBTS[doubt](watched)
     try:
-        assert not watched.look().is_idle
+        assert not watched.observe().is_idle
     except NotEnoughEvidence:
         assert doubt == "workloads that are not shown"
     watched.node, watched.heatmap_answer, watched.scheduler.nodes_by_name = before
     watched.overview_, watched.workloads = OVERVIEW, []
     watched.scheduler.ends.clear()
     watched.clock.time += LOOK
-    assert not watched.look().is_idle, "the time before does not count"
-    assert watched.looks(3600.0).is_idle
+    assert not watched.observe().is_idle, "the time before does not count"
+    assert watched.observe_for(3600.0).is_idle
 
 
 def test_a_silent_lens_ends_the_quiet_time(watched: Watched) -> None:
-    watched.looks(3000.0)
+    watched.observe_for(3000.0)
     watched.heatmap_answer = Unreachable("lens is silent")
     with pytest.raises(GpuformError, match="lens is silent"):
-        watched.look()
+        watched.observe()
     assert QuietPeriods.from_intents(watched.intents).find("pool") is None
 
 
 def test_a_lens_without_the_nodes_is_reported(watched: Watched) -> None:
     watched.heatmap_answer = build_utilization_heatmap(*[0.4] * 5, node="other")
     assert (
-        watched.look().because == "Lens: no answer names train-001: Lens may not monitor the node"
+        watched.observe().because
+        == "Lens: no answer names train-001: Lens may not monitor the node"
     )
 
 
 def test_a_node_with_five_gpus_in_lens_is_reported(watched: Watched) -> None:
     watched.heatmap_answer = build_utilization_heatmap(*[0.0] * 5)
-    because = watched.look().because
+    because = watched.observe().because
     assert because.startswith("Lens: it reports 5 of the 8 GPUs of train-001; the heatmap shows")
 
 
@@ -288,13 +291,13 @@ def test_gpus_that_power_names_are_bounded_by_the_lowest_of_the_busiest(watched:
     hottest = [{**point, "value": 90.0} for point in build_points(*[0.0] * 8)[3:]]
     answer["power"] = {"unit": "W", "data": hottest}
     watched.heatmap_answer = GpuHeatmap.model_validate(answer)
-    assert watched.looks(3600.0).is_idle
+    assert watched.observe_for(3600.0).is_idle
     answer["utilization"]["data"] = build_points(*[5.0] * 5, node="other")
     answer["power"]["data"] = [{**point, "value": 90.0} for point in build_points(*[0.0] * 8)]
     watched.heatmap_answer = GpuHeatmap.model_validate(answer)
     assert (
         "the 5 busiest GPUs are used 5% or more: Lens does not show the utilization of 8 other GPUs"
-        in watched.look().because
+        in watched.observe().because
     )
 
 
@@ -305,7 +308,7 @@ def test_a_gpu_whose_power_is_a_sentinel_is_not_named(watched: Watched) -> None:
     ]
     answer["power"] = {"unit": "W", "data": lost}
     watched.heatmap_answer = GpuHeatmap.model_validate(answer)
-    assert "it reports 5 of the 8 GPUs of train-001" in watched.look().because
+    assert "it reports 5 of the 8 GPUs of train-001" in watched.observe().because
 
 
 def test_a_short_utilization_that_leaves_out_gpus_is_no_evidence(watched: Watched) -> None:
@@ -315,7 +318,7 @@ def test_a_short_utilization_that_leaves_out_gpus_is_no_evidence(watched: Watche
         "data": [{**point, "value": 90.0} for point in build_points(*[0.0] * 8)],
     }
     watched.heatmap_answer = GpuHeatmap.model_validate(answer)
-    assert "utilization shows 4 GPUs and omits train-001 4, " in watched.look().because
+    assert "utilization shows 4 GPUs and omits train-001 4, " in watched.observe().because
 
 
 def test_a_long_utilization_that_has_lost_the_busy_gpu_is_no_evidence(watched: Watched) -> None:
@@ -326,14 +329,14 @@ def test_a_long_utilization_that_has_lost_the_busy_gpu_is_no_evidence(watched: W
         "data": [{**point, "value": 90.0} for point in build_points(*[0.0] * 8)],
     }
     watched.heatmap_answer = GpuHeatmap.model_validate(answer)
-    assert "utilization shows 7 GPUs and omits train-001 7" in watched.look().because
+    assert "utilization shows 7 GPUs and omits train-001 7" in watched.observe().because
 
 
 def test_fractions_for_percents_contradict_the_overview(watched: Watched) -> None:
     """By the reference's note on percentages, 0.95 means 95 percent."""
     watched.heatmap_answer = build_utilization_heatmap(*[0.95] * 8)
     watched.overview_ = Overview(total_nodes=1, utilization=0.95)
-    assert "overview: utilization is 95%, but no GPU" in watched.look().because
+    assert "overview: utilization is 95%, but no GPU" in watched.observe().because
 
 
 def test_other_busy_nodes_prove_nothing_against_it(watched: Watched) -> None:
@@ -341,14 +344,14 @@ def test_other_busy_nodes_prove_nothing_against_it(watched: Watched) -> None:
         *build_points(99.0, 98.0, 97.0, node="other"), *build_points(*QUIET_USES)
     )
     watched.overview_ = Overview(total_nodes=2, utilization=0.98)
-    assert watched.looks(3600.0).is_idle
+    assert watched.observe_for(3600.0).is_idle
 
 
 def test_a_clock_that_is_put_forward_makes_nothing_idle(watched: Watched) -> None:
     """Observations are 14 minutes apart by this machine's clock, and a second apart by Lens's."""
     watched.clock_ahead = 0.0
     for _ in range(20):
-        assert not watched.look().is_idle
+        assert not watched.observe().is_idle
         watched.clock.time += 840.0
         watched.clock_ahead += 839.0
 
@@ -356,18 +359,18 @@ def test_a_clock_that_is_put_forward_makes_nothing_idle(watched: Watched) -> Non
 def test_a_lens_whose_clock_is_put_forward_makes_nothing_idle(watched: Watched) -> None:
     watched.clock_ahead = 0.0
     for _ in range(20):
-        assert not watched.look().is_idle
+        assert not watched.observe().is_idle
         watched.clock.time += 1.0
         watched.clock_ahead -= 839.0
 
 
 def test_other_nodes_or_another_limit_begin_the_time_again(watched: Watched) -> None:
-    watched.looks(3000.0)
+    watched.observe_for(3000.0)
     watched.clock.time += LOOK
-    assert not watched.look(replace(IDLENESS, below=10.0)).is_idle
+    assert not watched.observe(replace(IDLENESS, below=10.0)).is_idle
     watched.node = watched.node.model_copy(update={"id": "n-2"})
     watched.clock.time += LOOK
-    assert not watched.look(replace(IDLENESS, below=10.0)).is_idle
+    assert not watched.observe(replace(IDLENESS, below=10.0)).is_idle
 
 
 pauses = st.sampled_from([60, 300, 600, 899, 900, 900, 901, 1800])
@@ -390,7 +393,7 @@ def test_random_observations_give_idleness_only_without_long_gaps(
             elif quiet_since is None or pause > 900:
                 quiet_since = watched.clock.time
             quiet_s = 0.0 if quiet_since is None else watched.clock.time - quiet_since
-            assert watched.look().is_idle == (quiet_s >= IDLENESS.lasting)
+            assert watched.observe().is_idle == (quiet_s >= IDLENESS.lasting)
 
 
 @pytest.mark.parametrize(

@@ -44,12 +44,12 @@ def declare_map(nodes: dict[str, dict[str, Any]], **fields: Any) -> DeclaredPool
     return DeclaredPool.from_inputs({**BASE, "nodes": nodes, **fields})
 
 
-def list_names(found: Sequence[Any]) -> list[str]:
-    return [node.name if isinstance(node, DeclaredNode) else node.gpu_node_name for node in found]
+def list_names(nodes: Sequence[Any]) -> list[str]:
+    return [node.name if isinstance(node, DeclaredNode) else node.gpu_node_name for node in nodes]
 
 
-def list_kept_names(found: PoolPlan) -> list[str]:
-    return [node.gpu_node_name for node, _ in found.keep]
+def list_kept_names(pool_plan: PoolPlan) -> list[str]:
+    return [node.gpu_node_name for node, _ in pool_plan.keep]
 
 
 def test_missing_nodes_get_the_lowest_free_names() -> None:

@@ -34,19 +34,21 @@ class Conditions:
     """What the scheduler says of nodes, beside their jobs."""
 
     def __init__(self) -> None:
-        self.told = {name: NodeCondition() for name in NAMES}
+        self.conditions = {name: NodeCondition() for name in NAMES}
         self.is_silent = False
 
     def __call__(self, *_: Any) -> dict[str, NodeCondition]:
         if self.is_silent:
             raise Unreachable("nobody answers")
-        return dict(self.told)
+        return dict(self.conditions)
 
-    def not_ready(self, name: str, since: str = "") -> None:
-        self.told[name] = NodeCondition("NotReady: kubelet stopped posting (Kubernetes)", since)
+    def set_not_ready(self, name: str, since: str = "") -> None:
+        self.conditions[name] = NodeCondition(
+            "NotReady: kubelet stopped posting (Kubernetes)", since
+        )
 
 
-def an_hour_ago(environment: Any) -> str:
+def advance_one_hour(environment: Any) -> str:
     """Advance the clock by an hour, during which the nodes of the pool exist."""
     before = format_moment(environment.now)
     environment.clock.sleep(3600, threading.Event())
@@ -133,13 +135,13 @@ def test_a_failed_node_is_planned_recreated_and_then_unchanged(
         leaving = NodePoolLifecycle().predict_removed_nodes(pool.id, pool.outs, pool.inputs)
     assert [(node.name, len(node.jobs)) for node in leaving.nodes] == [("train-002", 1)]
     began = environment.now
-    mended = environment.update(pool)
-    assert list_recreated(pool, mended) == ["train-002"]
+    repaired = environment.update(pool)
+    assert list_recreated(pool, repaired) == ["train-002"]
     assert environment.now - began >= 30 * 60
     assert environment.count_writes() == {"DELETE /v1/gpu-nodes": 1, "POST /v1/gpu-nodes": 1}
-    assert (mended.outs["ready"], mended.outs["faults"]) == (True, [])
-    assert environment.list_changes(mended) == {}
-    assert environment.list_changes(environment.refresh(mended)) == {}
+    assert (repaired.outs["ready"], repaired.outs["faults"]) == (True, [])
+    assert environment.list_changes(repaired) == {}
+    assert environment.list_changes(environment.refresh(repaired)) == {}
     assert_free(environment, pool, scheduler)
 
 
@@ -211,8 +213,10 @@ def test_max_parallel_limits_the_repairs_at_a_time(
 ) -> None:
     pool = break_nodes(environment, pool, *NAMES[:3])
     environment.messages.clear()
-    mended = environment.update(pool, declare_repair(pool, max_unhealthy=4, max_parallel=parallel))
-    assert list_recreated(pool, mended) == NAMES[:3]
+    repaired = environment.update(
+        pool, declare_repair(pool, max_unhealthy=4, max_parallel=parallel)
+    )
+    assert list_recreated(pool, repaired) == NAMES[:3]
     assert count_most_unavailable(environment) == parallel
     assert environment.count_writes()["DELETE /v1/gpu-nodes"] == 3 // parallel + 3 % parallel
     assert_free(environment, pool, scheduler)
@@ -221,16 +225,16 @@ def test_max_parallel_limits_the_repairs_at_a_time(
 def test_a_broken_node_that_stays_does_not_stop_other_repairs(
     environment: Any, pool: Any, scheduler: SimulatedScheduler, conditions: Conditions
 ) -> None:
-    conditions.not_ready("train-004", an_hour_ago(environment))
+    conditions.set_not_ready("train-004", advance_one_hour(environment))
     pool = break_nodes(environment, pool)
     news = declare_repair(pool, on=["platform"])
     assert list_repair_notices(pool, news)[0].endswith("Not repaired: repair.on has no not_ready")
     scheduler.nodes_by_name["train-004"] = scheduler.nodes_by_name["train-004"].__class__(
         "train-004", is_failed=True
     )
-    mended = environment.update(pool, news)
-    assert list_recreated(pool, mended) == ["train-002"]
-    assert mended.outs["ready"] is True
+    repaired = environment.update(pool, news)
+    assert list_recreated(pool, repaired) == ["train-002"]
+    assert repaired.outs["ready"] is True
 
 
 @pytest.mark.slow
@@ -245,9 +249,9 @@ def test_repairs_stop_at_the_first_node_that_does_not_come_back(
     assert "train-002 is unchanged" in stopped.reason
     assert environment.count_writes()["DELETE /v1/gpu-nodes"] == 1
     environment.remove_faults()
-    mended = environment.update(environment.refresh(stopped))
-    assert set(map_ids_by_name(mended)) == set(NAMES)
-    assert environment.list_changes(mended) == {}
+    repaired = environment.update(environment.refresh(stopped))
+    assert set(map_ids_by_name(repaired)) == set(NAMES)
+    assert environment.list_changes(repaired) == {}
 
 
 def test_a_broken_node_with_a_job_is_not_recreated(
@@ -283,10 +287,10 @@ def test_the_server_in_place_of_a_broken_one_is_never_recreated(
 ) -> None:
     """The state is from before a killed run and describes a server that no longer exists."""
     before = break_nodes(environment, pool)
-    mended = environment.update(before)
+    repaired = environment.update(before)
     environment.count_writes()
     again = environment.update(environment.refresh(before), before.inputs)
-    assert (map_ids_by_name(again), environment.count_writes()) == (map_ids_by_name(mended), {})
+    assert (map_ids_by_name(again), environment.count_writes()) == (map_ids_by_name(repaired), {})
 
 
 UBUNTU = "IMAGE-4mQzWvT9hLxRbYc2NfKpJd"
@@ -326,31 +330,31 @@ def test_a_repaired_node_of_a_stopped_pool_is_stopped(
 ) -> None:
     pool = environment.update(pool, {**pool.inputs, "state": "STOPPED"})
     pool = break_nodes(environment, pool)
-    mended = environment.update(pool)
-    assert list_recreated(pool, mended) == ["train-002"]
-    assert {node["state"] for node in mended.nodes.values()} == {"STOPPED"}
+    repaired = environment.update(pool)
+    assert list_recreated(pool, repaired) == ["train-002"]
+    assert {node["state"] for node in repaired.nodes.values()} == {"STOPPED"}
 
 
 class TestNotReady:
     def test_a_node_unusable_for_long_is_a_fault(
         self, environment: Any, pool: Any, scheduler: SimulatedScheduler, conditions: Conditions
     ) -> None:
-        since = an_hour_ago(environment)
-        conditions.not_ready("train-002", since)
+        since = advance_one_hour(environment)
+        conditions.set_not_ready("train-002", since)
         pool = environment.refresh(pool)
         (fault,) = pool.outs["faults"]
         assert (fault["cause"], fault["since"]) == ("not_ready", since)
         assert environment.list_changes(pool) == {ROW: ("broken", "REMAKE")}
-        mended = environment.update(pool)
-        assert list_recreated(pool, mended) == ["train-002"]
-        conditions.told["train-002"] = NodeCondition()
-        assert environment.list_changes(environment.refresh(mended)) == {}
+        repaired = environment.update(pool)
+        assert list_recreated(pool, repaired) == ["train-002"]
+        conditions.conditions["train-002"] = NodeCondition()
+        assert environment.list_changes(environment.refresh(repaired)) == {}
 
     def test_a_node_unusable_for_a_moment_is_no_fault(
         self, environment: Any, pool: Any, conditions: Conditions
     ) -> None:
         """Slurm reports no start of the fault: the age counts from the first observation."""
-        conditions.not_ready("train-002")
+        conditions.set_not_ready("train-002")
         refreshed = environment.refresh(pool)
         assert (refreshed.outs["faults"], environment.list_changes(refreshed)) == ([], {})
         assert refreshed.nodes["train-002"]["trouble"].startswith("NotReady: kubelet")
@@ -368,7 +372,7 @@ class TestNotReady:
     def test_an_impossible_start_time_is_replaced_by_the_first_observation(
         self, environment: Any, pool: Any, conditions: Conditions, since: str
     ) -> None:
-        conditions.not_ready("train-002", since)
+        conditions.set_not_ready("train-002", since)
         refreshed = environment.refresh(pool)
         assert (refreshed.outs["faults"], environment.list_changes(refreshed)) == ([], {})
         environment.clock.sleep(601, threading.Event())
@@ -380,39 +384,39 @@ class TestNotReady:
         self, environment: Any, pool: Any, scheduler: SimulatedScheduler, conditions: Conditions
     ) -> None:
         """Kubernetes shows the old machine under the same name until the new one joins."""
-        conditions.not_ready("train-002", an_hour_ago(environment))
-        mended = environment.update(environment.refresh(pool))
-        assert list_recreated(pool, mended) == ["train-002"]
-        assert environment.refresh(mended).outs["faults"] == []
+        conditions.set_not_ready("train-002", advance_one_hour(environment))
+        repaired = environment.update(environment.refresh(pool))
+        assert list_recreated(pool, repaired) == ["train-002"]
+        assert environment.refresh(repaired).outs["faults"] == []
 
     def test_an_unusable_node_counts_as_unhealthy_before_it_is_a_fault(
         self, environment: Any, pool: Any, conditions: Conditions
     ) -> None:
         for name in NAMES[2:]:
-            conditions.not_ready(name)
+            conditions.set_not_ready(name)
         pool = break_nodes(environment, pool)
         assert "3 of 4 nodes are unhealthy" in list_repair_notices(pool)[0]
 
     def test_a_node_that_is_ready_again_is_not_recreated(
         self, environment: Any, pool: Any, scheduler: SimulatedScheduler, conditions: Conditions
     ) -> None:
-        conditions.not_ready("train-002", an_hour_ago(environment))
+        conditions.set_not_ready("train-002", advance_one_hour(environment))
         pool = environment.refresh(pool)
-        conditions.told["train-002"] = NodeCondition()
+        conditions.conditions["train-002"] = NodeCondition()
         assert map_ids_by_name(environment.update(pool)) == map_ids_by_name(pool)
         assert "node train-002 is usable again: it stays as it is" in environment.messages
 
     def test_a_stopped_node_that_is_not_ready_is_no_fault(
         self, environment: Any, pool: Any, conditions: Conditions
     ) -> None:
-        conditions.not_ready("train-002", an_hour_ago(environment))
+        conditions.set_not_ready("train-002", advance_one_hour(environment))
         environment.set_node_state(pool.nodes["train-002"]["id"], "STOPPED")
         assert environment.refresh(pool).outs["faults"] == []
 
     def test_a_silent_scheduler_finds_no_fault_and_is_reported(
         self, environment: Any, pool: Any, conditions: Conditions, scheduler: SimulatedScheduler
     ) -> None:
-        conditions.not_ready("train-002", an_hour_ago(environment))
+        conditions.set_not_ready("train-002", advance_one_hour(environment))
         pool = environment.refresh(pool)
         conditions.is_silent = True
         with pytest.raises(GpuformError, match="nobody answers"):
@@ -501,9 +505,9 @@ class TestRequestedRepairs:
         self, environment: Any, pool: Any, scheduler: SimulatedScheduler
     ) -> None:
         assert environment.list_changes(pool) == {ROW: ("in use", "REMAKE")}
-        mended = environment.update(pool)
-        assert list_recreated(pool, mended) == ["train-002"]
-        assert list_recreated(mended, environment.update(mended)) == ["train-002"], (
+        repaired = environment.update(pool)
+        assert list_recreated(pool, repaired) == ["train-002"]
+        assert list_recreated(repaired, environment.update(repaired)) == ["train-002"], (
             "asked for once more"
         )
 
@@ -665,7 +669,7 @@ def test_a_killed_repair_deletes_each_broken_server_exactly_once(
     environment.call_emulator("DELETE", "requests")
     sent = 0
 
-    def dying(real: Any) -> Any:
+    def kill_at_request(real: Any) -> Any:
         def send(*arguments: Any) -> Any:
             nonlocal sent
             sent += 1
@@ -680,7 +684,7 @@ def test_a_killed_repair_deletes_each_broken_server_exactly_once(
 
     with pytest.MonkeyPatch.context() as patched, contextlib.suppress(Killed):
         for name in ("delete_nodes", "create_nodes"):
-            patched.setattr(ScpClient, name, dying(getattr(ScpClient, name)))
+            patched.setattr(ScpClient, name, kill_at_request(getattr(ScpClient, name)))
         environment.update(pool)
     for _ in range(2):
         environment.clock.sleep(3600, threading.Event())

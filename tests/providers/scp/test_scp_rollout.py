@@ -90,12 +90,12 @@ def test_nodes_are_replaced_one_at_a_time_after_their_jobs(
     ends, deleted = dict(scheduler.ends), {}
     real = scheduler.before
 
-    def look(what: str) -> None:
+    def record_progress(what: str) -> None:
         real(what)
         for name in away[-1]:
             deleted.setdefault(name, environment.now)
 
-    scheduler.before = look
+    scheduler.before = record_progress
     rolled = environment.update(pool, declare_other_image(pool))
     assert list_images(rolled) == dict.fromkeys(NAMES, UBUNTU)
     assert not {node["id"] for node in rolled.nodes.values()} & set(ids.values())
@@ -198,7 +198,7 @@ def test_the_next_node_stays_until_the_new_one_joins_its_scheduler(
     assert scheduler.cordoned == []
 
 
-def never_joins(environment: Any, pool: Any, scheduler: SimulatedScheduler) -> None:
+def hide_new_node(environment: Any, pool: Any, scheduler: SimulatedScheduler) -> None:
     """Hide the new train-001 from the scheduler."""
 
     def look(_: str) -> None:
@@ -214,7 +214,7 @@ def never_joins(environment: Any, pool: Any, scheduler: SimulatedScheduler) -> N
 def test_a_rollout_stops_when_a_new_node_does_not_join(
     environment: Any, pool: Any, scheduler: SimulatedScheduler
 ) -> None:
-    never_joins(environment, pool, scheduler)
+    hide_new_node(environment, pool, scheduler)
     stopped = environment.update(pool, declare_other_image(pool))
     assert "train-001 has not joined its scheduler; train-002, train-003, " in stopped.reason
     assert environment.count_writes() == {"DELETE /v1/gpu-nodes": 1, "POST /v1/gpu-nodes": 1}
@@ -226,7 +226,7 @@ def test_a_rollout_stops_when_a_new_node_does_not_join(
 def test_on_failure_continue_replaces_the_other_nodes_after_a_failure(
     environment: Any, pool: Any, scheduler: SimulatedScheduler
 ) -> None:
-    never_joins(environment, pool, scheduler)
+    hide_new_node(environment, pool, scheduler)
     rolled = environment.update(
         pool, declare_other_image(pool, max_unavailable=2, on_failure="continue")
     )
@@ -272,8 +272,8 @@ def test_failed_nodes_count_against_max_unavailable(
         environment.set_node_state(pool.nodes[name]["id"], "ERROR")
     pool = environment.refresh(pool)
     away = watch_states(environment, scheduler)
-    mended = environment.update(pool, pool.inputs)
-    assert mended.outs["ready"] is True
+    repaired = environment.update(pool, pool.inputs)
+    assert repaired.outs["ready"] is True
     assert away[-1] == []
     assert environment.count_writes() == {"DELETE /v1/gpu-nodes": 2, "POST /v1/gpu-nodes": 2}
 

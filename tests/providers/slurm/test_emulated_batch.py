@@ -37,8 +37,8 @@ def jobs(cluster: SlurmCluster) -> BatchQueue:
     )
 
 
-def measure(cluster: SlurmCluster, **wanted: object) -> None:
-    cluster.call_slurm("POST", "/measures", wanted)
+def set_measures(cluster: SlurmCluster, **measures: object) -> None:
+    cluster.call_slurm("POST", "/measures", measures)
 
 
 def test_a_job_runs_by_the_clock_and_prints_a_figure(
@@ -76,8 +76,8 @@ def test_commands_reach_a_server_whose_certificate_has_the_declared_name(
 
 
 def test_the_slowest_node_decides_the_result(cluster: SlurmCluster, jobs: BatchQueue) -> None:
-    measure(cluster, figure=400.0, runs_for=5)
-    measure(cluster, node=NODES[1], figure=312.5, runs_for=5)
+    set_measures(cluster, figure=400.0, runs_for=5)
+    set_measures(cluster, node=NODES[1], figure=312.5, runs_for=5)
     for name, nodes in (("without", NODES[::2]), ("with", NODES)):
         jobs.submit(BatchJob(name, SCRIPT, nodes))
         cluster.advance(30)
@@ -87,7 +87,7 @@ def test_the_slowest_node_decides_the_result(cluster: SlurmCluster, jobs: BatchQ
 
 
 def test_a_job_fails_on_a_broken_node(cluster: SlurmCluster, jobs: BatchQueue) -> None:
-    measure(cluster, node=NODES[2], exit_code=3, text="NCCL failure")
+    set_measures(cluster, node=NODES[2], exit_code=3, text="NCCL failure")
     jobs.submit(BatchJob("certify", SCRIPT, NODES))
     cluster.advance(70)
     run = jobs.find_jobs(["certify"])["certify"]

@@ -187,10 +187,10 @@ def test_the_name_of_a_node_is_not_parsed_as_a_figure(call: ProviderContext, slu
     assert job.measured_value == 100.0
 
 
-def drain(call: ProviderContext, slurm: Slurm, *names: str, **wanted: Any) -> Any:
+def drain_nodes(call: ProviderContext, slurm: Slurm, *names: str, **drain_inputs: Any) -> Any:
     subject = DrainTarget("p1", "pool train", [Worker(name) for name in NODES])
     scheduler = SlurmScheduler(slurm)
-    draining = DrainOperation(call, subject, lambda: scheduler, DrainInputs(**wanted))
+    draining = DrainOperation(call, subject, lambda: scheduler, DrainInputs(**drain_inputs))
     return draining.drain_nodes(NodeEviction(dict.fromkeys(names, "deleted")))
 
 
@@ -201,7 +201,7 @@ def test_a_node_that_slurm_hides_is_not_removed(
     slurm.start_job("w1", "train", 600)
     slurm.misbehavior.hides_nodes = hidden
     with pytest.raises(NotEnoughEvidence, match=r"Slurm: no node has .* of w1"):
-        drain(call, slurm, "w1")
+        drain_nodes(call, slurm, "w1")
 
 
 @pytest.mark.parametrize("fault", ["doubles_nodes", "cuts_output"])
@@ -209,7 +209,7 @@ def test_unreadable_output_removes_no_node(call: ProviderContext, slurm: Slurm, 
     slurm.start_job("w1", "train", 600)
     setattr(slurm.misbehavior, fault, True)
     with pytest.raises(GpuformError, match="no node was removed"):
-        drain(call, slurm, "w1")
+        drain_nodes(call, slurm, "w1")
 
 
 @pytest.mark.parametrize("lag_s", [3.0, 6.0, 8.0])
@@ -219,14 +219,14 @@ def test_a_job_that_is_shown_late_is_waited_for(
     call.sleep(100)
     slurm.misbehavior.lag_s = lag_s
     slurm.start_job("w1", "train", 5)
-    assert drain(call, slurm, "w1").chosen == ("w1",)
+    assert drain_nodes(call, slurm, "w1").chosen == ("w1",)
     assert slurm.list_jobs_on("w1") == []
 
 
 def test_jobs_of_others_that_are_hidden_are_waited_for(call: ProviderContext, slurm: Slurm) -> None:
     slurm.misbehavior.hides_jobs = True
     slurm.start_job("w1", "train", 5)
-    assert drain(call, slurm, "w1").chosen == ("w1",)
+    assert drain_nodes(call, slurm, "w1").chosen == ("w1",)
     assert slurm.list_jobs_on("w1") == []
 
 

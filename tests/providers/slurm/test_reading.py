@@ -17,7 +17,7 @@ from gpuform.schemas.policies.drain import RunningJob
 RECORDED = Path(__file__).parent / "recorded"
 
 
-def recorded(name: str) -> str:
+def read_recording(name: str) -> str:
     return (RECORDED / f"{name}.txt").read_text()
 
 
@@ -26,7 +26,7 @@ def build_node_block(state: str, *lines: str) -> str:
 
 
 def test_recorded_nodes_of_a_real_slurm_are_parsed() -> None:
-    nodes = {node.name: node for node in parse_nodes(recorded("nodes"))}
+    nodes = {node.name: node for node in parse_nodes(read_recording("nodes"))}
     assert sorted(nodes) == ["w0", "w1", "w2", "w3", "w4"]
     assert [name for name, node in nodes.items() if node.is_drained] == ["w0", "w2", "w4"]
     assert [name for name, node in nodes.items() if node.is_failed] == ["w4"]
@@ -37,7 +37,7 @@ def test_recorded_nodes_of_a_real_slurm_are_parsed() -> None:
 
 
 def test_recorded_jobs_of_a_real_slurm_are_parsed() -> None:
-    assert parse_jobs(recorded("jobs")) == {
+    assert parse_jobs(read_recording("jobs")) == {
         "w0": [RunningJob(id="1", name="pre | train", user="root")],
         "w1": [
             RunningJob(id="1", name="pre | train", user="root"),
@@ -52,11 +52,11 @@ def test_recorded_jobs_of_a_real_slurm_are_parsed() -> None:
             RunningJob(id="4+1", name="wrap", user="root"),
         ],
     }
-    assert parse_jobs(recorded("no_jobs")) == {}
+    assert parse_jobs(read_recording("no_jobs")) == {}
 
 
 def test_batch_jobs_that_allow_requeueing_can_be_requeued() -> None:
-    assert parse_running_jobs(recorded("ending")) == {
+    assert parse_running_jobs(read_recording("ending")) == {
         "1": True,
         "2_0": False,
         "2_1": False,
@@ -111,7 +111,9 @@ def test_nodes_in_state_future_are_left_out() -> None:
         build_node_block("IDLE", "   Reason=a", "   Reason=b"),
         build_node_block("IDLE") + "\n" + build_node_block("IDLE"),
         build_node_block("IDLE").replace("w0", "w0;x"),
-        recorded("nodes").replace("   State=IDLE", "   Stat"[:3]).replace("   State=MIXED", "   "),
+        read_recording("nodes")
+        .replace("   State=IDLE", "   Stat"[:3])
+        .replace("   State=MIXED", "   "),
     ],
 )
 def test_an_unexpected_list_of_nodes_is_refused(text: str) -> None:

@@ -49,8 +49,8 @@ class CertifiedCluster:
         with use_context(self.call()):
             return self.lifecycle.update(made.id, made.outs, self.build_inputs(**fields))
 
-    def set_figures(self, **wanted: Any) -> None:
-        self.cluster.call_slurm("POST", "/measures", wanted)
+    def set_figures(self, **figures: Any) -> None:
+        self.cluster.call_slurm("POST", "/measures", figures)
 
     def list_job_labels(self) -> list[str]:
         return sorted(job["label"] for job in self.cluster.call_slurm("GET", "/jobs"))
@@ -98,8 +98,8 @@ def test_a_slow_node_is_named_and_it_alone_is_tested_again(
     [verdict] = Verdicts(certified_cluster.records).list_for_cluster(certified_cluster.cluster.id)
     assert [failure["node"] for failure in verdict.failures] == [HOSTS[1]]
     certified_cluster.set_figures(node=NODES[1], figure=480.0)
-    mended = certified_cluster.update(made)
-    assert mended.outs["ready"] is True
+    repaired = certified_cluster.update(made)
+    assert repaired.outs["ready"] is True
     assert len(certified_cluster.list_job_labels()) == 4
 
 
@@ -146,13 +146,13 @@ def test_a_killed_run_sends_no_job_twice(
     sent: list[str] = []
     submit = BatchQueue.submit
 
-    def counted(jobs: BatchQueue, batch: Any) -> str:
+    def count_job(jobs: BatchQueue, batch: Any) -> str:
         if len(sent) == lost:
             raise Killed
         sent.append(batch.name)
         return submit(jobs, batch)
 
-    monkeypatch.setattr(BatchQueue, "submit", counted)
+    monkeypatch.setattr(BatchQueue, "submit", count_job)
     if lost < 3:
         with pytest.raises(Killed):
             certified_cluster.create()

@@ -28,7 +28,7 @@ def shrink(call: ProviderContext, cluster: SlurmCluster, **drain: Any) -> Proper
         return lifecycle.update(cluster.id, {**read.outs, **program}, news).outs
 
 
-def workers(outs: Properties) -> list[str]:
+def list_workers(outs: Properties) -> list[str]:
     return [node["host_name"] for node in outs["gpu_worker_nodes"]]
 
 
@@ -41,10 +41,10 @@ def open_everywhere(cluster: SlurmCluster) -> bool:
 def test_shrinking_removes_the_node_without_a_job_of_slurm(
     call: ProviderContext, cluster: SlurmCluster
 ) -> None:
-    names = slurm_names(cluster)
+    names = list_slurm_names(cluster)
     jobs = [cluster.submit(nodes=[names[at]]) for at in (0, 2)]
     outs = shrink(call, cluster)
-    assert [name[-1] for name in workers(outs)] == ["0", "2"]
+    assert [name[-1] for name in list_workers(outs)] == ["0", "2"]
     assert outs["ready"] is True
     assert [cluster.get_job_states()[job] for job in jobs] == ["RUNNING", "RUNNING"]
     assert open_everywhere(cluster)
@@ -52,10 +52,10 @@ def test_shrinking_removes_the_node_without_a_job_of_slurm(
 
 @pytest.mark.slow
 def test_shrinking_waits_for_a_job_of_slurm(call: ProviderContext, cluster: SlurmCluster) -> None:
-    names = slurm_names(cluster)
+    names = list_slurm_names(cluster)
     job = cluster.submit(nodes=[names[1]], runs_for=1200)
     outs = shrink(call, cluster, nodes=[names[1]])
-    assert [name[-1] for name in workers(outs)] == ["0", "2"]
+    assert [name[-1] for name in list_workers(outs)] == ["0", "2"]
     assert cluster.get_job_states()[job] == "COMPLETED"
 
 
@@ -75,7 +75,7 @@ def test_without_an_answer_of_slurm_no_node_is_removed(
 def test_a_node_with_a_job_beyond_the_wait_is_not_removed(
     call: ProviderContext, cluster: SlurmCluster
 ) -> None:
-    names = slurm_names(cluster)
+    names = list_slurm_names(cluster)
     jobs = [cluster.submit(nodes=[name]) for name in names]
     with pytest.raises(GpuformError, match=f"jobs still run on .*{jobs[2]}"):
         shrink(call, cluster, wait_minutes=10)
@@ -83,6 +83,6 @@ def test_a_node_with_a_job_beyond_the_wait_is_not_removed(
     assert open_everywhere(cluster)
 
 
-def slurm_names(cluster: SlurmCluster) -> list[str]:
+def list_slurm_names(cluster: SlurmCluster) -> list[str]:
     slurm = create_slurm_scheduler(SlurmInputs(), kubeconfig=cluster.kubeconfig, cluster="train")
     return [node.name for node in slurm.list_nodes()]

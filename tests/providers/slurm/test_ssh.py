@@ -45,13 +45,13 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
         yield daemon
 
 
-def commands(sshd: Sshd, **inputs: object) -> SshCommandRunner:
+def read_commands(sshd: Sshd, **inputs: object) -> SshCommandRunner:
     parsed = SlurmInputs.model_validate({"via": "ssh", "port": sshd.port, **inputs})
     return SshCommandRunner(parsed, options=("-F", str(sshd.configuration)))
 
 
 def test_nodes_and_jobs_are_read_through_ssh(sshd: Sshd) -> None:
-    (node,) = SlurmScheduler(commands(sshd)).list_nodes()
+    (node,) = SlurmScheduler(read_commands(sshd)).list_nodes()
     assert node.name == "w0"
     assert node.jobs == ()
 
@@ -60,28 +60,30 @@ def test_nodes_and_jobs_are_read_through_ssh(sshd: Sshd) -> None:
 @example(["$HOME", "`id`", "; echo no", "'", '"', "*", "", "\x1e%i|%N", "-n", "a\nb", "ä"])
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0\r"))))
 def test_every_argument_arrives_unchanged(sshd: Sshd, words: list[str]) -> None:
-    output = commands(sshd).run(["printf", "%s\\036", *words])
+    output = read_commands(sshd).run(["printf", "%s\\036", *words])
     assert output.exit_code == 0
     assert output.stdout == "".join(f"{word}\x1e" for word in words or [""])
 
 
 def test_only_changing_commands_run_under_sudo(sshd: Sshd) -> None:
     command = ["echo", "Reason=gpuform: a 'b'"]
-    assert commands(sshd).run(command, is_change=True).stdout == f"as root: {' '.join(command)}\n"
-    assert commands(sshd).run(command).stdout == "Reason=gpuform: a 'b'\n"
-    own = commands(sshd).run(command, is_change=True, as_user=True)
+    assert (
+        read_commands(sshd).run(command, is_change=True).stdout == f"as root: {' '.join(command)}\n"
+    )
+    assert read_commands(sshd).run(command).stdout == "Reason=gpuform: a 'b'\n"
+    own = read_commands(sshd).run(command, is_change=True, as_user=True)
     assert own.stdout == "Reason=gpuform: a 'b'\n"
-    plain = commands(sshd, sudo=False).run(command, is_change=True)
+    plain = read_commands(sshd, sudo=False).run(command, is_change=True)
     assert plain.stdout == "Reason=gpuform: a 'b'\n"
 
 
 def test_the_exit_code_is_that_of_the_command(sshd: Sshd) -> None:
-    output = commands(sshd).run(["sh", "-c", "echo out; echo err >&2; exit 3"])
+    output = read_commands(sshd).run(["sh", "-c", "echo out; echo err >&2; exit 3"])
     assert (output.stdout, output.stderr.strip(), output.exit_code) == ("out\n", "err", 3)
 
 
 def test_a_missing_command_is_an_error(sshd: Sshd) -> None:
-    scheduler = SlurmScheduler(commands(sshd))
+    scheduler = SlurmScheduler(read_commands(sshd))
     with pytest.raises(GpuformError, match="not installed there"):
         scheduler._run_and_parse(("nosuch",), str)
 
@@ -107,10 +109,10 @@ def test_an_unknown_host_key_is_not_accepted(
 
 def test_ssh_never_asks_for_a_password(sshd: Sshd) -> None:
     with pytest.raises(Unreachable, match="Permission denied") as caught:
-        commands(sshd, user="nobody").run(["true"])
+        read_commands(sshd, user="nobody").run(["true"])
     assert "ssh-add" in str(caught.value)
 
 
 def test_a_host_without_a_server_is_an_error(sshd: Sshd) -> None:
     with pytest.raises(Unreachable, match="refused"):
-        commands(sshd, port=1).run(["true"])
+        read_commands(sshd, port=1).run(["true"])

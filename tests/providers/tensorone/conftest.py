@@ -129,28 +129,28 @@ class EmulatedTensorOne:
     def client(self) -> TensorOneClient:
         return get_client(Settings())
 
-    def control(self, method: str, path: str, body: Any = None) -> Any:
+    def send_control(self, method: str, path: str, body: Any = None) -> Any:
         answer = self.http.request(method, f"/_emulator/{path}", json=body)
         answer.raise_for_status()
         return answer.json()
 
     def change_settings(self, **changed: Any) -> None:
-        self.control("POST", "tensorone/settings", changed)
+        self.send_control("POST", "tensorone/settings", changed)
 
     def add_fault(self, method: str, path: str, **rule: Any) -> None:
-        self.control("POST", "faults", {"method": method, "path": path, **rule})
+        self.send_control("POST", "faults", {"method": method, "path": path, **rule})
 
     def remove_faults(self) -> None:
-        self.control("DELETE", "faults")
+        self.send_control("DELETE", "faults")
 
     def advance(self, seconds: float) -> None:
         """Advance the emulator's clock, and the client's clock with it."""
-        self.control("POST", "clock", {"advance": seconds})
+        self.send_control("POST", "clock", {"advance": seconds})
         self.clock.sleep(0, threading.Event())
 
     def make_idle(self, cluster: StoredCluster) -> None:
         """Make the cluster idle from now on."""
-        self.control("POST", f"tensorone/clusters/{cluster.id}", {"idle": True})
+        self.send_control("POST", f"tensorone/clusters/{cluster.id}", {"idle": True})
 
     def send(self, method: str, path: str, body: Any = None) -> Json:
         """Send a request as somebody else."""
@@ -165,17 +165,17 @@ class EmulatedTensorOne:
         return self.send("GET", cluster.id)
 
     def list_objects(self, kind: str = "clusters") -> list[Json]:
-        listed: list[Json] = self.control("GET", "objects")["tensorone"][kind]
+        listed: list[Json] = self.send_control("GET", "objects")["tensorone"][kind]
         return listed
 
     def list_requests(self) -> list[Json]:
-        recorded: list[Json] = self.control("GET", "requests")
+        recorded: list[Json] = self.send_control("GET", "requests")
         return recorded
 
     def take_writes(self) -> list[tuple[str, Any]]:
         """Return and clear the requests that write: method with the end of the path, and body."""
         recorded = [request for request in self.list_requests() if request["method"] != "GET"]
-        self.control("DELETE", "requests")
+        self.send_control("DELETE", "requests")
         return [
             (_format_operation(request["method"], request["path"]), request["body"])
             for request in recorded

@@ -99,10 +99,10 @@ def test_reads_without_a_write_do_not_wait(platform: Any, inputs: Json) -> None:
     platform.advance(60)
     platform.fetch_cluster(cluster)
     platform.advance(60)
-    before = platform.control("GET", "clock")["now"]
+    before = platform.send_control("GET", "clock")["now"]
     platform.take_writes()
     assert platform.refresh(cluster) is not None
-    assert (_count_reads(platform), platform.control("GET", "clock")["now"]) == (1, before)
+    assert (_count_reads(platform), platform.send_control("GET", "clock")["now"]) == (1, before)
 
 
 @pytest.mark.parametrize(

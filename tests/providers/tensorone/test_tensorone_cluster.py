@@ -234,8 +234,8 @@ class TestUpdateByRestart:
         assert broken.outs["ready"] is False
         platform.remove_faults()
         platform.take_writes()
-        mended = platform.update(broken)
-        assert mended.outs["ready"] is True
+        repaired = platform.update(broken)
+        assert repaired.outs["ready"] is True
         assert platform.take_writes()[-1] == (
             "POST start",
             {"update_configuration": {"gpu_count": 2}},

@@ -15,7 +15,7 @@ def healthy_inputs(inputs: Json) -> Json:
 def set_checks(platform: Any, id_: str, **words: Any) -> None:
     health_words = {f"{name}_health": word for name, word in words.items()}
     body = {"shown": {"status_details": {"health_checks": health_words}}}
-    platform.control("POST", f"tensorone/clusters/{id_}", body)
+    platform.send_control("POST", f"tensorone/clusters/{id_}", body)
 
 
 def test_healthy_checks_need_no_wait_and_no_request(platform: Any, healthy_inputs: Json) -> None:
@@ -32,8 +32,8 @@ def test_a_create_waits_until_the_checks_are_healthy(platform: Any, healthy_inpu
     def on_progress(message: str) -> None:
         messages.append(message)
         (cluster,) = platform.list_objects()
-        is_seen = "gpu_health is degraded" in message
-        set_checks(platform, cluster["id"], gpu="healthy" if is_seen else "degraded")
+        is_degraded = "gpu_health is degraded" in message
+        set_checks(platform, cluster["id"], gpu="healthy" if is_degraded else "degraded")
 
     created = platform.create(healthy_inputs, on_progress=on_progress)
     assert created.outs["ready"] is True, created.outs["not_ready_reason"]

@@ -121,7 +121,7 @@ def test_a_value_that_is_no_measurement_is_not_idle(
     ],
 )
 def test_a_missing_measurement_is_not_idle(platform: Any, idle_cluster: Any, path: str) -> None:
-    platform.control("POST", f"tensorone/clusters/{idle_cluster.id}", {"hidden": [path]})
+    platform.send_control("POST", f"tensorone/clusters/{idle_cluster.id}", {"hidden": [path]})
     assert not judge_idleness(platform, idle_cluster).is_idle
 
 
@@ -132,7 +132,7 @@ def test_one_busy_gpu_of_many_is_not_idle(platform: Any, idle_cluster: Any) -> N
     assert judge_idleness(platform, idle_cluster, {"below": "10%", "for": "6h"}).is_idle
     body: Json = {"shown": {"metrics": {"current": {"gpu_utilization": 2}}}}
     body["hidden"] = ["configuration.gpu_count"]
-    platform.control("POST", f"tensorone/clusters/{idle_cluster.id}", body)
+    platform.send_control("POST", f"tensorone/clusters/{idle_cluster.id}", body)
     assert not judge_idleness(platform, idle_cluster, {"below": "10%", "for": "6h"}).is_idle, (
         "there may be 8"
     )
@@ -186,9 +186,9 @@ def test_contradictory_metrics_are_not_idle(
 
 def test_an_unknown_start_time_is_not_idle(platform: Any, idle_cluster: Any) -> None:
     removed = ["uptime_seconds", "status_details.last_status_change"]
-    platform.control("POST", f"tensorone/clusters/{idle_cluster.id}", {"hidden": removed})
+    platform.send_control("POST", f"tensorone/clusters/{idle_cluster.id}", {"hidden": removed})
     assert judge_idleness(platform, idle_cluster).because == "the start of the cluster is unknown"
-    platform.control("POST", f"tensorone/clusters/{idle_cluster.id}", {"hidden": removed[:1]})
+    platform.send_control("POST", f"tensorone/clusters/{idle_cluster.id}", {"hidden": removed[:1]})
     assert judge_idleness(platform, idle_cluster).is_idle
 
 

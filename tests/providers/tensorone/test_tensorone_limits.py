@@ -221,7 +221,7 @@ class TestAFreeKey:
         """Run the work for all ten at once, so that waits are not added up."""
 
         def move(time: float) -> None:
-            free.control("POST", "clock", {"until": time})
+            free.send_control("POST", "clock", {"until": time})
 
         clock = LockstepClock(free.clock.now(), len(TEN), move)
 
@@ -255,7 +255,7 @@ class TestAFreeKey:
         self, free: Any, inputs: Json
     ) -> None:
         """Over 30 writes: the ones that exceed this hour's limit are sent in the next."""
-        began = free.control("GET", "clock")["now"]
+        began = free.send_control("GET", "clock")["now"]
         created = self._create_all(free, inputs)
         assert [free.plan(created_cluster) for created_cluster in created] == [{}] * 10
         healthy_inputs = [
@@ -270,7 +270,7 @@ class TestAFreeKey:
         ] * 10
         self._run_for_all(free, lambda n, clock: free.delete(changed[n], clock=clock))
         assert free.list_objects() == []
-        took = free.control("GET", "clock")["now"] - began
+        took = free.send_control("GET", "clock")["now"] - began
         assert took < 2 * HOUR
         refused = [
             created_cluster

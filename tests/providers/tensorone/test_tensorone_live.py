@@ -17,12 +17,12 @@ def read_live_metrics(platform: Any, *clusters: Any) -> Any:
 
 
 def replace_reported_values(platform: Any, cluster: Any, **instead: Any) -> None:
-    platform.control("POST", f"tensorone/clusters/{cluster.id}", {"shown": instead})
+    platform.send_control("POST", f"tensorone/clusters/{cluster.id}", {"shown": instead})
 
 
 def count_requests(platform: Any) -> int:
     request_count = len(platform.list_requests())
-    platform.control("DELETE", "requests")
+    platform.send_control("DELETE", "requests")
     return request_count
 
 

@@ -40,7 +40,7 @@ def set_health(platform: Any, cluster: Any, health: str | None, **metrics: Any) 
         metrics_by_name["status_details"] = {"health_checks": {"gpu_health": health}}
     if metrics:
         metrics_by_name["metrics"] = {"current": metrics}
-    platform.control("POST", f"tensorone/clusters/{cluster.id}", {"shown": metrics_by_name})
+    platform.send_control("POST", f"tensorone/clusters/{cluster.id}", {"shown": metrics_by_name})
 
 
 def degrade_cluster(platform: Any, degraded_cluster: Any, **metrics: Any) -> Any:
@@ -94,11 +94,11 @@ def test_unhealthy_gpus_are_planned_then_restarted_then_no_change(
         cluster.id,
     )
     assert platform.plan(degraded_cluster)[ROW][:2] == ("broken", "RESTART")
-    mended = platform.update(degraded_cluster, on_progress=heal_on_restart(platform, cluster))
+    repaired = platform.update(degraded_cluster, on_progress=heal_on_restart(platform, cluster))
     assert list_writes(platform) == ["POST stop", "POST start"]
-    assert (mended.outs["ready"], mended.outs["faults"]) == (True, [])
-    assert platform.plan(mended) == {}
-    assert platform.plan(platform.refresh(mended)) == {}
+    assert (repaired.outs["ready"], repaired.outs["faults"]) == (True, [])
+    assert platform.plan(repaired) == {}
+    assert platform.plan(platform.refresh(repaired)) == {}
     assert read_record(platform, cluster) is None
 
 
@@ -110,10 +110,10 @@ def test_a_cluster_in_error_is_restarted(platform: Any, cluster: Any) -> None:
     assert fault["since"] == refreshed.outs["last_status_change"]
     set_health(platform, cluster, None, gpu_utilization=0.0)
     refreshed = platform.refresh(refreshed)
-    mended = platform.update(refreshed)
+    repaired = platform.update(refreshed)
     assert list_writes(platform) == ["POST stop", "POST start"]
-    assert mended.outs["status"] == "running"
-    assert platform.plan(platform.refresh(mended)) == {}
+    assert repaired.outs["status"] == "running"
+    assert platform.plan(platform.refresh(repaired)) == {}
 
 
 def test_a_cluster_that_cannot_be_stopped_has_a_hint(platform: Any, cluster: Any) -> None:
@@ -258,11 +258,11 @@ def test_a_killed_restart_is_resumed(
     set_health(platform, cluster, "degraded" if (last, after) == ("stop", False) else None)
     platform.advance(900)
     refreshed = platform.refresh(refreshed)
-    mended = platform.update(refreshed, on_progress=heal_on_restart(platform, cluster))
+    repaired = platform.update(refreshed, on_progress=heal_on_restart(platform, cluster))
     assert list_writes(platform) == ["POST stop", "POST start"]
-    assert mended.outs["status"] == "running"
+    assert repaired.outs["status"] == "running"
     monkeypatch.delenv(REPAIR_VARIABLE, raising=False)
-    assert platform.plan(platform.refresh(mended)) == {}
+    assert platform.plan(platform.refresh(repaired)) == {}
 
 
 def test_a_cluster_with_an_interrupted_restart_is_broken(
@@ -328,10 +328,10 @@ class TestRequestedRepair:
         platform.make_idle(cluster)
         platform.take_writes()
         assert platform.plan(cluster)[ROW][:2] == ("in use", "RESTART")
-        mended = platform.update(cluster)
+        repaired = platform.update(cluster)
         assert list_writes(platform) == ["POST stop", "POST start"]
         platform.make_idle(cluster)
-        platform.update(mended)
+        platform.update(repaired)
         assert list_writes(platform) == ["POST stop", "POST start"], "asked for once more"
 
     def test_a_requested_restart_of_a_busy_cluster_is_refused(

@@ -24,7 +24,7 @@ def list_notices(platform: Any, cluster: Any) -> list[str]:
 
 def replace_reported_values(platform: Any, cluster: Any, **instead: Any) -> None:
     """Make the platform report the given values from now on."""
-    platform.control("POST", f"tensorone/clusters/{cluster.id}", {"shown": instead})
+    platform.send_control("POST", f"tensorone/clusters/{cluster.id}", {"shown": instead})
 
 
 def test_an_unchanged_cluster_has_the_same_outputs_at_any_time(platform: Any, inputs: Json) -> None:

@@ -84,7 +84,7 @@ class TestSecrets:
 
 class TestKeys:
     @pytest.mark.parametrize(
-        ("key", "meant"),
+        ("key", "suggestion"),
         [
             ("passwrod", "did you mean password?"),
             ("demo:gpu", "did you mean gpus?"),
@@ -97,13 +97,13 @@ class TestKeys:
         ],
     )
     def test_config_set_refuses_an_unknown_key_and_suggests_the_nearest(
-        self, topology_stack: Run, project: Path, key: str, meant: str
+        self, topology_stack: Run, project: Path, key: str, suggestion: str
     ) -> None:
         before = read_settings(project)
         ran = topology_stack("config", "set", key, "hunter2")
         assert ran.code == 1
         assert "nothing reads the configuration key" in ran.err
-        assert meant in ran.err
+        assert suggestion in ran.err
         assert "hunter2" not in ran.err
         assert read_settings(project) == before
 

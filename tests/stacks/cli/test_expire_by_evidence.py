@@ -47,25 +47,25 @@ class StandIn:
             self.writes.append(f"{method} {'/'.join(path)}")
         if path == ["v1", "clusters"] and method == "POST":
             self.cluster = {**body, "made": self.now, "status": "running"}
-            return 201, self._told(self._shown())
+            return 201, self._wrap_data(self._describe_cluster())
         if path == ["v1", "clusters"]:
-            clusters = [self._shown()] if self.cluster else []
+            clusters = [self._describe_cluster()] if self.cluster else []
             count = {"page": 1, "limit": 100, "total": len(clusters), "total_pages": 1}
-            return 200, self._told({"clusters": clusters, "pagination": count})
+            return 200, self._wrap_data({"clusters": clusters, "pagination": count})
         if self.cluster is None:
             return 404, {"error": "RESOURCE_NOT_FOUND", "message": "Cluster not found", "code": 404}
         if method == "DELETE":
             self.cluster = None
-            return 200, self._told({"id": "cluster_abc123", "status": "deleting"})
+            return 200, self._wrap_data({"id": "cluster_abc123", "status": "deleting"})
         if path[3:] in (["stop"], ["start"]):
             self.cluster["status"] = {"stop": "stopped", "start": "running"}[path[3]]
-        return 200, self._told(self._shown())
+        return 200, self._wrap_data(self._describe_cluster())
 
-    def _told(self, data: Any) -> Any:
+    def _wrap_data(self, data: Any) -> Any:
         meta = {"request_id": "req", "cache_hit": False, "data_freshness_seconds": 0}
         return {"success": True, "data": data, "meta": meta}
 
-    def _shown(self) -> Any:
+    def _describe_cluster(self) -> Any:
         assert self.cluster is not None
         made = self.cluster
         metrics = {

@@ -61,7 +61,7 @@ def test_every_page_can_be_shown(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "meant"),
+    ("query", "page"),
     [
         ("adopt", "guides/adopt"),
         ("guides/adopt", "guides/adopt"),
@@ -73,8 +73,8 @@ def test_every_page_can_be_shown(name: str) -> None:
         ("index", "index"),
     ],
 )
-def test_a_page_is_found_by_its_name_or_the_end_of_its_name(given: str, meant: str) -> None:
-    assert find_page(given) == meant
+def test_a_page_is_found_by_its_name_or_the_end_of_its_name(query: str, page: str) -> None:
+    assert find_page(query) == page
 
 
 @pytest.mark.parametrize(

@@ -419,14 +419,20 @@ def test_types_names_and_regions_filter_the_objects(account: Account) -> None:
     account.create_volume("lonely")
     selection = ("--all", "--platform", "together", "--preview-only")
 
-    def shown(*flags: str) -> list[str]:
+    def list_shown_names(*flags: str) -> list[str]:
         ran = account.run("import", *selection, "--set", "region=us-central-8", *flags)
         return [line.strip() for line in ran.out.splitlines() if line.endswith(":")]
 
-    assert shown() == ["clusters:", "train-ing:", "cluster_config:", "shared_volumes:", "lonely:"]
-    assert "lonely:" not in shown("--type", "together:Cluster")
-    assert "train-ing:" not in shown("--name", "lone*")
-    assert "lonely:" not in shown("--region", "us-central-8")  # its region is unknown
+    assert list_shown_names() == [
+        "clusters:",
+        "train-ing:",
+        "cluster_config:",
+        "shared_volumes:",
+        "lonely:",
+    ]
+    assert "lonely:" not in list_shown_names("--type", "together:Cluster")
+    assert "train-ing:" not in list_shown_names("--name", "lone*")
+    assert "lonely:" not in list_shown_names("--region", "us-central-8")  # its region is unknown
     ran = account.run("import", *selection, "--tag", "a")
     assert "together does not report the tags" in ran.err
     for flags, message in (

@@ -181,16 +181,16 @@ def test_a_preview_shows_the_recovery_and_writes_nothing(
 ) -> None:
     interrupted_stack.simulate_killed_create(VOLUME, id_is_known=False)
 
-    def files() -> dict[Path, bytes]:
+    def read_files() -> dict[Path, bytes]:
         folder = interrupted_stack.project / ".pulumi"
         return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
-    before = files()
+    before = read_files()
     ran = interrupted_stack.run("preview")
     assert ran.code == 0
     assert "resume waiting: its create was interrupted" in ran.out
     assert "to create" not in ran.out
-    assert files() == before
+    assert read_files() == before
 
 
 def test_a_killed_create_without_an_object_is_forgotten(
@@ -374,18 +374,18 @@ def test_a_run_that_lost_its_lock_sends_no_more_changes(
     def lost(_stack: Stack) -> None:
         raise EngineError("the lock was lost", hint="another process has taken over")
 
-    def changes() -> list[Any]:
+    def list_changes() -> list[Any]:
         sent = interrupted_stack.http.get("/_emulator/requests").json()
         return [request for request in sent if request["method"] != "GET"]
 
-    before = changes()
+    before = list_changes()
     monkeypatch.setattr(Stack, "check_lock", lost)
     topology = interrupted_stack.project / "topology.yaml"
     topology.write_text(BENCH.replace("size_tib: 1", "size_tib: 2"))
     ran = interrupted_stack.run("up", "--yes")
     assert ran.code == 1
     assert "the lock was lost" in ran.out
-    assert changes() == before
+    assert list_changes() == before
 
 
 class TestOvertakenRun:

@@ -200,8 +200,8 @@ def test_a_project_is_named_after_its_folder_in_valid_characters(folder: str, na
 def test_every_file_of_the_templates_is_packaged() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
     patterns = settings["package-data"]["gpuform.stacks"]
-    room = ROOT / "stacks"
-    files = [p for p in (room / "templates").rglob("*") if p.is_file() and p.suffix != ".pyc"]
+    package = ROOT / "stacks"
+    files = [p for p in (package / "templates").rglob("*") if p.is_file() and p.suffix != ".pyc"]
     assert len(files) == 3 * len(TEMPLATES)
     for file in files:
-        assert any(fnmatch(str(file.relative_to(room)), pattern) for pattern in patterns), file
+        assert any(fnmatch(str(file.relative_to(package)), pattern) for pattern in patterns), file

@@ -135,10 +135,10 @@ def test_orphans_reports_unresolved_creates(applied_stack: Run, project: Path) -
 
 
 def test_orphans_changes_no_file_and_no_object(applied_stack: Run, project: Path) -> None:
-    def files() -> dict[Path, bytes]:
+    def read_files() -> dict[Path, bytes]:
         return {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
 
-    before = files()
+    before = read_files()
     applied_stack("orphans")
-    assert files() == before
+    assert read_files() == before
     assert "did you mean together?" in applied_stack("orphans", "--platform", "togther").err

@@ -141,10 +141,10 @@ class TestLookedAt:
         assert finding.remedy == "run `gpuform plugin install`"
 
     @pytest.mark.parametrize(
-        ("version", "is_told"), [("v3.274.1", False), ("v3.275.0", True), ("v4.0.0", True)]
+        ("version", "is_reported"), [("v3.274.1", False), ("v3.275.0", True), ("v4.0.0", True)]
     )
     def test_an_untested_cli_is_a_warning(
-        self, environ: dict[str, str], tmp_path: Path, version: str, is_told: bool
+        self, environ: dict[str, str], tmp_path: Path, version: str, is_reported: bool
     ) -> None:
         cli = tmp_path / "bin" / "pulumi"
         cli.parent.mkdir()
@@ -153,8 +153,8 @@ class TestLookedAt:
         install_program(environ, build_launcher(Path(sys.executable), windows=False))
         environ["PATH"] = f"{cli.parent}:{environ['PATH']}"
         first, *others = examine(environ, read_version=return_version(OURS))
-        assert ("is newer than 3.274" in first.text) == is_told
-        assert len(others) == is_told
+        assert ("is newer than 3.274" in first.text) == is_reported
+        assert len(others) == is_reported
 
     def test_a_moved_virtualenv_is_a_problem(self, environ: dict[str, str], tmp_path: Path) -> None:
         python = tmp_path / "venv" / "bin" / "python"

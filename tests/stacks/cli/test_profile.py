@@ -45,7 +45,7 @@ def test_spans_of_requests_lie_within_calls_and_steps(
     planned_project.run("up", "--yes", "--skip-preview", "--profile", "profile.json")
     spans = read_spans(project / "profile.json")
 
-    def around(span: dict[str, Any], kind: str) -> list[str]:
+    def find_enclosing_span(span: dict[str, Any], kind: str) -> list[str]:
         return [
             span_["args"]["urn"].rpartition(":")[2]
             for span_ in spans
@@ -56,7 +56,7 @@ def test_spans_of_requests_lie_within_calls_and_steps(
         ]
 
     (post,) = [span for span in spans if span["name"] == "together: POST /compute/clusters"]
-    assert around(post, "provider") == around(post, "step") == ["train"]
+    assert find_enclosing_span(post, "provider") == find_enclosing_span(post, "step") == ["train"]
 
 
 def test_a_profile_that_cannot_be_written_is_an_error(planned_project: PlannedProject) -> None:

@@ -50,7 +50,7 @@ def test_config_flag_encrypts_a_declared_secret(dev: Run, project: Path) -> None
 
 
 def test_config_path_sets_a_part_of_a_value(dev: Run, project: Path) -> None:
-    def kept() -> Any:
+    def read_config() -> Any:
         return json.loads(dev("config", "get", "limits").out)
 
     for path, value in (
@@ -60,14 +60,14 @@ def test_config_path_sets_a_part_of_a_value(dev: Run, project: Path) -> None:
         ('limits["a.b:c"]', "007"),
     ):
         assert dev("config", "set", "--path", path, value).code == 0
-    assert kept() == {"gpus": [16, "0x10"], "open": True, "a.b:c": "007"}
+    assert read_config() == {"gpus": [16, "0x10"], "open": True, "a.b:c": "007"}
     assert dev("config", "set", "--path", "--secret", "limits.key", "hunter2hunter2").code == 0
     assert "hunter2hunter2" not in (project / "Pulumi.dev.yaml").read_text()
-    assert kept()["key"] == "hunter2hunter2"
+    assert read_config()["key"] == "hunter2hunter2"
     assert dev("config", "get", "--path", "limits.key").out == "hunter2hunter2\n"
     assert dev("config", "get", "--path", "limits.gpus[1]").out == "0x10\n"
     assert dev("config", "rm", "--path", "limits.gpus[0]").code == 0
-    assert kept()["gpus"] == ["0x10"]
+    assert read_config()["gpus"] == ["0x10"]
     for command, message in (
         (("set", "--path", "limits.gpus[7]", "1"), "limits.gpus[7] does not exist"),
         (("set", "--path", "limits.open.x", "1"), "limits.open is a single value"),
@@ -192,11 +192,11 @@ def test_the_page_of_flags_lists_every_difference() -> None:
     lacking, _, everywhere = sections["Flags that only Pulumi has"].partition("on every command")
     own = sections["Flags that only gpuform has"]
     differences = find_differences()
-    for name, told_there, there_is in (
+    for name, listed, actual in (
         ("Pulumi", _parse_table(lacking), differences.only_pulumi),
         ("gpuform", _parse_table(own), differences.only_gpuform),
     ):
-        missing, surplus = there_is - told_there, told_there - there_is
+        missing, surplus = actual - listed, listed - actual
         assert not missing | surplus, f"flags of {name} alone: add {missing}, remove {surplus}"
     assert set(re.findall(r"`([^`]+)`", everywhere)) == differences.missing_global_flags
     commands = sections["Commands that only Pulumi has"]

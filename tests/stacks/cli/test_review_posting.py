@@ -1,4 +1,4 @@
-"""`gpuform review --post` and `gpuform fetch-plan` as jobs run them, against a forge over HTTP."""
+"""`gpuform review --post` and `gpuform fetch-plan` as jobs run them, against a code host over HTTP."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -156,14 +156,14 @@ def test_a_saved_plan_is_checked_without_applying_it(applied_project: PlannedPro
     assert applied_project.sent_changes == before
 
 
-@pytest.mark.parametrize("forge_name", ["github", "gitlab"])
+@pytest.mark.parametrize("host_name", ["github", "gitlab"])
 def test_fetch_plan_downloads_the_newest_reviewed_plan(
     planned_project: PlannedProject,
     fake_host: code_host.FakeCodeHost,
     request: pytest.FixtureRequest,
-    forge_name: str,
+    host_name: str,
 ) -> None:
-    request.getfixturevalue("github_summary" if forge_name == "github" else "gitlab_job")
+    request.getfixturevalue("github_summary" if host_name == "github" else "gitlab_job")
     planned_project.save_plan()
     content = Path("plan.json").read_bytes()
     fake_host.head = "a" * 40

@@ -19,17 +19,17 @@ def test_a_saved_plan_of_an_example_applies(
     shutil.copytree(example.parent, folder, ignore=shutil.ignore_patterns(".*", "Pulumi.*.yaml"))
     monkeypatch.chdir(folder)
 
-    def done(*args: str) -> str:
+    def run_successfully(*args: str) -> str:
         ran = run(*args)
         assert ran.code == 0, ran.err
         return str(ran.out)
 
-    done("stack", "init", "dev")
-    done("preview", "--emulate", "--save-plan", "plan.json")
-    done("up", "--plan", "plan.json", "--yes")
-    done("preview", "--emulate", "--save-plan", "plan.json")
-    done("refresh", "--emulate", "--yes")
-    done("up", "--emulate", "--yes")
-    assert "Updating (dev, emulated):" in done(
+    run_successfully("stack", "init", "dev")
+    run_successfully("preview", "--emulate", "--save-plan", "plan.json")
+    run_successfully("up", "--plan", "plan.json", "--yes")
+    run_successfully("preview", "--emulate", "--save-plan", "plan.json")
+    run_successfully("refresh", "--emulate", "--yes")
+    run_successfully("up", "--emulate", "--yes")
+    assert "Updating (dev, emulated):" in run_successfully(
         "up", "--plan", "plan.json", "--yes", "--expect-no-changes"
     )

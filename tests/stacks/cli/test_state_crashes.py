@@ -214,11 +214,14 @@ def test_a_killed_rename_of_the_project_is_completed_by_the_same_command(
 def test_a_killed_move_loses_no_resource(run_on_stack: Run, killed_command: KilledCommand) -> None:
     command = ("state", "move", "--source", "dev", "--dest", "prod", "a", "--yes")
     for _ in killed_command.run_to_every_write(*command):
-        here, there = get_machine_ids(run_on_stack, "dev"), get_machine_ids(run_on_stack, "prod")
-        assert here or there
-        if here:
+        dev_ids, prod_ids = (
+            get_machine_ids(run_on_stack, "dev"),
+            get_machine_ids(run_on_stack, "prod"),
+        )
+        assert dev_ids or prod_ids
+        if dev_ids:
             again = run_on_stack(*command)
-            if there:
+            if prod_ids:
                 assert "gpuform state delete" in again.err
                 assert run_on_stack("state", "delete", "a", "--yes", "--stack", "dev").code == 0
             else:

@@ -22,7 +22,7 @@ Make = Callable[..., Review]
 
 def post_outcome(code_host: CodeHost, review: Review) -> str:
     return post_review(
-        code_host, review, lambda room: render_markdown(review, folded=True, limit=room)
+        code_host, review, lambda limit: render_markdown(review, folded=True, limit=limit)
     ).outcome
 
 
@@ -135,9 +135,9 @@ def test_a_job_with_an_older_plan_deletes_its_own_comment(
     assert list_bodies(server) == [younger]
 
 
-@pytest.mark.parametrize(("made_at", "shown"), [("10:00:01", 8), ("09:59:59", 16)])
+@pytest.mark.parametrize(("made_at", "shown_plan"), [("10:00:01", 8), ("09:59:59", 16)])
 def test_a_comment_edited_by_another_job_meanwhile_is_checked_again(
-    code_host: CodeHost, server: Server, review: Make, made_at: str, shown: int
+    code_host: CodeHost, server: Server, review: Make, made_at: str, shown_plan: int
 ) -> None:
     """The comment of the younger plan remains."""
     post_outcome(code_host, review(made_at=f"2026-11-21T{made_at}Z", destroys=8))
@@ -147,7 +147,7 @@ def test_a_comment_edited_by_another_job_meanwhile_is_checked_again(
     edit = "PATCH" if code_host.__class__.__name__ == "GitHub" else "PUT"
     server.meanwhile[edit] = lambda: comment.update(body=of_the_other)
     post_outcome(code_host, review(destroys=16))
-    assert f"destroys {shown} GPUs" in comment["body"]
+    assert f"destroys {shown_plan} GPUs" in comment["body"]
 
 
 def test_a_comment_deleted_by_another_job_meanwhile_is_added_again(

@@ -63,7 +63,7 @@ QUOTE_IT = '\n  put an expression in quotes: "{{ ... }}"'
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("a: 1\nb: 2\na: 3", "3:1: the key 'a' occurs twice: first in line 1\n  keep one of"),
         ("1: a\n'1': b", "2:1: the key '1' occurs twice: first in line 1"),
@@ -113,9 +113,9 @@ QUOTE_IT = '\n  put an expression in quotes: "{{ ... }}"'
         ("a: 1\n\ufeffb: 2", "2:1: the character U+FEFF must not appear unescaped"),
     ],
 )
-def test_problems_have_a_place_and_say_what_to_do(text: str, told: str) -> None:
+def test_problems_have_a_place_and_say_what_to_do(text: str, message: str) -> None:
     _, problems = read(text)
-    assert any(told in problem and problem.startswith("f:") for problem in problems), problems
+    assert any(message in problem and problem.startswith("f:") for problem in problems), problems
 
 
 def test_an_expression_in_quotes_is_not_told_to_be_quoted() -> None:
@@ -141,7 +141,7 @@ def test_nodes_know_their_places() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "message"),
     [
         (b"a: 1\nb: \xff", "f:2:4: this is not UTF-8 text\n  save the file as UTF-8"),
         (b"\xef\xbb\xbfab\xff", "f:1:4: this is not UTF-8 text"),
@@ -149,12 +149,12 @@ def test_nodes_know_their_places() -> None:
         ("a: 1".encode("utf-16-le"), "f:1:2: the character U+0000 must not appear unescaped"),
     ],
 )
-def test_bytes_that_are_no_text(data: bytes, told: str, tmp_path: Path) -> None:
+def test_bytes_that_are_no_text(data: bytes, message: str, tmp_path: Path) -> None:
     file = tmp_path / "topology.yaml"
     file.write_bytes(data)
     problems = Diagnostics()
     assert to_plain_value(read_file(file, "f", problems)) == {}
-    assert [told in str(problem) for problem in problems] == [True]
+    assert [message in str(problem) for problem in problems] == [True]
 
 
 def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_a_variable_that_is_added_leaves_every_other_line(file: tuple[str, list[
 
 
 @pytest.mark.parametrize(
-    ("text", "at", "left"),
+    ("text", "at", "remaining"),
     [
         ("{a: 1, b: 2}", 0, "{b: 2}"),
         ("{a: 1, b: 2}", 1, "{a: 1}"),
@@ -84,7 +84,7 @@ def test_a_variable_that_is_added_leaves_every_other_line(file: tuple[str, list[
         ("-   a\n-\n  b: 1", 1, "-   a"),
     ],
 )
-def test_a_member_or_an_item_goes_with_its_lines(text: str, at: int, left: str) -> None:
+def test_a_member_or_an_item_goes_with_its_lines(text: str, at: int, remaining: str) -> None:
     node: Any = yaml.compose(text)
     find = find_member if isinstance(node, yaml.MappingNode) else find_item
-    assert remove_spans(text, [find(text, node, at)]) == left
+    assert remove_spans(text, [find(text, node, at)]) == remaining

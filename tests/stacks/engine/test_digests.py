@@ -101,12 +101,15 @@ def test_different_states_have_different_digests(crypter, one, other):
 def test_all_entries_of_a_urn_count_in_its_digest(crypter):
     live, old = (ResourceState(URN, custom=True, type="t", delete=d) for d in (False, True))
 
-    def of(*entries):
+    def compute_digest(*entries):
         snapshot = Snapshot("organization/lab/dev", list(entries))
         return digests.compute_state_digests(snapshot, crypter.compute_digest)
 
-    assert of(live, old) == of(old, live)
-    assert len({json.dumps(of(*entries)) for entries in [(live,), (old,), (live, old)]}) == 3
+    assert compute_digest(live, old) == compute_digest(old, live)
+    assert (
+        len({json.dumps(compute_digest(*entries)) for entries in [(live,), (old,), (live, old)]})
+        == 3
+    )
 
 
 def test_unknown_inputs_are_marked_in_the_digests(crypter):

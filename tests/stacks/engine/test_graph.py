@@ -44,7 +44,7 @@ def test_every_entry_is_deleted_once_and_after_its_dependents(entries):
         needed = {urn for entry in remaining_entries for urn in graph.find_dependency_urns(entry)}
         assert [entry for entry in remaining_entries if entry.urn not in needed] == layer
         remaining_entries = [
-            entry for entry in remaining_entries if all(entry is not gone for gone in layer)
+            entry for entry in remaining_entries if all(entry is not deleted for deleted in layer)
         ]
 
 

@@ -78,7 +78,7 @@ def plan(host: Host, registration: Registration, **goal: Any) -> list[Step]:
 
 
 @pytest.mark.parametrize(
-    ("import_id", "old", "is_wanted"),
+    ("import_id", "old", "is_needed"),
     [
         ("", None, False),
         ("m-7", None, True),
@@ -88,9 +88,9 @@ def plan(host: Host, registration: Registration, **goal: Any) -> list[Step]:
     ],
 )
 def test_an_import_is_needed_until_the_stack_has_the_object(
-    import_id: str, old: ResourceState | None, is_wanted: bool
+    import_id: str, old: ResourceState | None, is_needed: bool
 ):
-    assert importing.should_import(build_goal(id_=import_id), old) is is_wanted
+    assert importing.should_import(build_goal(id_=import_id), old) is is_needed
 
 
 def test_a_resource_with_another_id_cannot_be_imported():

@@ -55,7 +55,7 @@ def odd(lab):
     return lab
 
 
-def thing(**props: object) -> str:
+def declare_thing(**props: object) -> str:
     arguments = "".join(f", {key}={value!r}" for key, value in props.items())
     return f"from odd import Thing\nThing('a'{arguments})\n"
 
@@ -73,16 +73,16 @@ UNKEEPABLE = [
 
 @pytest.mark.parametrize("value", UNKEEPABLE)
 def test_a_created_object_is_saved_despite_invalid_outputs(odd, value):
-    created = odd.up(thing(size=1, create=f"CreateResult('o-1', {{'x': {value}}})"))
+    created = odd.up(declare_thing(size=1, create=f"CreateResult('o-1', {{'x': {value}}})"))
     assert not created.succeeded
     assert odd.state("a").id == "o-1"
     assert odd.state("a").outputs["size"] == 1
     assert "property 'x'" in odd.state("a").init_errors[0]
     assert "Traceback" not in odd.errors[0]
-    assert odd.up(thing(size=1)).succeeded
-    assert not odd.up(thing(size=2, update=f"UpdateResult({{'x': {value}}})")).succeeded
+    assert odd.up(declare_thing(size=1)).succeeded
+    assert not odd.up(declare_thing(size=2, update=f"UpdateResult({{'x': {value}}})")).succeeded
     assert odd.state("a").inputs["size"] == 1
-    assert odd.up(thing(size=2)).succeeded
+    assert odd.up(declare_thing(size=2)).succeeded
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_created_object_is_saved_despite_invalid_outputs(odd, value):
     ],
 )
 def test_an_invalid_create_answer_fails_only_its_resource(odd, answers):
-    outcome = odd.up("import pulumi\npulumi.export('x', 1)\n" + thing(size=1, **answers))
+    outcome = odd.up("import pulumi\npulumi.export('x', 1)\n" + declare_thing(size=1, **answers))
     assert not outcome.succeeded
     assert odd.names == []
     assert outcome.snapshot.pending_operations == []
@@ -107,15 +107,15 @@ def test_an_invalid_create_answer_fails_only_its_resource(odd, answers):
 
 @pytest.mark.parametrize("answers", [{"diff": "()[0]"}, {"diff": "raise SystemExit(1)"}])
 def test_an_invalid_diff_answer_leaves_the_object_unchanged(odd, answers):
-    odd.up(thing(size=1))
-    assert not odd.up(thing(size=1, **answers)).succeeded
+    odd.up(declare_thing(size=1))
+    assert not odd.up(declare_thing(size=1, **answers)).succeeded
     assert odd.state("a").id == "o-1"
     assert len(odd.errors) == 1
 
 
 @pytest.mark.parametrize("answer", ["None", "ReadResult('o-1', {'x': {1}})", "raise OSError('x')"])
 def test_an_invalid_read_answer_keeps_the_entry(odd, answer):
-    odd.up(thing(size=1, read=answer))
+    odd.up(declare_thing(size=1, read=answer))
     before = odd.state("a")
     assert not odd.run("refresh").succeeded
     assert odd.state("a").outputs == before.outputs
@@ -123,7 +123,7 @@ def test_an_invalid_read_answer_keeps_the_entry(odd, answer):
 
 
 def test_ids_and_names_of_other_types_become_strings(odd):
-    assert odd.up(thing(create="CreateResult(17, {5: 'five', 'n': None})")).succeeded
+    assert odd.up(declare_thing(create="CreateResult(17, {5: 'five', 'n': None})")).succeeded
     assert odd.state("a").id == "17"
     assert odd.state("a").outputs["5"] == "five"
     assert "n" not in odd.state("a").outputs
@@ -147,13 +147,13 @@ def test_assets_reach_the_provider_as_sdk_objects(odd):
 
 
 def test_provider_prints_are_reported_in_every_operation(odd):
-    odd.up(thing(size=1))
+    odd.up(declare_thing(size=1))
     odd.run("destroy")
     assert odd.list_messages("info") == ["going away"]
 
 
 def test_a_provider_that_cannot_be_unpickled_is_an_error(odd):
-    odd.up(thing(size=1))
+    odd.up(declare_thing(size=1))
     (odd.directory / "odd.py").write_text("raise RuntimeError('not today')")
     assert not odd.run("destroy").succeeded
     assert "not today" in odd.errors[0]
@@ -172,7 +172,7 @@ def test_a_provider_that_cannot_be_unpickled_is_an_error(odd):
 def test_secret_inputs_are_masked_in_provider_messages(odd, verb, answer):
     """Init errors are masked too: the state keeps them in plaintext."""
     token = "token=pulumi.Output.secret('line \"one\"\\n4711-0815')"
-    program = thing(**{verb: answer}).replace("Thing('a'", f"Thing('a', {token}")
+    program = declare_thing(**{verb: answer}).replace("Thing('a'", f"Thing('a', {token}")
     assert not odd.up(f"import pulumi\n{program}").succeeded
     messages = "".join(
         getattr(event, "message", getattr(event, "text", "")) for event in odd.events
@@ -197,7 +197,7 @@ def test_a_platform_error_keeps_its_status_code_and_request_id(odd):
         "path='/v1/hunter2', status=409, code='FULL', request_id='r-1')"
     )
     odd.config, odd.secret_keys = {"lab:key": "hunter2"}, ["lab:key"]
-    odd.up(thing(create=refused))
+    odd.up(declare_thing(create=refused))
     (diagnostic,) = [event for event in odd.events if getattr(event, "severity", "") == "error"]
     assert diagnostic.message == "no room for [secret]\n  ask for less than [secret]"
     cause = diagnostic.error.cause

@@ -149,7 +149,7 @@ def test_the_inputs_returned_by_check_are_used():
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"),
+    ("value", "shown_value"),
     [
         ("größe", ' value "größe"'),
         (-1, " value -1"),
@@ -161,13 +161,15 @@ def test_the_inputs_returned_by_check_are_used():
         (None, ""),
     ],
 )
-def test_a_check_failure_names_the_property_and_its_value_unless_secret(value: Any, shown: str):
+def test_a_check_failure_names_the_property_and_its_value_unless_secret(
+    value: Any, shown_value: str
+):
     host = Host(Failure("size", "is wrong"), Failure("other", "is missing"))
     with pytest.raises(CheckFailed) as raised:
         check_inputs(host, build_goal("a"), {}, {"size": value})  # type: ignore[arg-type]
     message_start = f"{TYPE} resource 'a': property"
     problems = (
-        ("size", f"{message_start} size{shown} has a problem: is wrong"),
+        ("size", f"{message_start} size{shown_value} has a problem: is wrong"),
         ("other", f"{message_start} other has a problem: is missing"),
     )
     assert raised.value.problems == problems

@@ -157,9 +157,9 @@ def entries(draw: st.DrawFn) -> list[ResourceState]:
 
 
 @given(entries())
-def test_sorting_moves_dependencies_first_and_keeps_the_other_order(found):
-    listed, _, _ = Entries.load(found, []).build_current()
-    assert sorted(e.urn for e in listed) == sorted(e.urn for e in found)
+def test_sorting_moves_dependencies_first_and_keeps_the_other_order(states):
+    listed, _, _ = Entries.load(states, []).build_current()
+    assert sorted(e.urn for e in listed) == sorted(e.urn for e in states)
     earlier_urns: set[str] = set()
     for entry in listed:
         assert graph.find_dependency_urns(entry) <= earlier_urns

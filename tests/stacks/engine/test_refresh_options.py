@@ -44,7 +44,7 @@ def list_refresh_results(lab):
     }
 
 
-def moved(lab):
+def resize_outside(lab):
     lab.up(PROGRAM)
     for entry in ("m-1", "m-2", "m-3"):
         lab.change_platform_object(entry, {"size": 9})
@@ -61,7 +61,7 @@ def moved(lab):
     ],
 )
 def test_a_refresh_reads_only_the_selected_resources(lab, selection, read):
-    moved(lab)
+    resize_outside(lab)
     ids = {name: lab.state(name).id for name in "abc"}
     preview = lab.run("refresh", preview=True, **selection)
     outcome = lab.run("refresh", **selection)
@@ -83,7 +83,7 @@ def test_an_untargeted_missing_object_keeps_its_entry(lab):
 
 
 def test_an_update_with_refresh_reverts_drift(lab):
-    moved(lab)
+    resize_outside(lab)
     preview = lab.preview(PROGRAM, refresh=True)
     outcome = lab.up(PROGRAM, refresh=True)
     # What the refresh finds is not counted beside what the update does.
@@ -100,7 +100,7 @@ def test_an_update_with_refresh_recreates_a_missing_object(lab):
 
 
 def test_an_update_of_targets_refreshes_only_the_targets(lab):
-    moved(lab)
+    resize_outside(lab)
     lab.up(PROGRAM, refresh=True, **targets("a"))
     assert lab.state("a").outputs["size"] == 1.0
     assert lab.state("c").outputs["size"] == 1.0
@@ -108,7 +108,7 @@ def test_an_update_of_targets_refreshes_only_the_targets(lab):
 
 
 def test_a_preview_with_a_refresh_changes_nothing(lab):
-    moved(lab)
+    resize_outside(lab)
     before = lab.snapshot.to_json(lab.crypter, show_secrets=True)
     lab.preview(PROGRAM, refresh=True)
     assert lab.snapshot.to_json(lab.crypter, show_secrets=True) == before
@@ -118,10 +118,10 @@ def test_a_preview_with_a_refresh_changes_nothing(lab):
 def test_a_destroy_with_refresh_deletes_only_existing_objects(lab):
     lab.up(PROGRAM)
     lab.change_platform_object(lab.state("c").id, None)
-    gone = lab.state("c").id
+    deleted_id = lab.state("c").id
     outcome = lab.run("destroy", refresh=True)
     assert outcome.succeeded
-    assert gone not in [call["id"] for call in lab.calls if call["verb"] == "delete"]
+    assert deleted_id not in [call["id"] for call in lab.calls if call["verb"] == "delete"]
     assert lab.snapshot.resources == []
 
 
@@ -182,20 +182,20 @@ def test_a_refresh_keeps_options_and_timestamps(lab):
         "kept = ResourceOptions(protect=True, ignore_changes=['tags'], retain_on_delete=True)\n"
         "Machine('a', size=1, opts=kept)\n"
     )
-    before = entry(lab)
+    before = read_entry(lab)
     # As under the Pulumi CLI, properties that depend on nothing lose their keys.
     del before["propertyDependencies"]
     lab.run("refresh")
-    assert entry(lab) == before
+    assert read_entry(lab) == before
     lab.change_platform_object("m-1", {"size": 9})
     lab.run("refresh")
-    after = entry(lab)
+    after = read_entry(lab)
     assert after["created"] == before["created"]
     changed = {key for key in after if after[key] != before.get(key)}
     assert changed <= {"inputs", "outputs", "modified"}
 
 
-def entry(lab):
+def read_entry(lab):
     latest = json.loads(lab.written[-1])["checkpoint"]["latest"]["resources"]
     (state,) = [resource for resource in latest if resource["urn"].endswith("::a")]
     del state["inputs"]["__provider"], state["outputs"]["__provider"]  # encrypted anew
@@ -203,7 +203,7 @@ def entry(lab):
 
 
 def test_a_refresh_with_parallel_1_reads_one_at_a_time(lab):
-    moved(lab)
+    resize_outside(lab)
     assert lab.run("refresh", parallel=1).changes == {"same": 1, "update": 3}
 
 

@@ -49,10 +49,10 @@ def test_each_related_resource_is_reported_with_its_first_relation(entries, targ
             expected.append(f"{name} (depends on {needed.urn.rpartition('::')[2]})")
         elif entry.urn not in named and user:
             expected.append(f"{name} ({user.urn.rpartition('::')[2]} depends on it)")
-    told_of = [
+    related = [
         note.partition("also includes: ")[2] for note in find_related_by_definition(entries, named)
     ]
-    assert told_of == ([", ".join(expected)] if expected else [])
+    assert related == ([", ".join(expected)] if expected else [])
 
 
 def test_a_long_chain_is_traversed_a_few_times(monkeypatch):

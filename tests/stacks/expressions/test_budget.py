@@ -87,7 +87,7 @@ def test_the_parts_of_a_text_count_together() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         *[("{{ 1 }}" * 14_000, TOO_LARGE), (f"{{{{ [{'1,' * 30_000}] }}}}", TOO_LARGE)],
         *[(f"{{{{ 1{'<2' * 30_000} }}}}", TOO_LARGE), (f"{{{{ 1{'~1' * 30_000} }}}}", TOO_LARGE)],
@@ -102,10 +102,10 @@ def test_the_parts_of_a_text_count_together() -> None:
         ("{{ 1 }}" + " " * 100_000, "a string with expressions can have at most 100000 characters"),
     ],
 )
-def test_texts_are_bounded(text: str, told: str) -> None:
+def test_texts_are_bounded(text: str, message: str) -> None:
     with pytest.raises(ExpressionError) as caught:
         parse(text)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(

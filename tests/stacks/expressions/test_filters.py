@@ -80,7 +80,7 @@ def test_filters(expression: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("expression", "told"),
+    ("expression", "message"),
     [
         ("'x' | int", "'x' is not a number: give a default: int(0)"),
         ("none | float", "None is not a number"),
@@ -107,10 +107,10 @@ def test_filters(expression: str, value: Any) -> None:
         ("['a'] | map('format')", "No filter named 'format'"),
     ],
 )
-def test_what_filters_refuse(expression: str, told: str) -> None:
+def test_what_filters_refuse(expression: str, message: str) -> None:
     with pytest.raises(ExpressionError) as caught:
         evaluate(expression)
-    assert told in f"{caught.value}: {caught.value.hint}"
+    assert message in f"{caught.value}: {caught.value.hint}"
 
 
 METHOD_CASES: dict[str, list[tuple[str, Any]]] = {

@@ -25,7 +25,7 @@ OPERATORS = ["+", "-", "*", "/", "//", "%", "**", "~", "==", "<", "in", "not in"
 METHOD_NAMES = sorted({name for methods in METHODS.values() for name in methods})
 
 
-def wider(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+def extend_expressions(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     filters = st.sampled_from(sorted(FILTERS))
     tests = st.sampled_from(sorted(name for name in SANDBOX.tests if name.isidentifier()))
     names = st.sampled_from([*METHOD_NAMES, "a", "b", "__class__", "__init__", "function"])
@@ -51,10 +51,10 @@ def wider(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     )
 
 
-expressions = st.recursive(st.sampled_from(LEAVES), wider, max_leaves=6)
+expressions = st.recursive(st.sampled_from(LEAVES), extend_expressions, max_leaves=6)
 
 
-def evaluated(text: str) -> None:
+def evaluate_text(text: str) -> None:
     try:
         value = parse(text).evaluate(VARIABLES)
     except ExpressionError:
@@ -73,7 +73,7 @@ def evaluated(text: str) -> None:
 @example("[x] | map('map', 'map')")
 @settings(max_examples=400)
 def test_any_expression(expression: str) -> None:
-    evaluated(f"{{{{ {expression} }}}}")
+    evaluate_text(f"{{{{ {expression} }}}}")
 
 
 _SIGNS = "{{{}}}%#'\"\\ ()[]|.,:~+-*/=<>019aexf_\n\x00\ud800\u00e9"
@@ -91,4 +91,4 @@ _SIGNS = "{{{}}}%#'\"\\ ()[]|.,:~+-*/=<>019aexf_\n\x00\ud800\u00e9"
 @example("{{ 1__0 }}")
 @settings(max_examples=400)
 def test_any_text(text: str) -> None:
-    evaluated(text)
+    evaluate_text(text)

@@ -12,7 +12,7 @@ from gpuform.stacks.expressions.template import parse
 VARIABLES = {"x": [1], "s": "text", "m": {"a": 1}, "ask": Function(lambda: 1)}
 
 
-def refusal(text: str) -> str:
+def get_refusal(text: str) -> str:
     with pytest.raises(ExpressionError) as caught:
         parse(text).evaluate(VARIABLES)
     return f"{caught.value}\n{caught.value.hint}"
@@ -50,7 +50,7 @@ def test_no_value_has_an_attribute_of_python(value: str, form: str, name: str) -
     expected = (
         f"the object has no '{name}': it has a" if value == "m" else f"{kind} has no '{name}'"
     )
-    assert refusal(f"{{{{ {form.format(f'({value})')} }}}}") == f"{expected}\n"
+    assert get_refusal(f"{{{{ {form.format(f'({value})')} }}}}") == f"{expected}\n"
 
 
 @pytest.mark.parametrize("value", KINDS)
@@ -66,7 +66,7 @@ def test_no_value_has_an_attribute_of_python(value: str, form: str, name: str) -
     ],
 )
 def test_no_filter_or_format_shows_an_attribute(value: str, form: str, expected: str) -> None:
-    assert refusal(f"{{{{ {form.format(f'({value})')} }}}}").startswith(expected)
+    assert get_refusal(f"{{{{ {form.format(f'({value})')} }}}}").startswith(expected)
 
 
 FORMS = ["{}", "{}()", "[{}]", "{} ~ ''", "{} | string", "{}.a", "{}[0]"]
@@ -82,7 +82,7 @@ FORMS = ["{}", "{}()", "[{}]", "{} ~ ''", "{} | string", "{}.a", "{}[0]"]
 )
 @pytest.mark.parametrize("form", FORMS)
 def test_there_are_no_other_names(name: str, form: str) -> None:
-    assert refusal(f"{{{{ {form.format(name)} }}}}") == f"'{name}' is undefined\n"
+    assert get_refusal(f"{{{{ {form.format(name)} }}}}") == f"'{name}' is undefined\n"
 
 
 NO_VALUE = "a function is not a value\ncall it: name(...)"
@@ -102,12 +102,12 @@ NO_VALUE = "a function is not a value\ncall it: name(...)"
     ),
 )
 def test_the_template_itself_is_no_value(form: str, expected: str) -> None:
-    assert refusal(f"{{{{ {form.format('self')} }}}}") == expected
+    assert get_refusal(f"{{{{ {form.format('self')} }}}}") == expected
 
 
 @pytest.mark.parametrize("expression", ["undefined._fail_with_undefined_error", "u.__class__"])
 def test_what_is_undefined_has_nothing(expression: str) -> None:
-    assert "is undefined" in refusal(f"{{{{ {expression} }}}}")
+    assert "is undefined" in get_refusal(f"{{{{ {expression} }}}}")
 
 
 NO_STATEMENTS = (
@@ -117,7 +117,7 @@ NONE = "this is not an expression: "
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         *[("{% set a = 1 %}", NO_STATEMENTS), ("{{ 1 }}{% if x %}{% endif %}", NO_STATEMENTS)],
         ("{% for i in x %}{{ i }}{% endfor %}", NO_STATEMENTS),
@@ -135,10 +135,10 @@ NONE = "this is not an expression: "
         ("{{ '\\x' }}", NONE),
     ],
 )
-def test_texts_that_are_no_expressions(text: str, told: str) -> None:
+def test_texts_that_are_no_expressions(text: str, message: str) -> None:
     with pytest.raises(ExpressionError) as caught:
         parse(text)
-    assert f"{caught.value}\n{caught.value.hint}".startswith(told)
+    assert f"{caught.value}\n{caught.value.hint}".startswith(message)
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ NO_NUMBER = "the result is too large, or not a number"
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         *[("{{ missing }}", UNKNOWN_NAME), ("a {{ missing }}", UNKNOWN_NAME)],
         *[("{{ [missing] }}", UNKNOWN_NAME), ("{{ missing() }}", UNKNOWN_NAME)],
@@ -143,10 +143,10 @@ NO_NUMBER = "the result is too large, or not a number"
         ("{{ ('[' * 70 ~ ']' * 70) | fromjson }}", "more than 64 levels of nested lists and o"),
     ],
 )
-def test_what_has_no_value(text: str, told: str) -> None:
+def test_what_has_no_value(text: str, message: str) -> None:
     with pytest.raises(ExpressionError) as caught:
         evaluate(text)
-    assert told in f"{caught.value}\n{caught.value.hint}"
+    assert message in f"{caught.value}\n{caught.value.hint}"
 
 
 @pytest.mark.parametrize(

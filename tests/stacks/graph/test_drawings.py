@@ -62,8 +62,8 @@ def test_clusters_hold_their_nodes_and_volumes_stand_beside() -> None:
     assert drawn.labels[by_name["train"]].endswith("us-central-8 \N{MIDDLE DOT} 16 GPUs")
 
 
-def list_fabric_labels(found: Drawn) -> list[str]:
-    return [label for label in found.labels.values() if "scp:Fabric" in label]
+def list_fabric_labels(drawn: Drawn) -> list[str]:
+    return [label for label in drawn.labels.values() if "scp:Fabric" in label]
 
 
 def test_pools_of_one_fabric_share_it_declared_or_not() -> None:

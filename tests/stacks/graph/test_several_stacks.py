@@ -93,7 +93,7 @@ def test_any_stacks(parts: list[StackPart], title: str, most: int) -> None:
     }
 
 
-def volumes(count: int) -> list[GraphNode]:
+def build_volumes(count: int) -> list[GraphNode]:
     return build_state_nodes(
         [create_entry("together:SharedVolume", f"data-{at}") for at in range(count)]
     )
@@ -101,8 +101,8 @@ def volumes(count: int) -> list[GraphNode]:
 
 def test_stacks_hold_platforms_and_these_their_things() -> None:
     parts = [
-        StackPart("network/prod", volumes(1)),
-        StackPart("clusters/prod", volumes(1), ["network/prod"]),
+        StackPart("network/prod", build_volumes(1)),
+        StackPart("clusters/prod", build_volumes(1), ["network/prod"]),
         StackPart("apps/prod", (), ["clusters/prod", "network/prod"], "not created yet"),
     ]
     drawing = build_multi_stack_drawing("all", parts)
@@ -118,7 +118,10 @@ def test_stacks_hold_platforms_and_these_their_things() -> None:
 
 
 def test_a_stack_stands_to_the_left_of_what_it_needs() -> None:
-    parts = [StackPart("a/prod", volumes(2)), StackPart("b/prod", volumes(1), ["a/prod"])]
+    parts = [
+        StackPart("a/prod", build_volumes(2)),
+        StackPart("b/prod", build_volumes(1), ["a/prod"]),
+    ]
     positions, width, _ = compute_positions(build_multi_stack_drawing("all", parts))
     assert positions["s2"].x == 0
     assert positions["s2"].x + positions["s2"].width < positions["s1"].x
@@ -127,7 +130,7 @@ def test_a_stack_stands_to_the_left_of_what_it_needs() -> None:
 
 def test_the_page_says_it_in_words() -> None:
     parts = [
-        StackPart("a/prod", volumes(1)),
+        StackPart("a/prod", build_volumes(1)),
         StackPart("b/prod", (), ["a/prod"], "not created yet"),
     ]
     page_html = render_page(build_multi_stack_drawing("all", parts))
@@ -140,7 +143,7 @@ def test_the_page_says_it_in_words() -> None:
 
 
 def test_like_resources_are_one_shape_where_all_stacks_have_many() -> None:
-    parts = [StackPart(f"p{at}/prod", volumes(20)) for at in range(30)]
+    parts = [StackPart(f"p{at}/prod", build_volumes(20)) for at in range(30)]
     drawing = build_multi_stack_drawing("all", parts)
     assert len(drawing.list_shapes()) == 30
     assert all(get_label_lines(item)[0].startswith("20 ") for item in drawing.list_shapes())
@@ -152,8 +155,8 @@ def test_like_resources_are_one_shape_where_all_stacks_have_many() -> None:
 
 
 def test_one_stack_alone_is_drawn_as_ever() -> None:
-    alone = build_drawing("all", volumes(3))
-    (box,) = build_multi_stack_drawing("all", [StackPart("a/prod", volumes(3))]).boxes
+    alone = build_drawing("all", build_volumes(3))
+    (box,) = build_multi_stack_drawing("all", [StackPart("a/prod", build_volumes(3))]).boxes
     assert [get_label_lines(shape) for shape in box.children] == [
         get_label_lines(shape) for shape in alone.boxes
     ]

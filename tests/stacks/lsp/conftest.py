@@ -61,17 +61,17 @@ class Editor:
         def store_message(parameters: types.ShowMessageParams) -> None:
             self.messages.append(parameters.message)
 
-    def uri(self, name: str) -> str:
+    def build_uri(self, name: str) -> str:
         return (self.folder / name).as_uri()
 
     def open(self, name: str, text: str) -> None:
         self.versions[name] = 1
-        item = types.TextDocumentItem(self.uri(name), "yaml", 1, text)
+        item = types.TextDocumentItem(self.build_uri(name), "yaml", 1, text)
         self.client.text_document_did_open(types.DidOpenTextDocumentParams(item))
 
     def change(self, name: str, text: str) -> None:
         self.versions[name] += 1
-        which = types.VersionedTextDocumentIdentifier(self.versions[name], self.uri(name))
+        which = types.VersionedTextDocumentIdentifier(self.versions[name], self.build_uri(name))
         document_change = types.TextDocumentContentChangeWholeDocument(text)
         self.client.text_document_did_change(
             types.DidChangeTextDocumentParams(which, [document_change])
@@ -86,7 +86,7 @@ class Editor:
 
     def build_position(self, name: str, line: int, character: int) -> dict[str, Any]:
         return {
-            "text_document": types.TextDocumentIdentifier(self.uri(name)),
+            "text_document": types.TextDocumentIdentifier(self.build_uri(name)),
             "position": types.Position(line, character),
         }
 

@@ -53,7 +53,7 @@ def test_problems_are_published_while_typing_and_removed_when_corrected(
         await editor.wait_until(lambda: editor.diagnostics[FILE] == [])
         editor.change(FILE, wrong)
         await editor.wait_until(lambda: editor.diagnostics[FILE] != [])
-        closing = types.TextDocumentIdentifier(editor.uri(FILE))
+        closing = types.TextDocumentIdentifier(editor.build_uri(FILE))
         editor.client.text_document_did_close(types.DidCloseTextDocumentParams(closing))
         await editor.wait_until(lambda: editor.diagnostics[FILE] == [])
 
@@ -377,7 +377,7 @@ def test_a_closed_file_is_read_from_disk(session: Session[Any], folder: Path) ->
         editor.open(FILE, topology)
         editor.open("volume.yaml", "inputs: {}\n")
         await editor.wait_until(lambda: bool(editor.diagnostics.get(FILE)))
-        which = types.TextDocumentIdentifier(editor.uri("volume.yaml"))
+        which = types.TextDocumentIdentifier(editor.build_uri("volume.yaml"))
         editor.client.text_document_did_close(types.DidCloseTextDocumentParams(which))
         await editor.wait_until(lambda: editor.diagnostics[FILE] == [])
         (folder / "volume.yaml").write_text("inputs: {}\n")

@@ -255,7 +255,7 @@ def test_a_repository_above(git: Git, root: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("[none]", "git cannot list the changed files: .*none"),
         ("[--output=x]", "is not a revision of git"),
@@ -268,8 +268,8 @@ def test_a_repository_above(git: Git, root: Path, monkeypatch: pytest.MonkeyPatc
         ("[main..change]", "git cannot list the changed"),
     ],
 )
-def test_what_is_no_diff(git: Git, root: Path, text: str, told: str) -> None:
-    with pytest.raises(MultiStackError, match=told):
+def test_what_is_no_diff(git: Git, root: Path, text: str, message: str) -> None:
+    with pytest.raises(MultiStackError, match=message):
         select_names(text)
     assert not (root / "x").exists()
 

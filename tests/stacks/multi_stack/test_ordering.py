@@ -63,11 +63,11 @@ def test_everything_comes_after_its_needs(needs: Needs) -> None:
 def test_there_is_a_circle_exactly_where_one_is_found(needs: Needs) -> None:
     cycles = find_cycles(needs)
     assert bool(cycles) == any(is_reached(needs, name, name) for name in needs)
-    members = [name for circle in cycles for name in circle[:-1]]
+    members = [name for cycle in cycles for name in cycle[:-1]]
     assert len(members) == len(set(members)), "no member in two"
-    for circle in cycles:
-        assert circle[0] == circle[-1]
-        for dependant, other in itertools.pairwise(circle):
+    for cycle in cycles:
+        assert cycle[0] == cycle[-1]
+        for dependant, other in itertools.pairwise(cycle):
             assert other in needs[dependant]
 
 

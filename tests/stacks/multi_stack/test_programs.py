@@ -16,8 +16,8 @@ def read_references(root: Path, text: str, **others: str) -> ProgramReferences:
     return read_program(root, ABOUT)
 
 
-def list_stacks(found: ProgramReferences) -> list[str]:
-    return [stack for stack, _ in found.stacks]
+def list_stacks(references: ProgramReferences) -> list[str]:
+    return [stack for stack, _ in references.stacks]
 
 
 @pytest.mark.parametrize(

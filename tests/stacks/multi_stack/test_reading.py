@@ -23,8 +23,8 @@ from gpuform.stacks.multi_stack import (
 def read_stacks(folder: Path) -> tuple[MultiStackWorkspace, list[str]]:
     """Return the workspace, and the first line of each problem."""
     problems = Diagnostics()
-    estate = find_workspace(folder, os.environ, problems)
-    return estate, [str(problem).splitlines()[0] for problem in problems]
+    workspace = find_workspace(folder, os.environ, problems)
+    return workspace, [str(problem).splitlines()[0] for problem in problems]
 
 
 def list_problems(root: Path, text: str) -> list[str]:
@@ -34,10 +34,10 @@ def list_problems(root: Path, text: str) -> list[str]:
 
 def test_the_file_upwards_names_them(root: Path) -> None:
     write_three_projects(root)
-    estate = read_workspace(root / "network", os.environ)
-    assert list(estate.stacks) == ["apps/prod", "clusters/prod", "network/prod"]
-    assert (estate.root, estate.file) == (root, root / "stacks.yaml")
-    position = estate.stacks["clusters/prod"].position
+    workspace = read_workspace(root / "network", os.environ)
+    assert list(workspace.stacks) == ["apps/prod", "clusters/prod", "network/prod"]
+    assert (workspace.root, workspace.file) == (root, root / "stacks.yaml")
+    position = workspace.stacks["clusters/prod"].position
     assert (position.file, position.line, position.column) == ("stacks.yaml", 3, 13)
 
 
@@ -46,9 +46,9 @@ def test_without_the_file_every_stack_with_settings_below(root: Path) -> None:
     write_project(root, "teams/two", stacks=())
     for passed_over in (".hidden", "node_modules", "venv"):
         write_project(root, f"{passed_over}/three")
-    estate = read_workspace(root, os.environ)
-    assert list(estate.stacks) == ["one/dev", "one/prod"]
-    assert estate.stacks["one/dev"].position.file == "teams/one/Pulumi.dev.yaml"
+    workspace = read_workspace(root, os.environ)
+    assert list(workspace.stacks) == ["one/dev", "one/prod"]
+    assert workspace.stacks["one/dev"].position.file == "teams/one/Pulumi.dev.yaml"
 
 
 def test_a_tree_may_have_projects_of_other_languages_beside(root: Path) -> None:
@@ -58,9 +58,9 @@ def test_a_tree_may_have_projects_of_other_languages_beside(root: Path) -> None:
     other.mkdir()
     (other / "Pulumi.yaml").write_text("name: website\nruntime: nodejs\n")
     (other / "Pulumi.prod.yaml").write_text("")
-    estate, problems = read_stacks(root)
+    workspace, problems = read_stacks(root)
     assert problems == []
-    assert "website/prod" not in estate.stacks
+    assert "website/prod" not in workspace.stacks
     (named,) = list_problems(root, "stacks: [{folder: website, stack: prod}]\n")
     assert named.endswith("gpuform does not support the runtime 'nodejs'")
 
@@ -84,8 +84,8 @@ def test_the_files_own_folder_may_be_a_project(root: Path) -> None:
     write_project(root, "inner")
     for own in (".", "./"):
         (root / "stacks.yaml").write_text(f"stacks: [{{folder: {own}}}, {{folder: ./inner}}]")
-        estate, problems = read_stacks(root)
-        assert (list(estate.stacks), problems) == (["root/prod", "inner/prod"], [])
+        workspace, problems = read_stacks(root)
+        assert (list(workspace.stacks), problems) == (["root/prod", "inner/prod"], [])
 
 
 def test_stars_stand_for_any_text(root: Path) -> None:
@@ -99,7 +99,7 @@ def test_stars_stand_for_any_text(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("entry", "told"),
+    ("entry", "message"),
     [
         ("folder: none", "1:19: none does not exist"),
         ("folder: state", "1:19: state has no Pulumi.yaml"),
@@ -123,18 +123,18 @@ def test_stars_stand_for_any_text(root: Path) -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_an_entry(root: Path, entry: str, told: str) -> None:
+def test_what_is_wrong_with_an_entry(root: Path, entry: str, message: str) -> None:
     write_project(root, "network")
     write_project(root, "bare", stacks=())
     problems = list_problems(root, f"stacks: [{{{entry}}}]")
-    assert any(problem.startswith(f"stacks.yaml:{told}") for problem in problems), problems
+    assert any(problem.startswith(f"stacks.yaml:{message}") for problem in problems), problems
 
 
 @pytest.mark.parametrize("text", ["", "[]", "stacks: []", "stacks: {}", "stacks: [", "\0", "- a\n"])
 def test_what_is_no_file_of_stacks(root: Path, text: str) -> None:
     (root / "stacks.yaml").write_text(text)
-    estate, problems = read_stacks(root)
-    assert not estate.stacks
+    workspace, problems = read_stacks(root)
+    assert not workspace.stacks
     assert problems
     assert problems[0].startswith("stacks.yaml:")
     with pytest.raises(MultiStackError, match="cannot load the stacks"):
@@ -152,13 +152,13 @@ def test_a_broken_project_is_one_problem_among_others(root: Path) -> None:
     write_three_projects(root)
     (root / "network/Pulumi.yaml").write_text("runtime: python\n")
     (root / "apps/Pulumi.yaml").write_text("name: apps\nruntime: nodejs\n")
-    estate, problems = read_stacks(root)
+    workspace, problems = read_stacks(root)
     assert problems == [
         "apps/Pulumi.yaml:2:10: gpuform does not support the runtime 'nodejs'",
         "network/Pulumi.yaml:1:1: name is missing",
     ]
-    assert list(estate.stacks) == ["clusters/prod"]
-    assert not estate.is_complete
+    assert list(workspace.stacks) == ["clusters/prod"]
+    assert not workspace.is_complete
     (root / "network/Pulumi.yaml").write_bytes(b"\xff")
     assert any("is not UTF-8 text" in problem for problem in read_stacks(root)[1])
 
@@ -192,12 +192,12 @@ def test_one_folder_in_several_spellings_is_one_backend(root: Path) -> None:
     write_project(root, "three", backend="file://../other")
     (root / "link").symlink_to(root / "state")
     write_project(root, "four", backend="file://../link")
-    estate = read_workspace(root, os.environ)
-    backend = estate.stacks["one/prod"].backend
+    workspace = read_workspace(root, os.environ)
+    backend = workspace.stacks["one/prod"].backend
     for name in ("two", "four"):
-        assert estate.find(backend, f"organization/{name}/prod") is not None
-    assert estate.find(backend, "organization/three/prod") is None
-    assert estate.find(backend, "organization/none/prod") is None
+        assert workspace.find(backend, f"organization/{name}/prod") is not None
+    assert workspace.find(backend, "organization/three/prod") is None
+    assert workspace.find(backend, "organization/none/prod") is None
 
 
 texts = st.sampled_from(

@@ -117,7 +117,7 @@ def test_keep_volume_refuses_another_volume(
 
 
 @pytest.mark.parametrize(
-    ("volume", "said"),
+    ("volume", "message"),
     [
         ("", "needs volume_id, the volume that the new cluster mounts as well"),
         (
@@ -127,7 +127,7 @@ def test_keep_volume_refuses_another_volume(
     ],
 )
 def test_keep_volume_refuses_a_volume_of_the_cluster(
-    automated_stack: AutomatedStack, volume: str, said: str
+    automated_stack: AutomatedStack, volume: str, message: str
 ) -> None:
     topology = TOPOLOGY.replace('volume_id: "{{ shared_volumes.data.id }}"', volume)
     (automated_stack.folder / "topology.yaml").write_text(
@@ -135,4 +135,4 @@ def test_keep_volume_refuses_a_volume_of_the_cluster(
     )
     refused: Any = preview(automated_stack.stack)
     assert not refused.succeeded
-    assert said in str(refused)
+    assert message in str(refused)

@@ -21,7 +21,7 @@ from gpuform.stacks.review.summary_text import format_planned_operations
 pytestmark = pytest.mark.slow
 
 reviews = st.lists(plans(), min_size=1, max_size=3).map(
-    lambda found: Review([StackFacts(plan, "plan.json") for plan in found])
+    lambda drawn_plans: Review([StackFacts(plan, "plan.json") for plan in drawn_plans])
 )
 EXPECTED_TOKENS = {
     "text",

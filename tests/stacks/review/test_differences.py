@@ -87,7 +87,7 @@ def test_kinds_are_parsed_from_gpuforms_types(type_: str, kind: tuple[str, str] 
 
 
 @pytest.mark.parametrize(
-    ("text", "seen"),
+    ("text", "escaped"),
     [
         ("plain ünicode 漢字", "plain ünicode 漢字"),
         ("a\nb\tc\r", "a\\nb\\tc\\r"),
@@ -97,8 +97,8 @@ def test_kinds_are_parsed_from_gpuforms_types(type_: str, kind: tuple[str, str] 
         ("\u2028\U000e0001", "\\u2028\\U000e0001"),
     ],
 )
-def test_invisible_characters_are_escaped(text: str, seen: str) -> None:
-    assert escape_invisible(text) == seen
+def test_invisible_characters_are_escaped(text: str, escaped: str) -> None:
+    assert escape_invisible(text) == escaped
 
 
 def test_long_text_is_cut_with_its_length() -> None:

@@ -216,7 +216,7 @@ def test_protect_and_retain_on_delete_are_shown_for_a_deletion() -> None:
 
 
 @pytest.mark.parametrize(
-    ("broken", "told_"),
+    ("broken", "message"),
     [
         ({"oldState": 3}, "steps.0.oldState is not an object"),
         ({"oldState": {"type": THING}}, "steps.0.oldState: an entry of the state has no urn"),
@@ -226,9 +226,9 @@ def test_protect_and_retain_on_delete_are_shown_for_a_deletion() -> None:
         ),
     ],
 )
-def test_a_malformed_preview_is_refused_with_the_path(broken: dict[str, Any], told_: str) -> None:
+def test_a_malformed_preview_is_refused_with_the_path(broken: dict[str, Any], message: str) -> None:
     update_step = build_step("update", {"a": 1}, {"a": 2}, THING) | broken
-    assert told_ in str(get_refusal(json.dumps({"steps": [update_step]}).encode()))
+    assert message in str(get_refusal(json.dumps({"steps": [update_step]}).encode()))
 
 
 def test_the_next_command_depends_on_the_kind_of_plan() -> None:

@@ -23,8 +23,12 @@ PREVIEWS = [name for name in RUNS if "object" in RUNS[name]]
 FAILED = ("raises", "check", "destroy-protected")
 
 
-def encode_recording(told: Any) -> bytes:
-    lines = [json.dumps(event) for event in told] if isinstance(told, list) else [json.dumps(told)]
+def encode_recording(recording: Any) -> bytes:
+    lines = (
+        [json.dumps(event) for event in recording]
+        if isinstance(recording, list)
+        else [json.dumps(recording)]
+    )
     return "\n".join(lines).encode() + b"\n"
 
 
@@ -151,12 +155,12 @@ def test_a_truncated_log_is_refused(cut: int) -> None:
         read_plan("run.json", encode_recording(RUNS["changed"]["stream"][:cut]))
 
 
-@pytest.mark.parametrize("kept", [0.3, 0.6, 0.99])
-def test_a_truncated_document_is_refused(kept: float) -> None:
+@pytest.mark.parametrize("kept_part", [0.3, 0.6, 0.99])
+def test_a_truncated_document_is_refused(kept_part: float) -> None:
     for form, message in (("object", "this is not JSON"), ("stream", "ends in the middle")):
         complete = encode_recording(RUNS["changed"][form])
         with pytest.raises(EngineError, match=message):
-            read_plan("run.json", complete[: int(len(complete) * kept)])
+            read_plan("run.json", complete[: int(len(complete) * kept_part)])
 
 
 def test_an_unknown_operation_is_listed_as_unchecked() -> None:

@@ -279,10 +279,10 @@ def test_an_event_without_effect_fails_its_case(run_cases: RunCases) -> None:
     no_control = "unknown control together/nothing of the emulator"
     assert first_findings["no_control"] == f"15: {failed_event}{no_control}"
     assert first_findings["on_no_node"] == f"18: {failed_event}node nope not found"
-    no_room = "job work does not start: no node has room for it"
-    assert first_findings["too_large"] == f"21: {failed_event}{no_room}"
-    no_room = "job work does not start: training-worker-0 has no room for it"
-    assert first_findings["too_large_for_its_node"] == f"24: {failed_event}{no_room}"
+    no_capacity = "job work does not start: no node has room for it"
+    assert first_findings["too_large"] == f"21: {failed_event}{no_capacity}"
+    no_capacity = "job work does not start: training-worker-0 has no room for it"
+    assert first_findings["too_large_for_its_node"] == f"24: {failed_event}{no_capacity}"
     for name, line in (("met_by_none", 38), ("met_too_late", 40), ("met_by_too_few", 42)):
         assert first_findings[name] == f"{line}: the fault met no request"
 

@@ -13,7 +13,7 @@ def declare_variable(settings: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("said", "text", "value"),
+    ("settings", "text", "value"),
     [
         ("", "16", "16"),
         ("type: string, pattern: '[a-z]+'", "abc", "abc"),
@@ -28,15 +28,17 @@ def declare_variable(settings: str) -> str:
     ],
 )
 def test_values_have_the_declared_type(
-    topologies: Topologies, said: str, text: str, value: Any
+    topologies: Topologies, settings: str, text: str, value: Any
 ) -> None:
-    config_value = topologies.plan_valid(declare_variable(said), x=text).planned.config["x"].value
+    config_value = (
+        topologies.plan_valid(declare_variable(settings), x=text).planned.config["x"].value
+    )
     assert config_value == value
     assert type(config_value) is type(value)
 
 
 @pytest.mark.parametrize(
-    ("said", "text", "why"),
+    ("settings", "text", "why"),
     [
         ("type: integer", "1.0", "is not a whole number"),
         ("type: integer", "1e3", "is not a whole number"),
@@ -60,8 +62,10 @@ def test_values_have_the_declared_type(
         ("pattern: '[a-z]+'", "ab1", "does not match [a-z]+"),
     ],
 )
-def test_other_texts_are_refused(topologies: Topologies, said: str, text: str, why: str) -> None:
-    (problem,) = topologies(declare_variable(said), x=text).problems
+def test_other_texts_are_refused(
+    topologies: Topologies, settings: str, text: str, why: str
+) -> None:
+    (problem,) = topologies(declare_variable(settings), x=text).problems
     assert problem.message.startswith("config.x: ")
     assert problem.message.endswith(why)
     assert len(problem.message) < 200
@@ -69,23 +73,25 @@ def test_other_texts_are_refused(topologies: Topologies, said: str, text: str, w
 
 
 @pytest.mark.parametrize(
-    "said", ["type: integer, default: '16'", "default: 5", "type: integer, default: true"]
+    "settings", ["type: integer, default: '16'", "default: 5", "type: integer, default: true"]
 )
-def test_a_default_is_of_the_declared_type(topologies: Topologies, said: str) -> None:
-    (problem,) = topologies(declare_variable(said)).problems
+def test_a_default_is_of_the_declared_type(topologies: Topologies, settings: str) -> None:
+    (problem,) = topologies(declare_variable(settings)).problems
     assert problem.hint == "correct its default"
 
 
 @pytest.mark.parametrize(
-    "said", ["type: integer", "type: array", "enum: [a]", "pattern: '[0-9]'", "max_length: 2"]
+    "settings", ["type: integer", "type: array", "enum: [a]", "pattern: '[0-9]'", "max_length: 2"]
 )
 @pytest.mark.parametrize("by", ["the file", "the stack"])
-def test_a_secret_is_not_shown_when_it_is_wrong(topologies: Topologies, said: str, by: str) -> None:
+def test_a_secret_is_not_shown_when_it_is_wrong(
+    topologies: Topologies, settings: str, by: str
+) -> None:
     if by == "the file":
-        said += ", secret: true"
+        settings += ", secret: true"
     else:
         topologies.stack.secrets = {"x"}
-    (problem,) = topologies(declare_variable(said), x=SECRET).problems
+    (problem,) = topologies(declare_variable(settings), x=SECRET).problems
     assert problem.message.startswith("config.x: its value ")
     assert problem.hint == "set another one: gpuform config set --secret x VALUE"
     assert SECRET not in str(problem)
@@ -108,7 +114,7 @@ def test_a_value_is_needed_to_run_and_not_to_check(topologies: Topologies) -> No
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("settings", "message"),
     [
         ("defualt: 5", "config.x.defualt: is not known: did you mean default?"),
         ("type: int", "config.x.type: int is not known: use one of string, integer"),
@@ -116,6 +122,6 @@ def test_a_value_is_needed_to_run_and_not_to_check(topologies: Topologies) -> No
         ("minimum: a", "config.x.minimum: must be a number"),
     ],
 )
-def test_declarations_that_are_refused(topologies: Topologies, said: str, message: str) -> None:
-    (problem_message,) = topologies(declare_variable(said), x="1").messages
+def test_declarations_that_are_refused(topologies: Topologies, settings: str, message: str) -> None:
+    (problem_message,) = topologies(declare_variable(settings), x="1").messages
     assert problem_message.startswith(message)

@@ -38,15 +38,15 @@ def test_the_rest_is_in_the_order_of_the_file(topologies: Topologies) -> None:
 
 
 def test_a_circle_is_told_once_as_its_way(topologies: Topologies) -> None:
-    def after(name: str) -> str:
+    def depend_on(name: str) -> str:
         return declare_cluster(cluster_name=f'"{{{{ clusters.{name}.id }}}}"')
 
     assert topologies(f"""
         clusters:
-          a: {after("b")}
-          b: {after("c")}
-          c: {after("b")}
-          d: {after("c")}
+          a: {depend_on("b")}
+          b: {depend_on("c")}
+          c: {depend_on("b")}
+          d: {depend_on("c")}
     """).positioned_messages == [
         (
             "topology.yaml:4: these depend on each other in a cycle: "

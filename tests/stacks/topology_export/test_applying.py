@@ -53,21 +53,21 @@ class Kube:
     def core(self) -> client.CoreV1Api:
         return client.CoreV1Api(self.api)
 
-    def target(self, form: str = "labels") -> Target:
+    def create_target(self, form: str = "labels") -> Target:
         """Return the target of a run that begins now."""
         return Target(self.client, self.records, self.records.read("k", form), "demo.dev")
 
     def plan(self, *manifests: Manifest, form: str = "labels") -> list[tuple[str, str]]:
-        return format_changes(plan_changes(self.target(form), manifests))
+        return format_changes(plan_changes(self.create_target(form), manifests))
 
     def apply(self, *manifests: Manifest, form: str = "labels") -> list[tuple[str, str]]:
-        return format_changes(apply_changes(self.target(form), manifests))
+        return format_changes(apply_changes(self.create_target(form), manifests))
 
     def label(self, name: str, **labels: str | None) -> None:
         named = {f"gpuform.dev/{key}": value for key, value in labels.items()}
         self.core.patch_node(name, {"metadata": {"labels": named}})
 
-    def labels(self, name: str) -> dict[str, str]:
+    def read_labels(self, name: str) -> dict[str, str]:
         node_labels = self.core.read_node(name).metadata.labels
         return {key: value for key, value in node_labels.items() if key.startswith("gpuform.dev/")}
 
@@ -101,7 +101,7 @@ def test_what_is_written_is_read_back_and_written_once(kube: Kube) -> None:
     manifests = build_labels(KEY, "a", *WORKERS)
     before = kube.core.read_node(WORKERS[0]).metadata
     assert kube.plan(*manifests) == [("set", name) for name in WORKERS]
-    assert kube.labels(WORKERS[0]) == {}
+    assert kube.read_labels(WORKERS[0]) == {}
     assert kube.apply(*manifests) == [("set", name) for name in WORKERS]
     after = kube.core.read_node(WORKERS[0]).metadata
     assert {*after.labels.items()} - {*before.labels.items()} == {(KEY, "a")}
@@ -117,10 +117,10 @@ def test_a_label_of_somebody_else_stays(kube: Kube) -> None:
     expected = [("conflict", WORKERS[0]), ("same", WORKERS[1]), ("set", WORKERS[2])]
     assert kube.plan(*manifests) == expected
     assert kube.apply(*manifests) == expected
-    assert kube.labels(WORKERS[0]) == {KEY: "theirs"}
+    assert kube.read_labels(WORKERS[0]) == {KEY: "theirs"}
     assert kube.apply() == [("remove", WORKERS[2])]
-    assert kube.labels(WORKERS[0]) == {KEY: "theirs"}
-    assert kube.labels(WORKERS[1]) == {KEY: "a"}, "it had this value before"
+    assert kube.read_labels(WORKERS[0]) == {KEY: "theirs"}
+    assert kube.read_labels(WORKERS[1]) == {KEY: "a"}, "it had this value before"
 
 
 def test_what_changed_is_changed_and_what_left_is_taken_back(kube: Kube) -> None:
@@ -130,10 +130,10 @@ def test_what_changed_is_changed_and_what_left_is_taken_back(kube: Kube) -> None
         ("change", WORKERS[1]),
         ("remove", WORKERS[2]),
     ]
-    assert [kube.labels(name) for name in WORKERS] == [{KEY: "b"}, {KEY: "b"}, {}]
+    assert [kube.read_labels(name) for name in WORKERS] == [{KEY: "b"}, {KEY: "b"}, {}]
     assert kube.apply() == [("remove", name) for name in WORKERS[:2]]
-    assert [kube.labels(name) for name in WORKERS] == [{}, {}, {}]
-    assert kube.target().record.is_empty
+    assert [kube.read_labels(name) for name in WORKERS] == [{}, {}, {}]
+    assert kube.create_target().record.is_empty
 
 
 def test_a_label_that_somebody_changed_since_is_theirs(kube: Kube) -> None:
@@ -142,10 +142,10 @@ def test_a_label_that_somebody_changed_since_is_theirs(kube: Kube) -> None:
     kube.label(WORKERS[1], fabric=None)
     assert kube.plan() == [("left", WORKERS[0]), ("remove", WORKERS[2])]
     assert kube.apply(*build_labels(KEY, "b", *WORKERS))[0] == ("conflict", WORKERS[0])
-    assert kube.labels(WORKERS[0]) == {KEY: "theirs"}
-    assert kube.labels(WORKERS[1]) == {KEY: "b"}
+    assert kube.read_labels(WORKERS[0]) == {KEY: "theirs"}
+    assert kube.read_labels(WORKERS[1]) == {KEY: "b"}
     assert kube.apply() == [("remove", WORKERS[1]), ("remove", WORKERS[2])]
-    assert kube.labels(WORKERS[0]) == {KEY: "theirs"}
+    assert kube.read_labels(WORKERS[0]) == {KEY: "theirs"}
 
 
 def test_two_formats_take_back_their_own(kube: Kube) -> None:
@@ -162,10 +162,10 @@ def test_a_node_that_is_gone_is_told_and_forgotten(kube: Kube) -> None:
     kube.apply(*build_labels(KEY, "a", *WORKERS))
     kube.cluster.resize(16)
     kube.cluster.advance(3600)
-    (gone,) = {*WORKERS} - {node.metadata.name for node in kube.core.list_node().items}
-    assert ("absent", gone) in kube.apply(*build_labels(KEY, "a", *WORKERS))
-    assert ("remove", gone) not in kube.apply()
-    assert kube.target().record.is_empty
+    (deleted_name,) = {*WORKERS} - {node.metadata.name for node in kube.core.list_node().items}
+    assert ("absent", deleted_name) in kube.apply(*build_labels(KEY, "a", *WORKERS))
+    assert ("remove", deleted_name) not in kube.apply()
+    assert kube.create_target().record.is_empty
 
 
 @pytest.mark.parametrize("writes", range(4))
@@ -174,14 +174,14 @@ def test_a_run_that_is_killed_leaves_nothing_that_nobody_takes_back(
 ) -> None:
     kube.label(WORKERS[1], fabric="theirs")
     kube.apply(*build_labels(KEY, "old", WORKERS[0]))
-    left, patch, keep = writes, KubernetesClient.patch_object, WriteRecords.save
+    remaining_writes, patch, keep = writes, KubernetesClient.patch_object, WriteRecords.save
     saved_records: list[Any] = []
 
-    def dying(self: KubernetesClient, path: str, body: Any) -> Any:
-        nonlocal left
-        if left == 0:
+    def fail_after_writes(self: KubernetesClient, path: str, body: Any) -> Any:
+        nonlocal remaining_writes
+        if remaining_writes == 0:
             raise Killed
-        left -= 1
+        remaining_writes -= 1
         return patch(self, path, body)
 
     def keep_once(self: WriteRecords, written: Any) -> None:
@@ -190,28 +190,28 @@ def test_a_run_that_is_killed_leaves_nothing_that_nobody_takes_back(
         saved_records.append(written)
 
     with monkeypatch.context() as patched, suppress(Killed):
-        patched.setattr(KubernetesClient, "patch_object", dying)
+        patched.setattr(KubernetesClient, "patch_object", fail_after_writes)
         patched.setattr(WriteRecords, "save", keep_once)
-        apply_changes(kube.target(), build_labels(KEY, "a", *WORKERS))
+        apply_changes(kube.create_target(), build_labels(KEY, "a", *WORKERS))
     assert len(saved_records) == 2
     kube.apply()
-    assert [kube.labels(name) for name in WORKERS] == [{}, {KEY: "theirs"}, {}]
-    assert kube.target().record.is_empty
+    assert [kube.read_labels(name) for name in WORKERS] == [{}, {KEY: "theirs"}, {}]
+    assert kube.create_target().record.is_empty
 
 
 def test_a_write_in_between_is_seen(kube: Kube, monkeypatch: pytest.MonkeyPatch) -> None:
     patch = KubernetesClient.patch_object
     interfered: list[str] = []
 
-    def meddled(self: KubernetesClient, path: str, body: Any) -> Any:
+    def write_in_between(self: KubernetesClient, path: str, body: Any) -> Any:
         if not interfered:
             interfered.append(path)
             kube.label(WORKERS[0], fabric="theirs")
         return patch(self, path, body)
 
-    monkeypatch.setattr(KubernetesClient, "patch_object", meddled)
+    monkeypatch.setattr(KubernetesClient, "patch_object", write_in_between)
     assert kube.apply(*build_labels(KEY, "a", WORKERS[0])) == [("conflict", WORKERS[0])]
-    assert kube.labels(WORKERS[0]) == {KEY: "theirs"}
+    assert kube.read_labels(WORKERS[0]) == {KEY: "theirs"}
 
 
 def build_kueue_objects(
@@ -230,7 +230,7 @@ class TestObjects:
     def test_they_are_made_changed_and_deleted(self, kube: Kube) -> None:
         custom = client.CustomObjectsApi(kube.api)
 
-        def levels() -> list[str]:
+        def list_levels() -> list[str]:
             topology_object = custom.get_cluster_custom_object(
                 "kueue.x-k8s.io", "v1beta2", "topologies", "demo-dev"
             )
@@ -241,20 +241,20 @@ class TestObjects:
             "set",
             "set",
         ]
-        assert levels() == [host]
+        assert list_levels() == [host]
         assert [each for each, _ in kube.apply(*build_kueue_objects(host), form="kueue")] == [
             "same",
             "same",
         ]
         changed = kube.apply(*build_kueue_objects(KEY, host), form="kueue")
         assert [each for each, _ in changed] == ["change", "same"]
-        assert levels() == [KEY, host]
+        assert list_levels() == [KEY, host]
         assert kube.apply(form="kueue") == [
             ("remove", "resourceflavors/demo-dev"),
             ("remove", "topologies/demo-dev"),
         ]
         with pytest.raises(ApiException) as gone:
-            levels()
+            list_levels()
         assert gone.value.status == 404
 
     def test_one_whose_answer_is_lost_is_set(
@@ -371,7 +371,7 @@ class TestUpgradesOfKueue:
         assert kube.plan(form="kueue") == removals
         assert kube.apply(form="kueue") == removals
         assert self.list_topologies(kube) == []
-        assert kube.target("kueue").record.is_empty
+        assert kube.create_target("kueue").record.is_empty
 
     def test_objects_are_removed_by_their_own_version_while_it_is_served(self, kube: Kube) -> None:
         self.install_kueue(kube, "v1beta1")

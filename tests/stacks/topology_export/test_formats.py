@@ -152,12 +152,14 @@ def test_that_leaf_takes_the_name_of_no_other_switch() -> None:
 
 
 def test_labels_that_make_no_tree_are_refused() -> None:
-    def under(number: int, spine: str) -> Node:
+    def place_under(number: int, spine: str) -> Node:
         labels = {"fabric.topograph.run/tier-0": "leaf", "fabric.topograph.run/tier-1": spine}
         return add_labels(Node(f"n{number}", CLUSTER), labels)
 
     with pytest.raises(NoTopology, match="tier 0 leaf is under tier 1 a and tier 1 b"):
-        FORMATS["slurm-tree"].render_text(build_topology(under(1, "a"), under(2, "b")), "slurm")
+        FORMATS["slurm-tree"].render_text(
+            build_topology(place_under(1, "a"), place_under(2, "b")), "slurm"
+        )
 
 
 def test_a_switch_that_is_called_like_a_fabric_is_another_one() -> None:

@@ -23,7 +23,7 @@ class Runner:
 
     origin: Path
     work: Path
-    forge: FakeCodeHost
+    code_host: FakeCodeHost
     outside: dict[str, str]
     secrets: dict[str, str]
     backend: str
@@ -69,9 +69,11 @@ class GitHubRunner(Runner):
 
     def run_pull_request_job(self, job: str, commit: str, branch: str = "feature") -> int:
         """Run a job for a pull request that ends in `commit`, and return its exit code."""
-        self.forge.head = commit
+        self.code_host.head = commit
         head = {"sha": commit, "ref": branch, "repo": {"full_name": "o/r"}}
-        return self.run(job, "pull_request", commit, {"number": self.forge.number, "head": head})
+        return self.run(
+            job, "pull_request", commit, {"number": self.code_host.number, "head": head}
+        )
 
     def apply_commit(self, commit: str) -> int:
         """Run the apply of a commit of the default branch, and return its exit code."""
@@ -103,12 +105,12 @@ class GitHubRunner(Runner):
             return -1
         event_file = self.work / "event.json"
         event_file.write_text(json.dumps({"pull_request": pull} if pull else {}))
-        queued = f"refs/heads/gh-readonly-queue/main/pr-{self.forge.number}-{commit}"
-        refs = {"pull_request": f"refs/pull/{self.forge.number}/merge", "merge_group": queued}
+        queued = f"refs/heads/gh-readonly-queue/main/pr-{self.code_host.number}-{commit}"
+        refs = {"pull_request": f"refs/pull/{self.code_host.number}/merge", "merge_group": queued}
         environ = {
             "GITHUB_ACTIONS": "true",
             "GITHUB_REPOSITORY": "o/r",
-            "GITHUB_API_URL": self.forge.url,
+            "GITHUB_API_URL": self.code_host.url,
             "GITHUB_EVENT_PATH": str(event_file),
             "GITHUB_REF": refs.get(event, "refs/heads/main"),
             "GITHUB_SHA": commit,
@@ -128,7 +130,7 @@ class GitHubRunner(Runner):
                     return code
             elif "upload-artifact" in step["uses"]:
                 content = (folder / step_inputs["path"]).read_bytes()
-                self.forge.add_artifact(
+                self.code_host.add_artifact(
                     step_inputs["name"], pull["head"]["sha"] if pull else "", content
                 )
             else:
@@ -146,7 +148,7 @@ class GitLabRunner(Runner):
     def run_pull_request_job(self, job: str, commit: str, branch: str = "feature") -> int:
         """Run a job for a merge request that ends in `commit`, and return its exit code."""
         projects = {"CI_MERGE_REQUEST_PROJECT_ID": "7", "CI_MERGE_REQUEST_SOURCE_PROJECT_ID": "7"}
-        variables = {**projects, "CI_MERGE_REQUEST_IID": str(self.forge.number)}
+        variables = {**projects, "CI_MERGE_REQUEST_IID": str(self.code_host.number)}
         variables["CI_MERGE_REQUEST_SOURCE_BRANCH_NAME"] = branch
         return self.run(f"gpuform-{job}", "merge_request_event", commit, **variables)
 
@@ -161,7 +163,7 @@ class GitLabRunner(Runner):
         job_spec = workflow[job]
         environ = {
             "GITLAB_CI": "true",
-            "CI_API_V4_URL": f"{self.forge.url}/api/v4",
+            "CI_API_V4_URL": f"{self.code_host.url}/api/v4",
             "CI_PROJECT_ID": "7",
             "CI_PIPELINE_SOURCE": source,
             "CI_COMMIT_SHA": commit,
@@ -192,7 +194,9 @@ class GitLabRunner(Runner):
             }
             paths = [] if code else job_spec["artifacts"]["paths"]
             files = {path: (folder / path).read_bytes() for path in paths}
-            self.forge.pipelines.append({"id": self._jobs, "jobs": [{**ended_job, "files": files}]})
+            self.code_host.pipelines.append(
+                {"id": self._jobs, "jobs": [{**ended_job, "files": files}]}
+            )
         return code
 
 

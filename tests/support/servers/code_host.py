@@ -99,33 +99,33 @@ class _Handler(WSGIRequestHandler):
 
 @contextmanager
 def serve_code_host() -> Iterator[FakeCodeHost]:
-    forge = FakeCodeHost()
+    code_host = FakeCodeHost()
     server = make_server(
-        "127.0.0.1", 0, _create_app(forge), threaded=True, request_handler=_Handler
+        "127.0.0.1", 0, _create_app(code_host), threaded=True, request_handler=_Handler
     )
-    forge.url = f"http://127.0.0.1:{server.port}"
+    code_host.url = f"http://127.0.0.1:{server.port}"
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:
-        yield forge
+        yield code_host
     finally:
         server.shutdown()
         thread.join()
         server.server_close()
 
 
-def _create_app(forge: FakeCodeHost) -> Flask:
-    app = Flask("forge")
+def _create_app(code_host: FakeCodeHost) -> Flask:
+    app = Flask("code_host")
     app.config["PROPAGATE_EXCEPTIONS"] = True  # a broken connection is the server's to break
-    _add_fault_hooks(app, forge)
-    _add_github_routes(app, forge)
-    _add_gitlab_routes(app, forge)
+    _add_fault_hooks(app, code_host)
+    _add_github_routes(app, code_host)
+    _add_gitlab_routes(app, code_host)
     return app
 
 
-def _add_fault_hooks(app: Flask, forge: FakeCodeHost) -> None:
+def _add_fault_hooks(app: Flask, code_host: FakeCodeHost) -> None:
     def find_fault_answer(*, after: bool) -> Any:
-        for injected in forge.faults:
+        for injected in code_host.faults:
             hit = injected.method == request.method and request.path.endswith(injected.ending)
             if hit and injected.times and injected.after == after:
                 injected.times -= 1
@@ -136,8 +136,8 @@ def _add_fault_hooks(app: Flask, forge: FakeCodeHost) -> None:
         return None
 
     @app.before_request
-    def _before() -> Any:
-        forge.log.append(f"{request.method} {request.full_path.rstrip('?')}")
+    def _apply_fault() -> Any:
+        code_host.log.append(f"{request.method} {request.full_path.rstrip('?')}")
         if request.path.startswith("/blob/"):
             return None
         bearer = request.headers.get("Authorization") == f"Bearer {TOKEN}"
@@ -146,9 +146,9 @@ def _add_fault_hooks(app: Flask, forge: FakeCodeHost) -> None:
         return find_fault_answer(after=False)
 
     @app.after_request
-    def _after(response: Response) -> Response:
+    def _lose_answer(response: Response) -> Response:
         made = find_fault_answer(after=True)
-        if other := forge.meanwhile.pop(request.method, None):
+        if other := code_host.meanwhile.pop(request.method, None):
             other()
         return response if made is None else app.make_response(made)
 
@@ -163,7 +163,7 @@ def _paginate(items: list[Any]) -> tuple[list[Any], int, int | None]:
     return items[(page - 1) * size : page * size], size, page + 1 if more else None
 
 
-def _add_github_routes(app: Flask, forge: FakeCodeHost) -> None:  # noqa: C901 - a function for each route
+def _add_github_routes(app: Flask, code_host: FakeCodeHost) -> None:  # noqa: C901 - a function for each route
     def list_page(items: list[Any]) -> Any:
         page, size, following = _paginate(items)
         # Another host, as behind a proxy: no token may be sent there.
@@ -171,64 +171,64 @@ def _add_github_routes(app: Flask, forge: FakeCodeHost) -> None:  # noqa: C901 -
         return jsonify(page), 200, {"Link": f'{link}; rel="next"'} if following else {}
 
     def refuse_long_comment() -> Any:
-        message = f"body is too long (maximum is {forge.max_comment_length} characters)"
+        message = f"body is too long (maximum is {code_host.max_comment_length} characters)"
         errors = [{"resource": "IssueComment", "code": "unprocessable", "message": message}]
         return jsonify(message="Validation Failed", errors=errors), 422
 
     @app.get("/user")
     def user() -> Any:
         refused = jsonify(message="Resource not accessible by integration"), 403
-        return refused if forge.is_installation else jsonify(ME)
+        return refused if code_host.is_installation else jsonify(ME)
 
     @app.route("/repos/o/r/issues/<int:number>/comments", methods=["GET", "POST"])
     def comments(number: int) -> Any:
-        if number != forge.number:
+        if number != code_host.number:
             return jsonify(message="Not Found"), 404
         if request.method == "GET":
-            return list_page(forge.comments)
+            return list_page(code_host.comments)
         body = request.get_json()["body"]
         return (
             refuse_long_comment()
-            if len(body) > forge.max_comment_length
-            else (jsonify(forge.add_comment(body)), 201)
+            if len(body) > code_host.max_comment_length
+            else (jsonify(code_host.add_comment(body)), 201)
         )
 
     @app.route("/repos/o/r/issues/comments/<int:comment>", methods=["PATCH", "DELETE"])
     def comment(comment: int) -> Any:
-        stored_comment = _find_comment(forge.comments, comment)
+        stored_comment = _find_comment(code_host.comments, comment)
         if stored_comment is None:
             return jsonify(message="Not Found"), 404
         if request.method == "DELETE":
-            forge.comments.remove(stored_comment)
+            code_host.comments.remove(stored_comment)
             return "", 204
         body = request.get_json()["body"]
-        if len(body) > forge.max_comment_length:
+        if len(body) > code_host.max_comment_length:
             return refuse_long_comment()
         stored_comment["body"] = body
         return jsonify(stored_comment)
 
     @app.post("/repos/o/r/issues/<int:number>/labels")
     def label(number: int) -> Any:
-        forge.labels.update(request.get_json()["labels"])
-        return jsonify([{"name": name} for name in forge.labels])
+        code_host.labels.update(request.get_json()["labels"])
+        return jsonify([{"name": name} for name in code_host.labels])
 
     @app.delete("/repos/o/r/issues/<int:number>/labels/<name>")
     def unlabel(number: int, name: str) -> Any:
-        if name not in forge.labels:
+        if name not in code_host.labels:
             return jsonify(message="Label does not exist"), 404
-        forge.labels.remove(name)
+        code_host.labels.remove(name)
         return jsonify([])
 
     @app.get("/repos/o/r/pulls/<int:number>")
     def pull(number: int) -> Any:
-        return jsonify(number=number, head={"sha": forge.head})
+        return jsonify(number=number, head={"sha": code_host.head})
 
     @app.get("/repos/o/r/commits/<sha>/pulls")
     def pulls(sha: str) -> Any:
-        head = forge.merged.get(sha)
+        head = code_host.merged.get(sha)
         still_open = {"number": 99, "merged_at": None, "head": {"sha": "f" * 40}}
         merged = {
-            "number": forge.number,
+            "number": code_host.number,
             "merged_at": "2026-11-21T00:00:00Z",
             "head": {"sha": head},
         }
@@ -236,7 +236,7 @@ def _add_github_routes(app: Flask, forge: FakeCodeHost) -> None:  # noqa: C901 -
 
     @app.get("/repos/o/r/actions/artifacts")
     def artifacts() -> Any:
-        matching_artifacts = [a for a in forge.artifacts if a["name"] == request.args["name"]]
+        matching_artifacts = [a for a in code_host.artifacts if a["name"] == request.args["name"]]
         descriptions = [{k: v for k, v in a.items() if k != "packed"} for a in matching_artifacts]
         return jsonify(total_count=len(descriptions), artifacts=descriptions)
 
@@ -249,10 +249,10 @@ def _add_github_routes(app: Flask, forge: FakeCodeHost) -> None:  # noqa: C901 -
     def blob(artifact: int) -> Any:
         if "Authorization" in request.headers or "PRIVATE-TOKEN" in request.headers:
             return "the token was given away", 400
-        return _find_comment(forge.artifacts, artifact)["packed"]
+        return _find_comment(code_host.artifacts, artifact)["packed"]
 
 
-def _add_gitlab_routes(app: Flask, forge: FakeCodeHost) -> None:  # noqa: C901 - as above
+def _add_gitlab_routes(app: Flask, code_host: FakeCodeHost) -> None:  # noqa: C901 - as above
     root = "/api/v4/projects/7"
 
     def list_page(items: list[Any]) -> Any:
@@ -260,10 +260,10 @@ def _add_gitlab_routes(app: Flask, forge: FakeCodeHost) -> None:  # noqa: C901 -
         return jsonify(page), 200, {"X-Next-Page": str(following or "")}
 
     def refuse_long_note(body: str) -> Any:
-        message = f"is too long (maximum is {forge.max_comment_length} characters)"
+        message = f"is too long (maximum is {code_host.max_comment_length} characters)"
         return (
             (jsonify(message={"note": [message]}), 400)
-            if len(body) > forge.max_comment_length
+            if len(body) > code_host.max_comment_length
             else None
         )
 
@@ -273,20 +273,20 @@ def _add_gitlab_routes(app: Flask, forge: FakeCodeHost) -> None:  # noqa: C901 -
 
     @app.route(f"{root}/merge_requests/<int:number>/notes", methods=["GET", "POST"])
     def notes(number: int) -> Any:
-        if number != forge.number:
+        if number != code_host.number:
             return jsonify(message="404 Not found"), 404
         if request.method == "GET":
-            return list_page(forge.comments)
+            return list_page(code_host.comments)
         body = request.get_json()["body"]
-        return refuse_long_note(body) or (jsonify(forge.add_comment(body)), 201)
+        return refuse_long_note(body) or (jsonify(code_host.add_comment(body)), 201)
 
     @app.route(f"{root}/merge_requests/<int:number>/notes/<int:note>", methods=["PUT", "DELETE"])
     def note(number: int, note: int) -> Any:
-        stored_note = _find_comment(forge.comments, note)
+        stored_note = _find_comment(code_host.comments, note)
         if stored_note is None:
             return jsonify(message="404 Not found"), 404
         if request.method == "DELETE":
-            forge.comments.remove(stored_note)
+            code_host.comments.remove(stored_note)
             return "", 204
         body = request.get_json()["body"]
         if refused := refuse_long_note(body):
@@ -297,32 +297,32 @@ def _add_gitlab_routes(app: Flask, forge: FakeCodeHost) -> None:  # noqa: C901 -
     @app.put(f"{root}/merge_requests/<int:number>")
     def merge_request(number: int) -> Any:
         asked = request.get_json()
-        forge.labels -= set(asked["remove_labels"].split(","))
-        forge.labels |= set(asked["add_labels"].split(","))
+        code_host.labels -= set(asked["remove_labels"].split(","))
+        code_host.labels |= set(asked["add_labels"].split(","))
         return jsonify(iid=number)
 
     @app.get(f"{root}/repository/commits/<sha>/merge_requests")
     def merge_requests(sha: str) -> Any:
         listed_requests = [{"iid": 99, "state": "opened"}]
         return list_page(
-            [*listed_requests, {"iid": forge.number, "state": "merged"}]
-            if sha in forge.merged
+            [*listed_requests, {"iid": code_host.number, "state": "merged"}]
+            if sha in code_host.merged
             else listed_requests
         )
 
     @app.get(f"{root}/merge_requests/<int:number>/pipelines")
     def pipelines(number: int) -> Any:
-        return list_page([{"id": pipeline["id"]} for pipeline in forge.pipelines])
+        return list_page([{"id": pipeline["id"]} for pipeline in code_host.pipelines])
 
     @app.get(f"{root}/pipelines/<int:pipeline>/jobs")
     def jobs(pipeline: int) -> Any:
-        pipeline_jobs = _find_comment(forge.pipelines, pipeline)["jobs"]
+        pipeline_jobs = _find_comment(code_host.pipelines, pipeline)["jobs"]
         return list_page([{k: v for k, v in job.items() if k != "files"} for job in pipeline_jobs])
 
     @app.get(f"{root}/jobs/<int:job>/artifacts/<path:file>")
     def artifact(job: int, file: str) -> Any:
         all_jobs = [
-            pipeline_job for pipeline in forge.pipelines for pipeline_job in pipeline["jobs"]
+            pipeline_job for pipeline in code_host.pipelines for pipeline_job in pipeline["jobs"]
         ]
         files = _find_comment(all_jobs, job).get("files", {})
         if file not in files:

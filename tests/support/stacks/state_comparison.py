@@ -22,7 +22,7 @@ def normalize_export(state: Any) -> Any:
 
 
 def map_ids(resources: Any) -> dict[str, str]:
-    """Return what stands for each id: the URN of its resource, or "provider"."""
+    """Return the replacement of each id: the URN of its resource, or "provider"."""
     ids = {
         resource["provider"].rpartition("::")[2]: "provider"
         for resource in resources
@@ -34,6 +34,6 @@ def map_ids(resources: Any) -> dict[str, str]:
 def normalize_resource(resource: Any, ids: Mapping[str, str]) -> Any:
     """Return the parts of a resource that are the same each time that it is created."""
     encoded = json.dumps({key: value for key, value in resource.items() if key not in VARYING_KEYS})
-    for id_, stands_for in ids.items():
-        encoded = encoded.replace(id_, stands_for)
+    for id_, replacement in ids.items():
+        encoded = encoded.replace(id_, replacement)
     return json.loads(encoded)

@@ -59,7 +59,7 @@ def _draw_conditions(path: str, values: st.SearchStrategy[Json]) -> st.SearchStr
             strategies.append(values.map(lambda value, name=name: {"$not": {name: value}}))
     strategies += [lists.map(lambda items, name=name: {name: items}) for name in ("$in", "$nin")]
     if path in ("memory", "config.mode", "id"):
-        strategies.append(st.booleans().map(lambda wanted: {"$exists": wanted}))
+        strategies.append(st.booleans().map(lambda exists: {"$exists": exists}))
     return st.one_of(strategies)
 
 

@@ -317,14 +317,15 @@ class TestOpen:
         assert "pulumi state upgrade" in caught.value.hint
 
     @pytest.mark.parametrize(
-        ("meta", "found"), [("version: 2\n", "version 2"), ("version: 0", "version 0"), ("x", "no")]
+        ("meta", "message"),
+        [("version: 2\n", "version 2"), ("version: 0", "version 0"), ("x", "no")],
     )
     def test_an_unknown_layout_version_is_rejected(
-        self, tmp_path: Path, meta: str, found: str
+        self, tmp_path: Path, meta: str, message: str
     ) -> None:
         (tmp_path / ".pulumi").mkdir()
         (tmp_path / ".pulumi" / "meta.yaml").write_text(meta)
-        with pytest.raises(BackendError, match=found):
+        with pytest.raises(BackendError, match=message):
             Backend.open(f"file://{tmp_path}", {})
 
 
