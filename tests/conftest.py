@@ -98,14 +98,14 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def has_argument(config: pytest.Config, path: Path) -> bool:
-    """Return whether the command line names `path`, or something in it."""
+    """Return whether the command line names `path` or a part of `path`."""
     arguments = [Path(argument.partition("::")[0]).absolute() for argument in config.args]
     return any(argument.is_relative_to(path) for argument in arguments)
 
 
 @cache
 def has_slow_tests_only(module: Path) -> bool:
-    """Return whether a test module marks all of its tests as slow."""
+    """Return whether a test module marks all tests as slow."""
     pattern = r"(?m)^pytestmark = (\[[^\]]*)?pytest\.mark\.slow\b"
     is_marked = re.search(pattern, module.read_text(encoding="utf-8")) is not None
     return is_marked or get_folder(module) in SLOW_FOLDERS
@@ -139,7 +139,7 @@ def pytest_collection(session: pytest.Session) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Keep what was collected out of later garbage collections, which would take seconds each."""
+    """Exclude all collected tests from later garbage collections, which would take seconds."""
     gc.freeze()
     # No collection of everything in the middle of a test: it takes up to two seconds.
     gc.set_threshold(5_000, 10, 1_000_000)

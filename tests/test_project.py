@@ -1,4 +1,4 @@
-"""The house itself: what is packaged is what is there."""
+"""Test the project itself: packages, entry points, names and import rules."""
 
 import tomllib
 from importlib import import_module

@@ -82,7 +82,7 @@ def test_the_fast_tests_play_the_others(command: str) -> None:
 
 
 def names_in_case(id_: str, *names: str) -> Iterator[str]:
-    """Return those of `names` that stand in the case of a test."""
+    """Return the members of `names` in the case of a test."""
     case = id_.partition("[")[2].rstrip("]")
     return (name for name in names if re.search(rf"(^|-){re.escape(name)}(-|$)", case))
 

@@ -45,7 +45,7 @@ class Project:
     def declare(
         self, cluster: dict[str, Any] | None = None, volume: dict[str, Any] | None = None
     ) -> None:
-        """Write a program with a cluster and its shared volume; None leaves either out."""
+        """Write a program with a cluster and a shared volume, or without one of them (None)."""
         lines = ["import pulumi", "from gpuform.providers.together import Cluster, SharedVolume"]
         if volume is not None:
             lines.append(f"data = SharedVolume('data', **{volume!r})")
@@ -64,7 +64,7 @@ class Project:
         return Result(done.exit_code, done.stdout, done.stderr)
 
     def run_process(self, *arguments: str) -> Result:
-        """Run `gpuform ARGUMENTS` in a process of its own."""
+        """Run `gpuform ARGUMENTS` in a new process."""
         done = subprocess.run(
             [sys.executable, "-m", "gpuform.stacks.cli", *arguments],
             cwd=self.directory,
@@ -113,7 +113,7 @@ class Project:
         return self.send_control_request("GET", "objects")["together"]
 
     def list_requests(self, *methods: str) -> list[tuple[str, str, Any]]:
-        """Return the requests to the platform with these methods since the log was cleared."""
+        """Return the logged requests to the platform with these methods."""
         log = self.send_control_request("GET", "requests")
         return [(r["method"], r["path"], r["body"]) for r in log if r["method"] in methods]
 

@@ -1,4 +1,4 @@
-"""Every example does what its README says, with the passphrase alone set, in YAML and in Python."""
+"""Test that every example behaves as described in README, in YAML and in Python."""
 
 import contextlib
 import json

@@ -41,7 +41,7 @@ class Newcomer:
     environ: dict[str, str]
 
     def run(self, line: str, code: int = 0) -> str:
-        """Run a command, which must exit with `code`; return its output on stdout and stderr."""
+        """Run a command, check the exit code, and return stdout and stderr."""
         words = line.split()
         assert words[0] == "gpuform"
         done = subprocess.run(
@@ -138,7 +138,7 @@ def colleague(emulator: Server) -> Colleague:
 
 @pytest.fixture
 def shared_trainer(newcomer: Newcomer, colleague: Colleague) -> Newcomer:
-    """Return a newcomer as `trainer`, on an emulator that the colleague uses, too."""
+    """Return a newcomer like `trainer`, on the colleague's emulator."""
     newcomer.environ.update(environment(colleague.url))
     newcomer.run("gpuform new together-training --dir training")
     there = newcomer.enter("training")

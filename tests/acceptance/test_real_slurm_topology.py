@@ -34,7 +34,7 @@ KNOWN = (*(f"train-{number:03d}" for number in range(8, 13)), "batch-001", "batc
 
 
 def read_switches(slurm: Slurm) -> dict[str, set[str]]:
-    """Return the nodes of each switch as Slurm shows them, with its host lists expanded."""
+    """Return the nodes of each switch in Slurm, with expanded host lists."""
     output = slurm.run("scontrol", "show", "topology")
     switches = re.findall(r"SwitchName=(\S+) Level=\d+ LinkSpeed=\d+ Nodes=(\S+)", output)
     return {

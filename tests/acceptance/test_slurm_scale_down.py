@@ -1,4 +1,4 @@
-"""Example 06 does what its README says: a cluster shrinks when the job of a node has ended."""
+"""Test example 06 against README: a cluster shrinks when the job of a node has ended."""
 
 import os
 import re

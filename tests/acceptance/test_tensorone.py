@@ -14,7 +14,7 @@ WHY = "stopped by auto-termination, idle for 60 minutes"
 
 @pytest.fixture
 def workbench(project):
-    """Return the project of the example, with its cluster created."""
+    """Create the example's cluster, and return the project."""
     for name in (*SOURCES, "Pulumi.yaml"):
         shutil.copy(EXAMPLE / name, project.directory / name)
     project_text = (project.directory / "Pulumi.yaml").read_text()

@@ -4,10 +4,8 @@ python tests/benchmarks/large_stacks.py [--resources 10000] [--only TEXT]
 
 `validate`, `graph`, `status`, `review`, `destroy --target` along a chain in which each resource
 depends on the previous one, and `up --plan` beside an `up` without a plan. The figures are
-processor
-time and peak memory for a quarter of the resources and for all: growth over four times is not
-linear.
-The views have the state and plan of a few real nodes, copied.
+processor time and peak memory for a quarter of the resources and for all: growth over four times is
+not linear. The views have the state and plan of a few real nodes, copied.
 """
 
 import argparse
@@ -142,7 +140,7 @@ def measure_destroys(stack: Bench, sample: Sample, count: int, only: str) -> Map
 
 
 def measure_creates(stack: Bench, count: int, only: str) -> Mapping[str, Measured]:
-    """Return the figures of creates that are answered at once, with and without a plan."""
+    """Return the figures of creates with immediate answers, with and without a plan."""
     (stack.directory / "machines.py").write_text(PROVIDER)
     stack.declare(f"from machines import declare\n\ndeclare({count}, 0.0)\n")
     stack.run("stack", "export", "--file", "empty.json")

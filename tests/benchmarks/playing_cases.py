@@ -3,8 +3,7 @@
 python tests/benchmarks/playing_cases.py [--cases 40] [--jobs 2]
 
 Each case creates a volume and four clusters. By hand it is a `gpuform up --emulate` in a folder of
-its
-own, one after the other.
+its own, one after the other.
 """
 
 import argparse
@@ -65,7 +64,7 @@ def main() -> None:
 
 
 def declare(folder: Path, cases: int) -> None:
-    """Write a project with a topology and its test cases."""
+    """Write a project with a topology and test cases."""
     (folder / "Pulumi.yaml").write_text(PROJECT)
     Path(write_topology(folder, CLUSTERS)).rename(folder / "topology.yaml")
     planned = ", ".join(f"train-{number}: create" for number in range(CLUSTERS))
@@ -81,7 +80,7 @@ def declare(folder: Path, cases: int) -> None:
 
 
 def run_by_hand(folder: Path) -> Measured:
-    """Create a stack, and return the figures of its first `up`."""
+    """Create a stack, and return the figures of the first `up`."""
     home = folder / "home"
     environ = {**os.environ, "PULUMI_HOME": str(home), "PULUMI_CONFIG_PASSPHRASE": ""}
     measure([*GPUFORM, "stack", "init", "dev"], folder, environ)

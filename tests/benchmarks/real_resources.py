@@ -43,7 +43,7 @@ SHARES = {
 
 
 def measure_command(stack: Bench, *arguments: str) -> Mapping[str, str]:
-    """Return the figures of a command, by their labels."""
+    """Return the figures of a command by label."""
     stack.forget_requests()
     platform_seconds = stack.read_platform_seconds()
     profile, counted = stack.directory / "profile.json", stack.directory / "counted.json"

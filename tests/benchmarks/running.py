@@ -50,7 +50,7 @@ class Measured:
 def measure(
     command: Sequence[str], directory: Path | None = None, environ: dict[str, str] | None = None
 ) -> Measured:
-    """Run a command in a process and return its figures; end the benchmark if it fails."""
+    """Run a command in a process and return the figures; a failure ends the benchmark."""
     began = time.monotonic()
     with TemporaryFile("w+") as output:
         process = subprocess.Popen(
@@ -103,7 +103,7 @@ class Bench:
         }
 
     def read_platform_seconds(self) -> float:
-        """Return the seconds of processor time that the platform has taken so far."""
+        """Return the platform's processor time so far, in seconds."""
         fields = Path(f"/proc/{self.process}/stat").read_text().rpartition(")")[2].split()
         return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 

@@ -4,10 +4,8 @@ python tests/benchmarks/several_stacks.py [--stacks 30] [--resources 200] [--cha
 
 The stacks are chains, as many as there are processors: each stack reads an output of the previous
 stack of its chain. The ratio is the time of `preview --all` by the sum of the previews of the
-slowest
-chain, one after the other. With `--applied` the same for a plan without changes. The peak is that
-of
-the largest process.
+slowest chain, one after the other. With `--applied` the same for a plan without changes. The peak
+is that of the largest process.
 """
 
 import argparse
@@ -42,7 +40,7 @@ def render_topology(number: int, chains: int, resources: int) -> str:
 
 
 def declare(stack: Bench, options: argparse.Namespace) -> list[Path]:
-    """Write the projects, create their stacks, and return the projects' folders."""
+    """Write projects, create a stack of each, and return the folders."""
     folders = []
     (stack.directory / "Pulumi.yaml").unlink()
     (stack.directory / "Pulumi.dev.yaml").unlink()

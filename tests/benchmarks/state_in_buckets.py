@@ -31,7 +31,7 @@ KINDS = ("journal", "checkpoint", "copy", "lock", "other")
 
 
 def measure_up(backend_url: str, folder: Path, count: int, *, gzip: bool) -> float:
-    """Return the seconds of an `up` in a process of its own."""
+    """Return the seconds of an `up` in a new process."""
     (folder / "Pulumi.yaml").write_text("name: bench\nruntime: python\n")
     (folder / "instant.py").write_text(PROVIDER)
     (folder / "__main__.py").write_text(
@@ -56,7 +56,7 @@ def measure_up(backend_url: str, folder: Path, count: int, *, gzip: bool) -> flo
 
 
 def get_kind(request: Request) -> str:
-    """Return what a request that writes is for: one of KINDS."""
+    """Return the purpose of a writing request: one of KINDS."""
     if "/gpuform/" in request.name:
         return "journal" if ".journal/" in request.name else "lock"
     if "/locks/" in request.name:

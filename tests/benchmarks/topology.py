@@ -3,10 +3,10 @@
 python tests/benchmarks/topology.py [--nodes 10000] [--sdk] [--pulumi]
 
 The nodes of an AIOS registry on the emulator, and a quarter of them beside: growth over four times
-is
-not linear. The spans of `--profile` show the processor time of the preview and of the refresh. With
-`--sdk` the same topology also goes through the Pulumi SDK in gpuform's engine, and with `--pulumi`
-through the Pulumi CLI on the PATH; the ratios are gpuform's figures without the SDK by those.
+is not linear. The spans of `--profile` show the processor time of the preview and of the refresh.
+With `--sdk` the same topology also goes through the Pulumi SDK in gpuform's engine, and with
+`--pulumi` through the Pulumi CLI on the PATH; the ratios are gpuform's figures without the SDK by
+those.
 """
 
 import argparse
@@ -71,7 +71,7 @@ def measure_gpuform(count: int, program: str = "") -> Mapping[str, float]:
 
 
 def measure_pulumi(count: int) -> Mapping[str, float]:
-    """Return the Pulumi CLI's figures, as far as they can be measured from outside."""
+    """Return the Pulumi CLI's figures, as far as measurable from outside."""
     with create_bench(SPEED) as stack:
         (stack.directory / "topology.yaml").write_text(render_topology(count))
         stack.declare("from gpuform.stacks import run\n\nrun()\n")

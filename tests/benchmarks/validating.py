@@ -52,7 +52,6 @@ def main() -> None:
 
 
 def write_topology(folder: Path, count: int) -> str:
-    """Write a topology with `count` clusters, and return its path."""
     file = folder / f"topology-{count}.yaml"
     clusters = (CLUSTER.replace("NUMBER", str(number)) for number in range(count))
     file.write_text(HEAD + "".join(clusters))

@@ -100,7 +100,7 @@ _DECLARED = {
     ),
     *(f"ClusterMetadata.{name}" for name in ("name", "description", "owner", "email", "countries")),
 }
-"""All texts but the system's own are compared with what is declared."""
+"""All texts except the platform's own are compared with the declared ones."""
 
 _PLATFORM: dict[str, Any] = {
     "platform": "aios",

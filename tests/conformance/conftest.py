@@ -29,7 +29,7 @@ def crypter() -> PassphraseCrypter:
 
 @pytest.fixture(scope="session")
 def emulator() -> Iterator[Platform]:
-    """Start one emulator for all tests, because clients keep their connections."""
+    """Start one emulator for all tests, because clients keep connections open."""
     with start_emulated_platform(seed="conformance") as platform:
         yield platform
 
@@ -61,7 +61,7 @@ def _forget_failed_lookups() -> None:
 
 @pytest.fixture(params=CREATED_KINDS, ids=str)
 def description(request: pytest.FixtureRequest, platform: Platform) -> KindDescription:
-    """Return a kind with its requirements on the platform; by default, every creatable kind."""
+    """Return a kind with existing requirements; by default, every creatable kind."""
     return platform.prepare(request.param)
 
 
@@ -111,7 +111,7 @@ def plugin(platform: Platform, plugin_process: PluginHost) -> PluginHost:
 
 @pytest.fixture
 def new_call(platform: Platform, tmp_path: Path) -> Callable[[str, float | None], ProviderContext]:
-    """Return a function that creates the context of a call, as an engine over the emulator does."""
+    """Return a function that creates contexts of calls over the emulator."""
 
     def new(urn: str, timeout: float | None) -> ProviderContext:
         intents = Intents(FolderRecords(tmp_path / ".gpuform" / "records"))

@@ -261,7 +261,7 @@ class CrashHook:
         return self._looks >= COUNTED_POLLS
 
     def watch_writes(self) -> None:
-        """Count each file or object that is written, renamed or removed from now on."""
+        """Count each written, renamed or removed file or object from now on."""
         for module, names in ((os, ("fsync", "replace", "unlink")), (obstore, OBJECTS_CHANGED)):
             for name in names:
                 setattr(module, name, self._wrap_with_count(name, getattr(module, name)))
@@ -366,7 +366,7 @@ class CrashedProject:
         return result.ok
 
     def assert_no_job_was_killed(self) -> None:
-        """Check that no job was killed and that every node is schedulable."""
+        """Assert that no job was killed and every node is schedulable."""
         for found_object in self.platform.list_objects(CLUSTER):
             path = f"/_emulator/kubernetes/{found_object['id']}/ended"
             pods = self.platform.http.get(path).json()
@@ -377,7 +377,7 @@ class CrashedProject:
                 assert [node.name for node in kubernetes.list_nodes() if node.is_cordoned] == []
 
     def assert_no_create_is_unnamed(self, *kinds: KindDescription) -> None:
-        """Check that the checkpoint alone, which Pulumi reads, names each object."""
+        """Assert that the checkpoint names each object, also without gpuform's own records."""
         checkpoint = self.stack.checkpoint if not self.stack.url else self.stack.snapshot
         assert edits.verify(checkpoint) == []
         stored_ids = {entry.id for entry in checkpoint.resources}
@@ -392,7 +392,7 @@ class CrashedProject:
 
 
 def run_in_child(work: Callable[[], None], log: Path) -> int:
-    """Run `work` in a forked child, and return its wait status; its errors are in `log`."""
+    """Run `work` in a forked child, log errors to `log`, and return the wait status."""
     child = os.fork()
     if child == 0:
         code = 1
@@ -407,7 +407,7 @@ def run_in_child(work: Callable[[], None], log: Path) -> int:
 
 
 def find_backend_url(folder: Path) -> str:
-    """Return the URL of the state of a project, if the state is not in its folder."""
+    """Return the URL of a project's state, or "" for a state in the project's folder."""
     bucket = os.environ.get("CRASH_BACKEND")
     return f"{bucket}&prefix={folder.name}" if bucket else ""
 

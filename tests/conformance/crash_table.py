@@ -157,7 +157,7 @@ Case = tuple[str, str]
 
 
 def main(files: Sequence[str]) -> None:
-    """Keep the results of these files, and write the page."""
+    """Collect the results of these files, and write the page."""
     lines = [json.loads(line) for file in files for line in Path(file).read_text().splitlines()]
     before = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     tests = count_results(
@@ -174,7 +174,7 @@ def main(files: Sequence[str]) -> None:
 
 
 def collect_results(lines: Iterable[Mapping[str, Any]]) -> dict[Case, Mapping[str, Any]]:
-    """Return the last result of each case that was played to its end."""
+    """Return the last complete result of each case."""
     cases: dict[Case, Mapping[str, Any]] = {}
     for line in lines:
         match = re.search(r"/(\w+)\.py::(.*)$", line["id"])
@@ -184,7 +184,7 @@ def collect_results(lines: Iterable[Mapping[str, Any]]) -> dict[Case, Mapping[st
 
 
 def count_courses(lines: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return for each platform how many courses were played and failed, and on what commit."""
+    """Return for each platform the counts of played and failed courses, and the commit."""
     last = {(line["platform"], line["seed"]): line for line in lines}
     counts: dict[str, dict[str, Any]] = {}
     for (platform, _), line in sorted(last.items()):
@@ -196,7 +196,7 @@ def count_courses(lines: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any
 
 
 def collect_cases() -> list[Case]:
-    """Return all cases that pytest collects."""
+    """Return all cases collected by pytest."""
     argv = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-m", ""]
     finished = subprocess.run(
         [*argv, "-p", "no:xdist", *FILES], cwd=ROOT, capture_output=True, text=True, check=True
@@ -212,7 +212,7 @@ def collect_cases() -> list[Case]:
 def count_results(
     cases: Iterable[Case], played: Mapping[Case, Mapping[str, Any]]
 ) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return the counts of each test for each thing that it was tried on, with their commit.
+    """Return for each test and subject the counts of cases, with the commit.
 
     They are the cases, how many of them were run and passed, and the crash points.
     """
@@ -240,7 +240,7 @@ def count_results(
 
 
 def merge_results(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the counts of now, or those of before if more of the same cases were run then.
+    """Return new counts, or old ones if more of the same cases ran then.
 
     A failure of now stays.
     """
@@ -257,7 +257,7 @@ def merge_results(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str
 
 
 def get_subject(test: str, parameters: str) -> str:
-    """Return a platform's kind; for the loops that kill at every point, the parameters."""
+    """Return a platform's kind, or the parameters of a loop that kills at every point."""
     if test in (KILLED_RUNS, KILLED_RUNS_WITH_A_BUCKET, KILLED_IMPORTS, KILLED_NODE_REMOVALS):
         return parameters
     kind = re.search(
@@ -271,7 +271,7 @@ def _is_killed_import(name: str) -> bool:
 
 
 def render_page(results: Mapping[str, Any]) -> str:
-    """Return the page of these results."""
+    """Return the page with these results."""
     return "\n\n".join(part.strip("\n") for part in _render_parts(results) if part.strip()) + "\n"
 
 
@@ -399,7 +399,7 @@ def _render_evictions(rows: Mapping[str, Mapping[str, int]]) -> str:
 
 
 def _format_kind(kind: str) -> str:
-    """Return a kind as people write it, such as `together:Cluster`, or an empty text."""
+    """Return a kind such as `together:Cluster`, or an empty text."""
     match = re.fullmatch(r"(together|scp|tensorone|aios|lens)-([A-Z]\w+)", kind)
     return f"{match[1]}:{match[2]}" if match else ""
 
@@ -424,7 +424,7 @@ def _render_matrix(tests: Mapping[str, Mapping[str, Mapping[str, int]]]) -> str:
 
 
 def _format_kinds(rows: Mapping[str, Mapping[str, int]]) -> str:
-    """Return the kinds, with numbers where they differ."""
+    """Return the kinds, with numbers where results differ."""
     kinds = {
         _format_kind(kind) or kind: _format_count(counts)
         for kind, counts in rows.items()

@@ -27,13 +27,13 @@ class StockHost:
 
     @property
     def printed_text(self) -> str:
-        """Return what the process has written to its streams."""
+        """Return the process's stdout and stderr."""
         return self.log.read_text()
 
 
 @contextlib.contextmanager
 def start_host(directory: Path, environ: dict[str, str]) -> Iterator[StockHost]:
-    """Run `python -m pulumi.dynamic ADDRESS`, as the Pulumi engine starts it."""
+    """Run `python -m pulumi.dynamic ADDRESS` like the Pulumi engine."""
     directory.mkdir(exist_ok=True)
     log = directory / "host.log"
     command = [sys.executable, "-m", "pulumi.dynamic", "127.0.0.1:1"]

@@ -30,7 +30,7 @@ _OWNER_FIELDS = ("annotations", "uid")
 
 @contextlib.contextmanager
 def start_emulated_platform(**options: Any) -> Iterator["Platform"]:
-    """Start an emulator with the options of `serve`, and close its clients when it ends."""
+    """Start an emulator with the options of `serve`, and close all clients at the end."""
     with serve(**options) as server:
         with httpx.Client(base_url=server.url, trust_env=False, verify=False) as http:
             yield Platform(server, http)
@@ -77,7 +77,7 @@ class Platform:
         return description.convert_objects(listed)
 
     def list_existing_objects(self, *kinds: KindDescription) -> list[dict[str, Any]]:
-        """Return the objects of these kinds that exist and are not being deleted."""
+        """Return the objects of these kinds, without objects in deletion."""
         return [
             found_object
             for description in kinds
@@ -86,15 +86,15 @@ class Platform:
         ]
 
     def list_ids(self, *kinds: KindDescription) -> set[str]:
-        """Return the ids of the objects of these kinds that are not being deleted."""
+        """Return the ids of `list_existing_objects`."""
         return {item["id"] for item in self.list_existing_objects(*kinds)}
 
     def list_parts(self, *kinds: KindDescription) -> set[str]:
-        """Return the ids of the parts of these kinds' objects that are not being deleted."""
+        """Return the ids of the parts of `list_existing_objects`."""
         return {part for item in self.list_existing_objects(*kinds) for part in item["parts"]}
 
     def delete_without_trace(self, description: KindDescription) -> None:
-        """Delete all objects of a kind at once, as if they had never existed.
+        """Delete all objects of a kind at once, and every sign of them.
 
         Without a control path, the complete emulator is reset.
         """
@@ -105,7 +105,7 @@ class Platform:
             self.server.store.reset()
 
     def prepare(self, description: KindDescription) -> KindDescription:
-        """Create a kind's requirements if they are missing, and return the kind with their ids."""
+        """Create a kind's missing requirements, and return the kind with the new ids."""
         if description.requirements and not self._find_requirement_ids(description):
             for request in description.requirements:
                 self.send(description, request)
@@ -136,7 +136,7 @@ class Platform:
         ]
 
     def list_writes(self) -> list[Request]:
-        """Return the requests that change objects of the platform.
+        """Return the requests with effects on objects of the platform.
 
         A query of the registry is a POST, and a check of a record may be a PUT; both change
         nothing. A cordon changes a cluster's Kubernetes, not the platform.
@@ -150,7 +150,7 @@ class Platform:
         ]
 
     def count_creates(self, description: KindDescription) -> int:
-        """Return how many creates of a kind took effect, by their answers."""
+        """Return the number of successful creates of a kind."""
         create = description.create
         return sum(
             request["status"] in {200, 201, 202} and set(create.body) <= set(request["body"])
@@ -194,7 +194,7 @@ class Platform:
 
     @contextlib.contextmanager
     def hold_creates(self, description: KindDescription, number: int) -> Iterator[None]:
-        """Answer creates only when `number` of them are in progress at the same time."""
+        """Answer creates only when `number` of them are in progress."""
         barrier = threading.Barrier(number, timeout=LAST_RESORT)
 
         def wait(environ: dict[str, Any]) -> None:
@@ -210,7 +210,7 @@ class Platform:
 
     @contextlib.contextmanager
     def watch_requests(self, hook: Callable[[dict[str, Any]], None]) -> Iterator[None]:
-        """Call `hook` with the WSGI environment of every request, before it is served."""
+        """Call `hook` with the WSGI environment of every request in advance."""
         with watch_requests(self.server, hook):
             yield
 
@@ -232,7 +232,7 @@ class Platform:
 
 
 def _strip_identity(body: Any) -> Any:
-    """Return what a body says of an object, without identifiers and owner labels."""
+    """Return a body without identifiers and owner labels."""
     if not isinstance(body, dict) or not isinstance(body.get("metadata"), dict):
         return body
     retained = {name: item for name, item in body["metadata"].items() if name not in _OWNER_FIELDS}

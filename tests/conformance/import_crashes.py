@@ -53,7 +53,7 @@ SECRET = "planted-in-a-variable"
 
 
 def run_gpuform(*arguments: str) -> str:
-    """Run a command, which must succeed, and return its output."""
+    """Run a command, check the exit code, and return the output."""
     string_i_o = io.StringIO()
     with (
         contextlib.redirect_stdout(string_i_o),
@@ -104,7 +104,7 @@ def run(folder: Path, last: int, points_file: Path) -> None:
 
 
 def check_recovery(folder: Path, file: str) -> None:
-    """Check after another run that nothing was imported twice or partially."""
+    """Assert after another run that every import is complete and happened once."""
     with ExitStack() as exit_stack:
         http = start_platforms(folder, exit_stack)
         run_gpuform(*IMPORT)

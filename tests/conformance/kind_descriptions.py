@@ -29,13 +29,13 @@ class Request:
     body: Any = None
 
     def fill_ids(self, id_: str, parts: Sequence[str] = ()) -> "Request":
-        """Return the request for the object `id_` that consists of `parts`."""
+        """Return the request for the object `id_` with `parts`."""
         values = {"{id}": id_, "{part}": next(iter(parts), ""), "{parts}": list(parts)}
         return Request(self.method, _substitute(self.path, values), _substitute(self.body, values))
 
     @property
     def pattern(self) -> str:
-        """Return a regular expression that matches the path for any object."""
+        """Return a regular expression for the path with any id."""
         return f"^{re.sub(r'{[a-z]+}', '[^/]+', self.path)}$"
 
 
@@ -82,7 +82,7 @@ Objects = Sequence[Mapping[str, Any]]
 
 
 def to_single_objects(objects: Objects) -> list[dict[str, Any]]:
-    """Return each of the emulator's objects with itself as its only part."""
+    """Return each of the emulator's objects as an object of one part."""
     return [{**item, "parts": [item["id"]]} for item in objects]
 
 
@@ -161,7 +161,7 @@ class KindDescription:
 
     @property
     def name(self) -> str:
-        """Return the name of the object that `valid_inputs` declare."""
+        """Return the object's name in `valid_inputs`."""
         return str(self.valid_inputs[self.name_field])
 
     def build_numbered_inputs(self, number: int) -> Inputs:
@@ -170,14 +170,14 @@ class KindDescription:
         return {**self.valid_inputs, self.name_field: f"{self.name}-{number}", **names}
 
     def restore_secrets(self, body: Any) -> Any:
-        """Return `body` with the secrets that the emulator's log has masked."""
+        """Return `body` with the secrets in place of the log's masks."""
         if not isinstance(body, Mapping):
             return body
         hidden = {name for name in self.secret_inputs if body.get(name) == "[secret]"}
         return {**body, **{name: self.valid_inputs[name] for name in hidden}}
 
     def fill_placeholders(self, values: Mapping[str, str]) -> "KindDescription":
-        """Return the description with `values` for the placeholders in its declarations."""
+        """Return the description with `values` in place of the placeholders."""
         changed = {
             name: _substitute(getattr(self, name), values) for name in _FIELDS_WITH_PLACEHOLDERS
         }
@@ -194,7 +194,7 @@ _FIELDS_WITH_PLACEHOLDERS = (
 
 
 def convert_integers_to_doubles(value: Any) -> Any:
-    """Return `value` as Pulumi's wire transports it: every number is a double."""
+    """Return `value` with a double for every number, as on Pulumi's wire."""
     if isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -207,7 +207,7 @@ def convert_integers_to_doubles(value: Any) -> Any:
 
 
 def _substitute(value: Any, values: Mapping[str, Any]) -> Any:
-    """Return `value` with its placeholders replaced at every depth."""
+    """Return `value` with replaced placeholders at every depth."""
     if is_dataclass(value):
         parts = {
             field.name: _substitute(getattr(value, field.name), values) for field in fields(value)

@@ -9,14 +9,14 @@ from conformance.stacks import DeclaredResource
 from conformance.together_kinds import CLUSTER, SHARED_VOLUME
 
 CREATED_KINDS = tuple(kind for kind in KINDS if kind.create)
-"""The kinds whose objects are made, rather than bound: for the others nothing is ever sent."""
+"""The kinds with created objects; other kinds bind objects, and send nothing."""
 
 FAST_KIND = SHARED_VOLUME
 """The kind for fast tests of what does not differ between kinds."""
 
 
 def for_each(kinds: Iterable[KindDescription]) -> pytest.MarkDecorator:
-    """Run a test for each of these kinds, with its requirements on the platform."""
+    """Run a test for each of these kinds, with the kind's requirements."""
     return pytest.mark.parametrize("description", tuple(kinds), ids=str, indirect=True)
 
 

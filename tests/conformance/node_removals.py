@@ -75,7 +75,7 @@ class NodeRemoval:
     `failed` by the platform's word."""
 
     def break_node(self, platform: Platform, id_: str) -> None:
-        """Break the node, and let time pass until its fault counts; do nothing without `fault`.
+        """Break the node, and wait until the fault counts; do nothing without `fault`.
 
         `id_` is that of its cluster or, of a node of SCP, its own.
         """
@@ -183,7 +183,7 @@ NODE_REMOVALS: Final[Mapping[str, Mapping[str, NodeRemoval]]] = {
 def build_local_runner(
     http: httpx.Client, notify: Callable[[str], None]
 ) -> Callable[..., CommandOutput]:
-    """Return a replacement for `LocalCommandRunner.run` that uses the Slurm of the project's job.
+    """Return a replacement for `LocalCommandRunner.run`, over the Slurm of the project's job.
 
     `notify` gets the text of each command that has finished.
     """
@@ -228,7 +228,7 @@ class RunningJob:
     def start(
         cls, platform: Platform, folder: Path, removal: NodeRemoval, ids: Mapping[str, str]
     ) -> None:
-        """Break the node if declared, start the job, and record it in `folder`.
+        """Break the node if declared, start the job, and write a record into `folder`.
 
         `ids` are the ids of the nodes or of the cluster in the state, by name.
         """
@@ -264,11 +264,11 @@ class RunningJob:
 
     @classmethod
     def load(cls, folder: Path) -> "RunningJob":
-        """Return the job that was recorded in `folder`."""
+        """Return the recorded job of `folder`."""
         return cls(**json.loads((folder / JOB).read_text()))
 
     def assert_unharmed(self, platform: Platform) -> None:
-        """Check that no removal preceded the job's end; remaining nodes are schedulable."""
+        """Assert that the job ended before any removal, and remaining nodes are schedulable."""
         requests = platform.http.get("/_emulator/requests").json()
         early = [
             request

@@ -35,7 +35,7 @@ def alter_objects(
     value: Any,
     change: Callable[[type[BaseModel], dict[str, Any]], dict[str, Any]],
 ) -> Any:
-    """Return an answer with every object in it changed."""
+    """Return an answer with changes in every object."""
     if not isinstance(value, dict):
         return value
     for form in description.answer_forms:
@@ -111,7 +111,7 @@ def _is_counted(model: type[BaseModel]) -> bool:
 
 
 def _get_text_type(annotation: Any) -> tuple[type | None, type[BaseModel] | None]:
-    """Return whether a field is a text, and the model of its value or items."""
+    """Return whether a field is a text, and the model of the value or items."""
     inside = get_args(annotation)
     for inner in inside[1:] if get_origin(annotation) is dict else inside:
         inner_type = _get_text_type(inner)

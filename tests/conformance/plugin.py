@@ -31,7 +31,7 @@ class PluginHost:
 
     @property
     def printed_text(self) -> str:
-        """Return what the process has written to standard error."""
+        """Return the process's stderr."""
         return self.log.read_text()
 
 
@@ -39,7 +39,7 @@ class PluginHost:
 def start_plugin(
     directory: Path, environ: Mapping[str, str], engine: str = ""
 ) -> Iterator[PluginHost]:
-    """Start `pulumi-resource-gpuform ENGINE` as the Pulumi engine does, and kill it at the end."""
+    """Run `pulumi-resource-gpuform ENGINE` like the Pulumi engine until the block ends."""
     directory.mkdir(exist_ok=True)
     log = directory / "plugin.log"
     command = [sys.executable, "-m", "gpuform.providers.plugin", *([engine] if engine else [])]
@@ -163,7 +163,7 @@ class PluginOperations:
 
 
 def unpack_partial_failure(error: grpc.RpcError) -> provider_pb2.ErrorResourceInitFailed:
-    """Return the object that exists despite `error`, or raise Refused if there is none."""
+    """Return the existing object in `error`, or raise Refused without one."""
     for key, value in error.trailing_metadata():
         if key == "grpc-status-details-bin":
             (packed,) = status_pb2.Status.FromString(value).details

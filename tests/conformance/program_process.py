@@ -43,7 +43,7 @@ class ForwardingServicer:
 
 @contextlib.contextmanager
 def serve_monitor(monitor: object, engine: object) -> Iterator[str]:
-    """Serve the monitor and the engine over gRPC, and yield their address."""
+    """Serve the monitor and the engine over gRPC, and yield the address."""
     # A registration holds its thread until the resource is done.
     server = grpc.server(ThreadPoolExecutor(64), options=_GRPC_CHANNEL_OPTIONS)
     resource_pb2_grpc.add_ResourceMonitorServicer_to_server(ForwardingServicer(monitor), server)

@@ -45,7 +45,7 @@ def answer_with(status: int, body: Any) -> Proxy:
 
 
 def answer_objects_not_found(request: ObservedRequest) -> Answer | None:
-    """Report every object as gone in the platform's own form; its lists still contain it."""
+    """Report every object as deleted in the platform's own form; lists still have all objects."""
     if request.is_list or request.path.endswith(
         ("/regions", "/images", "/products", "/node-pools")
     ):
@@ -100,7 +100,7 @@ CONTRADICTIONS: Final[Mapping[str, Proxy]] = {
         answer_with(200, [{"kind": "Beer"}])
     ),
 }
-"""Objects are said to be gone, and something speaks against it."""
+"""Proxies that report objects as deleted, with evidence against the report."""
 
 HARMLESS: Final[Mapping[str, Proxy]] = {"the-list-is-empty": answer_empty_lists}
 

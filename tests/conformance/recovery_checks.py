@@ -16,7 +16,7 @@ TestedStack = EmbeddedStack | PluginStack
 def assert_no_object_is_lost(
     stack: TestedStack, platform: Platform, *declared: DeclaredResource
 ) -> None:
-    """Check that every object is known, also after a killed run."""
+    """Assert that the stack knows every object, also after a killed run."""
     intents = stack.intents
     for description in {resource.description for resource in declared}:
         for platform_object in platform.list_objects(description):
@@ -34,7 +34,7 @@ def assert_no_object_is_lost(
 def assert_state_objects_exist(
     stack: TestedStack, platform: Platform, *declared: DeclaredResource
 ) -> None:
-    """Check that every object in the state exists, after each run that ended."""
+    """Assert that every object in the state exists, after a completed run."""
     kinds = {resource.description for resource in declared}
     present = {
         platform_object["id"]
@@ -47,7 +47,7 @@ def assert_state_objects_exist(
 def assert_next_run_recovers(
     stack: TestedStack, platform: Platform, *declared: DeclaredResource
 ) -> None:
-    """Check that the next `up` succeeds, creates no second object, and leaves nothing to do."""
+    """Assert that the next `up` succeeds without a second object and leaves nothing to do."""
     result = stack.apply(*declared)
     assert result.ok, result.errors
     assert_nothing_to_do(stack, platform, *declared)
@@ -56,7 +56,7 @@ def assert_next_run_recovers(
 def assert_nothing_to_do(
     stack: TestedStack, platform: Platform, *declared: DeclaredResource
 ) -> None:
-    """Check that everything declared exists once, is known, and needs nothing."""
+    """Assert that every declared object exists once, is known, and has no changes."""
     plan = stack.plan(*declared)
     assert (plan.operations, plan.errors) == ([], [])
     assert stack.unresolved_intents == []
@@ -71,7 +71,7 @@ def assert_nothing_to_do(
 def assert_destroy_leaves_nothing(
     stack: TestedStack, platform: Platform, *declared: DeclaredResource
 ) -> None:
-    """Check that a `destroy` succeeds and leaves nothing, also after an interrupted one."""
+    """Assert that a `destroy` succeeds and leaves nothing, also after an interrupted one."""
     result = stack.destroy()
     assert result.ok, result.errors
     assert stack.resources == []

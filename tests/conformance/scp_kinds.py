@@ -71,7 +71,7 @@ _MADE_MEANT = {
 
 
 def _build_create_body(fabric: dict[str, Any], *names: str) -> Request:
-    """Return the create request of nodes with these names."""
+    """Return the body of a create of nodes with these names."""
     sent = {key: value for key, value in _MADE.items() if key not in {"server_type_id", "zone"}}
     servers = [
         {
@@ -96,7 +96,7 @@ def _build_create_body(fabric: dict[str, Any], *names: str) -> Request:
 
 
 def _build_logged_create(fabric: dict[str, Any], *names: str) -> Request:
-    """Return the create request as the emulator logs it, without secrets."""
+    """Return the body of a create in the emulator's log, without secrets."""
     sent = _build_create_body(fabric, *names)
     hidden = {"os_user_password": "[secret]", "init_script": "[secret]"}
     return Request(sent.method, sent.path, {**sent.body, **hidden})
@@ -114,7 +114,7 @@ def _build_wrong_zone(inputs: dict[str, Any]) -> tuple[dict[str, Any], str]:
 
 
 def build_other_fabric(name: str) -> Request:
-    """Return the request for a fabric of somebody else's nodes, named after it."""
+    """Return the create of two nodes of somebody else, in the fabric `name`."""
     return _build_create_body(_build_fabric(name), f"{name}-001", f"{name}-002")
 
 
@@ -157,7 +157,7 @@ _NODE_POOL = {
 
 
 def _group_pools(objects: Objects) -> list[dict[str, Any]]:
-    """Group nodes of one prefix into a pool; its fabric is named after it."""
+    """Group nodes with a common prefix into a pool with the fabric's name."""
     grouped: dict[str, list[Any]] = {}
     for node in objects:
         grouped.setdefault(node["name"].rpartition("-")[0], []).append(node)
@@ -220,7 +220,7 @@ _NAT = {"public_ip_address_id": _PUBLIC_IP}
 
 
 def _select_nodes(objects: Objects) -> list[dict[str, Any]]:
-    """Return the nodes except those that created the fabric."""
+    """Return the nodes except the creators of the fabric."""
     return [{**item, "parts": [item["id"]]} for item in objects if item["name"][:4] != "base"]
 
 

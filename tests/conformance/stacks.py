@@ -84,7 +84,7 @@ class DeclaredResource:
 def declare_one(
     description: KindDescription, inputs: Mapping[str, Any] | None = None
 ) -> DeclaredResource:
-    """Declare one resource `thing`, with the valid inputs of its kind unless `inputs` are given."""
+    """Declare one resource `thing` with `inputs`, or with the kind's valid inputs."""
     return DeclaredResource(
         "thing", description, description.valid_inputs if inputs is None else inputs
     )
@@ -135,19 +135,19 @@ class StackKnowledge:
 
     @property
     def intents(self) -> list[dict[str, Any]]:
-        """Return the recorded creates that are not resolved."""
+        """Return the recorded unresolved creates."""
         records = self.records
         names = sorted(name for name in records.names() if name.startswith(INTENT_PREFIX))
         return [dict(fields) for name in names if (fields := records.read(name))]
 
     @property
     def unresolved_intents(self) -> list[dict[str, Any]]:
-        """Return the intents that a host should not have left after its run."""
+        """Return the intents left by a completed run, which must not exist."""
         return self.intents
 
     @property
     def recorded_ids(self) -> list[str]:
-        """Return the recorded ids of objects that are waited for."""
+        """Return the recorded ids of objects in creation."""
         intents_with_ids = [item for item in self.intents if item["ids"] or not item["names"]]
         return [intent["id"] for intent in intents_with_ids if intent["id"]]
 
@@ -158,14 +158,14 @@ class StackKnowledge:
 
     @property
     def is_searching(self) -> bool:
-        """Return True if the next run looks for objects by their names."""
+        """Return True if the next run searches for objects by name."""
         return any(
             not (intent["ids"] if intent["names"] else intent["id"]) for intent in self.intents
         )
 
     @property
     def parts(self) -> set[str]:
-        """Return the platform's objects that the resources in the state are made of."""
+        """Return the platform's objects behind the resources in the state."""
         return {part for resource in self.resources for part in _get_part_ids(resource)}
 
 
@@ -244,7 +244,7 @@ class EmbeddedStack(StackKnowledge):
         preview: bool = False,
         refresh: bool = False,
     ) -> Deployment:
-        """Return a deployment that has not started yet; its events are collected in `events`."""
+        """Return a new deployment, which reports to `events`."""
         if operation == "update":
             encoded = json.dumps([item.to_json() for item in declared])
             (self.directory / "declared.json").write_text(encoded)
@@ -281,7 +281,7 @@ class EmbeddedStack(StackKnowledge):
         return BackendRecords(self._backend, "conformance", "dev")
 
     def _begin_journal(self) -> Journal:
-        """Write what an interrupted run left into the checkpoint first, as every command does."""
+        """Apply the journal of an interrupted run to the checkpoint, and begin a new one."""
         log, snapshot = self._backend.open_journal("conformance", "dev"), self.snapshot
         if log.read():
             self._backend.write("conformance", "dev", snapshot.to_json(self.crypter))
@@ -295,7 +295,7 @@ class EmbeddedStack(StackKnowledge):
 
     @property
     def checkpoint(self) -> Snapshot:
-        """Return the state as Pulumi would read it: without the journal."""
+        """Return the state without the journal, as Pulumi reads the state."""
         return Snapshot.from_json(self._read(), self.crypter)
 
     @property
@@ -307,7 +307,7 @@ class EmbeddedStack(StackKnowledge):
 
     @property
     def pending_operations(self) -> Sequence[Any]:
-        """Return the operations that an interrupted run has not finished."""
+        """Return the pending operations of an interrupted run."""
         return self.snapshot.pending_operations
 
     @property
@@ -401,7 +401,7 @@ class CalledStack:
         return {} if self.entry is None else self.entry.inputs
 
     def _decide(self, declared: DeclaredResource) -> tuple[Result, Properties]:
-        """Return what there is to do, and the checked inputs for it."""
+        """Return the operation and the checked inputs."""
         olds = self.entry.inputs if self.entry else None
         checked = self.verbs.check(declared.inputs, olds)
         if checked.failures:
@@ -441,7 +441,7 @@ class CalledStack:
 
 
 def _get_part_ids(resource: ResourceState) -> Sequence[str]:
-    """Return the ids that a resource lists, or its own."""
+    """Return the ids in a resource's list, or the resource's own id."""
     platform, _, kind = get_own_type(resource.type).partition(":")
     name = load_lifecycle_class(platform, kind).parts_field
     result = unwrap_secrets(resource.outputs.get(name)) if name else None

@@ -74,7 +74,7 @@ def test_a_node_removal_killed_at_any_point_hurts_no_job(
 
 
 def run_crash_loop(scenario: str, tmp_path: Path, **environ: str) -> int:
-    """Run the loop of a scenario without any failure, and return its number of kills."""
+    """Run a scenario's loop, check for no failure, and return the number of kills."""
     finished = subprocess.run(
         [sys.executable, "-m", "conformance.crash_points", scenario, str(tmp_path / "loop")],
         env={**os.environ, **environ, "PYTHONPATH": os.pathsep.join(map(str, sys.path))},

@@ -81,7 +81,7 @@ slow = pytest.mark.slow
 
 
 def parametrize_faults(faults: Mapping[str, Mapping[str, Any]]) -> pytest.MarkDecorator:
-    """Return every operation with every fault; those of a create in the fast tests, too."""
+    """Return every operation with every fault, of which creates also run as fast tests."""
     rows = [
         pytest.param(
             operation,

@@ -44,13 +44,12 @@ made = {}""",
 
 
 def write_program(stack: EmbeddedStack, form: Form) -> None:
-    """Write the same program in a form."""
     message = PROGRAM if form is Form.DYNAMIC else PLUGIN_PROGRAM
     (stack.directory / "__main__.py").write_text(message)
 
 
 def read_raw_resource(stack: EmbeddedStack) -> dict[str, Any]:
-    """Return the one resource as the state file has it."""
+    """Return the one resource in the state file."""
     (path,) = (stack.directory / ".pulumi" / "stacks").rglob("dev.json")
     resources = json.loads(path.read_text())["checkpoint"]["latest"]["resources"]
     (result,) = [resource for resource in resources if resource["urn"].endswith("::thing")]

@@ -28,7 +28,7 @@ def create_object(description: KindDescription, stack: Stack) -> str:
 
 
 def refresh(stack: Stack) -> Result:
-    """Refresh; the Pulumi engine, too, keeps what it could not read, and fails."""
+    """Refresh; the Pulumi engine fails, too, and keeps unreadable resources."""
     try:
         return stack.refresh()
     except Refused as error:
@@ -38,7 +38,7 @@ def refresh(stack: Stack) -> Result:
 def assert_is_kept(
     stack: Stack, id_: str, description: KindDescription, platform: Platform
 ) -> None:
-    """Check that the object exists, is the only one, and is known."""
+    """Assert that exactly one object exists, and the stack knows the object."""
     assert stack.id == id_
     assert platform.list_ids(description) == {id_}
 
@@ -46,7 +46,7 @@ def assert_is_kept(
 def assert_recovers_without_proxy(
     stack: Stack, description: KindDescription, platform: Platform
 ) -> None:
-    """Check that the proxies have left no trace."""
+    """Assert that the proxies have no later effect."""
     platform.advance(7200)
     assert refresh(stack).operations == []
     plan = stack.plan(declare_one(description))

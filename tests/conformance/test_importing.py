@@ -32,7 +32,6 @@ PASSWORD = "Imported#1pass"
 
 
 def run_gpuform(folder: Path, *arguments: str) -> tuple[int, str]:
-    """Return the exit code of a command, and its output."""
     string_i_o = io.StringIO()
     with (
         contextlib.redirect_stdout(string_i_o),
@@ -47,7 +46,7 @@ def run_gpuform(folder: Path, *arguments: str) -> tuple[int, str]:
 def new_project(
     platform: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crypter: PassphraseCrypter
 ) -> Callable[[], Path]:
-    """Return a function that creates projects with a stack and a backend of their own."""
+    """Return a function that creates projects, each with a stack and a backend."""
     monkeypatch.setenv("PULUMI_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "test only")
     monkeypatch.setenv(permissions.VARIABLE, ",".join(permissions.Permission))

@@ -19,7 +19,7 @@ SURELY_ANOTHERS = ("VolumeClaim",)
 
 
 def create_foreign_object(platform: Platform, description: KindDescription) -> dict[str, Any]:
-    """Create an object as a person does by hand, and return it when it is ready."""
+    """Create an object by hand, without gpuform, and return the ready object."""
     assert description.create is not None
     platform.send(description, description.create)
     platform.advance(7200)

@@ -37,7 +37,7 @@ pytestmark = pytest.mark.sampled(9)
 
 
 def for_each(kinds: Iterable[KindDescription]) -> pytest.MarkDecorator:
-    """Run a test for each of these kinds, slowly for all but one."""
+    """Run a test for each of these kinds, all but one as slow tests."""
     params = [
         pytest.param(kind, marks=() if kind is FAST_KIND else pytest.mark.slow) for kind in kinds
     ]
@@ -112,7 +112,7 @@ class Command:
 
 @pytest.fixture
 def emulator() -> Iterator[Platform]:
-    """Start a platform whose clock equals the processes' once it is prepared."""
+    """Start a platform whose clock equals the processes' clock after preparation."""
     with start_emulated_platform(start=time.time() - 10_000) as platform:
         yield platform
 
@@ -126,7 +126,7 @@ def command(embedded: EmbeddedStack, platform: Platform) -> Command:
 def hold_request(
     platform: Platform, method: str, path: str, act: Callable[[], object] = lambda: None
 ) -> Iterator[threading.Event]:
-    """Return an event that the first such request sets after `act`, before it is served."""
+    """Return an event, set after `act` by the first matching request in advance of the answer."""
     reached = threading.Event()
     begun = threading.Lock()
 
@@ -144,7 +144,7 @@ def hold_request(
 
 
 def wait_for(condition: Callable[[], object]) -> None:
-    """Wait for a condition that another process fulfils."""
+    """Wait for a condition in another process."""
     pause = threading.Event()
     while not condition():
         pause.wait(0.02)
@@ -272,7 +272,7 @@ def test_a_signal_during_the_wait_of_a_destroy_keeps_the_resource(
 def kill_during_request(
     command: Command, arguments: tuple[str, ...], method: str, path: str
 ) -> None:
-    """Kill the command while the platform serves such a request, whose answer is lost."""
+    """Kill the command while the platform serves a matching request, whose answer is lost."""
     running: list[subprocess.Popen[str]] = []
     started = threading.Event()
 
@@ -292,7 +292,7 @@ def kill_during_request(
 
 
 def assert_recovered(command: Command, description: KindDescription) -> None:
-    """Check that nothing is lost and that the next run continues."""
+    """Assert that no object is lost and the next run continues."""
     stack, platform = command.stack, command.platform
     assert_no_object_is_lost(stack, platform, declare_one(description))
     assert_next_run_recovers(stack, platform, declare_one(description))

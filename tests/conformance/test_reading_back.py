@@ -22,7 +22,7 @@ Keys = tuple[str, ...]
 
 
 def collect_values(answer: Any, keys: Keys = ()) -> Iterator[tuple[Keys, Any]]:
-    """Return the values of an answer at any depth, by their keys; items of lists have none."""
+    """Return the values of an answer at any depth by key path; list items have none."""
     if isinstance(answer, Mapping):
         for key, item in answer.items():
             yield from collect_values(item, (*keys, key))
@@ -47,7 +47,7 @@ def normalize_name(name: str) -> str:
 
 
 def change_values(answer: Any, keys: Keys) -> Any:
-    """Return the answer with other values at these keys."""
+    """Return the answer with other values under these keys."""
     if isinstance(answer, list):
         return [change_values(item, keys) for item in answer]
     if isinstance(answer, Mapping):

@@ -25,7 +25,7 @@ from gpuform.stacks.review.text.plan_text import render_plan
 
 FOLDER = Path(__file__).parent / "removal_plans"
 _ID = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{4}-\d\d-\d\dT[0-9:]+Z")
-"""What is another one in each run: ids and moments."""
+"""Parts of a plan that differ in each run: ids and times."""
 
 
 @pytest.mark.slow

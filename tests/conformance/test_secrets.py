@@ -2,8 +2,8 @@
 
 Decided for each field: `kube_config` is a secret, so are passwords and scripts that are declared,
 and so is whatever no model has: unknown fields, error answers of another form, values of a wrong
-type. Names, statuses and ids may be told. Every
-other text is a plain output at most: it is in no message and in no log.
+type. Names, statuses and ids may be told. Every other text is a plain output at most: it is in no
+message and in no log.
 """
 
 import base64
@@ -49,7 +49,7 @@ def assert_clean(description: KindDescription, text: str) -> None:
 
 
 def select_public(description: KindDescription, properties: Mapping[str, Any] | None) -> str:
-    """Return the properties that are not secret."""
+    """Return the properties without secrets."""
     hidden = description.secret_outputs | description.secret_inputs
     return str({name: value for name, value in (properties or {}).items() if name not in hidden})
 
@@ -75,7 +75,7 @@ def looks_for_jobs_on_delete(description: KindDescription) -> bool:
 def capture_output(
     caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> Iterator[Any]:
-    """Return a function that reads all that is logged and printed, at the highest level."""
+    """Return a function that reads all log and print output, at the highest level."""
     with caplog.at_level(logging.DEBUG):
 
         def read() -> str:
@@ -85,7 +85,7 @@ def capture_output(
 
 
 def read_files(directory: Path) -> str:
-    """Return the content of every file of a project except its program, the state included."""
+    """Return the content of a project's files and state, except the program."""
     result = (path for path in directory.rglob("*") if path.is_file())
     return "".join(
         path.read_text(errors="replace") for path in result if path.name != "declared.json"
@@ -229,7 +229,7 @@ def test_a_value_of_a_wrong_type_is_not_shown(
 
 
 def build_bodies(description: KindDescription, *, has_declaration: bool) -> Iterator[Any]:
-    """Return error answers; those to a create may contain the declaration."""
+    """Return error answers, for a create also with the declaration."""
     yield from (UNKNOWN, [UNKNOWN])
     yield {"error": {"message": {"token": UNKNOWN}}}
     yield {"error": {"message": [UNKNOWN], "code": {"x": UNKNOWN}}}

@@ -18,8 +18,10 @@ GONE = "00000000-0000-4000-8000-000000000000"
 
 
 PROOFS = {("together", "Certification"), ("scp", "Certification")}
-"""No objects of a platform: nothing is made that could be lost or taken. Their tests are
-tests/providers/kubernetes/test_certifications.py and tests/providers/scp/test_scp_certification.py.
+"""Kinds without objects of a platform, which are tested elsewhere.
+
+See tests/providers/kubernetes/test_certifications.py and
+tests/providers/scp/test_scp_certification.py.
 """
 
 

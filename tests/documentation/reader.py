@@ -37,7 +37,7 @@ _VARIABLE_PARTS: Final = (
 
 
 class PageContradicted(AssertionError):
-    """A command did something other than the page says."""
+    """A command behaved differently from the page's description."""
 
 
 @dataclass
@@ -184,7 +184,7 @@ def open_reader(home: Path) -> Iterator[Reader]:
 
 
 def _build_environment(home: Path) -> dict[str, str]:
-    """Return the variables of a reader, with those for package indexes from this machine."""
+    """Return a reader's variables, with this machine's variables of package indexes."""
     machine = re.compile(r"(PIP_|UV_|SSL_|https?_proxy|no_proxy)", re.IGNORECASE)
     return {
         **{name: value for name, value in os.environ.items() if machine.match(name)},

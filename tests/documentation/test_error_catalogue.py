@@ -1,7 +1,7 @@
-"""The page docs/reference/errors.md is the catalogue of errors: a row for each one, and no other.
+"""Test that docs/reference/errors.md has a row for each error, and no other row.
 
-The page is written by hand. These tests compare it with the texts in the calls that make errors. A
-text that reaches a call through a variable or a function is not compared.
+The page is written by hand. These tests compare it with the texts in the calls that create errors.
+A text that reaches a call through a variable or a function is not compared.
 """
 
 import ast
@@ -25,10 +25,10 @@ PAGE: Final = (ROOT / "docs/reference/errors.md").read_text(encoding="utf-8")
 MESSAGE_ARGUMENT: Final = {"add": 2, "add_once": 3, "Diagnostic": 2, "FormattingError": 2}
 """Which argument of a call is the message, if not the first. The hint is the next one."""
 PASSED_ON: Final = re.compile(r"[A-Za-z]{3}")
-"""A literal without a word, such as ": ", says nothing of its own."""
+"""A literal without a word, such as ": ", needs no row."""
 
 FILLED_IN: Final = re.compile(r"<[^>]*>|; or: |, or |[^\s<]*[A-Z_/.:\"$\d][^\s<]*|\(exit code")
-"""In a row: what is filled in when an error is made, and names, which constants may hold."""
+"""Parts of a row that are filled in when the error is created, and names of constants."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class RaisedError:
 
 @cache
 def parse_modules() -> dict[str, ast.Module]:
-    """Return each module of the package by its path. The emulator's errors are the platforms'."""
+    """Return each module of the package by path, without the emulator."""
     files = [
         file for top in ("schemas", "providers", "stacks") for file in (ROOT / top).rglob("*.py")
     ]
@@ -62,7 +62,7 @@ def parse_modules() -> dict[str, ast.Module]:
 
 @cache
 def list_constants(tree: ast.Module) -> dict[str, ast.expr]:
-    """Return what a module keeps under names."""
+    """Return a module's constants by name."""
     pairs = [
         (node.targets[0] if isinstance(node, ast.Assign) else node.target, node.value)
         for node in tree.body
@@ -87,7 +87,7 @@ def list_error_classes() -> frozenset[str]:
 
 
 def list_literals(node: ast.expr, tree: ast.Module) -> Iterator[str]:
-    """Yield the literals of a text in a module, as the page writes them."""
+    """Yield the literals of a text in a module, in the form of the page."""
     match node:
         case ast.Constant(value=str(text)) if PASSED_ON.search(text):
             yield normalize(text)
@@ -124,7 +124,7 @@ def normalize(text: str) -> str:
 
 
 def list_raised_errors() -> Iterator[RaisedError]:
-    """Yield every call that makes an error with a hint, where at least one literal stands in it."""
+    """Yield every call that creates an error with a hint and at least one literal."""
     for path, tree in parse_modules().items():
         for call in ast.walk(tree):
             if not isinstance(call, ast.Call):

@@ -42,7 +42,7 @@ def _import_all_modules() -> None:
 
 
 def find_named_pages() -> set[str]:
-    """Return every page that an error names: of its class, or where it is raised."""
+    """Return every page named by an error class or by a raised error."""
     files = [file for folder in ROOMS for file in (ROOT / folder).rglob("*.py")]
     return {page for file in files for page in IN_SOURCE.findall(file.read_text())}
 

@@ -68,13 +68,13 @@ _MADE: Final = (_SERVED, "gpuform stack init dev", "gpuform up --yes --stack dev
 
 
 def answer_prompts(command: str, *answers: str) -> tuple[str, str]:
-    """Return an example that asks questions, with a command to answer them on a terminal."""
+    """Return an interactive example, with a command for answers on a terminal."""
     typist = Path(__file__).parent / "typist.py"
     return command, shlex.join([sys.executable, str(typist), command, *answers])
 
 
 def run_server(command: str) -> tuple[str, str]:
-    """Return an example that runs until it is stopped, with a command to start and stop it."""
+    """Return an example that runs until stopped, with a command to start and stop the server."""
     return command, (
         f"{command} > told & started=$!; until grep -q 'emulator is at' told; do sleep 0.1; "
         "kill -0 $started || return 1; done; kill $started; wait $started || true"
@@ -82,7 +82,7 @@ def run_server(command: str) -> tuple[str, str]:
 
 
 def run_after(setup: str, command: str) -> tuple[str, str]:
-    """Return an example with a command that prepares its project first."""
+    """Return an example with a command that prepares the project first."""
     return command, f"{setup}; {command}"
 
 

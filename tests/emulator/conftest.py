@@ -46,7 +46,7 @@ def shared_emulator() -> Iterator[Server]:
 
 @pytest.fixture
 def emulator(shared_emulator: Server) -> Server:
-    """Return the one server of all tests, emptied for this test; its clock goes on."""
+    """Empty the shared server for this test, and return the server; the clock continues."""
     Control(shared_emulator.url).call("POST", "/reset")
     return shared_emulator
 
@@ -86,7 +86,7 @@ def together(emulator: Server, connect: Callable[..., Together]) -> Together:
 
 @pytest.fixture
 def cluster_args() -> dict[str, Any]:
-    """Return the fewest arguments that create a cluster."""
+    """Return the fewest arguments for the create of a cluster."""
     return {
         "cluster_name": "training",
         "region": "us-central-8",

@@ -1,14 +1,11 @@
 """Play the exhaustive tests in as many runs as necessary: `python tests/exhaustive/play.py FILE`.
 
 These are all slow tests, and all tests that docs/reference/crashes.md is made of; the latter come
-first. FILE,
-outside of the project, gets a line of JSON for each test. The next run with FILE continues behind
-the
-last line, with the same list of tests, which is kept beside FILE as long as the commit is the same.
-A
-test that hangs or ends its process fails, and the others continue. SIGINT and SIGTERM end a run
-without a
-result of the test in progress. The exit code is 1 while a test fails or has no result.
+first. FILE, outside of the project, gets a line of JSON for each test. The next run with FILE
+continues behind the last line, with the same list of tests, which is kept beside FILE as long as
+the commit is the same. A test that hangs or ends its process fails, and the others continue. SIGINT
+and SIGTERM end a run without a result of the test in progress. The exit code is 1 while a test
+fails or has no result.
 """
 
 import argparse
@@ -227,10 +224,10 @@ def play_chunk(run: Run, chunk: Sequence[str]) -> None:
 
 def run_pytest(run: Run, tests: Sequence[str]) -> None:
     """Run one pytest process until its tests have ended, or until no test ends any more."""
-    list_file = run.results.with_suffix(".wanted")
+    list_file = run.results.with_suffix(".selected")
     list_file.write_text("\n".join(tests))
     modules = sorted({get_module(test) for test in tests})
-    options = ("--wanted", list_file, "--results", run.results, "--commit", run.commit)
+    options = ("--tests-from", list_file, "--results", run.results, "--commit", run.commit)
     limits = ("--until", run.until, "--timeout", run.timeout)
     workers = ("-n", run.processes) if run.processes else ("-p", "no:xdist")
     examples = ("--hypothesis-profile", run.profile)

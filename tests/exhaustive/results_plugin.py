@@ -25,7 +25,7 @@ _outcomes: dict[str, dict[str, Any]] = {}
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("exhaustive")
-    group.addoption("--wanted", type=Path, help="the file with the ids of the tests to play")
+    group.addoption("--tests-from", type=Path, help="the file with the ids of the tests to play")
     group.addoption("--list-into", type=Path, help="the file that gets the ids of all slow tests")
     group.addoption("--results", type=Path, help="the file that gets a line of JSON for each test")
     group.addoption("--commit", default="", help="the commit that is tested")
@@ -34,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    list_file = config.getoption("--wanted")
+    list_file = config.getoption("--tests-from")
     if list_file is None:
         return
     order = {test: number for number, test in enumerate(list_file.read_text().splitlines())}

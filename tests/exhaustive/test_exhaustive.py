@@ -1,4 +1,4 @@
-"""`play.py` plays each slow test once, in as many goes as it takes, whatever a test does."""
+"""Test that `play.py` plays each slow test once, over several runs and after crashes."""
 
 import json
 import os

@@ -46,7 +46,7 @@ class Colleague:
         self._http.close()
 
     def create(self, kind: str, likeness: str) -> None:
-        """Create an object as our stack declares it, with `equal` or `other` properties."""
+        """Create an object with `equal` or `other` properties than our stack's object."""
         self._send(*self._requests.build_create(kind, likeness))
 
     def create_crowd(self, count: int) -> None:
@@ -85,7 +85,7 @@ class Colleague:
             self._move_guest_in(visit_kind, clusters[0].id)
 
     def _move_guest_in(self, visit_kind: str, cluster_id: str) -> None:
-        """Insert the first entry, so that the positions of ours change."""
+        """Insert the first entry, which changes the positions of our entries."""
         if self._requests.platform != "aios":
             return
         is_there = (
@@ -131,7 +131,7 @@ class ColleagueRequests(ABC):
 
     @abstractmethod
     def build_create(self, kind: str, likeness: str, name: str = "") -> tuple[str, str, Any]:
-        """Return the request for an object of the stack's name, with `name` behind it."""
+        """Return the create of an object with the stack's name plus `name`."""
 
     @abstractmethod
     def change_body(self, body: Json) -> Json: ...

@@ -115,7 +115,7 @@ def draw_course(platform: str, seed: int) -> Course:
 
 
 def draw_honest_course(platform: str, seed: int) -> Course:
-    """Return commands in random order on a platform that is slow, correct and used by us alone."""
+    """Return commands in random order on a slow, correct platform without other users."""
     rng = random.Random(f"honest-{platform}-{seed}")
     steps = tuple(
         Step(
@@ -194,7 +194,7 @@ def _draw_event(platform: str, rng: random.Random) -> Event:
 
 
 def _draw_fault(platform: str, rng: random.Random) -> Fault:
-    """Return any fault, but more often one that loses the outcome of a write."""
+    """Return any fault; more often one that loses the outcome of a write."""
     roll = rng.random()
     race = rng.choice(["", "", "", "equal", "other"])
     if roll < 0.4:

@@ -70,7 +70,7 @@ class StackKnowledge:
 
 
 def _is_record_of(record: dict[str, Any], platform_object: PlatformObject) -> bool:
-    """Compare the object with the record's id, or while there is none, with its names."""
+    """Compare the object with the record's id, or without an id by the record's names."""
     encoded = json.dumps(record)
     if json.dumps(platform_object.id) in encoded:
         return True
@@ -100,7 +100,7 @@ def read_knowledge(
 
 
 def _add_deployment(knowledge: StackKnowledge, deployment: dict[str, Any] | None) -> None:
-    """Add the resources of a deployment, and its unfinished creates as records."""
+    """Add the resources of a deployment, and unfinished creates as records."""
     deployment = deployment or {}
     for resource in deployment.get("resources") or []:
         if resource.get("custom") and resource.get("id"):
@@ -112,7 +112,7 @@ def _add_deployment(knowledge: StackKnowledge, deployment: dict[str, Any] | None
 
 
 def _list_node_ids(outputs: dict[str, Any]) -> Iterable[str]:
-    """Yield the ids of a pool's nodes, which are no resources of their own."""
+    """Yield the ids of a pool's nodes, which have no resources in the state."""
     yield from (node for node in outputs.get("node_ids") or [] if isinstance(node, str))
     nodes = outputs.get("gpu_nodes") or {}
     yield from (
@@ -181,7 +181,7 @@ class InvariantChecker:
                 yield Violation(LET_PASS, str(entry))
 
     def _find_wrong_sums(self, result: Result, entries: list[LedgerEntry]) -> Iterable[Violation]:
-        """Check sums only after a successful command that was the last to write them."""
+        """Check sums after a successful command, if the command was the last writer."""
         written_ids = {
             entry.platform_object.data.get("cluster", entry.platform_object.id)
             for entry in entries
@@ -227,7 +227,7 @@ class InvariantChecker:
         return _find_leaks(files)
 
     def list_our_objects(self) -> list[PlatformObject]:
-        """Return the objects that our requests created and nobody has deleted."""
+        """Return the undeleted objects of our requests."""
         return [
             item
             for item in self.simulation.objects
@@ -254,7 +254,7 @@ class InvariantChecker:
             yield Violation(LOST, f"{platform_object} is not in {where}; exit {result.code}")
 
     def _is_mistaken(self, platform_object: PlatformObject, knowledge: StackKnowledge) -> bool:
-        """Return whether the stack has an equal object of somebody else's that was seen first.
+        """Return whether the stack has, or had, somebody else's equal and earlier object.
 
         Or had it, and has deleted it since.
         """
@@ -333,7 +333,7 @@ class InvariantChecker:
 
 
 def _is_equal(requested: dict[str, Any], sent: dict[str, Any]) -> bool:
-    """Compare the fields that both have, without secrets, and always the attached volume."""
+    """Compare the common fields without secrets, and always the attached volume."""
     requested = json.loads(
         json.dumps(requested).replace(planted.CONFIG_SECRET, planted.OTHER_SECRET)
     )

@@ -45,7 +45,7 @@ sys.exit(code)
 
 
 def write_slurm_commands(folder: Path, url: str) -> Path:
-    """Write the Slurm commands that send their words to `url` into `folder`, and return it."""
+    """Write Slurm commands into `folder` that forward to `url`, and return the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in _COMMANDS:
         path = folder / name

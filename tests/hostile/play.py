@@ -1,6 +1,6 @@
-"""Play courses by hand: `python tests/hostile/play.py together 17 [--shrink] [--honest]`.
+"""Play courses: `python tests/hostile/play.py together 17 [--shrink] [--honest]`.
 
-A range of seeds, `0-99`, tells which of them fail, by what, and how long they took.
+A range of seeds, `0-99`, prints which of them fail, by which invariant, and how long they took.
 """
 
 import argparse

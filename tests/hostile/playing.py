@@ -79,7 +79,7 @@ class CoursePlayer:
 
 @contextmanager
 def open_player() -> Iterator[CoursePlayer]:
-    """Yield a player in a temporary folder; buckets are served from the first course that asks."""
+    """Yield a player in a temporary folder, which starts a bucket server on demand."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory()))
         servers: list[BucketServer] = []
@@ -252,7 +252,7 @@ class _CourseRun:
         return _ARGUMENTS["expire" if command == WATCH else command]
 
     def _choose_import(self) -> tuple[str, ...]:
-        """Return an import of one of the colleague's objects, and permit to use it from now on."""
+        """Return an import of one of the colleague's objects, which may be used from now on."""
         platform_objects = self.project.filter_importable(self.colleague.list_own_objects())
         if not platform_objects:
             return _ARGUMENTS["preview"]
@@ -301,7 +301,7 @@ class _CourseRun:
         return violations
 
     def _recover_everything(self) -> None:
-        """Run the last command on an honest platform, and check that the state has every object."""
+        """Run the last command on an honest platform, and check the state for every object."""
         self.simulation.advance(600)
         self._write_topology("base")
         result = self._run_command(self.course.last_command)

@@ -103,7 +103,7 @@ def _write_scp(count: int = 2, name: str = "train", *, has_all: bool = True) -> 
 def _write_pool(
     count: int = 3, image: str = "IMAGE-7XFMaJpLsapKvskFMjCtmm", name: str = "train"
 ) -> str:
-    """Return a pool that is repaired and rolled out node by node."""
+    """Return a pool with repairs and a rolling rollout."""
     policies = """\
     rollout: {max_unavailable: 1}
     repair: {on: [platform], approve: automatic, max_unhealthy: 50%}
@@ -115,7 +115,7 @@ def _write_pool(
 def _write_fleet(
     count: int = 3, image: str = "IMAGE-7XFMaJpLsapKvskFMjCtmm", name: str = "train"
 ) -> str:
-    """Return such a pool with a Kubernetes whose jobs are waited for; it is stopped when idle."""
+    """Return a pool like `_write_pool`'s with a Kubernetes, which is stopped when idle."""
     policies = """\
     drain: {kubernetes: {kubeconfig: ~/.kube/train}, wait_minutes: 10}
     idle: {below: 5%, for: 30m}
@@ -126,7 +126,7 @@ def _write_fleet(
 def _write_slurm(
     count: int = 3, image: str = "IMAGE-7XFMaJpLsapKvskFMjCtmm", name: str = "train"
 ) -> str:
-    """Return such a pool with a Slurm, of which this machine is a client."""
+    """Return a pool like `_write_pool`'s with a Slurm, whose commands this machine has."""
     return _write_pool(count, image, name) + "    drain: {slurm: {via: local}, wait_minutes: 10}\n"
 
 
@@ -218,7 +218,7 @@ def _write_lens(
 
 
 def _build_pool_project(name: str, build: Callable[..., str]) -> Project:
-    """Return the project of a pool of SCP nodes; `build` writes its topology."""
+    """Return the project of a pool of SCP nodes with the topology of `build`."""
     topologies = {
         BASE: build(),
         GROWN: build(count=6),
@@ -300,7 +300,7 @@ PROJECTS = {
 
 
 def render_stack_file(project: Project, form: str, salt: str, encrypted_secret: str) -> str:
-    """Return `Pulumi.dev.yaml`, with the secret as `gpuform config set --secret` encrypts it."""
+    """Return `Pulumi.dev.yaml` with a secret like that of `gpuform config set --secret`."""
     lines = [f"encryptionsalt: {salt}", "config:", f"  gpuform:form: {form}"]
     if encrypted_secret and SECRET in project.topologies[BASE]:
         lines += [f"  {project.name}:{SECRET}:", f"    secure: {encrypted_secret}"]

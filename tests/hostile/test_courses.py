@@ -15,7 +15,7 @@ SUCCESS, NO_CHANGE, NO_STACK = 0, 7, 6
 
 
 def play(player: CoursePlayer, platform: str, seeds: range) -> None:
-    """Play all seeds, and report each that failed; the first by its shortest course."""
+    """Play all seeds, and report each failed one; the first with a shrunk course."""
     failed = [
         result for seed in seeds if (result := player.play(draw_course(platform, seed))).violations
     ]

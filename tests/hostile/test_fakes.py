@@ -228,7 +228,7 @@ def read_kubernetes(fakes: FakePlatforms, resource: str) -> Rows:
 
 
 def read_jobs(fakes: FakePlatforms) -> list[tuple[str, str]]:
-    """Return the node and the phase of each pod that is not the node's own."""
+    """Return node and phase of each pod, without pods of the nodes themselves."""
     return [
         (pod["spec"]["nodeName"], pod["status"]["phase"])
         for pod in read_kubernetes(fakes, "pods")

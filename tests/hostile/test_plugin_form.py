@@ -59,7 +59,7 @@ FAULTS = [("kill", BEFORE), ("kill", AFTER), ("closed", AFTER), ("500", AFTER), 
 
 @dataclass
 class Engine:
-    """One resource as Pulumi's engine knows it: `id`, `inputs` and `outputs` of what was answered.
+    """One resource as Pulumi's engine knows it: id, inputs and outputs of the last answer.
 
     `messages` is all clear text that the plugin has returned.
     """

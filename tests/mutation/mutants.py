@@ -31,7 +31,7 @@ class Mutant:
     name: str
 
     def apply(self, lines: list[str]) -> str:
-        """Return the source with the mutant in it."""
+        """Return the source with the mutant."""
         return "".join([*lines[: self.first], *self.replacement, *lines[self.last :]])
 
 
@@ -127,7 +127,7 @@ def _list_qualified_names(
 
 
 def _is_left_out(original: libcst.CSTNode, mutated: libcst.CSTNode) -> bool:
-    """Return whether another mutant of the same place asks the same, or an easier, question."""
+    """Return whether another mutant of the place asks the same or an easier question."""
     if isinstance(original, libcst.SimpleString) and isinstance(mutated, libcst.SimpleString):
         return original.value.lower() == mutated.value.lower()
     if isinstance(original, libcst.Call) and isinstance(mutated, libcst.Call):

@@ -95,7 +95,7 @@ class Player:
                 os._exit(1)
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Play the mutants that have no result yet."""
+        """Play the mutants without a result."""
         items = {item.nodeid: item for item in session.items}
         if self.arguments.cover:
             self.results |= {"lines": {}, "durations": {}, "failed": []}
@@ -119,7 +119,7 @@ class Player:
         return True
 
     def _choose(self) -> list[Mutant]:
-        """Return the mutants to play, and forget the results of those that are no more."""
+        """Return the mutants to play, and forget results of removed mutants."""
         everything = {f"{m.path}:{m.name}": m for path in self.paths for m in list_mutants(path)}
         if self.arguments.one_in > 1:
             share = self.arguments.one_in
@@ -174,7 +174,7 @@ class Player:
         file.write_text(json.dumps(record))
 
     def _find_tests(self, mutant: Mutant) -> list[str]:
-        """Return the tests that reach the mutant; first those that noticed others, then by time."""
+        """Return the tests that reach the mutant, the ones that noticed others first."""
         lines = self.results["lines"].get(mutant.path, {})
         around = find_statement_lines((ROOT / mutant.path).read_text(), mutant.first + 1)
         tests = {test for line in around for test in lines.get(str(line), ())}
@@ -216,7 +216,7 @@ class Player:
         _play_tests(items, before=limit_time)
 
     def _collect(self, running: dict[int, "_Process"]) -> None:
-        """Keep the results of the mutants that are done, and end those that hang."""
+        """Record the results of ended mutants, and end hanging ones."""
         time.sleep(0.01)
         for pid, process in list(running.items()):
             mutant = process.mutant
@@ -268,7 +268,7 @@ def _run_alone(action: Any) -> NoReturn:
 
 
 def _load_equivalent() -> dict[str, str]:
-    """Return why each mutant that no test can notice changes nothing."""
+    """Return the reason why each equivalent mutant changes nothing."""
     by_path = yaml.safe_load(EQUIVALENT.read_text()) if EQUIVALENT.exists() else {}
     return {
         f"{path}:{name}": group["reason"]
@@ -298,7 +298,7 @@ def _save(file: Path, results: dict[str, Any]) -> None:
 
 
 def report(results: dict[str, Any]) -> None:
-    """Print the score, and the mutants that survived without being equivalent."""
+    """Print the score and the surviving, not equivalent mutants."""
     mutants = results["mutants"]
     paths = {name.partition(":")[0] for name in mutants}
     equivalent = {name for name in _load_equivalent() if name.partition(":")[0] in paths}

@@ -114,7 +114,7 @@ def load_document(name: str) -> Documented:
 
 
 def list_leaf_paths(model: type[BaseModel], before: str = "") -> Iterator[str]:
-    """Return the paths of a model's fields that hold no further model."""
+    """Return the paths of a model's fields without a nested model."""
     for name, field in model.model_fields.items():
         inner = [*list_models(field.annotation)]
         for item in inner:

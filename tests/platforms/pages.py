@@ -55,7 +55,7 @@ def render_pages() -> Iterator[tuple[str, str]]:
 
 
 def find_proof(call: Mapping[str, Any]) -> str:
-    """Return what a call of gpuform was tested against."""
+    """Return the kind of test behind a call of gpuform."""
     if REAL in call:
         return f"{REAL}, emulator"
     return "emulator, document" if "document" in call else "emulator"

@@ -133,7 +133,7 @@ def list_methods(client: type) -> Iterator[str]:
 
 
 def list_sent_calls(platform: str, method: str) -> list[str]:
-    """Return the calls that a method sends, with `{}` for the id of an object."""
+    """Return the calls of a method, with `{}` for the id of an object."""
     sent_calls: list[str] = []
 
     def answer(request: httpx.Request) -> httpx.Response:

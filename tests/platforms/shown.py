@@ -40,13 +40,13 @@ _SPECIAL: Final[Mapping[str, Sequence[object]]] = {
 
 
 def render_outputs(platform: str, model: type[BaseModel], changed: str = "") -> str:
-    """Return what is shown of an answer in which one field may have another value."""
+    """Return the rendered outputs of an answer, in which one field may have another value."""
     answer = model.model_validate(_build_sample(model, "", changed))
     return repr([_reveal(item) for item in SHOWN[platform, model.__name__](answer)])
 
 
 def _reveal(value: object) -> object:
-    """Return outputs including the values that their `repr` hides."""
+    """Return outputs including values hidden from `repr`."""
     if isinstance(value, BaseModel):
         return value.model_dump()
     outputs = getattr(value, "outputs", None)

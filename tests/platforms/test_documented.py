@@ -97,7 +97,7 @@ def test_every_input_and_output_exists(answer: Answer) -> None:
 
 
 def _list_paths(model: type[BaseModel]) -> Iterator[str]:
-    """Return the paths of all fields, also of nested ones, with and without their parents."""
+    """Return the paths of all fields and nested fields, with and without parents."""
     yield from model.model_fields
     for path in list_leaf_paths(model):
         parts = path.split(".")

@@ -36,7 +36,7 @@ class Cli(Protocol):
 
 
 def run_gpuform(folder: Path, *arguments: str, **environ: str) -> Result:
-    """Run `gpuform` in a process that is forked from the warm one."""
+    """Run `gpuform` in a process forked from the warm one."""
     if IN_NEW_PROCESSES:
         return run_new_process(folder, *arguments, **environ)
     return Result(*start_warm_process().run(arguments, folder, os.environ | environ))
@@ -48,14 +48,14 @@ def run_new_process(folder: Path, *arguments: str, **environ: str) -> Result:
 
 
 def pulumi(folder: Path, *arguments: str, **environ: str) -> Result:
-    """Run the Pulumi CLI; its programs run in this interpreter's environment."""
+    """Run the Pulumi CLI, with programs in this interpreter's environment."""
     return _run_process(
         [*build_pulumi_command(folder, *arguments)], folder, build_pulumi_environment(environ)
     )
 
 
 def build_pulumi_command(folder: Path, *arguments: str) -> list[str]:
-    """Return the command line of `pulumi` with these arguments, its Python programs inline.
+    """Return the command line of `pulumi` with these arguments, and with inline Python programs.
 
     They are run by the CLI itself where its host of Python programs is on PATH.
     """

@@ -19,7 +19,7 @@ from pulumi.runtime.proto import language_pb2_grpc
 
 
 def run_program() -> None:
-    """Run the program of the folder as its own main module."""
+    """Run the program of the folder as the main module."""
     folder = str(Path.cwd())
     sys.path.insert(0, folder)
     runpy.run_path(folder, run_name="__main__")

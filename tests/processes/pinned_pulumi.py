@@ -22,7 +22,7 @@ DYNAMIC_HOST: Final = '#!/bin/sh\nexec "${PULUMI_PYTHON_CMD:-python3}" -u -m pul
 
 
 def search_path() -> str:
-    """Return PATH with the folder of the pinned CLI behind it, if it was built."""
+    """Return PATH followed by the folder of the pinned CLI, if built."""
     folder = get_pinned_folder()
     path = os.environ.get("PATH", os.defpath)
     return f"{path}{os.pathsep}{folder}" if (folder / "pulumi").exists() else path
@@ -34,7 +34,7 @@ def find_pulumi() -> str | None:
 
 
 def get_pulumi_version() -> str:
-    """Return the version of the CLI that `find_pulumi` finds, such as 3.274.1."""
+    """Return the version of `find_pulumi`'s CLI, such as 3.274.1."""
     cli = find_pulumi()
     assert cli is not None, "no Pulumi CLI is there"
     answer = subprocess.run([cli, "version"], capture_output=True, text=True, check=True).stdout
@@ -49,7 +49,7 @@ def has_language_host(language: str = "python") -> bool:
 
 
 def read_pinned_version() -> str:
-    """Return the version of the CLI in `go.mod`, such as 3.274.1."""
+    """Return the CLI's version in `go.mod`, such as 3.274.1."""
     version = re.search(rf"{re.escape(PACKAGE)} v(\S+)", (MODULE / "go.mod").read_text())
     assert version is not None
     return version[1]
@@ -63,7 +63,7 @@ def get_pinned_folder() -> Path:
 
 
 def build() -> str:
-    """Build the pinned CLI where it is not built yet; return why not, or an empty text."""
+    """Build the pinned CLI if missing, and return the reason of a failure or an empty text."""
     folder = get_pinned_folder()
     if (folder / "pulumi").exists():
         return ""
@@ -91,7 +91,7 @@ def build() -> str:
 
 
 def main() -> None:
-    """Build it, and print where it is or why it is not."""
+    """Build the pinned CLI, and print the path or the reason of a failure."""
     reason = build()
     result = f"not built: {reason}" if reason else f"{get_pinned_folder() / 'pulumi'}"
     print(f"Pulumi CLI {read_pinned_version()}: {result}")  # noqa: T201 - its purpose

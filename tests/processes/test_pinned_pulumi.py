@@ -1,4 +1,4 @@
-"""The Pulumi CLI that the tests build: which one, and what is said where that cannot be."""
+"""Test which Pulumi CLI the tests build, and the messages when the build is impossible."""
 
 import os
 import subprocess

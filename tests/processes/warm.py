@@ -39,7 +39,7 @@ class WarmProcess:
     def run(
         self, arguments: Sequence[str], folder: Path, environ: Mapping[str, str]
     ) -> tuple[int, str, str]:
-        """Run `gpuform` in `folder`, and return its exit code and what it printed."""
+        """Run `gpuform` in `folder`, and return the exit code and the output."""
         with (
             Path(os.devnull).open() as nothing,
             tempfile.TemporaryFile("w+", encoding="utf-8") as stdout,
@@ -57,14 +57,14 @@ class WarmProcess:
 
 
 def measure_commands() -> float:
-    """Return the seconds of processor time that the commands of this session have used."""
+    """Return the processor time of this session's commands in seconds."""
     has_started = start_warm_process.cache_info().currsize
     return start_warm_process().processor_time_s if has_started else 0.0
 
 
 @cache
 def start_warm_process() -> WarmProcess:
-    """Start the process of this session, which ends with it."""
+    """Start the process of this session, and end it with the session."""
     folder = Path(tempfile.mkdtemp(prefix="gpuform-warm-"))
     script = folder / "gpuform"
     script.write_text(

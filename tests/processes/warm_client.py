@@ -23,7 +23,7 @@ def send_request(
     environ: Mapping[str, str],
     streams: Sequence[int],
 ) -> socket.socket:
-    """Have a command begun with these descriptors as its standard streams."""
+    """Request a command with these descriptors as standard streams."""
     os.umask(umask := os.umask(0))
     request = {"arguments": [*arguments], "folder": folder, "environ": {**environ}, "umask": umask}
     encoded_request = json.dumps(request).encode()
@@ -47,7 +47,7 @@ def receive_answer(connection: socket.socket) -> tuple[int, float]:
 
 
 def run_script(address: str) -> None:
-    """Run the command of this process's arguments, and end as it does."""
+    """Run the command in this process's arguments, and end with the same exit code."""
     connection = send_request(address, sys.argv[1:], os.getcwd(), os.environ, (0, 1, 2))  # noqa: PTH109
     for number in FORWARDED:
         signal.signal(number, lambda number, _: connection.sendall(bytes([number])))

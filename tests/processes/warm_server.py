@@ -50,7 +50,7 @@ Keys = dict[tuple[str, bytes], bytes]
 
 @dataclass
 class CommandServer:
-    """Begins the commands that clients ask for, and tells each client how its command ended."""
+    """Start the requested commands, and report to each client how the command ended."""
 
     listener: socket.socket
     keys: Keys = field(default_factory=dict)
@@ -103,7 +103,7 @@ class CommandServer:
         self.selector.register(connection, selectors.EVENT_READ, child)
 
     def _close(self) -> None:
-        """Close in a child what it must not keep open."""
+        """Close the server's own descriptors in a child."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self.selector.close()
@@ -157,7 +157,7 @@ class CommandServer:
 
 
 def receive_request(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Return the request of a client, and the descriptors of its standard streams."""
+    """Return a client's request and the descriptors of the client's standard streams."""
     head, streams, _, _ = socket.recv_fds(connection, LENGTH_BYTES, 3)
     length = int.from_bytes(head, "big")
     encoded_request = bytearray()
@@ -214,7 +214,7 @@ def take_over_request(request: dict[str, Any], streams: list[int]) -> None:
 
 
 def select_interpreter_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that a running interpreter cannot take over."""
+    """Return the variables with an effect only at the start of an interpreter."""
     return {
         name: value
         for name, value in variables.items()
@@ -223,7 +223,7 @@ def select_interpreter_variables(variables: Mapping[str, str]) -> dict[str, str]
 
 
 def open_stream(descriptor: int, mode: str) -> io.TextIOWrapper:
-    """Return a standard stream as an interpreter opens it."""
+    """Return a standard stream with the settings of an interpreter."""
     raw = open(descriptor, f"{mode}b", closefd=False)  # noqa: SIM115 - never closed
     is_error = descriptor == 2
     return io.TextIOWrapper(
@@ -246,7 +246,7 @@ def derive_key(
 def write_notes(
     notes: int, known_modules: set[str], keys: Keys, known_keys: set[tuple[str, bytes]]
 ) -> None:
-    """Report to the server the keys, and the modules of gpuform and its dependencies, if new."""
+    """Report new keys and new modules of gpuform and dependencies to the server."""
     lines = [
         {"passphrase": passphrase, "salt": salt.hex(), "key": key.hex()}
         for (passphrase, salt), key in keys.items()
@@ -264,7 +264,7 @@ def write_notes(
 
 
 def end_process(code: object) -> NoReturn:
-    """End this process as an interpreter ends: the threads first, then what was registered."""
+    """End this process like an interpreter: threads first, then registered functions."""
     number = 0 if code is None else code
     if not isinstance(number, int):
         print(number, file=sys.stderr)  # noqa: T201 - as an interpreter does

@@ -66,7 +66,7 @@ def intents(tmp_path: Path) -> Intents:
 
 @pytest.fixture
 def call(clock: FakeClock, reported: ReportedMessages, intents: Intents) -> ProviderContext:
-    """Return a call of an engine, on a clock that costs no time."""
+    """Return a call of an engine, on a clock without real waits."""
     return ProviderContext(
         urn="urn:pulumi:dev::project::type::train",
         clock=clock,
@@ -134,7 +134,7 @@ class Emulator:
 def emulator(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, intents: Intents, reported: ReportedMessages
 ) -> Iterator[Emulator]:
-    """Start an emulator in this process, in the environment and folder of a project using it."""
+    """Start an emulator in this process, and enter the folder and environment of a project."""
     store = Store(None, seed="tests")
     app = create_app(store, VirtualClock(store, start=1_800_000_000.0))
     transport = create_wsgi_transport(app)
@@ -181,7 +181,7 @@ def lifecycle() -> ClusterLifecycle:
 def ready(
     lifecycle: ClusterLifecycle, emulator: Any, cluster_inputs: dict[str, Any]
 ) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    """Create a cluster that is Ready, and return its id, outputs and checked inputs."""
+    """Create a cluster and wait for Ready; return the id, outputs and checked inputs."""
     with emulator.use_context_of():
         inputs = {**lifecycle.check({}, cluster_inputs).inputs, "__provider": "pickled"}
         created = lifecycle.create(inputs)

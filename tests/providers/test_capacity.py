@@ -21,7 +21,7 @@ def build_out_of_capacity_error(name: str) -> OutOfCapacity:
 
 
 def build_attempts(position: int | None, calls: list[str]) -> list[Callable[[], str]]:
-    """Return three attempts that record their calls; only the one at `position` succeeds."""
+    """Return three attempts with recorded calls; only the one at `position` succeeds."""
 
     def attempt(at: int) -> Callable[[], str]:
         def make() -> str:

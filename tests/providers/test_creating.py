@@ -86,7 +86,7 @@ class Platform:
 
 @contextmanager
 def _end_call(call: ProviderContext) -> Iterator[None]:
-    """End a call and release its locks, also if the process is 'killed'."""
+    """End a call and release all locks, also of a 'killed' process."""
     try:
         yield
     finally:
@@ -446,7 +446,7 @@ class TestEvidence:
 
     @pytest.fixture
     def lost(self, platform: Platform) -> Platform:
-        """Start a create whose process was killed; the test decides on its effect."""
+        """Start a create of a killed process; the test decides on the effect."""
         platform.answer_with(Killed(), takes_effect=False)
         with pytest.raises(Killed):
             platform.create()

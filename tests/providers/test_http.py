@@ -39,7 +39,7 @@ class Platform:
 
 @pytest.fixture
 def send_request(call: ProviderContext) -> Callable[..., Any]:
-    """Return a function that sends a request to a platform, and returns its pauses or its error."""
+    """Return a function that sends a request, and returns the pauses or the error."""
 
     def send_request(
         platform: Platform, retry: Retry = Retry.SAFE, method: str = "GET", **kwargs: Any

@@ -25,7 +25,7 @@ def _convert_numbers_to_doubles(value: Any) -> Any:
 
 
 def _convert_to_state(outs: Properties) -> Properties:
-    """Return outputs as the next operation gets them."""
+    """Return outputs in the form of the next operation's state."""
     return {**_convert_numbers_to_doubles(outs), "__provider": "pickled"}
 
 

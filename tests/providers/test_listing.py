@@ -221,7 +221,7 @@ def test_one_request_is_sent_at_a_time(
 
 
 class TestGoneObjects:
-    """An object is gone only if every answer says so."""
+    """An object counts as deleted only if all answers agree."""
 
     def test_an_object_in_the_list_is_not_gone(
         self, listing: Listing[ListedObject], platform: Platform

@@ -15,7 +15,7 @@ PIECES = st.sampled_from(["..", ".", "/", "?", "#", "%2e", "%", "\\", ";", ":", 
 
 @given(st.lists(PIECES, min_size=1, max_size=6).map("".join))
 def test_the_path_of_an_id_leads_to_its_own_object_or_is_refused(id_: str) -> None:
-    """Check the path that the library sends, which resolves dots."""
+    """Check the path on the wire, in which the library has resolved dots."""
     try:
         path = build_path(id_)
     except GpuformError:

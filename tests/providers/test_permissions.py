@@ -48,7 +48,7 @@ def lifecycle(monkeypatch: pytest.MonkeyPatch) -> ClusterLifecycle:
 def reserved(
     lifecycle: ClusterLifecycle, emulator: Any, cluster_inputs: Properties
 ) -> tuple[str, Properties, Properties]:
-    """Create a RESERVED cluster that is Ready, and return its id, outputs and checked inputs."""
+    """Create a RESERVED, Ready cluster, and return the id, outputs and checked inputs."""
     declared = {**cluster_inputs, "billing_type": "RESERVED", "duration_days": 30.0}
     with emulator.use_context_of():
         inputs = {**lifecycle.check({}, declared).inputs, "__provider": "pickled"}

@@ -137,7 +137,7 @@ class KubernetesPlay(Play):
             self.cluster.misbehavior = self._choose_fault()
 
     def _choose_fault(self) -> KubernetesMisbehavior:
-        """Choose a fault, or none, of lists that page and lag."""
+        """Choose a fault of paged and lagging lists, or none."""
         hidden = self.random.sample(sorted(self.names.values()), len(self.names) // 2 + 1)
         faults: list[dict[str, Any]] = [
             {"expired_tokens": self.random.randint(1, 9)},

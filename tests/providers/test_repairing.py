@@ -67,7 +67,7 @@ def break_node(cluster: Cluster, worker: int = 1, seconds: float = 3600) -> None
 
 
 def assert_sound(cluster: Cluster) -> None:
-    """Check that no job was ended and that no node stays cordoned."""
+    """Assert that no job was killed and no node stays cordoned."""
     assert "killed" not in cluster.pod_ends.values()
     assert "evicted" not in cluster.pod_ends.values()
     assert (cluster.cordoned, cluster.drain_record) == ([], None)

@@ -74,7 +74,7 @@ def host(server: Server, tmp_path: Path) -> Iterator[provider_pb2_grpc.ResourceP
 def start_host(
     folder: Path, variables: Mapping[str, str], engine: str = "127.0.0.1:1", command: str = ""
 ) -> Iterator[provider_pb2_grpc.ResourceProviderStub]:
-    """Start the host as the Pulumi CLI does; with `command`, below a `pulumi` that runs it."""
+    """Start the host like the Pulumi CLI; with `command`, below a `pulumi` process."""
     argv = [sys.executable, "-m", "pulumi.dynamic", engine]
     executable = None
     if command:

@@ -45,7 +45,7 @@ def _remove_internal_properties(props):
 
 
 def _record_call(verb, label, **arguments):
-    """Record a call, and fail or return how it fails, if `faults.json` has a fault for it.
+    """Record a call, and fail or return the failure if `faults.json` has a matching fault.
 
     Returns "" if the call succeeds.
     """

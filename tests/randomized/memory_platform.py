@@ -73,14 +73,14 @@ class MemoryPlatform:
         self.calls, self.faults, self._used = [], list(faults), set()
 
     def create(self, properties: dict[str, Any]) -> str:
-        """Create an object and return its id."""
+        """Create an object and return the id."""
         with self._lock:
             id_ = f"m-{self._next()}"
             self.objects[id_] = {**properties, "address": f"10.0.0.{self._number}"}
         return id_
 
     def change(self, id_: str, properties: dict[str, Any]) -> None:
-        """Change an object to exactly these properties."""
+        """Replace all properties of an object."""
         with self._lock:
             address = self.objects[id_]["address"]
             if self.moving:
@@ -88,7 +88,7 @@ class MemoryPlatform:
             self.objects[id_] = {**properties, "address": address}
 
     def record_call(self, verb: str, urn: str, id_: str = "") -> str:
-        """Record a call, and return how it fails, or "" if it succeeds."""
+        """Record a call, and return the failure, or "" for a success."""
         with self._lock:
             self.calls.append(ProviderCall(verb, urn, id_))
             for fault in self.faults:
@@ -107,7 +107,7 @@ CURRENT = MemoryPlatform()
 
 
 def use_platform(platform: MemoryPlatform) -> MemoryPlatform:
-    """Make `platform` the platform of this process's providers, and return it."""
+    """Make `platform` the platform of this process's providers, and return `platform`."""
     global CURRENT  # noqa: PLW0603 - pickled providers find their platform by this name
     CURRENT = platform
     return platform
@@ -118,7 +118,7 @@ def _remove_internal_properties(props: dict[str, Any]) -> dict[str, Any]:
 
 
 def _record_call(verb: str, id_: str = "") -> str:
-    """Record the current call, and raise or return how it fails; "" if it succeeds."""
+    """Record the current call, and raise or return the failure, or "" for a success."""
     how = CURRENT.record_call(verb, get_current_context().urn or "", id_)
     if how == "raise":
         raise RuntimeError(f"no {verb} today")

@@ -22,8 +22,7 @@ class Run:
     """An operation and its options, as `Lab.run` takes them.
 
     `changed` are outside changes before the run: which object (counted), and its new size, or "" if
-    it
-    is removed.
+    it is removed.
     """
 
     operation: str = "update"
@@ -47,7 +46,7 @@ class Run:
 
 @st.composite
 def runs(draw: st.DrawFn, names: Collection[str]) -> Run:
-    """Draw any operation with any options; `names` are those that it may select resources by."""
+    """Draw any operation with any options; `names` are the selectable names."""
     name_strategy = st.sampled_from(sorted(names) or ["a"])
     operation = draw(st.sampled_from(["update"] * 6 + ["refresh", "destroy"]))
     options: dict[str, Any] = {

@@ -153,7 +153,7 @@ class Player:
                 self.owned_objects.remove_outside(id_)
 
     def _note_unrecorded(self, urn: str) -> None:
-        """Note the URN if no checkpoint has its create pending.
+        """Record the URN if no checkpoint has a pending create of the URN.
 
         The process may die in the create.
         """
@@ -176,7 +176,7 @@ class Player:
 
 
 def add_outside_objects(platform: MemoryPlatform) -> None:
-    """Add the objects that exist before the stack: to be read, and to be imported."""
+    """Add objects from before the stack, for reads and imports."""
     for id_ in (*OUTSIDE, *(f"i-{variable}" for variable in VARIABLES)):
         platform.objects[id_] = {"size": 1.0, "address": f"10.1.0.{id_[2:]}"}
 

@@ -81,7 +81,7 @@ class Program:
         return declarations
 
     def has_inherited_option(self, option: str, declaration: Declaration) -> bool:
-        """Return whether an option that children inherit holds for a resource."""
+        """Return whether a resource has an option of its own or of a parent."""
         by_variable = {d.variable: d for d in self.declared}
         while option not in declaration.options:
             if not declaration.parent:

@@ -42,7 +42,7 @@ class ObservedRun:
 
     @property
     def all_steps(self) -> list[Step]:
-        """Return the steps that were started or planned: the run may have been stopped halfway."""
+        """Return the started and the planned steps: the run may have been stopped halfway."""
         return [*self.list_steps(StepStarted, StepDone, StepFailed), *self.planned]
 
     def list_steps(self, *kinds: type) -> list[Step]:

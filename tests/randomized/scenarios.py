@@ -28,7 +28,7 @@ def play_run_on_any_state(lab: Any, draw: Draw) -> None:
 
 
 def play_history(lab: Any, draw: Draw) -> None:
-    """Play several runs one after the other, of programs that follow each other."""
+    """Play several successive runs of successive programs."""
     player = _create_player(lab, draw, st.just([]))
     program = draw(programs())
     for _ in range(draw(st.integers(1, 4))):

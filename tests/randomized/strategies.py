@@ -69,7 +69,7 @@ def programs(
     may_fail: bool = True,
     most: int = len(VARIABLES),
 ) -> Program:
-    """Draw some resources, each declared after everything that it refers to."""
+    """Draw some resources, each declared after all referenced ones."""
     variables = draw(st.lists(st.sampled_from(VARIABLES), unique=True, max_size=most))
     declared: list[Declaration] = []
     for variable in variables:

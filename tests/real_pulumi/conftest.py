@@ -12,7 +12,7 @@ HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests of this folder; a result file tells what each was played with."""
+    """Mark the tests of this folder, and record the versions in a result file."""
     versions: list[tuple[str, object]] = []
     if config.getoption("xmlpath") and find_pulumi() is not None:
         versions = [("pulumi_cli", get_pulumi_version()), ("pulumi_sdk", version("pulumi"))]

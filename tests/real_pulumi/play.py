@@ -1,4 +1,4 @@
-"""Play random courses by hand: `python tests/real_pulumi/play.py SEED|0-99 [--shrink]`."""
+"""Play random courses: `python tests/real_pulumi/play.py SEED|0-99 [--shrink]`."""
 
 import argparse
 import sys
@@ -20,7 +20,7 @@ class CourseDiffers(Exception):
 def play(
     stage: EnginePair, number: int, *, shrinking: bool
 ) -> tuple[Course, list[Difference]] | None:
-    """Return the course of a seed and its differences, shrunk on request, or None without any."""
+    """Return the course of a seed and the differences, shrunk on request, or None."""
     least = None
     phases = [Phase.generate, *([Phase.shrink] if shrinking else [])]
 

@@ -68,7 +68,7 @@ class InitialState:
     moving: bool = False
 
     def create_stack(self, folder: Path, cli: Cli) -> "EngineStack":
-        """Create a stack with this state, in a folder of its own."""
+        """Create a stack with this state in a new folder."""
         platform = LabelledPlatform(moving=self.moving)
         add_outside_objects(platform)
         labelled = [
@@ -236,7 +236,7 @@ def _is_deletion(step: list[str]) -> bool:
 def _sort_concurrent(
     run: Run, operations: Mapping[str, list[list[str]]]
 ) -> dict[str, list[list[str]]]:
-    """Return the operations with deletions and refreshes sorted, as they have no order."""
+    """Return the operations with sorted deletions and refreshes, which have no order."""
     sorted_operations: dict[str, list[list[str]]] = {}
     for urn, steps in operations.items():
         if run.operation == "refresh":
@@ -250,7 +250,7 @@ def _sort_concurrent(
 
 
 def _build_outside_changes(objects: Mapping[str, Any], run: Run) -> dict[str, Any]:
-    """Return the changes that somebody makes on the platform before a run."""
+    """Return other users' changes on the platform before a run."""
     ids = sorted(objects)
     changed = {ids[index % len(ids)]: size for index, size in run.changed}
     return {id_: {"size": float(size)} if size else None for id_, size in changed.items()}
@@ -293,9 +293,9 @@ def _make_entry_comparable(planned: PlannedEntry, program: Program, run: Run) ->
     """Return the entry in a condition that both engines treat alike.
 
     A deleted object is deleted again by the CLI when it is replaced with another; a resource that
-    was
-    only read and is now declared is created by the CLI even if it is no target; of several older
-    objects, the CLI keeps one that an undeletable object may need. gpuform does none of these.
+    was only read and is now declared is created by the CLI even if it is no target; of several
+    older objects, the CLI keeps one that an undeletable object may need. gpuform does none of
+    these.
     """
     if any(fault.verb == "delete" for fault in run.faults):
         planned = replace(planned, old=planned.old[:1])
@@ -326,8 +326,7 @@ def make_run_comparable(run: Run, program: Program, names: Collection[str]) -> R
     """Return the run in a form that the CLI supports and whose end does not vary.
 
     With concurrent calls, the calls that a failure still lets through vary: then the run continues
-    with
-    everything that does not depend on the failed resource.
+    with everything that does not depend on the failed resource.
     """
     label = load_machines_module().get_label
     faults = [
@@ -360,7 +359,7 @@ def _as_preview(run: Run) -> Run:
 
 
 def _convert_to_patterns(selection: Selection) -> Selection:
-    """Return the selection with names as patterns, as the CLI takes them.
+    """Return the selection with names as patterns, in the CLI's form.
 
     Not with `d*`: the default provider matches it, and the CLI would replace that provider, too.
     """

@@ -41,7 +41,7 @@ Case = tuple[str, str]
 
 
 def build_page(runs: Sequence[Path]) -> str:
-    """Return the page after these runs, of which a later one counts more than an earlier one."""
+    """Return the page for these runs; a later run replaces an earlier one."""
     results = dict.fromkeys(collect_cases(), "not run")
     played: dict[Case, tuple[str, str, str]] = {}
     for run in runs:
@@ -72,7 +72,7 @@ def collect_cases() -> list[Case]:
 
 
 def format_row(module: str, name: str) -> str:
-    """Return scenario and engine as the page has them."""
+    """Return scenario and engine in the form of the page."""
     return f"| {format_scenario(name)} | {SECTIONS[module][1]} |"
 
 

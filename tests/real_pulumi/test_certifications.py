@@ -1,4 +1,4 @@
-"""A certification that fails under the real CLI, in both forms: nothing that waits is made."""
+"""Test a failed certification under the real CLI, in both forms: no dependent is created."""
 
 import shutil
 from pathlib import Path

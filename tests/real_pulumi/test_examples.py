@@ -1,4 +1,4 @@
-"""Every example in every form under the Pulumi CLI: it comes up, stays, changes and goes."""
+"""Test every example in every form under the Pulumi CLI: create, no change, update, destroy."""
 
 import json
 import shutil
@@ -72,7 +72,7 @@ class Project:
         return pulumi(self.directory, *arguments, "--non-interactive", **self.environ)
 
     def count_changes(self, *arguments: str) -> Mapping[str, int]:
-        """Run a command and return what it changes, counted by operation."""
+        """Run a command and return the changes, counted by operation."""
         log = self.directory / "events.jsonl"
         done = self.run(*arguments, "--event-log", str(log))
         assert done.code == 0, done.stdout + done.stderr

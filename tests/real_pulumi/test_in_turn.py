@@ -124,7 +124,7 @@ def run_step(
 
 
 def make_other(stack: Replay) -> None:
-    """Create the stack that is referred to; dev stays selected."""
+    """Create the referenced stack; dev stays selected."""
     settings = (stack.folder / "project/Pulumi.dev.yaml").read_text()
     (stack.folder / "project/Pulumi.other.yaml").write_text(settings)
     (stack.folder / "project/__main__.py").write_text(HEAD + SHARED)

@@ -20,7 +20,7 @@ RESOURCES: Final = {
     "01-together-training": {"data", "train"},
     "02-scp-fabric": {"train", "serve"},
 }
-"""What tells its progress, by example."""
+"""Examples of resources with progress messages."""
 
 
 @dataclass(frozen=True)

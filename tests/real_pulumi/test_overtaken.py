@@ -1,6 +1,6 @@
-"""A run of one engine is killed, and the other one goes on with the stack.
+"""Test that one engine continues after a killed run of the other one.
 
-Nothing is lost, nothing is made twice, and every command works afterwards.
+Nothing is lost, nothing is created twice, and every command works afterwards.
 """
 
 import contextlib

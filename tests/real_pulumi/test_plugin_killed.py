@@ -1,4 +1,4 @@
-"""`pulumi up`, killed at any point of a create: the next run goes on with it, in both forms."""
+"""Test `pulumi up`, killed at any point of a create, in both forms: the next run continues."""
 
 import contextlib
 import json
@@ -34,8 +34,11 @@ from gpuform.providers.emulator.faults import DroppedConnection
 from gpuform.providers.emulator.server import environment
 
 POINTS = ("unsent", "unanswered", "answered", "waiting")
-"""When: the request was about to be sent; it had its effect and nobody was told; the answer was
-there; the object was waited for."""
+"""The points of a kill.
+
+Just before the request is sent; after its effect, without an answer; after the answer; during the
+wait.
+"""
 ROOT = Path(__file__).parents[2]
 PROGRAM = "from gpuform.providers.catalog import load_resource_class\n"
 
@@ -89,7 +92,7 @@ class Project:
         return done
 
     def kill_up_at(self, description: KindDescription, point: str) -> None:
-        """Run `pulumi up` until the point, and kill it with all its processes."""
+        """Run `pulumi up` until the point, and kill all processes of the run."""
         flags = ("--yes", "--skip-preview", "--non-interactive")
         process = subprocess.Popen(
             build_pulumi_command(self.folder / "project", "up", *flags),

@@ -1,4 +1,4 @@
-"""What the Pulumi CLI tells of previews today is reviewed: in each form, and whatever it is of."""
+"""Test reviews of the present Pulumi CLI's previews, in each form and of each operation."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Stacks that `gpuform up --all` has made go on under the real CLI, one by one, and back."""
+"""Test that stacks of `gpuform up --all` continue under the real CLI, one by one, and back."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture
 def cluster() -> dict[str, Any]:
-    """Return the documented create request with doubles for numbers, as Pulumi sends it."""
+    """Return the documented create request with doubles for numbers, like Pulumi."""
     return {
         "cluster_name": "my-gpu-cluster",
         "region": "us-central-8",

@@ -41,7 +41,7 @@ def to_timestamp(text: str) -> float:
 
 
 def is_running_by_wall_clock(running_hours: RunningHours, now: float) -> bool:
-    """Return True if a calendar and a wall clock say that the hours include the time."""
+    """Return whether the hours include the time, by a calendar and a wall clock."""
     wall = datetime.fromtimestamp(now, running_hours.zone)
     today, before = WEEKDAYS[wall.weekday()], WEEKDAYS[wall.weekday() - 1]
     wall_time = wall.time()

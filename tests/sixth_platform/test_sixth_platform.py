@@ -28,7 +28,7 @@ _CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def read_guide_files(folder: str) -> dict[str, str]:
-    """Return the files of the guide that are in a folder, by their paths there."""
+    """Return the guide's files in a folder by path."""
     contents_by_file = dict(_FILE.findall(PAGE.read_text()))
     return {
         name.removeprefix(folder): content
@@ -46,7 +46,7 @@ def read_guide_commands() -> Iterator[tuple[str, list[str]]]:
 
 
 def build_environment(*paths: Path) -> dict[str, str]:
-    """Return an environment that finds modules and distributions in these folders."""
+    """Return an environment with these folders on the search path."""
     inherited = {key: value for key, value in os.environ.items() if "NIMBUS" not in key}
     return {
         **inherited,
@@ -70,7 +70,7 @@ def run_shell_command(
 
 
 def run_python(code: str, *paths: Path, directory: Path) -> str:
-    """Run a program with these folders on the path, and return its output."""
+    """Run a program with these folders on the path, and return the output."""
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=directory,
@@ -130,7 +130,7 @@ def test_the_guides_commands_print_what_the_guide_shows(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_platform_passes_the_slow_conformance_tests() -> None:
-    """Run the tests that CI runs for gpuform's own kinds, without the kills at every point."""
+    """Run the slow tests of gpuform's own kinds, without the kills at every point."""
     modules = (f"tests/conformance/test_{module}.py" for module in CONFORMANCE_MODULES)
     command = f"pytest -q -m 'slow and not exhaustive' -k nimbus {' '.join(modules)}"
     done = run_shell_command(command, ROOT, build_environment(HERE))

@@ -197,7 +197,7 @@ def test_validate_accepts_the_example(tmp_path: Path) -> None:
 
 
 def validate_file(text: str, folder: Path) -> list[str]:
-    """Return the problems that `gpuform validate` finds in a file."""
+    """Return the problems of a file from `gpuform validate`."""
     path, find_schema_problems = folder / "topology.yaml", Diagnostics()
     path.write_text(text)
     plan(path, read_plan_context(path, None), find_schema_problems)

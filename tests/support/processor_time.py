@@ -19,7 +19,7 @@ _TOLERANCE = 1.5
 
 
 def measure_processor_time() -> float:
-    """Return the seconds of processor time that this process and its ended children have used.
+    """Return the processor time of this process and all ended children, in seconds.
 
     The commands of the warm process count as its children.
     """
@@ -39,7 +39,7 @@ def _measure_slowness() -> float:
 
 @pytest.fixture(autouse=True)
 def limited_processor_time(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Limit each test that is not marked as slow.
+    """Limit each test without the mark `slow`.
 
     Fixtures of modules and sessions are set up before and taken down after: they do not count.
     """

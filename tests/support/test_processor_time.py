@@ -1,4 +1,4 @@
-"""A fast test that uses too much processor time fails, whoever uses it."""
+"""Test that a fast test with too much processor time fails, its children included."""
 
 import os
 import subprocess

@@ -22,7 +22,7 @@ def get_page(command: str) -> str:
 def list_subcommands(
     command: click.Command, context: click.Context
 ) -> Iterator[tuple[click.Command, click.Context]]:
-    """Yield a command and all of its subcommands, with their contexts."""
+    """Yield a command and all subcommands, with contexts."""
     yield command, context
     if isinstance(command, click.Group):
         for name in command.list_commands(context):

@@ -70,7 +70,7 @@ def list_imported_constants(tree: ast.Module, names: dict[str, str]) -> dict[str
 
 
 def find_variable_key(node: ast.AST) -> ast.expr | None:
-    """Return the key of a look-up in an environment, or None if the node is no such look-up."""
+    """Return the key of a look-up in an environment, or None for any other node."""
     match node:
         case ast.Call(func=ast.Attribute(value=there, attr="get" | "pop"), args=[key, *_]):
             pass

@@ -56,7 +56,7 @@ def test_computed_answers_have_the_documented_form(ask: Any, together: Together)
 
 
 def describe_form(value: Any) -> Any:
-    """Return names and types; lists by their possible items."""
+    """Return the names and types of fields, and the possible items of lists."""
     if isinstance(value, dict):
         return {key: describe_form(item) for key, item in value.items()}
     return "list" if isinstance(value, list) else type(value).__name__

@@ -81,7 +81,7 @@ class ScpClient:
     # Nodes and fabrics.
 
     def create(self, body: Json) -> list[str]:
-        """Create nodes; return their ids, read from a list, in the order of the request."""
+        """Create nodes, and return the ids from a list in the order of the request."""
         self.request("POST", "/v1/gpu-nodes", body)
         listed = self.get("/v1/gpu-nodes?size=1000&sort=created_at:asc")["gpu_nodes"]
         ids = {node["gpu_node_name"]: node["id"] for node in listed}

@@ -127,7 +127,7 @@ def test_the_end_of_a_jobs_output_is_printed_like_gnu_tail(
 def play_scene(
     run: Run, names: tuple[str, ...], settled: Callable[[str, str], None]
 ) -> list[object]:
-    """Play jobs, a drain, a requeue and a resume, and return what is observed."""
+    """Play jobs, a drain, a requeue and a resume, and return all observations."""
     observations: list[object] = []
 
     def record_views(*command: str) -> None:

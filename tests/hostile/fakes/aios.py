@@ -59,7 +59,7 @@ class Aios:
         return answer
 
     def _record_history(self) -> None:
-        """Keep each document that this request has changed, for the reads that lag behind."""
+        """Store each changed document, for later lagging reads."""
         documents = {item["id"]: item for item in self._documents.find({})}
         for id_ in documents.keys() | self._history.keys():
             versions = self._history.setdefault(id_, [])
@@ -192,7 +192,7 @@ class Aios:
         ]
 
     def _record_nodes(self, actor: str, id_: str) -> None:
-        """Record the document's current nodes as objects that appear, change and vanish."""
+        """Record the document's current nodes as appearing, changing and vanishing objects."""
         document = self._documents.find_one({"id": id_}) or {}
         entries: list[Json] = (document.get("nodes") or {}).get("nodeData") or []
         occurrences: Counter[str] = Counter()
@@ -221,7 +221,7 @@ class Aios:
         self._compare_sums(actor, id_, document, entries)
 
     def _compare_sums(self, actor: str, id_: str, document: Json, entries: list[Json]) -> None:
-        """Note whether the totals that somebody has just written fit the entries."""
+        """Record whether new totals of another writer fit the entries."""
         platform_object = self._simulation.find_object("aios", "cluster", id_)
         if platform_object is not None:
             count = (document.get("nodes") or {}).get("count")

@@ -77,7 +77,7 @@ class FaultPlan:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def choose_fault(self, kind: str) -> Fault | None:
-        """Return the first fault that is due for this request; every fault counts the request."""
+        """Return the first due fault for this request; every fault counts the request."""
         chosen = None
         with self._lock:
             for number, fault in enumerate(self.faults):
@@ -100,7 +100,7 @@ def answer_with_fault(
     refuse: Callable[[int, str], Answer],
     signal: Callable[[str], None],
 ) -> Answer | None:
-    """Return what the client gets, or None when the connection closes without an answer."""
+    """Return the answer to the client, or None for a closed connection."""
     if fault is None:
         return serve(request)
     request = replace(request, delay=fault.delay, shift=_SHIFTS.get(fault.failure, 0))
@@ -156,7 +156,7 @@ def _mutate_answer(fault_kind: str, answer: Answer) -> Answer:
 
 
 def _change_rows(fault_kind: str, body: Any) -> None:
-    """Change the rows of a list in place, or the total that stands beside them."""
+    """Change the rows of a list in place, or the list's total."""
     holder, rows = _find_rows(body)
     total = next((name for name in ("count", "total") if name in holder), None)
     if fault_kind == "wrong-total":

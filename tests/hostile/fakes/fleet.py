@@ -87,7 +87,7 @@ class Fleet:
         self.kubernetes.misbehavior = misbehavior
 
     def run_job(self, node: PlatformObject, seconds: float) -> None:
-        """Start a job on the node, if it has joined."""
+        """Start a job on the node after the node's join."""
         self._synchronize()
         if node.id in self._joined:
             name = f"job-{len(self.jobs)}"
@@ -98,7 +98,7 @@ class Fleet:
         return [job for job in self.jobs if job.node_id == node.id and job.is_running_at(moment)]
 
     def describe_use(self) -> list[tuple[str, bool]]:
-        """Return the name of each node that has joined, and whether a job runs there now."""
+        """Return the name of each joined node, and whether a job runs on the node."""
         self._synchronize()
         running = {job.node_id for job in self.jobs if job.is_running_at(self.simulation.now)}
         return [(name, id_ in running) for id_, name in self._joined.items()]

@@ -112,7 +112,7 @@ class Kubernetes:
             self.start_pod(name, f"kube-proxy-{name}", "kube-system", owner="DaemonSet")
 
     def start_pod(self, node: str, name: str, namespace: str = "ml", **fields: Any) -> None:
-        """Start a pod on a node; `owner` is the kind of its controller, `gpus` its request."""
+        """Start a pod on a node; `owner` is the controller's kind, `gpus` the request."""
         metadata: Json = {"name": name, "namespace": namespace, "uid": f"pod-{namespace}-{name}"}
         if owner := fields.get("owner"):
             reference = {"kind": owner, "name": f"{name}-owner", "controller": True}
@@ -138,7 +138,7 @@ class Kubernetes:
         self._put("pods", f"{namespace}/{name}", pod)
 
     def remove_node(self, name: str) -> None:
-        """Remove a node with everything that runs there."""
+        """Remove a node with all pods."""
         with self._lock:
             self._record_history()
             self.objects["nodes"].pop(name, None)
@@ -150,7 +150,7 @@ class Kubernetes:
         return self.objects["nodes"][name]
 
     def list_jobs_on(self, node: str) -> list[str]:
-        """Return the keys of the pods that run on `node`, also of pods that the API hides."""
+        """Return the keys of all pods on `node`, also of pods hidden by the API."""
         return [
             key
             for key, pod in self.objects["pods"].items()
@@ -253,7 +253,7 @@ class Kubernetes:
         return metadata["namespace"] in self.misbehavior.hidden_namespaces
 
     def _get_shown_objects(self) -> dict[str, dict[str, Json]]:
-        """Return the objects as lists show them: those of `lag_s` seconds ago."""
+        """Return the objects of lists: the objects of `lag_s` seconds ago."""
         moment = self._clock.now() - self.misbehavior.lag_s
         for until, objects in self._history:
             if until > moment:
@@ -294,12 +294,12 @@ class Kubernetes:
             self.objects[resource][key] = body
 
     def _record_history(self) -> None:
-        """Store the objects as they were until now."""
+        """Store the present objects in the history."""
         self._history.append((self._clock.now(), {k: dict(v) for k, v in self.objects.items()}))
 
 
 def format_time(moment: float) -> str:
-    """Return `moment` (seconds since 1970) as Kubernetes writes it."""
+    """Return `moment` (seconds since 1970) in the format of Kubernetes."""
     return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -362,7 +362,7 @@ def _answer_status(code: int, reason: str, message: str, name: str = "") -> Answ
 
 @contextmanager
 def serve_cluster(cluster: Kubernetes) -> Iterator[str]:
-    """Serve `cluster` over HTTP, and yield its address."""
+    """Serve `cluster` over HTTP, and yield the address."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

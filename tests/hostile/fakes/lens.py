@@ -127,7 +127,7 @@ class Lens:
         return _set_numbers(heatmap, -1) if self._simulation.lens_mood == "sentinels" else heatmap
 
     def _list_node_use(self) -> list[tuple[str, bool]]:
-        """Return each node's name, and whether its GPUs are at work."""
+        """Return each node's name, and whether the node's GPUs are busy."""
         if self._simulation.lens_mood == "foreign":
             return [("somebody-1", False)]
         is_old = self._simulation.lens_mood == "stale"

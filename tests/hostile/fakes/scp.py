@@ -200,7 +200,7 @@ class Scp:
     def _find_or_create_fabric(
         self, fabric_details: Json, sent: Json, delay: float
     ) -> PlatformObject | None:
-        """Return the fabric named by its id, or a new one."""
+        """Return the fabric with the id in the request, or a new one."""
         id_ = fabric_details.get("cluster_fabric_id")
         if id_:
             return self._simulation.find_object("scp", _FABRIC, id_)

@@ -81,7 +81,7 @@ class FakePlatforms:
             thread.join()
 
     def build_environ(self) -> dict[str, str]:
-        """Return the variables that connect gpuform with the fakes, with our keys."""
+        """Return the variables that connect gpuform to the fakes, with our keys."""
         return {
             "GPUFORM_CLOCK": self.url,
             "TOGETHER_BASE_URL": f"{self.url}/together/v1",

@@ -52,7 +52,7 @@ class PlatformObject:
         return self.created_at <= moment < self.gone_at
 
     def is_alive(self, moment: float) -> bool:
-        """Return True if the object exists and nobody has requested its deletion."""
+        """Return True if the object exists and has no deletion request."""
         return self.exists(moment) and moment < self.deletion_requested_at
 
     def __str__(self) -> str:
@@ -135,7 +135,7 @@ class Simulation:
         *,
         delay: float = 0.0,
     ) -> PlatformObject:
-        """Create an object `delay` seconds from now; `behavior` says when it becomes visible."""
+        """Create an object `delay` seconds from now, with the visibility of `behavior`."""
         created_at = self.now + delay
         platform_object = PlatformObject(
             platform, kind, id_, name, actor, created_at, data, created_at, sent=dict(data)
@@ -169,7 +169,7 @@ class Simulation:
             self.record_action(actor, "deleted", platform_object)
 
     def find_visible_object(self, platform: str, kind: str, id_: str) -> PlatformObject | None:
-        """Return the object that a lookup by id shows, or None while the platform answers 404."""
+        """Return the object for a lookup by id, or None while the platform answers 404."""
         platform_object = self.find_object(platform, kind, id_)
         return (
             platform_object
@@ -189,7 +189,7 @@ class Simulation:
         ]
 
     def list_shown(self, platform: str, kind: str) -> list[PlatformObject]:
-        """Return the objects that a list shows, which may be those of `list_lag` seconds ago."""
+        """Return the objects of a list, which may be `list_lag` seconds old."""
         return [
             item
             for item in self.objects
@@ -207,7 +207,7 @@ class Simulation:
         return self.now + self.behavior.clock_skew
 
     def format_creation_time(self, platform_object: PlatformObject) -> str | None:
-        """Return the creation time that the platform reports, or None if it reports none."""
+        """Return the reported creation time, or None on platforms without one."""
         match self.behavior.created_at:
             case behavior.YEAR_1:
                 return "0001-01-01T00:00:00Z"
@@ -225,5 +225,5 @@ class Simulation:
 
 
 def format_time(moment: float) -> str:
-    """Return `moment` (seconds since 1970) as the platforms write it."""
+    """Return `moment` (seconds since 1970) in the platforms' format."""
     return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

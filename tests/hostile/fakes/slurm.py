@@ -112,7 +112,7 @@ class Slurm:
         node.update(state="IDLE", address=address)
 
     def end_node(self, name: str, *, is_static: bool) -> None:
-        """End a node with its jobs: Slurm keeps it as DOWN if `is_static`, otherwise forgets it."""
+        """End a node and all jobs on the node; Slurm keeps a static node as DOWN."""
         self._record_history()
         for job in self.jobs:
             if name in job.nodes and job.state in _ON_NODES:
@@ -123,7 +123,7 @@ class Slurm:
             del self.nodes[name]
 
     def list_jobs_on(self, node: str) -> list[str]:
-        """Return the names of the jobs that run on `node` now, also of hidden ones."""
+        """Return the names of all jobs on `node`, also of hidden ones."""
         self._end_due_jobs()
         return [job.name for job in self.jobs if node in job.nodes and job.state in _ON_NODES]
 

@@ -45,7 +45,7 @@ class Registry:
         self.call_emulator("POST", "aios/settings", settings)
 
     def list_writes(self) -> list[tuple[str, str, Any]]:
-        """Return the changing requests since the last call, and forget them.
+        """Return and forget the changing requests since the last call.
 
         A PUT that removes no node is left out: gpuform sends it to read the present record.
         """
@@ -103,7 +103,7 @@ class StoredResource:
     state: Json = field(default_factory=dict)
 
     def check(self, declared: Json) -> Json:
-        """Return the inputs that the lifecycle's check accepts."""
+        """Return the inputs accepted by the lifecycle's check."""
         check_result = self.lifecycle.check(self.state, {**declared, "__provider": "p"})
         assert [(failure.property, failure.reason) for failure in check_result.failures] == []
         return {**check_result.inputs, "__provider": "p"}
@@ -129,7 +129,7 @@ class StoredResource:
             return [change.path for change in changes if change.action != "keep"]
 
     def refresh(self) -> bool:
-        """Read the object into the state; return False if it is gone."""
+        """Read the object into the state; return False for a deleted object."""
         with use_context(self.registry.create_context(self.name)):
             read_result = self.lifecycle.read(self.id, self.state)
         if read_result.id:
@@ -148,7 +148,7 @@ def cluster(registry: Registry) -> StoredResource:
 
 @pytest.fixture
 def gpu_node(registry: Registry) -> Any:
-    """Return a function that creates a GpuNode of a name in the program."""
+    """Return a function that creates a GpuNode with a name in the program."""
 
     def make(name: str) -> StoredResource:
         return StoredResource(registry, GpuNodeLifecycle(), name)

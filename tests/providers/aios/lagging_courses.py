@@ -204,7 +204,7 @@ class Course:
         return {"cluster_id": WEST, "node_id": f"{stack.name}-{name}", **own}
 
     def _run(self, stack: Stack, name: str, command: str) -> bool:
-        """Run a command as an engine does, and return whether it succeeded."""
+        """Run a command like an engine, and return the success."""
         resource = stack.get_resource(name, ClusterLifecycle if name == EAST else GpuNodeLifecycle)
         self.log.append(f"+{self.registry.clock.moment - 1.8e9:.0f}s {stack.name} {command} {name}")
         with stack.use_environment(self.monkeypatch):
@@ -239,7 +239,7 @@ class Course:
                 return True
 
     def _adopt_lost_values(self, error: str) -> None:
-        """Take over the current values of the colleague's nodes that gpuform could not restore.
+        """Accept the current values of the colleague's nodes where gpuform could not restore any.
 
         A node created between two requests is overwritten with unknown values; the error names it.
         """

@@ -78,7 +78,7 @@ class LaggingRegistry:
     others: Callable[[], None] = lambda: None
     requests: list[tuple[str, str, Any]] = field(default_factory=list)
     fixed_lag: float | None = None
-    """How old what GET and query show is; None leaves it to the faults."""
+    """The age of answers to GET and query; None leaves the age to the faults."""
     next_write: str = ""
     """What happens to the next PUT or create: lost_before or lost_after."""
     query_has_nodes: bool = True
@@ -186,7 +186,7 @@ class LaggingRegistry:
         return 200, {"success": True, "task_id": "", "result": result}
 
     def update(self, id_: str, body: Json) -> tuple[int, Any]:
-        """Apply a Mongo update without paths that the schema does not have."""
+        """Apply a Mongo update without paths outside of the schema."""
         known_fields = {
             operator: {p: v for p, v in fields.items() if p.split(".")[0] in _KNOWN}
             for operator, fields in body.items()
@@ -222,7 +222,7 @@ class LaggingRegistry:
         return copy.deepcopy(shown_records)
 
     def _omit_fields(self, record: Json, share: float) -> Json:
-        """Return the record, perhaps without its nodes, or with only the ids of its nodes."""
+        """Return the record, perhaps without nodes, or with only the ids of nodes."""
         if self.rng.random() >= self.faults.partial * share:
             return record
         if self.rng.random() < 0.5:
@@ -232,7 +232,7 @@ class LaggingRegistry:
 
 
 def find_wrong_sums(record: Json) -> list[str]:
-    """Return the paths of the sums that differ from those of the record's entries."""
+    """Return the paths of sums with other values than the sums of the record's entries."""
     entries = record["nodes"]["nodeData"]
     wrong = [] if record["nodes"]["count"] == len(entries) else ["nodes.count"]
     for name, path in SUMS.items():
@@ -243,7 +243,7 @@ def find_wrong_sums(record: Json) -> list[str]:
 
 
 def compute_sums(entries: list[Json]) -> Json:
-    """Return the sums of entries by their dotted paths, as another correct writer sets them."""
+    """Return the sums of entries by dotted path, like another correct writer."""
     sums = {name: sum(_get_number(entry, path) for entry in entries) for name, path in SUMS.items()}
     return {"nodes.count": len(entries), **sums}
 

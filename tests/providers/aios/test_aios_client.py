@@ -18,7 +18,7 @@ from gpuform.schemas.aios.updates import UpdateRequest
 def create_client_with_answer(
     content: Any, status: int = 200
 ) -> tuple[AiosClient, list[httpx.Request]]:
-    """Return a client of a registry that gives one answer, and the list of its requests."""
+    """Return a client of a registry with one answer, and the list of requests."""
     asked: list[httpx.Request] = []
 
     def answer(request: httpx.Request) -> httpx.Response:

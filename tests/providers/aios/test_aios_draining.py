@@ -35,7 +35,7 @@ def declared_with_nodes() -> Any:
 
 @pytest.fixture
 def separate_node(cluster: Any, gpu_node: Any) -> Any:
-    """Create a node as a resource of its own."""
+    """Create a node as a separate resource."""
     cluster.apply({name: value for name, value in DECLARED.items() if name != "nodes"})
     entry = dict(DECLARED["nodes"]["node_data"][0])
     made = gpu_node("one")

@@ -23,7 +23,7 @@ def find_sources() -> Iterator[Path]:
 
 
 def find_decisions(tree: ast.Module) -> Iterator[tuple[int, set[str]]]:
-    """Yield the line of each check, and the constants that its decision may be."""
+    """Yield the line of each check, and the possible constants of the decision."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and _get_name(node.func) in CHECKS:
             yield node.lineno, _resolve(node.args[0], tree) if node.args else set()
@@ -39,7 +39,7 @@ def _get_name(expression: ast.expr) -> str | None:
 def _resolve(
     expression: ast.expr, tree: ast.Module, passed: frozenset[str] = frozenset()
 ) -> set[str]:
-    """Return the constants in an expression and in the values of its names."""
+    """Return the constants in an expression, and in the values of the expression's names."""
     inner = [node for node in ast.walk(expression) if isinstance(node, ast.expr)]
     names = {name for node in inner if (name := _get_name(node))}
     constants = names & CONSTANTS.keys()

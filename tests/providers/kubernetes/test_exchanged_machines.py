@@ -19,7 +19,7 @@ __all__ = ["certified_cluster"]  # the fixture
 
 @contextmanager
 def report_other_machine(certified_cluster: ContradictoryCluster, name: str) -> Iterator[list[str]]:
-    """Report another machine for the node as soon as the yielded list has its id."""
+    """Report another machine for the node once the yielded list has the node's id."""
     machines: list[str] = []
 
     def rewrite(environ: dict[str, Any], answer: Any) -> Any:

@@ -137,7 +137,7 @@ def pack_failed_nodes(*entries: Mapping[str, str]) -> bytes:
 
 
 def list_faulty_nodes(certified_cluster: CertifiedCluster) -> list[str]:
-    """Return the nodes that a repair would repair."""
+    """Return the failed nodes of all verdicts."""
     return [
         failure["node"]
         for verdict in certified_cluster.list_verdicts()

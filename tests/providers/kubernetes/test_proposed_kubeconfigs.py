@@ -1,5 +1,7 @@
-"""A kubeconfig that comes with the project names no file of this machine: whoever proposes a change
-would choose what is sent, and to whom. The user's own one may.
+"""Test that a kubeconfig in the project names no file of this machine.
+
+Otherwise the author of a proposal could choose a file and a server to send the file to. The user's
+own kubeconfig may name files.
 """
 
 import threading
@@ -50,7 +52,7 @@ def write(path: Path, user: dict[str, Any], server: str = "https://127.0.0.1:1")
 
 @contextmanager
 def record_foreign_requests() -> Iterator[tuple[str, list[str]]]:
-    """Start a server of somebody else, and yield the requests that it has received."""
+    """Start a server of somebody else, and yield the received requests."""
     heard: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):

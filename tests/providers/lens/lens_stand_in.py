@@ -18,7 +18,7 @@ Step = Callable[["LensStandIn"], None]
 
 
 def build_workload(name: str, **fields: Any) -> Json:
-    """Return a workload as the reference shows it, with its name as uid."""
+    """Return a workload in the reference's form, with the name as uid."""
     stat = {"gpuRequest": 8, "gpuUtilization": 0.9}
     consumer = {"kind": "Job", "name": name, "namespace": "ml", "uid": name, "stat": stat}
     return {**consumer, "pods": None, "source": "k8s", **fields}
@@ -26,7 +26,7 @@ def build_workload(name: str, **fields: Any) -> Json:
 
 @dataclass
 class LensStandIn:
-    """Answer as Lens; `total` and `page` replace what a page of workloads says, if given."""
+    """Answer like Lens; `total` and `page` replace these fields of a page of workloads."""
 
     consumers: list[Json] = field(default_factory=list)
     overview: Json = field(default_factory=dict)

@@ -22,7 +22,7 @@ URL = "http://lens-contradicts.test"
 
 
 def try_gate(condition: Any, answers: dict[str, Any]) -> tuple[bool, str]:
-    """Create a gate on these answers of Lens, and return whether it was passed, and why not."""
+    """Create a gate on these answers of Lens; return whether the gate passed, and the reason."""
 
     def answer(request: httpx.Request) -> httpx.Response:
         body = answers[request.url.path.rpartition("/")[2]]

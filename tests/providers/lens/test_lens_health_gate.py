@@ -165,7 +165,7 @@ def test_a_shorter_custom_timeout_ends_the_wait(gate: EmulatedGate) -> None:
 
 
 def refresh_gate(gate: EmulatedGate) -> dict[str, Any]:
-    """Refresh the gate, check that nothing is planned, and return its outputs."""
+    """Refresh the gate, check for an empty plan, and return the outputs."""
     with gate.serving():
         read_result = gate.lifecycle.read("overview", gate.state).outs
     gate.state = {**read_result, "__provider": "p"}

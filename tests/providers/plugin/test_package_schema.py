@@ -32,7 +32,7 @@ def load_metaschema() -> jsonschema.Draft202012Validator:
 
 
 def iterate_values(value: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield each nested value with its path, the value itself first."""
+    """Yield each nested value with the path, the value itself first."""
     yield path, value
     items = value.items() if isinstance(value, dict) else ()
     for key, item in items:

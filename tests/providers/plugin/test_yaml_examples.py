@@ -69,7 +69,7 @@ def build_sample(spec: dict[str, Any], path: str) -> Any:
 
 
 def build_outputs(type_: str, name: str, inputs: dict[str, Any]) -> dict[str, Any]:
-    """Return the outputs of a resource as a platform would report them."""
+    """Return the outputs of a resource in the form of a platform's answer."""
     properties = SCHEMA["resources"][type_]["properties"]
     values = {
         key: inputs.get(key) or build_sample(properties[key], f"{name}.{key}") for key in properties
@@ -93,7 +93,7 @@ def invoke(token: str, arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def mask_secrets(values: Any, secret: Collection[str] = ()) -> Any:
-    """Return values as text shows them, with values named in `secret` masked completely."""
+    """Return values as text, with values named in `secret` completely masked."""
     masked = {key: "[secret]" if key in secret else value for key, value in values.items()}
     return json.loads(json.dumps(to_display_value(masked)))
 

@@ -57,13 +57,13 @@ KINDS: Mapping[str, type[Lifecycle[Any, Any]]] = {
 
 @pytest.fixture
 def pool_inputs() -> Properties:
-    """Return the inputs of three nodes in a fabric of their own."""
+    """Return the inputs of three nodes in one fabric."""
     return dict(POOL)
 
 
 @pytest.fixture
 def node_inputs() -> Properties:
-    """Return the inputs of a node that joins a fabric; the test adds the fabric."""
+    """Return the inputs of a node of an existing fabric; the test adds the fabric."""
     return {"gpu_node_name": "solo", **NODE_SETTINGS}
 
 
@@ -141,7 +141,7 @@ class EmulatedEnvironment:
         return {change.path: (change.before, change.after) for change in changes}
 
     def diff(self, resource: StoredResource, inputs: Properties) -> list[str]:
-        """Return the fields that replace the resource; raise what a plan refuses."""
+        """Return the fields behind a replacement; raise the refusal of a plan."""
         with self.use_context(resource.name):
             result = KINDS[resource.kind]().diff(
                 resource.id, convert_to_wire(resource.outs), convert_to_wire(inputs)
@@ -238,7 +238,7 @@ class EmulatedEnvironment:
 
 
 def convert_to_wire(values: Properties) -> Properties:
-    """Convert values as Pulumi's host hands them over: every number is a double."""
+    """Convert values like Pulumi's host: every number becomes a double."""
     converted: Properties = json.loads(json.dumps(values), parse_int=float)
     return {**converted, "__provider": "pickled"}
 

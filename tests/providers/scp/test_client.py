@@ -57,14 +57,14 @@ def client(scp: EmulatedScp) -> ScpClient:
 
 @pytest.fixture
 def ids(scp: EmulatedScp) -> list[str]:
-    """Create two running nodes of a fabric, and return their ids."""
+    """Create two running nodes of a fabric, and return the ids."""
     nodes = scp.client.create_nodes(build_create_request("fabric-a", "a-001", "a-002"))
     scp.move_clock(1000)
     return nodes
 
 
 def create_client_with_answers(*answers: httpx.Response, **fields: Any) -> ScpClient:
-    """Return a client of a platform that gives these answers in order."""
+    """Return a client of a platform with these answers, in order."""
     rest = iter(answers)
     return ScpClient(Connection(KEYS, httpx.MockTransport(lambda _: next(rest)), **fields))
 

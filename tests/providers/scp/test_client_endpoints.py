@@ -78,7 +78,7 @@ def _to_plain_values(value: Any) -> Any:
 
 
 def _build_expected_body(endpoint: Endpoint) -> Any:
-    """Return what the client returns for the document's answer."""
+    """Return the client's result for the document's answer."""
     if endpoint.number == "1.2":
         return [ID]
     if endpoint.method != "GET":

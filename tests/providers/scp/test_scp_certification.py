@@ -1,4 +1,4 @@
-"""Nodes of SCP that are certified in the Kubernetes that they are in, and made anew when they fail.
+"""Test certifications of SCP nodes in a Kubernetes, and the recreation of failed nodes.
 
 The Kubernetes is that of an emulated cluster whose nodes have the names of the SCP nodes.
 """
@@ -45,7 +45,7 @@ def kubeconfig(environment: Any, tmp_path: Path) -> str:
 
 @pytest.fixture
 def nodes(environment: Any, pool_inputs: dict[str, Any], node_inputs: dict[str, Any]) -> list[Any]:
-    """Create two nodes that join the fabric of a pool."""
+    """Create two nodes in the fabric of a pool."""
     pool = environment.create("NodePool", {**pool_inputs, "count": 2}, "pool")
     fabric = pool.outs["cluster_fabric_id"]
     named = {**node_inputs, "cluster_fabric_id": fabric, "repair": REPAIR}

@@ -1,5 +1,7 @@
-"""The nodes of a pool and the Kubernetes that is declared for them, over real HTTP: no node goes
-that this Kubernetes does not show, by whichever name, and none on which it shows a job.
+"""Test the nodes of a pool with a declared Kubernetes of somebody else, over real HTTP.
+
+gpuform removes no node that this Kubernetes does not show, under any name, and none with a running
+job.
 """
 
 from collections.abc import Iterator

@@ -42,7 +42,7 @@ def build_points(*uses: float | None, node: str = "train-001") -> list[Propertie
 def build_heatmap(
     *data: Properties, unit: str = "%", axis: tuple[float, float] = (0, 100)
 ) -> GpuHeatmap:
-    """Return a heatmap whose utilization has these points."""
+    """Return a heatmap with these points of utilization."""
     metric = {"unit": unit, "yAxisMin": axis[0], "yAxisMax": axis[1], "data": data}
     return GpuHeatmap.model_validate({"utilization": metric})
 
@@ -61,7 +61,7 @@ OVERVIEW = Overview(total_nodes=4, utilization=0.0)
 
 @dataclass
 class Watched:
-    """One node, who gives it its jobs, and what Lens says."""
+    """One node, its scheduler, and the answers of Lens."""
 
     monkeypatch: pytest.MonkeyPatch
     clock: FakeClock = field(default_factory=start_clock)

@@ -36,7 +36,7 @@ def answer_late(environment: Any, seconds: float, answer: str = "first") -> None
 
 
 def assert_complete(environment: Any, pool: Any, count: int) -> None:
-    """Check that the pool has every existing node, and as many as declared."""
+    """Assert that the pool has every existing node, and as many nodes as declared."""
     assert (pool.outs["ready"], pool.outs.get("not_ready_reason")) == (True, None)
     assert sorted(environment.list_node_states()) == list(pool.nodes)
     assert len(pool.nodes) == len(pool.outs["node_ids"]) == count
@@ -312,7 +312,7 @@ class TestGpuNode:
 
 
 def kill_after_create(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kill the process at its first wait, right after the answer to a create."""
+    """Kill the process at the first wait, just after the answer to a create."""
     sleep = ProviderContext.sleep
 
     def die(self: ProviderContext, seconds: float) -> None:
@@ -323,7 +323,7 @@ def kill_after_create(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def hide(monkeypatch: pytest.MonkeyPatch, environment: Any, ids: set[str], seconds: float) -> None:
-    """Hide these nodes from the list and from GET for a while: a replica lags behind."""
+    """Hide these nodes from lists and GET for a while, like a lagging replica."""
     until = environment.now + seconds
     nodes, node = ScpClient.list_nodes, ScpClient.get_node
 

@@ -321,7 +321,7 @@ class TestLocks:
 class TestFabrics:
     @pytest.fixture
     def other(self, environment: Any, pool_inputs: Properties) -> Any:
-        """Create a pool in a fabric of its own."""
+        """Create a pool in another fabric."""
         names = {"cluster_fabric_name": "fabric2", "gpu_node_name_prefix": "other"}
         return environment.create("NodePool", {**pool_inputs, **names}, name="other")
 

@@ -31,7 +31,7 @@ AUTOMATIC = {"approve": "automatic", "on": ["platform", "not_ready"], "max_unhea
 
 
 class Conditions:
-    """What the scheduler says of nodes, beside their jobs."""
+    """The conditions of nodes as the scheduler reports them, beside the jobs."""
 
     def __init__(self) -> None:
         self.conditions = {name: NodeCondition() for name in NAMES}

@@ -76,7 +76,7 @@ class Wire:
     requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
 
     def client(self, prefix: str, account: str = "") -> ScpClient:
-        """Return one client for all examples, because its creation is slow."""
+        """Return one client for all examples, because creating a client is slow."""
         if (prefix, account) not in self.clients:
             credentials = Credentials("AK", "SK", base_url=self.url + prefix, account_id=account)
             self.clients[prefix, account] = ScpClient(Connection(credentials))

@@ -44,7 +44,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def cluster(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCluster]:
-    """Create an emulated Together cluster whose scheduler is Slurm on its Kubernetes."""
+    """Create an emulated Together cluster with Slurm on the cluster's Kubernetes."""
     for name, value in environment(server.url).items():
         monkeypatch.setenv(name, value)
     made = create_slurm_cluster(server)

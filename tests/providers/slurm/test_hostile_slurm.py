@@ -124,7 +124,7 @@ class Killed(BaseException):
 def certify_and_crash(
     call: ProviderContext, slurm: Slurm, monkeypatch: pytest.MonkeyPatch, at_command: int
 ) -> None:
-    """Kill a certification right after its n-th command took effect."""
+    """Kill a certification just after the n-th command took effect."""
     run = slurm.run
 
     def run_and_die(*arguments: Any, **options: Any) -> Any:

@@ -75,7 +75,7 @@ class EmulatedTensorOne:
     def plan(
         self, cluster: StoredCluster, inputs: Json | None = None
     ) -> dict[str, tuple[Any, Any, str]]:
-        """Return before, after and reason by path, with `stays` as after for what is kept."""
+        """Return before, after and reason by path, with `stays` as after for kept values."""
         news = convert_to_wire(cluster.inputs if inputs is None else inputs)
         with self.use_provider_context(cluster.name):
             ClusterLifecycle().diff(cluster.id, convert_to_wire(cluster.outs), news)
@@ -173,7 +173,7 @@ class EmulatedTensorOne:
         return recorded
 
     def take_writes(self) -> list[tuple[str, Any]]:
-        """Return and clear the requests that write: method with the end of the path, and body."""
+        """Return and clear the writing requests: method with the end of the path, and body."""
         recorded = [request for request in self.list_requests() if request["method"] != "GET"]
         self.send_control("DELETE", "requests")
         return [
@@ -188,7 +188,7 @@ def _format_operation(method: str, path: str) -> str:
 
 
 def convert_to_wire(values: Json) -> Json:
-    """Return the values as Pulumi's host sends them, every number as a double."""
+    """Return the values in the form of Pulumi's host, with doubles for numbers."""
     doubles: Json = json.loads(json.dumps(values), parse_int=float)
     return {**doubles, "__provider": "pickled"}
 

@@ -36,7 +36,7 @@ PORTS = st.lists(PORT, max_size=4, unique_by=_get_port_key)
 
 
 def _build_cluster_with_ports(ports: list[Json]) -> wire.Cluster:
-    """Return the document's cluster with these ports, each as the platform completes it."""
+    """Return the document's cluster with these ports, each completed like by the platform."""
     filled = [
         {
             "external_port": 32001 + at,

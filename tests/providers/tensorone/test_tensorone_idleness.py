@@ -21,7 +21,7 @@ HOUR = 3600.0
 
 @pytest.fixture
 def idle_cluster(platform: Any, inputs: Json) -> Any:
-    """Create a cluster that has had no work for ten hours."""
+    """Create a cluster without work for ten hours."""
     cluster = platform.create({**inputs, "idle": IDLE})
     platform.make_idle(cluster)
     platform.advance(10 * HOUR)

@@ -15,7 +15,7 @@ Json = dict[str, Any]
 
 @pytest.fixture
 def delay_visibility(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Show clusters only some seconds after their create, and hide them from a second moment on."""
+    """Show clusters some seconds after the create, and hide them again later."""
     seconds = [8.0]
     shown_at: dict[str, float] = {}
     create, listed, cluster = (
@@ -73,7 +73,7 @@ def test_a_run_that_ends_before_the_cluster_is_visible_is_resumed(
 
 
 def list_clusters(platform: Any) -> list[Any]:
-    """Return the clusters that exist."""
+    """Return the existing clusters."""
     return [cluster.cluster for cluster in platform.client.list_clusters()]
 
 

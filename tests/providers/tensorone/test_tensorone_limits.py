@@ -218,7 +218,7 @@ class TestAFreeKey:
         return platform
 
     def _run_for_all(self, free: Any, work: Callable[[int, LockstepClock], Any]) -> list[Any]:
-        """Run the work for all ten at once, so that waits are not added up."""
+        """Run the work for all ten clusters at once, because successive waits would add up."""
 
         def move(time: float) -> None:
             free.send_control("POST", "clock", {"until": time})

@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 @pytest.fixture
 def cluster_ids(platform: Any, inputs: Json) -> Iterator[Json]:
-    """Create two clusters, and return them by name."""
+    """Create two clusters, and return the ids by name."""
     template = {"template_id": "tmpl_pytorch_latest"}
     secret = {"environment_variables": {"WANDB_API_KEY": "w-123", "MODE": "m-456"}}
     result = {"train": platform.create({**inputs, **template, **secret})}

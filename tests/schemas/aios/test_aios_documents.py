@@ -18,7 +18,7 @@ from gpuform.schemas.checking import validate_inputs
 
 
 def convert_numbers_to_doubles(value: Any) -> Any:
-    """Return the values with doubles for numbers, as Pulumi sends them."""
+    """Return the values with doubles for numbers, like Pulumi."""
     if isinstance(value, dict):
         return {key: convert_numbers_to_doubles(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -42,7 +42,7 @@ MODELS: dict[str, type[BaseModel]] = {
 
 
 def dump_with_secrets(value: Any) -> Any:
-    """Return a parsed model as JSON, with its secrets in the clear."""
+    """Return a parsed model as JSON with all secrets."""
     if isinstance(value, BaseModel):
         return {name: dump_with_secrets(getattr(value, name)) for name in type(value).model_fields}
     if isinstance(value, tuple):

@@ -35,7 +35,7 @@ def compute_cluster_changes(before: Json, after: Json) -> list[FieldChange]:
 
 
 def build_update_body(declared: Json, before: Json | None = None) -> Json:
-    """Return the body that an update sends."""
+    """Return the body of an update request."""
     inputs = ClusterInputs.model_validate({**LEAST, **declared})
     return requests.build_update(inputs, compute_cluster_changes(before or {}, declared))
 

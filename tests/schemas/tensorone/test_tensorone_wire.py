@@ -12,7 +12,7 @@ from gpuform.schemas.tensorone.termination import find_stopping_limit
 
 
 def dump_with_secrets(value: Any) -> Any:
-    """Return a model as the body that it was parsed from, secrets included."""
+    """Return the original body of a parsed model, secrets included."""
     if isinstance(value, BaseModel):
         return {name: dump_with_secrets(getattr(value, name)) for name in type(value).model_fields}
     if isinstance(value, dict):

@@ -70,7 +70,7 @@ def salt() -> str:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, salt: str) -> Path:
-    """Yield a project with the stack dev, its state beside it, and none of the user's variables."""
+    """Yield a project with the stack dev and a local state, without variables of the user."""
     kept_variable = "PULUMI_DISABLE_CI_DETECTION"
     prefixes = ("PULUMI_", "TOGETHER_", "GPUFORM_")
     for name in [n for n in os.environ if n.startswith(prefixes) and n != kept_variable]:

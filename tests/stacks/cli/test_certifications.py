@@ -1,4 +1,4 @@
-"""Certifications from the command line: what fails, what waits, what is tested again."""
+"""Test certifications from the command line: failures, waits, and repeated tests."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What was not looked at is said first, and stops a command that requires every check."""
+"""Test that unchecked conditions are reported first, and stop a command that requires checks."""
 
 import json
 import os

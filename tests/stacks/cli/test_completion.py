@@ -25,7 +25,7 @@ def run_shell(name: str, *script: str) -> str:
 
 
 def complete_in_bash(*words: str) -> list[str]:
-    """Return what bash completes the last word to."""
+    """Return bash's completions of the last word."""
     line = " ".join(f'"{word}"' for word in words)
     script = (
         'eval "$(gpuform completion bash)"\n'

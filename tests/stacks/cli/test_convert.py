@@ -36,7 +36,7 @@ def create_example(
 
 
 def expect_no_changes(run: Run) -> None:
-    """Assert that a preview plans no changes."""
+    """Assert that a preview has no changes."""
     ran = run("preview", "--expect-no-changes")
     assert ran.code == 0, ran.out + ran.err
 

@@ -88,7 +88,7 @@ def platforms(dev: Run, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
 
 
 def build_terraform_state(*resources: tuple[str, str, Any, dict[str, Any]]) -> str:
-    """Return a state of Terraform with these resources: type, name, key, attributes."""
+    """Return a Terraform state with these resources: type, name, key, attributes."""
     state_resources = []
     for type_, name, key, attributes in resources:
         instance = {"attributes": attributes} | ({} if key is None else {"index_key": key})
@@ -99,7 +99,7 @@ def build_terraform_state(*resources: tuple[str, str, Any, dict[str, Any]]) -> s
 
 
 def create_other_project(run: Run, project: Path, name: str) -> Path:
-    """Create another project with the same settings and another backend, and return its folder."""
+    """Create another project with the same settings and another backend; return the folder."""
     folder = project.parent / name
     folder.mkdir()
     for file in ("Pulumi.yaml", "Pulumi.dev.yaml"):
@@ -109,7 +109,7 @@ def create_other_project(run: Run, project: Path, name: str) -> Path:
 
 
 def expect_import_without_changes(run: Run, folder: Path) -> None:
-    """Assert that the next run only imports, and that the run after it changes nothing."""
+    """Assert that the next run only imports, and the run after the import has no changes."""
     planned = run("preview", "--json", "--cwd", str(folder))
     assert planned.code == 0, planned.out[-900:] + planned.err
     steps = json.loads(planned.out)["steps"]

@@ -1,4 +1,4 @@
-"""No credit: what stopped, since when, what still runs, what is lost next, and an exit code."""
+"""Test the commands without credit: stopped and running objects, next losses, exit code."""
 
 import json
 import urllib.request

@@ -1,4 +1,4 @@
-"""Damage of any kind: an error that tells it, and never a plan that makes things anew."""
+"""Test damaged files of any kind: an error names the damage, and no plan recreates objects."""
 
 import copy
 import json
@@ -28,7 +28,7 @@ WRONG = ["null", "7", '"x"', "[]", "{}", "true", "[7]", '{"a": [{}]}', "1e999", 
 
 
 def list_paths(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield the path of every value in a document, as the keys that lead there."""
+    """Yield the path of every value in a document, as a tuple of keys."""
     if path:
         yield path
     items = document.items() if isinstance(document, dict) else ()
@@ -152,7 +152,7 @@ DAMAGED_PATHS: list[tuple[tuple[Any, ...], str, str]] = [
     ((*ENTRY, "outputs", "status"), "1e999", "a number that is too large"),
     ((*ENTRY, "id"), '"a", "id": "b"', "has the key 'id' twice"),
 ]
-"""Where a checkpoint is damaged, by what, and what is said of it."""
+"""Paths in a checkpoint, with a damaged value and the resulting message."""
 
 
 @pytest.mark.slow

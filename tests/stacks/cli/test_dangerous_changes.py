@@ -1,4 +1,4 @@
-"""What is dangerous is shown where people decide: in plans, questions, logs and reviews."""
+"""Test that plans, questions, logs and reviews show dangerous changes."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""`gpuform doctor`: what is wrong is found, with its remedy, and nothing brings it down."""
+"""Test `gpuform doctor`: problems are found with remedies, and no problem stops the command."""
 
 import errno
 import gzip

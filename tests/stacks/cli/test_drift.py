@@ -1,4 +1,4 @@
-"""`gpuform drift`: what changed outside is told, and nothing changes here or on a platform."""
+"""Test `gpuform drift`: outside changes are reported, and nothing else changes."""
 
 import json
 import os

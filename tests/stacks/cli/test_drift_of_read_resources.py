@@ -1,4 +1,4 @@
-"""What is only read (`.get`): what moves by itself is no drift, everything else is."""
+"""Test drift of resources that are only read (`.get`): live values do not count as drift."""
 
 import json
 from collections.abc import Iterator

@@ -78,7 +78,7 @@ def undo_escapes(escaped: str) -> str:
 
 
 def decode_variants(decoded: str) -> Iterator[str]:
-    """Yield the text and its decoded parts, as somebody who looks for secrets reads them."""
+    """Yield the text and all decoded parts, like somebody in search of secrets."""
     for _ in range(4):
         yield " ".join(decoded.split())
         for match in re.finditer(r"[A-Za-z0-9+/_-]{12,}|[0-9a-f]{24,}", decoded):
@@ -105,7 +105,7 @@ def assert_no_secret(text: str) -> None:
 
 
 def read_written_files(project: Path) -> Iterator[tuple[str, str]]:
-    """Yield path and text of every file that commands have written."""
+    """Yield path and text of every file of the commands."""
     for path in sorted(project.rglob("*")):
         if path.is_file() and path.name != "__main__.py":
             content = path.read_bytes()
@@ -118,7 +118,7 @@ def read_written_files(project: Path) -> Iterator[tuple[str, str]]:
 
 
 def run_reporting_commands(dev: Run) -> str:
-    """Run the commands that people use after a failure, and return their output."""
+    """Run the usual commands after a failure, and return the output."""
     commands = (
         ("up", "--yes", "--skip-preview", "--event-log", "events.json", "--profile", "p.json"),
         ("up", "--yes", "--skip-preview", "--json"),

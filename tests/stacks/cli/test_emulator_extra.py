@@ -1,4 +1,4 @@
-"""The emulator's packages are an extra: `--emulate` says so where they are missing."""
+"""Test that `--emulate` names the extra when the emulator's packages are missing."""
 
 import os
 import subprocess

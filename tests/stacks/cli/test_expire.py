@@ -1,6 +1,6 @@
-"""`gpuform expire`: what has ended goes, what has hours stops and starts, and nothing else happens.
+"""Test `gpuform expire`: expired objects are deleted, scheduled ones stopped and started.
 
-Everything is at the emulator's clock, which tests move over real HTTP.
+All times are the emulator's clock, which tests advance over real HTTP.
 """
 
 import json
@@ -416,7 +416,7 @@ IDLE = "idle: {below: 5%, for: 6h}"
 
 
 def change_cluster(planned_project: PlannedProject, **changes: Any) -> None:
-    """Change the emulator's one cluster, or what the emulator reports about it."""
+    """Change the emulator's one cluster, or the reports about the cluster."""
     (cluster,) = call_emulator(planned_project, "objects")["tensorone"]["clusters"]
     call_emulator(planned_project, f"tensorone/clusters/{cluster['id']}", changes)
 

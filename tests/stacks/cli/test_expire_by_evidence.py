@@ -1,7 +1,7 @@
-"""`gpuform expire` on a real platform: whose clock counts, what is believed, and who is at work.
+"""Test the evidence that `gpuform expire` requires on a real platform: clocks, times, jobs.
 
-The platform is a stand-in, written from TensorOne's document ('Get Cluster Details') alone. Its
-clock and what it says of its cluster are the test's; this machine's clock is the real one.
+The platform is a stand-in, written from TensorOne's document ('Get Cluster Details') alone. The
+tests set its clock and its reports about the cluster; this machine's clock is the real one.
 """
 
 import json

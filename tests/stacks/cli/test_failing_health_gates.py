@@ -1,4 +1,4 @@
-"""A passed health gate that would fail now, in what the commands say: told, and no change."""
+"""Test that commands report a passed health gate that would fail now, without a change."""
 
 from pathlib import Path
 from typing import Any

@@ -227,7 +227,7 @@ class ReadOnlyCommand:
 
 
 def format_flag(option: click.Option) -> Flag:
-    """Return the option as a user types it, with a value if the option takes one."""
+    """Return the typed form of an option, with a value if necessary."""
     flag = max(option.opts, key=len)
     if option.is_flag or option.count:
         return (flag,)
@@ -390,7 +390,7 @@ def applied_example(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Applie
 
 
 def _create_foreign_volume(url: str) -> str:
-    """Create a volume outside of the stack, and return its id."""
+    """Create a volume outside of the stack, and return the id."""
     body = {"volume_name": "other", "region": "us-central-8", "size_tib": 5}
     request = urllib.request.Request(
         f"{url}/together/v1/compute/clusters/storage/volumes",

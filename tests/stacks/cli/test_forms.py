@@ -40,7 +40,7 @@ def read_resources(project: Path) -> dict[str, Any]:
 
 
 def switch_form(planned_project: PlannedProject, form: str) -> None:
-    """Set the form, and assert that nothing changes but the types in the state."""
+    """Set the form, and assert that only types in the state change."""
     before = read_resources(planned_project.project)
     assert planned_project.run("config", "set", "gpuform:form", form).code == 0
     for command in (

@@ -1,4 +1,4 @@
-"""Gates and costs in `preview`, `up`, `destroy` and `review`: what is stopped, before anything."""
+"""Test gates and costs in `preview`, `up`, `destroy` and `review`."""
 
 import json
 import urllib.request

@@ -1,4 +1,4 @@
-"""A project's own virtualenv: the command goes on there, once, or says what is missing."""
+"""Test that a command restarts once in the project's virtualenv, or reports missing packages."""
 
 import os
 import subprocess

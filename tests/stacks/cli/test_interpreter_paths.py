@@ -1,4 +1,4 @@
-"""A program that goes elsewhere takes nothing of the command's with it."""
+"""Test that a program that changes the current folder does not affect the command."""
 
 import json
 import os

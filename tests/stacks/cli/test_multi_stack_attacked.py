@@ -1,4 +1,4 @@
-"""Attacks on `--all`: what one stack alone tells or refuses, all of them tell and refuse, too."""
+"""Test attacks on `--all`: several stacks report and refuse the same as one stack."""
 
 import json
 from collections.abc import Iterator

@@ -62,7 +62,7 @@ def planned_workspace(server: Server, tmp_path: Path) -> Workspace:
 def edit_during_requests(
     server: Server, is_moment: RequestTest, edit: Callable[[], None]
 ) -> Iterator[list[Any]]:
-    """Call `edit` once, before the first request that `is_moment` is answered.
+    """Call `edit` once, before the answer to the first request with `is_moment`.
 
     Yields the bodies of the changes of clusters that reach the platform.
     """

@@ -1,4 +1,4 @@
-"""A run of several stacks that is interrupted, and what is left of it."""
+"""Test interrupted runs of several stacks, and the processes that remain."""
 
 import os
 import signal
@@ -47,7 +47,7 @@ def list_locks(workspace: Workspace) -> list[Path]:
 
 
 def get_machine(workspace: Workspace) -> Any:
-    """Return the slow resource as the state has it."""
+    """Return the slow resource in the state."""
     resources = workspace.export("training/dev")["resources"]
     return next(resource for resource in resources if resource.get("id") == "m-1")
 
@@ -58,7 +58,7 @@ def list_child_pids(process: "subprocess.Popen[str]") -> list[int]:
 
 
 def wait_until_gone(pids: list[int]) -> None:
-    """Wait until each process has ended, as its entry in /proc shows."""
+    """Wait until each process has ended, by /proc."""
     for pid in pids:
         while Path(f"/proc/{pid}/stat").exists() and " Z " not in _read_process_status(pid):
             os.sched_yield()

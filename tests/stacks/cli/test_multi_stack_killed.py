@@ -77,7 +77,7 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
 
 
 def run_killed_at(workspace: Workspace, number: int, *command: str) -> bool:
-    """Return whether the command was killed at its write of this number; else it ended before."""
+    """Run a command, kill it at the write of this number, and return whether there was one."""
     folder = workspace.root.parent / "killer"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(KILLER)
@@ -89,7 +89,7 @@ def run_killed_at(workspace: Workspace, number: int, *command: str) -> bool:
 
 
 def wait_until_reaped(pids: list[str]) -> None:
-    """Wait up to 10 s until no process has these ids: the next run would see it as running."""
+    """Wait up to 10 s until no process has these ids: the next run would count a zombie."""
     deadline = time.monotonic() + 10
     while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < deadline:
         os.sched_yield()

@@ -1,4 +1,4 @@
-"""`gpuform offers`: what the platforms offer, who was asked, and what is made of it later."""
+"""Test `gpuform offers`: the platforms' offers, the questions asked, and later uses."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A TensorOne cluster that the whole world reaches: the gate, and drift of its firewall rules."""
+"""Test the gate and the drift of firewall rules for a TensorOne cluster open to everybody."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""A record of AIOS goes with the nodes that others have put into it: only when that is allowed."""
+"""Test that an AIOS record with nodes of others is deleted only with a permission."""
 
 from pathlib import Path
 from typing import Any

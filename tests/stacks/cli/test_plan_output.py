@@ -1,4 +1,4 @@
-"""Plans without noise: one order, one word for what is not known, counts that agree, and hints."""
+"""Test the output of plans: order, unknown values, counts and hints."""
 
 import json
 import re

@@ -131,7 +131,7 @@ class TestStarted:
 
 
 class TestLookedAt:
-    """What is wrong before anything is started."""
+    """Problems that are found before the plugin is started."""
 
     def test_a_missing_plugin_is_a_problem(self, environ: dict[str, str], tmp_path: Path) -> None:
         finding = find_problem(environ)

@@ -1,4 +1,4 @@
-"""What a log shows while a run goes on: results at once, what runs now and then."""
+"""Test the log of a run: results appear at once, running operations now and then."""
 
 import io
 import itertools

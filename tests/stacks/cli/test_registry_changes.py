@@ -1,4 +1,4 @@
-"""What the AIOS network writes into a record, in what the commands say: told, and no change."""
+"""Test that commands report the AIOS network's own changes of a record, without a change."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""`gpuform review --post` and `gpuform fetch-plan` as jobs run them, against a code host over HTTP."""
+"""`gpuform review --post` and `gpuform fetch-plan` in jobs, against a code host over HTTP."""
 
 import json
 from collections.abc import Callable, Iterator

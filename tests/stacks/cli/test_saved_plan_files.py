@@ -1,4 +1,4 @@
-"""What is no plan of this stack is refused by name; and no plan tells a secret."""
+"""Test that files other than a plan of this stack are refused, and that plans hide secrets."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""What is secret in a state is in no file that a command writes, and in nothing that it shows."""
+"""Test that no file or output of a command has a secret of the state."""
 
 import json
 import shutil

@@ -94,7 +94,7 @@ def run_on_stack(dev: Run, project: Path, salt: str) -> Run:
 
 
 class KilledCommand:
-    """Runs a command to every point of death, and goes through what each left."""
+    """Run a command to every point of a kill, and yield the remaining files of each."""
 
     def __init__(
         self, project: Path, scratch: Path, salt: str, monkeypatch: pytest.MonkeyPatch

@@ -1,4 +1,4 @@
-"""Damaged states: told clearly, never overwritten, and brought back."""
+"""Test damaged states: a clear error, no overwriting, and repair."""
 
 import errno
 import json

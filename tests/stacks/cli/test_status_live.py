@@ -1,4 +1,4 @@
-"""Live figures and owners in `gpuform status`: read anew, and never a reason to fail."""
+"""Test live figures and owners in `gpuform status`: each run reads again, and never fails."""
 
 from collections.abc import Iterator
 from pathlib import Path

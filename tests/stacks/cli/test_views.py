@@ -1,4 +1,4 @@
-"""What people see while a run goes on and when it has ended, from hand-made events."""
+"""Test the output during and after a run, from constructed events."""
 
 import io
 import threading

@@ -14,7 +14,7 @@ from gpuform.stacks.engine.store import Backend
 
 
 class UnrelatedServer(BaseHTTPRequestHandler):
-    """Answers whatever it is asked with a page that says 404."""
+    """Answer every request with a page and status 404."""
 
     def do_GET(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length") or 0))

@@ -71,7 +71,7 @@ CLIENTS: dict[str, Callable[..., GitHub | GitLab]] = {
 
 @pytest.fixture
 def clients() -> dict[str, Callable[..., GitHub | GitLab]]:
-    """Return the functions that create clients, for tests with several of them."""
+    """Return the functions behind `code_host`, for tests with several clients."""
     return CLIENTS
 
 

@@ -21,7 +21,7 @@ CLUSTER = (
 
 @pytest.fixture
 def convert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Convert:
-    """Return a function that converts a topology and checks that the program registers the same."""
+    """Return a function that converts a topology and compares the registrations."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "Pulumi.yaml").write_text("name: demo\nruntime: python\n")
 

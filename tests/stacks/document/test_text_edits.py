@@ -24,7 +24,7 @@ COMMENTS = st.sampled_from(["", "", "  # about this\n", "# at the left\n", "\n",
 
 @st.composite
 def draw_settings_files(draw: st.DrawFn) -> tuple[str, list[str]]:
-    """Return a file with `config`, and the keys in it."""
+    """Draw a file with `config`, and return the file and the keys."""
     keys = draw(st.lists(st.sampled_from("abcdef"), unique=True, min_size=2, max_size=4))
     members = [
         f"{draw(COMMENTS)}  demo:{key}: {draw(VALUES)}\n".replace("&anchor", f"&{key}")
@@ -37,13 +37,13 @@ def draw_settings_files(draw: st.DrawFn) -> tuple[str, list[str]]:
 
 
 def has_in_order(lines: list[str], all_lines: list[str]) -> bool:
-    """Return whether `whole` has all of `lines`, in their order."""
+    """Return whether `all_lines` has all of `lines` in the same order."""
     remaining_lines = iter(all_lines)
     return all(line in remaining_lines for line in lines)
 
 
 def list_comments(lines: list[str]) -> list[str]:
-    """Return the comments that stand between the entries."""
+    """Return the comments between the entries."""
     return [line for line in lines if line.startswith(("#", "  #"))]
 
 

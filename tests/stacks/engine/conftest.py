@@ -239,7 +239,7 @@ class Lab:
         path.write_text(json.dumps(objects))
 
     def state(self, name: str) -> Any:
-        """Return the one entry with the name that is not pending deletion."""
+        """Return the one entry with the name, without entries pending deletion."""
         (entry,) = [
             r for r in self.snapshot.resources if r.urn.endswith(f"::{name}") and not r.delete
         ]

@@ -42,7 +42,7 @@ def build_entry(
 
 @st.composite
 def states(draw) -> list[ResourceState]:
-    """Draw entries that depend only on earlier ones; some are pending deletion."""
+    """Draw entries with dependencies on earlier ones only, some pending deletion."""
     entries: list[ResourceState] = []
     for number in range(draw(st.integers(1, 10))):
         earlier = st.sampled_from([entry.urn for entry in entries]) if entries else st.nothing()

@@ -13,7 +13,7 @@ TYPE = "pulumi-python:dynamic:Resource"
 
 @st.composite
 def states(draw) -> list[ResourceState]:
-    """Draw entries that depend only on earlier ones; some are pending deletion."""
+    """Draw entries with dependencies on earlier ones only, some pending deletion."""
     entries: list[ResourceState] = []
     for number in range(draw(st.integers(0, 12))):
         urn = f"urn:pulumi:dev::p::{TYPE}::{number}"

@@ -17,7 +17,7 @@ EXAMPLES = [
 
 
 def play_scenario(lab, scenario, examples: int) -> None:
-    """Play a scenario `examples` times, with the same examples each time."""
+    """Play a scenario `examples` times; the examples never vary."""
 
     @settings(
         max_examples=examples,

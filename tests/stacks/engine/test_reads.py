@@ -13,7 +13,7 @@ READ = "r = Machine('r', opts=ResourceOptions(id={!r}))\npulumi.export('size', r
 
 @pytest.fixture
 def lab(lab):
-    """Return a lab with two objects that no stack manages."""
+    """Return a lab with two unmanaged objects."""
     objects = {"_made": ["x-1", "x-2"], "x-1": {"size": 1}, "x-2": {"size": 2}}
     (lab.directory / "platform.json").write_text(json.dumps(objects))
     return lab

@@ -13,7 +13,7 @@ OTHER = "o = pulumi.StackReference({!r})\n"
 
 
 def publish(lab, program, name="lab/other"):
-    """Run a program and save its state as that of another stack."""
+    """Run a program and save the state under the name of another stack."""
     lab.snapshot = Snapshot("organization/lab/dev", secrets_provider=lab.crypter.provider)
     assert lab.up(program).succeeded
     lab.others[name] = lab.written[-1]

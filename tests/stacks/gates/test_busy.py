@@ -1,4 +1,4 @@
-"""What the scheduler of a shrinking cluster told goes before what Lens would say of all."""
+"""Test that the scheduler of a shrinking cluster counts more than Lens."""
 
 import httpx
 import pytest

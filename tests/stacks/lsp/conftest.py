@@ -105,7 +105,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def session(folder: Path) -> Session[Any]:
-    """Return a function that runs steps with an editor that has started the server."""
+    """Return a function that runs steps with an editor and a started server."""
 
     def run(steps: Callable[[Editor], Awaitable[Any]]) -> Any:
         return asyncio.run(_run(folder, steps))

@@ -16,7 +16,7 @@ EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*/topology.yaml
 
 
 def ask_everything(path: Path, text: str) -> None:
-    """Ask everything that an editor can ask at the end of a text."""
+    """Send every request of an editor at the end of a text."""
     topology = TopologyText(path, text)
     lines = topology.outline.lines
     line = max(len(lines) - 1, 0)

@@ -49,7 +49,7 @@ def test_a_proposal_cannot_test_a_secret(served: ServedFolder) -> None:
 
 @contextmanager
 def run_foreign_server() -> Iterator[tuple[str, list[str]]]:
-    """Run a server of somebody else, and yield its address and the requests to it."""
+    """Run a server of somebody else, and yield the address and the received requests."""
     requests: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):

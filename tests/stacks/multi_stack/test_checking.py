@@ -1,4 +1,4 @@
-"""What is wrong with several stacks, told by their files alone."""
+"""Test the problems of several stacks that their files alone show."""
 
 import os
 from pathlib import Path

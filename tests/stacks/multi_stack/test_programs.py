@@ -1,4 +1,4 @@
-"""What the text of a Python program tells of other stacks."""
+"""Test which other stacks are found in the text of a Python program."""
 
 from pathlib import Path
 

@@ -38,7 +38,7 @@ def get_job_end(automated_stack: AutomatedStack, cluster: str) -> str:
 
 
 def list_cluster_requests(automated_stack: AutomatedStack) -> list[str]:
-    """Return the methods of the requests that create and delete clusters."""
+    """Return the methods of creates and deletes of clusters."""
     sent = automated_stack.request("GET", "_emulator/requests")
     return [
         request["method"]

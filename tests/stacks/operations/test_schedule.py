@@ -29,9 +29,9 @@ from gpuform.stacks.operations.multi_stack.stack_process import (
 
 @dataclass
 class ScheduledStacks:
-    """What the stacks of a schedule do, and what was observed.
+    """The behavior of a schedule's stacks, and all observations.
 
-    `asks` are the stacks whose outputs each stack asks for, one after the other; `fails` the stacks
+    `asks` are the stacks whose outputs each stack requests, one after the other; `fails` the stacks
     that end with 1.
     """
 

@@ -1,4 +1,4 @@
-"""Properties as footprints are told them, against what providers get."""
+"""Test that resource usage is computed from the same properties that providers get."""
 
 from typing import Any
 

@@ -53,7 +53,7 @@ def previews(draw: st.DrawFn) -> Any:
 
 
 def read_or_refuse(document: Any) -> Plan | str:
-    """Return the plan, or the message of its refusal."""
+    """Return the plan, or the message of the refusal."""
     try:
         return read_plan("preview.json", json.dumps(document).encode())
     except EngineError as refused:

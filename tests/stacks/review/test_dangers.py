@@ -1,4 +1,4 @@
-"""What is dangerous, and what comes first."""
+"""Test which changes are dangerous, and the order of dangers."""
 
 from collections.abc import Callable
 

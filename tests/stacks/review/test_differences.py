@@ -1,4 +1,4 @@
-"""What differs inside a value, and by what the items of a list are told apart."""
+"""Test the differences inside a value, and the keys that identify items of a list."""
 
 from typing import Any
 

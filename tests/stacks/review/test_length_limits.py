@@ -1,4 +1,4 @@
-"""Documents stay below the forge's limit, and say what they leave out."""
+"""Test that documents stay below the code host's limit, and report omissions."""
 
 import re
 from collections.abc import Iterator

@@ -44,7 +44,7 @@ seen.contrast = Math.min(...[...document.querySelectorAll("main *")].map(element
 page.dataset.seen = JSON.stringify(seen);
 </script>
 """
-"""What only a browser knows: what is shown, how wide it is, how well it can be read."""
+"""A script that measures what only a browser knows: visible parts, widths and contrasts."""
 
 
 def dump_page(page: Path, profile: Path, *flags: str) -> str:

@@ -1,4 +1,4 @@
-"""A secret that is planted in any field is in no output, whichever way a plan was made."""
+"""Test that a secret in any field is in no output, for every source of a plan."""
 
 import json
 from typing import Any

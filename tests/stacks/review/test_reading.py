@@ -1,4 +1,4 @@
-"""Files for review: plans, previews, and what is neither."""
+"""Test files for review: plans, previews, and other files."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the real Pulumi CLI told of runs: each form of one plan is one review, and failures fail."""
+"""Test reviews of recorded runs of the real Pulumi CLI: each form of a plan is one review."""
 
 import json
 from pathlib import Path
@@ -41,7 +41,7 @@ def build_review(plan: Plan) -> Review:
 
 
 def sort_changes(plan: Plan) -> Plan:
-    """Return the plan with its changes sorted: concurrent changes have no order."""
+    """Return the plan with sorted changes, because concurrent changes have no order."""
     changes = sorted(plan.changes, key=lambda change: change.urn)
     return plan.model_copy(update={"changes": tuple(changes)})
 

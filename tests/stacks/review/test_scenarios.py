@@ -1,7 +1,7 @@
-"""Stacks, what changes in them, and how that is told: a folder is a test.
+"""Test plans and documents of scenarios, each of which is a folder.
 
-`before.yaml` made `state.json`; `topology.yaml` is what is planned on it, without one the stack is
-destroyed. GPUFORM_UPDATE_GOLDEN=1 writes the plan and the documents anew, and a missing state.
+`before.yaml` made `state.json`; `topology.yaml` is planned on it, without one the stack is
+destroyed. GPUFORM_UPDATE_GOLDEN=1 writes the plan and the documents again, and a missing state.
 """
 
 import json
@@ -27,7 +27,7 @@ SCENARIOS = sorted(path.name for path in FOLDER.iterdir())
 DOCUMENTS = {"text": "txt", "markdown": "md", "github": "github.md", "html": "html", "json": ""}
 PROGRAM = "from gpuform.stacks import run\n\nrun('topology.yaml')\n"
 VARYING_KEYS = ("sourcePosition", "stackTrace", "created", "modified")
-"""What a state tells of the machine and the hour that made it."""
+"""Keys of a state whose values depend on the machine and the time."""
 
 UPDATING = os.environ.get("GPUFORM_UPDATE_GOLDEN") == "1"
 

@@ -1,4 +1,4 @@
-"""What is due of a state's entry, at any time."""
+"""Test which actions are due for an entry of the state, at any time."""
 
 from datetime import UTC, datetime
 from typing import Any

@@ -71,7 +71,7 @@ WriteCases = Callable[[str], Path]
 
 @pytest.fixture
 def write_cases(project: Path) -> WriteCases:
-    """Return a function that writes the project's `tests/demo.yaml` and returns its path."""
+    """Return a function that writes the project's `tests/demo.yaml` and returns the path."""
 
     def write(text: str) -> Path:
         file = project / "tests" / "demo.yaml"
@@ -86,7 +86,7 @@ RunCases = Callable[..., dict[str, CaseResult]]
 
 @pytest.fixture
 def run_cases(write_cases: WriteCases) -> RunCases:
-    """Return a function that writes and runs cases, and returns the results by the cases' names."""
+    """Return a function that writes and runs cases, and returns the results by name."""
 
     def run_written_cases(text: str, *, update: bool = False) -> dict[str, CaseResult]:
         cases = read_cases([write_cases(text)], Path())

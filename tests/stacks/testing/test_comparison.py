@@ -16,7 +16,7 @@ from .conftest import GATES, PRICES, TOPOLOGY
 
 @pytest.fixture(scope="module")
 def first_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunReport]:
-    """Return a project's folder and the report of its first run."""
+    """Return a project's folder and the report of the project's first run."""
     folder = tmp_path_factory.mktemp("compared")
     (folder / "Pulumi.yaml").write_text("name: demo\nruntime: python\n")
     (folder / "topology.yaml").write_text(TOPOLOGY)

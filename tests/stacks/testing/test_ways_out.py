@@ -162,7 +162,7 @@ SEALED = "a case may only contact its emulator"
 
 
 def list_escapes(environment: RealEnvironment) -> dict[str, Escape]:
-    """Return every way out by its name."""
+    """Return every way out by name."""
     port = environment.open_port
     kube = {"kube": render_kubeconfig(port("kubernetes"))}
     drained = "    drain: {{on_busy: fail, {}}}\n"

@@ -56,7 +56,7 @@ class Running:
         self.printed = ""
 
     def __call__(self, *command: str, code: int = 0) -> str:
-        """Run a command and return what it prints."""
+        """Run a command and return the output."""
         with contextlib.chdir(self.folder):
             done = CliRunner().invoke(cli, command, env=self.environ)
         assert done.exit_code == code, (command, done.output)
@@ -73,7 +73,7 @@ class Running:
         return self("up", "--yes", "--skip-preview", code=code)
 
     def list_steps(self) -> list[tuple[str, str]]:
-        """Return the operations of a preview, each with the name of its resource."""
+        """Return the operations of a preview, each with the name of the resource."""
         steps = json.loads(self("preview", "--json"))["steps"]
         done = [(step["op"], step["urn"].rpartition("::")[2]) for step in steps]
         return sorted(step for step in done if step[0] != "same")

@@ -1,4 +1,4 @@
-"""Whatever a topology says: without the SDK it comes to the same, in all that can be seen."""
+"""Test that any topology has equal effects with and without the Pulumi SDK."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

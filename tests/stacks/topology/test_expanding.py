@@ -1,4 +1,4 @@
-"""`for_each` and `when`: which instances there are, and what is refused."""
+"""Test `for_each` and `when`: instances and refusals."""
 
 import pytest
 from support.topologies.topology_planner import Topologies, declare_cluster

@@ -1,4 +1,4 @@
-"""Modules in `include`: inputs, outputs, instances, names, and where problems are told."""
+"""Test modules in `include`: inputs, outputs, instances, names, and positions of problems."""
 
 import pytest
 from support.topologies.topology_planner import Topologies, declare_cluster, declare_volume

@@ -1,4 +1,4 @@
-"""What a resource needs comes before it, whatever names it; circles are told as their way."""
+"""Test that dependencies are declared first, and that cycles are reported as a path."""
 
 import pytest
 from support.topologies.topology_planner import Topologies, declare_cluster, declare_volume

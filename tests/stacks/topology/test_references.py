@@ -1,4 +1,4 @@
-"""What expressions refer to: by which names, what comes of it, and what is refused."""
+"""Test references in expressions: names, values, and refusals."""
 
 import pytest
 from support.topologies.topology_planner import Topologies, declare_cluster, declare_volume

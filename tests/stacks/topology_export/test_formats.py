@@ -1,4 +1,7 @@
-"""A topology in every format; GPUFORM_UPDATE_GOLDEN=1 writes the expected texts anew."""
+"""Test a topology in every format.
+
+GPUFORM_UPDATE_GOLDEN=1 writes the expected texts again.
+"""
 
 import os
 from dataclasses import replace

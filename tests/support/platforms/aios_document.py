@@ -167,7 +167,7 @@ def remove_mongo_keys(value: Any) -> Any:
 
 
 def pair_with_types(value: Any) -> Any:
-    """Return a value with the type beside every part, so that 1, 1.0 and True differ."""
+    """Return a value with the type beside every part, which distinguishes 1, 1.0 and True."""
     if isinstance(value, dict):
         return {key: pair_with_types(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -21,10 +21,8 @@ class EchoingPlatform:
     """A WSGI application in front of an emulator that refuses requests and alters answers.
 
     `refuse` gets the body of a request that would change something and its Authorization header,
-    and
-    returns the message of an error, or None to pass the request on. `alter` gets the JSON of an
-    answer
-    of the emulator, and returns the JSON that is sent.
+    and returns the message of an error, or None to pass the request on. `alter` gets the JSON of an
+    answer of the emulator, and returns the JSON that is sent.
     """
 
     def __init__(self, app: Callable[..., Iterable[bytes]]) -> None:
@@ -68,7 +66,7 @@ class _Silent(WSGIRequestHandler):
 
 @contextmanager
 def serve_echoing_platform() -> Iterator[tuple[str, EchoingPlatform]]:
-    """Serve a new echoing platform, and yield its URL and the platform."""
+    """Serve a new echoing platform, and yield URL and platform."""
     store = Store(None, seed="echo")
     platform = EchoingPlatform(create_app(store, Clock(store)))
     server = make_server("127.0.0.1", 0, platform, threaded=True, request_handler=_Silent)

@@ -70,7 +70,7 @@ def build_variables(url: str) -> Mapping[str, str]:
 
 
 def build_create_request(fabric: str, *names: str, **fields: Any) -> requests.CreateGpuNodes:
-    """Build a create request that the emulator accepts; `fabric_id` is of a fabric to join."""
+    """Build a valid create request; `fabric_id` is the id of a fabric to join."""
     details = requests.ClusterFabricDetails(
         cluster_fabric_name=fabric,
         node_pool_id=POOL,

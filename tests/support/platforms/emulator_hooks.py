@@ -10,7 +10,7 @@ from gpuform.providers.emulator.server import Server
 
 @contextlib.contextmanager
 def watch_requests(server: Server, hook: Callable[[dict[str, Any]], None]) -> Iterator[None]:
-    """Call `hook` with the WSGI environment of every request, before it is served."""
+    """Call `hook` with the WSGI environment of every request in advance."""
 
     def wrap(inner: Any) -> Any:
         def app(environ: dict[str, Any], start_response: Any) -> Any:

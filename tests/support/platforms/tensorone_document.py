@@ -207,7 +207,7 @@ CLUSTER: Json = ANSWER["data"]
 
 
 def build_declaration() -> Json:
-    """Return the inputs that a user declares for the document's cluster."""
+    """Return a user's inputs for the document's cluster."""
     configuration, network = CLUSTER["configuration"], CLUSTER["network"]
     ports = ("internal_port", "protocol", "description")
     limits = ("enabled", "idle_minutes", "max_runtime_hours", "cost_limit_usd")

@@ -12,7 +12,7 @@ Encoding = Callable[[str], str]
 
 
 def quote_in_lower_case(text: str) -> str:
-    """Return the text as in a URL, with the hex digits of its escapes in lower case."""
+    """Return the text in URL encoding, with lower-case hex digits."""
     return "".join(
         character if character.isascii() and character.isalnum() else f"%{byte:02x}"
         for character in text

@@ -35,7 +35,7 @@ def build_state_drawing(*entries: ResourceState, most: int = MAX_SHAPES) -> Draw
 
 
 def compare_formats(drawing: Drawing) -> Drawn:
-    """Compare the drawing in all formats, and return it as read back."""
+    """Compare the drawing in all formats, and return the parsed drawing."""
     drawn = read_dot(render_dot(drawing))
     other = read_mermaid(render_mermaid(drawing))
     assert other.arrows == drawn.arrows

@@ -40,7 +40,7 @@ class Cluster:
         return self.outs
 
     def predict_removals(self, news: Properties) -> dict[str, tuple[str, list[str]]] | None:
-        """Return reason and jobs of each node that an update to `news` removes.
+        """Return reason and jobs of each removed node of an update to `news`.
 
         None if the removals are unknown.
         """
@@ -64,7 +64,7 @@ class Cluster:
         return [change.path for change in changes]
 
     def start_pod(self, worker: int, minutes: float | None = None, **fields: Any) -> str:
-        """Start a pod on a worker and return its name.
+        """Start a pod on a worker and return the pod's name.
 
         Without `minutes` the pod never ends by itself.
         """

@@ -39,7 +39,7 @@ class SlurmCluster:
         return self.call_emulator(method, f"/slurm/{self.id}{path}", body)
 
     def submit(self, **fields: object) -> str:
-        """Submit a job with these fields, and return its id."""
+        """Submit a job with these fields, and return the id."""
         return str(self.call_slurm("POST", "/jobs", fields)["label"])
 
     def run_command(self, *command: str) -> tuple[str, str, int]:

@@ -81,7 +81,7 @@ class Slurm:
         return {**os.environ, "PATH": _PATH, "SLURM_CONF": str(self.home / "slurm.conf")}
 
     def run(self, *command: str) -> str:
-        """Run a command of Slurm and return its stdout; a failed command fails the test."""
+        """Run a command of Slurm and return stdout; a failed command fails the test."""
         done = subprocess.run(
             command,
             env=self.environment,
@@ -98,7 +98,6 @@ class Slurm:
         return self.home / "topology.conf"
 
     def get_state(self, node: str) -> str:
-        """Return the state of a node, such as IDLE+DRAIN."""
         match = re.search(r"State=(\S+)", self.run("scontrol", "show", "node", node))
         assert match is not None
         return match[1]

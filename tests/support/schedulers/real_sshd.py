@@ -29,7 +29,7 @@ class Sshd:
 
 @contextmanager
 def run_sshd(environment: Mapping[str, str]) -> Iterator[Sshd]:
-    """Run an sshd that lets the user of the tests in, with a key and with these variables."""
+    """Run an sshd with access for the tests' user, by a key and with these variables."""
     with tempfile.TemporaryDirectory(prefix="sshd-") as directory:
         home = Path(directory)
         for name in ("host", "mine"):

@@ -22,7 +22,7 @@ PROGRAM = shutil.which("azurite-blob")
 
 @contextlib.contextmanager
 def serve_azure() -> Iterator[int]:
-    """Run azurite until the block ends, and yield its port."""
+    """Run azurite until the block ends, and yield the port."""
     assert PROGRAM
     port = find_free_port()
     options = ["--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry", "--silent"]

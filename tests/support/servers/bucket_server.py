@@ -26,7 +26,6 @@ class BucketServer:
     port: int
 
     def create_bucket(self) -> str:
-        """Create a bucket and return its name."""
         name = f"b-{uuid4()}"
         self.send("PUT", f"/{name}")
         return name
@@ -161,7 +160,7 @@ class _ProxyServer(ThreadingHTTPServer):
         self.proxy = Proxy(self.server_address[1])
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore the connections that killed clients leave broken."""
+        """Ignore broken connections of killed clients."""
 
 
 _Answer = tuple[int, list[tuple[str, str]], bytes]

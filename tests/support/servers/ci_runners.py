@@ -68,7 +68,7 @@ class GitHubRunner(Runner):
     name = "github"
 
     def run_pull_request_job(self, job: str, commit: str, branch: str = "feature") -> int:
-        """Run a job for a pull request that ends in `commit`, and return its exit code."""
+        """Run a job for a pull request at `commit`, and return the exit code."""
         self.code_host.head = commit
         head = {"sha": commit, "ref": branch, "repo": {"full_name": "o/r"}}
         return self.run(
@@ -76,11 +76,11 @@ class GitHubRunner(Runner):
         )
 
     def apply_commit(self, commit: str) -> int:
-        """Run the apply of a commit of the default branch, and return its exit code."""
+        """Run the apply of a commit on the default branch, and return the exit code."""
         return self.run("apply", "push", commit)
 
     def run(self, job: str, event: str, commit: str, pull: Mapping[str, Any] | None = None) -> int:
-        """Run a job and return its exit code, or -1 if its condition does not hold."""
+        """Run a job and return the exit code, or -1 if the job's condition is false."""
         code = self._run_steps(job, event, commit, pull)
         if job == "plan":
             self.plan_result = {-1: "skipped", 0: "success"}.get(code, "failure")
@@ -146,18 +146,18 @@ class GitLabRunner(Runner):
     name = "gitlab"
 
     def run_pull_request_job(self, job: str, commit: str, branch: str = "feature") -> int:
-        """Run a job for a merge request that ends in `commit`, and return its exit code."""
+        """Run a job for a merge request at `commit`, and return the exit code."""
         projects = {"CI_MERGE_REQUEST_PROJECT_ID": "7", "CI_MERGE_REQUEST_SOURCE_PROJECT_ID": "7"}
         variables = {**projects, "CI_MERGE_REQUEST_IID": str(self.code_host.number)}
         variables["CI_MERGE_REQUEST_SOURCE_BRANCH_NAME"] = branch
         return self.run(f"gpuform-{job}", "merge_request_event", commit, **variables)
 
     def apply_commit(self, commit: str) -> int:
-        """Run the apply of a commit of the default branch, and return its exit code."""
+        """Run the apply of a commit on the default branch, and return the exit code."""
         return self.run("gpuform-apply", "push", commit)
 
     def run(self, job: str, source: str, commit: str, **variables: str) -> int:
-        """Run a job and return its exit code, or -1 if no rule of the job holds."""
+        """Run a job and return the exit code, or -1 if no rule of the job matches."""
         folder = self.clone(commit)
         workflow = yaml.safe_load((folder / ".gitlab-ci.yml").read_text())
         job_spec = workflow[job]

@@ -154,7 +154,7 @@ def serve_google_kms() -> Iterator[Service]:
 
 @contextlib.contextmanager
 def serve_azure_vault(folder: Path, *, may_get: bool = True) -> Iterator[Service]:
-    """Serve Azure Key Vault over TLS, and beside it the identity endpoint of the machine.
+    """Serve Azure Key Vault over TLS, and the machine's identity endpoint.
 
     Without `may_get` nobody may read the public key: the vault itself has to encrypt.
     """
@@ -207,7 +207,7 @@ def serve_azure_vault(folder: Path, *, may_get: bool = True) -> Iterator[Service
 
 
 def build_resolver(service: Service) -> Callable[..., Any]:
-    """Return a `socket.getaddrinfo` that resolves the service's host names to this machine."""
+    """Return a `socket.getaddrinfo` with the service's host names on this machine."""
     real = socket.getaddrinfo
 
     def resolve(host: Any, port: Any, *args: Any, **kwargs: Any) -> Any:
@@ -256,7 +256,7 @@ def _serve(answer: Answer, service: Service, tls: ssl.SSLContext | None = None) 
 
 
 def _create_certificate(folder: Path) -> Path:
-    """Write a self-signed certificate of the vault's host, with its key, and return the file."""
+    """Write a self-signed certificate of the vault's host with a key; return the path."""
     key = rsa.generate_private_key(65537, 2048)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, VAULT_HOST)])
     now = datetime.now(UTC)

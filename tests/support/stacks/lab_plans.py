@@ -10,7 +10,7 @@ from gpuform.stacks.engine.planning import PlanConstraint
 
 
 def save_plan(lab: Any, program: str, **options: Any) -> PlanConstraint:
-    """Preview the program, and return the constraint of the saved plan, read back from its text."""
+    """Preview the program, and return the constraint of the saved and reloaded plan."""
     digest = lab.crypter.compute_digest
     initial_basis = build_initial_basis(lab.subject(), {}, digest)
     outcome = lab.preview(program, **options)
@@ -22,7 +22,7 @@ def save_plan(lab: Any, program: str, **options: Any) -> PlanConstraint:
 
 
 def find_refusals(lab: Any, constraint: PlanConstraint, program: str, **options: Any) -> list[str]:
-    """Return why the plan cannot be applied now, without changing anything; [] if it can."""
+    """Return the reasons why the plan cannot be applied now, without any change; or []."""
     current_basis = build_initial_basis(lab.subject(), {}, lab.crypter.compute_digest)
     basis_changes = list(constraint.find_basis_changes(current_basis))
     if basis_changes:

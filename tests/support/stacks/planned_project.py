@@ -23,7 +23,7 @@ class PlannedProject:
 
     @property
     def sent_changes(self) -> list[str]:
-        """Return method and path of every request that changes something; not of role checks."""
+        """Return method and path of every changing request, without role checks."""
         with urllib.request.urlopen(f"{self.url}/_emulator/requests") as answer:
             recorded_requests = json.load(answer)
         return [
@@ -34,7 +34,7 @@ class PlannedProject:
 
     @property
     def read_paths(self) -> list[str]:
-        """Return the path of every object or list that was read so far."""
+        """Return the path of every object or list read so far."""
         with urllib.request.urlopen(f"{self.url}/_emulator/requests") as answer:
             return [request["path"] for request in json.load(answer) if request["method"] == "GET"]
 
@@ -54,7 +54,7 @@ class PlannedProject:
         return self.run("up", "--plan", "plan.json", "--yes", *flags)
 
     def apply_refused_plan(self, *flags: str, **more: str) -> str:
-        """Apply the plan, check that it is refused without any change, and return stderr."""
+        """Apply the plan, check for a refusal without any change, and return stderr."""
         state_before = self.sent_changes, self.state_file
         ran = self.run("up", "--plan", "plan.json", "--yes", *flags, **more)
         assert ran.code == 1

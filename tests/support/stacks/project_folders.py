@@ -21,7 +21,7 @@ def write_project(
     backend: str = "",
     salt: str = "",
 ) -> Path:
-    """Write a project named as its folder, with its state in the folder `state` of `root`."""
+    """Write a project with the folder's name and a state in the folder `state` of `root`."""
     path = root / folder
     path.mkdir(parents=True, exist_ok=True)
     (root / "state").mkdir(exist_ok=True)
@@ -40,7 +40,7 @@ def write_project(
 def build_topology(
     *volumes: str, reads: dict[str, str] | None = None, outputs: dict[str, str] | None = None
 ) -> str:
-    """Return a topology with these volumes; `reads` are stacks by the name of the reference."""
+    """Return a topology with these volumes; `reads` are stacks by reference name."""
     document = ""
     if reads:
         document += "stack_references:\n"

@@ -90,7 +90,7 @@ class Replay:
         others: Any = None,
         flags: Iterable[str] = (),
     ) -> dict[str, Any]:
-        """Run the command of one step, and return its effects as the recordings hold them."""
+        """Run the command of one step, and return the effects in the recordings' form."""
         for key, value in (config or {}).items():
             secret = ["--secret"] if isinstance(value, list) else []
             assert (

@@ -9,7 +9,7 @@ VARYING_KEYS = ("id", "created", "modified", "outputs", "sourcePosition", "stack
 
 
 def normalize_export(state: Any) -> Any:
-    """Return the resources of a stack's export by URN, with URNs in the place of their ids."""
+    """Return the resources of a stack's export by URN, with URNs in place of ids."""
     resources = state["deployment"]["resources"]
     ids = map_ids(resources)
     return {

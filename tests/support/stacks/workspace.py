@@ -85,7 +85,7 @@ class Workspace:
     def start(
         self, *arguments: str, folder: str = ".", **more: str
     ) -> Iterator["subprocess.Popen[str]"]:
-        """Start a gpuform command, yield its process, and kill it when the block ends."""
+        """Start a gpuform command, yield the process, and kill the process at the end."""
         process = subprocess.Popen(
             [sys.executable, "-m", "gpuform.stacks.cli", *arguments],
             cwd=self.root / folder,
@@ -102,13 +102,13 @@ class Workspace:
                 process.kill()
 
     def run_successfully(self, *arguments: str, folder: str = ".") -> str:
-        """Run a command that has to succeed, and return its stdout."""
+        """Run a command, check the exit code, and return stdout."""
         result = self.run(*arguments, folder=folder)
         assert result.code == 0, result.stdout + result.stderr
         return result.stdout
 
     def export(self, name: str) -> Any:
-        """Return the deployment of a stack as `stack export` prints it."""
+        """Return a stack's deployment in the form of `stack export`."""
         folder, _, stack = name.partition("/")
         return json.loads(
             self.run_successfully("stack", "export", "--stack", stack, folder=folder)
@@ -127,7 +127,7 @@ class Workspace:
 
 
 def remove_varying_values(value: Any) -> Any:
-    """Return a value without times and without what each run draws at random.
+    """Return a value without times and random parts.
 
     Random are ciphertexts and the ids of default providers.
     """
@@ -149,7 +149,7 @@ _RANDOM_TEXTS = re.compile(r"v1:[\w+/=]+:[\w+/=]+|(?<=::default::)[0-9a-f-]{36}"
 def create_workspace(
     root: Path, url: str, variables: Mapping[str, str], backends: Mapping[str, str]
 ) -> Workspace:
-    """Write the three projects into `root` and create their stacks; `url` is the emulator's.
+    """Write the three projects into `root` and create a stack of each.
 
     `backends` maps projects to the URLs of their backends; the others use the folder `state`.
     """

@@ -137,7 +137,7 @@ _UPDATES = {
 
 
 def _has_separate_paths(update: dict[str, dict[str, Json]]) -> bool:
-    """Return whether the update changes no path twice, nor a path together with a part of it."""
+    """Return whether the update changes no path twice, nor a path and a part of the path."""
     paths = [path for fields in update.values() for path in fields]
     pairs = ((first, second) for first in paths for second in paths if first is not second)
     return len(set(paths)) == len(paths) and not any(

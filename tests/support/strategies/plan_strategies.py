@@ -143,7 +143,7 @@ resource_changes = st.builds(
 
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
-    """Draw a plan, counted as the engine counts it."""
+    """Draw a plan with the engine's counts."""
     changes = draw(st.lists(resource_changes, max_size=5))
     unchecked = draw(st.lists(texts, max_size=2))
     plan = Plan.from_changes(draw(texts), draw(texts), changes, unchecked=unchecked)

@@ -163,7 +163,7 @@ class ProgramCheck:
         return kinds[0] == kinds[1] or kinds == ("integer", "number")
 
     def _infer_type(self, value: Any, place: str) -> Spec:
-        """Return the type of an expression, and add the problems inside of it."""
+        """Return the type of an expression, and add problems inside the expression."""
         if isinstance(value, str):
             return self._infer_text_type(value, place)
         if isinstance(value, bool | int | float):

@@ -43,7 +43,7 @@ def build_outputs(registration: Registration | Read) -> tuple[str, PropertyMap]:
 
 
 def record_registrations(folder: Path, config: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Return resources by URN and outputs as the program registers them, without source lines."""
+    """Return the program's resources by URN and outputs, without source lines."""
     program = build_program(folder, config)
     recorded: Recorded = record(program, build_outputs, program.config)
     resources = {

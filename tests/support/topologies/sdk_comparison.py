@@ -200,7 +200,7 @@ def describe_event(event: Event) -> str:
 
 
 def remove_provider_id(provider: str) -> str:
-    """Return a provider reference without its id, which each run draws at random."""
+    """Return a provider reference without the random id."""
     return provider.rpartition("::")[0]
 
 
@@ -243,7 +243,7 @@ class RunComparison:
     def run_both(
         self, operation: str = "update", **options: Any
     ) -> tuple[ObservedRun, ObservedRun]:
-        """Run with the SDK and without; keep the state of the first, unless it was a preview."""
+        """Run with the SDK and without; store the first state, except of a preview."""
         runs = self.run(operation, None, **options), self.run(operation, run_topology, **options)
         if not options.get("preview"):
             self.state = runs[0].outcome.snapshot.to_json(self.crypter)

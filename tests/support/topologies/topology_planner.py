@@ -20,12 +20,12 @@ def format_flow(values: Mapping[str, Any], **more: str) -> str:
 
 
 def declare_cluster(**more: str) -> str:
-    """Return the entry of a valid cluster; `more` replaces values of it."""
+    """Return the entry of a valid cluster; `more` replaces values."""
     return f"{{{format_flow({'platform': 'together', **CLUSTER}, **more)}}}"
 
 
 def declare_volume(**more: str) -> str:
-    """Return the entry of a valid shared volume; `more` replaces values of it."""
+    """Return the entry of a valid shared volume; `more` replaces values."""
     return f"{{{format_flow({'platform': 'together', **VOLUME}, **more)}}}"
 
 

@@ -1,4 +1,4 @@
-"""The provider of the recordings: what it does is told by the properties of its resources.
+"""The provider of the recordings, controlled by the properties of its resources.
 
 Copied into each replayed stack. The platform is `platform.json`, every call is a line of
 `calls.jsonl`, both beside this file.

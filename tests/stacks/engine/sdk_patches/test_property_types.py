@@ -1,4 +1,4 @@
-"""The types of a resource's properties are what the SDK says, worked out once for each class."""
+"""Test that a resource's property types equal the SDK's, and are computed once for each class."""
 
 import pulumi
 import pytest

@@ -1,4 +1,4 @@
-"""Where a resource is declared is what the SDK says, found more cheaply."""
+"""Test that the position of a declaration equals the SDK's, at less cost."""
 
 import linecache
 import traceback

@@ -71,7 +71,7 @@ def interrupted(lab, tmp_path):
 
 
 def list_entries(snapshot):
-    """Return the resources and pending operations of a snapshot, without its time."""
+    """Return the resources and pending operations of a snapshot, without the time."""
     document = json.loads(snapshot.to_json(None, show_secrets=True))
     latest = document["checkpoint"]["latest"]
     return latest.get("resources"), latest.get("pending_operations")

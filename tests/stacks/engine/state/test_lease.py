@@ -34,7 +34,7 @@ def backend_url(bucket_server: BucketServer) -> str:
 
 
 def list_pulumi_locks(backend_url: str) -> list[dict[str, Any]]:
-    """Return the lock files that Pulumi sees."""
+    """Return the lock files in Pulumi's folder."""
     storage = Backend.open(backend_url, KEYS).storage
     names = [entry.name for entry in storage.list_entries(".pulumi/locks/organization/demo/dev")]
     return [json.loads(lock_file.data) for name in names if (lock_file := storage.read(name))]
@@ -233,7 +233,7 @@ def test_a_checkpoint_write_that_began_before_a_takeover_is_rejected(backend_url
 
 
 def check_until_refused(lock: StackLock) -> None:
-    """Check the lock until the thread of its lease has noticed the loss."""
+    """Check the lock until the lease's thread has noticed the loss."""
     while True:
         lock.check()
         time.sleep(0.05)

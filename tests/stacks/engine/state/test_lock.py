@@ -66,7 +66,7 @@ def refuse_locks(*_: Any) -> None:
 
 
 def get_backend_url(folder: Path) -> str:
-    """Return the URL of the backend that has the lock folder."""
+    """Return the URL of the lock folder's backend."""
     return f"file://{folder.parents[4]}"
 
 

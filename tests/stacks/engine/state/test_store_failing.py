@@ -80,7 +80,7 @@ class FailingStorageProject:
 
     @property
     def snapshot(self) -> Snapshot:
-        """Return the checkpoint without its journal, as Pulumi finds the state."""
+        """Return the checkpoint without the journal, like Pulumi."""
         data = Backend.open(self.url, KEYS).read("demo", "dev")
         assert data is not None
         snapshot = Snapshot.from_json(data, PassphraseCrypter(PASSPHRASE, SALT))

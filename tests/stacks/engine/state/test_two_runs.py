@@ -83,7 +83,7 @@ UP = ("up", "--yes", "--skip-preview", "--parallel", "1", "--lock-timeout", "60s
 
 
 def start_first_run(project: Path, environ: dict[str, str]) -> subprocess.Popen[str]:
-    """Start a run and return its process while it creates `second`."""
+    """Start a run, and return the process during the create of `second`."""
     assert run_gpuform(project, "stack", "init", "dev", **environ).code == 0
     process = subprocess.Popen(
         [sys.executable, "-m", "gpuform.stacks.cli", *UP],
