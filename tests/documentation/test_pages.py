@@ -24,8 +24,17 @@ def _get_name(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
-RUN_BY_CI = ("README.md", "docs/start/", "docs/guides/plugin.md", "docs/guides/secrets.md")
-"""Where everybody begins, and the only pages with some commands. CI plays half of the others."""
+RUN_BY_CI = (
+    "README.md",
+    "docs/start/",
+    "docs/guides/adopt.md",
+    "docs/guides/capacity.md",
+    "docs/guides/plugin.md",
+    "docs/guides/secrets.md",
+    "docs/guides/state-for-a-team.md",
+    "docs/guides/terraform.md",
+)
+"""The first pages, and all with commands of their own. CI plays a quarter of the others."""
 
 
 @pytest.mark.slow
@@ -35,7 +44,7 @@ RUN_BY_CI = ("README.md", "docs/start/", "docs/guides/plugin.md", "docs/guides/s
         pytest.param(
             page,
             id=_get_name(page),
-            marks=pytest.mark.sampled(1 if _get_name(page).startswith(RUN_BY_CI) else 2),
+            marks=pytest.mark.sampled(1 if _get_name(page).startswith(RUN_BY_CI) else 4),
         )
         for page in [README, *EXAMPLES, *PAGES]
         if read_steps(page)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from processes.limits import LAST_RESORT
 
-pytestmark = [pytest.mark.slow, pytest.mark.sampled(1)]
+pytestmark = [pytest.mark.slow, pytest.mark.sampled(3)]
 
 RUNNER = Path(__file__).with_name("play.py")
 PROJECT = """

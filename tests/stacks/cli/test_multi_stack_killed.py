@@ -117,7 +117,7 @@ def expect_recovery(workspace: Workspace) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(30)
+@pytest.mark.sampled(60)
 @pytest.mark.parametrize("number", range(1, 151))
 def test_an_update_killed_at_any_write_is_completed_by_the_next(
     workspace: Workspace, number: int
@@ -127,7 +127,7 @@ def test_an_update_killed_at_any_write_is_completed_by_the_next(
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(40)
+@pytest.mark.sampled(60)
 @pytest.mark.parametrize("number", range(1, 121))
 def test_a_destroy_killed_at_any_write_is_completed_by_the_next(
     workspace: Workspace, number: int
