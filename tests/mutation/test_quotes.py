@@ -5,9 +5,9 @@ from typing import Final
 
 import pytest
 import yaml
-from mutation.mutants import ROOT, list_mutants
 
 _FOLDER: Final = Path(__file__).parent
+_ROOT: Final = _FOLDER.parents[1]
 _EQUIVALENT: Final = yaml.safe_load((_FOLDER / "equivalent.yaml").read_text())
 _TARGETS: Final = yaml.safe_load((_FOLDER / "targets.yaml").read_text())
 
@@ -15,6 +15,9 @@ _TARGETS: Final = yaml.safe_load((_FOLDER / "targets.yaml").read_text())
 @pytest.mark.slow
 @pytest.mark.parametrize("path", _EQUIVALENT)
 def test_every_mutant_that_is_called_equivalent_exists(path: str) -> None:
+    # Every process of the fast tests imports this module, and mutmut takes half a second.
+    from mutation.mutants import list_mutants
+
     quoted = {name for group in _EQUIVALENT[path] for name in group["mutants"]}
 
     names = {mutant.name for mutant in list_mutants(path)}
@@ -26,6 +29,6 @@ def test_every_mutant_that_is_called_equivalent_exists(path: str) -> None:
 def test_every_source_and_test_of_a_target_exists(target: str) -> None:
     named = [*_TARGETS[target]["sources"], *_TARGETS[target]["tests"]]
 
-    missing = [path for path in named if not (ROOT / path).exists()]
+    missing = [path for path in named if not (_ROOT / path).exists()]
 
     assert missing == []

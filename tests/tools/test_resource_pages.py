@@ -1,6 +1,7 @@
 """The page of each kind on each platform has every field, and examples that work."""
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,12 +17,17 @@ from gpuform.schemas.rules import describe_change_effect, get_field_rules
 from gpuform.stacks.cli.app import cli
 from tools.reference.resource_pages import get_page_name, render_resource_pages
 
-PAGES = dict(render_resource_pages())
 RESOURCES = list_kinds()
 
 
+@cache
+def render_pages() -> dict[str, str]:
+    """Return the pages by name, rendered once and only in a process that plays these tests."""
+    return dict(render_resource_pages())
+
+
 def get_page(platform: str, kind: str) -> str:
-    return PAGES[f"{get_page_name(platform, kind)}.md"]
+    return render_pages()[f"{get_page_name(platform, kind)}.md"]
 
 
 def get_section(page: str, title: str) -> str:
@@ -121,7 +127,7 @@ def test_a_page_has_waiting_times_permissions_and_import_commands() -> None:
 
 
 def test_the_index_explains_every_effect_of_a_change() -> None:
-    index = PAGES["index.md"]
+    index = render_pages()["index.md"]
     for platform, kind in RESOURCES:
         models: list[type[BaseModel]] = [load_lifecycle_class(platform, kind).inputs]
         while models:
@@ -134,7 +140,7 @@ def test_the_index_explains_every_effect_of_a_change() -> None:
 
 def test_the_index_links_every_kind() -> None:
     for platform, kind in RESOURCES:
-        assert f"[{kind}]({get_page_name(platform, kind)}.md)" in PAGES["index.md"]
+        assert f"[{kind}]({get_page_name(platform, kind)}.md)" in render_pages()["index.md"]
 
 
 @pytest.mark.parametrize("platform", list_own_platforms())
