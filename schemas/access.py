@@ -155,6 +155,23 @@ class Port(_AccessModel):
         return cls(number=number, url=url if is_page_url(url) else "")
 
 
+class SshAuthority(_AccessModel):
+    """Where users get short-lived SSH certificates for the machines of one cluster."""
+
+    issuer: Annotated[str, AfterValidator(_validate_url)] = Field(
+        description="OIDC issuer at which users log in."
+    )
+    sign_url: Annotated[str, AfterValidator(_validate_url)] = Field(
+        description="Address of step-ca that signs a user's key."
+    )
+    bastion: Annotated[str, AfterValidator(_validate_host)] = Field(
+        description="The jump host to all machines of the cluster."
+    )
+    cluster_id: VisibleText = Field(description="The id of the cluster in these addresses.")
+    client_id: str = Field(default="together-cli", description="The OIDC client of the login.")
+    scope: str = Field(default="openid email", description="The OIDC scopes of the login.")
+
+
 class Access(_AccessModel):
     """The ways to reach one resource."""
 
@@ -169,6 +186,10 @@ class Access(_AccessModel):
     no_hosts: VisibleText = Field(default="", description="Why the resource has no hosts.")
     ports: tuple[Port, ...] = Field(
         default=(), description="Ports that are reachable from outside."
+    )
+    ssh_authority: SshAuthority | None = Field(
+        default=None,
+        description="Where users get SSH certificates for the machines; None: keys are enough.",
     )
     prefers: Literal["kubectl", "ssh", "slurm"] = Field(
         default="ssh", description="How people usually work with the resource."

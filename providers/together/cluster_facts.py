@@ -7,7 +7,9 @@ Document 003, "Access Methods": a kubeconfig, `<node-address>.cloud.together.ai`
 and Slurm's login node, whose users have names of their own. Today's clusters are reached through a
 jump host of their own (`ssh -J ada@ssh.t-....cloud.together.ai ada@slurm-login`, as the cluster's
 page in Together's web interface shows; the SDK's ClusterConfig has `jumphost_enabled`). No endpoint
-reports the address of the jump host: people declare it as `ssh_jump`.
+reports the address of the jump host: people declare it as `ssh_jump`. A cluster with
+`ssh_ca_enabled` accepts short-lived SSH certificates; `schemas.together.ssh_issuer` derives who
+signs them, and the bastion.
 
 Document 003, "Billing": on demand by the hour, RESERVED prepaid for its days, preemptible GPUs
 beside those that num_gpus counts.
@@ -34,6 +36,7 @@ from gpuform.schemas.resource_facts import (
     ResourcePlacement,
     ResourceUsage,
 )
+from gpuform.schemas.together.ssh_issuer import find_ssh_authority
 from gpuform.schemas.together.statuses import ClusterStatus
 from gpuform.schemas.values import UNKNOWN
 
@@ -57,7 +60,10 @@ def describe_cluster_access(outputs: Mapping[str, Any]) -> Access:
     jump_host = find_text(outputs, "ssh_jump")
     # the value ends up in an SSH configuration: anything but a plain host is dropped
     jump_host = jump_host if is_valid_jump_host(jump_host) else ""
-    workers = tuple(_build_worker_hosts(outputs, jump_host))
+    authority = find_ssh_authority(find_text(outputs, "ssh_issuer", "ssh_ca_issuer"))
+    workers = tuple(
+        _build_worker_hosts(outputs, jump_host, is_behind_bastion=authority is not None)
+    )
     reason = find_text(outputs, "not_ready_reason", "status") or "its status is unknown"
     return Access(
         name=find_text(outputs, "cluster_name"),
@@ -65,6 +71,7 @@ def describe_cluster_access(outputs: Mapping[str, Any]) -> Access:
         no_kubeconfig=f"Together has no kubeconfig for it yet: {reason}",
         hosts=(*([_build_login_host(jump_host)] if is_slurm and workers else []), *workers),
         no_hosts=f"it has no nodes yet: {reason}",
+        ssh_authority=authority,
         prefers="slurm" if is_slurm else "kubectl",
     )
 
@@ -84,12 +91,17 @@ def _build_login_host(jump_host: str) -> Host:
     return Host(node=_LOGIN_NODE, address=_LOGIN_NODE, role="login", jump=jump_host)
 
 
-def _build_worker_hosts(outputs: Mapping[str, Any], jump_host: str) -> Iterator[Host]:
-    """Yield the SSH host of each worker, with the reason if the worker is not running."""
+def _build_worker_hosts(
+    outputs: Mapping[str, Any], jump_host: str, *, is_behind_bastion: bool
+) -> Iterator[Host]:
+    """Yield the SSH host of each worker, with the reason if the worker is not running.
+
+    Behind the bastion of an SSH certificate authority, a worker is reached by its bare name.
+    """
     for node in outputs.get("gpu_worker_nodes") or ():
         name = find_text(node, "host_name")
         phase = find_text(node, "status").removeprefix("NODE_PHASE_")
-        address = to_ssh_address(name)
+        address = name if is_behind_bastion else to_ssh_address(name)
         # the platform's phases begin with NODE_PHASE_, which people need not read
         reason = f"it is {phase}" if phase.lower() in _DOWN_PHASES else ""
         yield Host.from_address(

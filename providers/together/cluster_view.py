@@ -38,6 +38,7 @@ from gpuform.schemas.together.drivers import (
     parse_operating_system,
 )
 from gpuform.schemas.together.outputs import ClusterOutputs, NodeEventOutputs
+from gpuform.schemas.together.ssh_issuer import find_ssh_authority
 from gpuform.schemas.together.statuses import (
     FAILED_CLUSTER_PHASES,
     FAILED_CLUSTER_STATUSES,
@@ -172,6 +173,7 @@ def evaluate_cluster(
         node_events=_list_node_events(cluster),
         faults=find_proposed_repairs(list_standard_workers(cluster)),
         acceptance=collect_acceptance_results(cluster, list_standard_workers(cluster)),
+        ssh_ca_issuer=_find_ssh_ca_issuer(cluster),
         volumes=[volume.model_dump() for volume in cluster.volumes],
         driver_version=_format_driver_version(cluster),
         installed_version_id=cluster.nvidia_driver_version_id or None,
@@ -186,6 +188,16 @@ def evaluate_cluster(
     return PollResult(
         Observed(_extract_inputs(cluster), outputs), phase, is_done=is_done, failure=failure
     )
+
+
+def _find_ssh_ca_issuer(cluster: wire.Cluster) -> str | None:
+    """Return the issuer of the SSH certificates of a cluster with `ssh_ca_enabled`, or None.
+
+    No document says that `oidc_config` names Together's own issuer: another one is left out.
+    """
+    has_authority = cluster.cluster_config is not None and cluster.cluster_config.ssh_ca_enabled
+    issuer = cluster.oidc_config.issuer_url if has_authority and cluster.oidc_config else None
+    return issuer if find_ssh_authority(issuer) else None
 
 
 def decode_kube_config(encoded: str) -> str | None:

@@ -405,6 +405,10 @@ class ClusterArguments(TypedDict):
     # A setting of gpuform, never sent: the jump host of the machines, as Together's page of the
     # cluster shows it (ssh -J). (recorded, nothing is sent)
     ssh_jump: NotRequired[pulumi.Input[str] | None]
+    # A setting of gpuform, never sent: the OIDC issuer of a cluster with ssh_ca_enabled, as
+    # Together's page of the cluster shows it. `gpuform connect` gets SSH certificates from it.
+    # (recorded, nothing is sent)
+    ssh_issuer: NotRequired[pulumi.Input[str] | None]
     # A setting of gpuform, never sent: what to do about jobs on removed nodes, with the cluster or
     # without it, and which nodes to remove when num_gpus shrinks. Nodes are cordoned first, and
     # removed when no job runs on them. (nothing)
@@ -541,6 +545,7 @@ class Cluster(PlatformResource, module="gpuform.together", name="Cluster"):
     expires: pulumi.Output[str | None]
     ttl: pulumi.Output[str | None]
     ssh_jump: pulumi.Output[str | None]
+    ssh_issuer: pulumi.Output[str | None]
     drain: pulumi.Output[dict[str, Any] | None]
     rollout: pulumi.Output[dict[str, Any] | None]
     repair: pulumi.Output[dict[str, Any] | None]
@@ -556,6 +561,7 @@ class Cluster(PlatformResource, module="gpuform.together", name="Cluster"):
     workers_not_asked: pulumi.Output[str | None]
     faults: pulumi.Output[list[dict[str, Any]]]
     acceptance: pulumi.Output[list[dict[str, Any]]]
+    ssh_ca_issuer: pulumi.Output[str | None]
     volumes: pulumi.Output[list[dict[str, Any]]]
     driver_version: pulumi.Output[str | None]
     installed_version_id: pulumi.Output[str | None]

@@ -53,6 +53,7 @@ from gpuform.schemas.together.drivers import (
     validate_driver_version,
     validate_nvidia_driver_version,
 )
+from gpuform.schemas.together.ssh_issuer import validate_ssh_issuer
 from gpuform.schemas.together.statuses import is_same_moment, validate_timestamp
 
 BillingType = Literal["ON_DEMAND", "RESERVED", "SCHEDULED_CAPACITY"]
@@ -63,6 +64,7 @@ CudaVersion = Annotated[str, AfterValidator(validate_cuda_version)]
 NvidiaDriverVersion = Annotated[str, AfterValidator(validate_nvidia_driver_version)]
 Timestamp = Annotated[str, AfterValidator(validate_timestamp)]
 SshJump = Annotated[str, AfterValidator(validate_jump_host)]
+SshIssuer = Annotated[str, AfterValidator(validate_ssh_issuer)]
 NodeGpus = Annotated[int, Field(ge=0, multiple_of=8)]
 """A multiple of 8 GPUs, whatever a node has (document 003)."""
 
@@ -318,6 +320,13 @@ class ClusterInputs(InputModel):
         description="A setting of gpuform, never sent: the jump host of the machines, as "
         "Together's page of the cluster shows it (ssh -J).",
         examples=["ada@ssh.t-0f11e35c.s1.us-central-8a.cloud.together.ai"],
+    )
+    ssh_issuer: Annotated[SshIssuer | None, Local, StateOnly] = Field(
+        default=None,
+        description="A setting of gpuform, never sent: the OIDC issuer of a cluster with "
+        "ssh_ca_enabled, as Together's page of the cluster shows it. `gpuform connect` gets SSH "
+        "certificates from it.",
+        examples=["https://dex.s1.us-central-8a.cloud.together.ai/t-0f11e35c"],
     )
     drain: Annotated[ClusterDrainInputs | None, Local] = Field(
         default=None,

@@ -125,6 +125,10 @@ class ClusterOutputs(OutputModel):
     acceptance: list[CategoryResult] = Field(
         default=[], description="Results of Together's own tests, by the phases of the cluster."
     )
+    ssh_ca_issuer: str | None = Field(
+        default=None,
+        description="OIDC issuer of the cluster's SSH certificates, if Together reports it.",
+    )
     volumes: list[AttachedVolumeOutputs] = Field(default=[], description="The attached volumes.")
     # Answers contain the pair; people declare this form.
     driver_version: str | None = Field(

@@ -4,6 +4,7 @@
 """
 
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -12,12 +13,14 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Final, Literal
 
 from gpuform.providers.properties import to_properties
-from gpuform.schemas.access import Access, Host
+from gpuform.schemas.access import Access, Host, SshAuthority
 from gpuform.stacks.access.errors import NoAccess
 from gpuform.stacks.access.kubeconfig_document import ClusterLabel
+from gpuform.stacks.access.ssh_certificates import CertificateFiles
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.provider_host import to_provider
 from gpuform.stacks.engine.stack import Stack, read_resources
@@ -197,7 +200,24 @@ def build_command(
         if request.node:
             raise NoAccess("--node selects a machine for SSH: remove --via kubectl")
         return _build_kubectl_command(cluster, request, contexts)
-    return _build_ssh_command(_choose_host(cluster, via, request.node), request)
+    host = _choose_host(cluster, via, request.node)
+    authority = cluster.access.ssh_authority
+    if authority is not None:
+        return _build_certified_command(cluster.name, host, request, authority)
+    return _build_ssh_command(host, request)
+
+
+def find_certificate_login(
+    cluster: ClusterAccess, request: ConnectionRequest, words: Sequence[str]
+) -> tuple[SshAuthority, str] | None:
+    """Return authority and login name of the certificate that the command `words` needs, or None.
+
+    `words` are those of `build_command` for the request.
+    """
+    authority = cluster.access.ssh_authority
+    if authority is None or words[0] != "ssh":
+        return None
+    return authority, request.user
 
 
 def get_port_url(cluster: ClusterAccess, number: int) -> str:
@@ -264,6 +284,61 @@ def _build_ssh_command(host: Host, request: ConnectionRequest) -> list[str]:
         # OpenSSH also reads options behind the destination: `--` leaves them to the command.
         *(["--", *request.command] if request.command else []),
     ]
+
+
+def _build_certified_command(
+    cluster_name: str, host: Host, request: ConnectionRequest, authority: SshAuthority
+) -> list[str]:
+    """Return the ssh command for a host behind the bastion of an SSH certificate authority.
+
+    Raises:
+        NoAccess: the request has no login name.
+    """
+    if not request.user:
+        raise NoAccess(
+            f"{cluster_name} accepts SSH certificates, which are for a login name",
+            hint="add your login name on the cluster: --user NAME",
+        )
+    options = build_certificate_options(host, request.user, request.jump, authority)
+    return [
+        "ssh",
+        *(word for name, value in options for word in ("-o", f"{name}={value}")),
+        f"{request.user}@{host.address}",
+        *(["--", *request.command] if request.command else []),
+    ]
+
+
+def _quote_option(path: Path) -> str:
+    """Return a path as the value of an option of OpenSSH."""
+    # OpenSSH reads `%` as the beginning of a token, and spaces as the end of a value.
+    text = path.as_posix().replace("%", "%%")
+    return f'"{text}"' if re.search(r"\s", text) else text
+
+
+def build_certificate_options(
+    host: Host, user: str, jump: str, authority: SshAuthority
+) -> list[tuple[str, str]]:
+    """Return OpenSSH's options to log in as `user` with a certificate, through the bastion.
+
+    A `jump` host of the request, or that of the host, replaces the authority's bastion.
+    """
+    files = CertificateFiles.for_login(authority, user)
+    key, certificate = map(_quote_option, (files.key, files.certificate))
+    identity = [
+        ("IdentityFile", key),
+        ("CertificateFile", certificate),
+        ("IdentitiesOnly", "yes"),
+    ]
+    bastion = jump or host.jump or authority.bastion
+    bastion = bastion if "@" in bastion else f"{user}@{bastion}"
+    address, _, port = bastion.partition(":")
+    port_options = ["-p", port] if port else []
+    # `-J` would not pass the identity on to the bastion.
+    words = ["ssh", *(word for name, value in identity for word in ("-o", f"{name}={value}"))]
+    proxy = f"{shlex.join([*words, *port_options])} -W %h:%p {shlex.quote(address)}"
+    # Clusters have machines of one name, such as slurm-login: known_hosts has a line for each.
+    alias = f"{host.address}.{authority.cluster_id}"
+    return [*identity, ("HostKeyAlias", alias), ("ProxyCommand", proxy)]
 
 
 def _choose_host(cluster: ClusterAccess, via: Via, node: str) -> Host:

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from gpuform.schemas.access import Host
+from gpuform.schemas.access import Host, SshAuthority
 from gpuform.schemas.safe_text import escape_invisible
-from gpuform.stacks.access.cluster_access import ClusterAccess
+from gpuform.stacks.access.cluster_access import ClusterAccess, build_certificate_options
 from gpuform.stacks.access.kubeconfig_files import ContextChange, KubeconfigFiles
 from gpuform.stacks.access.user_file import UserFile
 from gpuform.stacks.engine.state import Snapshot
@@ -110,6 +110,7 @@ class SshHost:
     cluster: str
     cluster_id: str
     host: Host
+    authority: SshAuthority | None = None
 
 
 def list_ssh_hosts(
@@ -133,7 +134,11 @@ def list_ssh_hosts(
             completed_host = host.model_copy(
                 update={"user": host.user or user, "jump": host.jump or jump}
             )
-            hosts.append(SshHost(alias, cluster.name, cluster.label.id, completed_host))
+            authority = cluster.access.ssh_authority
+            if authority is not None and not (completed_host.user or completed_host.because):
+                reason = "it accepts SSH certificates, which need a login name: --user NAME"
+                completed_host = completed_host.model_copy(update={"because": reason})
+            hosts.append(SshHost(alias, cluster.name, cluster.label.id, completed_host, authority))
     return hosts
 
 
@@ -160,8 +165,17 @@ def render_ssh_config(hosts: Sequence[SshHost], project: str, stack: str) -> str
         lines += [f"Host {ssh_host.alias}", f"    HostName {host.address}"]
         lines += [f"    Port {host.port}"] if host.port != 22 else []
         lines += [f"    User {host.user}"] if host.user else []
+        if ssh_host.authority is not None:
+            lines += _render_certificate_options(host, ssh_host.authority)
+            continue
         lines += [f"    ProxyJump {host.jump_with_user}"] if host.jump else []
     return "\n".join(lines) + "\n"
+
+
+def _render_certificate_options(host: Host, authority: SshAuthority) -> list[str]:
+    """Return the lines of a host that is reached with an SSH certificate."""
+    options = build_certificate_options(host, host.user, "", authority)
+    return [f"    {name} {value}" for name, value in options]
 
 
 def remove_clusters(config: str, removed_ids: Collection[str]) -> str:

@@ -19,6 +19,9 @@ def make_not_found(kind: str, key: str) -> ApiError:
 
 
 DEFAULT_PROJECT = "project-emulator"
+SSH_PREFIX = "/together/ssh"
+"""Where the emulator serves the sign-in and the certificate authorities of clusters."""
+SSH_CLIENT_ID = "together-cli"
 _UBUNTU_22 = "ubuntu-22.04"
 
 

@@ -27,6 +27,8 @@ from gpuform.providers.emulator.together.admission import (
 )
 from gpuform.providers.emulator.together.catalogue import (
     DEFAULT_PROJECT,
+    SSH_CLIENT_ID,
+    SSH_PREFIX,
     ApiError,
     make_not_found,
     require_region,
@@ -255,6 +257,8 @@ class TogetherOperations:
         server = f"{self._address}/kubernetes/{cluster.cluster_id}"
         credential = build_kubeconfig(server, cluster.settings.cluster_name, token)
         view = cluster.to_json(self.now, volume, credential)
+        if cluster.settings.cluster_config.get("ssh_ca_enabled") and "oidc_config" not in view:
+            view["oidc_config"] = _build_oidc_config(cluster, self._address)
         latest = self.remediations.latest_to_json(cluster.cluster_id)
         for worker in (*view["gpu_worker_nodes"], *view["deleted_gpu_worker_nodes"]):
             if worker["instance_id"] in latest:
@@ -499,3 +503,17 @@ def build_kubeconfig(server: str, cluster_name: str, token: str) -> str:
         token=token,
     )
     return base64.b64encode(content.encode()).decode()
+
+
+def _build_oidc_config(cluster: Cluster, address: str) -> dict[str, Any]:
+    """Return the OIDC settings that the API shows for a cluster with an SSH CA of its own."""
+    # The client gets no certificate authority for the issuer: plain HTTP, on this machine alone.
+    origin = address.replace("https://", "http://", 1)
+    return {
+        "issuer_url": f"{origin}{SSH_PREFIX}/{cluster.cluster_id}",
+        "client_id": SSH_CLIENT_ID,
+        "username_claim": "email",
+        "username_prefix": "oidc:",
+        "group_claim": "groups",
+        "group_prefix": "oidc:",
+    }

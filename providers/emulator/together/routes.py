@@ -39,6 +39,7 @@ from gpuform.providers.emulator.together.requests import (
     UpdateVolume,
     parse_body,
 )
+from gpuform.providers.emulator.together.ssh_access import SshAccessApi
 from gpuform.providers.emulator.together.volumes import Volume
 
 _CLUSTERS = "/compute/clusters"
@@ -414,7 +415,7 @@ class TogetherControls(PlatformControls):
 
 
 def create_parts(store: Store, clock: Clock, faults: Faults) -> EmulatorParts:
-    """Return Together's part of the emulator, with the clusters' Kubernetes and Slurm.
+    """Return Together's part of the emulator, with the clusters' Kubernetes, Slurm and SSH CA.
 
     Test controls are under `together`, `kubernetes` and `slurm`.
     """
@@ -422,6 +423,7 @@ def create_parts(store: Store, clock: Clock, faults: Faults) -> EmulatorParts:
         (
             TogetherApi(store, clock, faults),
             KubernetesApi(store, clock, faults, SlurmExecutor(store, clock)),
+            SshAccessApi(store, clock, faults),
         ),
         {
             "together": TogetherControls(store, clock).create_blueprint(),

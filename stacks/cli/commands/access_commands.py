@@ -484,7 +484,8 @@ def connect(  # noqa: PLR0913 - a flag each
 
     Runs kubectl with the cluster's context (`kubectl get nodes`, or the arguments after --), or
     SSH: to a node, to Slurm's login node, or to a cluster that is a single machine. SSH runs a
-    command after -- on that machine. The exit code is that of kubectl or SSH.
+    command after -- on that machine. The exit code is that of kubectl or SSH. For a cluster with an
+    SSH certificate authority, you log in with the browser when your certificate has ended.
 
     \b
     Examples:
@@ -498,6 +499,7 @@ def connect(  # noqa: PLR0913 - a flag each
         ConnectionRequest,
         build_command,
         execute_command,
+        find_certificate_login,
         format_command,
         get_port_url,
     )
@@ -513,10 +515,14 @@ def connect(  # noqa: PLR0913 - a flag each
             return 0
         # kubectl is run with the context that `gpuform kubeconfig` wrote.
         contexts = KubeconfigFiles.from_environment(None, session.environ).find_contexts()
-        words = build_command(
-            reached_cluster, ConnectionRequest(via, node, user, jump, command), contexts
-        )
+        request = ConnectionRequest(via, node, user, jump, command)
+        words = build_command(reached_cluster, request, contexts)
         if to_stdout:
             session.screen.write(f"{format_command(words)}\n")
             return 0
+        login = find_certificate_login(reached_cluster, request, words)
+        if login is not None:
+            from gpuform.stacks.access.ssh_certificates import renew_certificate  # noqa: PLC0415 - as above
+
+            renew_certificate(*login, show=session.screen.warn)
         return execute_command(words)
