@@ -406,8 +406,8 @@ class ClusterArguments(TypedDict):
     # cluster shows it (ssh -J). (recorded, nothing is sent)
     ssh_jump: NotRequired[pulumi.Input[str] | None]
     # A setting of gpuform, never sent: the OIDC issuer of a cluster with ssh_ca_enabled, as
-    # Together's page of the cluster shows it. `gpuform connect` gets SSH certificates from it.
-    # (recorded, nothing is sent)
+    # Together's page of the cluster shows it. `gpuform connect` gets SSH certificates from this
+    # issuer. (recorded, nothing is sent)
     ssh_issuer: NotRequired[pulumi.Input[str] | None]
     # A setting of gpuform, never sent: what to do about jobs on removed nodes, with the cluster or
     # without it, and which nodes to remove when num_gpus shrinks. Nodes are cordoned first, and

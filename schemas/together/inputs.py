@@ -325,7 +325,7 @@ class ClusterInputs(InputModel):
         default=None,
         description="A setting of gpuform, never sent: the OIDC issuer of a cluster with "
         "ssh_ca_enabled, as Together's page of the cluster shows it. `gpuform connect` gets SSH "
-        "certificates from it.",
+        "certificates from this issuer.",
         examples=["https://dex.s1.us-central-8a.cloud.together.ai/t-0f11e35c"],
     )
     drain: Annotated[ClusterDrainInputs | None, Local] = Field(
