@@ -264,7 +264,7 @@ class Console:
             raise EngineError(error.diagnostics[0].message, error.diagnostics[0].hint) from None
 
     def find_completions(self, prefix: str) -> Iterator[str]:
-        """Yield the possible continuations of `prefix`, one step further."""
+        """Yield the complete texts that continue `prefix` by one step, up to the next dot."""
         *steps, last = prefix.split(".")
         for name in self._list_names(steps):
             if name.startswith(last):

@@ -202,7 +202,7 @@ class App(click.Group):
 
 
 def _add_help_page(command: click.Command, page: str) -> None:
-    """Add the name of the documentation page to the help of a command and all subcommands."""
+    """Add the documentation page to a command's help, `PAGE NAME` to a subcommand's."""
     command.epilog = f"Page: {page}"
     if isinstance(command, click.Group):
         for name, subcommand in command.commands.items():

@@ -193,7 +193,10 @@ def print_reason(result: RunResult, screen: Screen, *, preview_only: bool) -> No
 
 
 def _format_reasons(result: RunResult, *, preview_only: bool) -> Iterator[str]:
-    """Yield lines on gates, checks, credit, unexpected changes, refusals and unknown ends."""
+    """Yield lines on gates, checks, credit, unexpected changes, refusals and ends of unknown time.
+
+    The end of a resource is unknown if its `ttl` has no known beginning.
+    """
     for gate in result.gates:
         yield escape_invisible(f"error: {gate.source}: gate {format_gate(gate)}")
     for reason in result.unchecked:

@@ -69,7 +69,9 @@ def examine(
 def _find_project(examination: Examination, directory: Path) -> Project | None:
     """Return the project, also one in another language, or None outside of a project.
 
-    For another language a note is added, and only the state can be examined.
+    Adds a warning outside of a project, and for another language a note: only the state can be
+    examined
+    then.
     """
     try:
         return find_project(directory)

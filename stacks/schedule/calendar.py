@@ -98,7 +98,9 @@ class TimeTable:
     def find_due_by_time(self, entry: ResourceState, now: float) -> DueChange | None:
         """Return the change due at `now` by an end or by running hours, or None.
 
-        Running hours give a change even if the object is already stopped or started.
+        Running hours give a change even if the object is already stopped or started. An object that
+        was
+        stopped outside of gpuform is started only with the permission `start-terminated`.
         """
         lifecycle = find_lifecycle(entry.type)
         if lifecycle is None:

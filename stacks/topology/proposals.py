@@ -43,7 +43,10 @@ class TeamFiles:
 
 
 def find_team_files() -> TeamFiles | None:
-    """Return the files of the project of a proposal, or None outside of a proposal."""
+    """Return the files of the project for which an agent proposes this topology, or None.
+
+    GPUFORM_PROPOSED_TO names that project's folder; without the variable nothing is proposed.
+    """
     folder = os.environ.get(VARIABLE)
     return _read_folder(Path(folder)) if folder else None
 

@@ -135,7 +135,7 @@ class Screen:
         return not self.in_ci and is_tty(self.out)
 
     def print(self, text: str = "") -> None:
-        """Print a line of results for people."""
+        """Print a line of results for people, with control characters and CI commands escaped."""
         self.print_unescaped(self.escape(text))
 
     def print_parts(self, parts: Iterable[str]) -> None:

@@ -77,7 +77,7 @@ class ForeignStack:
         return cls(backend, project, name, crypter, snapshot)
 
     def save(self, snapshot: Snapshot) -> None:
-        """Replace the state if the new one keeps the integrity rules."""
+        """Replace the state. Raises IntegrityError if the new state breaks the integrity rules."""
         snapshot = replace(snapshot, manifest=Manifest())
         edits.check(snapshot)
         self.backend.write(self.project, self.name, snapshot.to_json(self.crypter))

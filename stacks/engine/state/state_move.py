@@ -117,7 +117,7 @@ def _find_moved_urns(
 ) -> set[str]:
     """Return the URNs to move: the chosen resources, all children and, if asked, all ancestors.
 
-    The stack's root resource is never among them.
+    The children of these ancestors are moved, too. The stack's root resource is never among them.
     """
     moved_urns = set(urns)
     by_urn = {entry.urn: entry for entry in entries}

@@ -87,12 +87,12 @@ def render_html(review: Review) -> str:
 
 
 def format_line(text: str) -> str:
-    """Return `text` on one line, with invisible characters escaped."""
+    """Return `text` on one line, with invisible characters escaped, cut after 1,000 characters."""
     return truncate(escape_invisible(text), _LONGEST_LINE)
 
 
 def format_lines(text: str) -> Markup:
-    """Return `text` with line breaks as HTML, with invisible characters escaped."""
+    """Return `text` with line breaks as HTML, escaped, and each line cut after 1,000 characters."""
     return Markup("<br>").join(format_line(item) for item in text.split("\n"))
 
 

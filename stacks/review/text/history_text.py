@@ -158,7 +158,10 @@ def _format_origin(environment: Mapping[str, str], message: str = "") -> str:
 
 
 def _list_origin_parts(environment: Mapping[str, str], message: str) -> Iterator[str]:
-    """Yield who ran, the CI job, the commit, the plan and the message, as far as recorded."""
+    """Yield who ran, the CI job, the commit, the plan and the message, as far as recorded.
+
+    The first part is empty if neither user nor host is recorded.
+    """
     get = environment.get
     user, host = get(USER) or get("git.author", ""), get(HOST, "")
     yield f"{user} on {host}" if user and host else user or host
