@@ -6,12 +6,13 @@ Lifecycles get the declared scheduler from `create_declared_scheduler`; commands
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 from gpuform.providers.draining import ScheduledNode, Scheduler, SlurmOnKubernetes
 from gpuform.providers.environment import require_scheduler_access
-from gpuform.providers.errors import GpuformError, Unreachable
+from gpuform.providers.errors import GpuformError, PermissionDenied, Unreachable
 from gpuform.providers.kubernetes.client import get_kubernetes_client
 from gpuform.providers.kubernetes.kubeconfig import load_declared_kubeconfig, parse_kubeconfig
 from gpuform.providers.kubernetes.nodes import list_node_states
@@ -37,6 +38,8 @@ from gpuform.schemas.slurm import SlurmInputs
 
 T = TypeVar("T")
 
+_SLINKY_REASON = "slurm-operator:"
+"""The begin of the reasons of Slinky's operator (its page "NodeSet Operations")."""
 _OWNED_REASON = re.compile(r"gpuform: (?P<label>.*?)(?:; before: (?P<before>.*))?")
 
 
@@ -44,13 +47,18 @@ class SlurmScheduler:
     """The Slurm of one cluster as a `Scheduler`. Names of nodes are Slurm's NodeNames.
 
     The label of a cordon is part of the drain's reason, `gpuform: LABEL`, where administrators see
-    it.
+    it. `withdraw_requests` ends drains that a run with `drain_by: slinky` has requested.
     """
 
     name: ClassVar[str] = "Slurm"
 
-    def __init__(self, commands: CommandRunner) -> None:
+    def __init__(
+        self,
+        commands: CommandRunner,
+        withdraw_requests: Callable[[Collection[str], str], None] | None = None,
+    ) -> None:
         self._commands = commands
+        self._withdraw_requests = withdraw_requests
 
     def list_nodes(self) -> Sequence[ScheduledNode]:
         """Return every node with the jobs on the node.
@@ -104,13 +112,22 @@ class SlurmScheduler:
     def uncordon(self, node_names: Collection[str], owner_label: str) -> None:
         """End the drain of nodes with `owner_label`; a node which is down stays down.
 
-        A reason that a node had before the drain is set again. Missing nodes are skipped.
+        A reason that a node had before the drain is set again. Missing nodes are skipped. A request
+        to Slinky with `owner_label` is withdrawn.
         """
-        owned_nodes = [
-            node
-            for node in self._list_slurm_nodes()
-            if node.name in node_names and _get_owner_label(node) == owner_label
+        nodes = [node for node in self._list_slurm_nodes() if node.name in node_names]
+        # A request that Slinky has not seen yet counts, too: it would drain the node later.
+        maybe_requested = [
+            node.name
+            for node in nodes
+            if not node.is_drained or node.reason.startswith(_SLINKY_REASON)
         ]
+        # The state may not have the setting yet with which a run was killed that asked Slinky.
+        if maybe_requested and self._withdraw_requests is not None:
+            # Who may not list pods has requested nothing.
+            with suppress(PermissionDenied):
+                self._withdraw_requests(maybe_requested, owner_label)
+        owned_nodes = [node for node in nodes if _get_owner_label(node) == owner_label]
         if owned_nodes:
             # RESUME would also declare a node as usable that went down in the meantime.
             self._update_nodes([node.name for node in owned_nodes], "State=UNDRAIN")
@@ -238,19 +255,21 @@ def create_draining_scheduler(
 
     Arguments and errors are those of `create_command_runner`.
     """
-    slurm = create_slurm_scheduler(inputs, kubeconfig=kubeconfig, cluster=cluster)
-    if inputs.drain_by == "scontrol":
-        return slurm
+    commands = create_command_runner(inputs, kubeconfig=kubeconfig, cluster=cluster)
     if not kubeconfig:
+        if inputs.drain_by == "scontrol":
+            return SlurmScheduler(commands)
         raise GpuformError(
             f"cluster {cluster} has no kubeconfig, and gpuform needs it to ask Slinky for a drain",
             hint="declare the Kubernetes of the cluster, or `slurm: {drain_by: scontrol}`",
         )
     # A module that uses this one.
-    from gpuform.providers.slurm.slinky import SlinkyScheduler  # noqa: PLC0415 - see above
+    from gpuform.providers.slurm.slinky import DrainRequests, SlinkyScheduler  # noqa: PLC0415
 
-    client = get_kubernetes_client(kubeconfig, cluster)
-    return SlinkyScheduler(slurm, client, inputs.namespace)
+    requests = DrainRequests(get_kubernetes_client(kubeconfig, cluster), inputs.namespace)
+    if inputs.drain_by == "scontrol":
+        return SlurmScheduler(commands, requests.withdraw)
+    return SlinkyScheduler(SlurmScheduler(commands), requests)
 
 
 def _to_scheduled_node(node: SlurmNode, jobs: Iterable[RunningJob]) -> ScheduledNode:

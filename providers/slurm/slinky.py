@@ -39,20 +39,89 @@ _MISSING_POD_HINT: Final = (
 )
 
 
+class DrainRequests:
+    """The requests for drains on the NodeSet pods in a namespace, each with a label of its owner.
+
+    Nodes have their names in Slurm.
+    """
+
+    def __init__(self, client: KubernetesClient, namespace: str) -> None:
+        self._client = client
+        self._pods_path = f"/api/v1/namespaces{build_path(namespace)}/pods"
+        self.namespace = namespace
+
+    def list_pods(self) -> dict[str, KubernetesObject]:
+        """Return the NodeSet pods by their nodes' names in Slurm, without pods being deleted."""
+        pods = self._client.list_objects(self._pods_path, labelSelector=HOSTNAME_LABEL)
+        return {
+            str(get_mapping(pod["metadata"], "labels").get(HOSTNAME_LABEL)): pod
+            for pod in pods
+            if "deletionTimestamp" not in pod["metadata"]
+        }
+
+    def request(self, listed_pod: KubernetesObject, owner_label: str) -> None:
+        """Annotate a pod, unless its drain is requested already.
+
+        Raises:
+            NotFound: the pod was deleted since it was listed.
+            Conflict: others have changed the pod during each of 20 attempts.
+        """
+        retry_on_conflict(partial(self._request_once, listed_pod, owner_label))
+
+    def withdraw(self, node_names: Collection[str], owner_label: str) -> None:
+        """Remove the annotations from the nodes' pods that have `owner_label`.
+
+        Missing pods are skipped.
+
+        Raises:
+            Conflict: others have changed a pod during each of 20 attempts.
+        """
+        pods = self.list_pods()
+        for name in node_names:
+            if name in pods and get_owner_label(pods[name]) == owner_label:
+                retry_on_conflict(partial(self._withdraw_once, pods[name], owner_label))
+
+    def _request_once(self, listed_pod: KubernetesObject, owner_label: str) -> None:
+        """Annotate a pod, or raise Conflict if it has changed since the read."""
+        pod = self._client.get_object(self._get_path(listed_pod))
+        # A request of somebody else keeps its meaning: a later uncordon must not withdraw it.
+        if not _is_drain_requested(pod):
+            self._annotate(pod, {DRAIN_REQUEST_ANNOTATION: "true", OWNER_ANNOTATION: owner_label})
+
+    def _withdraw_once(self, listed_pod: KubernetesObject, owner_label: str) -> None:
+        """Remove the annotations, or raise Conflict if the pod has changed since the read."""
+        try:
+            pod = self._client.get_object(self._get_path(listed_pod))
+            if get_owner_label(pod) == owner_label:
+                self._annotate(pod, {DRAIN_REQUEST_ANNOTATION: None, OWNER_ANNOTATION: None})
+        except NotFound:
+            return
+
+    def _annotate(self, pod: KubernetesObject, annotations: Mapping[str, Any]) -> None:
+        """Change annotations of a pod, or raise Conflict if it has changed since the read."""
+        version = pod["metadata"]["resourceVersion"]
+        self._client.patch_object(
+            self._get_path(pod),
+            {"metadata": {"resourceVersion": version, "annotations": annotations}},
+        )
+
+    def _get_path(self, pod: KubernetesObject) -> str:
+        """Return the API path of a pod."""
+        return self._pods_path + build_path(str(pod["metadata"]["name"]))
+
+
 class SlinkyScheduler:
     """The Slurm of one cluster as a `Scheduler` whose nodes are drained by Slinky.
 
     Names of nodes are Slurm's NodeNames. Jobs are listed and ended by Slurm's commands. The label
-    of a cordon is an annotation of the pod. `namespace` is that of the NodeSet pods.
+    of a cordon is an annotation of the pod.
     """
 
     name: ClassVar[str] = "Slurm"
 
-    def __init__(self, slurm: SlurmScheduler, client: KubernetesClient, namespace: str) -> None:
+    def __init__(self, slurm: SlurmScheduler, requests: DrainRequests) -> None:
         self._slurm = slurm
-        self._client = client
-        self._pods_path = f"/api/v1/namespaces{build_path(namespace)}/pods"
-        self._namespace = namespace
+        self._requests = requests
 
     def list_nodes(self) -> Sequence[ScheduledNode]:
         """Return every node with the jobs on the node.
@@ -61,11 +130,11 @@ class SlinkyScheduler:
         until then Slurm may start jobs there.
         """
         # Before Slurm: the jobs are asked last, so that none is missed that started in between.
-        pods = self._list_pods()
+        pods = self._requests.list_pods()
 
         def add_request(node: ScheduledNode) -> ScheduledNode:
             pod = pods.get(node.name)
-            label = None if pod is None else _get_owner_label(pod)
+            label = None if pod is None else get_owner_label(pod)
             if label is None:
                 return node
             # Slinky leaves a node alone that does not respond, and Slurm starts no job there.
@@ -88,17 +157,17 @@ class SlinkyScheduler:
             GpuformError: a node is missing in Slurm or has no pod; then nothing is requested.
             Conflict: others have changed a pod during each of 20 attempts.
         """
-        nodes, pods = self._slurm.get_nodes_by_name(), self._list_pods()
+        nodes, pods = self._slurm.get_nodes_by_name(), self._requests.list_pods()
         _require_all(node_names, nodes, "Slurm has no node", "compare with `sinfo -N`")
         undrained_names = [name for name in node_names if not nodes[name].is_drained]
         _require_all(
             undrained_names,
             pods,
-            f"namespace {self._namespace} has no pod of Slinky for",
+            f"namespace {self._requests.namespace} has no pod of Slinky for",
             _MISSING_POD_HINT,
         )
         for name in undrained_names:
-            retry_on_conflict(partial(self._request_drain, pods[name], owner_label))
+            self._requests.request(pods[name], owner_label)
 
     def uncordon(self, node_names: Collection[str], owner_label: str) -> None:
         """Withdraw the requests with `owner_label`; Slinky then ends the drains.
@@ -106,61 +175,12 @@ class SlinkyScheduler:
         Drains by `scontrol` with this label, of a run before `drain_by` changed, are ended, too.
         Missing nodes and pods are skipped.
         """
-        pods = self._list_pods()
-        for name in node_names:
-            if name in pods:
-                retry_on_conflict(partial(self._withdraw_request, pods[name], owner_label))
+        self._requests.withdraw(node_names, owner_label)
         self._slurm.uncordon(node_names, owner_label)
 
     def evict(self, node_names: Collection[str]) -> None:
         """Requeue or cancel the jobs on nodes, as `SlurmScheduler.evict`."""
         self._slurm.evict(node_names)
-
-    def _list_pods(self) -> dict[str, KubernetesObject]:
-        """Return the NodeSet pods by their nodes' names in Slurm, without pods being deleted."""
-        pods = self._client.list_objects(self._pods_path, labelSelector=HOSTNAME_LABEL)
-        return {
-            str(get_mapping(pod["metadata"], "labels").get(HOSTNAME_LABEL)): pod
-            for pod in pods
-            if "deletionTimestamp" not in pod["metadata"]
-        }
-
-    def _request_drain(self, listed_pod: KubernetesObject, owner_label: str) -> None:
-        """Annotate a pod, unless its drain is requested already.
-
-        Raises:
-            NotFound: the pod was deleted since it was listed.
-            Conflict: the pod has changed since the read.
-        """
-        pod = self._client.get_object(self._get_path(listed_pod))
-        # A request of somebody else keeps its meaning: a later uncordon must not withdraw it.
-        if not _is_drain_requested(pod):
-            self._annotate(pod, {DRAIN_REQUEST_ANNOTATION: "true", OWNER_ANNOTATION: owner_label})
-
-    def _withdraw_request(self, listed_pod: KubernetesObject, owner_label: str) -> None:
-        """Remove the annotations from a pod that still has `owner_label`.
-
-        Raises:
-            Conflict: the pod has changed since the read.
-        """
-        try:
-            pod = self._client.get_object(self._get_path(listed_pod))
-            if _get_owner_label(pod) == owner_label:
-                self._annotate(pod, {DRAIN_REQUEST_ANNOTATION: None, OWNER_ANNOTATION: None})
-        except NotFound:
-            return
-
-    def _annotate(self, pod: KubernetesObject, annotations: Mapping[str, Any]) -> None:
-        """Change annotations of a pod, or raise Conflict if it has changed since the read."""
-        version = pod["metadata"]["resourceVersion"]
-        self._client.patch_object(
-            self._get_path(pod),
-            {"metadata": {"resourceVersion": version, "annotations": annotations}},
-        )
-
-    def _get_path(self, pod: KubernetesObject) -> str:
-        """Return the API path of a pod."""
-        return self._pods_path + build_path(str(pod["metadata"]["name"]))
 
 
 def _require_all(
@@ -178,7 +198,7 @@ def _is_drain_requested(pod: KubernetesObject) -> bool:
     return annotations.get(DRAIN_REQUEST_ANNOTATION) == "true"
 
 
-def _get_owner_label(pod: KubernetesObject) -> str | None:
+def get_owner_label(pod: KubernetesObject) -> str | None:
     """Return the label of gpuform's request on a pod, or None without one."""
     label = get_mapping(pod["metadata"], "annotations").get(OWNER_ANNOTATION)
     return str(label) if label is not None and _is_drain_requested(pod) else None

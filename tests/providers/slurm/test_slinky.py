@@ -20,7 +20,7 @@ from gpuform.providers.slurm import (
     create_slurm_scheduler,
 )
 from gpuform.providers.slurm.pods import PodCommandRunner
-from gpuform.providers.slurm.slinky import SlinkyScheduler
+from gpuform.providers.slurm.slinky import DrainRequests, SlinkyScheduler
 from gpuform.providers.together.cluster import ClusterLifecycle
 from gpuform.schemas.policies.drain import ScheduledDrainInputs
 from gpuform.schemas.slurm import SlurmInputs
@@ -152,6 +152,34 @@ def test_a_node_that_an_administrator_has_drained_is_not_requested(
     assert (node.is_cordoned, node.owner_label, get_reason(cluster)) == (True, None, "fan")
 
 
+@pytest.mark.parametrize("version", ["1.3", ""])
+def test_a_scheduler_with_scontrol_withdraws_the_request_of_an_earlier_run(
+    cluster: SlurmCluster, scheduler: Scheduler, client: KubernetesClient, version: str
+) -> None:
+    """Whether Slinky has drained the node or not."""
+    install_slinky(cluster, version)
+    scheduler.cordon(NODES[:1], LABEL)
+    scheduler.cordon(NODES[1:2], "theirs")
+    by_scontrol = open_scheduler(cluster, drain_by="scontrol")
+    by_scontrol.uncordon(NODES, LABEL)
+    assert list_requests(client) == {NODES[1]: "theirs"}
+    assert find_node(by_scontrol).is_cordoned is False
+
+
+def test_a_credential_without_access_to_pods_still_resumes_by_scontrol(
+    cluster: SlurmCluster, scheduler: Scheduler, client: KubernetesClient
+) -> None:
+    by_scontrol = open_scheduler(cluster, drain_by="scontrol")
+    by_scontrol.cordon(NODES[:1], LABEL)
+    scheduler.cordon(NODES[1:2], LABEL)
+    # The first list of pods finds the controller, in which Slurm's commands run.
+    rule = {"method": "GET", "path": "namespaces/slurm/pods$", "skip": 1, "status": 403}
+    cluster.call_emulator("POST", "/faults", rule)
+    by_scontrol.uncordon(NODES, LABEL)
+    assert find_node(by_scontrol).is_cordoned is False
+    assert list_requests(client) == {NODES[1]: LABEL}
+
+
 def test_a_drain_by_scontrol_of_an_earlier_run_is_ended(
     cluster: SlurmCluster, scheduler: Scheduler
 ) -> None:
@@ -176,7 +204,7 @@ def test_nothing_is_requested_if_a_node_or_its_pod_is_missing(
     message: str,
 ) -> None:
     slurm = create_slurm_scheduler(SlurmInputs(), kubeconfig=cluster.kubeconfig)
-    elsewhere = SlinkyScheduler(slurm, client, namespace)
+    elsewhere = SlinkyScheduler(slurm, DrainRequests(client, namespace))
     with pytest.raises(GpuformError, match=message):
         elsewhere.cordon(names, LABEL)
     assert list_requests(client) == {}
@@ -252,12 +280,14 @@ def test_a_cluster_without_a_kubeconfig_cannot_ask_slinky(
         create_draining_scheduler(inputs, cluster="train")
 
 
-def shrink(call: ProviderContext, cluster: SlurmCluster, **drain: Any) -> dict[str, Any]:
+def shrink(
+    call: ProviderContext, cluster: SlurmCluster, num_gpus: int = 16, **drain: Any
+) -> dict[str, Any]:
     """Shrink the cluster from three nodes to two."""
     lifecycle, program = ClusterLifecycle(), {"__provider": "pickled"}
     with use_context(call):
         read = lifecycle.read(cluster.id, {})
-        news = {**read.inputs, "num_gpus": 16, "drain": {**BY_SLINKY, **drain}, **program}
+        news = {**read.inputs, "num_gpus": num_gpus, "drain": {**BY_SLINKY, **drain}, **program}
         return lifecycle.update(cluster.id, {**read.outs, **program}, news).outs
 
 
@@ -290,6 +320,35 @@ def test_a_shrink_that_cannot_wait_longer_withdraws_the_requests(
         shrink(call, cluster, wait_minutes=10)
     assert list_requests(client) == {}
     assert not any(node.is_cordoned for node in open_scheduler(cluster).list_nodes())
+
+
+class Killed(BaseException):
+    """The process died here."""
+
+
+def test_a_run_after_a_killed_one_withdraws_the_requests(
+    call: ProviderContext,
+    cluster: SlurmCluster,
+    client: KubernetesClient,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cordon = SlinkyScheduler.cordon
+
+    def cordon_and_die(*arguments: Any) -> None:
+        cordon(*arguments)
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SlinkyScheduler, "cordon", cordon_and_die)
+        with pytest.raises(Killed):
+            shrink(call, cluster)
+    assert len(list_requests(client)) == 1
+    # The refresh before it has the inputs of the state, without the new setting.
+    outs = shrink(call, cluster, num_gpus=24)
+    assert len(outs["gpu_worker_nodes"]) == 3
+    assert list_requests(client) == {}
+    assert not any(node.is_cordoned for node in open_scheduler(cluster).list_nodes())
+    assert Drains.from_intents(call.intents).find(cluster.id) is None
 
 
 def test_no_node_is_removed_while_slinky_drains_nothing(
