@@ -22,6 +22,7 @@ class ProviderArguments(TypedDict, total=False):
     scp_account_id: Text
     scp_default_region: Text
     scp_environment: Text
+    scp_api_version: Text
     tensorone_api_key: Text
     aios_registry_url: Text
     aios_parser_url: Text
