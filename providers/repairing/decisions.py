@@ -269,7 +269,7 @@ def _build_requested_repair(
             hint=f"use one of {', '.join([*fleet.all_modes, *fleet.withdrawal_modes])}",
         )
     fault = fault_by_node.get(name)
-    # Together's approve request cannot set HOST_POWER_CYCLE (`betaclusterremediation.go`).
+    # Together's approve request cannot set HOST_POWER_CYCLE (SDK, `clusters.remediations.approve`).
     if fault is not None and fault.id and mode in fleet.create_only_modes and mode != fault.mode:
         raise GpuformError(
             f"node {name}: its proposed repair ({fault.mode}) cannot be changed to {mode}",

@@ -3,8 +3,7 @@
 The lifecycle (`cluster`) calls `decide_cluster_repairs` while planning; `repairing` calls the
 functions that find faults. This module sends no request.
 
-Remediations are from the platform's Go SDK (`betaclusterremediation.go`); the API reference lacks
-them.
+Remediations are from the platform's SDK (`clusters.remediations`); the API reference lacks them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -91,7 +91,7 @@ class Machines:
         state = json.loads(self.run("stack", "export").out)["deployment"]
         return {
             resource["inputs"].get("project_id", "")
-            for resource in state["resources"]
+            for resource in state.get("resources", ())
             if resource.get("id") and "together" in resource["type"]
         }
 
@@ -211,6 +211,19 @@ def test_a_lost_create_is_recovered_on_another_machine(
     assert machines.read_stored_projects() == {"proj-a"}
     existing = machines.call("_emulator/objects")["together"]
     assert [len(existing[name]) for name in ("clusters", "volumes")] == [1, 1]
+
+
+@pytest.mark.parametrize("other", ["", "proj-b"])
+@pytest.mark.parametrize("command", ["refresh", "destroy"])
+def test_a_lost_create_is_found_by_a_command_that_creates_nothing(
+    machines: Machines, other: str, command: str
+) -> None:
+    lose_create(machines, "clusters", "after")
+    machines.use("second", other)
+    ran = machines.run(command, "--yes")
+    assert ran.code == 0, ran.out + ran.err
+    assert machines.list_projects() == (["proj-a"] if command == "refresh" else [])
+    assert machines.read_stored_projects() == ({"proj-a"} if command == "refresh" else set())
 
 
 def test_a_lost_create_leaves_no_second_cluster_where_another_project_is_declared(

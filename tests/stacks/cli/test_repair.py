@@ -242,7 +242,11 @@ def test_a_proposal_is_rejected_with_a_reviewed_plan(declare_train: Any) -> None
     again = planned_project.run(*reject, "--yes")
     assert (again.code, list_repair_requests(planned_project)) == (0, ["reject"])
     status = planned_project.run("status", "--refresh")
-    assert "repair HOST_AWARE is CANCELLED; requested by together, reviewed by api" in status.out
+    reviewed = "repair HOST_AWARE is CANCELLED; requested by together, reviewed by api"
+    assert reviewed in status.out
+    assert planned_project.run("preview", "--refresh", "--save-plan", "later.json").code == 0
+    for form in ("text", "github"):
+        assert reviewed in planned_project.run("review", "later.json", "--format", form).out
     late = planned_project.run("repair", "train-worker-2", "--mode", "CANCEL", "--yes")
     assert (late.code, list_repair_requests(planned_project)) == (1, ["reject"])
     assert "node train-worker-2 has no repair that could be cancelled" in late.out + late.err
